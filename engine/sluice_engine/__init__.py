@@ -1,0 +1,1 @@
+"""Our continuous-batching engine. Importing it loads no torch: the scheduler, blocks and admission run without."""

@@ -1,0 +1,1 @@
+"""The model class of transformers with our paged attention."""

@@ -1,0 +1,1 @@
+"""The scheduler: plan, settle; no tensor in it."""

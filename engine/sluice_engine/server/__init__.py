@@ -1,0 +1,1 @@
+"""The HTTP process: validate, stream, drain; no torch."""

@@ -1,0 +1,1 @@
+"""Text: tokenizer, chat template, streaming detokenizer, stop strings."""

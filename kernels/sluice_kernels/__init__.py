@@ -1,0 +1,1 @@
+"""Kernels: each a folder with its reference (the specification) and its Triton form."""

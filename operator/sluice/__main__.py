@@ -1,0 +1,5 @@
+"""`python -m sluice`."""
+
+from sluice.cli import app
+
+app()

@@ -1,0 +1,7 @@
+"""`sluice model`."""
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the app."""

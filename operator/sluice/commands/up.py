@@ -1,0 +1,7 @@
+"""`sluice up`."""
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the app."""

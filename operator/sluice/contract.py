@@ -1,0 +1,156 @@
+"""The wire contract: every name that two processes must agree on, written down once.
+
+The operator renders pods and scrapes them, the engine serves and publishes, the gateway routes, the simulator
+pretends to be all of them. None imports another; all import this file. `tests/contract/` pins it from both sides.
+Standard library only, so that each image can carry it.
+"""
+
+from typing import Final
+
+# --- Kubernetes ------------------------------------------------------------------------------------------------
+
+GROUP: Final = "sluice.dev"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+KIND: Final = "LLMDeployment"
+PLURAL: Final = "llmdeployments"
+FIELD_MANAGER: Final = "sluice-operator"
+
+LABEL_NAME: Final = "app.kubernetes.io/name"  # always "sluice-engine" on engine pods
+LABEL_INSTANCE: Final = "app.kubernetes.io/instance"  # metadata.name of the LLMDeployment
+LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+ENGINE_APP: Final = "sluice-engine"
+MANAGED_BY: Final = "sluice-operator"
+ANNOTATION_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+
+# --- ports and paths of an engine pod --------------------------------------------------------------------------
+
+DATA_PORT: Final = 8000
+ADMIN_PORT: Final = 8001
+DATA_PORT_NAME: Final = "http"
+ADMIN_PORT_NAME: Final = "admin"
+
+PATH_CHAT_COMPLETIONS: Final = "/v1/chat/completions"
+PATH_COMPLETIONS: Final = "/v1/completions"
+PATH_MODELS: Final = "/v1/models"
+PATH_LIVEZ: Final = "/livez"
+PATH_READYZ: Final = "/readyz"
+PATH_METRICS: Final = "/metrics"
+PATH_LIMITS: Final = "/limits"
+PATH_DRAIN: Final = "/drain"
+PATH_STATE: Final = "/state"
+
+HEADER_REQUEST_ID: Final = "x-request-id"
+HEADER_QUEUE_MS: Final = "x-sluice-queue-ms"
+HEADER_CACHED_TOKENS: Final = "x-sluice-cached-tokens"
+HEADER_RETRY_AFTER: Final = "Retry-After"
+
+# --- how the operator starts an engine -------------------------------------------------------------------------
+
+MODEL_MOUNT: Final = "/models"  # a pvc:// volume is mounted here, read-only
+ADMIN_TOKEN_MOUNT: Final = "/etc/sluice/admin"
+ADMIN_TOKEN_KEY: Final = "token"  # key in the Secret, and file name under ADMIN_TOKEN_MOUNT
+# Each option of `sluice serve` may also come as SLUICE_<OPTION>, e.g. --max-num-seqs as SLUICE_MAX_NUM_SEQS.
+ENV_PREFIX: Final = "SLUICE_"
+ENV_PACE: Final = "SLUICE_PACE"
+ENV_THREADS: Final = "SLUICE_THREADS"
+TERMINATION_MESSAGE_PATH: Final = "/dev/termination-log"
+ENV_TERMINATION_MESSAGE: Final = "SLUICE_TERMINATION_MESSAGE"  # path; the engine writes {"reason", "message"} JSON
+
+# Reasons an engine writes into its termination message, and the operator into a condition.
+REASON_MODEL_NOT_FOUND: Final = "ModelNotFound"
+REASON_MODEL_INVALID: Final = "ModelInvalid"
+REASON_ACCELERATOR_NOT_FOUND: Final = "AcceleratorNotFound"
+REASON_INSUFFICIENT_MEMORY: Final = "InsufficientMemory"
+REASON_ENGINE_CRASHED: Final = "EngineCrashed"
+REASON_PORT_TAKEN: Final = "PortTaken"
+REASON_INVALID_OPTION: Final = "InvalidOption"
+
+DRAIN_GRACE_SECONDS: Final = 5.0  # after SIGTERM new requests are still served this long: endpoints lag
+CONNECTION_MAX_AGE_SECONDS: Final = 300.0  # jittered by ± 10 %
+
+# --- metrics ---------------------------------------------------------------------------------------------------
+
+PREFIX: Final = "sluice_"
+
+REQUESTS_RUNNING: Final = "sluice_requests_running"
+REQUESTS_WAITING: Final = "sluice_requests_waiting"
+TOKENS_IN_FLIGHT: Final = "sluice_tokens_in_flight"
+KV_OCCUPANCY_RATIO: Final = "sluice_kv_occupancy_ratio"  # held by running requests / total
+KV_BLOCKS: Final = "sluice_kv_blocks"  # {state=held|cached|free}
+ADMISSION_LIMIT: Final = (
+    "sluice_admission_limit"  # {kind=concurrency|concurrency_min|concurrency_max|queue|batched_tokens}
+)
+
+TIME_TO_FIRST_TOKEN: Final = "sluice_time_to_first_token_seconds"
+INTER_TOKEN_LATENCY: Final = "sluice_inter_token_latency_seconds"
+TIME_PER_OUTPUT_TOKEN: Final = "sluice_time_per_output_token_seconds"  # one request's mean inter-token time
+REQUEST_DURATION: Final = "sluice_request_duration_seconds"
+QUEUE_SECONDS: Final = "sluice_queue_seconds"
+STEP_SECONDS: Final = "sluice_step_seconds"
+PROMPT_TOKENS: Final = "sluice_prompt_tokens"  # histogram, per request
+OUTPUT_TOKENS: Final = "sluice_output_tokens"  # histogram, per request
+
+REQUESTS_ARRIVED: Final = "sluice_requests_arrived_total"
+REQUESTS: Final = "sluice_requests_total"  # {outcome}
+SLO_REQUESTS: Final = "sluice_slo_requests_total"  # {result}
+KV_BLOCK_SECONDS: Final = "sluice_kv_block_seconds_total"
+BUSY_SECONDS: Final = "sluice_busy_seconds_total"
+REJECTIONS: Final = "sluice_rejections_total"  # {reason}
+PROMPT_TOKENS_TOTAL: Final = "sluice_prompt_tokens_total"
+CACHED_PROMPT_TOKENS: Final = "sluice_cached_prompt_tokens_total"
+GENERATED_TOKENS: Final = "sluice_generated_tokens_total"
+PREEMPTIONS: Final = "sluice_preemptions_total"
+
+STEP_MODEL_SECONDS: Final = "sluice_step_model_seconds"  # {term}
+STEP_MODEL_ERROR: Final = "sluice_step_model_error_ratio"
+STEP_MODEL_STEPS: Final = "sluice_step_model_steps"  # steps the fit has seen: a model with few is not trusted
+MODEL_INFO: Final = "sluice_model_info"  # {version, dtype, model}
+CACHE_CONFIG_INFO: Final = "sluice_cache_config_info"  # {block_size, num_blocks}
+LOAD_PHASE_SECONDS: Final = "sluice_load_phase_seconds"  # {phase=fetch|load|compile|warm}
+PACED: Final = "sluice_paced"  # 1 while --pace holds steps to a given time model
+
+STEP_MODEL_TERMS: Final = ("base", "prefill_token", "prefill_context", "sequence", "kv_token")
+KV_STATES: Final = ("held", "cached", "free")
+LIMIT_KINDS: Final = ("concurrency", "concurrency_min", "concurrency_max", "queue", "batched_tokens")
+OUTCOMES: Final = ("stop", "length", "abort", "error", "rejected")
+SLO_RESULTS: Final = ("met", "missed_ttft", "missed_itl", "missed_both")
+REJECTION_REASONS: Final = ("queue_full", "slo_unreachable", "kv_full", "rate_limited", "draining")
+LOAD_PHASES: Final = ("fetch", "load", "compile", "warm")
+
+LATENCY_BUCKETS: Final = (
+    0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075,
+    0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0,
+)  # fmt: skip
+TOKEN_BUCKETS: Final = tuple(float(m * 10**e) for e in range(6) for m in (1, 2, 5))
+
+OPERATOR_RECONCILE: Final = "sluice_operator_reconcile_total"  # {result}
+OPERATOR_RECONCILE_SECONDS: Final = "sluice_operator_reconcile_seconds"
+OPERATOR_DECISIONS: Final = "sluice_operator_decisions_total"  # {kind, reason}
+OPERATOR_SCRAPE_FAILURES: Final = "sluice_operator_scrape_failures_total"
+OPERATOR_WATCH_LAST_EVENT: Final = "sluice_operator_watch_last_event_seconds"
+OPERATOR_LEADER: Final = "sluice_operator_leader"
+
+# --- PATCH /limits ---------------------------------------------------------------------------------------------
+
+# Body: {"max_concurrent": {"min": int, "max": int}, "max_queue": int, "max_batched_tokens": int,
+#        "kv_watermark": float, "itl_target_ms": float, "ttft_target_ms": float, "ttl_seconds": float}
+# Every field is optional; ttl_seconds is required as soon as any other is given. When it runs out, the engine
+# returns to the bounds it was started with.
+LIMIT_FIELDS: Final = (
+    "max_concurrent",
+    "max_queue",
+    "max_batched_tokens",
+    "kv_watermark",
+    "itl_target_ms",
+    "ttft_target_ms",
+    "ttl_seconds",
+)
+
+# --- command line ----------------------------------------------------------------------------------------------
+
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2  # bad input from the user: one sentence per fault on stderr
+EXIT_ENGINE_DIED: Final = 3
+EXIT_CONFIG: Final = 78  # the engine cannot ever serve as configured (EX_CONFIG): model missing, no accelerator

@@ -1,0 +1,1 @@
+"""The front door: one URL in front of all replicas."""

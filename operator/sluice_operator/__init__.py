@@ -1,0 +1,1 @@
+"""The operator: watch, observe, decide, render, apply. Runs without torch."""

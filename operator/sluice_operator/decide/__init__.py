@@ -1,0 +1,4 @@
+"""Decide: a pure function from what was seen to what should be, with its reasons.
+
+`decide(spec, observed, memory, now) -> (Decision, memory)`. Plain data in, plain data out.
+"""

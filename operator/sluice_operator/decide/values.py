@@ -1,0 +1,131 @@
+"""The nouns of a decision: what was observed, what is remembered, what was decided and why.
+
+Everything here is what the contract's counters, gauges and bucketed histograms can say, per pod: never a true
+length, never the future. The cluster, `sluice up` and the simulator all fill in these same values.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from sluice_law.steptime import StepTimeModel
+
+PodPhase = Literal["unschedulable", "scheduling", "pulling", "loading", "ready", "draining", "failed"]
+Dial = Literal["replicas", "admission"]
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """A Prometheus histogram as scraped: cumulative counts per upper bound, the last bound +Inf."""
+
+    bounds: tuple[float, ...] = ()
+    counts: tuple[float, ...] = ()
+    sum: float = 0.0
+
+    @property
+    def count(self) -> float:
+        """How many observations."""
+        return self.counts[-1] if self.counts else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSample:
+    """One scrape of one engine's /metrics, parsed. Counters are totals since the engine started."""
+
+    running: float
+    waiting: float
+    tokens_in_flight: float
+    kv_occupancy: float  # held / total, 0..1
+    kv_blocks: float  # total
+    block_size: float  # tokens
+    concurrency: float  # the limit in force
+    concurrency_min: float
+    concurrency_max: float
+    queue_limit: float
+    arrived_total: float
+    finished_total: float  # ended with stop or length
+    rejected_total: float
+    slo_met_total: float
+    slo_missed_total: float
+    prompt_tokens_total: float
+    cached_prompt_tokens_total: float
+    generated_tokens_total: float
+    kv_block_seconds_total: float
+    busy_seconds_total: float
+    preemptions_total: float
+    ttft: Histogram
+    itl: Histogram
+    step_model: StepTimeModel | None
+    load_seconds: tuple[tuple[str, float], ...] = ()  # (phase, seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """One engine pod: where it is in its life, and its newest good scrape."""
+
+    name: str
+    phase: PodPhase
+    since: float  # monotonic seconds when it entered this phase, as far as we saw
+    sample: EngineSample | None = None
+    sample_at: float | None = None  # monotonic seconds of that scrape
+    message: str = ""  # the scheduler's or kubelet's own words
+    created_age: float = 0.0  # seconds since creation, by the API server's stamps
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Everything decide() may look at besides the spec and its memory."""
+
+    pods: tuple[PodView, ...] = ()
+    replicas: int | None = None  # what the Deployment asks for now; None: it does not exist yet
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Bounds and targets for one engine: the body of PATCH /limits, in seconds."""
+
+    concurrency_min: int
+    concurrency_max: int
+    max_queue: int
+    kv_watermark: float
+    itl_target: float
+    ttft_target: float
+    ttl: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a dial moved, or stayed. `numbers` are what was used; `sentence` is what a person reads."""
+
+    dial: Dial
+    before: int
+    after: int
+    binding: str  # CamelCase: InterTokenLatency, KVOccupancy, TimeToFirstToken, Queue, Idle, MinReplicas, ...
+    sentence: str
+    numbers: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do now. `replicas` None: leave the Deployment's count alone (another owner, or nothing is known)."""
+
+    replicas: int | None
+    desired: int  # what the law wants, acted upon or only advised
+    bounds: tuple[tuple[str, Bounds], ...] = ()  # pod name → bounds; a pod left out keeps its last until its TTL
+    victims: tuple[str, ...] = ()  # pods in the order in which they should leave
+    reasons: tuple[Reason, ...] = ()  # only dials that moved
+    kv_occupancy: float | None = None  # fleet figures for the status
+    ttft: float | None = None  # seconds, at the attainment percentile, over the window
+    itl: float | None = None
+    attainment: float | None = None  # share of good requests in the window, 0..1
+    concurrency: int | None = None
+    metrics: Literal["Fresh", "Partial", "Stale", "NoTraffic", "NoPods"] = "NoPods"
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What decide() carries from one call to the next; bounded. Filled by `decide`, opaque to everyone else."""
+
+    started_at: float | None = None  # first call after a (re)start: no scale-down until a full window has passed
+    samples: tuple[tuple[str, float, EngineSample], ...] = ()  # pod, monotonic seconds, sample (bounded window)
+    wanted: tuple[tuple[float, int], ...] = ()  # (monotonic seconds, replicas the law wanted), within the window
+    limits: tuple[tuple[str, int], ...] = field(default=())  # pod → last concurrency_max we set

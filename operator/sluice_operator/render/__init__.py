@@ -1,0 +1,1 @@
+"""Render: pure builders of child objects, one file per kind."""
