@@ -1,11 +1,30 @@
 """The fast loop: where one engine's concurrency limit belongs, inside the bounds it was given.
 
-Run every second by the engine (and by the simulator) on its own measurements.
+Run every second by the engine (and by the simulator) on its own measurements. It follows the engine's own physics:
+prompts take the share f of each second, so n sequences that decode together wait
+
+    S(n) = (base + sequence·n + kv_token·n·L) / (1 − f)        f = prefill_token·P' + prefill_context·C'
+
+seconds per token (P', C': prompt tokens and Σ chunk × context per second). A scheduler that cuts prompts into chunks
+can keep every step within the target exactly as long as S(n) does, so the largest such n is the limit, unless memory
+ends sooner: n·(held per sequence + growth) ≤ watermark · pool. It falls at once and rises slowly: the one protects
+who is already being served, the other keeps a burst of short prompts from opening the door to a herd.
 """
 
+import math
 from dataclasses import dataclass
+from typing import Final
 
-from sluice_law.steptime import StepTimeModel
+from sluice_law.steptime import StepTimeModel, StepWork
+
+TRUSTED_STEPS: Final = 50  # below, ten terms' worth of noise: five coefficients want at least ten steps each
+MARGIN: Final = 1.15  # S(n) is a mean: near the target requests' own means scatter by about this much around it
+MAX_MARGIN: Final = 1.5  # a p95 made by prompt chunks does not fall with n: it may cost a third of the target, not all
+RELAXED: Final = 0.5  # mean / target up to which scatter cannot reach the target and no margin is kept
+CORRECTION_BOUNDS: Final = (0.5, 3.0)  # a model further off than this is not corrected but wrong
+SMOOTHING: Final = 0.3  # per tick: one odd second moves a smoothed value by a third, three in a row by two thirds
+RISE: Final = 0.1  # share per tick: doubling takes seven ticks, about one request's length
+MAX_PREFILL_SHARE: Final = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +40,18 @@ class EngineLoad:
     kv_tokens_total: int  # size of the pool
     kv_tokens_held: int  # held by running requests
     growth_per_sequence: float  # tokens that a running sequence is expected still to add
+    mean_itl: float | None = None  # mean of the same inter-token times: what the model's S(n) is compared with
 
 
 @dataclass(frozen=True, slots=True)
 class LimitState:
-    """What the fast loop carries from one tick to the next."""
+    """What the fast loop carries from one tick to the next; the last four are smoothed."""
 
     limit: int
-    correction: float = 1.0  # observed / predicted inter-token time, smoothed
+    correction: float = 1.0  # observed / predicted mean inter-token time: what the model gets wrong
+    margin: float = 1.0  # room kept between the mean and the target; grows as latency nears it
+    prefill_share: float = 0.0  # f
+    context: float = 0.0  # L; kept while nothing runs, so that the first request after a pause finds it
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,4 +68,86 @@ def next_limit(
     state: LimitState, model: StepTimeModel | None, load: EngineLoad, targets: LimitTargets
 ) -> tuple[LimitState, str]:
     """The next limit and what binds it: "itl", "kv", "bounds" or "cold" (no trusted model yet: the maximum)."""
-    return LimitState(limit=max(targets.minimum, targets.maximum)), "cold"
+    maximum = max(targets.minimum, targets.maximum)
+    if model is None or model.steps < TRUSTED_STEPS:
+        return LimitState(limit=maximum), "cold"
+    learned = _learn(state, model, load, targets.itl)
+    by_itl = _itl_limit(learned, model, targets.itl, maximum)
+    by_kv = _kv_limit(load, targets.kv_watermark, maximum)
+    wanted = max(targets.minimum, min(by_itl, by_kv, maximum))
+    if wanted > state.limit >= targets.minimum:
+        wanted = min(wanted, state.limit + max(1, int(state.limit * RISE)))
+    binding = "bounds" if min(by_itl, by_kv) >= maximum else "itl" if by_itl <= by_kv else "kv"
+    return _with_limit(learned, wanted), binding
+
+
+def predicted_itl(model: StepTimeModel, sequences: int, context: float, prefill_share: float) -> float:
+    """S(n): mean seconds between two tokens of one sequence while prompts take `prefill_share` of the time."""
+    decode = model.predict(StepWork(sequences=sequences, kv_tokens=round(sequences * context)))
+    return decode / (1.0 - min(max(prefill_share, 0.0), MAX_PREFILL_SHARE))
+
+
+def _learn(state: LimitState, model: StepTimeModel, load: EngineLoad, target: float) -> LimitState:
+    """Fold one tick's measurements into the smoothed values. What was not measured decays or stays."""
+    share = 0.0
+    if load.observed_itl is not None or load.mean_itl is not None:
+        # Prompts delay tokens only where tokens are due: a classifier with one output token has no such target.
+        share = model.prefill_token * load.prefill_rate + model.prefill_context * load.prefill_context_rate
+    share = _smooth(state.prefill_share, min(max(share, 0.0), MAX_PREFILL_SHARE))
+    context = state.context
+    if load.running > 0:
+        context = load.mean_context if state.context == 0.0 else _smooth(state.context, load.mean_context)
+    correction = 1.0
+    if load.mean_itl is not None and load.running > 0:
+        predicted = predicted_itl(model, load.running, load.mean_context, share)
+        low, high = CORRECTION_BOUNDS
+        correction = min(max(load.mean_itl / predicted, low), high) if predicted > 0 else high
+    return LimitState(
+        limit=state.limit,
+        correction=_smooth(state.correction, correction),
+        margin=_smooth(state.margin, _margin(load, target)),
+        prefill_share=share,
+        context=context,
+    )
+
+
+def _itl_limit(state: LimitState, model: StepTimeModel, target: float, maximum: int) -> int:
+    """The largest n with S(n) · correction · margin ≤ target; S is linear in n, so it is solved for n."""
+    budget = target * (1.0 - state.prefill_share) / (state.correction * state.margin)
+    per_sequence = model.sequence + model.kv_token * state.context
+    if budget <= model.base:
+        return 0
+    if per_sequence * maximum <= budget - model.base:
+        return maximum
+    return math.floor((budget - model.base) / per_sequence)
+
+
+def _margin(load: EngineLoad, target: float) -> float:
+    """Room kept between the mean and the target: none while the mean is at half the target, MARGIN when it stands
+    where MARGIN wants it, in proportion beyond the target for the p95. So the limit comes down as latency nears the
+    target, before it is missed, and a burst into an idle engine still finds the model's own n, never more."""
+    p95 = (load.observed_itl or 0.0) / target
+    if p95 > 1.0:
+        return min(MARGIN * p95, MAX_MARGIN)
+    mean = (load.mean_itl or load.observed_itl or 0.0) / target
+    nearness = (mean - RELAXED) / (1.0 / MARGIN - RELAXED)
+    return 1.0 + (MARGIN - 1.0) * min(max(nearness, 0.0), 1.0)
+
+
+def _kv_limit(load: EngineLoad, watermark: float, maximum: int) -> int:
+    """The largest n whose blocks, grown as expected, stay under the watermark. Shared prefixes count once."""
+    if load.running <= 0:
+        return maximum
+    per_sequence = load.kv_tokens_held / load.running + max(0.0, load.growth_per_sequence)
+    if per_sequence <= 0:
+        return maximum
+    return min(maximum, math.floor(watermark * load.kv_tokens_total / per_sequence))
+
+
+def _smooth(old: float, new: float) -> float:
+    """One step of exponential smoothing."""
+    return old + SMOOTHING * (new - old)
+
+
+def _with_limit(state: LimitState, limit: int) -> LimitState:
+    return LimitState(limit, state.correction, state.margin, state.prefill_share, state.context)
