@@ -1,7 +1,55 @@
-"""`sluice crds`."""
+"""`sluice crds`: the CustomResourceDefinition, generated from the types; printed, written or compared."""
+
+from pathlib import Path
+from typing import Annotated, Final
 
 import typer
+
+from sluice import contract
+
+CRD_FILE: Final = Path("crds") / f"{contract.GROUP}_{contract.PLURAL}.yaml"
+CHART_FILE: Final = Path("charts/sluice/files") / CRD_FILE.name
+FILES: Final = (CRD_FILE, CHART_FILE)  # the chart takes no file from outside its folder, so it has a copy
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to the app."""
+    app.command("crds")(crds)
+
+
+def crds(
+    write: Annotated[bool, typer.Option("--write", help="Write crds/ and the chart's copy.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Exit 1 where the written files differ.")] = False,
+    root: Annotated[Path, typer.Option(help="The repository's root, for --write and --check.")] = Path(),
+) -> None:
+    """Print the CustomResourceDefinition of LLMDeployment, ready for `kubectl apply --server-side -f -`."""
+    text = crd_text()
+    if write and check:
+        typer.echo("--write and --check exclude each other: give one of them.", err=True)
+        raise typer.Exit(contract.EXIT_USAGE)
+    if not (write or check):
+        typer.echo(text, nl=False)
+        return
+    if not (root / "pyproject.toml").is_file():
+        typer.echo(f"{root.resolve()} is not the repository's root: run this there, or give --root.", err=True)
+        raise typer.Exit(contract.EXIT_USAGE)
+    stale = [file for file in FILES if not (root / file).is_file() or (root / file).read_text("utf-8") != text]
+    for file in stale:
+        if write:
+            (root / file).parent.mkdir(parents=True, exist_ok=True)
+            (root / file).write_text(text, "utf-8")
+            typer.echo(f"wrote {file}")
+        else:
+            typer.echo(f"{file} differs from the types in sluice_operator.api: run `make generate`.", err=True)
+    if check and stale:
+        raise typer.Exit(contract.EXIT_FAILED)
+
+
+def crd_text() -> str:
+    """The CRD as YAML."""
+    import yaml
+
+    from sluice_operator.crd import custom_resource_definition
+
+    body = yaml.safe_dump(custom_resource_definition(), sort_keys=False, width=120, allow_unicode=True)
+    return f"# Generated from operator/sluice_operator/api by `make generate`. Do not edit.\n{body}"

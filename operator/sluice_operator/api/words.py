@@ -1,0 +1,54 @@
+"""The constrained words of the resource, and what each pattern means to a person.
+
+Patterns keep to what Go's RE2 (the API server) and Rust's regex (pydantic) read alike: ASCII classes, no look-around.
+"""
+
+from decimal import Decimal
+from typing import Annotated, Final
+
+from pydantic import Field
+
+RESOURCE_NAME: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
+MODEL_URI: Final = r"^(pvc://[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?(/[^\x00-\x20\x7f]*)?|file:///[^\x00-\x20\x7f]+)$"
+SERVED_NAME: Final = r"^[A-Za-z0-9]([-A-Za-z0-9._/]*[A-Za-z0-9])?$"
+IMAGE: Final = r"^[!-~]+$"
+EXTENDED_RESOURCE: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9._]*[A-Za-z0-9])?$"
+QUANTITY: Final = r"^[0-9]+(\.[0-9]{1,9})?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$"
+MEMORY_SIZE: Final = r"^[1-9][0-9]*(k|Ki|M|Mi|G|Gi|T|Ti)?$"
+PERCENT: Final = r"^([1-9][0-9]?(\.[0-9]{1,3})?|100)$"
+ENV_NAME: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
+LABEL_KEY: Final = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+LABEL_VALUE: Final = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
+
+PATTERN_WORDS: Final = {
+    MODEL_URI: "pvc://claim/path or file:///path, without spaces",
+    SERVED_NAME: "letters, digits and - . _ / (a letter or digit at both ends)",
+    IMAGE: "an image reference without spaces",
+    EXTENDED_RESOURCE: "an extended resource such as nvidia.com/gpu",
+    QUANTITY: "a Kubernetes quantity such as 500m, 2 or 4Gi",
+    MEMORY_SIZE: "a number of bytes such as 2Gi",
+    PERCENT: 'a percentage from "1" to "100", written as text',
+    ENV_NAME: "letters, digits and _ (no digit first)",
+    LABEL_KEY: "a label key such as team or example.com/team",
+    LABEL_VALUE: "letters, digits and - _ . (a letter or digit at both ends)",
+}
+
+Quantity = Annotated[str, Field(max_length=32, pattern=QUANTITY)]
+MemorySize = Annotated[str, Field(max_length=20, pattern=MEMORY_SIZE)]
+LabelValue = Annotated[str, Field(max_length=63, pattern=LABEL_VALUE)]
+AnnotationValue = Annotated[str, Field(max_length=4096)]
+
+_UNITS: Final = {
+    "": Decimal(1), "m": Decimal("0.001"),
+    "k": Decimal(10**3), "M": Decimal(10**6), "G": Decimal(10**9), "T": Decimal(10**12),
+    "Ki": Decimal(2**10), "Mi": Decimal(2**20), "Gi": Decimal(2**30), "Ti": Decimal(2**40),
+}  # fmt: skip
+
+
+def amount_of(quantity: str) -> Decimal:
+    """A quantity as a plain number (bytes, cores or pieces): "2Gi" → 2147483648, "500m" → 0.5.
+
+    Expects text that matches QUANTITY or MEMORY_SIZE, as everything parsed here does.
+    """
+    digits = quantity.rstrip("mkKMGTi")
+    return Decimal(digits) * _UNITS[quantity[len(digits) :]]

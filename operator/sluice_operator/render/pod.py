@@ -1,0 +1,130 @@
+"""The engine pod: one container, Pod Security "restricted" in full, everything writable on its own emptyDir."""
+
+from typing import Final
+
+from sluice import contract
+from sluice_operator.api import LLMDeployment
+from sluice_operator.render import names
+from sluice_operator.render.arguments import claim_of, engine_arguments
+from sluice_operator.world import Object
+
+CONTAINER: Final = "engine"
+HOME: Final = "/home/sluice"
+_USER: Final = 65532  # high, in no image's passwd file, and the one the engine's Dockerfile sets
+_EXIT_SECONDS: Final = 10  # between the end of the drain and the kubelet's SIGKILL
+_LOAD_SECONDS: Final = 3600  # how long a model may load before the kubelet starts the container anew
+_STARTUP_PERIOD: Final = 2
+
+
+def build_pod_template(resource: LLMDeployment, image: str) -> Object:
+    """The Deployment's pod template. It depends on nothing that moves while serving: not on replicas, not on limits."""
+    overlay = resource.spec.engine.template
+    metadata: Object = {"labels": {**overlay.labels, **names.labels(resource.name)}}
+    if overlay.annotations:
+        metadata["annotations"] = dict(overlay.annotations)
+    return {"metadata": metadata, "spec": _pod_spec(resource, image)}
+
+
+def _pod_spec(resource: LLMDeployment, image: str) -> Object:
+    overlay = resource.spec.engine.template
+    spec: Object = {
+        "serviceAccountName": names.service_account(resource.name),
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,  # dozens of *_SERVICE_HOST variables, none of which the engine reads
+        "terminationGracePeriodSeconds": int(contract.DRAIN_GRACE_SECONDS)
+        + resource.spec.rollout.drain_seconds
+        + _EXIT_SECONDS,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _USER,
+            "runAsGroup": _USER,
+            "fsGroup": _USER,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_container(resource, image)],
+        "volumes": _volumes(resource),
+    }
+    if overlay.node_selector:
+        spec["nodeSelector"] = dict(overlay.node_selector)
+    if overlay.tolerations:
+        spec["tolerations"] = [t.model_dump(by_alias=True, exclude_none=True) for t in overlay.tolerations]
+    return spec
+
+
+def _container(resource: LLMDeployment, image: str) -> Object:
+    container: Object = {
+        "name": CONTAINER,
+        "image": image,
+        "args": engine_arguments(resource),
+        "env": [
+            {"name": "HOME", "value": HOME},
+            {"name": contract.ENV_TERMINATION_MESSAGE, "value": contract.TERMINATION_MESSAGE_PATH},
+            *({"name": e.name, "value": e.value} for e in resource.spec.engine.template.env),
+        ],
+        "ports": [
+            {"name": contract.DATA_PORT_NAME, "containerPort": contract.DATA_PORT, "protocol": "TCP"},
+            {"name": contract.ADMIN_PORT_NAME, "containerPort": contract.ADMIN_PORT, "protocol": "TCP"},
+        ],
+        # /livez answers from the first second and would not notice a load that never ends; /readyz is true after it.
+        "startupProbe": _probe(
+            contract.PATH_READYZ, period=_STARTUP_PERIOD, failures=_LOAD_SECONDS // _STARTUP_PERIOD, timeout=2
+        ),
+        "readinessProbe": _probe(contract.PATH_READYZ, period=2, failures=2, timeout=2),
+        "livenessProbe": _probe(contract.PATH_LIVEZ, period=10, failures=3, timeout=5),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "terminationMessagePath": contract.TERMINATION_MESSAGE_PATH,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": _mounts(resource),
+    }
+    if resources := _resources(resource):
+        container["resources"] = resources
+    return container
+
+
+def _probe(path: str, *, period: int, failures: int, timeout: int) -> Object:
+    return {
+        "httpGet": {"path": path, "port": contract.ADMIN_PORT_NAME},
+        "periodSeconds": period,
+        "failureThreshold": failures,
+        "timeoutSeconds": timeout,
+    }
+
+
+def _resources(resource: LLMDeployment) -> Object:
+    engine = resource.spec.engine
+    requests: dict[str, str] = dict(engine.resources.requests)
+    limits: dict[str, str] = dict(engine.resources.limits)
+    if engine.accelerator.count:  # an extended resource needs equal request and limit
+        requests[engine.accelerator.resource] = limits[engine.accelerator.resource] = str(engine.accelerator.count)
+    return {kind: amounts for kind, amounts in (("requests", requests), ("limits", limits)) if amounts}
+
+
+def _volumes(resource: LLMDeployment) -> list[Object]:
+    volumes: list[Object] = [
+        {
+            "name": "admin-token",
+            "secret": {"secretName": names.admin_secret(resource.name), "defaultMode": 0o440},
+        },
+        {"name": "tmp", "emptyDir": {}},
+        {"name": "home", "emptyDir": {}},
+    ]
+    if claim := claim_of(resource.spec.model.uri):
+        # readOnly on the volume too: many pods may share the claim, and the kubelet does not chown the model's files
+        volumes.append({"name": "model", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}})
+    return volumes
+
+
+def _mounts(resource: LLMDeployment) -> list[Object]:
+    mounts: list[Object] = [
+        {"name": "admin-token", "mountPath": contract.ADMIN_TOKEN_MOUNT, "readOnly": True},
+        {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the pod's own emptyDir
+        {"name": "home", "mountPath": HOME},
+    ]
+    if claim_of(resource.spec.model.uri):
+        mounts.append({"name": "model", "mountPath": contract.MODEL_MOUNT, "readOnly": True})
+    return mounts
