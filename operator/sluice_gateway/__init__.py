@@ -1,1 +1,9 @@
-"""The front door: one URL in front of all replicas."""
+"""The router in front of the engines: one URL for all replicas.
+
+Knows neither operator nor engine: it is handed a callable that gives the replicas to send to.
+"""
+
+from sluice_gateway.backends import Backend, RoundRobin
+from sluice_gateway.server import Gateway, PortTaken
+
+__all__ = ["Backend", "Gateway", "PortTaken", "RoundRobin"]

@@ -1,0 +1,39 @@
+"""Which headers cross the front door, and whom it answers."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from multidict import CIMultiDict
+
+HOP_BY_HOP: Final = frozenset(
+    {
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+_SET_ANEW: Final = HOP_BY_HOP | {"host", "content-length", "expect"}
+LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
+
+
+def passed_on(headers: Mapping[str, str]) -> CIMultiDict[str]:
+    """The end-to-end headers, without those that the connection named as its own (RFC 9110, 7.6.1)."""
+    named = {token.strip().lower() for token in headers.get("Connection", "").split(",")}
+    return CIMultiDict(_kept(headers.items(), _SET_ANEW | named))
+
+
+def _kept(items: Iterable[tuple[str, str]], dropped: frozenset[str] | set[str]) -> list[tuple[str, str]]:
+    return [(name, value) for name, value in items if name.lower() not in dropped]
+
+
+def host_name(host: str) -> str:
+    """The name in a Host header, without its port."""
+    if host.startswith("["):
+        return host.partition("]")[0].lower() + "]"
+    return host.partition(":")[0].lower()

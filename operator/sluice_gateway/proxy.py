@@ -1,0 +1,122 @@
+"""One request through the front door: whole on its way in, chunk by chunk on its way out.
+
+The request is read before a replica is chosen (an engine cannot begin before it has all of it either), so that it
+can be offered to the next replica while no byte of an answer has been sent. Answers are never buffered.
+"""
+
+import asyncio
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import aiohttp
+from aiohttp import web
+from multidict import CIMultiDict
+
+from sluice import contract
+from sluice_gateway.answers import error_response, sse_error
+from sluice_gateway.backends import Backend, RoundRobin
+from sluice_gateway.headers import passed_on
+
+REFUSAL_BYTES: Final = 64 * 1024  # of a replica's 503 that is kept while another is asked
+_UPSTREAM_LOST: Final = "the replica went away before the answer was complete"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A replica's 503, kept in case that no other replica does better."""
+
+    headers: CIMultiDict[str]
+    body: bytes
+
+
+class Proxy:
+    """Sends requests to replicas in turn."""
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        backends: Callable[[], Sequence[Backend]],
+        body_seconds: float,
+    ) -> None:
+        self._session = session
+        self._backends = backends
+        self._turns = RoundRobin()
+        self._body_seconds = body_seconds
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Answer one request. Each ready replica is tried once; without a better answer the last 503 is passed on."""
+        try:
+            async with asyncio.timeout(self._body_seconds):
+                body = await request.read()
+        except TimeoutError:
+            return error_response(
+                408, f"the body did not arrive within {self._body_seconds:g} s", "invalid_request_error",
+                headers={"Connection": "close"},
+            )  # fmt: skip
+        headers = passed_on(request.headers)
+        refusal: Refusal | None = None
+        lost = False
+        for backend in self._turns.order(tuple(self._backends())):
+            try:
+                upstream = await self._send(request, backend, headers, body)
+            except (aiohttp.ClientError, TimeoutError, OSError):
+                lost = True  # refused, or gone before any byte of an answer: nothing was told to the client yet
+                continue
+            try:
+                if upstream.status == 503:
+                    refusal = await _refusal(upstream)
+                    continue
+                return await _stream(request, upstream)
+            finally:
+                upstream.close()  # closes the connection unless the answer was read to its end
+        if refusal is not None:
+            return web.Response(status=503, headers=refusal.headers, body=refusal.body)
+        what = "no replica answered" if lost else "no replica is ready"
+        return error_response(
+            503, f"{what}: try again soon", "service_unavailable", code="no_replica",
+            headers={contract.HEADER_RETRY_AFTER: "2"},
+        )  # fmt: skip
+
+    async def _send(
+        self, request: web.Request, backend: Backend, headers: CIMultiDict[str], body: bytes
+    ) -> aiohttp.ClientResponse:
+        """The head of a replica's answer."""
+        return await self._session.request(
+            request.method,
+            backend.url + request.rel_url.raw_path_qs,
+            headers=headers,
+            data=io.BytesIO(body) if request.body_exists else None,
+            allow_redirects=False,
+            skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+        )
+
+
+async def _refusal(upstream: aiohttp.ClientResponse) -> Refusal:
+    try:
+        body = await upstream.content.read(REFUSAL_BYTES)
+    except (aiohttp.ClientError, TimeoutError, OSError):
+        body = b""
+    return Refusal(passed_on(upstream.headers), body)
+
+
+async def _stream(request: web.Request, upstream: aiohttp.ClientResponse) -> web.StreamResponse:
+    """Pass the answer on as it comes. A replica that dies inside it ends the stream with an error event."""
+    response = web.StreamResponse(status=upstream.status, reason=upstream.reason, headers=passed_on(upstream.headers))
+    if upstream.content_length is not None:
+        response.content_length = upstream.content_length
+    await response.prepare(request)
+    while True:
+        try:
+            chunk = await upstream.content.readany()
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            if upstream.content_type == "text/event-stream":
+                await response.write(sse_error(_UPSTREAM_LOST))
+            elif request.transport is not None:
+                request.transport.abort()  # a clean end would make half an answer look whole
+            return response
+        if not chunk:
+            await response.write_eof()
+            return response
+        await response.write(chunk)

@@ -1,0 +1,149 @@
+"""The front door's socket: routes, limits, life and end.
+
+A thin reverse proxy. It answers only on the inference paths, only to names of this machine (a web page that points
+its own name at 127.0.0.1 gets nothing), and holds a bounded number of requests.
+"""
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Self
+
+import aiohttp
+from aiohttp import web
+
+from sluice import contract
+from sluice_gateway.answers import error_response
+from sluice_gateway.backends import Backend
+from sluice_gateway.headers import LOCAL_HOSTS, host_name
+from sluice_gateway.proxy import Proxy
+
+MAX_BODY_BYTES: Final = 8 * 1024 * 1024
+MAX_IN_FLIGHT: Final = 4096
+HEADER_BYTES: Final = 8190
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class PortTaken(Exception):
+    """Another program listens on the port. The message names it."""
+
+
+class Gateway:
+    """One URL over the replicas that `backends()` names at the moment of each request."""
+
+    def __init__(
+        self,
+        backends: Callable[[], Sequence[Backend]],
+        *,
+        host: str = "127.0.0.1",
+        port: int = 8080,
+        body_seconds: float = 30.0,
+    ) -> None:
+        """`port` 0 takes a free one. `body_seconds` is the time a client has to send its request."""
+        self._backends = backends
+        self._host = host
+        self._port = port
+        self._body_seconds = body_seconds
+        self._runner: web.AppRunner | None = None
+        self._session: aiohttp.ClientSession | None = None
+        self._in_flight = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._draining = False
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def url(self) -> str:
+        """Where clients point their base URL, without /v1."""
+        return f"http://{self._host}:{self._port}"
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that are being answered."""
+        return self._in_flight
+
+    async def start(self) -> None:
+        """Listen. Raises PortTaken."""
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=15),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=5),
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+        app = web.Application(middlewares=[self._guard], client_max_size=MAX_BODY_BYTES)
+        proxy = Proxy(self._session, self._backends, self._body_seconds)
+        app.router.add_post(contract.PATH_CHAT_COMPLETIONS, proxy.handle)
+        app.router.add_post(contract.PATH_COMPLETIONS, proxy.handle)
+        app.router.add_get(contract.PATH_MODELS, proxy.handle, allow_head=False)
+        # handler_cancellation: a client that leaves ends its handler, and with it the engine's work.
+        self._runner = web.AppRunner(
+            app,
+            handler_cancellation=True,
+            access_log=None,
+            auto_decompress=False,
+            max_line_size=HEADER_BYTES,
+            max_field_size=HEADER_BYTES,
+            shutdown_timeout=1.0,
+        )
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self._host, self._port, backlog=1024)
+        try:
+            await site.start()
+        except OSError as error:
+            await self.close()
+            if error.errno != errno.EADDRINUSE:
+                raise
+            raise PortTaken(f"port {self._port} on {self._host} is taken by another program") from error
+        self._port = self._runner.addresses[0][1]
+
+    def drain(self) -> None:
+        """Refuse what comes from now on; what is here goes on."""
+        self._draining = True
+
+    async def idle(self) -> None:
+        """Return once nothing is in flight."""
+        await self._idle.wait()
+
+    async def close(self) -> None:
+        """Let go of every socket."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+        if self._session is not None:
+            await self._session.close()
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if host_name(request.headers.get("Host", "")) not in LOCAL_HOSTS | {self._host}:
+            return error_response(400, "the Host header names another machine: use localhost", "invalid_request_error")
+        if self._draining:
+            return _unavailable("shutting down", "draining")
+        if self._in_flight >= MAX_IN_FLIGHT:
+            return _unavailable(f"{MAX_IN_FLIGHT} requests are in flight", "overloaded")
+        self._in_flight += 1
+        self._idle.clear()
+        try:
+            return await handler(request)
+        except web.HTTPNotFound:
+            return error_response(404, "no such path", "invalid_request_error", code="not_found")
+        except web.HTTPMethodNotAllowed as error:
+            allow = {"Allow": ", ".join(sorted(error.allowed_methods))}
+            return error_response(405, "method not allowed here", "invalid_request_error", headers=allow)
+        except web.HTTPRequestEntityTooLarge:
+            return error_response(413, f"the body is over {MAX_BODY_BYTES} bytes", "invalid_request_error")
+        finally:
+            self._in_flight -= 1
+            if not self._in_flight:
+                self._idle.set()
+
+
+def _unavailable(why: str, code: str) -> web.Response:
+    return error_response(
+        503, f"{why}: try again soon", "service_unavailable", code=code, headers={contract.HEADER_RETRY_AFTER: "1"}
+    )

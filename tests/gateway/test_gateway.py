@@ -1,0 +1,260 @@
+"""The front door against real upstream servers."""
+
+import asyncio
+import contextlib
+import io
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from sluice_gateway import Backend, Gateway, PortTaken
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+CHAT = "/v1/chat/completions"
+
+
+@asynccontextmanager
+async def upstream(name: str, handler: Handler) -> AsyncIterator[Backend]:
+    """A replica that answers every POST by `handler`."""
+    app = web.Application()
+    app.router.add_post(CHAT, handler)
+    app.router.add_get("/v1/models", handler)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield Backend(name, "127.0.0.1", runner.addresses[0][1])
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def front_door(*handlers: Handler, **options: Any) -> AsyncIterator[tuple[Gateway, list[Backend]]]:
+    """A gateway over one replica per handler."""
+    async with AsyncExitStack() as stack:
+        backends = [await stack.enter_async_context(upstream(f"r{n}", one)) for n, one in enumerate(handlers)]
+        gateway = await stack.enter_async_context(Gateway(lambda: backends, port=0, **options))
+        yield gateway, backends
+
+
+def says(text: str) -> Handler:
+    async def handler(request: web.Request) -> web.Response:
+        await request.read()
+        return web.json_response({"says": text}, headers={"x-request-id": request.headers.get("x-request-id", "none")})
+
+    return handler
+
+
+async def full(request: web.Request) -> web.Response:
+    return web.json_response(
+        {"error": {"message": "full", "type": "service_unavailable", "param": None, "code": "queue_full"}},
+        status=503,
+        headers={"Retry-After": "7"},
+    )
+
+
+async def test_requests_go_round_and_identifiers_pass_through() -> None:
+    async with front_door(says("a"), says("b")) as (gateway, _), aiohttp.ClientSession() as client:
+        answers = []
+        for n in range(4):
+            async with client.post(gateway.url + CHAT, json={}, headers={"x-request-id": f"id-{n}"}) as response:
+                assert response.headers["x-request-id"] == f"id-{n}"
+                answers.append((await response.json())["says"])
+    assert sorted(answers) == ["a", "a", "b", "b"]
+    assert answers[0] != answers[1]
+
+
+async def test_a_stream_passes_chunk_by_chunk() -> None:
+    read_first = asyncio.Event()
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(b"data: 1\n\n")
+        await read_first.wait()  # the second is written only after the client has the first
+        await response.write(b"data: [DONE]\n\n")
+        return response
+
+    async with (
+        front_door(handler) as (gateway, _),
+        aiohttp.ClientSession() as client,
+        client.post(gateway.url + CHAT, json={}) as response,
+    ):
+        assert response.content_type == "text/event-stream"
+        assert await response.content.readany() == b"data: 1\n\n"
+        read_first.set()
+        assert await response.content.read() == b"data: [DONE]\n\n"
+
+
+async def test_a_refusal_is_healed_by_the_next_replica() -> None:
+    async with front_door(full, says("b")) as (gateway, _), aiohttp.ClientSession() as client:
+        for _ in range(4):
+            async with client.post(gateway.url + CHAT, json={}) as response:
+                assert (response.status, (await response.json())["says"]) == (200, "b")
+
+
+async def test_the_last_refusal_is_passed_on_when_all_are_full() -> None:
+    async with (
+        front_door(full, full) as (gateway, _),
+        aiohttp.ClientSession() as client,
+        client.post(gateway.url + CHAT, json={}) as response,
+    ):
+        assert response.status == 503
+        assert response.headers["Retry-After"] == "7"
+        assert (await response.json())["error"]["code"] == "queue_full"
+
+
+async def test_a_replica_that_does_not_listen_is_passed_over() -> None:
+    async with front_door(says("b")) as (gateway, backends), aiohttp.ClientSession() as client:
+        backends.insert(0, Backend("gone", "127.0.0.1", 1))
+        for _ in range(2):
+            async with client.post(gateway.url + CHAT, json={}) as response:
+                assert response.status == 200
+
+
+async def test_no_ready_replica_is_a_503_with_retry_after() -> None:
+    async with (
+        front_door() as (gateway, _),
+        aiohttp.ClientSession() as client,
+        client.post(gateway.url + CHAT, json={}) as response,
+    ):
+        assert response.status == 503
+        assert int(response.headers["Retry-After"]) >= 1
+        error = (await response.json())["error"]
+        assert set(error) == {"message", "type", "param", "code"}
+
+
+async def test_a_client_that_leaves_ends_the_work_upstream() -> None:
+    begun, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(b"data: 1\n\n")
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        return response
+
+    async with front_door(handler) as (gateway, _), aiohttp.ClientSession() as client:
+        response = await client.post(gateway.url + CHAT, json={})
+        await begun.wait()
+        response.close()
+        async with asyncio.timeout(5):
+            await cancelled.wait()
+            await gateway.idle()
+        assert gateway.in_flight == 0
+
+
+async def test_a_replica_that_dies_mid_stream_ends_it_with_an_error_event() -> None:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(b"data: 1\n\n")
+        assert request.transport is not None
+        request.transport.abort()
+        return response
+
+    async with (
+        front_door(handler) as (gateway, _),
+        aiohttp.ClientSession() as client,
+        client.post(gateway.url + CHAT, json={}) as response,
+    ):
+        body = (await response.read()).decode()
+    events = [line.removeprefix("data: ") for line in body.split("\n\n") if line]
+    assert "[DONE]" not in events
+    assert json.loads(events[-1])["error"]["type"] == "server_error"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/", 404),
+        ("GET", "/metrics", 404),
+        ("PATCH", "/limits", 404),
+        ("POST", "/v1/chat/completions/", 404),
+        ("GET", CHAT, 405),
+    ],
+)
+async def test_other_paths_and_methods_are_refused_in_json(method: str, path: str, status: int) -> None:
+    async with (
+        front_door(says("a")) as (gateway, _),
+        aiohttp.ClientSession() as client,
+        client.request(method, gateway.url + path) as response,
+    ):
+        assert response.status == status
+        assert "message" in (await response.json())["error"]
+
+
+async def test_a_name_of_another_machine_is_refused() -> None:
+    async with front_door(says("a")) as (gateway, _), aiohttp.ClientSession() as client:
+        async with client.get(gateway.url + "/v1/models", headers={"Host": "evil.example:8080"}) as response:
+            assert response.status == 400
+        async with client.get(gateway.url + "/v1/models", headers={"Host": "localhost:8080"}) as response:
+            assert response.status == 200
+
+
+async def test_a_body_over_the_limit_is_refused() -> None:
+    async with front_door(says("a")) as (gateway, _), aiohttp.ClientSession() as client:
+        with contextlib.suppress(aiohttp.ClientConnectionError):  # it may still be sending when the answer comes
+            async with client.post(gateway.url + CHAT, data=io.BytesIO(b"x" * (8 * 1024 * 1024 + 1))) as response:
+                assert response.status == 413
+
+
+async def test_a_body_that_does_not_arrive_is_given_up() -> None:
+    async with front_door(says("a"), body_seconds=0.1) as (gateway, _):
+        port = int(gateway.url.rsplit(":", 1)[1])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nabc".encode())
+        async with asyncio.timeout(5):
+            assert b" 408 " in await reader.readline()
+        writer.close()
+
+
+async def test_a_draining_door_refuses_new_requests_only() -> None:
+    begun, release = asyncio.Event(), asyncio.Event()
+
+    async def slow(request: web.Request) -> web.Response:
+        begun.set()
+        await release.wait()
+        return web.json_response({"says": "late"})
+
+    async with front_door(slow) as (gateway, _), aiohttp.ClientSession() as client:
+        first = asyncio.create_task(client.post(gateway.url + CHAT, json={}))
+        await begun.wait()
+        gateway.drain()
+        async with client.post(gateway.url + CHAT, json={}) as response:
+            assert response.status == 503
+        release.set()
+        async with await first as response:
+            assert response.status == 200
+
+
+async def test_a_taken_port_is_named() -> None:
+    async with front_door(says("a")) as (gateway, _):
+        port = int(gateway.url.rsplit(":", 1)[1])
+        with pytest.raises(PortTaken, match=str(port)):
+            await Gateway(_nobody, port=port).start()
+
+
+def _nobody() -> Sequence[Backend]:
+    return ()
+
+
+def test_the_front_door_imports_neither_operator_nor_engine() -> None:
+    import sluice_gateway
+
+    folder = Path(sluice_gateway.__file__).parent
+    for file in folder.glob("*.py"):
+        text = file.read_text()
+        assert "sluice_operator" not in text
+        assert "sluice_engine" not in text
