@@ -1,0 +1,87 @@
+"""One replica's capacity: a worked example per constraint, and the laws that any capacity obeys."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice_law.capacity import (
+    Replica,
+    Targets,
+    Work,
+    capacity,
+    concurrency_at,
+    first_token_seconds,
+    queue_limit,
+    throughput,
+    token_seconds,
+)
+from sluice_law.steptime import StepTimeModel
+
+MODEL = StepTimeModel(base=0.03, prefill_token=0.0002, sequence=0.004, kv_token=2e-6, steps=1000)
+WORK = Work(output=50, uncached=100)
+REPLICA = Replica(MODEL, kv_tokens=100_000, kv_share=0.8, max_concurrency=256)
+TARGETS = Targets(ttft=2.0, itl=0.1)
+
+
+def test_seconds_per_token_by_hand() -> None:
+    # 0.03 + 10 · (0.004 + 2e-6 · 125 + 100 · 0.0002 / 50) = 0.03 + 10 · 0.00465
+    assert token_seconds(MODEL, WORK, 10) == pytest.approx(0.0765)
+    assert throughput(MODEL, WORK, 10) == pytest.approx(10 / (50 * 0.0765))
+
+
+def test_the_steady_state_is_the_inverse_of_throughput() -> None:
+    assert concurrency_at(MODEL, WORK, throughput(MODEL, WORK, 7), 256) == pytest.approx(7)
+    assert concurrency_at(MODEL, WORK, 1_000, 256) == 256
+
+
+def test_inter_token_latency_binds() -> None:
+    held = capacity(REPLICA, WORK, TARGETS)
+    assert (held.binding, held.concurrency) == ("InterTokenLatency", 15)
+    assert held.itl <= 0.1 < token_seconds(MODEL, WORK, 16)
+
+
+def test_memory_binds() -> None:
+    held = capacity(replace(REPLICA, kv_tokens=1_000), WORK, TARGETS)
+    assert (held.binding, held.concurrency) == ("KVOccupancy", 6)
+    assert held.kv_occupancy <= 0.8
+
+
+def test_time_to_first_token_binds() -> None:
+    held = capacity(REPLICA, WORK, replace(TARGETS, ttft=0.3))
+    assert held.binding == "TimeToFirstToken"
+    assert held.ttft <= 0.3
+    assert held.rate < capacity(REPLICA, WORK, TARGETS).rate
+
+
+def test_the_configured_limit_binds() -> None:
+    assert capacity(replace(REPLICA, max_concurrency=4), WORK, TARGETS).binding == "ConcurrencyLimit"
+
+
+def test_bursts_need_more_room() -> None:
+    poisson = first_token_seconds(MODEL, WORK, 15, 0.9, 0.99, 1.0)
+    assert first_token_seconds(MODEL, WORK, 15, 0.9, 0.99, 5.0) > poisson
+
+
+def test_the_queue_holds_what_is_served_in_time_and_one_step_of_arrivals_at_least() -> None:
+    assert queue_limit(3.3, 10, 0.1) == 33
+    assert queue_limit(3.3, 0, 0.1) == 2
+    assert queue_limit(0.0, 10, 0.1) == 1
+
+
+@given(
+    output=st.floats(1, 2_000),
+    uncached=st.floats(0, 20_000),
+    itl=st.floats(0.001, 10),
+    ttft=st.floats(0.001, 100),
+    kv_tokens=st.floats(16, 1e6),
+)
+def test_capacity_is_positive_and_grows_with_what_is_allowed(
+    output: float, uncached: float, itl: float, ttft: float, kv_tokens: float
+) -> None:
+    work, replica = Work(output, uncached), replace(REPLICA, kv_tokens=kv_tokens)
+    tight = capacity(replica, work, Targets(ttft, itl))
+    loose = capacity(replica, work, Targets(ttft, itl * 2))
+    assert 1 <= tight.concurrency <= loose.concurrency <= 256
+    assert tight.rate > 0
