@@ -1,0 +1,9 @@
+"""A small trained model for demos, tests and e2e: made once, cached, loadable by plain transformers.
+
+Importing this package loads no torch; only training does.
+"""
+
+from sluice_engine.tiny.cache import ensure
+from sluice_engine.tiny.recipe import Recipe
+
+__all__ = ["Recipe", "ensure"]

@@ -1,0 +1,61 @@
+"""Keeps the trained model under the user's cache directory, so that one machine trains it once."""
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sluice_engine.tiny.recipe import Recipe
+
+if TYPE_CHECKING:
+    from sluice_engine.tiny.train import Progress
+
+
+def cache_directory(recipe: Recipe) -> Path:
+    """Where the model of this recipe and corpus lives: `$XDG_CACHE_HOME/sluice/tiny-<key>`, or under `~/.cache`."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "sluice" / f"tiny-{recipe.key()}"
+
+
+def ensure(
+    directory: Path | None = None,
+    recipe: Recipe | None = None,
+    on_progress: "Callable[[Progress], None] | None" = None,
+) -> Path:
+    """The trained model's folder; trains only if the cache has none, and copies it into `directory` if one is given.
+
+    Safe to call from several processes at once: one trains, the others wait. Raises OSError where a folder cannot be
+    written and ImportError where the engine extra is not installed and the cache is empty.
+    """
+    recipe = recipe or Recipe()
+    cached = cache_directory(recipe)
+    if not cached.is_dir():
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(cached.with_suffix(".lock")):
+            if not cached.is_dir():
+                _train_into(cached, recipe, on_progress)
+    if directory is None:
+        return cached
+    shutil.copytree(cached, directory, dirs_exist_ok=True)
+    return directory
+
+
+def _train_into(cached: Path, recipe: Recipe, on_progress: "Callable[[Progress], None] | None") -> None:
+    """Train beside the final place and rename, so that no reader ever sees half a model."""
+    from sluice_engine.tiny.train import train
+
+    with tempfile.TemporaryDirectory(dir=cached.parent, prefix=".tiny-") as scratch:
+        made = Path(scratch) / "model"
+        train(made, recipe, on_progress)
+        made.rename(cached)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield  # closing the file lets the lock go
