@@ -1,0 +1,227 @@
+"""One replica's life on this machine, seen from outside as a Kubernetes Pod.
+
+A task per pod plays the kubelet: start, probe, restart with backoff, and on deletion SIGTERM, wait for the drain,
+SIGKILL for what is left. `status()` tells it in the API's own shape, so that `observe` needs no second reader.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sluice import contract
+from sluice_operator.local.launch import Launch, LocalError, PodFiles
+from sluice_operator.local.probe import probe
+from sluice_operator.local.process import Child, Ports, free_ports, tail
+from sluice_operator.local.store import timestamp
+from sluice_operator.world import Object
+
+UNREADY_AFTER: Final = 3  # probes without any answer; an answer other than 200 counts at once
+MESSAGE_BYTES: Final = 4096  # what a kubelet keeps of a termination message
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Times of the kubelet's work, in seconds."""
+
+    probe: float = 0.5
+    probe_timeout: float = 2.0
+    backoff_first: float = 1.0
+    backoff_most: float = 60.0
+    backoff_reset: float = 600.0  # a container that ran this long starts over with the first
+
+
+@dataclass(frozen=True, slots=True)
+class Terminated:
+    """How a container ended."""
+
+    code: int
+    message: str
+    at: float
+
+
+class LocalPod:
+    """A pod with one container."""
+
+    def __init__(
+        self,
+        name: str,
+        template: Object,
+        files: PodFiles,
+        launch: Callable[[str, Ports], Launch],
+        changed: Callable[[], None],
+        pace: Pace,
+    ) -> None:
+        """`launch(name, ports)` gives the command and may raise LocalError; `changed()` is called on every change of
+        what `status` or `deleting_at` say."""
+        self.name = name
+        self.files = files
+        self.created = self._ready_changed = time.time()
+        self.ready = False
+        self.ports: Ports | None = None  # while a container runs
+        self.pid: int | None = None
+        self.deleting_at: float | None = None
+        self.restarts = 0
+        spec = template.get("spec", {})
+        self._container: str = (spec.get("containers") or [{}])[0].get("name", "engine")
+        self._grace = float(spec.get("terminationGracePeriodSeconds", 30))
+        self._launch = launch
+        self._changed = changed
+        self._pace = pace
+        self._waiting: tuple[str, str] | None = ("ContainerCreating", "")
+        self._last: Terminated | None = None
+        self._started = 0.0
+        self._leaving = asyncio.Event()
+        self._child: Child | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin its life in the background."""
+        self._task = asyncio.create_task(self._live(), name=f"pod {self.name}")
+
+    def delete(self) -> None:
+        """Begin its end: out of the endpoints at once, then SIGTERM and the drain."""
+        if self.deleting_at is None:
+            self.deleting_at = time.time()
+            self.ready, self._ready_changed = False, self.deleting_at
+            self._leaving.set()
+            self._changed()
+
+    def kill(self) -> None:
+        """End it now, drained or not."""
+        self.delete()
+        if self._child is not None:
+            self._child.kill()
+
+    async def gone(self) -> None:
+        """Return once no process of it is left."""
+        if self._task is not None:
+            with suppress(asyncio.CancelledError):
+                await asyncio.shield(self._task)
+
+    @property
+    def over(self) -> bool:
+        """Whether its life has ended."""
+        return self._task is not None and self._task.done()
+
+    async def _live(self) -> None:
+        backoff = self._pace.backoff_first
+        while not self._leaving.is_set():
+            started = time.monotonic()
+            await self._run_once()
+            if self._leaving.is_set():
+                break
+            if time.monotonic() - started >= self._pace.backoff_reset:
+                backoff = self._pace.backoff_first
+            await self._back_off(backoff)
+            backoff = min(2 * backoff, self._pace.backoff_most)
+        self._changed()
+
+    async def _run_once(self) -> None:
+        """One container from start to end."""
+        ports = free_ports()
+        self.files.termination.unlink(missing_ok=True)
+        try:
+            launch = self._launch(self.name, ports)
+            child = await Child.start(launch.argv, launch.env, self.files.log)
+        except (LocalError, OSError) as error:
+            self._waiting = ("CreateContainerConfigError", str(error))
+            self._changed()
+            return
+        self._child, self.ports, self.pid = child, ports, child.pid
+        self._waiting, self._started = None, time.time()
+        self._changed()
+        probing = asyncio.create_task(self._probe(ports))
+        leaving = asyncio.create_task(self._stop_when_leaving(child))
+        try:
+            code = await child.wait()
+        finally:
+            child.kill()
+            probing.cancel()
+            leaving.cancel()
+            await asyncio.gather(probing, leaving, return_exceptions=True)
+            self._child, self.ports, self.pid = None, None, None
+            self.ready, self._ready_changed = False, time.time()
+        self._last = Terminated(code, self._termination_message(), time.time())
+
+    async def _stop_when_leaving(self, child: Child) -> None:
+        await self._leaving.wait()
+        child.terminate()
+        await asyncio.sleep(self._grace)
+        child.kill()
+
+    async def _probe(self, ports: Ports) -> None:
+        missed = 0
+        while not self._leaving.is_set():
+            status = await probe(ports.admin, contract.PATH_READYZ, seconds=self._pace.probe_timeout)
+            missed = missed + 1 if status is None else 0
+            ready = status == 200 or (self.ready and 0 < missed < UNREADY_AFTER)
+            if ready != self.ready and not self._leaving.is_set():
+                self.ready, self._ready_changed = ready, time.time()
+                self._changed()
+            await asyncio.sleep(self._pace.probe)
+
+    async def _back_off(self, seconds: float) -> None:
+        self.restarts += 1
+        if self._waiting is None:
+            self._waiting = ("CrashLoopBackOff", f"back-off {seconds:g} s restarting {self._container}")
+        self._changed()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._leaving.wait()
+
+    def _termination_message(self) -> str:
+        try:
+            message = self.files.termination.read_bytes()[:MESSAGE_BYTES].decode("utf-8", "replace")
+        except OSError:
+            message = ""
+        return message or tail(self.files.log, lines=5, limit=2048)
+
+    def status(self) -> Object:
+        """`Pod.status`."""
+        running = self.pid is not None
+        at = timestamp(self.created)
+        changed = timestamp(self._ready_changed)
+        conditions = [
+            {"type": kind, "status": "True" if value else "False", "lastTransitionTime": since}
+            for kind, value, since in (
+                ("PodScheduled", True, at),
+                ("Initialized", True, at),
+                ("ContainersReady", self.ready, changed),
+                ("Ready", self.ready, changed),
+            )
+        ]
+        return {
+            "phase": "Running" if running or self.restarts else "Pending",
+            "podIP": "127.0.0.1",
+            "hostIP": "127.0.0.1",
+            "startTime": at,
+            "conditions": conditions,
+            "containerStatuses": [self._container_status()],
+        }
+
+    def _container_status(self) -> Object:
+        state: dict[str, Any] = {"running": {"startedAt": timestamp(self._started)}}
+        if self.pid is None:
+            reason, message = self._waiting or ("ContainerCreating", "")
+            state = {"waiting": {"reason": reason, "message": message}}
+        last: dict[str, Any] = {}
+        if self._last is not None:
+            last = {
+                "terminated": {
+                    "exitCode": self._last.code,
+                    "reason": "Completed" if self._last.code == 0 else "Error",
+                    "message": self._last.message,
+                    "finishedAt": timestamp(self._last.at),
+                }
+            }
+        return {
+            "name": self._container,
+            "ready": self.ready,
+            "started": self.ready,
+            "restartCount": self.restarts,
+            "state": state,
+            "lastState": last,
+        }
