@@ -4,6 +4,7 @@ pydantic writes JSON Schema; an API server takes its "structural" subset: no $re
 booleans for exclusive limits. Everything else (descriptions, bounds, defaults, CEL rules) is already there.
 """
 
+from copy import deepcopy
 from typing import Any, Final
 
 from sluice import contract
@@ -104,7 +105,9 @@ def _normal(node: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]
         kept.pop("additionalProperties", None)
         kept["properties"] = {name: _normal(value, definitions) for name, value in kept["properties"].items()}
         if "default" in kept:
-            kept["default"] = {}  # each property brings its own default
+            # Written out in full, for rules are judged on the default as it stands, before properties add theirs.
+            filled = {n: value["default"] for n, value in kept["properties"].items() if "default" in value}
+            kept["default"] = deepcopy(filled)  # shared objects would become YAML aliases
     elif isinstance(kept.get("additionalProperties"), dict):
         kept["additionalProperties"] = _normal(kept["additionalProperties"], definitions)
     if "items" in kept:
