@@ -1,1 +1,19 @@
-"""The scheduler: plan, settle; no tensor in it."""
+"""The scheduler: plan, settle; no tensor in it. The engine and the simulator run this same code."""
+
+from sluice_engine.scheduler.advance import advance, steady_steps, steady_work
+from sluice_engine.scheduler.plan import Finish, Join, Outcome, Plan, Row
+from sluice_engine.scheduler.scheduler import Refusal, Scheduler, SchedulerConfig
+
+__all__ = [
+    "Finish",
+    "Join",
+    "Outcome",
+    "Plan",
+    "Refusal",
+    "Row",
+    "Scheduler",
+    "SchedulerConfig",
+    "advance",
+    "steady_steps",
+    "steady_work",
+]

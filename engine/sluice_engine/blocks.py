@@ -1,0 +1,150 @@
+"""The books of the paged KV cache: who holds which block, which full blocks can be found again, which go first.
+
+A block is in one of three states: *held* (referenced by at least one block table), *cached* (no reference, but its
+content is indexed and may be hit), *free*. Full blocks are found by chained SHA-256 over (parent hash, tokens), so a
+hit on block i implies equal tokens in blocks 0..i; SHA-256 because collisions would leak one prompt's state into
+another. Cached blocks are evicted least recently used; a sequence releases its tail first, so tails go first.
+
+Steps are synchronous here: `settle` of one step comes before `plan` of the next, so a freed block can have no writer
+and needs no fence.
+"""
+
+import hashlib
+from array import array
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Sequence
+
+_ROOT = hashlib.sha256(b"sluice prefix index").digest()
+
+
+def chain_hash(parent: bytes | None, tokens: Sequence[int]) -> bytes:
+    """The identity of a full block: SHA-256 over its parent's identity (None: first block) and its tokens."""
+    return hashlib.sha256((parent or _ROOT) + array("q", tokens).tobytes()).digest()
+
+
+class BlockPool:
+    """`num_blocks` pages of `block_size` tokens with reference counts and a prefix index.
+
+    `allocate` and `release` are the only ways for a block to gain its first and lose its last reference.
+    """
+
+    def __init__(self, num_blocks: int, block_size: int) -> None:
+        if num_blocks < 1 or block_size < 1:
+            raise ValueError(f"a pool needs blocks: num_blocks={num_blocks}, block_size={block_size}")
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self._references = [0] * num_blocks
+        self._hash_of: list[bytes | None] = [None] * num_blocks
+        self._index: dict[bytes, int] = {}
+        self._cached: OrderedDict[int, None] = OrderedDict()  # oldest first
+        self._free = list(range(num_blocks - 1, -1, -1))
+
+    @property
+    def free(self) -> int:
+        """Blocks with no content worth keeping."""
+        return len(self._free)
+
+    @property
+    def cached(self) -> int:
+        """Blocks without a holder whose content can still be hit."""
+        return len(self._cached)
+
+    @property
+    def held(self) -> int:
+        """Blocks that at least one sequence holds."""
+        return self.num_blocks - len(self._free) - len(self._cached)
+
+    @property
+    def available(self) -> int:
+        """Blocks that `allocate` can hand out now."""
+        return len(self._free) + len(self._cached)
+
+    def match(self, hashes: Sequence[bytes]) -> list[int]:
+        """The blocks of the longest indexed prefix of `hashes`; takes no reference."""
+        found: list[int] = []
+        for digest in hashes:
+            block = self._index.get(digest)
+            if block is None:
+                break
+            found.append(block)
+        return found
+
+    def unheld(self, blocks: Iterable[int]) -> int:
+        """How many of `blocks` are cached, that is, would leave `available` when acquired."""
+        return sum(1 for block in blocks if self._references[block] == 0)
+
+    def acquire(self, blocks: Iterable[int]) -> None:
+        """Take one reference on each of these matched blocks."""
+        for block in blocks:
+            if self._references[block] == 0:
+                del self._cached[block]
+            self._references[block] += 1
+
+    def can_allocate(self, count: int) -> bool:
+        """Whether `allocate(count)` will succeed."""
+        return count <= self.available
+
+    def allocate(self, count: int) -> list[int]:
+        """`count` blocks with one reference each, evicting cached ones as needed. All or nothing: raises MemoryError."""
+        if not self.can_allocate(count):
+            raise MemoryError(f"{count} KV blocks asked, {self.available} available")
+        blocks: list[int] = []
+        for _ in range(count):
+            block = self._free.pop() if self._free else self._evict()
+            self._references[block] = 1
+            blocks.append(block)
+        return blocks
+
+    def release(self, blocks: Sequence[int], forget: bool = False) -> list[int]:
+        """Drop one reference on each block of a sequence, tail first. Returns those that nobody holds any more.
+
+        `forget` takes them out of the index too: for content that cannot be trusted (a request that failed).
+        """
+        dropped: list[int] = []
+        for block in reversed(blocks):
+            if forget:
+                self._unindex(block)
+            self._references[block] -= 1
+            if self._references[block] == 0:
+                dropped.append(block)
+                if self._hash_of[block] is None:
+                    self._free.append(block)
+                else:
+                    self._cached[block] = None
+        return dropped
+
+    def index(self, block: int, digest: bytes) -> None:
+        """Make a full, computed, held block findable. A second copy of the same content stays unindexed."""
+        if digest not in self._index and self._hash_of[block] is None:
+            self._index[digest] = block
+            self._hash_of[block] = digest
+
+    def check(self, tables: Iterable[Sequence[int]]) -> None:
+        """Recount everything from the block tables. Raises RuntimeError naming what does not add up."""
+        counted = Counter(block for table in tables for block in table)
+        for block, references in enumerate(self._references):
+            if counted[block] != references:
+                raise RuntimeError(f"block {block}: {references} references in the books, {counted[block]} in tables")
+        free, cached = set(self._free), set(self._cached)
+        if len(free) != len(self._free) or free & cached or (free | cached) & counted.keys():
+            raise RuntimeError("a block is in two states at once")
+        if len(counted) + len(cached) + len(free) != self.num_blocks:
+            raise RuntimeError(
+                f"held {len(counted)} + cached {len(cached)} + free {len(free)} is not total {self.num_blocks}"
+            )
+        for digest, block in self._index.items():
+            if self._hash_of[block] != digest or block in free:
+                raise RuntimeError(f"the index names block {block}, whose content is another")
+        if any(self._hash_of[block] is None for block in cached):
+            raise RuntimeError("a cached block cannot be found")
+
+    def _evict(self) -> int:
+        block, _ = self._cached.popitem(last=False)
+        self._unindex(block)
+        return block
+
+    def _unindex(self, block: int) -> None:
+        digest = self._hash_of[block]
+        if digest is not None:
+            del self._index[digest]
+            self._hash_of[block] = None

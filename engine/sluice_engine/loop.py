@@ -1,0 +1,268 @@
+"""The engine without its socket: submit, step, read what came out. `core.py` wraps it; tests and benches drive it.
+
+One step: plan → run → settle, synchronous. What happens between steps (submit, cancel, limits) takes effect at the
+next one. Everything here runs on one thread.
+"""
+
+import gc
+import logging
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable
+
+import torch
+
+from sluice_engine import ipc
+from sluice_engine.admission import Bounds, Limits
+from sluice_engine.model.errors import InsufficientMemory
+from sluice_engine.model.kv import blocks_that_fit
+from sluice_engine.model.load import LoadedModel, load_model
+from sluice_engine.model.resources import memory_left, processors
+from sluice_engine.options import EngineOptions
+from sluice_engine.report import limits_message, snapshot
+from sluice_engine.request import Request, Sampling
+from sluice_engine.runner import Runner
+from sluice_engine.scheduler import Outcome, Plan, Scheduler, SchedulerConfig
+from sluice_engine.scheduler.budget import TRUSTED_STEPS
+from sluice_engine.steptime import StepTimeFit
+from sluice_engine.warm import warm_up
+from sluice_engine.window import LoadWindow
+from sluice_law.steptime import StepTimeModel, StepWork
+
+_log = logging.getLogger(__name__)
+Progress = Callable[[ipc.Loading], None]
+
+
+class EngineLoop:
+    """A loaded model, its scheduler and its limits. Raises a `model.errors.StartError` when it cannot start."""
+
+    def __init__(
+        self,
+        options: EngineOptions,
+        *,
+        on_progress: Progress = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._clock, self._sleep = clock, sleep
+        self.options = options
+        self.load_seconds: dict[str, float] = {}
+        torch.set_num_threads(options.threads or processors())
+        begun = clock()
+        on_progress(ipc.Loading("load", 0.0, 0.0))
+        self.model: LoadedModel = load_model(options)
+        self.load_seconds["load"] = clock() - begun
+        on_progress(ipc.Loading("load", 1.0, self.load_seconds["load"]))
+        begun = clock()
+        on_progress(ipc.Loading("warm", 0.0, 0.0))
+        blocks = blocks_that_fit(options, self.model.kv_shape, self.model.max_model_length, memory_left())
+        self._config = SchedulerConfig(
+            num_blocks=blocks,
+            block_size=options.block_size,
+            max_num_seqs=options.max_num_seqs,
+            max_model_length=self.model.max_model_length,
+        )
+        self.runner = _runner(self.model, self._config)
+        warm_up(self.runner, self._config, options.max_batched_tokens, self.model.vocab_size)
+        self.load_seconds["warm"] = clock() - begun
+        on_progress(ipc.Loading("warm", 1.0, self.load_seconds["warm"]))
+        self.limits = Limits(_bounds(options))
+        self.scheduler = Scheduler(self._config, self.limits)
+        self.fit = StepTimeFit()
+        self.window = LoadWindow()
+        self.last_steps: deque[dict[str, object]] = deque(maxlen=32)
+        self._departed: list[ipc.Delta] = []
+        self._moved = False
+        gc.collect()
+        gc.freeze()
+
+    @property
+    def ready(self) -> ipc.Ready:
+        """What the HTTP process is told when the engine serves."""
+        return ipc.Ready(
+            dtype=str(self.model.dtype).removeprefix("torch."),
+            device=str(self.model.device),
+            block_size=self._config.block_size,
+            num_blocks=self._config.num_blocks,
+            max_model_length=self.model.max_model_length,
+            vocab_size=self.model.vocab_size,
+            paced=self.options.pace is not None,
+            load_seconds=self.load_seconds,
+        )
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a step would compute something or a report is due."""
+        return bool(self.scheduler.requests or self._departed or self._moved)
+
+    def submit(self, message: ipc.Submit) -> ipc.Rejected | None:
+        """Queue a request. A refusal comes back; a request that can never run ends with an error in the next report."""
+        try:
+            refusal = self.scheduler.submit(self._request(message))
+        except Exception as error:  # noqa: BLE001 - a request can fail, the loop cannot
+            self._departed.append(ipc.Delta(message.request_id, (), "error", str(error)))
+            return None
+        if refusal is None:
+            return None
+        reason: ipc.RejectReason = "draining" if refusal.reason == "draining" else "queue_full"
+        return ipc.Rejected(message.request_id, reason, refusal.retry_after, refusal.message)
+
+    def cancel(self, message: ipc.Cancel) -> None:
+        """End a request now and free its blocks; unknown or ended ids are ignored."""
+        if self.scheduler.cancel(message.request_id):
+            self._departed.append(ipc.Delta(message.request_id, (), message.reason))
+
+    def patch(self, message: ipc.LimitsPatch) -> None:
+        """Move bounds and targets from the next step on."""
+        self.limits.patch(
+            {
+                "concurrency_min": message.concurrency_min,
+                "concurrency_max": message.concurrency_max,
+                "max_queue": message.max_queue,
+                "max_batched_tokens": message.max_batched_tokens,
+                "kv_watermark": message.kv_watermark,
+                "itl_target": message.itl_target,
+                "ttft_target": message.ttft_target,
+            },
+            message.ttl,
+            self._clock(),
+        )
+        self._moved = True
+
+    def drain(self) -> None:
+        """Refuse what comes from now on; finish what is here."""
+        self.scheduler.draining = True
+
+    def tick(self) -> None:
+        """The fast loop, at most once a second: expire a patch, move the concurrency inside its bounds."""
+        now = self._clock()
+        self._moved |= self.limits.expire(now)
+        if self.limits.due(now):
+            trusted = self.fit.model if self.fit.model.steps >= TRUSTED_STEPS else None
+            self._moved |= self.limits.tick(now, trusted, self.window.load(self.scheduler, now))
+
+    def step(self) -> ipc.StepReport | None:
+        """One step and its report; a report without a step where only limits moved or a request left; else None."""
+        self.tick()
+        begun = self._clock()
+        plan = self.scheduler.plan(begun, self.fit.model)
+        if plan is None:
+            return self._report(None, [], begun, 0.0) if self._departed or self._moved else None
+        result = self.runner.run(plan)
+        self._hold_pace(plan.work, begun)
+        ended = self._clock()
+        outcomes = self.scheduler.settle(plan, result.sampled, ended, result.errors)
+        if self.scheduler.tainted:
+            self.runner.scrub(self.scheduler.tainted)
+            self.scheduler.tainted.clear()
+        self.fit.observe(plan.work, ended - begun)
+        self.window.record(plan.work, [outcome.gap for outcome in outcomes], ended)
+        return self._report(plan, outcomes, ended, ended - begun)
+
+    def state(self) -> dict[str, object]:
+        """The scheduler's snapshot as JSON-able data."""
+        state = snapshot(self.scheduler, self.limits, self._clock())
+        state["last_steps"] = list(self.last_steps)
+        return state
+
+    def _request(self, message: ipc.Submit) -> Request:
+        params = message.params
+        stops = frozenset(params.stop_token_ids)
+        return Request(
+            request_id=message.request_id,
+            known=list(message.prompt_token_ids),
+            max_tokens=params.max_tokens,
+            arrived_at=message.arrived_at,
+            stop_ids=stops if params.ignore_eos else stops | self.model.eos_ids,
+            sampling=Sampling(
+                temperature=params.temperature,
+                top_k=params.top_k,
+                top_p=params.top_p,
+                seed=secrets.randbits(64) if params.seed is None else params.seed,
+            ),
+        )
+
+    def _hold_pace(self, work: StepWork, begun: float) -> None:
+        pace: StepTimeModel | None = self.options.pace
+        if pace is not None:
+            left = begun + pace.predict(work) - self._clock()
+            if left > 0:
+                self._sleep(left)
+
+    def _report(self, plan: Plan | None, outcomes: list[Outcome], ended: float, seconds: float) -> ipc.StepReport:
+        deltas = (*self._departed, *(_delta(outcome) for outcome in outcomes))
+        self._departed.clear()
+        self._moved = False
+        work = plan.work if plan else StepWork()
+        scheduler, model = self.scheduler, self.fit.model
+        if plan is not None:
+            self.last_steps.append(
+                {
+                    "step": plan.step,
+                    "seconds": round(seconds, 6),
+                    "prefill_tokens": work.prefill_tokens,
+                    "sequences": work.sequences,
+                    "kv_tokens": work.kv_tokens,
+                    "preempted": plan.preempted,
+                }
+            )
+        return ipc.StepReport(
+            deltas=deltas,
+            ended_at=ended,
+            seconds=seconds,
+            prefill_tokens=work.prefill_tokens,
+            prefill_context=work.prefill_context,
+            sequences=work.sequences,
+            kv_tokens=work.kv_tokens,
+            generated_tokens=sum(len(outcome.token_ids) for outcome in outcomes),
+            prompt_tokens=plan.prompt_tokens if plan else 0,
+            cached_prompt_tokens=plan.cached_prompt_tokens if plan else 0,
+            preemptions=int(plan is not None and plan.preempted is not None),
+            running=len(scheduler.running),
+            waiting=len(scheduler.waiting),
+            tokens_in_flight=scheduler.tokens_in_flight,
+            blocks_held=scheduler.pool.held,
+            blocks_cached=scheduler.pool.cached,
+            blocks_free=scheduler.pool.free,
+            limits=limits_message(self.limits, ended),
+            model=(model.base, model.prefill_token, model.prefill_context, model.sequence, model.kv_token),
+            model_error=model.error_ratio,
+            model_steps=model.steps,
+        )
+
+
+def _runner(model: LoadedModel, config: SchedulerConfig) -> Runner:
+    try:
+        return Runner(
+            model, num_blocks=config.num_blocks, block_size=config.block_size, max_num_seqs=config.max_num_seqs
+        )
+    except (MemoryError, RuntimeError) as error:  # torch reports a failed allocation as RuntimeError
+        size = config.num_blocks * model.kv_shape.block_bytes(config.block_size)
+        raise InsufficientMemory(
+            f"A KV pool of {size} bytes could not be set aside: {error}. Give the engine more memory, or a smaller "
+            f"pool with --kv-size."
+        ) from error
+
+
+def _bounds(options: EngineOptions) -> Bounds:
+    return Bounds(
+        concurrency_min=options.concurrency_min,
+        concurrency_max=min(options.concurrency_max, options.max_num_seqs),
+        max_queue=options.max_queue,
+        max_batched_tokens=options.max_batched_tokens,
+        kv_watermark=options.kv_watermark,
+        itl_target=options.itl_target,
+        ttft_target=options.ttft_target,
+    )
+
+
+def _delta(outcome: Outcome) -> ipc.Delta:
+    return ipc.Delta(
+        request_id=outcome.request_id,
+        token_ids=outcome.token_ids,
+        finish=outcome.finish,
+        error=outcome.error,
+        cached_tokens=outcome.cached_tokens if outcome.first else 0,
+        queue_seconds=outcome.queue_seconds if outcome.first else 0.0,
+    )

@@ -1,0 +1,69 @@
+"""The KV pool: how many blocks fit, and the tensors behind them.
+
+One more block than the scheduler knows: the *null block* at the end is always zero and pads block tables. Masked
+positions still enter attention as 0 × value, and 0 × NaN is NaN: padding must never point at a block that a broken
+request may have filled.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from sluice_engine.model.errors import InsufficientMemory
+from sluice_engine.options import EngineOptions
+
+
+@dataclass(frozen=True, slots=True)
+class KVShape:
+    """What one layer caches for one token."""
+
+    layers: int
+    kv_heads: int
+    head_dim: int
+    dtype: torch.dtype
+
+    def block_bytes(self, block_size: int) -> int:
+        """Bytes of one block over all layers, keys and values."""
+        return 2 * self.layers * block_size * self.kv_heads * self.head_dim * self.dtype.itemsize
+
+
+class KVCache:
+    """Keys and values of all layers, zeroed: per layer a pair of [num_blocks + 1, block_size, kv_heads, head_dim]."""
+
+    def __init__(self, shape: KVShape, num_blocks: int, block_size: int, device: torch.device) -> None:
+        self.block_size = block_size
+        self.null_block = num_blocks
+        size = (num_blocks + 1, block_size, shape.kv_heads, shape.head_dim)
+        self.layers = [
+            (
+                torch.zeros(size, dtype=shape.dtype, device=device),
+                torch.zeros(size, dtype=shape.dtype, device=device),
+            )
+            for _ in range(shape.layers)
+        ]
+
+    def scrub(self, blocks: list[int]) -> None:
+        """Zero these blocks: a request that failed may have left NaN in them."""
+        index = torch.tensor(blocks, dtype=torch.int64, device=self.layers[0][0].device)
+        for keys, values in self.layers:
+            keys.index_fill_(0, index, 0)
+            values.index_fill_(0, index, 0)
+
+
+def blocks_that_fit(options: EngineOptions, shape: KVShape, max_model_length: int, memory_left: int) -> int:
+    """Blocks for the pool: `kv_size`, or a share of the memory that is left, but no more than `max_num_seqs` requests
+    of the maximum length could ever hold. Raises InsufficientMemory when not even one such request fits."""
+    each = shape.block_bytes(options.block_size)
+    one_request = -(-max_model_length // options.block_size)
+    if options.kv_size is not None:
+        blocks = options.kv_size // each
+    else:
+        blocks = min(int(memory_left * options.kv_memory_fraction) // each, one_request * options.max_num_seqs)
+    if blocks < one_request:
+        fits = max(0, blocks * options.block_size)
+        raise InsufficientMemory(
+            f"The KV cache of one request of {max_model_length} tokens needs {one_request * each} bytes, and "
+            f"{blocks * each} are available. Give the engine more memory (the container's memory limit, or "
+            f"--kv-size), or serve shorter requests: --max-model-length {fits} would fit."
+        )
+    return int(blocks)

@@ -1,0 +1,177 @@
+"""From a folder to a model that is ready to run: transformers' class, safetensors only, our attention.
+
+Everything that can be wrong with the folder, the device or the dtype is found here and said with what to do.
+"""
+
+import json
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import transformers
+from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
+
+from sluice_engine.model import attention
+from sluice_engine.model.errors import AcceleratorNotFound, InvalidOption, ModelInvalid, ModelNotFound
+from sluice_engine.model.kv import KVShape
+from sluice_engine.options import EngineOptions
+
+_log = logging.getLogger(__name__)
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_ATTENDING = {"full_attention", "sliding_attention", "attention"}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model and what the engine must know of it."""
+
+    module: torch.nn.Module
+    device: torch.device
+    dtype: torch.dtype
+    kv_shape: KVShape
+    max_model_length: int
+    vocab_size: int  # width of the logits
+    eos_ids: frozenset[int]
+
+
+def load_model(options: EngineOptions) -> LoadedModel:
+    """Load `options.model`. Raises a StartError that names what is wrong."""
+    folder = _model_folder(options.model)
+    device = pick_device(options.device)
+    config = _read_config(folder)
+    dtype = pick_dtype(options.dtype, _checkpoint_dtype(config), device)
+    length = _model_length(options, config)
+    attention.register()
+    transformers.utils.logging.disable_progress_bar()
+    try:
+        module = AutoModelForCausalLM.from_pretrained(
+            folder,
+            config=config,
+            dtype=dtype,
+            use_safetensors=True,
+            trust_remote_code=False,
+            local_files_only=True,
+            attn_implementation=attention.NAME,
+        )
+    except Exception as error:
+        raise ModelInvalid(f"The model in {folder} cannot be loaded: {_first_line(error)}") from error
+    module = module.to(device).eval().requires_grad_(False)
+    _log.info("loaded %s as %s on %s", type(module).__name__, dtype, device)
+    return LoadedModel(
+        module=module,
+        device=device,
+        dtype=dtype,
+        kv_shape=_kv_shape(config, dtype),
+        max_model_length=length,
+        vocab_size=module.get_output_embeddings().weight.shape[0],
+        eos_ids=_eos_ids(folder, config),
+    )
+
+
+def pick_device(asked: str) -> torch.device:
+    """The device for "auto", "cpu" or "cuda". Raises AcceleratorNotFound where "cuda" is asked and none is visible."""
+    if asked == "cuda" and not torch.cuda.is_available():
+        raise AcceleratorNotFound(
+            "A GPU was asked for (--device cuda) and torch sees none. Check that the pod requests one, that the "
+            "node's driver and device plugin work, and that this image has a CUDA build of torch; or serve on the "
+            "processor with --device cpu."
+        )
+    if asked == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(asked)
+
+
+def pick_dtype(asked: str, checkpoint: torch.dtype, device: torch.device) -> torch.dtype:
+    """The dtype for "auto" or a name. Auto is the checkpoint's where the device computes in it, else float32."""
+    if asked != "auto":
+        if asked not in _DTYPES:
+            raise InvalidOption(f"--dtype {asked} is not known; one of auto, {', '.join(_DTYPES)}.")
+        return _DTYPES[asked]
+    if device.type == "cuda" or checkpoint == torch.float32:
+        return checkpoint
+    native = checkpoint == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return checkpoint if native else torch.float32
+
+
+def _model_folder(model: str) -> Path:
+    folder = Path(model).expanduser()
+    if not folder.is_dir():
+        raise ModelNotFound(
+            f"There is no model folder at {folder}. Check the path (in a pod: the volume and its mount); it must hold "
+            f"config.json, *.safetensors and a tokenizer."
+        )
+    if not (folder / "config.json").is_file():
+        raise ModelNotFound(f"{folder} holds no config.json. Point to the folder that a model was saved to.")
+    if not any(folder.glob("*.safetensors")):
+        raise ModelInvalid(
+            f"{folder} holds no *.safetensors. Only safetensors weights are loaded; convert others with "
+            f"save_pretrained(..., safe_serialization=True)."
+        )
+    return folder
+
+
+def _read_config(folder: Path) -> transformers.PretrainedConfig:
+    try:
+        raw = json.loads((folder / "config.json").read_text())
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except Exception as error:
+        raise ModelInvalid(
+            f"{folder / 'config.json'} cannot be read as a model's config: {_first_line(error)}"
+        ) from error
+    name = raw.get("model_type", "?")
+    if getattr(config, "is_encoder_decoder", False) or type(config) not in AutoModelForCausalLM._model_mapping:
+        raise ModelInvalid(f"Model type {name!r} is not a decoder-only language model of transformers.")
+    text = config.get_text_config()
+    strange = sorted(set(getattr(text, "layer_types", None) or ()) - _ATTENDING)
+    if strange:
+        raise ModelInvalid(f"Model type {name!r} has layers of kind {', '.join(strange)}, which have no paged KV.")
+    for field in ("attn_logit_softcapping", "kv_lora_rank"):
+        if getattr(text, field, None):
+            raise ModelInvalid(f"Model type {name!r} sets {field}, which this engine's attention does not compute.")
+    return config
+
+
+def _checkpoint_dtype(config: transformers.PretrainedConfig) -> torch.dtype:
+    dtype = getattr(config, "dtype", None)
+    if isinstance(dtype, str):
+        dtype = _DTYPES.get(dtype)
+    return dtype if isinstance(dtype, torch.dtype) else torch.float32
+
+
+def _model_length(options: EngineOptions, config: transformers.PretrainedConfig) -> int:
+    trained = getattr(config.get_text_config(), "max_position_embeddings", None)
+    if options.max_model_length is None:
+        if trained is None:
+            raise InvalidOption("The model's config does not say its context length: give --max-model-length.")
+        return int(trained)
+    if trained is not None and options.max_model_length > trained:
+        raise InvalidOption(
+            f"--max-model-length {options.max_model_length} exceeds the {trained} positions that the model has."
+        )
+    return options.max_model_length
+
+
+def _kv_shape(config: transformers.PretrainedConfig, dtype: torch.dtype) -> KVShape:
+    text = config.get_text_config()
+    heads = text.num_attention_heads
+    return KVShape(
+        layers=text.num_hidden_layers,
+        kv_heads=getattr(text, "num_key_value_heads", None) or heads,
+        head_dim=getattr(text, "head_dim", None) or text.hidden_size // heads,
+        dtype=dtype,
+    )
+
+
+def _eos_ids(folder: Path, config: transformers.PretrainedConfig) -> frozenset[int]:
+    eos = config.get_text_config().eos_token_id
+    if (folder / "generation_config.json").is_file():
+        given = GenerationConfig.from_pretrained(folder, local_files_only=True).eos_token_id
+        eos = given if given is not None else eos
+    if eos is None:
+        return frozenset()
+    return frozenset([eos] if isinstance(eos, int) else eos)
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

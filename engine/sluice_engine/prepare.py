@@ -1,0 +1,98 @@
+"""From a plan to a batch of tensors, without allocating per step where numpy can avoid it.
+
+Block tables live in one matrix with a row per slot; a plan brings only the blocks that are new.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sluice_engine.model.batch import Batch, RowGroup
+from sluice_engine.scheduler import Plan, Row
+
+
+class Preparer:
+    """Keeps the block tables of `max_num_seqs` slots and turns plans into batches."""
+
+    def __init__(
+        self, *, max_num_seqs: int, max_model_length: int, block_size: int, null_block: int, device: torch.device
+    ) -> None:
+        self._block_size = block_size
+        self._device = device
+        self._null_block = null_block
+        width = -(-max_model_length // block_size)
+        self._tables: NDArray[np.int64] = np.full((max_num_seqs, width), null_block, dtype=np.int64)
+
+    def install(self, plan: Plan) -> None:
+        """Write the plan's new blocks into the tables."""
+        for row in plan.rows:
+            if row.new_blocks:
+                end = row.first_block + len(row.new_blocks)
+                self._tables[row.slot, row.first_block : end] = row.new_blocks
+
+    def batch(self, rows: Sequence[Row]) -> tuple[Batch, list[Row]]:
+        """The batch of these rows (installed before), and the rows in the order of its logits."""
+        grouped = [group for group in _by_length(rows) if group]
+        flat = [row for group in grouped for row in group]
+        counts = np.array([len(row.tokens) for row in flat], dtype=np.int64)
+        starts = np.array([row.start for row in flat], dtype=np.int64)
+        slots = np.array([row.slot for row in flat], dtype=np.int64)
+        ends = np.cumsum(counts)
+        total = int(ends[-1])
+        tokens = np.fromiter((token for row in flat for token in row.tokens), dtype=np.int64, count=total)
+        owner = np.repeat(np.arange(len(flat)), counts)
+        offsets = np.arange(total) - np.repeat(ends - counts, counts)
+        positions = starts[owner] + offsets
+        blocks = self._tables[slots[owner], positions // self._block_size]
+        samples = np.array([row.samples for row in flat], dtype=bool)
+        groups: list[RowGroup] = []
+        first_row = 0
+        for members in grouped:
+            part = slice(first_row, first_row + len(members))
+            groups.append(
+                self._group(slots[part], starts[part], counts[part], int(ends[first_row] - counts[first_row]))
+            )
+            first_row += len(members)
+        batch = Batch(
+            input_ids=self._tensor(tokens).unsqueeze(0),
+            position_ids=self._tensor(positions).unsqueeze(0),
+            slot_mapping=self._tensor(blocks * self._block_size + positions % self._block_size),
+            logits_index=self._tensor(ends[samples] - 1),
+            groups=tuple(groups),
+        )
+        return batch, [row for row in flat if row.samples]
+
+    def _group(
+        self, slots: NDArray[np.int64], starts: NDArray[np.int64], counts: NDArray[np.int64], first: int
+    ) -> RowGroup:
+        contexts = starts + counts
+        longest = int(counts.max())
+        width = -(-int(contexts.max()) // self._block_size)
+        # Entries past a row's own blocks may be left from a request that had the slot before: pad them.
+        used = -(-contexts // self._block_size)
+        tables = np.where(np.arange(width) < used[:, None], self._tables[slots, :width], self._null_block)
+        columns = np.arange(longest)
+        inside = columns < counts[:, None]
+        return RowGroup(
+            first=first,
+            tokens=int(counts.sum()),
+            rows=len(slots),
+            longest=longest,
+            block_tables=self._tensor(tables),
+            context_lens=self._tensor(contexts),
+            query_positions=self._tensor(np.where(inside, starts[:, None] + columns, -1)),
+            padded_index=None if inside.all() else self._tensor(np.flatnonzero(inside)),
+        )
+
+    def _tensor(self, array: NDArray[np.int64]) -> torch.Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(self._device, non_blocking=True)
+
+
+def _by_length(rows: Sequence[Row]) -> list[list[Row]]:
+    """Rows of one token first, then chunks by powers of two of their length, so that padding at most doubles."""
+    groups: dict[int, list[Row]] = {}
+    for row in rows:
+        groups.setdefault((len(row.tokens) - 1).bit_length(), []).append(row)
+    return [groups[key] for key in sorted(groups)]

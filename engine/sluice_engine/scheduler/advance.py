@@ -1,0 +1,59 @@
+"""k decode-only steps at once: what lets the simulator live through a day in seconds.
+
+While every running request decodes, nobody can be admitted and no request ends, one step is like the next: each
+request gains a token, and blocks are taken as they fill. `advance(k)` does that in one go, block growth included.
+"""
+
+from collections.abc import Sequence
+
+from sluice_engine.scheduler.plan import Outcome
+from sluice_engine.scheduler.scheduler import Scheduler
+from sluice_law.steptime import StepWork
+
+
+def steady_steps(scheduler: Scheduler) -> int:
+    """The most steps that `advance` may take now: 0 unless all that runs decodes and nothing waiting can start.
+
+    Nobody is preempted and nobody ends before the last of them. A waiting request that blocks keep out stays out,
+    because blocks only become fewer (provided that generated tokens do not extend its own prefix).
+    """
+    running = scheduler.running
+    if not running or any(request.remaining != 1 for request in running):
+        return 0
+    if scheduler.waiting and len(running) < min(scheduler.limits.concurrency, scheduler.config.max_num_seqs):
+        head = scheduler.waiting[0]
+        if scheduler.fits(head, scheduler.match(head)):
+            return 0
+    longest = scheduler.config.max_model_length
+    most = min(min(r.max_tokens - r.generated, longest - len(r.known)) for r in running)
+    if _blocks_wanted(scheduler, most) <= scheduler.pool.available:
+        return most
+    low, high = 0, most  # growth is monotone in k: bisect for the last k that fits
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _blocks_wanted(scheduler, middle) <= scheduler.pool.available:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def steady_work(scheduler: Scheduler) -> StepWork:
+    """The first such step's work; each later one reads `sequences` more KV tokens."""
+    return StepWork(
+        sequences=len(scheduler.running), kv_tokens=sum(request.computed + 1 for request in scheduler.running)
+    )
+
+
+def advance(scheduler: Scheduler, ends_at: Sequence[float], token: int = 0) -> list[Outcome]:
+    """Take `len(ends_at)` ≤ `steady_steps` decode-only steps, step i ending at `ends_at[i]`, each sampling `token` for
+    every request. Returns the last step's outcomes. Raises ValueError for more steps than are steady."""
+    count = len(ends_at)
+    if not 0 < count <= steady_steps(scheduler):
+        raise ValueError(f"{count} steps asked, {steady_steps(scheduler)} are steady")
+    return scheduler.decode_run(ends_at, token)
+
+
+def _blocks_wanted(scheduler: Scheduler, steps: int) -> int:
+    size = scheduler.config.block_size
+    return sum(-(-(r.computed + steps) // size) - len(r.blocks) for r in scheduler.running)

@@ -1,0 +1,61 @@
+"""How many prompt tokens a step may compute: as many as the streams beside it can bear.
+
+The fitted step-time model predicts the step; while anybody decodes, prompt chunks get the seconds that are left
+until the inter-token target (Sarathi-Serve's stall-free batching, with a measured model in place of a constant).
+"""
+
+import math
+
+from sluice_law.steptime import StepTimeModel, StepWork
+
+MINIMUM_CHUNK = 16  # prefill always progresses, whatever the model says
+TRUSTED_STEPS = 32  # a fit that has seen fewer steps does not steer
+
+
+class PrefillBudget:
+    """Tokens and predicted seconds that prompt chunks may still use in this step."""
+
+    def __init__(self, tokens: int, model: StepTimeModel | None, decode: StepWork, itl_target: float) -> None:
+        self._tokens = tokens
+        self._model = model if decode.sequences and model is not None and model.steps >= TRUSTED_STEPS else None
+        self._seconds = itl_target - self._model.predict(decode) if self._model else math.inf
+        self._given = False
+
+    @property
+    def tokens(self) -> int:
+        """Tokens left."""
+        return self._tokens
+
+    def chunk(self, wanted: int, context: int) -> int:
+        """The largest chunk ≤ `wanted` after `context` cached tokens that fits; 0 when the step is full."""
+        most = min(wanted, self._tokens)
+        if self._model is None or most <= 0:
+            return max(0, most)
+        fits = min(most, _largest(self._model, context, self._seconds))
+        if fits < most:  # few sizes: new shapes cost the runner
+            fits -= fits % MINIMUM_CHUNK
+        return fits if self._given else max(fits, min(most, MINIMUM_CHUNK))
+
+    def spend(self, tokens: int, context: int) -> None:
+        """Book a chunk that was handed out."""
+        self._tokens -= tokens
+        self._given = True
+        if self._model is not None:
+            self._seconds -= self._model.prefill_token * tokens
+            self._seconds -= self._model.prefill_context * chunk_context(tokens, context)
+
+
+def chunk_context(tokens: int, context: int) -> float:
+    """The chunk's share of `StepWork.prefill_context`: what it attends to, half of itself included."""
+    return tokens * (context + tokens / 2)
+
+
+def _largest(model: StepTimeModel, context: int, seconds: float) -> int:
+    """Largest n with p·n + e·n·(context + n/2) ≤ seconds: the positive root of a quadratic."""
+    if seconds <= 0:
+        return 0
+    linear = model.prefill_token + model.prefill_context * context
+    half = model.prefill_context / 2
+    if half <= 0:
+        return int(seconds / linear) if linear > 0 else 1 << 30
+    return int((math.sqrt(linear * linear + 4 * half * seconds) - linear) / (2 * half))

@@ -1,0 +1,59 @@
+"""What a step is told to do and what came of it, as values: the scheduler's whole conversation with a runner.
+
+A runner (or the simulator) needs nothing else: `plan()` gives a `Plan`, `settle(plan, sampled)` gives `Outcome`s.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from sluice_engine.request import Sampling
+from sluice_law.steptime import StepWork
+
+Finish = Literal["stop", "length", "abort", "error"]
+
+
+class Row(NamedTuple):
+    """The tokens that one request computes in one step."""
+
+    request_id: str
+    slot: int  # row of the runner's per-sequence tables, stable while the request runs
+    start: int  # position of the first token: tokens whose KV is already cached
+    tokens: tuple[int, ...]
+    samples: bool  # this step computes the last known token, so a new one is sampled
+    first_block: int  # index in the block table where new_blocks go
+    new_blocks: tuple[int, ...]
+
+
+class Join(NamedTuple):
+    """A request that (again) begins to run: its slot now has these sampling parameters."""
+
+    request_id: str
+    slot: int
+    sampling: Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One step. Rows: decoding requests first, then prompt chunks. `sampled` of `settle` follows the order of the
+    rows that sample."""
+
+    step: int
+    rows: tuple[Row, ...]
+    joins: tuple[Join, ...]
+    preempted: str | None
+    work: StepWork
+    prompt_tokens: int  # of requests scheduled for the first time
+    cached_prompt_tokens: int
+
+
+class Outcome(NamedTuple):
+    """What one step gave one request."""
+
+    request_id: str
+    token_ids: tuple[int, ...]
+    finish: Finish | None
+    error: str | None
+    first: bool  # the request's first outcome
+    cached_tokens: int
+    queue_seconds: float
+    gap: float | None  # seconds since the request's previous token

@@ -1,0 +1,150 @@
+"""The engine fits its own step-time model while it serves: five non-negative coefficients, learned online.
+
+Least squares on relative errors (weights 1/T²). Observations are grouped by the shape of their step (powers of two of
+prompt tokens and of sequences); each group keeps its own decaying sums and forgets only when a step of its own shape
+arrives. So thousands of decode-only steps hardly move what was learned about prompts, and a long time at one batch
+size does not erase what other sizes said. A shape's first step is left out: it pays for new primitives.
+
+The sums of all groups form one 5 × 5 normal system, solved with the non-negativity of Lawson & Hanson's NNLS by
+eliminating the most negative term. Standard library only: 5 × 5 is too small for anything else to be faster.
+"""
+
+from collections.abc import Sequence
+
+from sluice_law.steptime import StepTimeModel, StepWork
+
+_TERMS = 5
+_KEEP = 0.98  # of a group's sums per step of its own: about fifty steps of memory in each group
+_RIDGE = 1e-6  # pull towards the previous fit along directions that the data leaves open
+_EAGER_STEPS = 64  # solved after every step until here, then after every fourth
+_CLIP = 4.0  # a step this many times off the trusted prediction is somebody else's stall
+_ERROR_MEMORY = 0.02
+
+
+class _Sums:
+    """XᵀX and Xᵀy of one group, decaying. Rows are divided by T, so y is 1 and residuals are relative."""
+
+    __slots__ = ("matrix", "vector")
+
+    def __init__(self) -> None:
+        self.matrix = [[0.0] * _TERMS for _ in range(_TERMS)]
+        self.vector = [0.0] * _TERMS
+
+
+class StepTimeFit:
+    """Feed it (work, seconds) after every step; read `model`."""
+
+    def __init__(self) -> None:
+        self.model = StepTimeModel(base=0.0)
+        self._groups: dict[tuple[int, int], _Sums | None] = {}  # None: seen once, left out
+        self._error = 0.0
+        self._steps = 0
+
+    def observe(self, work: StepWork, seconds: float) -> None:
+        """Learn from one step. Times that are not positive are ignored."""
+        if seconds <= 0.0:
+            return
+        key = (work.prefill_tokens.bit_length(), work.sequences.bit_length())
+        if key not in self._groups:
+            self._groups[key] = None
+            return
+        if self._steps >= _EAGER_STEPS:
+            predicted = self.model.predict(work)
+            self._error += _ERROR_MEMORY * (min(abs(predicted - seconds) / seconds, 10.0) - self._error)
+            seconds = min(max(seconds, predicted / _CLIP), predicted * _CLIP)
+        self._add(key, work, seconds)
+        self._steps += 1
+        if self._steps <= _EAGER_STEPS or self._steps % 4 == 0:
+            self._solve()
+        else:
+            self._publish(_coefficients(self.model))
+
+    def _add(self, key: tuple[int, int], work: StepWork, seconds: float) -> None:
+        sums = self._groups[key]
+        if sums is None:
+            sums = self._groups[key] = _Sums()
+        row = [value / seconds for value in _features(work)]
+        for i in range(_TERMS):
+            line, scale = sums.matrix[i], row[i]
+            for j in range(_TERMS):
+                line[j] = line[j] * _KEEP + scale * row[j]
+            sums.vector[i] = sums.vector[i] * _KEEP + scale
+
+    def _solve(self) -> None:
+        matrix = [[0.0] * _TERMS for _ in range(_TERMS)]
+        vector = [0.0] * _TERMS
+        for sums in self._groups.values():
+            if sums is None:
+                continue
+            for i in range(_TERMS):
+                vector[i] += sums.vector[i]
+                line, more = matrix[i], sums.matrix[i]
+                for j in range(_TERMS):
+                    line[j] += more[j]
+        before = _coefficients(self.model)
+        for i in range(_TERMS):
+            pull = _RIDGE * matrix[i][i]
+            matrix[i][i] += pull
+            vector[i] += pull * before[i]
+        self._publish(solve_non_negative(matrix, vector))
+
+    def _publish(self, coefficients: Sequence[float]) -> None:
+        base, prefill_token, prefill_context, sequence, kv_token = coefficients
+        self.model = StepTimeModel(
+            base=base,
+            prefill_token=prefill_token,
+            prefill_context=prefill_context,
+            sequence=sequence,
+            kv_token=kv_token,
+            error_ratio=self._error,
+            steps=self._steps,
+        )
+
+
+def solve_non_negative(matrix: Sequence[Sequence[float]], vector: Sequence[float]) -> list[float]:
+    """x ≥ 0 that nearly minimises ½xᵀAx − bᵀx for a symmetric positive semidefinite A: solve, drop the most negative
+    term, again. Terms that never occurred (zero diagonal) stay 0."""
+    active = [i for i in range(len(vector)) if matrix[i][i] > 0.0]
+    scale = [matrix[i][i] ** -0.5 if matrix[i][i] > 0.0 else 0.0 for i in range(len(vector))]
+    solution = [0.0] * len(vector)
+    while active:
+        scaled = _solve_linear(
+            [[matrix[i][j] * scale[i] * scale[j] for j in active] + [vector[i] * scale[i]] for i in active]
+        )
+        lowest = min(range(len(active)), key=scaled.__getitem__)
+        if scaled[lowest] >= 0.0:
+            for place, i in enumerate(active):
+                solution[i] = scaled[place] * scale[i]
+            return solution
+        del active[lowest]
+    return solution
+
+
+def _solve_linear(rows: list[list[float]]) -> list[float]:
+    """Gaussian elimination with partial pivoting on an augmented matrix; a singular direction gets 0."""
+    size = len(rows)
+    for column in range(size):
+        pivot = max(range(column, size), key=lambda r: abs(rows[r][column]))
+        rows[column], rows[pivot] = rows[pivot], rows[column]
+        head = rows[column][column]
+        if abs(head) < 1e-12:
+            rows[column] = [0.0] * (size + 1)
+            rows[column][column] = 1.0
+            continue
+        for below in range(column + 1, size):
+            factor = rows[below][column] / head
+            if factor:
+                rows[below] = [a - factor * b for a, b in zip(rows[below], rows[column], strict=True)]
+    solution = [0.0] * size
+    for i in range(size - 1, -1, -1):
+        known = sum(rows[i][j] * solution[j] for j in range(i + 1, size))
+        solution[i] = (rows[i][size] - known) / rows[i][i]
+    return solution
+
+
+def _features(work: StepWork) -> tuple[float, ...]:
+    return (1.0, work.prefill_tokens, work.prefill_context, work.sequences, work.kv_tokens)
+
+
+def _coefficients(model: StepTimeModel) -> tuple[float, ...]:
+    return (model.base, model.prefill_token, model.prefill_context, model.sequence, model.kv_token)

@@ -1,0 +1,28 @@
+"""A few shapes before serving: the first step of a shape pays for its primitives, so let no request pay."""
+
+from sluice_engine.admission import Bounds, Limits
+from sluice_engine.model.errors import ModelInvalid
+from sluice_engine.request import Request
+from sluice_engine.runner import Runner
+from sluice_engine.scheduler import Scheduler, SchedulerConfig
+
+_LOADS = ((1, 4), (4, 16), (16, 5))  # (requests, prompt tokens)
+
+
+def warm_up(runner: Runner, config: SchedulerConfig, max_batched_tokens: int, vocab_size: int) -> None:
+    """Run small loads through a scheduler that is thrown away; what they leave in the cache is never indexed.
+
+    Raises ModelInvalid when the model cannot run at all: better now than on the first request.
+    """
+    limits = Limits(Bounds(concurrency_max=config.max_num_seqs, max_batched_tokens=max_batched_tokens))
+    scheduler = Scheduler(config, limits)
+    for load, (requests, length) in enumerate(_LOADS):
+        prompt = min(length, config.max_model_length - 1)
+        for index in range(min(requests, config.max_num_seqs)):
+            known = [(7 * index + position) % vocab_size for position in range(prompt)]
+            scheduler.submit(Request(f"warm-{load}-{index}", known, max_tokens=3, arrived_at=0.0))
+        while (plan := scheduler.plan(0.0)) is not None:
+            result = runner.run(plan)
+            if result.errors:
+                raise ModelInvalid(f"The model cannot run: {next(iter(result.errors.values()))}.")
+            scheduler.settle(plan, result.sampled, 0.0)

@@ -1,0 +1,73 @@
+"""What the engine measured over the last seconds: the numbers that the fast loop steers by."""
+
+from collections import Counter, deque
+from collections.abc import Iterable
+
+from sluice_engine.scheduler import Scheduler
+from sluice_law.limit import EngineLoad
+from sluice_law.steptime import StepWork
+
+WINDOW_SECONDS = 5.0
+
+
+class LoadWindow:
+    """A sliding window over steps. Times are whatever clock the caller passes, in seconds."""
+
+    def __init__(self, seconds: float = WINDOW_SECONDS) -> None:
+        self._seconds = seconds
+        self._steps: deque[tuple[float, int, float, Counter[float]]] = deque()
+        self._begun: float | None = None
+
+    def record(self, work: StepWork, gaps: Iterable[float | None], now: float) -> None:
+        """One step that ended now: its work and the inter-token times it gave (None: a first token)."""
+        if self._begun is None:
+            self._begun = now
+        counts = Counter(round(gap, 4) for gap in gaps if gap is not None)
+        self._steps.append((now, work.prefill_tokens, work.prefill_context, counts))
+        self._forget(now)
+
+    def load(self, scheduler: Scheduler, now: float) -> EngineLoad:
+        """The window and the scheduler's present state as one value."""
+        self._forget(now)
+        running = scheduler.running
+        begun = now if self._begun is None else self._begun
+        span = max(1.0, min(self._seconds, now - begun))
+        return EngineLoad(
+            running=len(running),
+            waiting=len(scheduler.waiting),
+            mean_context=sum(request.computed for request in running) / len(running) if running else 0.0,
+            prefill_rate=sum(step[1] for step in self._steps) / span,
+            prefill_context_rate=sum(step[2] for step in self._steps) / span,
+            observed_itl=self._percentile(0.95),
+            kv_tokens_total=scheduler.config.num_blocks * scheduler.config.block_size,
+            kv_tokens_held=scheduler.pool.held * scheduler.config.block_size,
+            growth_per_sequence=_growth(scheduler),
+        )
+
+    def _forget(self, now: float) -> None:
+        while self._steps and self._steps[0][0] < now - self._seconds:
+            self._steps.popleft()
+
+    def _percentile(self, share: float) -> float | None:
+        gaps: Counter[float] = Counter()
+        for step in self._steps:
+            gaps.update(step[3])
+        left = share * gaps.total()
+        for gap in sorted(gaps):
+            left -= gaps[gap]
+            if left <= 0:
+                return gap
+        return None
+
+
+def _growth(scheduler: Scheduler) -> float:
+    """Tokens that a running request is expected still to write: the mean output of ended ones, less what is written;
+    without any ended one, half of what it may write."""
+    if not scheduler.running:
+        return scheduler.mean_output or 0.0
+    expected = 0.0
+    for request in scheduler.running:
+        left = request.max_tokens - request.generated
+        mean = request.max_tokens / 2 if scheduler.mean_output is None else scheduler.mean_output
+        expected += min(left, max(1.0, mean - request.generated))
+    return expected / len(scheduler.running)
