@@ -1,7 +1,61 @@
-"""`sluice up`."""
+"""`sluice up`: the whole control loop on this machine, without Kubernetes."""
+
+from pathlib import Path
+from typing import Annotated
 
 import typer
+
+from sluice import contract
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to the app."""
+
+    @app.command(name="up")
+    def up_command(
+        file: Annotated[Path, typer.Argument(help="YAML with one LLMDeployment, as for kubectl apply.")],
+        port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the front door; 0 takes a free one.")] = 8080,
+        interval: Annotated[float, typer.Option(min=0.1, max=300, help="Seconds between two passes.")] = 1.0,
+        state_dir: Annotated[
+            Path | None, typer.Option(help="Keep the replicas' logs in this folder. [default: one that is removed]")
+        ] = None,
+    ) -> None:
+        """Run an LLMDeployment as processes on this machine: scaled, re-limited, behind one URL.
+
+        A live table on a terminal, JSON lines elsewhere. Ctrl-C drains the replicas and leaves no process.
+        """
+        raise typer.Exit(_run(file, port, interval, state_dir))
+
+
+def _run(file: Path, port: int, interval: float, state_dir: Path | None) -> int:
+    import asyncio
+    from contextlib import ExitStack
+    from tempfile import TemporaryDirectory
+
+    from rich.console import Console
+
+    from sluice.up.file import BadFile, read_wanted
+    from sluice.up.loop import UpOptions, up
+    from sluice.up.show import JsonLines, LiveTable, Show
+    from sluice_gateway import PortTaken
+
+    try:
+        wanted = read_wanted(file)
+    except BadFile as error:
+        for fault in error.faults:
+            typer.echo(fault, err=True)
+        return contract.EXIT_USAGE
+    console = Console()
+    with ExitStack() as stack:
+        if state_dir is None:
+            state_dir = Path(stack.enter_context(TemporaryDirectory(prefix="sluice-up-")))
+        else:
+            state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        show: Show = LiveTable(console) if console.is_terminal else JsonLines(typer.echo)
+        stack.callback(show.close)
+        try:
+            asyncio.run(up(wanted, UpOptions(port, interval, state_dir), show))
+        except PortTaken as error:
+            typer.echo(f"{error}: choose another by --port", err=True)
+            return contract.EXIT_USAGE
+    return contract.EXIT_OK

@@ -70,6 +70,8 @@ def container_env(container: Object, files: PodFiles, *, pod: str) -> dict[str, 
     """This process's environment with the container's on top; `metadata.name` is the one field reference known."""
     env = dict(os.environ)
     for entry in container.get("env") or ():
+        if entry["name"] == "HOME":
+            continue  # the image's; this machine has its own
         field = ((entry.get("valueFrom") or {}).get("fieldRef") or {}).get("fieldPath")
         if field == "metadata.name":
             env[entry["name"]] = pod

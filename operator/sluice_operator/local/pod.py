@@ -19,6 +19,7 @@ from sluice_operator.local.store import timestamp
 from sluice_operator.world import Object
 
 UNREADY_AFTER: Final = 3  # probes without any answer; an answer other than 200 counts at once
+DEAD_AFTER: Final = 3  # failed liveness probes in a row, counted once it has been ready
 MESSAGE_BYTES: Final = 4096  # what a kubelet keeps of a termination message
 
 
@@ -27,6 +28,7 @@ class Pace:
     """Times of the kubelet's work, in seconds."""
 
     probe: float = 0.5
+    live: float = 10.0
     probe_timeout: float = 2.0
     backoff_first: float = 1.0
     backoff_most: float = 60.0
@@ -133,15 +135,18 @@ class LocalPod:
         self._child, self.ports, self.pid = child, ports, child.pid
         self._waiting, self._started = None, time.time()
         self._changed()
-        probing = asyncio.create_task(self._probe(ports))
-        leaving = asyncio.create_task(self._stop_when_leaving(child))
+        watchers = (
+            asyncio.create_task(self._probe_ready(ports)),
+            asyncio.create_task(self._probe_live(ports, child)),
+            asyncio.create_task(self._stop_when_leaving(child)),
+        )
         try:
             code = await child.wait()
         finally:
             child.kill()
-            probing.cancel()
-            leaving.cancel()
-            await asyncio.gather(probing, leaving, return_exceptions=True)
+            for watcher in watchers:
+                watcher.cancel()
+            await asyncio.gather(*watchers, return_exceptions=True)
             self._child, self.ports, self.pid = None, None, None
             self.ready, self._ready_changed = False, time.time()
         self._last = Terminated(code, self._termination_message(), time.time())
@@ -152,7 +157,7 @@ class LocalPod:
         await asyncio.sleep(self._grace)
         child.kill()
 
-    async def _probe(self, ports: Ports) -> None:
+    async def _probe_ready(self, ports: Ports) -> None:
         missed = 0
         while not self._leaving.is_set():
             status = await probe(ports.admin, contract.PATH_READYZ, seconds=self._pace.probe_timeout)
@@ -162,6 +167,16 @@ class LocalPod:
                 self.ready, self._ready_changed = ready, time.time()
                 self._changed()
             await asyncio.sleep(self._pace.probe)
+
+    async def _probe_live(self, ports: Ports, child: Child) -> None:
+        """Kill what is stuck, drain or not: /livez fails only where nothing moves any more."""
+        failed, was_ready = 0, False
+        while failed < DEAD_AFTER:
+            await asyncio.sleep(self._pace.live)
+            was_ready = was_ready or self.ready
+            status = await probe(ports.admin, contract.PATH_LIVEZ, seconds=self._pace.live / 2)
+            failed = failed + 1 if was_ready and status != 200 else 0
+        child.kill()
 
     async def _back_off(self, seconds: float) -> None:
         self.restarts += 1

@@ -29,7 +29,7 @@ from sluice_operator.local.pod import LocalPod, Pace
 from sluice_operator.local.process import Ports, tail
 from sluice_operator.local.rollout import Replica, Scale, next_actions
 from sluice_operator.local.store import ObjectStore, timestamp
-from sluice_operator.world import Endpoint, Object
+from sluice_operator.world import Endpoint, Object, WorldError
 
 __all__ = ["LocalError", "LocalWorld", "LocalWorldOptions"]
 
@@ -86,7 +86,10 @@ class LocalWorld:
         return [self._live(item) for item in items] if kind == "Pod" else items
 
     async def apply(self, manifest: Object, *, owner: Object | None = None) -> Object:
-        """Server-side apply, in memory. Raises ForeignObject."""
+        """Server-side apply, in memory. Raises ForeignObject, and WorldError for a pod that is gone."""
+        metadata = manifest["metadata"]
+        if manifest["kind"] == "Pod" and (metadata.get("namespace", ""), metadata["name"]) not in self._pods:
+            raise WorldError(f"pod {metadata['name']} is gone", status=404)
         result = self._store.apply(manifest, owner=owner)
         self._wake()
         return result
@@ -134,6 +137,11 @@ class LocalWorld:
             if pod is not None and pod.ready and pod.ports is not None and pod.deleting_at is None:
                 found.append((pod.name, "127.0.0.1", pod.ports.data))
         return tuple(found)
+
+    def pid(self, pod: Object) -> int | None:
+        """The process id of a pod's container while it runs."""
+        found = self._pods.get((pod["metadata"].get("namespace", ""), pod["metadata"]["name"]))
+        return found.pid if found is not None else None
 
     def log_tails(self, *, lines: int = 12) -> dict[str, str]:
         """The last lines of every pod's log, gone ones included."""

@@ -1,0 +1,142 @@
+"""Composition: the operator's reconcile over a LocalWorld, the gateway, and a way to end that leaves nothing behind."""
+
+import asyncio
+import logging
+import signal
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sluice.up.file import Wanted
+from sluice.up.show import Show
+from sluice.up.snapshot import take
+from sluice_gateway import Backend, Gateway
+from sluice_operator.context import Context
+from sluice_operator.decide.values import Decision
+from sluice_operator.local import LocalWorld, LocalWorldOptions
+from sluice_operator.reconcile import reconcile
+from sluice_operator.scrape import HttpScraper
+from sluice_operator.settings import Settings
+from sluice_operator.world import Key
+
+SETTLE_SECONDS: Final = 0.2  # changes of pods come in groups: look once for all of them
+STATUS_SECONDS: Final = 2.0  # nobody else watches this status
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class UpOptions:
+    """How `sluice up` runs. Times in seconds."""
+
+    port: int
+    interval: float
+    state_dir: Path
+
+
+class Loop:
+    """One LLMDeployment on this machine."""
+
+    def __init__(self, wanted: Wanted, options: UpOptions, show: Show, scraper: HttpScraper) -> None:
+        self._key: Key = wanted.key
+        self._show = show
+        self._interval = options.interval
+        self._changed = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._told: Decision | None = None
+        self.world = LocalWorld(
+            LocalWorldOptions(options.state_dir), on_change=self._changed.set, on_event=self._on_event
+        )
+        self.world.put(wanted.manifest)
+        self._context = Context(
+            world=self.world,
+            scraper=scraper,
+            settings=Settings(interval=options.interval, status_interval=STATUS_SECONDS),
+        )
+
+    def backends(self) -> Sequence[Backend]:
+        """The replicas that the front door may send to now."""
+        found = self.world.backends(self._key.namespace, self._key.name)
+        return [Backend(name, host, port) for name, host, port in found]
+
+    def stop(self) -> None:
+        """The first time: end in order. The second time: at once."""
+        if self._stop.is_set():
+            self.world.kill()
+        self._stop.set()
+        self._changed.set()
+
+    async def run(self, url: str) -> None:
+        """Passes at the interval, and soon after any change, until `stop`."""
+        while not self._stop.is_set():
+            self._changed.clear()
+            try:
+                await reconcile(self._key, self._context)
+            except Exception as error:  # noqa: BLE001  the loop outlives whatever one pass ran into; the next one looks anew
+                _log.debug("pass failed", exc_info=True)
+                self._show.event("note", {"reason": "PassFailed", "message": str(error), "warning": True})
+            self._tell_decision()
+            self._show.snapshot(await take(self._key, self.world, self._context, url))
+            await self._pause()
+
+    async def _pause(self) -> None:
+        try:
+            async with asyncio.timeout(self._interval):
+                await self._changed.wait()
+                if not self._stop.is_set():
+                    await asyncio.sleep(SETTLE_SECONDS)
+        except TimeoutError:
+            return
+
+    def _tell_decision(self) -> None:
+        decision = self._context.decisions.get(self._key)
+        if decision is None or decision is self._told:
+            return
+        self._told = decision
+        for reason in decision.reasons:
+            self._show.event(
+                "decision",
+                {
+                    "dial": reason.dial,
+                    "from": reason.before,
+                    "to": reason.after,
+                    "reason": reason.binding,
+                    "message": reason.sentence,
+                    "numbers": dict(reason.numbers),
+                },
+            )
+
+    def _on_event(self, reason: str, message: str, warning: bool) -> None:
+        self._show.event("note", {"reason": reason, "message": message, "warning": warning})
+
+
+async def up(wanted: Wanted, options: UpOptions, show: Show) -> None:
+    """Run until SIGINT or SIGTERM; returns once every replica has drained and no process is left.
+
+    Raises PortTaken.
+    """
+    async with HttpScraper() as scraper:
+        loop = Loop(wanted, options, show, scraper)
+        async with Gateway(loop.backends, port=options.port) as gateway, _signals(loop):
+            show.event("started", {"name": wanted.key.name, "url": gateway.url, "logs": str(options.state_dir)})
+            try:
+                await loop.run(gateway.url)
+            finally:
+                show.event("stopping", {"message": "draining; press Ctrl-C again to end at once"})
+                gateway.drain()
+                await loop.world.close()
+    show.event("stopped", {"message": "no process is left"})
+
+
+@asynccontextmanager
+async def _signals(loop: Loop) -> AsyncIterator[None]:
+    running = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        running.add_signal_handler(number, loop.stop)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            running.remove_signal_handler(number)
