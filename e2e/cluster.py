@@ -1,0 +1,198 @@
+"""The cluster of the current kubeconfig: kubectl and helm as a user runs them, and plain GETs for what is polled.
+
+Polling goes through one `kubectl proxy`: a process per question would eat the processor that the engines need.
+"""
+
+import json
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from sluice import contract
+
+Object = dict[str, Any]
+T = TypeVar("T")
+
+CUSTOM = f"/apis/{contract.API_VERSION}"
+RESTRICTED = "pod-security.kubernetes.io/enforce"
+
+
+class CommandFailed(Exception):
+    """A command ended with another code than 0; the message carries what it said."""
+
+
+class TimedOut(Exception):
+    """What was waited for did not come; the message says what was seen last."""
+
+
+def run(*command: str, stdin: str | None = None, timeout: float = 120) -> str:
+    """Run a command; returns its standard output. Raises CommandFailed."""
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout, check=False)
+    if done.returncode:
+        raise CommandFailed(f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def say(text: str) -> None:
+    """One line of the story, with the time of day."""
+    print(f"[{time.strftime('%H:%M:%S')}] {text}", flush=True)
+
+
+def wait_for(what: str, probe: Callable[[], T | None], timeout: float, every: float = 1.0) -> T:
+    """Ask until the answer is neither None nor False. Raises TimedOut; says how long it took."""
+    started = time.monotonic()
+    while True:
+        if answer := probe():
+            say(f"{what}: after {time.monotonic() - started:.0f} s")
+            return answer
+        if time.monotonic() - started > timeout:
+            raise TimedOut(f"{what}: not within {timeout:.0f} s")
+        time.sleep(every)
+
+
+class Cluster:
+    """All calls go to one namespace unless they name another."""
+
+    def __init__(self, namespace: str, api: str) -> None:
+        self.namespace = namespace
+        self._api = api  # where `kubectl proxy` answers
+
+    def kubectl(self, *args: str, stdin: str | None = None, timeout: float = 120) -> str:
+        """kubectl in the namespace."""
+        return run("kubectl", "-n", self.namespace, *args, stdin=stdin, timeout=timeout)
+
+    def apply(self, *manifests: Object) -> str:
+        """kubectl apply -f -, as a user does it. Raises CommandFailed with the API server's words."""
+        return self.kubectl(
+            "apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests})
+        )
+
+    def get(self, path: str) -> Object | None:
+        """GET an API path; None where there is nothing."""
+        text = self.text(path)
+        return None if text is None else json.loads(text)
+
+    def text(self, path: str) -> str | None:
+        """GET an API path as text; None for 404 and for what does not answer now (a pod that just left)."""
+        try:
+            with urllib.request.urlopen(self._api + path, timeout=10) as answer:
+                return str(answer.read().decode())
+        except (urllib.error.URLError, OSError):
+            return None
+
+    def patch(self, kind: str, name: str, change: Object) -> str:
+        """kubectl patch --type=merge."""
+        return self.kubectl("patch", kind, name, "--type=merge", "-p", json.dumps(change))
+
+    def resource(self, name: str) -> Object | None:
+        """An LLMDeployment."""
+        return self.get(f"{CUSTOM}/namespaces/{self.namespace}/{contract.PLURAL}/{name}")
+
+    def deployment(self, name: str) -> Object | None:
+        """A Deployment."""
+        return self.get(f"/apis/apps/v1/namespaces/{self.namespace}/deployments/{name}")
+
+    def pods(self, instance: str) -> list[Object]:
+        """The engine pods of an LLMDeployment, leaving ones included, oldest first."""
+        found = self.get(
+            f"/api/v1/namespaces/{self.namespace}/pods?labelSelector={contract.LABEL_INSTANCE}%3D{instance}"
+        )
+        pods: list[Object] = found["items"] if found else []
+        return sorted(pods, key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]))
+
+    def metrics(self, pod: str) -> dict[str, float]:
+        """An engine pod's metrics by `name{labels}`; empty while it does not answer."""
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}:{contract.ADMIN_PORT}/proxy{contract.PATH_METRICS}"
+        return parse_metrics(self.text(path) or "")
+
+    def condition(self, name: str, kind: str) -> Object:
+        """One condition of an LLMDeployment; empty while there is none."""
+        status = (self.resource(name) or {}).get("status", {})
+        return next((c for c in status.get("conditions", []) if c["type"] == kind), {})
+
+
+def parse_metrics(text: str) -> dict[str, float]:
+    """Prometheus text → `name{labels}` → value."""
+    samples = {}
+    for line in text.splitlines():
+        if line and not line.startswith("#"):
+            name, _, value = line.rpartition(" ")
+            samples[name] = float(value)
+    return samples
+
+
+def is_ready(pod: Object) -> bool:
+    """Serving, and not about to leave."""
+    conditions = pod.get("status", {}).get("conditions", [])
+    ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+    return ready and "deletionTimestamp" not in pod["metadata"]
+
+
+def name_of(thing: Object) -> str:
+    """metadata.name."""
+    return str(thing["metadata"]["name"])
+
+
+@contextmanager
+def connect(namespace: str) -> Iterator[Cluster]:
+    """A Cluster, as long as its `kubectl proxy` lives."""
+    with subprocess.Popen(["kubectl", "proxy", "--port=0"], stdout=subprocess.PIPE, text=True) as proxy:
+        try:
+            line = proxy.stdout.readline() if proxy.stdout else ""  # Starting to serve on 127.0.0.1:40123
+            if ":" not in line:
+                raise CommandFailed("kubectl proxy did not start: is there a kubeconfig, and does its cluster answer?")
+            yield Cluster(namespace, f"http://{line.split()[-1]}")
+        finally:
+            proxy.terminate()
+
+
+class Recorder(threading.Thread):
+    """Looks once a second and keeps every change: the witness for what must have happened in between.
+
+    `seen` has (seconds since start, what, value) for the Deployment's replicas, the limit and work of each pod.
+    """
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        super().__init__(daemon=True)
+        self.seen: list[tuple[float, str, float]] = []
+        self._last: dict[str, float] = {}
+        self._cluster, self._name = cluster, name
+        self._end = threading.Event()
+        self._started = time.monotonic()
+
+    def run(self) -> None:
+        """Until `stop`."""
+        while not self._end.wait(1.0):
+            deployment = self._cluster.deployment(self._name)
+            if deployment:
+                self._note("replicas", float(deployment["spec"].get("replicas", 1)))
+            for pod in self._cluster.pods(self._name):
+                samples = self._cluster.metrics(name_of(pod))
+                leaving = "leaving" if "deletionTimestamp" in pod["metadata"] else "serving"
+                limit = samples.get(f'{contract.ADMISSION_LIMIT}{{kind="concurrency"}}')
+                if limit is not None:
+                    self._note(f"limit {name_of(pod)}", limit)
+                    self._note(f"{leaving} {name_of(pod)}", samples[contract.REQUESTS_RUNNING])
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._end.set()
+        self.join()
+
+    def values(self, prefix: str) -> dict[str, list[float]]:
+        """What was seen under names that begin so, in order of time."""
+        found: dict[str, list[float]] = {}
+        for _, what, value in list(self.seen):
+            if what.startswith(prefix):
+                found.setdefault(what, []).append(value)
+        return found
+
+    def _note(self, what: str, value: float) -> None:
+        if self._last.get(what) != value:
+            self._last[what] = value
+            self.seen.append((round(time.monotonic() - self._started, 1), what, value))

@@ -1,0 +1,103 @@
+"""The stage of the story: images, operator, namespace, model volume; made once, taken away at the end."""
+
+import os
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+from e2e import diagnose, images, jobs, manifests, volume
+from e2e.cluster import RESTRICTED, Cluster, CommandFailed, Recorder, connect, run, say
+from e2e.operator_pod import Operator
+from e2e.settings import Settings, from_environment
+
+STAGE = pytest.StashKey[tuple[Cluster, str]]()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The story's tests follow one another, and each may take minutes."""
+    for item in items:
+        item.add_marker(pytest.mark.timeout(900))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """On the first failure, print what a person would look at."""
+    report = yield
+    stage = item.config.stash.get(STAGE, None)
+    if call.excinfo is not None and stage is not None:
+        diagnose.print_everything(*stage)
+    return report
+
+
+@pytest.fixture(scope="session")
+def settings() -> Settings:
+    """This run."""
+    for program in ("kubectl", "helm"):
+        if shutil.which(program) is None:
+            pytest.exit(f"make e2e needs {program} on the PATH.", returncode=2)
+    return from_environment()
+
+
+@pytest.fixture(scope="session")
+def cluster(settings: Settings) -> Iterator[Cluster]:
+    """The namespace of this run, under the restricted Pod Security standard."""
+    with connect(settings.namespace) as cluster:
+        run("kubectl", "create", "namespace", settings.namespace)
+        run("kubectl", "label", "namespace", settings.namespace, f"{RESTRICTED}=restricted")
+        try:
+            yield cluster
+        finally:
+            if os.environ.get("KEEP") is None:
+                run("kubectl", "delete", "namespace", settings.namespace, "--timeout=200s", timeout=240)
+
+
+@pytest.fixture(scope="session")
+def operator(cluster: Cluster, settings: Settings, pytestconfig: pytest.Config) -> Iterator[Operator]:
+    """The stage: the model is trained on its volume while the operator's image is built and installed."""
+    pytestconfig.stash[STAGE] = (cluster, settings.release)
+    outside: list[tuple[str, str]] = []
+    operator = Operator(cluster, settings)
+    try:
+        images.build_and_load(settings, "engine")
+        cluster.apply(manifests.programs())
+        outside = volume.make(cluster, settings.run, settings.image("engine"))
+        make_model(cluster, settings)
+        images.build_and_load(settings, "operator")
+        operator.install()
+        jobs.wait_until_done(cluster, "model", timeout=400)
+        say(jobs.log_of(cluster, "model").strip().splitlines()[-1])
+        yield operator
+    finally:
+        if os.environ.get("KEEP") is None:
+            take_away(operator, outside)
+
+
+def make_model(cluster: Cluster, settings: Settings) -> None:
+    """A Job trains the tiny model and writes the references."""
+    train = f"sluice model tiny {manifests.MODEL}"
+    refer = f"python {manifests.PROGRAMS}/references.py {manifests.MODEL} {manifests.REFERENCES}"
+    command = ["sh", "-c", f"{train} && {refer}"]
+    cluster.apply(manifests.client_job("model", settings.image("engine"), command, writable=True, memory="2Gi"))
+
+
+def take_away(operator: Operator, outside: list[tuple[str, str]]) -> None:
+    """What the suite put outside its namespace."""
+    for command in (
+        ["helm", "uninstall", operator.release, "--namespace", operator.release, "--ignore-not-found"],
+        ["kubectl", "delete", "namespace", operator.release, "--ignore-not-found", "--wait=false"],
+        *(["kubectl", "delete", kind, name, "--ignore-not-found", "--wait=false"] for kind, name in outside),
+    ):
+        try:
+            run(*command)
+        except CommandFailed as left:
+            say(f"could not clean up: {left}")
+
+
+@pytest.fixture(scope="session")
+def recorder(cluster: Cluster, operator: Operator) -> Iterator[Recorder]:
+    """Watches `chat` from now on."""
+    recorder = Recorder(cluster, "chat")
+    recorder.start()
+    yield recorder
+    recorder.stop()

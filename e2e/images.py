@@ -1,0 +1,23 @@
+"""Builds an image and loads it where the cluster's nodes find it."""
+
+import subprocess
+import time
+
+from e2e.cluster import CommandFailed, say
+from e2e.settings import ROOT, Settings
+
+
+def build_and_load(settings: Settings, room: str) -> None:
+    """The image of operator or engine. Raises CommandFailed with the last lines of what failed."""
+    started = time.monotonic()
+    image = settings.image(room)
+    _run([*settings.build, "-t", image, "-f", f"{room}/Dockerfile", "."])
+    built = time.monotonic()
+    _run([*settings.load, image])
+    say(f"image {image}: built in {built - started:.0f} s, loaded in {time.monotonic() - built:.0f} s")
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode:
+        raise CommandFailed(f"{' '.join(command)}: exit {done.returncode}\n{done.stdout[-4000:]}")

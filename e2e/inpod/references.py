@@ -1,0 +1,73 @@
+"""Runs in a pod: what the model on the volume must answer, by plain transformers `generate`, greedily in float32.
+
+Usage: references.py MODEL_DIR OUT.json
+
+Each reference ends before the first token where the two best logits are closer than `LEAST_GAP`: there, another order
+of float additions may rightly choose the other token.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from sluice_engine.tiny import corpus
+
+LEAST_GAP: Final = 5e-4
+SHORT: Final = 48  # questions answered to their end or to 16..64 tokens
+LONG: Final = 6  # questions answered on and on, for streams that outlive a scale-in
+LONG_TOKENS: Final = 700
+
+
+def main(folder: str, out: str) -> None:
+    """Write a list of {question, max_tokens, ignore_eos, text, tokens}."""
+    started = time.monotonic()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    end = model.generation_config.eos_token_id
+    questions = [pair.question for pair in corpus.load()]
+    picked = [questions[index * len(questions) // SHORT] for index in range(SHORT)]
+    references = [answer(model, tokenizer, question, 16 + 7 * n % 49) for n, question in enumerate(picked)]
+    model.generation_config.eos_token_id = None
+    long = [answer(model, tokenizer, question, LONG_TOKENS) | {"ignore_eos": True} for question in picked[:LONG]]
+    model.generation_config.eos_token_id = end
+    references += [reference for reference in long if reference["tokens"] >= LONG_TOKENS // 2]
+    Path(out).write_text(json.dumps(references))
+    count = sum(reference["ignore_eos"] for reference in references)
+    print(f"{len(references)} references, {count} of them long, in {time.monotonic() - started:.0f} s")
+
+
+@torch.inference_mode()
+def answer(model: Any, tokenizer: Any, question: str, max_tokens: int) -> dict[str, Any]:
+    """One reference, cut where it stops being certain."""
+    prompt = tokenizer.apply_chat_template(
+        [{"role": "user", "content": question}], add_generation_prompt=True, return_tensors="pt", return_dict=True
+    )
+    made = model.generate(
+        **prompt, max_new_tokens=max_tokens, do_sample=False, return_dict_in_generate=True, output_logits=True
+    )
+    tokens = made.sequences[0, prompt["input_ids"].shape[1] :].tolist()
+    best = torch.stack([step[0] for step in made.logits]).topk(2).values
+    unsure = (best[:, 0] - best[:, 1] < LEAST_GAP).nonzero().flatten().tolist()
+    whole = len(tokens) < max_tokens and not unsure
+    if unsure:
+        tokens = tokens[: unsure[0]]
+    text = tokenizer.decode(tokens, skip_special_tokens=True)
+    while text.endswith("\ufffd"):  # half a character: how its bytes are shown is not at stake here
+        tokens = tokens[:-1]
+        text = tokenizer.decode(tokens, skip_special_tokens=True)
+    return {
+        "question": question,
+        "max_tokens": max_tokens if whole else len(tokens),
+        "ignore_eos": False,
+        "text": text,
+        "tokens": len(tokens),
+    }
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

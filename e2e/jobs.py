@@ -1,0 +1,84 @@
+"""Jobs inside the cluster: start one, wait for its end, read its account."""
+
+import json
+from typing import Any
+
+from e2e import manifests
+from e2e.cluster import Cluster, CommandFailed, Object, name_of, say, wait_for
+
+Account = dict[str, Any]
+
+
+class JobFailed(Exception):
+    """A Job's pod ended with another code than 0; the message has its last lines."""
+
+
+class Load:
+    """A Job that sends requests. Its account is the last line of its log."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self._cluster, self.name = cluster, name
+
+    def wait(self, timeout: float) -> Account:
+        """The account, once the Job is done. Raises JobFailed."""
+        wait_until_done(self._cluster, self.name, timeout)
+        account: Account = json.loads(log_of(self._cluster, self.name).strip().splitlines()[-1])
+        failed = account["failed"]
+        say(f"{self.name}: { {**account, 'failed': len(failed) if isinstance(failed, list) else failed} }")
+        return account
+
+    def is_running(self) -> bool:
+        """Whether its pod still sends."""
+        status = _status(self._cluster, self.name)
+        return not (status.get("succeeded") or status.get("failed"))
+
+
+def start(cluster: Cluster, job: Object) -> Load:
+    """Create the Job and wait until its pod runs."""
+    cluster.apply(job)
+    name = name_of(job)
+
+    def begun() -> bool:
+        status = _status(cluster, name)
+        return bool(status.get("ready") or status.get("succeeded") or status.get("failed"))
+
+    wait_for(f"job {name} runs", begun, timeout=120, every=0.5)
+    return Load(cluster, name)
+
+
+def start_client(cluster: Cluster, name: str, image: str, model: str, *options: str) -> Load:
+    """The suite's own checking client (inpod/client.py) against the model's Service."""
+    service = f"http://{model}.{cluster.namespace}.svc:8000"
+    program = f"{manifests.PROGRAMS}/client.py"
+    command = ["python", program, manifests.REFERENCES, model, service, *options]
+    return start(cluster, manifests.client_job(name, image, command))
+
+
+def start_load(cluster: Cluster, name: str, image: str, model: str, *, requests: int, clients: int) -> Load:
+    """The load that moves the fleet."""
+    return start_client(cluster, name, image, model, "--requests", str(requests), "--each", str(clients))
+
+
+def wait_until_done(cluster: Cluster, name: str, timeout: float) -> None:
+    """Until the Job has succeeded. Raises JobFailed with the end of its log, or TimedOut."""
+
+    def ended() -> str | None:
+        status = _status(cluster, name)
+        return "failed" if status.get("failed") else "done" if status.get("succeeded") else None
+
+    if wait_for(f"job {name} ends", ended, timeout) == "failed":
+        raise JobFailed(f"job {name} failed:\n{log_of(cluster, name)[-3000:]}")
+
+
+def log_of(cluster: Cluster, name: str) -> str:
+    """What the Job's pod wrote; the reason instead where it wrote nothing yet."""
+    try:
+        return cluster.kubectl("logs", f"job/{name}", "--tail=200")
+    except CommandFailed as silent:
+        return str(silent)
+
+
+def _status(cluster: Cluster, name: str) -> Object:
+    found = cluster.get(f"/apis/batch/v1/namespaces/{cluster.namespace}/jobs/{name}") or {}
+    status: Object = found.get("status", {})
+    return status

@@ -1,0 +1,84 @@
+"""The operator as the cluster sees it: installed by Helm, killed, and cut off from one of its writes."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from e2e.cluster import Cluster, Object, is_ready, name_of, run, say, wait_for
+from e2e.settings import ROOT, Settings
+
+STATUS = "llmdeployments/status"
+
+
+class Operator:
+    """One Helm release in a namespace of the same name."""
+
+    def __init__(self, cluster: Cluster, settings: Settings) -> None:
+        self._cluster, self._settings = cluster, settings
+        self.release = settings.release
+
+    def install(self) -> None:
+        """helm install, as the README says, with this run's images."""
+        run(
+            "helm", "install", self.release, str(ROOT / "charts/sluice"),
+            "--namespace", self.release, "--create-namespace", "--wait", "--timeout", "180s",
+            "--set", f"image.repository={self._settings.image_prefix}/operator",
+            "--set", f"image.tag={self._settings.image_tag}",
+            "--set", f"engine.image.repository={self._settings.image_prefix}/engine",
+            "--set", f"engine.image.tag={self._settings.image_tag}",
+            "--set", "crds.keep=false",  # the suite takes away what it brought
+            timeout=240,
+        )  # fmt: skip
+        say(f"helm install {self.release}: ready")
+
+    def uninstall(self) -> None:
+        """helm uninstall."""
+        run("helm", "uninstall", self.release, "--namespace", self.release, "--wait", "--timeout", "60s")
+
+    def pods(self) -> list[Object]:
+        """Its pods."""
+        found = self._cluster.get(f"/api/v1/namespaces/{self.release}/pods") or {}
+        pods: list[Object] = found.get("items", [])
+        return pods
+
+    def kill(self) -> None:
+        """SIGKILL, no goodbye: the Lease stays held, nothing is flushed."""
+        for pod in self.pods():
+            run("kubectl", "-n", self.release, "delete", "pod", name_of(pod), "--force", "--grace-period=0")
+            say(f"operator {name_of(pod)} killed")
+
+    def wait_ready(self, not_before: list[Object]) -> None:
+        """Until a pod that is none of `not_before` serves."""
+        old = {name_of(pod) for pod in not_before}
+        wait_for(
+            "a new operator is ready",
+            lambda: any(is_ready(pod) and name_of(pod) not in old for pod in self.pods()),
+            timeout=120,
+        )
+
+    @contextmanager
+    def without_status_writes(self) -> Iterator[None]:
+        """Takes the right to write the status away and gives it back: a kill now falls between the two writes."""
+        roles = [role for role in self._roles() if any(STATUS in rule["resources"] for rule in role["rules"])]
+        if not roles:
+            raise LookupError(f"no ClusterRole of release {self.release} grants {STATUS}")
+        for role in roles:
+            self._set_rules(role, [_without(rule) for rule in role["rules"] if _without(rule)["resources"]])
+        try:
+            yield
+        finally:
+            for role in roles:
+                self._set_rules(role, role["rules"])
+
+    def _roles(self) -> list[Object]:
+        found = self._cluster.get("/apis/rbac.authorization.k8s.io/v1/clusterroles") or {}
+        mark = "meta.helm.sh/release-name"
+        return [r for r in found.get("items", []) if r["metadata"].get("annotations", {}).get(mark) == self.release]
+
+    def _set_rules(self, role: Object, rules: list[Object]) -> None:
+        patch = [{"op": "replace", "path": "/rules", "value": rules}]
+        run("kubectl", "patch", "clusterrole", name_of(role), "--type=json", "-p", json.dumps(patch))
+
+
+def _without(rule: Object) -> Object:
+    return rule | {"resources": [resource for resource in rule.get("resources", []) if resource != STATUS]}

@@ -1,0 +1,105 @@
+"""Last part: another scaler drives, an engine dies, and nothing is left behind."""
+
+import time
+
+from e2e import jobs
+from e2e.cluster import Cluster, Object, is_ready, name_of, say, wait_for
+from e2e.operator_pod import Operator
+from e2e.settings import Settings
+
+HPA: Object = {
+    "apiVersion": "autoscaling/v2",
+    "kind": "HorizontalPodAutoscaler",
+    "metadata": {"name": "chat"},
+    "spec": {
+        "scaleTargetRef": {"apiVersion": "sluice.dev/v1alpha1", "kind": "LLMDeployment", "name": "chat"},
+        "minReplicas": 2,
+        "maxReplicas": 3,
+        "metrics": [
+            {
+                "type": "Resource",
+                "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
+            }
+        ],
+    },
+}
+
+# What the engine's own process is killed by, from inside its container: the image has no `kill`.
+KILL_ENGINE = """
+import os, signal
+from pathlib import Path
+me = os.getpid()
+children = [
+    int(entry.name) for entry in Path("/proc").iterdir()
+    if entry.name.isdigit() and int(entry.name) not in (1, me)
+    and Path(entry, "stat").read_text().rpartition(")")[2].split()[1] == "1"
+    and Path(entry, "cmdline").read_bytes()
+]
+for child in children:
+    os.kill(child, signal.SIGKILL)
+print(len(children))
+"""
+
+OWNED = (
+    "deployments", "replicasets", "pods", "services", "endpointslices", "serviceaccounts", "secrets", "configmaps",
+    "poddisruptionbudgets",
+)  # fmt: skip
+
+
+def test_a_horizontal_pod_autoscaler_drives_external_mode(cluster: Cluster, operator: Operator) -> None:
+    cluster.patch("llmd", "chat", {"spec": {"scaling": {"mode": "External"}, "replicas": 1}})
+    cluster.apply(HPA)
+    wait_for("the HPA sets spec.replicas", lambda: (cluster.resource("chat") or {})["spec"]["replicas"] == 2, 90)
+    wait_for("2 pods serve", lambda: sum(is_ready(pod) for pod in cluster.pods("chat")) == 2, timeout=120)
+    assert (cluster.deployment("chat") or {})["spec"]["replicas"] == 2
+    scale = cluster.get(f"/apis/sluice.dev/v1alpha1/namespaces/{cluster.namespace}/llmdeployments/chat/scale") or {}
+    assert scale["spec"]["replicas"] == 2
+    assert scale["status"]["selector"]
+    cluster.kubectl("delete", "hpa", "chat")
+
+
+def test_a_killed_engine_is_replaced_while_the_other_serves(cluster: Cluster, settings: Settings) -> None:
+    victim, survivor = cluster.pods("chat")
+    others = jobs.start_client(
+        cluster, "others", settings.image("engine"), "chat",
+        "--seconds", "20", "--each", "4", "--pin", f"http://{survivor['status']['podIP']}:8000",
+    )  # fmt: skip
+    killed = cluster.kubectl("exec", name_of(victim), "--", "python", "-c", KILL_ENGINE)
+    assert int(killed) >= 1
+
+    def healed() -> bool:
+        pods = {name_of(pod): pod for pod in cluster.pods("chat")}
+        started = pods.get(name_of(victim), victim)["status"]["containerStatuses"][0]["restartCount"]
+        new = bool(set(pods) - {name_of(victim), name_of(survivor)})
+        return (started >= 1 or new) and sum(is_ready(pod) for pod in pods.values()) == 2
+
+    wait_for(f"the engine of {name_of(victim)} is replaced", healed, timeout=120)
+    account = others.wait(timeout=90)
+    assert account["failed"] == []
+    assert account["retries"] == 0
+
+
+def test_delete_leaves_nothing_behind(cluster: Cluster, operator: Operator) -> None:
+    started = time.monotonic()
+    cluster.kubectl("delete", "llmd", "--all", "--timeout=60s")
+    wait_for("every child is gone", lambda: not left_over(cluster), timeout=180)
+    say(f"nothing left {time.monotonic() - started:.0f} s after kubectl delete")
+    operator.uninstall()
+    assert operator_left_over(cluster, operator.release) == []
+
+
+def left_over(cluster: Cluster) -> str:
+    """Names of whatever still carries the label of our engines."""
+    found = cluster.kubectl("get", ",".join(OWNED), "-l", "app.kubernetes.io/name=sluice-engine", "-o", "name")
+    return found.strip()
+
+
+def operator_left_over(cluster: Cluster, release: str) -> list[str]:
+    """Cluster-wide objects that the release made and did not take away; the CRD stays, as Helm's custom is."""
+    mark = "meta.helm.sh/release-name"
+    return [
+        f"{kind}/{name_of(thing)}"
+        for kind in ("clusterroles", "clusterrolebindings")
+        for thing in (cluster.get(f"/apis/rbac.authorization.k8s.io/v1/{kind}") or {}).get("items", [])
+        if thing["metadata"].get("annotations", {}).get(mark) == release
+    ]
