@@ -28,18 +28,38 @@ class Endpoint:
     port: int
 
 
+class WorldError(Exception):
+    """The world did not do what was asked: says what was tried and what came back. Worth trying again later.
+
+    `status` is the HTTP status of the API server's answer, 0 where there was none.
+    """
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
 class ForeignObject(Exception):
     """An object with a child's name exists and is not ours: it is left alone. The message names it."""
 
 
+def is_owned(thing: Object, owner: Object) -> bool:
+    """Whether `owner` is among the owners of an object."""
+    references = thing.get("metadata", {}).get("ownerReferences") or ()
+    return any(reference.get("uid") == owner["metadata"]["uid"] for reference in references)
+
+
 class World(Protocol):
-    """All methods raise `WorldError` subclasses of the implementation on trouble; reconcile retries with backoff."""
+    """All methods raise `WorldError` (or a subclass) on trouble; reconcile is tried again with backoff.
+
+    `kind` is one of Deployment, Pod, Service, ServiceAccount, PodDisruptionBudget, Secret, ConfigMap, LLMDeployment.
+    """
 
     async def get(self, kind: str, namespace: str, name: str) -> Object | None:
         """The object, or None where there is none."""
 
     async def list(self, kind: str, namespace: str, labels: Mapping[str, str]) -> list[Object]:
-        """The objects of a kind with these labels."""
+        """The objects of a kind with these labels; an empty namespace means every one the world looks after."""
 
     async def apply(self, manifest: Object, *, owner: Object | None = None) -> Object:
         """Server-side apply: creates or changes only the fields given; a field we gave before and leave out is

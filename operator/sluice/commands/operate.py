@@ -1,7 +1,30 @@
-"""`sluice operator`."""
+"""`sluice operator`: the operator's process. Usually a container's only one; also on a laptop against KUBECONFIG."""
 
 import typer
+
+from sluice import contract
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to the app."""
+    app.command("operator")(operate)
+
+
+def operate() -> None:
+    """Run the operator for LLMDeployments until a signal ends it.
+
+    Reads SLUICE_ENGINE_IMAGE, SLUICE_NAMESPACE (empty: all), SLUICE_INTERVAL_SECONDS, SLUICE_HEALTH_PORT,
+    POD_NAMESPACE and POD_NAME. Exits 0 on a signal, 1 when the Lease is lost or watching stops working.
+    """
+    try:
+        from sluice_operator.process import main
+        from sluice_operator.settings import InvalidSettings, from_environment
+    except ModuleNotFoundError as error:
+        typer.echo(f"the operator needs {error.name}: pip install 'sluice[operator]'", err=True)
+        raise typer.Exit(contract.EXIT_USAGE) from error
+    try:
+        settings = from_environment()
+    except InvalidSettings as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(contract.EXIT_USAGE) from error
+    raise typer.Exit(main(settings))

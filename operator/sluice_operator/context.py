@@ -1,0 +1,50 @@
+"""What every pass is handed, and what one pass leaves for the next. Values only.
+
+Nothing remembered here is needed to be right: a fresh process reads everything back from the world. Memory only
+saves queries, keeps windows of samples, and keeps people from being told the same thing twice.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from sluice_operator.decide.values import Decision, Memory
+from sluice_operator.metrics import OperatorMetrics
+from sluice_operator.observe import Seen
+from sluice_operator.scrape import Scraper
+from sluice_operator.settings import Settings
+from sluice_operator.world import Key, World
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """One resource's memory between passes. Times are monotonic seconds."""
+
+    decide: Memory = field(default_factory=Memory)
+    seen: Seen = field(default_factory=Seen)
+    token: str | None = None  # the engines' admin token, as read back
+    set_replicas: int | None = None  # what we last wrote into the Deployment
+    unrecorded: tuple[Mapping[str, Any], ...] = ()  # decisions carried out whose status write has not succeeded yet
+    children: int | None = None  # fingerprint of the children last applied
+    children_at: float = 0.0
+    numbers_at: float | None = None  # when numbers last went into the status
+    conflict: tuple[int, float, str] | None = None  # generation, when looked, who serves the same name
+    other_writer: tuple[float, str] | None = None  # when noticed, who and what
+    healing: tuple[int, float] = (0, 0.0)  # crashed pods replaced so far, when the last one
+    told: Mapping[tuple[str, str], float] = field(default_factory=dict)  # (reason, message) of Events → when
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The operator as one value. `memories` is the only thing in it that changes."""
+
+    world: World
+    scraper: Scraper
+    settings: Settings = field(default_factory=Settings)
+    clock: Callable[[], float] = time.monotonic
+    wall: Callable[[], datetime] = lambda: datetime.now(UTC)
+    metrics: OperatorMetrics = field(default_factory=OperatorMetrics)
+    memories: dict[Key, Remembered] = field(default_factory=dict)
+    decisions: dict[Key, Decision] = field(default_factory=dict)  # the newest of each, for whoever shows them

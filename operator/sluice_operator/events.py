@@ -1,0 +1,78 @@
+"""What people are told: Events for what moved. The status is the truth, an Event only points at it. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sluice_operator.conditions import Facts
+from sluice_operator.decide.values import Reason
+
+REPEAT_SECONDS: Final = 600.0
+_MAX_TOLD: Final = 100
+_FINE: Final = frozenset({"Starting", "Paused", "NoReplicas", "Serving"})
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One Event to be."""
+
+    reason: str
+    message: str
+    warning: bool = False
+
+
+def notes(facts: Facts, conditions: Iterable[Mapping[str, Any]]) -> tuple[Note, ...]:
+    """Everything worth telling after one pass, in the order in which it happened."""
+    reasons = facts.decision.reasons if facts.decision else ()
+    acted = facts.spec is not None and facts.spec.scaling.mode == "Auto"
+    said = [_of_decision(reason, acted) for reason in reasons]
+    said += [note for entry in conditions if (note := _of_condition(entry, facts)) is not None]
+    if facts.spec is not None and facts.spec.scaling.mode in ("Auto", "Advise") and facts.spec.replicas != 1:
+        mode = facts.spec.scaling.mode
+        said.append(
+            Note(
+                "ReplicasIgnored",
+                f"spec.replicas is {facts.spec.replicas} and is not read in mode {mode}: "
+                "set scaling.minReplicas and maxReplicas, or scaling.mode External.",
+            )
+        )
+    return tuple(said)
+
+
+def _of_decision(reason: Reason, acted: bool) -> Note:
+    if reason.dial == "admission":
+        return Note("LimitsMoved", reason.sentence)
+    if not acted:
+        return Note("ScalingAdvised", reason.sentence)
+    return Note("ScaledUp" if reason.after > reason.before else "ScaledDown", reason.sentence)
+
+
+def _of_condition(entry: Mapping[str, Any], facts: Facts) -> Note | None:
+    """Only what a person should look at, and only when it turned."""
+    kind, reason = str(entry["type"]), str(entry["reason"])
+    before = facts.previous.get(kind, {})
+    if (before.get("status"), before.get("reason")) == (entry["status"], reason):
+        return None
+    telling = kind == "Ready" or reason in ("RolloutStalled", "OtherWriter", "MetricsStale", "InvalidSpec", "Conflict")
+    if not telling:
+        return None
+    warning = reason == "OtherWriter" or (entry["status"] == "False" and reason not in _FINE)
+    return Note(reason, str(entry["message"]), warning=warning)
+
+
+def fresh(
+    said: Iterable[Note], told: Mapping[tuple[str, str], float], now: float
+) -> tuple[tuple[Note, ...], dict[tuple[str, str], float]]:
+    """The notes not told within REPEAT_SECONDS, and the memory that has them now; bounded.
+
+    Moving limits are one story however the numbers change: they repeat by reason alone.
+    """
+    kept = {what: when for what, when in told.items() if now - when < REPEAT_SECONDS}
+    out = []
+    for note in said:
+        what = (note.reason, "" if note.reason == "LimitsMoved" else note.message)
+        if what not in kept:
+            kept[what] = now
+            out.append(note)
+    newest = sorted(kept.items(), key=lambda item: item[1])[-_MAX_TOLD:]
+    return tuple(out), dict(newest)

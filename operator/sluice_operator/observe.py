@@ -1,0 +1,137 @@
+"""Gather: what the Deployment, its pods and their engines say, as the plain values that decide() and the status read.
+
+No judgement here. Ages are seconds of our own monotonic clock since we first saw a thing.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from sluice_operator import pods as lens
+from sluice_operator.decide.values import EngineSample, Observed, PodView
+from sluice_operator.pods import ColdStart, Trouble
+from sluice_operator.render import names
+from sluice_operator.scrape import ScrapeError, Scraper, scrape_all
+from sluice_operator.world import Endpoint, Key, Object, World
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What observation carries from one pass to the next; only of pods that still exist."""
+
+    phases: Mapping[str, tuple[str, float]] = field(default_factory=dict)  # pod → phase, monotonic seconds of entry
+    samples: Mapping[str, tuple[EngineSample, float]] = field(default_factory=dict)  # pod → newest good scrape, when
+
+
+@dataclass(frozen=True, slots=True)
+class PodReport:
+    """One pod: what decide() sees of it, and what only the status needs."""
+
+    view: PodView
+    endpoint: Endpoint | None = None
+    trouble: Trouble | None = None
+    template_hash: str = ""
+    cold_start: ColdStart | None = None
+    scrape_error: str = ""
+    deletion_cost: int | None = None  # the annotation that orders a scale-in, as it stands now
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Everything one pass observed."""
+
+    deployment: Object | None
+    pods: tuple[PodReport, ...]
+
+    @property
+    def observed(self) -> Observed:
+        """What decide() may look at."""
+        return Observed(pods=tuple(report.view for report in self.pods), replicas=replicas_of(self.deployment))
+
+    @property
+    def ready(self) -> int:
+        """Pods that serve."""
+        return sum(report.view.phase == "ready" for report in self.pods)
+
+    @property
+    def scrape_failures(self) -> int:
+        """Engines that should have answered and did not."""
+        return sum(bool(report.scrape_error) for report in self.pods)
+
+
+def replicas_of(deployment: Object | None) -> int | None:
+    """What the Deployment asks for; None where there is none."""
+    if deployment is None:
+        return None
+    return int(deployment.get("spec", {}).get("replicas", 1))
+
+
+async def observe(
+    key: Key,
+    world: World,
+    scraper: Scraper,
+    seen: Seen,
+    *,
+    clock: Callable[[], float],
+    wall: datetime,
+) -> tuple[Fleet, Seen]:
+    """Look once. Raises WorldError when the world cannot be read; an engine that does not answer is only reported."""
+    deployment = await world.get("Deployment", key.namespace, names.deployment(key.name))
+    found = await world.list("Pod", key.namespace, names.selector(key.name))
+    phases = {_name(pod): lens.phase_of(pod) for pod in found}
+    endpoints = {_name(pod): world.endpoint(pod) for pod in found}
+    asked = [e for name, e in endpoints.items() if e is not None and phases[name][0] in ("ready", "draining")]
+    answers = await scrape_all(scraper, asked)
+    now = clock()
+    seen = _remember(seen, {name: phase for name, (phase, _) in phases.items()}, answers, now)
+    reports = tuple(_report(pod, phases[_name(pod)][1], endpoints, answers, seen, wall) for pod in found)
+    return Fleet(deployment=deployment, pods=tuple(sorted(reports, key=lambda report: report.view.name))), seen
+
+
+def _name(pod: Object) -> str:
+    return str(pod["metadata"]["name"])
+
+
+def _remember(
+    seen: Seen, phases: Mapping[str, str], answers: Mapping[str, EngineSample | ScrapeError], now: float
+) -> Seen:
+    entered = {}
+    for name, phase in phases.items():
+        before = seen.phases.get(name)
+        entered[name] = before if before is not None and before[0] == phase else (phase, now)
+    samples = {name: sample for name, sample in seen.samples.items() if name in phases}
+    samples.update({name: (answer, now) for name, answer in answers.items() if isinstance(answer, EngineSample)})
+    return Seen(phases=entered, samples=samples)
+
+
+def _report(
+    pod: Object,
+    trouble: Trouble | None,
+    endpoints: Mapping[str, Endpoint | None],
+    answers: Mapping[str, EngineSample | ScrapeError],
+    seen: Seen,
+    wall: datetime,
+) -> PodReport:
+    name = _name(pod)
+    phase, since = lens.phase_of(pod)[0], seen.phases[name][1]
+    sample, sample_at = seen.samples.get(name, (None, None))
+    answer = answers.get(name)
+    created = lens.stamp(pod["metadata"].get("creationTimestamp"))
+    view = PodView(
+        name=name,
+        phase=phase,
+        since=since,
+        sample=sample,
+        sample_at=sample_at,
+        message=trouble.message if trouble else "",
+        created_age=max(0.0, (wall - created).total_seconds()) if created else 0.0,
+    )
+    return PodReport(
+        view=view,
+        endpoint=endpoints[name],
+        trouble=trouble,
+        template_hash=lens.template_hash(pod),
+        cold_start=lens.cold_start(pod, sample),
+        scrape_error=str(answer) if isinstance(answer, ScrapeError) and phase == "ready" else "",
+        deletion_cost=lens.deletion_cost(pod),
+    )

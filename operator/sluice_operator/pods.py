@@ -1,0 +1,171 @@
+"""What one Pod's own JSON says: its phase of life, why it does not get further, and how long its start took.
+
+Pure. The scheduler's, the kubelet's and the engine's own words are kept: nobody can mend what was paraphrased.
+Durations come from the API server's stamps of one and the same pod, so that no clock of ours is compared with them.
+"""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from sluice import contract
+from sluice_operator.decide.values import EngineSample, PodPhase
+from sluice_operator.world import Object
+
+MAX_WORDS: Final = 1000  # of a foreign message that is carried on
+_IMAGE_TROUBLE: Final = frozenset(
+    {"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"}
+)
+_CONFIG_TROUBLE: Final = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
+_ENGINE_REASONS: Final = frozenset(
+    {
+        contract.REASON_MODEL_NOT_FOUND,
+        contract.REASON_MODEL_INVALID,
+        contract.REASON_ACCELERATOR_NOT_FOUND,
+        contract.REASON_INSUFFICIENT_MEMORY,
+        contract.REASON_ENGINE_CRASHED,
+        contract.REASON_PORT_TAKEN,
+        contract.REASON_INVALID_OPTION,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a pod does not serve: a CamelCase reason and words that name the next step or quote who knows it."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ColdStart:
+    """Seconds from creation to ready, by phase; measured on one pod."""
+
+    schedule: float
+    pull: float
+    load: float
+    warm: float
+    total: float
+
+
+def phase_of(pod: Object) -> tuple[PodPhase, Trouble | None]:
+    """Where the pod is in its life, and what keeps it there."""
+    status = pod.get("status") or {}
+    if pod.get("metadata", {}).get("deletionTimestamp"):
+        return "draining", None
+    if condition(pod, "Ready").get("status") == "True":
+        return "ready", None
+    container = _engine_container(status)
+    crashed = _crash(status, container)
+    if crashed is not None:
+        return "failed", crashed
+    scheduled = condition(pod, "PodScheduled")
+    if scheduled.get("status") != "True" and not pod.get("spec", {}).get("nodeName") and container is None:
+        if scheduled.get("reason") == "Unschedulable":
+            return "unschedulable", Trouble("Unschedulable", _words(scheduled.get("message", "")))
+        return "scheduling", None
+    if container is not None and "running" in (container.get("state") or {}):
+        return "loading", None
+    return "pulling", None
+
+
+def condition(pod: Object, kind: str) -> dict[str, Any]:
+    """The condition of that type of any object, or an empty one."""
+    for entry in (pod.get("status") or {}).get("conditions") or ():
+        if entry.get("type") == kind:
+            return dict(entry)
+    return {}
+
+
+def template_hash(pod: Object) -> str:
+    """Which version of the pod template the pod was made from; empty where nobody says."""
+    return str((pod.get("metadata", {}).get("labels") or {}).get("pod-template-hash", ""))
+
+
+def deletion_cost(pod: Object) -> int | None:
+    """The pod's place in a scale-in, as annotated; None without a readable annotation."""
+    text = str((pod.get("metadata", {}).get("annotations") or {}).get(contract.ANNOTATION_DELETION_COST, ""))
+    return int(text) if text.lstrip("-").isdecimal() else None
+
+
+def cold_start(pod: Object, sample: EngineSample | None) -> ColdStart | None:
+    """How long the start took, phase by phase; None before the pod is ready, and for one that has been restarted."""
+    container = _engine_container(pod.get("status") or {})
+    created = stamp(pod.get("metadata", {}).get("creationTimestamp"))
+    scheduled = stamp(condition(pod, "PodScheduled").get("lastTransitionTime"))
+    ready = condition(pod, "Ready")
+    ready_at = stamp(ready.get("lastTransitionTime"))
+    if container is None or container.get("restartCount") or ready.get("status") != "True":
+        return None
+    started = stamp(((container.get("state") or {}).get("running") or {}).get("startedAt"))
+    if created is None or scheduled is None or started is None or ready_at is None:
+        return None
+    warm = dict(sample.load_seconds).get("warm", 0.0) if sample else 0.0
+    total = _between(created, ready_at)
+    schedule, pull = _between(created, scheduled), _between(scheduled, started)
+    return ColdStart(schedule, pull, max(0.0, _between(started, ready_at) - warm), warm, total)
+
+
+def stamp(text: Any) -> datetime | None:
+    """An RFC 3339 stamp; None for anything else."""
+    if not isinstance(text, str):
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else None
+
+
+def _between(earlier: datetime, later: datetime) -> float:
+    return max(0.0, (later - earlier).total_seconds())
+
+
+def _engine_container(status: dict[str, Any]) -> dict[str, Any] | None:
+    """The first container's status: engine pods have one container."""
+    statuses = status.get("containerStatuses") or ()
+    return dict(statuses[0]) if statuses else None
+
+
+def _crash(status: dict[str, Any], container: dict[str, Any] | None) -> Trouble | None:
+    if container is None:
+        if status.get("phase") == "Failed":
+            return Trouble(str(status.get("reason") or "PodFailed"), _words(status.get("message", "")))
+        return None
+    state = container.get("state") or {}
+    waiting = state.get("waiting") or {}
+    reason = waiting.get("reason", "")
+    if reason in _IMAGE_TROUBLE:
+        image = container.get("image", "the engine image")
+        return Trouble("ImagePullFailed", f"{image}: {_words(waiting.get('message', reason))}")
+    if reason in _CONFIG_TROUBLE:
+        words = _words(waiting.get("message", reason))
+        return Trouble("SecretNotFound" if "secret" in words.lower() else "PodConfigInvalid", words)
+    ended = state.get("terminated") or (
+        (container.get("lastState") or {}).get("terminated") if "running" not in state else None
+    )
+    return None if ended is None else _ending(ended)
+
+
+def _ending(ended: dict[str, Any]) -> Trouble:
+    """Why the container ended: the engine's own {"reason", "message"} where it could still write it."""
+    text = str(ended.get("message") or "")
+    try:
+        said = json.loads(text)
+    except ValueError:
+        said = None
+    if isinstance(said, dict) and said.get("reason") in _ENGINE_REASONS:
+        return Trouble(str(said["reason"]), _words(str(said.get("message", ""))))
+    if ended.get("reason") == "OOMKilled":
+        return Trouble(
+            contract.REASON_INSUFFICIENT_MEMORY,
+            "the kernel killed the engine for memory: raise engine.resources.limits.memory or lower engine.kvCache",
+        )
+    tail = f": {_words(text)}" if text else "; see kubectl logs --previous"
+    return Trouble(contract.REASON_ENGINE_CRASHED, f"the engine exited with code {ended.get('exitCode', '?')}{tail}")
+
+
+def _words(text: Any) -> str:
+    return " ".join(str(text).split())[:MAX_WORDS]
