@@ -48,6 +48,7 @@ class Replica:
     kv_tokens: float
     kv_share: float  # share of the pool that running requests may fill, 0..1
     max_concurrency: int
+    min_concurrency: int = 1  # the limit never falls below, whatever the inter-token target
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ def _operating_point(
     """n* and the utilisation of μ(n*) that the time to first token allows."""
     by_itl = _itl_concurrency(replica.model, work, targets.itl / margin, replica.max_concurrency)
     by_kv = math.floor(replica.kv_share * replica.kv_tokens / max(work.context, 1.0))
-    concurrency = max(1, min(by_itl, by_kv, replica.max_concurrency))
+    concurrency = max(1, min(max(by_itl, replica.min_concurrency), by_kv, replica.max_concurrency))
     return concurrency, _utilisation_for(replica.model, work, concurrency, targets, burstiness)
 
 

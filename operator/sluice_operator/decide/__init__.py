@@ -2,3 +2,7 @@
 
 `decide(spec, observed, memory, now) -> (Decision, memory)`. Plain data in, plain data out.
 """
+
+from sluice_operator.decide.law import decide
+
+__all__ = ["decide"]

@@ -122,10 +122,56 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
+class PodTotals:
+    """One pod's counters at its newest good scrape: what the next scrape is subtracted from."""
+
+    name: str
+    at: float  # monotonic seconds of the scrape
+    counters: tuple[float, ...]  # in the order of `windows.COUNTERS`
+    running: float
+    ttft: tuple[float, ...]  # cumulative counts per bucket
+    itl: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """What the whole fleet did in about a second: sums of the pods' differences."""
+
+    at: float
+    seconds: float
+    counters: tuple[float, ...]
+    block_seconds: float  # pool blocks × seconds that those differences span
+    ttft: tuple[float, ...] = ()
+    itl: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Sums that forget with a time constant: how long requests are, over the last minutes."""
+
+    at: float = 0.0
+    finished: float = 0.0
+    started: float = 0.0
+    generated: float = 0.0
+    prompt: float = 0.0
+    cached: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """What decide() carries from one call to the next; bounded. Filled by `decide`, opaque to everyone else."""
 
     started_at: float | None = None  # first call after a (re)start: no scale-down until a full window has passed
-    samples: tuple[tuple[str, float, EngineSample], ...] = ()  # pod, monotonic seconds, sample (bounded window)
-    wanted: tuple[tuple[float, int], ...] = ()  # (monotonic seconds, replicas the law wanted), within the window
+    pods: tuple[PodTotals, ...] = ()
+    ticks: tuple[Tick, ...] = ()  # the window, oldest first
+    lengths: Lengths = Lengths()
+    scrape_gap: float | None = None  # smoothed seconds between two scrapes of one pod
+    wanted: tuple[tuple[float, int], ...] = ()  # (monotonic seconds, most replicas the law wanted), in coarse slots
+    ready: int = 0  # pods ready at the last call
+    settled_at: float = 0.0  # when that number last changed: older evidence is of another fleet
+    no_down_until: float = 0.0  # a counter reset hides load for one window
+    down_at: float | None = None  # the last scale-down
+    last_set: int | None = None  # the count we asked for, once it was seen to be in force
+    said: tuple[int, int] | None = None  # (before, after) of the newest sentence about replicas: said once
     limits: tuple[tuple[str, int], ...] = field(default=())  # pod → last concurrency_max we set
+    limit_said: tuple[float, int] | None = None  # (when, concurrency) of the newest sentence about admission

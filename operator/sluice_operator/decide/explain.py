@@ -1,0 +1,144 @@
+"""Why a dial moved, as one sentence with its numbers and what would have changed it.
+
+The same text stands in `status.decisions`, in the Event, in the log and in `sluice explain`.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from sluice_law.capacity import Capacity
+from sluice_operator.api import LLMDeploymentSpec
+from sluice_operator.decide.replicas import ROOM, Need
+from sluice_operator.decide.values import Reason
+
+WORDS: Final[Mapping[str, str]] = {
+    "InterTokenLatency": "ITL binds",
+    "KVOccupancy": "KV cache binds",
+    "TimeToFirstToken": "TTFT binds",
+    "ConcurrencyLimit": "the concurrency limit binds",
+    "Queue": "the queue binds",
+    "Idle": "idle",
+}
+
+
+def scaled(spec: LLMDeploymentSpec, wanted: Need, before: int, after: int) -> Reason:
+    """The replicas dial moved by the law."""
+    head = f"{before} → {_replicas(after)}: {WORDS.get(wanted.binding, wanted.binding)}."
+    if after > before and wanted.pressure is not None:
+        body = (
+            f"{wanted.pressure.measured[0].upper()}{wanted.pressure.measured[1:]}, which the model did not expect; "
+            f"the ratio of {wanted.pressure.ratio:.2f} is followed, to twice the ready replicas at most."
+        )
+    elif after > before:
+        body = _up(spec, wanted, after)
+    else:
+        body = _down(spec, wanted, before, after)
+    return Reason("replicas", before, after, wanted.binding, f"{head} {body}".strip(), _numbers(wanted))
+
+
+def bounded(spec: LLMDeploymentSpec, before: int, after: int) -> Reason:
+    """The count was outside spec.scaling's range."""
+    name = "minReplicas" if after > before else "maxReplicas"
+    binding = "MinReplicas" if after > before else "MaxReplicas"
+    return Reason("replicas", before, after, binding, f"{before} → {_replicas(after)}: {name} is {after}.")
+
+
+def created(after: int, mode: str) -> Reason:
+    """The first count of all."""
+    if mode in ("Auto", "Advise"):
+        return Reason("replicas", 0, after, "MinReplicas", f"0 → {_replicas(after)}: minReplicas is {after}.")
+    return followed(0, after, mode)
+
+
+def followed(before: int, after: int, mode: str) -> Reason:
+    """Modes External and Off: spec.replicas rules."""
+    sentence = f"{before} → {_replicas(after)}: spec.replicas says so (mode {mode})."
+    return Reason("replicas", before, after, mode, sentence)
+
+
+def taken_over(before: int, after: int) -> Reason:
+    """Somebody else wrote the Deployment's count."""
+    sentence = (
+        f"{before} → {_replicas(after)}: another writer changed the Deployment. Sluice goes on from there; set "
+        "scaling.mode to External and write to /scale to own the count."
+    )
+    return Reason("replicas", before, after, "OtherWriter", sentence)
+
+
+def readmitted(
+    spec: LLMDeploymentSpec, wanted: Need, before: int, after: int, itl: float | None, binding: str
+) -> Reason:
+    """The limits in force moved, by the engines' own loop inside the bounds."""
+    target = spec.slo.itl_milliseconds
+    why = {
+        "Bounds": "bounds hold while replicas are on their way" if after < before else "bounds are open",
+        "KVOccupancy": "KV cache binds",
+    }.get(binding, "ITL nears its target" if after < before else "ITL has room")
+    seen = f" Tokens come every {itl * 1000:.0f} ms on the mean (target {target})." if itl is not None else ""
+    sentence = f"{before} → {after} requests at once per replica: {why}.{seen}"
+    return Reason("admission", before, after, binding, sentence, _numbers(wanted))
+
+
+def _up(spec: LLMDeploymentSpec, wanted: Need, after: int) -> str:
+    if wanted.capacity is None:
+        return ""
+    asked, one = wanted.demand, wanted.capacity
+    waiting = f" and {asked.backlog:.0f} waiting" if asked.backlog else ""
+    capped = f" {wanted.up} are needed, maxReplicas is {after}." if wanted.up > after else ""
+    return (
+        f"{_rate(asked.expected)} req/s expected{waiting}, one replica holds {_one(spec, one)}.{capped} "
+        f"Up to {_rate(one.rate * (after - 1))} req/s {after - 1} would do."
+    )
+
+
+def _down(spec: LLMDeploymentSpec, wanted: Need, before: int, after: int) -> str:
+    window = spec.scaling.scale_down_stabilization_seconds
+    if wanted.capacity is None or wanted.binding == "Idle":
+        return (
+            f"No more than {_replicas(after)} needed for {window} s. Any load that needs {before} would have kept them."
+        )
+    one = wanted.capacity
+    return (
+        f"{_rate(wanted.demand.highest)} req/s at most, one replica holds {_one(spec, one)}; no more than "
+        f"{_replicas(after)} needed for {window} s. Above {_rate(one.rate * ROOM * after)} req/s {before} would have stayed."
+    )
+
+
+def _one(spec: LLMDeploymentSpec, one: Capacity) -> str:
+    """One replica's capacity in the terms of what binds it."""
+    rate = f"{_rate(one.rate)} req/s"
+    if one.binding == "KVOccupancy":
+        target = spec.scaling.target_kv_occupancy_percent
+        return f"{rate} with {one.kv_occupancy:.0%} of its KV cache held (target {target} %)"
+    if one.binding == "TimeToFirstToken":
+        percent = spec.slo.attainment_percent
+        return f"{rate} at {one.ttft:.2g} s TTFT p{percent} (target {spec.slo.ttft_milliseconds / 1000:g})"
+    return f"{rate} at {one.itl * 1000:.0f} ms between tokens (target {spec.slo.itl_milliseconds})"
+
+
+def _numbers(wanted: Need) -> tuple[tuple[str, float], ...]:
+    numbers = [
+        ("expectedRate", wanted.demand.expected),
+        ("highestRate", wanted.demand.highest),
+        ("waiting", wanted.demand.backlog),
+    ]
+    if wanted.capacity is not None:
+        one = wanted.capacity
+        numbers += [
+            ("replicaRate", one.rate),
+            ("replicaConcurrency", float(one.concurrency)),
+            ("replicaItlSeconds", one.itl),
+            ("replicaTtftSeconds", one.ttft),
+            ("replicaKvOccupancy", one.kv_occupancy),
+        ]
+    if wanted.pressure is not None:
+        numbers.append(("ratio", wanted.pressure.ratio))
+    return tuple((name, round(value, 4)) for name, value in numbers)
+
+
+def _rate(value: float) -> str:
+    return f"{value:.0f}" if value >= 20 else f"{value:.2g}"
+
+
+def _replicas(count: int) -> str:
+    return f"{count} replica" if count == 1 else f"{count} replicas"

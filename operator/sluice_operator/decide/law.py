@@ -1,0 +1,175 @@
+"""The one decision: gather what can be believed, judge the load, move both dials, say why."""
+
+from dataclasses import dataclass, replace
+from statistics import median_low
+from typing import Final, Literal
+
+from sluice_operator.api import LLMDeploymentSpec
+from sluice_operator.decide import explain
+from sluice_operator.decide.admission import bounds
+from sluice_operator.decide.demand import targets
+from sluice_operator.decide.histograms import BOUNDS, quantile
+from sluice_operator.decide.pressure import kv_share
+from sluice_operator.decide.replicas import Need, need, remember, step
+from sluice_operator.decide.trust import Fresh, fresh
+from sluice_operator.decide.values import Decision, Memory, Observed, Reason
+from sluice_operator.decide.victim import victims
+from sluice_operator.decide.windows import WINDOW, Sums, absorb, over
+
+WORTH_SAYING: Final = 0.2  # a limit that moved by a fifth is a decision, less is its breathing
+SAY_EVERY: Final = 10.0  # seconds between two sentences about admission
+
+
+def decide(spec: LLMDeploymentSpec, observed: Observed, memory: Memory, now: float) -> tuple[Decision, Memory]:
+    """What to do now, and what to remember. `now` is monotonic seconds. Never raises on what was observed."""
+    seen = fresh(observed, memory.scrape_gap, now)
+    memory = absorb(_begin(memory, seen, now), seen, now)
+    current = _current(spec, observed, memory)
+    wanted = need(spec, seen, memory, now, current)
+    dial = _replicas(spec, observed, seen, memory, wanted, now)
+    memory = dial.memory
+    limit, reasons = _admission(spec, seen, memory, wanted, now)
+    if reasons:
+        memory = replace(memory, limit_said=(now, limit or 0))
+    elif memory.limit_said is None and limit is not None:
+        memory = replace(memory, limit_said=(now, limit))
+    admitted = () if spec.paused else bounds(spec, seen, memory, wanted, dial.desired)
+    names = {pod.name for pod in seen.ready}
+    limits = {name: value for name, value in memory.limits if name in names}
+    limits |= {name: value.concurrency_max for name, value in admitted}
+    memory = replace(memory, limits=tuple(sorted(limits.items())))
+    window = over(memory, now, WINDOW)
+    share = targets(spec).attainment
+    decision = Decision(
+        replicas=None if spec.paused else dial.replicas,
+        desired=dial.desired,
+        bounds=admitted,
+        victims=victims(observed, (observed.replicas or 0) - dial.replicas) if dial.replicas is not None else (),
+        reasons=() if spec.paused else (*dial.reasons, *reasons),
+        kv_occupancy=kv_share(seen, memory, now),
+        ttft=_finite(quantile(window.ttft, share)),
+        itl=_finite(quantile(window.itl, share)),
+        attainment=_attainment(window),
+        concurrency=limit,
+        metrics=_metrics(seen, window),
+    )
+    return decision, memory
+
+
+@dataclass(frozen=True, slots=True)
+class _Dial:
+    """Where the replicas dial goes."""
+
+    replicas: int | None
+    desired: int
+    memory: Memory
+    reasons: tuple[Reason, ...] = ()
+
+
+def _begin(memory: Memory, seen: Fresh, now: float) -> Memory:
+    """Note when we began, and when the fleet last changed."""
+    if memory.started_at is None or now < memory.started_at:
+        return Memory(started_at=now, ready=len(seen.ready), settled_at=now)
+    if len(seen.ready) != memory.ready:
+        return replace(memory, ready=len(seen.ready), settled_at=now)
+    return memory
+
+
+def _current(spec: LLMDeploymentSpec, observed: Observed, memory: Memory) -> int:
+    """The count that the law starts from. Advise goes on from its own advice: nobody acts on it here."""
+    if spec.scaling.mode == "Advise" and memory.last_set is not None:
+        return memory.last_set
+    return spec.scaling.min_replicas if observed.replicas is None else observed.replicas
+
+
+def _replicas(
+    spec: LLMDeploymentSpec, observed: Observed, seen: Fresh, memory: Memory, wanted: Need, now: float
+) -> _Dial:
+    mode, current = spec.scaling.mode, _current(spec, observed, memory)
+    if mode in ("External", "Off"):
+        moved = () if observed.replicas == spec.replicas else (explain.followed(current, spec.replicas, mode),)
+        if observed.replicas is None:
+            moved = (explain.created(spec.replicas, mode),)
+        return _once(_Dial(spec.replicas, spec.replicas, replace(memory, last_set=None), moved))
+    if observed.replicas is None:
+        first = (explain.created(spec.scaling.min_replicas, mode),)
+        return _once(_Dial(spec.scaling.min_replicas, spec.scaling.min_replicas, memory, first))
+    memory = remember(spec, memory, wanted, now, current)
+    after = step(spec, seen, memory, wanted, now, current)
+    if after < current:
+        memory = replace(memory, down_at=now)
+    reasons: tuple[Reason, ...] = ()
+    if mode == "Auto" and memory.last_set is not None and observed.replicas != memory.last_set:
+        reasons = (explain.taken_over(memory.last_set, observed.replicas),)
+    if after != current:
+        inside = spec.scaling.min_replicas <= current <= spec.scaling.max_replicas
+        why = explain.scaled(spec, wanted, current, after) if inside else explain.bounded(spec, current, after)
+        reasons = (*reasons, why)
+    # A count we asked for is remembered once it was seen in force: until then an older one is only our own lag.
+    in_force = after if mode == "Advise" else (current if after == current else None)
+    return _once(_Dial(after if mode == "Auto" else None, after, replace(memory, last_set=in_force), reasons))
+
+
+def _once(dial: _Dial) -> _Dial:
+    """Say a move once, although it is decided again until it is seen to be in force."""
+    if not dial.reasons:
+        return replace(dial, memory=replace(dial.memory, said=None))
+    newest = (dial.reasons[-1].before, dial.reasons[-1].after)
+    reasons = () if dial.memory.said == newest else dial.reasons
+    return replace(dial, memory=replace(dial.memory, said=newest), reasons=reasons)
+
+
+def _admission(
+    spec: LLMDeploymentSpec, seen: Fresh, memory: Memory, wanted: Need, now: float
+) -> tuple[int | None, tuple[Reason, ...]]:
+    """The limit in force (the fleet's median), and a sentence when it moved enough."""
+    if not seen.known:
+        return None, ()
+    limit = int(median_low([sample.concurrency for _, sample in seen.known]))
+    if memory.limit_said is None or spec.admission.mode == "Off":
+        return limit, ()
+    at, before = memory.limit_said
+    if now - at < SAY_EVERY or abs(limit - before) < max(1.0, WORTH_SAYING * before):
+        return limit, ()
+    bound = min((value for _, value in memory.limits), default=0)
+    if limit >= bound:
+        binding = "Bounds"
+    elif wanted.capacity is not None and wanted.capacity.binding == "KVOccupancy":
+        binding = "KVOccupancy"
+    else:
+        binding = "InterTokenLatency"
+    itl = _mean_itl(over(memory, now, SAY_EVERY))
+    return limit, (explain.readmitted(spec, wanted, before, limit, itl, binding),)
+
+
+def _mean_itl(window: Sums) -> float | None:
+    """The mean inter-token time by bucket midpoints: good enough for a sentence."""
+    if not window.itl or window.itl[-1] <= 0:
+        return None
+    total, low, below = 0.0, 0.0, 0.0
+    for bound, count in zip(BOUNDS[:-1], window.itl, strict=False):
+        total += (count - below) * (low + bound) / 2.0
+        low, below = bound, count
+    return (total + (window.itl[-1] - below) * low) / window.itl[-1]
+
+
+def _attainment(window: Sums) -> float | None:
+    met = window.count("slo_met_total")
+    offered = met + window.count("slo_missed_total") + window.count("rejected_total")
+    return met / offered if offered > 0 else None
+
+
+def _finite(seconds: float | None) -> float | None:
+    """The status has no infinity: what lies beyond the last bucket is shown as its bound."""
+    return None if seconds is None else min(seconds, BOUNDS[-2])
+
+
+def _metrics(seen: Fresh, window: Sums) -> Literal["Fresh", "Partial", "Stale", "NoTraffic", "NoPods"]:
+    if not seen.ready:
+        return "NoPods"
+    if not seen.known:
+        return "Stale"
+    if seen.missing:
+        return "Partial"
+    busy = any(sample.running or sample.waiting for _, sample in seen.known)
+    return "Fresh" if busy or window.count("arrived_total") or window.count("finished_total") else "NoTraffic"

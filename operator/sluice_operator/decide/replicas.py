@@ -1,0 +1,109 @@
+"""How many replicas the demand needs: by the model where it is known, by what is measured where the model disagrees.
+
+Three steps kept apart: `need` says how many replicas the load wants (to go up) and must keep (to go down), `step`
+turns that into the next count under the rules of stabilisation, `remember` keeps what was wanted.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sluice_law.capacity import Capacity
+from sluice_operator.api import LLMDeploymentSpec
+from sluice_operator.decide.demand import DRAIN, Demand, demand, held_by_one
+from sluice_operator.decide.pressure import Pressure, pressure
+from sluice_operator.decide.trust import Fresh
+from sluice_operator.decide.values import Memory
+from sluice_operator.decide.windows import WINDOW, over
+
+# What stays after a scale-in is planned to be at most this full: going up costs a cold start, staying costs little.
+ROOM: Final = 0.8
+LOW_KV: Final = 0.5  # of the target: without a trusted model only a plainly empty fleet shrinks
+SLOTS: Final = 60  # pieces of the stabilisation window that `Memory.wanted` remembers
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What the load asks for, before any rule about moving."""
+
+    up: int  # fewest replicas that meet the SLO for the expected load
+    keep: int  # fewest that would still do so for the highest load, with room
+    binding: str
+    demand: Demand
+    capacity: Capacity | None  # of one replica; None while the model is cold
+    pressure: Pressure | None  # what was measured against the model, if it asked for more
+    hold: str = ""  # why the count must not fall, whatever `keep` says
+
+
+def need(spec: LLMDeploymentSpec, seen: Fresh, memory: Memory, now: float, current: int) -> Need:
+    """Judge the load. Without anything known, both numbers are the current count."""
+    asked = demand(memory, seen, now)
+    if not seen.known:
+        hold = "no engine could be measured" if seen.ready else "no replica is ready yet"
+        return Need(current, current, "MetricsMissing", asked, None, None, hold)
+    capacity = held_by_one(spec, seen, memory)
+    if capacity is not None:
+        up = max(1, math.ceil((asked.expected + asked.backlog / DRAIN) / capacity.rate - 1e-9))
+        keep = max(up, math.ceil(asked.highest / (capacity.rate * ROOM) - 1e-9))
+        binding: str = capacity.binding
+    else:
+        up, keep, binding = 1, _keep_cold(spec, seen, memory, now, current), "Idle"
+    pressed = pressure(spec, seen, memory, now, capacity)
+    if pressed is not None:
+        keep = max(keep, current)
+        if seen.coming == 0 and now - memory.settled_at >= WINDOW and pressed.replicas > up:
+            up, binding = pressed.replicas, pressed.binding
+        else:
+            pressed = None
+    if up <= spec.scaling.min_replicas and keep <= spec.scaling.min_replicas and _is_idle(seen, memory, now):
+        binding = "Idle"
+    hold = ""
+    if seen.missing:
+        hold = f"{seen.missing} of {len(seen.ready)} replicas could not be measured and count as busy"
+    elif now < memory.no_down_until:
+        hold = "an engine restarted and its counters began again"
+    return Need(up, max(keep, up), binding, asked, capacity, pressed, hold)
+
+
+def step(spec: LLMDeploymentSpec, seen: Fresh, memory: Memory, wanted: Need, now: float, current: int) -> int:
+    """The next count inside [minReplicas, maxReplicas]: up at once, down one at a time and only after every count
+    wanted in the stabilisation window allowed it, with nothing loading and a whole window observed."""
+    low, high = spec.scaling.min_replicas, max(spec.scaling.min_replicas, spec.scaling.max_replicas)
+    current = min(max(current, low), high)
+    if wanted.up > current:
+        return min(wanted.up, high)
+    window = float(spec.scaling.scale_down_stabilization_seconds)
+    most = max((count for _, count in memory.wanted), default=current)
+    watched = memory.started_at is not None and now - memory.started_at >= window
+    spaced = memory.down_at is None or now - memory.down_at >= min(WINDOW, window)
+    if wanted.hold or seen.coming or not watched or not spaced or most >= current:
+        return current
+    return max(current - 1, low)
+
+
+def remember(spec: LLMDeploymentSpec, memory: Memory, wanted: Need, now: float, current: int) -> Memory:
+    """Keep the most that was wanted per slot of the stabilisation window; a hold wants what is there."""
+    window = float(spec.scaling.scale_down_stabilization_seconds)
+    slot = max(1.0, window / SLOTS)
+    low, high = spec.scaling.min_replicas, max(spec.scaling.min_replicas, spec.scaling.max_replicas)
+    count = min(max(wanted.keep, current if wanted.hold else 0, low), high)
+    entries = tuple((at, kept) for at, kept in memory.wanted if now - window - slot < at <= now)
+    if entries and now - entries[-1][0] < slot:
+        entries = (*entries[:-1], (entries[-1][0], max(entries[-1][1], count)))
+    else:
+        entries = (*entries, (now, count))
+    return replace(memory, wanted=entries)
+
+
+def _keep_cold(spec: LLMDeploymentSpec, seen: Fresh, memory: Memory, now: float, current: int) -> int:
+    """Without a trusted model: all of it, one fewer where memory is plainly free and nobody waits, 1 when idle."""
+    if _is_idle(seen, memory, now):
+        return 1
+    occupancy = max(sample.kv_occupancy for _, sample in seen.known)
+    free = occupancy < LOW_KV * spec.scaling.target_kv_occupancy_percent / 100.0
+    return current - 1 if free and not any(sample.waiting for _, sample in seen.known) else current
+
+
+def _is_idle(seen: Fresh, memory: Memory, now: float) -> bool:
+    busy = any(sample.running or sample.waiting for _, sample in seen.known)
+    return not busy and over(memory, now, WINDOW).count("arrived_total") == 0

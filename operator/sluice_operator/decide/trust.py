@@ -1,0 +1,81 @@
+"""Which pods can be believed now: a sample that is stale, not a number, negative or absurd counts as missing."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from sluice_operator.decide.histograms import ABSURD, is_sane_histogram
+from sluice_operator.decide.values import EngineSample, Observed, PodView
+
+STALE_SCRAPES: Final = 3.0
+STALE_AT_LEAST: Final = 4.0  # seconds; one lost scrape at an interval of 1 s is no outage
+USUAL_GAP: Final = 5.0  # until two scrapes of one pod were seen
+
+COUNTERS: Final = (
+    "arrived_total",
+    "finished_total",
+    "rejected_total",
+    "slo_met_total",
+    "slo_missed_total",
+    "prompt_tokens_total",
+    "cached_prompt_tokens_total",
+    "generated_tokens_total",
+    "kv_block_seconds_total",
+)
+_GAUGES: Final = (
+    "running",
+    "waiting",
+    "tokens_in_flight",
+    "kv_occupancy",
+    "kv_blocks",
+    "block_size",
+    "concurrency",
+    "queue_limit",
+)
+_MAX_TERM: Final = 1e6  # seconds per unit of work: no engine takes eleven days for a token
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """The pods by what is known of them."""
+
+    ready: tuple[PodView, ...] = ()
+    known: tuple[tuple[PodView, EngineSample], ...] = ()  # ready, with a good and fresh sample
+    coming: int = 0  # scheduling, pulling or loading: they will serve
+    stuck: tuple[PodView, ...] = ()  # unschedulable or failed: they may never
+
+    @property
+    def missing(self) -> int:
+        """Ready pods of which nothing fresh is known."""
+        return len(self.ready) - len(self.known)
+
+
+def fresh(observed: Observed, scrape_gap: float | None, now: float) -> Fresh:
+    """Sort the pods. Stale is older than three scrapes, by our own clock."""
+    oldest = max(STALE_AT_LEAST, STALE_SCRAPES * (USUAL_GAP if scrape_gap is None else scrape_gap))
+    ready = tuple(pod for pod in observed.pods if pod.phase == "ready")
+    return Fresh(
+        ready=ready,
+        known=tuple(
+            (pod, pod.sample)
+            for pod in ready
+            if pod.sample is not None
+            and pod.sample_at is not None
+            and 0.0 <= now - pod.sample_at <= oldest
+            and is_sane(pod.sample)
+        ),
+        coming=sum(pod.phase in ("scheduling", "pulling", "loading") for pod in observed.pods),
+        stuck=tuple(pod for pod in observed.pods if pod.phase in ("unschedulable", "failed")),
+    )
+
+
+def is_sane(sample: EngineSample) -> bool:
+    """Whether every number can be meant. NaN compares false with everything."""
+    values = [float(getattr(sample, name)) for name in (*_GAUGES, *COUNTERS)]
+    if not all(0.0 <= value < ABSURD for value in values) or sample.kv_occupancy > 1.01:
+        return False
+    model = sample.step_model
+    if model is not None:
+        terms = (model.base, model.prefill_token, model.prefill_context, model.sequence, model.kv_token)
+        if model.steps < 0 or not all(0.0 <= term < _MAX_TERM for term in terms):
+            return False
+    return is_sane_histogram(sample.ttft) and is_sane_histogram(sample.itl)

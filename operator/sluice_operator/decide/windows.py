@@ -1,0 +1,166 @@
+"""From scrapes to differences: what the fleet did over the last half minute.
+
+Counters are totals since an engine started, so only differences of two scrapes of one pod mean something; a total
+that fell says that the engine started again, and it is taken as the new base.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sluice_operator.decide.histograms import BOUNDS
+from sluice_operator.decide.trust import COUNTERS, Fresh
+from sluice_operator.decide.values import EngineSample, Lengths, Memory, PodTotals, Tick
+
+# Long enough for 30 Poisson arrivals at 1 req/s (± 18 %), short enough to act within a cold start; holds six scrapes
+# at 5 s and thirty at 1 s.
+WINDOW: Final = 30.0
+SHORT: Final = 10.0  # two scrapes at 5 s: the quickest difference that is not one scrape's accident
+SLOT: Final = 0.9  # ticks closer than this are added up: at most WINDOW / SLOT of them are kept
+FORGET: Final = 120.0  # seconds; lengths change slower than rates, and the mean of a heavy tail needs the samples
+_LONGEST_GAP: Final = 60.0  # an outage is not the scrape interval
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """The fleet's differences over a window."""
+
+    seconds: float = 0.0  # that the differences span
+    counters: tuple[float, ...] = (0.0,) * len(COUNTERS)
+    block_seconds: float = 0.0
+    ttft: tuple[float, ...] = ()
+    itl: tuple[float, ...] = ()
+
+    def count(self, name: str) -> float:
+        """How much a counter of `COUNTERS` grew."""
+        return self.counters[COUNTERS.index(name)]
+
+    def rate(self, name: str) -> float:
+        """The same per second."""
+        return self.count(name) / self.seconds if self.seconds > 0 else 0.0
+
+
+def absorb(memory: Memory, seen: Fresh, now: float) -> Memory:
+    """Add the newest differences to the window, and forget what left it."""
+    before = {pod.name: pod for pod in memory.pods}
+    present = {pod.name for pod in seen.ready}
+    after = {name: totals for name, totals in before.items() if name in present}
+    gap, reset = memory.scrape_gap, False
+    growths: list[Tick] = []
+    joined = 0.0  # how many more requests run than at the last scrape
+    for pod, sample in seen.known:
+        at = now if pod.sample_at is None else pod.sample_at
+        old, new = before.get(pod.name), _totals(pod.name, at, sample)
+        if old is not None and at <= old.at:
+            continue
+        after[pod.name] = new
+        if old is None:
+            continue
+        if _fell(old, new):
+            reset = True
+            continue
+        gap = at - old.at if gap is None else gap + 0.1 * (min(at - old.at, _LONGEST_GAP) - gap)
+        growths.append(_growth(old, new, sample, now))
+        joined += new.running - old.running
+    memory = replace(
+        memory,
+        pods=tuple(after[name] for name in sorted(after)),
+        scrape_gap=gap,
+        no_down_until=now + WINDOW if reset else memory.no_down_until,
+    )
+    ticks = memory.ticks
+    if growths:
+        tick = _merge(growths)
+        ticks = _append(ticks, tick)
+        memory = replace(memory, lengths=_lengths(memory.lengths, tick, joined, now))
+    return replace(memory, ticks=tuple(tick for tick in ticks if now - WINDOW < tick.at <= now))
+
+
+def over(memory: Memory, now: float, seconds: float) -> Sums:
+    """The window's sums over the last `seconds`."""
+    ticks = [tick for tick in memory.ticks if tick.at > now - seconds]
+    if not ticks:
+        return Sums()
+    merged = _merge(ticks)
+    return Sums(
+        seconds=ticks[-1].at - ticks[0].at + ticks[0].seconds,
+        counters=merged.counters,
+        block_seconds=merged.block_seconds,
+        ttft=merged.ttft,
+        itl=merged.itl,
+    )
+
+
+def _growth(old: PodTotals, new: PodTotals, sample: EngineSample, now: float) -> Tick:
+    """What one pod did between two scrapes. Of a long silence only the window's share counts: the rest is older."""
+    span = new.at - old.at
+    share = min(1.0, WINDOW / span)
+    return Tick(
+        at=now,
+        seconds=span * share,
+        counters=_difference(old.counters, new.counters, share),
+        block_seconds=sample.kv_blocks * span * share,
+        ttft=_difference(old.ttft, new.ttft, share),
+        itl=_difference(old.itl, new.itl, share),
+    )
+
+
+def _append(ticks: tuple[Tick, ...], tick: Tick) -> tuple[Tick, ...]:
+    """Add a tick, or grow the last one where they are too close to be kept apart."""
+    if not ticks or tick.at - ticks[-1].at >= SLOT:
+        return (*ticks, tick)
+    last = ticks[-1]
+    grown = replace(_merge([last, tick]), at=last.at, seconds=last.seconds)
+    return (*ticks[:-1], grown)
+
+
+def _merge(ticks: Sequence[Tick]) -> Tick:
+    return Tick(
+        at=ticks[-1].at,
+        seconds=max(tick.seconds for tick in ticks),
+        counters=_sum([tick.counters for tick in ticks]),
+        block_seconds=sum(tick.block_seconds for tick in ticks),
+        ttft=_sum([tick.ttft for tick in ticks]),
+        itl=_sum([tick.itl for tick in ticks]),
+    )
+
+
+def _lengths(old: Lengths, tick: Tick, joined: float, now: float) -> Lengths:
+    """Fold a tick into the forgetting sums. Requests that joined have been given half of their tokens on the mean:
+    counted half as finished, they keep tokens per request right while the load grows or falls."""
+    keep = math.exp(-max(0.0, now - old.at) / FORGET)
+    grew = dict(zip(COUNTERS, tick.counters, strict=True))
+    return Lengths(
+        at=now,
+        finished=old.finished * keep + grew["finished_total"] + joined / 2.0,
+        started=old.started * keep + grew["finished_total"] + joined,
+        generated=old.generated * keep + grew["generated_tokens_total"],
+        prompt=old.prompt * keep + grew["prompt_tokens_total"],
+        cached=old.cached * keep + grew["cached_prompt_tokens_total"],
+    )
+
+
+def _totals(name: str, at: float, sample: EngineSample) -> PodTotals:
+    nothing = (0.0,) * len(BOUNDS)
+    return PodTotals(
+        name=name,
+        at=at,
+        counters=tuple(float(getattr(sample, counter)) for counter in COUNTERS),
+        running=sample.running,
+        ttft=sample.ttft.counts or nothing,
+        itl=sample.itl.counts or nothing,
+    )
+
+
+def _fell(old: PodTotals, new: PodTotals) -> bool:
+    pairs = ((old.counters, new.counters), (old.ttft, new.ttft), (old.itl, new.itl))
+    return any(b < a - 1e-9 for before, after in pairs for a, b in zip(before, after, strict=True))
+
+
+def _difference(old: Sequence[float], new: Sequence[float], share: float) -> tuple[float, ...]:
+    return tuple(share * max(0.0, b - a) for a, b in zip(old, new, strict=True))
+
+
+def _sum(rows: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    return tuple(math.fsum(column) for column in zip(*rows, strict=True))
