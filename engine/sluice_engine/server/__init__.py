@@ -1,1 +1,52 @@
-"""The HTTP process: validate, stream, drain; no torch."""
+"""The HTTP process: validate, stream, drain; no torch.
+
+`serve()` is all of it, from option text to exit code.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+
+from sluice import contract
+from sluice_engine.server import logs
+from sluice_engine.server.process import Server, StartFailed, write_termination_message
+from sluice_engine.server.settings import OptionInvalid, parse
+from sluice_engine.server.sockets import PortTaken
+
+__all__ = ["serve"]
+
+
+def serve(raw: Mapping[str, str | None], say: Callable[[str], None]) -> int:
+    """Runs one engine until it is told to stop. `raw` as in `settings.parse`; `say` gets one sentence per fault.
+
+    Returns the exit code (contract.EXIT_*).
+    """
+    logs.configure()
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    try:
+        options, settings = parse(raw)
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(_run(Server, options, settings))
+    except OptionInvalid as error:
+        reason = contract.REASON_PORT_TAKEN if isinstance(error, PortTaken) else contract.REASON_INVALID_OPTION
+        return _fail(say, reason, error, contract.EXIT_USAGE)
+    except StartFailed as error:
+        return _fail(say, error.reason, error, error.code)
+
+
+async def _run(make: type[Server], *arguments: object) -> int:
+    return await make(*arguments).run()  # type: ignore[arg-type]
+
+
+def _fail(say: Callable[[str], None], reason: str, error: Exception, code: int) -> int:
+    say(str(error))
+    write_termination_message(reason, str(error))
+    return code
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

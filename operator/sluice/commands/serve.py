@@ -1,7 +1,71 @@
-"""`sluice serve`."""
+"""`sluice serve MODEL`: one engine with an OpenAI API, no Kubernetes needed."""
+
+from typing import Annotated
 
 import typer
+
+from sluice import contract
+
+
+def _option(name: str, text: str, metavar: str) -> typer.models.OptionInfo:
+    """Values stay text: the server checks them all in one place, with one sentence per fault."""
+    variable = contract.ENV_PREFIX + name.upper().replace("-", "_")
+    return typer.Option(f"--{name}", help=text, metavar=metavar, envvar=variable, show_envvar=False)
+
+
+Text = str | None
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to the app."""
+    app.command("serve", help=f"{serve.__doc__}")(serve)
+
+
+def serve(
+    model: Annotated[str, typer.Argument(help="Folder with config.json, *.safetensors and tokenizer.json.")],
+    served_name: Annotated[Text, _option("served-name", "Model name in requests. [the folder's name]", "NAME")] = None,
+    host: Annotated[Text, _option("host", "Address to listen on. [127.0.0.1]", "ADDRESS")] = None,
+    port: Annotated[Text, _option("port", "Port of the OpenAI API. [8000]", "PORT")] = None,
+    admin_port: Annotated[Text, _option("admin-port", "Port of health, metrics, limits. [8001]", "PORT")] = None,
+    dtype: Annotated[Text, _option("dtype", "auto, float32, bfloat16 or float16. [auto]", "DTYPE")] = None,
+    device: Annotated[Text, _option("device", "auto, cpu or cuda. [auto]", "DEVICE")] = None,
+    max_model_length: Annotated[Text, _option("max-model-length", "Context in tokens. [the model's]", "N")] = None,
+    kv_size: Annotated[Text, _option("kv-size", "Size of the KV pool, e.g. 64Mi.", "SIZE")] = None,
+    kv_memory_fraction: Annotated[
+        Text, _option("kv-memory-fraction", "KV pool as a share of free memory. [0.9]", "SHARE")
+    ] = None,
+    block_size: Annotated[Text, _option("block-size", "Tokens per KV block. [16]", "N")] = None,
+    max_num_seqs: Annotated[Text, _option("max-num-seqs", "Most sequences in one step. [256]", "N")] = None,
+    max_batched_tokens: Annotated[Text, _option("max-batched-tokens", "Most tokens in one step. [2048]", "N")] = None,
+    concurrency_min: Annotated[Text, _option("concurrency-min", "Least the limit may fall to. [1]", "N")] = None,
+    concurrency_max: Annotated[
+        Text, _option("concurrency-max", "Most the limit may rise to. [max-num-seqs]", "N")
+    ] = None,
+    max_queue: Annotated[Text, _option("max-queue", "Requests that may wait. [1024]", "N")] = None,
+    kv_watermark: Annotated[Text, _option("kv-watermark", "Share of the pool that may fill. [1.0]", "SHARE")] = None,
+    itl_ms: Annotated[Text, _option("itl-ms", "Inter-token target. [50]", "MS")] = None,
+    ttft_ms: Annotated[Text, _option("ttft-ms", "Time-to-first-token target. [2000]", "MS")] = None,
+    threads: Annotated[Text, _option("threads", "Compute threads on CPU. [from the cgroup]", "N")] = None,
+    pace: Annotated[
+        Text, _option("pace", "Development: hold steps to a model, e.g. base=0.03,sequence=0.004.", "TERMS")
+    ] = None,
+    admin_token_file: Annotated[Text, _option("admin-token-file", "File with the token for writes.", "FILE")] = None,
+    drain_seconds: Annotated[Text, _option("drain-seconds", "What runs may take to finish. [300]", "S")] = None,
+    grace_seconds: Annotated[
+        Text, _option("grace-seconds", "Still serving after SIGTERM: endpoints lag. [5]", "S")
+    ] = None,
+) -> None:
+    """Serve one model over the OpenAI API.
+
+    Every option may also come as SLUICE_<OPTION>. Exit codes: 0 drained, 1 requests cut off, 2 bad option or port
+    taken, 3 the engine died, 78 the engine can never serve as configured.
+    """
+    given = {name.replace("_", "-"): value for name, value in locals().items()}
+    try:
+        from sluice_engine.server import serve as run
+    except ImportError as error:
+        typer.echo(
+            f"`sluice serve` needs the engine extra ({error.name} is missing): pip install 'sluice[engine]'", err=True
+        )
+        raise typer.Exit(contract.EXIT_USAGE) from error
+    raise typer.Exit(run(given, lambda sentence: typer.echo(sentence, err=True)))

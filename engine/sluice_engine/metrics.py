@@ -1,0 +1,301 @@
+"""What `/metrics` says, kept from the engine's own reports: names, labels and buckets are the contract's.
+
+Fed by the messages of the socket and by how requests end; no HTTP and no tensor in it. Every series exists from the
+first scrape (label values come from the contract, never from a user), so that a rate never starts from nothing.
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final, Literal
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+
+from sluice import contract
+from sluice_engine import ipc
+from sluice_engine.options import EngineOptions
+
+Outcome = Literal["stop", "length", "abort", "error", "rejected"]
+# No `_created` beside every counter: it doubles the series, and those of a counter and a histogram of one name clash.
+disable_created_metrics()
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@dataclass(slots=True)
+class _Record:
+    """One request in flight. Monotonic seconds."""
+
+    arrived_at: float
+    prompt_tokens: int
+    first_at: float | None = None
+    last_at: float = 0.0
+    tokens: int = 0
+
+
+class EngineMetrics:
+    """One engine's numbers. Not thread-safe: one loop feeds and renders it."""
+
+    def __init__(self, options: EngineOptions, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._options = options
+        self._records: dict[str, _Record] = {}
+        self._last_report: ipc.StepReport | None = None
+        self._itl_target = options.itl_target
+        self._ttft_target = options.ttft_target
+        self._registry = CollectorRegistry()
+        self._totals = CollectorRegistry()
+        self._make_gauges()
+        self._make_histograms()
+        self._make_counters()
+        self.on_limits(starting_limits(options))
+
+    def _make_gauges(self) -> None:
+        self._running = self._gauge(contract.REQUESTS_RUNNING, "Requests that hold KV blocks.")
+        self._waiting = self._gauge(contract.REQUESTS_WAITING, "Requests queued in the engine.")
+        self._in_flight = self._gauge(contract.TOKENS_IN_FLIGHT, "Known tokens of running and waiting requests.")
+        self._occupancy = self._gauge(contract.KV_OCCUPANCY_RATIO, "KV blocks held by running requests over all.")
+        self._blocks = self._gauge(contract.KV_BLOCKS, "KV blocks by state.", "state", contract.KV_STATES)
+        self._limit = self._gauge(contract.ADMISSION_LIMIT, "Limits in force.", "kind", contract.LIMIT_KINDS)
+        self._model_seconds = self._gauge(
+            contract.STEP_MODEL_SECONDS,
+            "Fitted step-time model, seconds per unit.",
+            "term",
+            contract.STEP_MODEL_TERMS,
+        )
+        self._model_error = self._gauge(contract.STEP_MODEL_ERROR, "Mean absolute relative error of the fit.")
+        self._model_steps = self._gauge(contract.STEP_MODEL_STEPS, "Steps the fit has seen.")
+        self._load_phase = self._gauge(
+            contract.LOAD_PHASE_SECONDS, "Seconds the start spent in each phase.", "phase", contract.LOAD_PHASES
+        )
+        self._paced = self._gauge(contract.PACED, "1 while --pace holds steps to a given time model.")
+        self._paced.set(1.0 if self._options.pace is not None else 0.0)
+        self._model_info = Gauge(
+            contract.MODEL_INFO, "What is served.", ["version", "dtype", "model"], registry=self._registry
+        )
+        self._cache_info = Gauge(
+            contract.CACHE_CONFIG_INFO, "The KV pool.", ["block_size", "num_blocks"], registry=self._registry
+        )
+
+    def _make_histograms(self) -> None:
+        latency = contract.LATENCY_BUCKETS
+        self._ttft = self._histogram(contract.TIME_TO_FIRST_TOKEN, "Arrival to first token.", latency)
+        self._itl = self._histogram(contract.INTER_TOKEN_LATENCY, "Between two tokens of one request.", latency)
+        self._tpot = self._histogram(contract.TIME_PER_OUTPUT_TOKEN, "One request's mean inter-token time.", latency)
+        self._duration = self._histogram(contract.REQUEST_DURATION, "Arrival to last token.", latency)
+        self._queue = self._histogram(contract.QUEUE_SECONDS, "Arrival to first scheduled.", latency)
+        self._step = self._histogram(contract.STEP_SECONDS, "One engine step.", latency)
+        self._prompt = self._histogram(contract.PROMPT_TOKENS, "Prompt tokens per request.", contract.TOKEN_BUCKETS)
+        self._output = self._histogram(contract.OUTPUT_TOKENS, "Output tokens per request.", contract.TOKEN_BUCKETS)
+
+    def _make_counters(self) -> None:
+        self._arrived = self._counter(contract.REQUESTS_ARRIVED, "Valid requests at their arrival, refused ones too.")
+        self._requests = self._labelled(contract.REQUESTS, "Requests at their end.", "outcome", contract.OUTCOMES)
+        self._slo = self._labelled(
+            contract.SLO_REQUESTS, "Completed requests against the SLO.", "result", contract.SLO_RESULTS
+        )
+        self._rejections = self._labelled(
+            contract.REJECTIONS, "Refused requests.", "reason", contract.REJECTION_REASONS
+        )
+        self._block_seconds = self._counter(contract.KV_BLOCK_SECONDS, "Held KV blocks integrated over time.")
+        self._busy = self._counter(contract.BUSY_SECONDS, "Seconds spent in steps.")
+        self._prompt_total = self._counter(contract.PROMPT_TOKENS_TOTAL, "Prompt tokens of scheduled requests.")
+        self._cached_total = self._counter(contract.CACHED_PROMPT_TOKENS, "Prompt tokens found in the prefix cache.")
+        self._generated = self._counter(contract.GENERATED_TOKENS, "Generated tokens.")
+        self._preemptions = self._counter(contract.PREEMPTIONS, "Requests preempted by recompute.")
+
+    # --- what the engine says ----------------------------------------------------------------------------------
+
+    def on_loading(self, message: ipc.Loading) -> None:
+        """The load went on."""
+        if message.phase in contract.LOAD_PHASES:
+            self._load_phase.labels(message.phase).set(message.seconds)
+
+    def on_ready(self, message: ipc.Ready) -> None:
+        """The engine serves."""
+        for phase, seconds in message.load_seconds.items():
+            if phase in contract.LOAD_PHASES:
+                self._load_phase.labels(phase).set(seconds)
+        self._paced.set(1.0 if message.paced else 0.0)
+        self._model_info.labels(_version(), message.dtype, self._options.served_name).set(1)
+        self._cache_info.labels(str(message.block_size), str(message.num_blocks)).set(1)
+        self._blocks.labels("free").set(message.num_blocks)
+
+    def on_step(self, report: ipc.StepReport, now: float) -> None:
+        """A step ended and was read at `now` (monotonic seconds)."""
+        self._integrate(report)
+        self._running.set(report.running)
+        self._waiting.set(report.waiting)
+        self._in_flight.set(report.tokens_in_flight)
+        total = report.blocks_held + report.blocks_cached + report.blocks_free
+        self._occupancy.set(report.blocks_held / total if total else 0.0)
+        for state, blocks in zip(
+            contract.KV_STATES, (report.blocks_held, report.blocks_cached, report.blocks_free), strict=True
+        ):
+            self._blocks.labels(state).set(blocks)
+        self._prompt_total.inc(report.prompt_tokens)
+        self._cached_total.inc(report.cached_prompt_tokens)
+        self._generated.inc(report.generated_tokens)
+        self._preemptions.inc(report.preemptions)
+        if report.seconds > 0:
+            self._step.observe(report.seconds)
+        for term, value in zip(contract.STEP_MODEL_TERMS, report.model, strict=True):
+            self._model_seconds.labels(term).set(value)
+        self._model_error.set(report.model_error)
+        self._model_steps.set(report.model_steps)
+        self.on_limits(report.limits)
+        for delta in report.deltas:
+            self._on_delta(delta, now)
+
+    def on_rejected(self, message: ipc.Rejected) -> None:
+        """The engine refused a request."""
+        if self._records.pop(message.request_id, None) is not None:
+            self._count_refusal(message.reason)
+
+    def on_limits(self, limits: ipc.Limits) -> None:
+        """Limits and targets in force from now on."""
+        values = (
+            limits.concurrency,
+            limits.concurrency_min,
+            limits.concurrency_max,
+            limits.max_queue,
+            limits.max_batched_tokens,
+        )
+        for kind, value in zip(contract.LIMIT_KINDS, values, strict=True):
+            self._limit.labels(kind).set(value)
+        self._itl_target = limits.itl_target
+        self._ttft_target = limits.ttft_target
+
+    # --- what the HTTP side says -------------------------------------------------------------------------------
+
+    def started(self, request_id: str, arrived_at: float, prompt_tokens: int) -> None:
+        """A valid request goes to the engine."""
+        self._arrived.inc()
+        self._records[request_id] = _Record(arrived_at, prompt_tokens)
+
+    def refused(self, reason: str) -> None:
+        """A valid request was refused before it reached the engine."""
+        self._arrived.inc()
+        self._count_refusal(reason)
+
+    def ended(self, request_id: str, outcome: Outcome) -> None:
+        """A request left without the engine ending it: a stop string, a client gone, our fault. Idempotent."""
+        record = self._records.pop(request_id, None)
+        if record is not None:
+            self._count_end(record, outcome, self._clock())
+
+    def render(self) -> bytes:
+        """The exposition in Prometheus' text format."""
+        return generate_latest(self._registry) + generate_latest(self._totals)
+
+    # --- books -------------------------------------------------------------------------------------------------
+
+    def _on_delta(self, delta: ipc.Delta, now: float) -> None:
+        record = self._records.get(delta.request_id)
+        if record is None:
+            return
+        fresh = len(delta.token_ids)
+        if record.first_at is None:
+            self._queue.observe(max(delta.queue_seconds, 0.0))
+        if fresh:
+            if record.first_at is None:
+                record.first_at = now
+                self._ttft.observe(now - record.arrived_at)
+                between = fresh - 1
+                gap = 0.0
+            else:
+                between = fresh
+                gap = (now - record.last_at) / fresh
+            for _ in range(between):
+                self._itl.observe(gap)
+            record.last_at = now
+            record.tokens += fresh
+        if delta.finish is not None:
+            del self._records[delta.request_id]
+            self._count_end(record, delta.finish, now)
+
+    def _count_end(self, record: _Record, outcome: Outcome, now: float) -> None:
+        self._requests.labels(outcome).inc()
+        self._duration.observe(now - record.arrived_at)
+        self._prompt.observe(record.prompt_tokens)
+        self._output.observe(record.tokens)
+        mean = (record.last_at - record.first_at) / (record.tokens - 1) if record.first_at and record.tokens > 1 else 0
+        if record.tokens > 1:
+            self._tpot.observe(mean)
+        if outcome in ("stop", "length"):
+            ttft = math.inf if record.first_at is None else record.first_at - record.arrived_at
+            self._slo.labels(_judge(ttft <= self._ttft_target, mean <= self._itl_target)).inc()
+
+    def _count_refusal(self, reason: str) -> None:
+        self._requests.labels("rejected").inc()
+        if reason in contract.REJECTION_REASONS:
+            self._rejections.labels(reason).inc()
+
+    def _integrate(self, report: ipc.StepReport) -> None:
+        """Blocks × seconds since the last report: what was held then until this step began, then the larger of
+        both (a request that ended in this step held its blocks during it)."""
+        self._busy.inc(max(report.seconds, 0.0))
+        last, self._last_report = self._last_report, report
+        held_before = last.blocks_held if last is not None else 0
+        span = max(report.ended_at - last.ended_at, 0.0) if last is not None else report.seconds
+        stepping = min(max(report.seconds, 0.0), span)
+        self._block_seconds.inc(held_before * (span - stepping) + max(held_before, report.blocks_held) * stepping)
+
+    # --- makers ------------------------------------------------------------------------------------------------
+
+    def _gauge(self, name: str, text: str, label: str | None = None, values: Sequence[str] = ()) -> Gauge:
+        gauge = Gauge(name, text, [label] if label else [], registry=self._registry)
+        for value in values:
+            gauge.labels(value)
+        return gauge
+
+    def _counter(self, name: str, text: str) -> Counter:
+        # A registry of their own: prometheus_client takes x_total and a histogram x for one name, the format does not.
+        return Counter(name, text, registry=self._totals)
+
+    def _labelled(self, name: str, text: str, label: str, values: Sequence[str]) -> Counter:
+        counter = Counter(name, text, [label], registry=self._registry)
+        for value in values:
+            counter.labels(value)
+        return counter
+
+    def _histogram(self, name: str, text: str, buckets: Sequence[float]) -> Histogram:
+        return Histogram(name, text, buckets=buckets, registry=self._registry)
+
+
+def _judge(ttft_met: bool, itl_met: bool) -> str:
+    if ttft_met:
+        return "met" if itl_met else "missed_itl"
+    return "missed_ttft" if itl_met else "missed_both"
+
+
+def starting_limits(options: EngineOptions) -> ipc.Limits:
+    """The limits of an engine that has said nothing yet."""
+    return ipc.Limits(
+        concurrency=options.concurrency_max,
+        concurrency_min=options.concurrency_min,
+        concurrency_max=options.concurrency_max,
+        max_queue=options.max_queue,
+        max_batched_tokens=options.max_batched_tokens,
+        kv_watermark=options.kv_watermark,
+        itl_target=options.itl_target,
+        ttft_target=options.ttft_target,
+        ttl=None,
+        reason="cold",
+    )
+
+
+def _version() -> str:
+    try:
+        return version("sluice")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,87 @@
+"""Tokens to text while they stream: no broken character ever leaves, none is lost.
+
+Byte-level BPE tokens are bytes, not characters: an emoji may span four of them. They are looked up in a table
+and put through an incremental UTF-8 decoder, which holds an incomplete tail. Other tokenizers (SentencePiece
+with byte fallback) go through `tokenizers`' own DecodeStream, which keeps their rules for spaces.
+"""
+
+import codecs
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any, Protocol
+
+from tokenizers.decoders import DecodeStream
+
+
+class Detokenizer(Protocol):
+    """One request's decoder."""
+
+    def feed(self, token_ids: Iterable[int]) -> str:
+        """The text these tokens complete."""
+
+    def flush(self) -> str:
+        """The rest at the end of the request; a character that never completed becomes U+FFFD."""
+
+
+@cache
+def _byte_of_character() -> dict[str, int]:
+    """GPT-2's printable stand-in of each byte (openai/gpt-2 encoder.py, bytes_to_unicode), the other way round."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    table = {chr(byte): byte for byte in printable}
+    hidden = (byte for byte in range(256) if byte not in set(printable))
+    table.update({chr(256 + index): byte for index, byte in enumerate(hidden)})
+    return table
+
+
+def token_bytes(token: str) -> bytes:
+    """A byte-level token's bytes; a token with characters outside the table (an added one) is its own UTF-8."""
+    table = _byte_of_character()
+    try:
+        return bytes(table[character] for character in token)
+    except KeyError:
+        return token.encode()
+
+
+class ByteLevelDetokenizer:
+    """Table lookups and an incremental UTF-8 decoder. `table[id]` is b"" for special tokens."""
+
+    def __init__(self, table: Sequence[bytes]) -> None:
+        self._table = table
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def feed(self, token_ids: Iterable[int]) -> str:
+        """The text these tokens complete."""
+        table = self._table
+        width = len(table)
+        # Padded logits are wider than the vocabulary: such an id has no text.
+        return self._decoder.decode(b"".join([table[token] for token in token_ids if token < width]))
+
+    def flush(self) -> str:
+        """The incomplete tail as U+FFFD."""
+        return self._decoder.decode(b"", final=True)
+
+
+class WindowDetokenizer:
+    """`tokenizers`' DecodeStream, plus the tail it would keep for ever."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._stream = DecodeStream(skip_special_tokens=True)
+        self._unshown: list[int] = []
+
+    def feed(self, token_ids: Iterable[int]) -> str:
+        """The text these tokens complete."""
+        parts: list[str] = []
+        for token in token_ids:
+            text = self._stream.step(self._tokenizer, token)
+            if text is None:
+                self._unshown.append(token)
+            else:
+                parts.append(text)
+                self._unshown.clear()
+        return "".join(parts)
+
+    def flush(self) -> str:
+        """The tokens that never completed a character, decoded as they are."""
+        tail, self._unshown = self._unshown, []
+        return str(self._tokenizer.decode(tail, skip_special_tokens=True)) if tail else ""

@@ -1,0 +1,159 @@
+"""What the HTTP process knows of a model's text: how to encode prompts, how to decode tokens, how long it may be.
+
+Read from the model's folder with `tokenizers` alone: the HTTP process never imports torch or transformers.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from sluice_engine.text.detokenize import ByteLevelDetokenizer, Detokenizer, WindowDetokenizer, token_bytes
+from sluice_engine.text.template import ChatTemplate, TemplateFailed
+
+
+class TokenizerInvalid(Exception):
+    """The model's folder has no usable tokenizer. The message says what is missing and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One chat message, its parts already joined."""
+
+    role: str
+    content: str
+
+
+class TextModel:
+    """A model's tokenizer and chat template. Safe to use from several threads."""
+
+    def __init__(self, tokenizer: Any, plain: Any, template: ChatTemplate | None, stop_token_ids: tuple[int, ...]):
+        self._tokenizer = tokenizer
+        self._plain = plain
+        self._template = template
+        self.stop_token_ids = stop_token_ids
+        self._table: list[bytes] | None = _byte_table(tokenizer)
+        self._longest = max((len(entry) for entry in self._table), default=0) if self._table else 0
+        added = tokenizer.get_added_tokens_decoder().values()
+        self._longest = max(self._longest, *(len(token.content.encode()) for token in added), 0, 0)
+
+    def encode_prompt(self, prompt: str) -> list[int]:
+        """A raw prompt's token ids, as the model's own tokenizer gives them (its BOS included)."""
+        return list(self._tokenizer.encode(prompt).ids)
+
+    def encode_chat(self, messages: Sequence[Message]) -> list[int]:
+        """The template's rendering as token ids; control tokens come from the template alone.
+
+        Raises TemplateFailed.
+        """
+        if self._template is None:
+            raise TemplateFailed("this model has no chat template; use /v1/completions")
+        ids: list[int] = []
+        for text, plain in self._template.render([{"role": m.role, "content": m.content} for m in messages]):
+            encoder = self._plain if plain else self._tokenizer
+            ids.extend(encoder.encode(text, add_special_tokens=False).ids)
+        return ids
+
+    def fewest_tokens(self, text: str) -> int:
+        """A lower bound on `text`'s tokens that needs no encoding: no token is longer than the longest one.
+
+        0 where the tokenizer is not byte-level (its normaliser may shorten text).
+        """
+        return len(text.encode()) // self._longest if self._table is not None and self._longest else 0
+
+    def detokenizer(self) -> Detokenizer:
+        """A fresh decoder for one request; special tokens have no text."""
+        return WindowDetokenizer(self._tokenizer) if self._table is None else ByteLevelDetokenizer(self._table)
+
+
+def load_text_model(folder: Path) -> TextModel:
+    """Reads tokenizer.json, tokenizer_config.json and the chat template. Raises TokenizerInvalid."""
+    path = folder / "tokenizer.json"
+    try:
+        source = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TokenizerInvalid(f"{path} cannot be read ({error}); a model needs a tokenizer.json") from error
+    try:
+        tokenizer = Tokenizer.from_str(source)
+        plain = Tokenizer.from_str(_all_special(source))
+    except Exception as error:
+        raise TokenizerInvalid(f"{path} is not a tokenizer: {error}") from error
+    plain.encode_special_tokens = True
+    for each in (tokenizer, plain):
+        each.no_truncation()
+        each.no_padding()
+    config = _read_json(folder / "tokenizer_config.json")
+    return TextModel(tokenizer, plain, _chat_template(folder, config, tokenizer), _stop_token_ids(folder, tokenizer))
+
+
+def _all_special(source: str) -> str:
+    """The tokenizer with every added token marked special, so that `encode_special_tokens` spells all of them out."""
+    document = json.loads(source)
+    for token in document.get("added_tokens") or ():
+        token["special"] = True
+    return json.dumps(document)
+
+
+def _byte_table(tokenizer: Any) -> list[bytes] | None:
+    """id → bytes for a byte-level tokenizer, b"" for special tokens; None for any other kind."""
+    if type(tokenizer.decoder).__name__ != "ByteLevel":
+        return None
+    added = tokenizer.get_added_tokens_decoder()
+    special = {index for index, token in added.items() if token.special}
+    table: list[bytes] = []
+    for index in range(tokenizer.get_vocab_size(with_added_tokens=True)):
+        token = tokenizer.id_to_token(index)
+        table.append(b"" if token is None or index in special else token_bytes(token))
+    return table
+
+
+def _chat_template(folder: Path, config: dict[str, Any], tokenizer: Any) -> ChatTemplate | None:
+    source = config.get("chat_template")
+    if isinstance(source, list):  # several named templates: the default one
+        source = next((entry.get("template") for entry in source if entry.get("name") == "default"), None)
+    own_file = folder / "chat_template.jinja"
+    if own_file.is_file():
+        source = own_file.read_text(encoding="utf-8")
+    if not isinstance(source, str):
+        return None
+    control = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
+    variables = {name: _token_text(config.get(name)) for name in ("bos_token", "eos_token", "pad_token", "unk_token")}
+    try:
+        return ChatTemplate(source, control, {name: text for name, text in variables.items() if text is not None})
+    except TemplateFailed as error:
+        raise TokenizerInvalid(f"{folder}: {error}") from error
+
+
+def _stop_token_ids(folder: Path, tokenizer: Any) -> tuple[int, ...]:
+    """Every token that ends a reply: the tokenizer's EOS and those of generation_config.json and config.json."""
+    found: set[int] = set()
+    eos = _token_text(_read_json(folder / "tokenizer_config.json").get("eos_token"))
+    if eos is not None and (index := tokenizer.token_to_id(eos)) is not None:
+        found.add(index)
+    for name in ("generation_config.json", "config.json"):
+        given = _read_json(folder / name).get("eos_token_id")
+        entries = given if isinstance(given, list) else [given]
+        found.update(entry for entry in entries if type(entry) is int)
+    return tuple(sorted(found))
+
+
+def _token_text(value: object) -> str | None:
+    if isinstance(value, dict):
+        value = value.get("content")
+    return value if isinstance(value, str) else None
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """The file's object; {} where there is no such file. Raises TokenizerInvalid."""
+    if not path.is_file():
+        return {}
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise TokenizerInvalid(f"{path} is not valid JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise TokenizerInvalid(f"{path} must hold a JSON object")
+    return value
