@@ -19,12 +19,14 @@ from sluice_operator.api.words import (
     amount_of,
 )
 
-MANAGED_LABELS: Final = (contract.LABEL_NAME, contract.LABEL_INSTANCE, contract.LABEL_MANAGED_BY)
+LABEL_PART_OF: Final = "app.kubernetes.io/part-of"
+MANAGED_LABELS: Final = (contract.LABEL_NAME, contract.LABEL_INSTANCE, contract.LABEL_MANAGED_BY, LABEL_PART_OF)
 MANAGED_ENV: Final = ("HOME", "NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 # Every option of `sluice serve` may come as SLUICE_<OPTION>; these two have no field of their own.
 OPEN_ENV: Final = (contract.ENV_PACE, contract.ENV_THREADS)
 # Annotations of old releases that take AppArmor or seccomp off a pod, and the one that orders scale-in.
 _REFUSED_ANNOTATIONS: Final = ("apparmor.security.beta.kubernetes.io", "seccomp.security.alpha.kubernetes.io")
+_NATIVE_RESOURCES: Final = ("cpu", "memory", "ephemeral-storage")
 _OWN_PREFIX: Final = f"{contract.GROUP}/"
 
 
@@ -70,6 +72,24 @@ class EnvVar(Model):
 
 class Toleration(Model):
     """Lets the pod run on nodes with a matching taint; as in a pod's spec."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="(has(self.key) && self.key != '') || (has(self.operator) && self.operator == 'Exists')",
+            sentence="engine.template.tolerations must have a key unless the operator is Exists",
+            holds=lambda t: bool(t.key) or t.operator == "Exists",
+        ),
+        Rule(
+            cel="!has(self.value) || self.value == '' || !has(self.operator) || self.operator != 'Exists'",
+            sentence="engine.template.tolerations must not have a value with the operator Exists",
+            holds=lambda t: not t.value or t.operator != "Exists",
+        ),
+        Rule(
+            cel="!has(self.tolerationSeconds) || (has(self.effect) && self.effect == 'NoExecute')",
+            sentence="engine.template.tolerations must have the effect NoExecute where they have tolerationSeconds",
+            holds=lambda t: t.toleration_seconds is None or t.effect == "NoExecute",
+        ),
+    )
 
     key: Annotated[str, Field(max_length=317)] | None = None
     """The taint's key; empty with operator Exists matches every taint."""
@@ -134,6 +154,11 @@ class Template(Model):
                 )
             ),
         ),
+        Rule(
+            cel="self.env.all(e, self.env.exists_one(other, other.name == e.name))",
+            sentence="engine.template.env must name each variable once",
+            holds=lambda t: len({e.name for e in t.env}) == len(t.env),
+        ),
     )
 
     labels: dict[str, LabelValue] = Field(default={}, max_length=32)
@@ -158,6 +183,19 @@ class Resources(Model):
     """Requests and limits of the engine container, besides the accelerator."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel=" && ".join(
+                f"self.{field}.all(k, k in {_cel_list(_NATIVE_RESOURCES)} || "
+                f"(size(k) <= 253 && k.matches('{EXTENDED_RESOURCE}')))"
+                for field in ("requests", "limits")
+            ),
+            sentence=f"engine.resources must name {', '.join(_NATIVE_RESOURCES)} or an extended resource such as "
+            "example.com/device",
+            holds=lambda r: all(
+                k in _NATIVE_RESOURCES or (len(k) <= 253 and re.match(EXTENDED_RESOURCE, k) is not None)
+                for k in {*r.requests, *r.limits}
+            ),
+        ),
         Rule(
             cel="self.requests.all(k, !(k in self.limits) || "
             "quantity(self.requests[k]).compareTo(quantity(self.limits[k])) <= 0)",

@@ -4,9 +4,9 @@ from typing import Final
 
 from sluice import contract
 from sluice_operator.api import LLMDeployment
+from sluice_operator.api.engine import LABEL_PART_OF
 from sluice_operator.world import Object
 
-_LABEL_PART_OF: Final = "app.kubernetes.io/part-of"
 PART_OF: Final = "sluice"
 
 # Suffixes have at most 11 characters: with the 52 of a resource's name they fit the 63 of a DNS label.
@@ -65,7 +65,7 @@ def labels(name: str) -> dict[str, str]:
     return {
         **selector(name),
         contract.LABEL_MANAGED_BY: contract.MANAGED_BY,
-        _LABEL_PART_OF: PART_OF,
+        LABEL_PART_OF: PART_OF,
     }
 
 
