@@ -1,0 +1,82 @@
+"""Runs a load: open loop at its arrival times, or closed loop with so many users."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import aiohttp
+
+from sluice.bench.client import ask, model_name
+from sluice.bench.load import Load
+from sluice.bench.report import Report, Tally
+from sluice.bench.result import Result
+
+OnResult = Callable[[Result], None]
+
+
+async def run(load: Load, on_result: OnResult | None = None, stop: asyncio.Event | None = None) -> Report:
+    """Put `load` on its server and report. `on_result` sees each result as it comes; once `stop` is set nothing more
+    is sent, and what is in flight is waited for. Raises BenchError if the server cannot be asked for its model."""
+    in_flight = load.concurrency or load.max_in_flight
+    headers = {"Authorization": f"Bearer {load.api_key}"} if load.api_key else None
+    # As the official client: five seconds to connect, and a time limit on each attempt.
+    timeout = aiohttp.ClientTimeout(total=load.timeout, sock_connect=5.0)
+    connector = aiohttp.TCPConnector(limit=in_flight)
+    async with aiohttp.ClientSession(connector=connector, timeout=timeout, headers=headers) as session:
+        model = await model_name(session, load)
+        tally = Tally(load)
+
+        def take(result: Result) -> None:
+            tally.add(result)
+            if on_result is not None:
+                on_result(result)
+
+        start = time.perf_counter()
+        drive = _open_loop if load.rate is not None else _closed_loop
+        await drive(session, load, model, start, take, stop or asyncio.Event())
+        return tally.report(model, time.perf_counter() - start)
+
+
+async def _open_loop(
+    session: aiohttp.ClientSession, load: Load, model: str, start: float, take: OnResult, stop: asyncio.Event
+) -> None:
+    places = asyncio.Semaphore(load.max_in_flight)
+
+    async def one(index: int, due: float) -> None:
+        async with places:
+            take(await ask(session, load, model, index, due, start))
+
+    async with asyncio.TaskGroup() as group:
+        for index, offset in enumerate(load.arrivals()):
+            if await _stopped_within(stop, start + offset - time.perf_counter()):
+                return
+            group.create_task(one(index, start + offset))
+
+
+async def _closed_loop(
+    session: aiohttp.ClientSession, load: Load, model: str, start: float, take: OnResult, stop: asyncio.Event
+) -> None:
+    numbers = load.numbered()
+    end = start + load.duration if load.duration is not None else float("inf")
+
+    async def user() -> None:
+        for index in numbers:
+            now = time.perf_counter()
+            if stop.is_set() or now >= end:
+                return
+            take(await ask(session, load, model, index, now, start))
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(load.concurrency or 1):
+            group.create_task(user())
+
+
+async def _stopped_within(stop: asyncio.Event, seconds: float) -> bool:
+    """Wait `seconds`, or until stopped; whether it was stopped."""
+    if seconds > 0 and not stop.is_set():
+        try:
+            async with asyncio.timeout(seconds):
+                await stop.wait()
+        except TimeoutError:
+            return False
+    return stop.is_set()

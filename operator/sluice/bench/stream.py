@@ -1,0 +1,94 @@
+"""Reads one streamed chat completion: when each piece of text came, what it was, and whether the stream was whole."""
+
+import json
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from sluice.bench.result import FailureKind
+
+LONGEST_EVENT: Final = 1 << 20  # bytes; a server that sends more without an empty line is not speaking SSE
+
+
+class StreamError(Exception):
+    """The stream is not one that a client could use."""
+
+    def __init__(self, kind: FailureKind, message: str) -> None:
+        super().__init__(message)
+        self.kind: FailureKind = kind
+
+
+@dataclass(slots=True)
+class Stream:
+    """A chat completion as it grows. Times are `time.perf_counter()` seconds."""
+
+    pieces: list[str] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    input_tokens: int = 0
+    output_tokens: int = 0
+    finish_reason: str | None = None
+    done: bool = False
+
+    def matches(self, expect: str) -> bool:
+        """Whether the text is the expected one, or its beginning where the length limit cut it."""
+        if self.finish_reason == "length":
+            return expect.startswith(self.text)
+        return self.text == expect
+
+    @property
+    def text(self) -> str:
+        """All text so far."""
+        return "".join(self.pieces)
+
+
+async def read(chunks: AsyncIterator[bytes], stream: Stream) -> None:
+    """Feed `stream` to the end of `chunks`. Raises StreamError where the official client would, or if it was cut.
+
+    What follows `[DONE]` is read and ignored: only a body read to its end leaves its connection fit for the next one.
+    """
+    waiting = b""
+    async for chunk in chunks:
+        if stream.done:
+            continue
+        now = time.perf_counter()
+        waiting += chunk
+        *events, waiting = waiting.replace(b"\r\n", b"\n").split(b"\n\n")
+        for data in _data(events):
+            _take(stream, data, now)
+            if stream.done:
+                break
+        if len(waiting) > LONGEST_EVENT:
+            raise StreamError("malformed", f"an event of more than {LONGEST_EVENT} bytes")
+    if not stream.done:
+        raise StreamError("no_done", "the stream ended without [DONE]")
+
+
+def _data(events: list[bytes]) -> Iterator[bytes]:
+    for event in events:
+        for line in event.split(b"\n"):
+            if line.startswith(b"data:"):
+                yield line[5:].strip()
+
+
+def _take(stream: Stream, data: bytes, now: float) -> None:
+    if data == b"[DONE]":
+        if stream.finish_reason is None:
+            raise StreamError("malformed", "[DONE] came before any finish_reason")
+        stream.done = True
+        return
+    try:
+        event = json.loads(data)
+        if "error" in event:
+            raise StreamError("stream_error", str(event["error"].get("message", event["error"])))
+        for choice in event["choices"]:
+            if text := choice["delta"].get("content"):
+                stream.pieces.append(text)
+                stream.times.append(now)
+            if reason := choice.get("finish_reason"):
+                stream.finish_reason = str(reason)
+        if usage := event.get("usage"):
+            stream.input_tokens = int(usage["prompt_tokens"])
+            stream.output_tokens = int(usage["completion_tokens"])
+    except (ValueError, KeyError, TypeError, AttributeError) as wrong:
+        raise StreamError("malformed", f"an event that is no chat completion chunk: {data[:120]!r}") from wrong
