@@ -1,0 +1,40 @@
+"""What one replica holds, from the engine's own measurements: its step-time model and the requests it has served.
+
+Nothing here is set by hand: the same law that the operator uses turns the published numbers into a rate.
+"""
+
+import aiohttp
+
+from sluice import contract
+from sluice_law.capacity import Capacity, Replica, Targets, Work, capacity
+from sluice_operator.decide.values import EngineSample
+from sluice_operator.exposition import parse
+
+
+async def read_sample(admin: str) -> EngineSample:
+    """One scrape of an engine's admin port."""
+    async with aiohttp.ClientSession() as session, session.get(admin + contract.PATH_METRICS) as response:
+        return parse(await response.text())
+
+
+def mean_work(before: EngineSample, after: EngineSample) -> Work:
+    """The mean request that an engine served between two samples of it, in tokens."""
+    arrived = max(after.arrived_total - before.arrived_total, 1.0)
+    finished = max(after.finished_total - before.finished_total, 1.0)
+    cached = (after.cached_prompt_tokens_total - before.cached_prompt_tokens_total) / arrived
+    prompt = (after.prompt_tokens_total - before.prompt_tokens_total) / arrived
+    output = (after.generated_tokens_total - before.generated_tokens_total) / finished
+    return Work(output=output, uncached=max(prompt - cached, 1.0), cached=cached)
+
+
+def one_replica(sample: EngineSample, work: Work, targets: Targets, kv_share: float) -> Capacity | None:
+    """The load at which one replica still meets the targets; None before the engine has published a model."""
+    if sample.step_model is None:
+        return None
+    replica = Replica(
+        model=sample.step_model,
+        kv_tokens=sample.kv_blocks * sample.block_size,
+        kv_share=kv_share,
+        max_concurrency=int(sample.concurrency_max),
+    )
+    return capacity(replica, work, targets)

@@ -1,0 +1,108 @@
+"""What must have happened, read from what did: each check is a sentence, a verdict and the numbers behind it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from e2e.demo.fleet import Line, Seen
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that had to happen."""
+
+    what: str
+    passed: bool
+    numbers: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dial:
+    """A per-replica number of one pod over time."""
+
+    points: tuple[tuple[float, int], ...]
+
+    def between(self, start: float, end: float) -> tuple[int, ...]:
+        """Its values in [start, end]."""
+        return tuple(value for at, value in self.points if start <= at <= end)
+
+
+def dial_of(states: Sequence[Seen], pod: str, field: str) -> Dial:
+    """The dial `field` (limit or queue) of one pod while it was ready."""
+    points = []
+    for seen in states:
+        for line in seen.line["pods"]:
+            if line["name"] == pod and line["phase"] == "ready" and line[field] is not None:
+                points.append((seen.at, int(line[field])))
+    return Dial(tuple(points))
+
+
+def first_time_ready(states: Sequence[Seen], count: int) -> float | None:
+    """When that many replicas were ready for the first time."""
+    return next((seen.at for seen in states if seen.line["ready"] >= count), None)
+
+
+def stayed_at_one(states: Sequence[Seen]) -> Check:
+    """No second replica under half a load."""
+    replicas = [(seen.line["replicas"], seen.line["desired"]) for seen in states]
+    return Check(
+        "half of what one replica holds leaves replicas at 1",
+        bool(replicas) and all(pair == (1, 1) for pair in replicas),
+        f"replicas, desired: {sorted(set(replicas))}",
+    )
+
+
+def scaled_up(before: Line, ready_two: float | None, most: int) -> Check:
+    """1 → 2 or more."""
+    return Check(
+        "the load drives replicas from 1 to 2 or more",
+        before["replicas"] == 1 and ready_two is not None,
+        f"from {before['replicas']} to {most} ready",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """A dial before the load, at its lowest under it, and at its highest after the second replica was ready."""
+
+    before: int
+    lowest: int
+    after: int
+
+    def __str__(self) -> str:
+        return f"{self.before} → {self.lowest} → {self.after}"
+
+
+def course(dial: Dial, calm_from: float, load_from: float, ready_two: float, end: float) -> Course | None:
+    """None where the dial was not seen in all three parts."""
+    calm, tight = dial.between(calm_from, load_from), dial.between(load_from, ready_two)
+    if not calm or not tight:
+        return None
+    lowest = min(tight)
+    # The limit may reach its floor a moment after the second replica is ready, while the queue still drains.
+    rest = [value for at, value in dial.points if ready_two <= at <= end]
+    if not rest:
+        return None
+    lowest, floor = min(lowest, *rest), rest.index(min(rest)) if min(rest) < lowest else 0
+    return Course(before=max(calm), lowest=lowest, after=max(rest[floor:]))
+
+
+def fell_and_rose(limit: Course | None, queue: Course | None) -> tuple[Check, ...]:
+    """The admission limit of the first replica, and its queue bound after it."""
+    told = str(limit) if limit else "not seen"
+    return (
+        Check(
+            "its admission limit falls as latency nears its target",
+            limit is not None and limit.lowest < limit.before,
+            f"limit {told}",
+        ),
+        Check(
+            "and rises again once the second replica is ready",
+            limit is not None and limit.after > limit.lowest,
+            f"limit {told}",
+        ),
+        Check(
+            "the queue bound follows",
+            queue is not None and queue.lowest < queue.before and queue.after > queue.lowest,
+            f"queue {queue if queue else 'not seen'}",
+        ),
+    )
