@@ -9,6 +9,8 @@ import jsonschema_rs
 import pytest
 import yaml
 
+from sluice import contract
+from sluice_operator.kube import _GROUPS
 from sluice_operator.settings import from_environment
 
 CHART = Path(__file__).parents[2] / "charts/sluice"
@@ -42,6 +44,14 @@ def test_secrets_are_neither_listed_nor_changed() -> None:
 def test_of_the_resource_only_the_status_is_written() -> None:
     assert verbs("llmdeployments") == {"get", "list", "watch"}
     assert verbs("llmdeployments/status") == {"get", "patch", "update"}
+
+
+def test_every_kind_that_the_operator_works_with_can_be_read_and_made() -> None:
+    for kind, (_, _, plural) in _GROUPS.items():
+        if kind in {"Pod", "Lease", "Event", "ConfigMap", contract.KIND}:
+            continue
+        assert {"get", "create"} <= verbs(plural), kind
+    assert {"list", "watch", "patch", "delete"} <= verbs("pods")
 
 
 def test_nobody_enters_pods_or_grants_rights() -> None:

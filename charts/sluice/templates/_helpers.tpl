@@ -48,28 +48,25 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 - apiGroups: [sluice.dev]
   resources: [llmdeployments/status]
   verbs: [get, patch, update]
-# Children, by server-side apply: patch, and create for the first time.
+# Children, by server-side apply: patch, and create for the first time. The garbage collector deletes them.
 - apiGroups: [apps]
   resources: [deployments]
-  verbs: [get, list, watch, create, patch, delete]
+  verbs: [get, list, watch, create, patch]
 - apiGroups: [""]
   resources: [services, serviceaccounts]
-  verbs: [get, list, watch, create, patch, delete]
+  verbs: [get, create, patch]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
-  verbs: [get, list, watch, create, patch, delete]
-# Pods are the Deployment's; patch sets the annotation that orders scale-in.
+  verbs: [get, create, patch]
+# Pods are the Deployment's: patch sets the annotation that orders scale-in, delete hurries one that keeps crashing.
 - apiGroups: [""]
   resources: [pods]
-  verbs: [get, list, watch, patch]
+  verbs: [get, list, watch, patch, delete]
 # The admin token is made once and read back by its name: no list, no watch, no change.
 - apiGroups: [""]
   resources: [secrets]
   verbs: [get, create]
 - apiGroups: [""]
   resources: [events]
-  verbs: [create, patch]
-- apiGroups: [events.k8s.io]
-  resources: [events]
-  verbs: [create, patch]
+  verbs: [create]
 {{- end -}}
