@@ -48,10 +48,10 @@ def wanted_replicas(resource: LLMDeployment, fleet: Fleet, decision: Decision) -
     return current if current is not None else decision.desired
 
 
-async def carry_out(
+async def apply_children(
     key: Key, owner: Object, resource: LLMDeployment, fleet: Fleet, decision: Decision, context: Context
 ) -> None:
-    """All writes but the status. Raises WorldError, ForeignObject; what was done until then stays remembered."""
+    """The children, the Deployment with its count last. Raises WorldError, ForeignObject."""
     await _ensure_token(key, owner, resource, context)
     replicas = wanted_replicas(resource, fleet, decision)
     *others, deployment = render.children(resource, image=context.settings.engine_image, replicas=replicas)
@@ -61,6 +61,10 @@ async def carry_out(
         await _order_scale_in(resource, fleet, decision, context)
     await context.world.apply(deployment, owner=owner)
     _remember(key, context, set_replicas=replicas)
+
+
+async def follow_up(key: Key, fleet: Fleet, decision: Decision, context: Context) -> None:
+    """What may come late: limits, and successors of crashed pods. Raises WorldError."""
     await _send_bounds(key, fleet, decision, context)
     await _replace_crashed(key, fleet, context)
 

@@ -58,7 +58,7 @@ _NEXT_STEP: Final = {
     "AcceleratorNotFound": "Ask for an accelerator the nodes have, or set spec.engine.accelerator.count to 0.",
     "InsufficientMemory": "Lower spec.engine.kvCache or raise spec.engine.resources.limits.memory.",
     "EngineCrashed": "See kubectl logs --previous of the pod; it is restarted by itself.",
-    "Unschedulable": "Add such a node, free one, or ask for less in spec.engine.",
+    "Unschedulable": "Add such a node or volume, free one, or ask for less in spec.engine.",
     "ImagePullFailed": "Correct spec.engine.image or the pull secret; it is pulled again by itself.",
     "SecretNotFound": "Create the Secret; the pod starts by itself then.",
     "InvalidSpec": "Correct the spec; what runs is left as it is until then.",

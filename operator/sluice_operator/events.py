@@ -25,7 +25,8 @@ def notes(facts: Facts, conditions: Iterable[Mapping[str, Any]]) -> tuple[Note, 
     """Everything worth telling after one pass, in the order in which it happened."""
     reasons = facts.decision.reasons if facts.decision else ()
     acted = facts.spec is not None and facts.spec.scaling.mode == "Auto"
-    said = [_of_decision(reason, acted) for reason in reasons]
+    # That somebody else wrote the count is told by the ScalingActive condition, by name.
+    said = [_of_decision(reason, acted) for reason in reasons if reason.binding != "OtherWriter"]
     said += [note for entry in conditions if (note := _of_condition(entry, facts)) is not None]
     if facts.spec is not None and facts.spec.scaling.mode in ("Auto", "Advise") and facts.spec.replicas != 1:
         mode = facts.spec.scaling.mode

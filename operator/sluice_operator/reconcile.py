@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from sluice import contract
 from sluice_operator import status as ledger
-from sluice_operator.act import carry_out
+from sluice_operator.act import apply_children, follow_up
 from sluice_operator.api import InvalidResource, LLMDeployment, parse
 from sluice_operator.conditions import Facts
 from sluice_operator.context import Context, Remembered
@@ -104,15 +104,16 @@ async def _decide_and_act(found: _Pass, context: Context) -> _Pass:
     now = _stamp(context)
     made = tuple(ledger.record(reason, now) for reason in decision.reasons)
     facts = replace(found.facts, decision=decision)
-    context.memories[key] = replace(remembered, decide=memory)
     context.decisions[key] = decision
     try:
-        await carry_out(key, found.document, resource, fleet, decision, context)
+        await apply_children(key, found.document, resource, fleet, decision, context)
     except ForeignObject as error:
         return replace(found, facts=replace(facts, conflict=str(error), decision=None))
-    _log(key, decision, context)
+    # Only now: a decision that was not carried out is made, and told, again.
     remembered = context.memories[key]
-    context.memories[key] = replace(remembered, unrecorded=(*remembered.unrecorded, *made))
+    context.memories[key] = replace(remembered, decide=memory, unrecorded=(*remembered.unrecorded, *made))
+    _log(key, decision, context)
+    await follow_up(key, fleet, decision, context)
     return replace(found, facts=facts)
 
 
@@ -124,7 +125,8 @@ def _log(key: Key, decision: Decision, context: Context) -> None:
 
 
 def _note_other_hands(found: _Pass, context: Context) -> _Pass:
-    """Is the Deployment's count what we wrote last? If not: another writer, or our own write before a restart."""
+    """Is the Deployment's count what we know to have written? If not: another writer, or a write of our own that was
+    cut off from its record by a restart or a lost answer."""
     key, remembered = found.key, _remembered(found.key, context)
     deployment = found.facts.fleet.deployment
     current = replicas_of(deployment)
@@ -135,7 +137,7 @@ def _note_other_hands(found: _Pass, context: Context) -> _Pass:
     before = remembered.set_replicas if remembered.set_replicas is not None else recorded
     now = context.clock()
     if before is not None and before != current:
-        if remembered.set_replicas is None and replicas_manager(deployment) in ("", contract.FIELD_MANAGER):
+        if replicas_manager(deployment) in ("", contract.FIELD_MANAGER):
             late = _late_record(before, current, _stamp(context))
             context.memories[key] = replace(remembered, set_replicas=current, unrecorded=(*remembered.unrecorded, late))
             return found
@@ -155,7 +157,7 @@ def _late_record(before: int, current: int, now: str) -> dict[str, Any]:
         "from": before,
         "to": current,
         "reason": "CarriedOutBeforeRecorded",
-        "message": f"{before} → {current} replicas: carried out by an operator that ended before it could record why.",
+        "message": f"{before} → {current} replicas: carried out, but the operator was cut off before it could record why.",
         "numbers": {},
     }
 

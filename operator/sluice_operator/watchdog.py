@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 
 WATCHER_PREFIX: Final = "watcher for "  # how Kopf names the task of each watch
 SILENCE_SECONDS: Final = 75.0
+_CANCELLED_SECONDS: Final = 15.0  # a cancelled watcher means that Kopf is stopping, unless it goes on
 _START_SECONDS: Final = 60.0  # within which Kopf must have started to watch
 
 
@@ -37,6 +38,7 @@ class Watchdog:
         self._tasks = tasks
         self._metrics = metrics or OperatorMetrics()
         self._watchers: set[asyncio.Task[Any]] = set()
+        self._cancelled_at: float | None = None
         self._delivered: dict[Key, str] = {}
         self._undelivered: dict[Key, float] = {}
         self._last_event = clock()
@@ -73,7 +75,7 @@ class Watchdog:
         self._metrics.watch_silent_for(now - self._last_event)
         self._watchers |= {task for task in self._tasks() if task.get_name().startswith(WATCHER_PREFIX)}
         for task in self._watchers:
-            if task.done():
+            if task.done() and self._dead(task, now):
                 return f"the {task.get_name()} has ended: {_ending(task)}"
         if not self._watchers and now - self._started > _START_SECONDS:
             return f"no watcher has started within {_START_SECONDS:.0f} s"
@@ -81,6 +83,13 @@ class Watchdog:
             if now - since > SILENCE_SECONDS:
                 return f"no watch has delivered the change of {key.namespace}/{key.name} for {now - since:.0f} s"
         return ""
+
+    def _dead(self, task: "asyncio.Task[Any]", now: float) -> bool:
+        """Whether an ended watcher is a fault: at once where it failed, later where it was cancelled."""
+        if not task.cancelled():
+            return True
+        self._cancelled_at = now if self._cancelled_at is None else self._cancelled_at
+        return now - self._cancelled_at > _CANCELLED_SECONDS
 
     async def run(self) -> str:
         """Return the verdict once there is one."""
