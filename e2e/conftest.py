@@ -75,8 +75,8 @@ def operator(cluster: Cluster, settings: Settings, pytestconfig: pytest.Config) 
 
 def make_model(cluster: Cluster, settings: Settings) -> None:
     """A Job trains the tiny model and writes the references."""
-    train = f"sluice model tiny {manifests.MODEL}"
-    refer = f"python {manifests.PROGRAMS}/references.py {manifests.MODEL} {manifests.REFERENCES}"
+    train = f"{manifests.SLUICE} model tiny {manifests.MODEL}"
+    refer = f"{manifests.PYTHON} {manifests.PROGRAMS}/references.py {manifests.MODEL} {manifests.REFERENCES} {manifests.PROMPTS}"
     command = ["sh", "-c", f"{train} && {refer}"]
     cluster.apply(manifests.client_job("model", settings.image("engine"), command, writable=True, memory="2Gi"))
 

@@ -50,13 +50,16 @@ def start_client(cluster: Cluster, name: str, image: str, model: str, *options: 
     """The suite's own checking client (inpod/client.py) against the model's Service."""
     service = f"http://{model}.{cluster.namespace}.svc:8000"
     program = f"{manifests.PROGRAMS}/client.py"
-    command = ["python", program, manifests.REFERENCES, model, service, *options]
+    command = [manifests.PYTHON, program, manifests.REFERENCES, model, service, *options]
     return start(cluster, manifests.client_job(name, image, command))
 
 
 def start_load(cluster: Cluster, name: str, image: str, model: str, *, requests: int, clients: int) -> Load:
-    """The load that moves the fleet."""
-    return start_client(cluster, name, image, model, "--requests", str(requests), "--each", str(clients))
+    """The load that moves the fleet: `sluice bench`, every text compared with its reference."""
+    url = f"http://{model}.{cluster.namespace}.svc:8000"
+    command = [manifests.SLUICE, "bench", url, "--model", model, "--prompts", manifests.PROMPTS, "--max-tokens", "64"]
+    command += ["--requests", str(requests), "--concurrency", str(clients), "--no-keep-alive"]
+    return start(cluster, manifests.client_job(name, image, command))
 
 
 def wait_until_done(cluster: Cluster, name: str, timeout: float) -> None:

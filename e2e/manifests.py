@@ -6,9 +6,12 @@ from typing import Any, Final
 Object = dict[str, Any]
 
 USER: Final = 65532
+PYTHON: Final = "/opt/sluice/bin/python"  # of the engine image's own environment
+SLUICE: Final = "/opt/sluice/bin/sluice"
 MODELS: Final = "/models"
 MODEL: Final = f"{MODELS}/tiny"
 REFERENCES: Final = f"{MODELS}/references.json"
+PROMPTS: Final = f"{MODELS}/prompts.jsonl"
 PROGRAMS: Final = "/programs"
 INPOD: Final = Path(__file__).with_name("inpod")
 

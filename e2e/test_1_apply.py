@@ -68,7 +68,7 @@ def test_kubectl_get_reads_well(cluster: Cluster) -> None:
 
 def test_a_chat_is_streamed_through_the_service_from_inside_the_cluster(cluster: Cluster, settings: Settings) -> None:
     url = f"http://chat.{cluster.namespace}.svc:8000"
-    command = ["sluice", "chat", "--url", url, "What is the KV cache?"]
+    command = [manifests.SLUICE, "chat", "--url", url, "What is the KV cache?"]
     jobs.start(cluster, manifests.client_job("chat", settings.image("engine"), command))
     jobs.wait_until_done(cluster, "chat", timeout=60)
     answer = jobs.log_of(cluster, "chat")

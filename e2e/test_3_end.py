@@ -2,7 +2,7 @@
 
 import time
 
-from e2e import jobs
+from e2e import jobs, manifests
 from e2e.cluster import Cluster, Object, is_ready, name_of, say, wait_for
 from e2e.operator_pod import Operator
 from e2e.settings import Settings
@@ -64,7 +64,7 @@ def test_a_killed_engine_is_replaced_while_the_other_serves(cluster: Cluster, se
         cluster, "others", settings.image("engine"), "chat",
         "--seconds", "20", "--each", "4", "--pin", f"http://{survivor['status']['podIP']}:8000",
     )  # fmt: skip
-    killed = cluster.kubectl("exec", name_of(victim), "--", "python", "-c", KILL_ENGINE)
+    killed = cluster.kubectl("exec", name_of(victim), "--", manifests.PYTHON, "-c", KILL_ENGINE)
     assert int(killed) >= 1
 
     def healed() -> bool:

@@ -3,7 +3,7 @@
 import json
 
 from e2e.cluster import Cluster, Object, name_of, run, say, wait_for
-from e2e.manifests import USER, job
+from e2e.manifests import PYTHON, USER, job
 
 CLAIM = "models"
 _SIZE = "1Gi"
@@ -67,7 +67,7 @@ def _make_writable(cluster: Cluster, node: str, path: str, name: str, image: str
     give = job(
         "give",
         image,
-        ["python", "-c", f"import os; os.chown('/folder', {USER}, {USER})"],
+        [PYTHON, "-c", f"import os; os.chown('/folder', {USER}, {USER})"],
         volumes=[{"name": "folder", "hostPath": {"path": path, "type": "DirectoryOrCreate"}}],
         mounts=[{"name": "folder", "mountPath": "/folder"}],
         root=True,

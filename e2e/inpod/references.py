@@ -1,6 +1,6 @@
 """Runs in a pod: what the model on the volume must answer, by plain transformers `generate`, greedily in float32.
 
-Usage: references.py MODEL_DIR OUT.json
+Usage: references.py MODEL_DIR OUT.json PROMPTS.jsonl
 
 Each reference ends before the first token where the two best logits are closer than `LEAST_GAP`: there, another order
 of float additions may rightly choose the other token.
@@ -18,27 +18,32 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from sluice_engine.tiny import corpus
 
 LEAST_GAP: Final = 5e-4
-SHORT: Final = 48  # questions answered to their end or to 16..64 tokens
-LONG: Final = 6  # questions answered on and on, for streams that outlive a scale-in
-LONG_TOKENS: Final = 700
+SHORT: Final = 60  # questions answered to their end or to SHORT_TOKENS
+SHORT_TOKENS: Final = 64
+LONG: Final = 3  # questions answered on and on, for streams that outlive a scale-in
+LONG_TOKENS: Final = 500
 
 
-def main(folder: str, out: str) -> None:
-    """Write a list of {question, max_tokens, ignore_eos, text, tokens}."""
+def main(folder: str, out: str, prompts: str) -> None:
+    """Write a list of {question, max_tokens, ignore_eos, text, tokens}, and the short ones as `sluice bench` reads them."""
     started = time.monotonic()
+    torch.set_num_threads(1)  # the model is small: a second thread costs more than it computes
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     end = model.generation_config.eos_token_id
     questions = [pair.question for pair in corpus.load()]
     picked = [questions[index * len(questions) // SHORT] for index in range(SHORT)]
-    references = [answer(model, tokenizer, question, 16 + 7 * n % 49) for n, question in enumerate(picked)]
+    short = [answer(model, tokenizer, question, SHORT_TOKENS) for question in picked]
+    short = [reference for reference in short if reference["max_tokens"] == SHORT_TOKENS]
     model.generation_config.eos_token_id = None
     long = [answer(model, tokenizer, question, LONG_TOKENS) | {"ignore_eos": True} for question in picked[:LONG]]
     model.generation_config.eos_token_id = end
-    references += [reference for reference in long if reference["tokens"] >= LONG_TOKENS // 2]
-    Path(out).write_text(json.dumps(references))
-    count = sum(reference["ignore_eos"] for reference in references)
-    print(f"{len(references)} references, {count} of them long, in {time.monotonic() - started:.0f} s")
+    long = [reference for reference in long if reference["tokens"] >= LONG_TOKENS // 2]
+    Path(out).write_text(json.dumps(short + long))
+    lines = [json.dumps({"prompt": reference["question"], "expect": reference["text"]}) for reference in short]
+    Path(prompts).write_text("\n".join(lines) + "\n")
+    mean = sum(reference["tokens"] for reference in short) / len(short)
+    print(f"{len(short)} references of {mean:.0f} tokens, {len(long)} long ones, {time.monotonic() - started:.0f} s")
 
 
 @torch.inference_mode()
@@ -53,16 +58,16 @@ def answer(model: Any, tokenizer: Any, question: str, max_tokens: int) -> dict[s
     tokens = made.sequences[0, prompt["input_ids"].shape[1] :].tolist()
     best = torch.stack([step[0] for step in made.logits]).topk(2).values
     unsure = (best[:, 0] - best[:, 1] < LEAST_GAP).nonzero().flatten().tolist()
-    whole = len(tokens) < max_tokens and not unsure
+    sure = not unsure
     if unsure:
         tokens = tokens[: unsure[0]]
     text = tokenizer.decode(tokens, skip_special_tokens=True)
     while text.endswith("\ufffd"):  # half a character: how its bytes are shown is not at stake here
-        tokens = tokens[:-1]
+        tokens, sure = tokens[:-1], False
         text = tokenizer.decode(tokens, skip_special_tokens=True)
     return {
         "question": question,
-        "max_tokens": max_tokens if whole else len(tokens),
+        "max_tokens": max_tokens if sure else len(tokens),
         "ignore_eos": False,
         "text": text,
         "tokens": len(tokens),

@@ -37,6 +37,7 @@ class Load:
     ignore_eos: bool = False  # always generate max_tokens: for loads of a known size
     seed: int = 0  # of arrivals and of the order of prompts
     retries: int = 2  # as the official client
+    keep_alive: bool = True  # False: a connection per request, so that a Service spreads the load over new pods too
     timeout: float = 600.0  # seconds for one attempt, as the official client
     max_in_flight: int = 4096  # open loop: later arrivals wait, and their waiting counts as latency
     ttft_target: float | None = None  # seconds

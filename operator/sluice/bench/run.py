@@ -21,7 +21,7 @@ async def run(load: Load, on_result: OnResult | None = None, stop: asyncio.Event
     headers = {"Authorization": f"Bearer {load.api_key}"} if load.api_key else None
     # As the official client: five seconds to connect, and a time limit on each attempt.
     timeout = aiohttp.ClientTimeout(total=load.timeout, sock_connect=5.0)
-    connector = aiohttp.TCPConnector(limit=in_flight)
+    connector = aiohttp.TCPConnector(limit=in_flight, force_close=not load.keep_alive)
     async with aiohttp.ClientSession(connector=connector, timeout=timeout, headers=headers) as session:
         model = await model_name(session, load)
         tally = Tally(load)
