@@ -9,8 +9,10 @@ context L, costs the step-time model of `steptime`:
 
 Each of n sequences brings a prompt every o steps, hence prefill·n/o (the co-located form of WVA's queueing model and
 of Vidur, MLSys'24). S is linear in n, so the largest n that an inter-token target allows is closed-form.
-Time to first token is a wait in an n-server queue (Sakasegawa's approximation with the Allen–Cunneen variance term,
-as in Whitt, "Approximating the GI/G/m queue", 1993) plus the prompt's own work.
+Time to first token is the wait for one of n places plus the prompt's own work. The wait is that of a birth–death chain
+with departures μ(1)…μ(n), constant beyond (as WVA's queueing model; a batch that is not full steps faster, which an
+n-server queue of constant service misses by far), its mean scaled by (c_a² + c_s²)/2 for arrivals and lengths that
+are not exponential (Allen–Cunneen, in Whitt, "Approximations for the GI/G/m queue", 1993).
 """
 
 import math
@@ -23,6 +25,8 @@ Binding = Literal["InterTokenLatency", "KVOccupancy", "TimeToFirstToken", "Concu
 
 # Beyond this the predicted wait moves by its own size per percent of load: no estimate of the load is that good.
 MAX_UTILISATION: Final = 0.95
+MIN_UTILISATION: Final = 0.05  # a target below the prompt's own time cannot be met by any number of replicas
+HALVINGS: Final = 10  # to a thousandth of μ(n*)
 SERVICE_VARIANCE: Final = 1.0  # squared coefficient of variation of output lengths: 0.8–1.2 on the Azure 2023 trace
 
 
@@ -65,6 +69,7 @@ class Capacity:
     """What one replica holds. `rate` is the arrival rate at which all targets are still met."""
 
     rate: float  # requests per second
+    throughput: float  # μ(n*), what it serves flat out with a queue before it
     concurrency: int  # n*
     itl: float  # S(n*), seconds
     ttft: float  # at `rate`, at the attainment percentile, seconds
@@ -105,12 +110,13 @@ def capacity(replica: Replica, work: Work, targets: Targets, margin: float = 1.0
     """The largest load that meets all targets. `margin` ≥ 1 is kept between the mean inter-token time and its target,
     `burstiness` is the index of dispersion of arrivals (1: Poisson)."""
     model = replica.model
-    concurrency, utilisation = _operating_point(replica, work, targets, margin, burstiness)
+    concurrency, rate = _operating_point(replica, work, targets, margin, burstiness)
     return Capacity(
-        rate=utilisation * throughput(model, work, concurrency),
+        rate=rate,
+        throughput=throughput(model, work, concurrency),
         concurrency=concurrency,
         itl=token_seconds(model, work, concurrency),
-        ttft=first_token_seconds(model, work, concurrency, utilisation, targets.attainment, burstiness),
+        ttft=first_token_seconds(model, work, concurrency, rate, targets.attainment, burstiness),
         kv_occupancy=concurrency * work.context / replica.kv_tokens if replica.kv_tokens > 0 else 0.0,
         binding=_binding(replica, work, targets, margin, burstiness),
     )
@@ -119,11 +125,11 @@ def capacity(replica: Replica, work: Work, targets: Targets, margin: float = 1.0
 def _operating_point(
     replica: Replica, work: Work, targets: Targets, margin: float, burstiness: float
 ) -> tuple[int, float]:
-    """n* and the utilisation of μ(n*) that the time to first token allows."""
+    """n*, and the share of μ(n*) that the time to first token allows as a rate."""
     by_itl = _itl_concurrency(replica.model, work, targets.itl / margin, replica.max_concurrency)
     by_kv = math.floor(replica.kv_share * replica.kv_tokens / max(work.context, 1.0))
     concurrency = max(1, min(max(by_itl, replica.min_concurrency), by_kv, replica.max_concurrency))
-    return concurrency, _utilisation_for(replica.model, work, concurrency, targets, burstiness)
+    return concurrency, _rate_for(replica.model, work, concurrency, targets, burstiness)
 
 
 def _binding(replica: Replica, work: Work, targets: Targets, margin: float, burstiness: float) -> Binding:
@@ -135,36 +141,41 @@ def _binding(replica: Replica, work: Work, targets: Targets, margin: float, burs
         ("ConcurrencyLimit", replace(replica, max_concurrency=2 * replica.max_concurrency), targets),
     )
 
-    def rate(relaxed: Replica, promised: Targets) -> float:
-        concurrency, utilisation = _operating_point(relaxed, work, promised, margin, burstiness)
-        return utilisation * throughput(relaxed.model, work, concurrency)
-
-    return max(looser, key=lambda bound: rate(bound[1], bound[2]))[0]
+    return max(looser, key=lambda bound: _operating_point(bound[1], work, bound[2], margin, burstiness)[1])[0]
 
 
 def first_token_seconds(
-    model: StepTimeModel, work: Work, concurrency: float, utilisation: float, share: float, burstiness: float
+    model: StepTimeModel, work: Work, concurrency: int, rate: float, share: float, burstiness: float = 1.0
 ) -> float:
-    """The time to first token that `share` of requests stay under, at `utilisation` of μ(concurrency).
-
-    The running step ends (half of one on the mean), the prompt is computed in the steps' spare time, and before that
-    comes the wait for one of n places: it is zero with probability 1 − W, else exponential, W = ρ^(√(2(n+1))−1)
-    and mean wait = (c_a² + c_s²)/2 · W/(n(1−ρ)) · service time (Sakasegawa 1977).
-    """
+    """The time to first token that `share` of requests stay under at `rate` per second and at most `concurrency` at
+    once; inf beyond μ(concurrency). A running step ends first (half of one on the mean) and the prompt takes one."""
     seconds = token_seconds(model, work, concurrency)
     own = 1.5 * seconds + prefill_seconds(model, work)
-    if utilisation <= 0:
+    top = throughput(model, work, concurrency)
+    if rate <= 0:
         return own
-    if utilisation >= 1:
+    if rate >= top:
         return math.inf
-    service = max(work.output, 1.0) * seconds
-    waits = utilisation ** (math.sqrt(2.0 * (concurrency + 1.0)) - 1.0)
-    exceed = 1.0 - share
+    waits, exceed = _waits(model, work, concurrency, rate), 1.0 - share
     if waits <= exceed:
         return own
-    variance = (burstiness + SERVICE_VARIANCE) / 2.0
-    mean_if_waiting = variance * service / (concurrency * (1.0 - utilisation))
+    mean_if_waiting = (burstiness + SERVICE_VARIANCE) / 2.0 / (top - rate)
     return own + mean_if_waiting * math.log(waits / max(exceed, 1e-6))
+
+
+def _waits(model: StepTimeModel, work: Work, concurrency: int, rate: float) -> float:
+    """Probability that an arrival finds all places taken: the chain's weights are Π rate/μ(k)."""
+    output = max(work.output, 1.0)
+    fixed, per_sequence = rate * output * model.base, rate * output * (token_seconds(model, work, 1.0) - model.base)
+    weight = total = 1.0
+    for places in range(1, concurrency + 1):
+        weight *= fixed / places + per_sequence
+        total += weight
+        if total > 1e200:
+            weight, total = weight * 1e-200, total * 1e-200
+    utilisation = rate / throughput(model, work, concurrency)
+    full = weight / (1.0 - utilisation)
+    return full / (total - weight + full)
 
 
 def queue_limit(rate: float, seconds: float, step_seconds: float) -> int:
@@ -182,12 +193,13 @@ def _itl_concurrency(model: StepTimeModel, work: Work, target: float, maximum: i
     return math.floor((target - model.base) / per_sequence)
 
 
-def _utilisation_for(model: StepTimeModel, work: Work, concurrency: int, targets: Targets, burstiness: float) -> float:
-    """The largest utilisation whose time to first token meets its target, by bisection: it grows with ρ."""
-    low, high = 0.05, MAX_UTILISATION
+def _rate_for(model: StepTimeModel, work: Work, concurrency: int, targets: Targets, burstiness: float) -> float:
+    """The largest rate whose time to first token meets its target, by bisection: it grows with the rate."""
+    top = throughput(model, work, concurrency)
+    low, high = MIN_UTILISATION * top, MAX_UTILISATION * top
     if first_token_seconds(model, work, concurrency, high, targets.attainment, burstiness) <= targets.ttft:
         return high
-    for _ in range(30):
+    for _ in range(HALVINGS):
         middle = (low + high) / 2.0
         if first_token_seconds(model, work, concurrency, middle, targets.attainment, burstiness) <= targets.ttft:
             low = middle

@@ -1,5 +1,6 @@
 """One replica's capacity: a worked example per constraint, and the laws that any capacity obeys."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -60,8 +61,16 @@ def test_the_configured_limit_binds() -> None:
 
 
 def test_bursts_need_more_room() -> None:
-    poisson = first_token_seconds(MODEL, WORK, 15, 0.9, 0.99, 1.0)
-    assert first_token_seconds(MODEL, WORK, 15, 0.9, 0.99, 5.0) > poisson
+    rate = 0.9 * throughput(MODEL, WORK, 15)
+    assert first_token_seconds(MODEL, WORK, 15, rate, 0.99, 5.0) > first_token_seconds(MODEL, WORK, 15, rate, 0.99)
+
+
+def test_the_wait_agrees_with_erlang_c_where_service_does_not_depend_on_the_batch() -> None:
+    # base 0, 0.1 s per sequence and token would be one server; μ(k) = k·μ needs S constant: sequence 0.
+    constant = StepTimeModel(base=0.1)
+    work = Work(output=10, uncached=0)  # one second of service, four places, 3 Erlang: C(4, 3) = 0.5094
+    wait = first_token_seconds(constant, work, 4, 3.0, 0.9)
+    assert wait == pytest.approx(0.15 + math.log(0.5094 / 0.1), rel=1e-3)
 
 
 def test_the_queue_holds_what_is_served_in_time_and_one_step_of_arrivals_at_least() -> None:

@@ -43,8 +43,10 @@ def need(spec: LLMDeploymentSpec, seen: Fresh, memory: Memory, now: float, curre
         return Need(current, current, "MetricsMissing", asked, None, None, hold)
     capacity = held_by_one(spec, seen, memory)
     if capacity is not None:
-        up = max(1, math.ceil((asked.expected + asked.backlog / DRAIN) / capacity.rate - 1e-9))
-        keep = max(up, math.ceil(asked.highest / (capacity.rate * ROOM) - 1e-9))
+        up = max(1, _fewest(asked.expected, capacity.rate))
+        # What waits already is worked off flat out: it is late whatever happens, and it passes.
+        up = max(up, _fewest(asked.expected + asked.backlog / DRAIN, capacity.throughput))
+        keep = max(up, _fewest(asked.highest, capacity.rate * ROOM))
         binding: str = capacity.binding
     else:
         up, keep, binding = 1, _keep_cold(spec, seen, memory, now, current), "Idle"
@@ -93,6 +95,11 @@ def remember(spec: LLMDeploymentSpec, memory: Memory, wanted: Need, now: float, 
     else:
         entries = (*entries, (now, count))
     return replace(memory, wanted=entries)
+
+
+def _fewest(rate: float, each: float) -> int:
+    """Replicas that hold `rate` together; a hair's breadth over is not one more."""
+    return math.ceil(rate / each - 1e-9)
 
 
 def _keep_cold(spec: LLMDeploymentSpec, seen: Fresh, memory: Memory, now: float, current: int) -> int:

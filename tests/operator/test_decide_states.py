@@ -1,0 +1,250 @@
+"""Each row of the table "metric states → action", then modes, then anything at all."""
+
+import math
+import sys
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sluice_operator.decide import decide
+from sluice_operator.decide.histograms import BOUNDS
+from sluice_operator.decide.values import EngineSample, Histogram, Memory, Observed, PodPhase, PodView
+from tests.operator.decide_fleet import MODEL, Engine, Story, spec
+
+BUSY, QUIET = 1.25, 0.2
+
+
+def settled(replicas: int = 2, rate: float = BUSY, seconds: float = 30) -> Story:
+    """A story that is half through its stabilisation window."""
+    story = Story(replicas=replicas)
+    story.run(seconds, rate)
+    return story
+
+
+def test_no_traffic_allows_down_after_idle_and_keeps_admission() -> None:
+    story = settled(rate=0.0, seconds=55)
+    assert story.decisions[-1][1].metrics == "NoTraffic"
+    story.run(30, 0.0)
+    assert story.replicas == 1
+    assert [bounds.concurrency_max for _, bounds in story.decisions[-1][1].bounds] == [64]
+
+
+@pytest.mark.parametrize("bad", [math.nan, -1.0, math.inf, 1e30])
+@pytest.mark.parametrize("name", ["running", "arrived_total", "kv_blocks", "concurrency"])
+def test_a_number_that_cannot_be_meant_is_a_missing_sample(name: str, bad: float) -> None:
+    story = settled(replicas=1)
+    sample = replace(story.engines["chat-1"].sample(), **{name: bad})
+    observed = Observed((PodView("chat-1", "ready", 0.0, sample, story.now + 5),), replicas=1)
+    decision, _ = decide(story.spec, observed, story.memory, story.now + 5)
+    assert (decision.replicas, decision.metrics, decision.bounds) == (1, "Stale", ())
+
+
+def test_one_pod_missing_uses_the_rest_and_never_goes_down() -> None:
+    story = settled()
+    story.silent.add("chat-2")
+    calm = story.run(200, QUIET)
+    assert {d.replicas for d in calm} == {2}
+    assert calm[-1].metrics == "Partial"
+    assert [name for name, _ in calm[-1].bounds] == ["chat-1"]
+    story.run(60, 9.0)
+    assert story.replicas == 3
+
+
+def test_all_missing_holds_and_leaves_the_engines_their_limits() -> None:
+    story = settled()
+    story.silent.update(story.engines)
+    held = story.run(300, 9.0)
+    assert {d.replicas for d in held} == {2}
+    assert (held[-1].metrics, held[-1].bounds) == ("Stale", ())
+
+
+def test_stale_is_older_than_three_scrapes_of_our_own_clock() -> None:
+    story = settled()
+    story.silent.add("chat-2")
+    metrics = [d.metrics for d in story.run(25, BUSY)]
+    assert metrics == ["Fresh", "Fresh", "Fresh", "Partial", "Partial"]
+
+
+def test_a_counter_reset_is_a_new_base_and_stops_scale_down_for_a_window() -> None:
+    story = settled()
+    story.run(15, BUSY)
+    story.engines["chat-1"] = Engine()
+    after = story.run(30, QUIET)
+    assert {d.replicas for d in after} == {2}  # until 80 s, 20 more than the window: the reset was seen at 50
+    assert all(d.attainment is None or 0 <= d.attainment <= 1 for d in after)
+    story.run(120, QUIET)
+    assert story.replicas == 1
+
+
+def test_clock_skew_of_a_node_changes_nothing() -> None:
+    story = settled()
+    skewed = replace(story.observed(), pods=tuple(replace(p, created_age=-600.0) for p in story.observed().pods))
+    assert (
+        decide(story.spec, skewed, story.memory, story.now)[0]
+        == decide(story.spec, story.observed(), story.memory, story.now)[0]
+    )
+
+
+def test_bucket_overflow_is_a_missed_slo() -> None:
+    story = settled(replicas=1, rate=1.8, seconds=100)
+    engine = story.engines["chat-1"]
+    engine.inside = 14.0
+    engine.ttft[-1] += 20
+    engine.totals["slo_missed_total"] = 20
+    story.now += 5
+    decision = story.decide()
+    assert (decision.replicas, decision.ttft) == (2, 80.0)
+
+
+def test_a_cold_model_is_reactive_and_shrinks_only_when_empty() -> None:
+    story = Story(replicas=1)
+    story.engines["chat-1"].model = replace(MODEL, steps=3)
+    story.run(60, 5.0)
+    assert story.replicas is not None and story.replicas >= 2
+    assert "which the model did not expect" in story.sentences()[0]
+
+
+def test_a_cold_model_gets_its_sisters_bound() -> None:
+    story = settled()
+    story.engines["chat-2"].model = None
+    story.now += 5
+    bounds = dict(story.decide().bounds)
+    assert bounds["chat-2"].concurrency_max < bounds["chat-1"].concurrency_max == 64
+
+
+def test_another_writer_is_reported_and_not_fought() -> None:
+    story = settled(rate=BUSY)
+    story.replicas = 3
+    story.now += 5
+    decision = story.decide()
+    assert decision.replicas == 3
+    assert [(r.before, r.after, r.binding) for r in decision.reasons] == [(2, 3, "OtherWriter")]
+
+
+def test_nothing_exists_yet_and_the_minimum_is_created_in_auto_and_advise() -> None:
+    for mode in ("Auto", "Advise"):
+        decision, _ = decide(spec(scaling={"mode": mode, "minReplicas": 2}), Observed(), Memory(), 5.0)
+        assert (decision.replicas, decision.desired, decision.metrics) == (2, 2, "NoPods")
+
+
+@pytest.mark.parametrize("mode", ["External", "Off"])
+def test_spec_replicas_rules_in_external_and_off(mode: str) -> None:
+    story = Story(spec=spec(scaling={"mode": mode}, replicas=5))
+    decision = story.decide()
+    assert (decision.replicas, decision.desired) == (5, 5)
+    assert decision.reasons[0].sentence == f"1 → 5 replicas: spec.replicas says so (mode {mode})."
+    assert decision.bounds
+
+
+def test_advise_records_what_auto_would_do_once_and_does_not_act() -> None:
+    story = Story(spec=spec(scaling={"mode": "Advise"}))
+    advised = [*story.run(60, BUSY), *story.run(60, 4.0)]
+    assert {d.replicas for d in advised} == {None}
+    assert advised[-1].desired >= 2
+    assert len(story.sentences()) == len({r for _, d in story.decisions for r in d.reasons if r.dial == "replicas"})
+
+
+def test_a_narrowed_range_is_obeyed_at_once_and_said() -> None:
+    story = settled(replicas=3)
+    story.spec = spec(scaling={"maxReplicas": 1})
+    story.now += 5
+    decision = story.decide()
+    assert decision.replicas == 1
+    assert decision.reasons[-1].sentence == "3 → 1 replica: maxReplicas is 1."
+    assert len(decision.victims) == 2
+
+
+def test_admission_fixed_and_off() -> None:
+    story = settled()
+    story.spec = spec(admission={"mode": "Fixed", "concurrency": {"min": 2, "max": 8}})
+    fixed = story.decide().bounds[0][1]
+    assert (fixed.concurrency_min, fixed.concurrency_max) == (8, 8)
+    story.spec = spec(admission={"mode": "Off"})
+    assert story.decide().bounds == ()
+
+
+def test_paused_observes_and_writes_nothing() -> None:
+    story = settled()
+    story.spec = spec(paused=True)
+    decision = story.decide()
+    assert (decision.replicas, decision.bounds, decision.reasons) == (None, (), ())
+    assert decision.kv_occupancy is not None
+
+
+# --- anything at all -------------------------------------------------------------------------------------------
+
+NUMBER = st.one_of(
+    st.floats(0, 100),
+    st.floats(0, 1e6),
+    st.sampled_from([math.nan, -1.0, math.inf, 1e30, 0.0, 1.0]),
+)
+PHASES: tuple[PodPhase, ...] = ("unschedulable", "scheduling", "pulling", "loading", "ready", "draining", "failed")
+FIELDS = [f.name for f in fields(EngineSample) if f.name not in ("ttft", "itl", "step_model", "load_seconds")]
+
+
+@st.composite
+def samples(draw: st.DrawFn) -> EngineSample:
+    values = {name: draw(NUMBER) for name in draw(st.sets(st.sampled_from(FIELDS), max_size=4))}
+    base = Engine().sample()
+    growing = draw(st.integers(0, 1000))
+    counts = tuple(float(growing) for _ in BOUNDS)
+    histogram = draw(st.sampled_from([Histogram(), Histogram(BOUNDS, counts), Histogram((1.0,), (5.0,))]))
+    model = draw(st.sampled_from([None, MODEL, replace(MODEL, base=math.nan), replace(MODEL, base=0.0, sequence=0.0)]))
+    totals = {
+        "arrived_total": draw(st.floats(0, 1e4)),
+        "generated_tokens_total": draw(st.floats(0, 1e6)),
+        "finished_total": draw(st.floats(0, 1e4)),
+    }
+    return replace(base, ttft=histogram, itl=histogram, step_model=model, **(totals | values))
+
+
+@st.composite
+def pods(draw: st.DrawFn, now: float) -> PodView:
+    sample = draw(st.one_of(st.none(), samples()))
+    age = draw(st.sampled_from([0.0, 1.0, 20.0, -700.0, 700.0, math.nan]))
+    name = draw(st.sampled_from(["a", "b", "c", "d"]))
+    return PodView(name, draw(st.sampled_from(PHASES)), now, sample, draw(st.sampled_from([None, now - age])))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_whatever_is_observed_the_dials_stay_in_range_and_memory_bounded(data: st.DataObject) -> None:
+    asked = spec(scaling={"minReplicas": 2, "maxReplicas": 6, "scaleDownStabilizationSeconds": 20})
+    memory, now, replicas = Memory(), 100.0, 4
+    for _ in range(data.draw(st.integers(1, 12))):
+        now += data.draw(st.sampled_from([0.0, 0.3, 1.0, 5.0, 40.0]))
+        seen = data.draw(st.lists(pods(now), max_size=4, unique_by=lambda pod: pod.name))
+        observed = Observed(tuple(seen), replicas)
+        decision, memory = decide(asked, observed, memory, now)
+        assert decision.replicas is not None and 2 <= decision.replicas <= 6
+        for _, bounds in decision.bounds:
+            assert 2 <= bounds.concurrency_min <= bounds.concurrency_max <= 64
+            assert bounds.max_queue >= 1
+        if decision.metrics in ("Partial", "Stale", "NoPods"):
+            assert decision.replicas >= replicas
+        replicas = decision.replicas
+    assert _size(memory) < 256 * 1024
+
+
+def test_memory_of_64_replicas_over_an_hour_of_seconds_stays_under_256_kb() -> None:
+    story = Story(spec=spec(scaling={"minReplicas": 1, "maxReplicas": 64}), replicas=64, interval=1.0)
+    story.run(60, 100.0)
+    for _ in range(10):
+        story.run(5, 100.0)
+    assert _size(story.memory) < 256 * 1024
+
+
+def _size(value: Any) -> int:
+    """Bytes of a value and of everything it holds, each object counted as often as it is referred to."""
+
+    def parts(item: Any) -> Iterator[Any]:
+        if is_dataclass(item):
+            yield from (getattr(item, f.name) for f in fields(item))
+        elif isinstance(item, tuple):
+            yield from item
+
+    return sys.getsizeof(value) + sum(_size(part) for part in parts(value))
