@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from e2e.demo.fleet import Line, Seen
 
@@ -36,11 +37,6 @@ def dial_of(states: Sequence[Seen], pod: str, field: str) -> Dial:
     return Dial(tuple(points))
 
 
-def first_time_ready(states: Sequence[Seen], count: int) -> float | None:
-    """When that many replicas were ready for the first time."""
-    return next((seen.at for seen in states if seen.line["ready"] >= count), None)
-
-
 def stayed_at_one(states: Sequence[Seen]) -> Check:
     """No second replica under half a load."""
     replicas = [(seen.line["replicas"], seen.line["desired"]) for seen in states]
@@ -62,28 +58,25 @@ def scaled_up(before: Line, ready_two: float | None, most: int) -> Check:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """A dial before the load, at its lowest under it, and at its highest after the second replica was ready."""
+    """A dial as it usually stood before the load, at its lowest until the second replica was ready, and as it usually
+    stood after. Medians: one odd second shall neither make nor break the story."""
 
-    before: int
+    before: float
     lowest: int
-    after: int
+    after: float
 
     def __str__(self) -> str:
-        return f"{self.before} → {self.lowest} → {self.after}"
+        return f"{self.before:g} → {self.lowest} → {self.after:g}"
 
 
 def course(dial: Dial, calm_from: float, load_from: float, ready_two: float, end: float) -> Course | None:
     """None where the dial was not seen in all three parts."""
-    calm, tight = dial.between(calm_from, load_from), dial.between(load_from, ready_two)
-    if not calm or not tight:
+    calm, tight, rest = (
+        dial.between(*part) for part in ((calm_from, load_from), (load_from, ready_two), (ready_two, end))
+    )
+    if not calm or not tight or not rest:
         return None
-    lowest = min(tight)
-    # The limit may reach its floor a moment after the second replica is ready, while the queue still drains.
-    rest = [value for at, value in dial.points if ready_two <= at <= end]
-    if not rest:
-        return None
-    lowest, floor = min(lowest, *rest), rest.index(min(rest)) if min(rest) < lowest else 0
-    return Course(before=max(calm), lowest=lowest, after=max(rest[floor:]))
+    return Course(before=median(calm), lowest=min(tight), after=median(rest))
 
 
 def fell_and_rose(limit: Course | None, queue: Course | None) -> tuple[Check, ...]:

@@ -29,6 +29,8 @@ def register(app: typer.Typer) -> None:
 
 def _run(file: Path, port: int, interval: float, state_dir: Path | None) -> int:
     import asyncio
+    import os
+    import sys
     from contextlib import ExitStack
     from tempfile import TemporaryDirectory
 
@@ -58,4 +60,6 @@ def _run(file: Path, port: int, interval: float, state_dir: Path | None) -> int:
         except PortTaken as error:
             typer.echo(f"{error}: choose another by --port", err=True)
             return contract.EXIT_USAGE
+        if show.gone:  # as `sluice up | head` does; without this Python complains about the pipe once more at its exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return contract.EXIT_OK

@@ -69,8 +69,8 @@ class Loop:
         self._changed.set()
 
     async def run(self, url: str) -> None:
-        """Passes at the interval, and soon after any change, until `stop`."""
-        while not self._stop.is_set():
+        """Passes at the interval, and soon after any change, until `stop` or nobody reads what is shown."""
+        while not self._stop.is_set() and not self._show.gone:
             self._changed.clear()
             try:
                 await reconcile(self._key, self._context)

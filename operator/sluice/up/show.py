@@ -21,6 +21,10 @@ KEPT_EVENTS: Final = 6
 class Show(Protocol):
     """Where the loop tells what goes on."""
 
+    @property
+    def gone(self) -> bool:
+        """Whether nobody reads any more."""
+
     def snapshot(self, snapshot: Snapshot) -> None:
         """The state now."""
 
@@ -40,6 +44,12 @@ class JsonLines:
         self._clock = clock
         self._last: tuple[object, ...] | None = None
         self._at = float("-inf")
+        self._gone = False
+
+    @property
+    def gone(self) -> bool:
+        """The reader at the other end of the pipe has left."""
+        return self._gone
 
     def snapshot(self, snapshot: Snapshot) -> None:
         """A line where it says something new."""
@@ -58,7 +68,10 @@ class JsonLines:
 
     def _line(self, fields: Mapping[str, Any]) -> None:
         stamp = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        self._write(json.dumps({"time": stamp, **fields}))
+        try:
+            self._write(json.dumps({"time": stamp, **fields}))
+        except BrokenPipeError:
+            self._gone = True
 
 
 class LiveTable:
@@ -69,6 +82,11 @@ class LiveTable:
         self._snapshot: Snapshot | None = None
         self._live = Live(console=console, auto_refresh=False)
         self._live.start()
+
+    @property
+    def gone(self) -> bool:
+        """A terminal that goes away sends a signal of its own."""
+        return False
 
     def snapshot(self, snapshot: Snapshot) -> None:
         """Draw it."""

@@ -128,7 +128,7 @@ class LocalPod:
         try:
             launch = self._launch(self.name, ports)
             child = await Child.start(launch.argv, launch.env, self.files.log)
-        except (LocalError, OSError) as error:
+        except (LocalError, OSError, ValueError) as error:  # ValueError: a Secret that is not base64
             self._waiting = ("CreateContainerConfigError", str(error))
             self._changed()
             return
