@@ -1,0 +1,118 @@
+"""Every code block of the README is run: here, by .ci/run, or by the story on a cluster (e2e/test_0_readme.py)."""
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sluice_operator import render
+from sluice_operator.api import parse
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+FRONT_DOOR = 8080
+
+
+def blocks(language: str) -> list[str]:
+    """The fenced blocks of one language, in order."""
+    return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+
+
+def commands(block: str) -> list[str]:
+    """The lines of a shell block without their comments."""
+    lines = (re.sub(r"\s+#.*$", "", line).strip() for line in block.splitlines())
+    return [line for line in lines if line]
+
+
+def run(command: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+    """One line of the README, with this interpreter's own environment for `.venv`."""
+    here = command.replace(".venv/bin/", f"{Path(sys.executable).parent}/")
+    return subprocess.run(["bash", "-c", here], cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False)
+
+
+def test_each_block_is_run_somewhere() -> None:
+    shell = blocks("bash")
+    assert len(shell) == 4, "a new block: run it here, in .ci/run or in e2e, then count it"
+    ci = (ROOT / ".ci/run").read_text()
+    assert all(line in ci for line in commands(shell[0]))  # the two commands
+    assert all(".venv/bin/sluice" in line for line in commands(shell[1]) + commands(shell[2]))  # below
+    assert "install" in shell[3]  # e2e/test_0_readme.py
+    assert (ROOT / "e2e/test_0_readme.py").exists()
+
+
+def test_the_resource_of_the_readme_is_valid_and_renders() -> None:
+    (example,) = blocks("yaml")
+    resource = parse(yaml.safe_load(example))
+    assert resource.served_name == "chat"
+    kinds = [child["kind"] for child in render.children(resource, image="engine:1", replicas=1)]
+    assert "Deployment" in kinds
+
+
+@pytest.mark.parametrize("sample", sorted((ROOT / "crds/samples").glob("*.yaml")), ids=lambda path: path.name)
+def test_the_samples_are_valid(sample: Path) -> None:
+    documents = [d for d in yaml.safe_load_all(sample.read_text()) if d["kind"] == "LLMDeployment"]
+    assert [parse(document) for document in documents]
+
+
+@pytest.fixture
+def laptop(tiny_model: Path) -> Iterator[None]:
+    """`sluice up` as the README starts it."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(("127.0.0.1", FRONT_DOOR))  # taken: the README's own port is needed here
+    model, up = commands(blocks("bash")[1])
+    made = run(model)
+    assert made.returncode == 0, made.stderr
+    here = up.replace(".venv/bin/", f"{Path(sys.executable).parent}/")
+    process = subprocess.Popen(
+        ["bash", "-c", f"exec {here}"], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        wait_until_ready(process)
+        yield
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, errors
+
+
+def wait_until_ready(process: subprocess.Popen[str], seconds: float = 120) -> None:
+    """Until the front door lists the model."""
+    deadline = time.monotonic() + seconds
+    while True:
+        assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{FRONT_DOOR}/v1/models", timeout=5) as answer:
+                if json.load(answer)["data"]:
+                    return
+        except (urllib.error.URLError, ConnectionError):
+            pass
+        assert time.monotonic() < deadline, "sluice up was not ready in time"
+        select_pause()
+
+
+def select_pause() -> None:
+    """A tenth of a second between two looks at another process."""
+    import select
+
+    select.select([], [], [], 0.1)
+
+
+@pytest.mark.timeout(400)
+def test_the_laptop_quickstart_answers(laptop: None) -> None:
+    chat, bench = commands(blocks("bash")[2])
+    answer = run(chat)
+    assert answer.returncode == 0, answer.stderr
+    assert "key" in answer.stdout.lower()
+    load = run(bench)
+    assert load.returncode == 0, load.stdout + load.stderr
