@@ -26,7 +26,7 @@ from sluice_engine.options import EngineOptions
 
 Outcome = Literal["stop", "length", "abort", "error", "rejected"]
 # No `_created` beside every counter: it doubles the series, and those of a counter and a histogram of one name clash.
-disable_created_metrics()
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 

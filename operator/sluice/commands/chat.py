@@ -46,6 +46,8 @@ async def _talk(url: str, model: str | None, question: str | None, temperature: 
     import aiohttp
     from rich.console import Console
 
+    if not url.startswith(("http://", "https://")):
+        raise ChatFailed(f"--url must be an http URL such as {DEFAULT_URL}; not {url!r}.")
     console = Console(highlight=False)
     key = os.environ.get("OPENAI_API_KEY")
     headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -64,8 +66,6 @@ async def _talk(url: str, model: str | None, question: str | None, temperature: 
             raise ChatFailed(
                 f"{url} cannot be reached ({error}); start a server or name another with --url."
             ) from error
-        except aiohttp.InvalidURL as error:
-            raise ChatFailed(f"--url must be an http URL such as {DEFAULT_URL}; not {url!r}.") from error
 
 
 def _ask(console: Any) -> str:

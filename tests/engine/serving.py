@@ -1,0 +1,175 @@
+"""A real `sluice serve` in processes of its own, for tests that speak HTTP to it."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from openai import OpenAI
+
+JSON = {"Content-Type": "application/json"}
+
+
+def free_port() -> int:
+    """A port that nobody listened on a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One HTTP response, read completely. Header names in lower case."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """OpenAI's error object; its shape is checked on the way."""
+        error = self.json()["error"]
+        assert set(error) == {"message", "type", "param", "code"}, error
+        assert isinstance(error["message"], str)
+        assert error["message"]
+        assert isinstance(error["type"], str)
+        assert error["param"] is None or isinstance(error["param"], str)
+        assert error["code"] is None or isinstance(error["code"], str)
+        return dict(error)
+
+
+@dataclass
+class Served:
+    """A running server."""
+
+    process: "subprocess.Popen[bytes]"
+    port: int
+    admin_port: int
+    log: Path
+
+    def request(
+        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None, *, admin: bool = False
+    ) -> Answer:
+        """One request on a connection of its own; `body` is bytes, or JSON-able."""
+        port = self.admin_port if admin else self.port
+        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=40)) as connection:
+            raw = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+            connection.request(method, path, raw, headers if headers is not None else JSON if raw is not None else {})
+            response = connection.getresponse()
+            names = {name.lower(): value for name, value in response.getheaders()}
+            return Answer(response.status, names, response.read())
+
+    def raw(self, data: bytes, *, timeout: float = 10.0) -> bytes:
+        """Sends bytes as they are; everything that comes back until the server closes or falls silent."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=timeout) as connection:
+            connection.sendall(data)
+            received = b""
+            try:
+                while part := connection.recv(65536):
+                    received += part
+            except (TimeoutError, ConnectionResetError):
+                pass
+            return received
+
+    def admin(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Answer:
+        """One request to the admin port."""
+        return self.request(method, path, body, headers, admin=True)
+
+    def client(self, retries: int = 0) -> OpenAI:
+        """The official client; close it."""
+        return OpenAI(base_url=f"http://127.0.0.1:{self.port}/v1", api_key="none", max_retries=retries, timeout=60)
+
+    def metric(self, name: str, **labels: str) -> float:
+        """One series' value."""
+        wanted = name + ("{" + ",".join(f'{key}="{value}"' for key, value in labels.items()) + "}" if labels else "")
+        for line in self.admin("GET", "/metrics").body.decode().splitlines():
+            series, _, value = line.rpartition(" ")
+            if series == wanted:
+                return float(value)
+        raise KeyError(wanted)
+
+    def blocks(self) -> dict[str, int]:
+        """KV blocks by state, from the scheduler itself."""
+        return dict(self.admin("GET", "/state").json()["blocks"])
+
+    def wait(self, condition: Any, seconds: float = 15.0) -> None:
+        """Polls until the condition holds."""
+        poll(condition, seconds, self.log)
+
+    def engine_pid(self) -> int:
+        """The engine process."""
+        return children(self.process.pid)[0]
+
+    def signal(self, number: signal.Signals) -> None:
+        """Sends a signal to the HTTP process."""
+        self.process.send_signal(number)
+
+
+def poll(condition: Any, seconds: float, log: Path | None = None) -> None:
+    """Waits for other processes: there is no clock to inject into them."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            tail = log.read_text()[-3000:] if log is not None else ""
+            raise AssertionError(f"did not happen within {seconds} s\n{tail}")
+        time.sleep(0.02)
+
+
+def children(pid: int) -> list[int]:
+    """Direct children of a process."""
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in found]
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended (a zombie has)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def start(model: Path, log: Path, *options: str, env: dict[str, str] | None = None) -> Served:
+    """Starts a server without waiting for it."""
+    port, admin_port = free_port(), free_port()
+    command = [sys.executable, "-m", "sluice", "serve", str(model), "--served-name", "tiny", "--threads", "1"]
+    command += ["--port", str(port), "--admin-port", str(admin_port), "--kv-size", "4Mi", "--grace-seconds", "0"]
+    roots = os.pathsep.join(str(Path(__file__).parents[2] / root) for root in ("operator", "engine", "kernels"))
+    with log.open("wb") as sink:
+        process = subprocess.Popen(
+            [*command, *options], stdout=sink, stderr=sink, env={**os.environ, "PYTHONPATH": roots, **(env or {})}
+        )
+    return Served(process, port, admin_port, log)
+
+
+def answers(served: Served, path: str, status: int) -> bool:
+    """Whether the admin port answers a path with this status."""
+    try:
+        return served.admin("GET", path).status == status
+    except OSError:
+        return False
+
+
+@contextmanager
+def serving(model: Path, log: Path, *options: str, env: dict[str, str] | None = None) -> Iterator[Served]:
+    """A server that is ready; it and its engine process are gone afterwards."""
+    served = start(model, log, *options, env=env)
+    try:
+        served.wait(lambda: served.process.poll() is not None or answers(served, "/readyz", 200), 90)
+        assert served.process.poll() is None, log.read_text()[-3000:]
+        yield served
+    finally:
+        served.process.kill()
+        served.process.wait(10)

@@ -1,0 +1,193 @@
+"""Every field of a request, outside its type or range, is a 400 that names it."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice_engine.server import validate
+from sluice_engine.server.body import parse_object
+from sluice_engine.server.errors import ApiError, BadRequest, NotFound, Unsupported
+from sluice_engine.text import Message
+
+CHAT: dict[str, Any] = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
+COMPLETION: dict[str, Any] = {"model": "tiny", "prompt": "hi"}
+NOT_INTEGERS = ["5", 1.5, True, [], {}, 10**30]
+NOT_NUMBERS = ["0.5", True, [], {}]
+
+
+def chat(**fields: Any) -> validate.Generation:
+    return validate.chat(CHAT | fields, "tiny")
+
+
+def completion(**fields: Any) -> validate.Generation:
+    return validate.completion(COMPLETION | fields, "tiny")
+
+
+def test_defaults_are_openais() -> None:
+    generation = chat()
+    assert generation.messages == (Message("user", "hi"),)
+    assert (generation.max_tokens, generation.temperature, generation.top_p, generation.top_k) == (None, 1.0, 1.0, 0)
+    assert (generation.seed, generation.stop, generation.stream, generation.include_usage) == (None, (), False, False)
+
+
+def test_everything_supported_is_taken() -> None:
+    generation = chat(
+        max_completion_tokens=7, temperature=0, top_p=0.5, top_k=3, seed=-4, stop=["a", "b"], stream=True,
+        stream_options={"include_usage": True}, user="u", ignore_eos=True, n=1, presence_penalty=0.0, tools=[],
+    )  # fmt: skip
+    assert (generation.max_tokens, generation.max_tokens_param) == (7, "max_completion_tokens")
+    assert (generation.temperature, generation.top_p, generation.top_k, generation.seed) == (0.0, 0.5, 3, -4)
+    assert (generation.stop, generation.stream, generation.include_usage) == (("a", "b"), True, True)
+    assert generation.ignore_eos
+
+
+def test_null_is_absent() -> None:
+    assert (
+        chat(**dict.fromkeys(["max_tokens", "temperature", "top_p", "seed", "stop", "stream", "n", "tools"])) == chat()
+    )
+
+
+@pytest.mark.parametrize("prompt", ["hi", ["hi"]])
+def test_prompt_may_be_a_string_or_a_list_of_one(prompt: Any) -> None:
+    assert completion(prompt=prompt).prompt == "hi"
+
+
+@pytest.mark.parametrize("prompt", [[1, 2, 3], [[1, 2, 3]]])
+def test_prompt_may_be_token_ids(prompt: Any) -> None:
+    assert completion(prompt=prompt).prompt == (1, 2, 3)
+
+
+def test_text_parts_are_joined_and_developer_is_system() -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    generation = chat(messages=[{"role": "developer", "content": "d"}, {"role": "user", "content": parts}])
+    assert generation.messages == (Message("system", "d"), Message("user", "ab"))
+
+
+OUT_OF_RANGE = [
+    *(("max_tokens", value) for value in [-1, 0, 2**63, *NOT_INTEGERS]),
+    *(("max_completion_tokens", value) for value in [-1, 0, 2**63, *NOT_INTEGERS]),
+    *(("top_k", value) for value in [-1, 10**7, *NOT_INTEGERS]),
+    *(("seed", value) for value in [2**63, -(2**63) - 1, *NOT_INTEGERS]),
+    *(("n", value) for value in [-1, 0, 2, 10**9, *NOT_INTEGERS]),
+    *(("temperature", value) for value in [-0.1, 2.1, 1e308, *NOT_NUMBERS]),
+    *(("top_p", value) for value in [-0.1, 0, 0.0, 1.1, *NOT_NUMBERS]),
+    *((name, value) for name in ("stream", "ignore_eos") for value in [1, 0, "true", [], {}]),
+    *(("stop", value) for value in [[], [""], "", 5, True, {}, [1], ["a"] * 5, "x" * 10**6, ["a", None]]),
+    *(("stream_options", value) for value in [1, "x", [], True, {"include_usage": True}]),
+    *(("user", value) for value in [1, [], "x" * 2000]),
+    ("best_of", 2), ("logprobs", True), ("logprobs", 5), ("top_logprobs", 21), ("presence_penalty", 0.5),
+    ("frequency_penalty", "x"), ("logit_bias", {"-1": 1}), ("response_format", {"type": "json_object"}),
+    ("tools", [{"type": "function"}]), ("tool_choice", "auto"), ("chat_template", "{{ 1 }}"), ("min_p", 0.1),
+    ("audio", {}), ("no_such_field", 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("field", "value"), OUT_OF_RANGE)
+def test_a_field_out_of_range_is_refused_by_name(field: str, value: Any) -> None:
+    for check in (chat, completion):
+        if check is completion and field == "max_completion_tokens":
+            field = "max_tokens"
+        with pytest.raises(BadRequest) as caught:
+            check(**{field: value})
+        assert caught.value.status == 400
+        assert caught.value.param == field
+        assert isinstance(caught.value.code, str)
+
+
+@pytest.mark.parametrize(
+    ("messages", "param"),
+    [
+        (None, "messages"),
+        ([], "messages"),
+        ("hi", "messages"),
+        ({}, "messages"),
+        ([{"role": "user", "content": "x"}] * 100_000, "messages"),
+        ([1], "messages[0]"),
+        ([{"content": "x"}], "messages[0].role"),
+        ([{"role": "root", "content": "x"}], "messages[0].role"),
+        ([{"role": ["user"], "content": "x"}], "messages[0].role"),
+        ([{"role": "tool", "content": "x"}], "messages[0].role"),
+        ([{"role": "user"}], "messages[0].content"),
+        ([{"role": "user", "content": None}], "messages[0].content"),
+        ([{"role": "user", "content": []}], "messages[0].content"),
+        ([{"role": "user", "content": ["x"]}], "messages[0].content[0]"),
+        ([{"role": "user", "content": [{"type": "text"}]}], "messages[0].content[0]"),
+        ([{"role": "user", "content": [{"type": [], "text": "x"}]}], "messages[0].content[0]"),
+        (
+            [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}],
+            "messages[0].content[0].type",
+        ),
+        ([{"role": "user", "content": "x", "name": 5}], "messages[0].name"),
+        ([{"role": "assistant", "content": "x", "tool_calls": [{}]}], "messages[0].tool_calls"),
+        ([{"role": "user", "content": "x", "surprise": 1}], "messages[0].surprise"),
+    ],
+)
+def test_bad_messages_are_refused_by_place(messages: Any, param: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        chat(messages=messages)
+    assert caught.value.param == param
+
+
+@pytest.mark.parametrize(
+    "prompt", [None, "", [], [-1], [True], [1.5], [1, "a"], ["a", "b"], [[]], {}, 5, ["a"] * 100_000]
+)
+def test_bad_prompts_are_refused(prompt: Any) -> None:
+    with pytest.raises(BadRequest) as caught:
+        completion(prompt=prompt)
+    assert caught.value.param == "prompt"
+
+
+@pytest.mark.parametrize("model", ["other", "../../etc", "x" * 10_000])
+def test_unknown_model_is_404_and_not_echoed(model: str) -> None:
+    with pytest.raises(NotFound) as caught:
+        chat(model=model)
+    assert (caught.value.status, caught.value.code, caught.value.param) == (404, "model_not_found", "model")
+    assert model not in caught.value.message
+
+
+@pytest.mark.parametrize("model", [None, 5, ["tiny"]])
+def test_model_must_be_a_string(model: Any) -> None:
+    with pytest.raises(BadRequest) as caught:
+        chat(model=model)
+    assert caught.value.param == "model"
+
+
+def test_unsupported_features_have_their_own_code() -> None:
+    with pytest.raises(Unsupported) as caught:
+        chat(n=2)
+    assert caught.value.code == "unsupported_parameter"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b" ", b"{", b"[]", b'"x"', b"null", b"5", b"[" * 100_000, b'{"a":' * 100_000, b'{"a": NaN}',
+        b'{"a": Infinity}', b'{"a": -Infinity}', b'{"a": 1e999}', b'{"a": ' + b"9" * 5000 + b"}", b'{"a": "\xff"}',
+        b'{"a": "\\ud800"}', b'{"a": "\xed\xa0\x80"}', b"{'a': 1}", b'{"a": 1,}', b"\xef\xbb\xbf{}", b'{"a": 1} x',
+    ],
+)  # fmt: skip
+def test_what_is_not_a_strict_json_object_is_refused(body: bytes) -> None:
+    with pytest.raises(BadRequest) as caught:
+        parse_object(body)
+    assert caught.value.code == "invalid_json"
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=5), children, max_size=3),
+    max_leaves=6,
+)
+fields = st.sampled_from(sorted(validate.CHAT | validate.COMPLETION | frozenset(validate.NEUTRAL)))
+
+
+@given(st.dictionaries(fields, json_values, max_size=4))
+def test_any_json_gives_a_request_or_an_api_error(body: dict[str, Any]) -> None:
+    for base, check in ((CHAT, validate.chat), (COMPLETION, validate.completion)):
+        try:
+            generation = check(base | body, "tiny")
+        except ApiError as error:
+            assert 400 <= error.status < 500
+        else:
+            assert generation.max_tokens is None or generation.max_tokens >= 1

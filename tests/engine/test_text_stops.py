@@ -1,0 +1,45 @@
+"""Stop strings: found across any split, never partly shown, nothing else held for good."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice_engine.text import StopScanner
+
+
+def test_stop_string_split_over_three_feeds_is_found_and_not_shown() -> None:
+    scanner = StopScanner(("END",))
+    assert [scanner.feed(text) for text in ("one E", "N", "D two")] == ["one ", "", ""]
+    assert scanner.stopped
+
+
+def test_text_that_only_began_like_a_stop_string_comes_out() -> None:
+    scanner = StopScanner(("END",))
+    assert scanner.feed("EN") == ""
+    assert scanner.feed("TER") == "ENTER"
+    assert scanner.feed(" E") == " "
+    assert scanner.flush() == "E"
+
+
+def test_earliest_of_several_stop_strings_wins() -> None:
+    scanner = StopScanner(("later", "now"))
+    assert scanner.feed("here and now and later") == "here and "
+
+
+@given(
+    text=st.text("ab", max_size=40),
+    stops=st.lists(st.text("ab", min_size=1, max_size=4), max_size=3),
+    cuts=st.lists(st.integers(0, 40), max_size=10),
+)
+def test_any_split_shows_what_the_whole_text_would(text: str, stops: list[str], cuts: list[int]) -> None:
+    scanner = StopScanner(tuple(stops))
+    edges = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
+    shown = "".join(scanner.feed(text[a:b]) for a, b in zip(edges, edges[1:], strict=False))
+    if not scanner.stopped:
+        shown += scanner.flush()
+    ends = [(text.find(stop) + len(stop), text.find(stop)) for stop in stops if stop in text]
+    if len(edges) == 2 or len(stops) < 2:
+        assert shown == text[: min((at for _, at in ends), default=len(text))]
+    else:  # two stop strings may overlap: whichever completed first in the stream
+        assert scanner.stopped == bool(ends)
+        assert text.startswith(shown)
+        assert not any(stop in shown for stop in stops)
