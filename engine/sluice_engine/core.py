@@ -15,7 +15,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -83,17 +83,29 @@ class Channel:
                 os._exit(0)  # as above
 
 
-def serve(channel: Channel, engine: "EngineLoop") -> None:
+class Messages(Protocol):
+    """What the loop needs of a channel."""
+
+    def send(self, message: ipc.FromEngine) -> None:
+        """Queue a message; never blocks."""
+
+    def received(self, wait: float) -> list[ipc.ToEngine]:
+        """All messages that have come, waiting up to `wait` seconds for the first."""
+
+
+def serve(channel: Messages, engine: "EngineLoop") -> None:
     """Take messages, step, report, for ever. While nothing is to do, wait."""
+    wait = IDLE_SECONDS
     while True:
-        for message in channel.received(0.0 if engine.has_work else IDLE_SECONDS):
+        for message in channel.received(wait):
             _take(channel, engine, message)
         report = engine.step()
         if report is not None:
             channel.send(report)
+        wait = 0.0 if report is not None and engine.has_work else IDLE_SECONDS
 
 
-def _take(channel: Channel, engine: "EngineLoop", message: ipc.ToEngine) -> None:
+def _take(channel: Messages, engine: "EngineLoop", message: ipc.ToEngine) -> None:
     match message:
         case ipc.Submit():
             refusal = engine.submit(message)

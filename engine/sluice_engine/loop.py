@@ -24,7 +24,6 @@ from sluice_engine.report import limits_message, snapshot
 from sluice_engine.request import Request, Sampling
 from sluice_engine.runner import Runner
 from sluice_engine.scheduler import Outcome, Plan, Scheduler, SchedulerConfig
-from sluice_engine.scheduler.budget import TRUSTED_STEPS
 from sluice_engine.steptime import StepTimeFit
 from sluice_engine.warm import warm_up
 from sluice_engine.window import LoadWindow
@@ -74,6 +73,7 @@ class EngineLoop:
         self.last_steps: deque[dict[str, object]] = deque(maxlen=32)
         self._departed: list[ipc.Delta] = []
         self._moved = False
+        self._last_end: float | None = None
         gc.collect()
         gc.freeze()
 
@@ -139,16 +139,18 @@ class EngineLoop:
         now = self._clock()
         self._moved |= self.limits.expire(now)
         if self.limits.due(now):
-            trusted = self.fit.model if self.fit.model.steps >= TRUSTED_STEPS else None
-            self._moved |= self.limits.tick(now, trusted, self.window.load(self.scheduler, now))
+            self._moved |= self.limits.tick(now, self.fit.model, self.window.load(self.scheduler, now))
 
     def step(self) -> ipc.StepReport | None:
         """One step and its report; a report without a step where only limits moved or a request left; else None."""
         self.tick()
-        begun = self._clock()
-        plan = self.scheduler.plan(begun, self.fit.model)
+        now = self._clock()
+        plan = self.scheduler.plan(now, self.fit.model)
+        # While work is at hand a step begins where the last one ended, so that what lies between counts as well.
+        begun = now if self._last_end is None else self._last_end
         if plan is None:
-            return self._report(None, [], begun, 0.0) if self._departed or self._moved else None
+            self._last_end = None
+            return self._report(None, [], now, 0.0) if self._departed or self._moved else None
         result = self.runner.run(plan)
         self._hold_pace(plan.work, begun)
         ended = self._clock()
@@ -156,6 +158,7 @@ class EngineLoop:
         if self.scheduler.tainted:
             self.runner.scrub(self.scheduler.tainted)
             self.scheduler.tainted.clear()
+        self._last_end = ended if self.scheduler.requests else None
         self.fit.observe(plan.work, ended - begun)
         self.window.record(plan.work, [outcome.gap for outcome in outcomes], ended)
         return self._report(plan, outcomes, ended, ended - begun)
@@ -168,6 +171,8 @@ class EngineLoop:
 
     def _request(self, message: ipc.Submit) -> Request:
         params = message.params
+        if any(not 0 <= token < self.model.vocab_size for token in message.prompt_token_ids):
+            raise ValueError(f"a token id of the prompt lies outside the vocabulary of {self.model.vocab_size}")
         stops = frozenset(params.stop_token_ids)
         return Request(
             request_id=message.request_id,

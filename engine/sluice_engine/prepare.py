@@ -33,7 +33,7 @@ class Preparer:
                 self._tables[row.slot, row.first_block : end] = row.new_blocks
 
     def batch(self, rows: Sequence[Row]) -> tuple[Batch, list[Row]]:
-        """The batch of these rows (installed before), and the rows in the order of its logits."""
+        """The batch of these rows (installed before), and the rows in the order of its logits, one each."""
         grouped = [group for group in _by_length(rows) if group]
         flat = [row for group in grouped for row in group]
         counts = np.array([len(row.tokens) for row in flat], dtype=np.int64)
@@ -46,7 +46,6 @@ class Preparer:
         offsets = np.arange(total) - np.repeat(ends - counts, counts)
         positions = starts[owner] + offsets
         blocks = self._tables[slots[owner], positions // self._block_size]
-        samples = np.array([row.samples for row in flat], dtype=bool)
         groups: list[RowGroup] = []
         first_row = 0
         for members in grouped:
@@ -59,10 +58,10 @@ class Preparer:
             input_ids=self._tensor(tokens).unsqueeze(0),
             position_ids=self._tensor(positions).unsqueeze(0),
             slot_mapping=self._tensor(blocks * self._block_size + positions % self._block_size),
-            logits_index=self._tensor(ends[samples] - 1),
+            logits_index=self._tensor(ends - 1),
             groups=tuple(groups),
         )
-        return batch, [row for row in flat if row.samples]
+        return batch, flat
 
     def _group(
         self, slots: NDArray[np.int64], starts: NDArray[np.int64], counts: NDArray[np.int64], first: int

@@ -63,7 +63,9 @@ class Runner:
 
     @torch.inference_mode()
     def _forward(self, rows: Sequence[Row]) -> dict[str, int]:
-        batch, sampling_rows = self._preparer.batch(rows)
+        """A token for every row. A chunk that does not sample has one as well, only to see that it is a number: NaN
+        anywhere in a chunk reaches its last token, and must be found before others can hit the chunk's blocks."""
+        batch, ordered = self._preparer.batch(rows)
         if int(batch.input_ids.max()) >= self.model.vocab_size or int(batch.input_ids.min()) < 0:
             raise ValueError(f"a token id lies outside the vocabulary of {self.model.vocab_size}")
         output = self.model.module(
@@ -74,14 +76,12 @@ class Runner:
             sluice_batch=batch,
             sluice_cache=self.cache,
         )
-        if not sampling_rows:
-            return {}
         tokens = sample(
             output.logits[0],
-            [self._sampling[row.slot] for row in sampling_rows],
-            [row.start + len(row.tokens) for row in sampling_rows],
+            [self._sampling[row.slot] if row.samples else Sampling() for row in ordered],
+            [row.start + len(row.tokens) for row in ordered],
         )
-        return {row.request_id: token for row, token in zip(sampling_rows, tokens, strict=True)}
+        return {row.request_id: token for row, token in zip(ordered, tokens, strict=True)}
 
     def scrub(self, blocks: list[int]) -> None:
         """Zero blocks that a failed request may have filled with NaN."""

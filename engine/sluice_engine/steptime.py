@@ -1,9 +1,10 @@
 """The engine fits its own step-time model while it serves: five non-negative coefficients, learned online.
 
 Least squares on relative errors (weights 1/T²). Observations are grouped by the shape of their step (powers of two of
-prompt tokens and of sequences); each group keeps its own decaying sums and forgets only when a step of its own shape
-arrives. So thousands of decode-only steps hardly move what was learned about prompts, and a long time at one batch
-size does not erase what other sizes said. A shape's first step is left out: it pays for new primitives.
+prompt tokens and of sequences); each group keeps its own decaying sums and forgets when a step of its own shape
+arrives, and much more slowly when one of its kind (with or without prompt tokens) does. So thousands of decode-only steps hardly move what was learned about prompts, and a long time at one batch
+size does not erase what other sizes said. The first step of a new size (a power of two of flat tokens) is left out:
+it pays for new primitives.
 
 The sums of all groups form one 5 × 5 normal system, solved with the non-negativity of Lawson & Hanson's NNLS by
 eliminating the most negative term. Standard library only: 5 × 5 is too small for anything else to be faster.
@@ -15,6 +16,7 @@ from sluice_law.steptime import StepTimeModel, StepWork
 
 _TERMS = 5
 _KEEP = 0.98  # of a group's sums per step of its own: about fifty steps of memory in each group
+_FADE = 0.999  # of all groups of one kind (with or without a prompt) per step of that kind: a slower machine is noticed
 _RIDGE = 1e-6  # pull towards the previous fit along directions that the data leaves open
 _EAGER_STEPS = 64  # solved after every step until here, then after every fourth
 _CLIP = 4.0  # a step this many times off the trusted prediction is somebody else's stall
@@ -24,9 +26,10 @@ _ERROR_MEMORY = 0.02
 class _Sums:
     """XᵀX and Xᵀy of one group, decaying. Rows are divided by T, so y is 1 and residuals are relative."""
 
-    __slots__ = ("matrix", "vector")
+    __slots__ = ("matrix", "updated_at", "vector")
 
     def __init__(self) -> None:
+        self.updated_at = 0  # in steps of the group's kind
         self.matrix = [[0.0] * _TERMS for _ in range(_TERMS)]
         self.vector = [0.0] * _TERMS
 
@@ -36,7 +39,9 @@ class StepTimeFit:
 
     def __init__(self) -> None:
         self.model = StepTimeModel(base=0.0)
-        self._groups: dict[tuple[int, int], _Sums | None] = {}  # None: seen once, left out
+        self._groups: dict[tuple[int, int], _Sums] = {}
+        self._kinds = {False: 0, True: 0}  # steps without and with prompt tokens
+        self._seen: set[int] = set()
         self._error = 0.0
         self._steps = 0
 
@@ -44,43 +49,47 @@ class StepTimeFit:
         """Learn from one step. Times that are not positive are ignored."""
         if seconds <= 0.0:
             return
-        key = (work.prefill_tokens.bit_length(), work.sequences.bit_length())
-        if key not in self._groups:
-            self._groups[key] = None
+        rows = (work.prefill_tokens + work.sequences).bit_length()  # what the linear layers' primitives are made for
+        if rows not in self._seen:
+            self._seen.add(rows)
             return
         if self._steps >= _EAGER_STEPS:
             predicted = self.model.predict(work)
             self._error += _ERROR_MEMORY * (min(abs(predicted - seconds) / seconds, 10.0) - self._error)
             seconds = min(max(seconds, predicted / _CLIP), predicted * _CLIP)
-        self._add(key, work, seconds)
+        self._add(work, seconds)
         self._steps += 1
         if self._steps <= _EAGER_STEPS or self._steps % 4 == 0:
             self._solve()
         else:
             self._publish(_coefficients(self.model))
 
-    def _add(self, key: tuple[int, int], work: StepWork, seconds: float) -> None:
-        sums = self._groups[key]
-        if sums is None:
-            sums = self._groups[key] = _Sums()
+    def _add(self, work: StepWork, seconds: float) -> None:
+        sums = self._groups.setdefault((work.prefill_tokens.bit_length(), work.sequences.bit_length()), _Sums())
+        kind = work.prefill_tokens > 0
+        self._kinds[kind] += 1
+        keep = _KEEP * self._fade(kind, sums)
+        sums.updated_at = self._kinds[kind]
         row = [value / seconds for value in _features(work)]
         for i in range(_TERMS):
             line, scale = sums.matrix[i], row[i]
             for j in range(_TERMS):
-                line[j] = line[j] * _KEEP + scale * row[j]
-            sums.vector[i] = sums.vector[i] * _KEEP + scale
+                line[j] = line[j] * keep + scale * row[j]
+            sums.vector[i] = sums.vector[i] * keep + scale
+
+    def _fade(self, kind: bool, sums: _Sums) -> float:
+        return float(_FADE ** (self._kinds[kind] - sums.updated_at))
 
     def _solve(self) -> None:
         matrix = [[0.0] * _TERMS for _ in range(_TERMS)]
         vector = [0.0] * _TERMS
-        for sums in self._groups.values():
-            if sums is None:
-                continue
+        for (prefill, _), sums in self._groups.items():
+            fade = self._fade(prefill > 0, sums)
             for i in range(_TERMS):
-                vector[i] += sums.vector[i]
+                vector[i] += fade * sums.vector[i]
                 line, more = matrix[i], sums.matrix[i]
                 for j in range(_TERMS):
-                    line[j] += more[j]
+                    line[j] += fade * more[j]
         before = _coefficients(self.model)
         for i in range(_TERMS):
             pull = _RIDGE * matrix[i][i]

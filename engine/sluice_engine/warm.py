@@ -12,10 +12,12 @@ _LOADS = ((1, 4), (4, 16), (16, 5))  # (requests, prompt tokens)
 def warm_up(runner: Runner, config: SchedulerConfig, max_batched_tokens: int, vocab_size: int) -> None:
     """Run small loads through a scheduler that is thrown away; what they leave in the cache is never indexed.
 
-    Raises ModelInvalid when the model cannot run at all: better now than on the first request.
+    Raises ModelInvalid when every request fails: better now than on the first real one.
     """
     limits = Limits(Bounds(concurrency_max=config.max_num_seqs, max_batched_tokens=max_batched_tokens))
     scheduler = Scheduler(config, limits)
+    answered = 0
+    errors: dict[str, str] = {}
     for load, (requests, length) in enumerate(_LOADS):
         prompt = min(length, config.max_model_length - 1)
         for index in range(min(requests, config.max_num_seqs)):
@@ -23,6 +25,9 @@ def warm_up(runner: Runner, config: SchedulerConfig, max_batched_tokens: int, vo
             scheduler.submit(Request(f"warm-{load}-{index}", known, max_tokens=3, arrived_at=0.0))
         while (plan := scheduler.plan(0.0)) is not None:
             result = runner.run(plan)
-            if result.errors:
-                raise ModelInvalid(f"The model cannot run: {next(iter(result.errors.values()))}.")
-            scheduler.settle(plan, result.sampled, 0.0)
+            errors |= result.errors
+            answered += len(scheduler.settle(plan, result.sampled, 0.0, result.errors)) - len(result.errors)
+            runner.scrub(scheduler.tainted)
+            scheduler.tainted.clear()
+    if answered == 0:
+        raise ModelInvalid(f"The model cannot run: {next(iter(errors.values()))}.")

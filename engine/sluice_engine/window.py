@@ -30,6 +30,9 @@ class LoadWindow:
         """The window and the scheduler's present state as one value."""
         self._forget(now)
         running = scheduler.running
+        gaps: Counter[float] = Counter()
+        for step in self._steps:
+            gaps.update(step[3])
         begun = now if self._begun is None else self._begun
         span = max(1.0, min(self._seconds, now - begun))
         return EngineLoad(
@@ -38,26 +41,25 @@ class LoadWindow:
             mean_context=sum(request.computed for request in running) / len(running) if running else 0.0,
             prefill_rate=sum(step[1] for step in self._steps) / span,
             prefill_context_rate=sum(step[2] for step in self._steps) / span,
-            observed_itl=self._percentile(0.95),
+            observed_itl=_percentile(gaps, 0.95),
             kv_tokens_total=scheduler.config.num_blocks * scheduler.config.block_size,
             kv_tokens_held=scheduler.pool.held * scheduler.config.block_size,
             growth_per_sequence=_growth(scheduler),
+            mean_itl=sum(gap * count for gap, count in gaps.items()) / gaps.total() if gaps else None,
         )
 
     def _forget(self, now: float) -> None:
         while self._steps and self._steps[0][0] < now - self._seconds:
             self._steps.popleft()
 
-    def _percentile(self, share: float) -> float | None:
-        gaps: Counter[float] = Counter()
-        for step in self._steps:
-            gaps.update(step[3])
-        left = share * gaps.total()
-        for gap in sorted(gaps):
-            left -= gaps[gap]
-            if left <= 0:
-                return gap
-        return None
+
+def _percentile(gaps: Counter[float], share: float) -> float | None:
+    left = share * gaps.total()
+    for gap in sorted(gaps):
+        left -= gaps[gap]
+        if left <= 0:
+            return gap
+    return None
 
 
 def _growth(scheduler: Scheduler) -> float:

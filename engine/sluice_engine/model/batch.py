@@ -40,10 +40,10 @@ class RowGroup:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Inputs of one forward pass over T flat tokens, of which N are sampled from."""
+    """Inputs of one forward pass over T flat tokens in N rows."""
 
     input_ids: torch.Tensor  # [1, T] int64
     position_ids: torch.Tensor  # [1, T] int64
     slot_mapping: torch.Tensor  # [T] int64: block · block_size + offset of each token's KV
-    logits_index: torch.Tensor  # [N] int64: flat positions of the tokens sampled from
+    logits_index: torch.Tensor  # [N] int64: flat position of each row's last token
     groups: tuple[RowGroup, ...]

@@ -6,10 +6,10 @@ until the inter-token target (Sarathi-Serve's stall-free batching, with a measur
 
 import math
 
+from sluice_law.limit import TRUSTED_STEPS
 from sluice_law.steptime import StepTimeModel, StepWork
 
 MINIMUM_CHUNK = 16  # prefill always progresses, whatever the model says
-TRUSTED_STEPS = 32  # a fit that has seen fewer steps does not steer
 
 
 class PrefillBudget:
