@@ -14,6 +14,7 @@ from sluice_operator.render import names
 from sluice_operator.world import Key
 
 MAX_DECISIONS: Final = 10
+_MEASURED: Final = frozenset({"SLOMet", "MetricsAvailable"})
 _NUMBERS: Final = ("slo", "kvOccupancyPercent", "admission", "coldStartSeconds")
 
 
@@ -52,8 +53,8 @@ def build(
 
 
 def _calm(entry: dict[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A condition whose verdict is the same keeps its old sentence while numbers are not due."""
-    if before is None:
+    """A measured condition whose verdict is the same keeps its old sentence while numbers are not due."""
+    if before is None or entry["type"] not in _MEASURED:
         return entry
     same = all(before.get(name) == entry[name] for name in ("status", "reason", "observedGeneration"))
     return dict(before) if same else entry

@@ -1,0 +1,88 @@
+"""Operator and engine say the same: what the engine publishes the operator reads, what the operator sends is taken."""
+
+from dataclasses import replace
+
+import pytest
+
+from sluice import contract
+from sluice_engine import ipc
+from sluice_engine.metrics import EngineMetrics, starting_limits
+from sluice_engine.options import EngineOptions
+from sluice_engine.server.limits import parse_patch
+from sluice_operator.decide.values import Bounds
+from sluice_operator.exposition import parse
+from sluice_operator.scrape import limits_body
+
+OPTIONS = EngineOptions(model="/m", served_name="chat", concurrency_min=2, concurrency_max=32, max_queue=64)
+BOUNDS = Bounds(
+    concurrency_min=3, concurrency_max=17, max_queue=40, kv_watermark=0.8, itl_target=0.05, ttft_target=2.0, ttl=30.0
+)
+
+
+def report(**changes: object) -> ipc.StepReport:
+    base: dict[str, object] = {
+        "ended_at": 11.0, "seconds": 0.02, "prefill_tokens": 0, "prefill_context": 0.0, "sequences": 3, "kv_tokens": 300,
+        "generated_tokens": 3, "prompt_tokens": 90, "cached_prompt_tokens": 30, "preemptions": 1, "running": 3, "waiting": 2,
+        "tokens_in_flight": 300, "blocks_held": 25, "blocks_cached": 5, "blocks_free": 70, "limits": starting_limits(OPTIONS),
+        "model": (0.01, 0.001, 0.0, 0.002, 0.0001), "model_error": 0.05, "model_steps": 400,
+    }  # fmt: skip
+    return ipc.StepReport(**(base | changes))  # type: ignore[arg-type]
+
+
+def serving_engine() -> EngineMetrics:
+    metrics = EngineMetrics(OPTIONS, clock=lambda: 10.0)
+    metrics.on_ready(
+        ipc.Ready(
+            dtype="float32",
+            device="cpu",
+            block_size=16,
+            num_blocks=100,
+            max_model_length=512,
+            vocab_size=100,
+            paced=False,
+            load_seconds={"load": 2.5, "warm": 0.5},
+        )
+    )
+    metrics.started("a", 9.0, 30)
+    metrics.on_step(report(deltas=(ipc.Delta("a", (1,), cached_tokens=0, queue_seconds=0.1),)), 11.0)
+    metrics.on_step(report(ended_at=11.1, deltas=(ipc.Delta("a", (2,), finish="stop"),)), 11.1)
+    metrics.ended("a", "stop")
+    return metrics
+
+
+def test_what_the_engine_publishes_is_a_sample() -> None:
+    sample = parse(serving_engine().render().decode())
+    assert (sample.running, sample.waiting, sample.tokens_in_flight) == (3, 2, 300)
+    assert (sample.kv_occupancy, sample.kv_blocks, sample.block_size) == (0.25, 100, 16)
+    assert (sample.concurrency_min, sample.concurrency_max, sample.queue_limit) == (2, 32, 64)
+    assert (sample.arrived_total, sample.finished_total, sample.preemptions_total) == (1, 1, 2)
+    assert sample.step_model is not None and sample.step_model.sequence == 0.002 and sample.step_model.steps == 400
+    assert dict(sample.load_seconds)["warm"] == 0.5
+
+
+def test_histograms_arrive_with_the_contracts_buckets() -> None:
+    sample = parse(serving_engine().render().decode())
+    assert sample.ttft.bounds[:-1] == contract.LATENCY_BUCKETS
+    assert sample.ttft.count == 1
+    assert sample.itl.count == 1
+    assert sample.itl.sum == pytest.approx(0.1)
+
+
+def test_an_engine_without_a_fit_has_no_step_model() -> None:
+    metrics = serving_engine()
+    metrics.on_step(report(model_steps=0), 12.0)
+    assert parse(metrics.render().decode()).step_model is None
+
+
+def test_the_bounds_that_the_operator_sends_are_taken_as_meant() -> None:
+    body = limits_body(BOUNDS)
+    assert set(body) <= set(contract.LIMIT_FIELDS)
+    patch = parse_patch(body, starting_limits(OPTIONS), 256)
+    assert (patch.concurrency_min, patch.concurrency_max, patch.max_queue) == (3, 17, 40)
+    assert (patch.itl_target, patch.ttft_target, patch.ttl) == (0.05, 2.0, 30.0)
+    assert patch.kv_watermark == 0.8
+
+
+def test_a_queue_of_none_is_a_bound_too() -> None:
+    body = limits_body(replace(BOUNDS, max_queue=0))
+    assert parse_patch(body, starting_limits(OPTIONS), 256).max_queue == 0

@@ -1,0 +1,188 @@
+"""A world in books: our own protocol over LocalWorld's object store, without controllers, that counts its writes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from sluice import contract
+from sluice_operator.context import Context
+from sluice_operator.decide.values import Bounds, EngineSample
+from sluice_operator.exposition import parse
+from sluice_operator.local.store import ObjectStore
+from sluice_operator.scrape import ScrapeError
+from sluice_operator.settings import Settings
+from sluice_operator.world import Endpoint, Key, Object
+
+KEY = Key("ns", "chat")
+
+
+class Killed(BaseException):
+    """The operator's process ended here."""
+
+
+def manifest(**spec: Any) -> Object:
+    """An LLMDeployment as the API server hands it out."""
+    return {
+        "apiVersion": contract.API_VERSION,
+        "kind": contract.KIND,
+        "metadata": {"name": KEY.name, "namespace": KEY.namespace, "generation": 1},
+        "spec": {
+            "model": {"uri": "pvc://models/tiny"},
+            "engine": {"accelerator": {"count": 0}},
+            "scaling": {"minReplicas": 1, "maxReplicas": 4},
+        }
+        | spec,
+    }
+
+
+def exposition(**changes: float) -> str:
+    """What a quiet engine says; `changes` replace a series by its metric's name without the prefix."""
+    values = {
+        contract.REQUESTS_RUNNING: 0.0,
+        contract.REQUESTS_WAITING: 0.0,
+        contract.TOKENS_IN_FLIGHT: 0.0,
+        contract.KV_OCCUPANCY_RATIO: 0.0,
+        f'{contract.KV_BLOCKS}{{state="free"}}': 100.0,
+        f'{contract.CACHE_CONFIG_INFO}{{block_size="16",num_blocks="100"}}': 1.0,
+    }
+    values |= {f'{contract.ADMISSION_LIMIT}{{kind="{kind}"}}': 8.0 for kind in contract.LIMIT_KINDS}
+    values |= {f"{contract.PREFIX}{name}": value for name, value in changes.items()}
+    return "".join(f"{name} {value}\n" for name, value in values.items())
+
+
+def pod(name: str, *, ready: bool = True, hash_: str = "v1", **status: Any) -> Object:
+    """An engine pod: ready, or as `status` says."""
+    if ready:
+        status = {
+            "podIP": "10.0.0.1",
+            "conditions": [
+                {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-21T08:00:01Z"},
+                {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-21T08:00:10Z"},
+            ],
+            "containerStatuses": [{"restartCount": 0, "state": {"running": {"startedAt": "2026-11-21T08:00:03Z"}}}],
+        } | status
+    labels = {contract.LABEL_NAME: contract.ENGINE_APP, contract.LABEL_INSTANCE: KEY.name, "pod-template-hash": hash_}
+    metadata = {"name": name, "namespace": KEY.namespace, "labels": labels, "creationTimestamp": "2026-11-21T08:00:00Z"}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"nodeName": "n"}, "status": status}
+
+
+@dataclass
+class Clock:
+    """Both clocks, moved by hand."""
+
+    now: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def wall(self) -> datetime:
+        return datetime.fromtimestamp(1_790_000_000 + self.now, UTC)
+
+
+@dataclass
+class BookWorld:
+    """`World` in a dictionary. `kill_after` writes the process ends."""
+
+    store: ObjectStore = field(default_factory=lambda: ObjectStore(lambda: 1_790_000_000.0))
+    kill_after: int | None = None
+    writes: list[str] = field(default_factory=list)
+    events: list[tuple[str, str, bool]] = field(default_factory=list)
+    pods: list[Object] = field(default_factory=list)
+
+    def _wrote(self, what: str) -> None:
+        self.writes.append(what)
+        if self.kill_after is not None and len(self.writes) >= self.kill_after:
+            raise Killed(what)
+
+    async def get(self, kind: str, namespace: str, name: str) -> Object | None:
+        return self.store.get(kind, namespace, name)
+
+    async def list(self, kind: str, namespace: str, labels: Mapping[str, str]) -> list[Object]:
+        return self.pods if kind == "Pod" else self.store.list(kind, namespace, labels)
+
+    async def apply(self, manifest: Object, *, owner: Object | None = None) -> Object:
+        if manifest["kind"] == "Pod":
+            found = next(p for p in self.pods if p["metadata"]["name"] == manifest["metadata"]["name"])
+            found["metadata"].setdefault("annotations", {}).update(manifest["metadata"]["annotations"])
+            self._wrote(f"apply Pod {manifest['metadata']['name']}")
+            return found
+        done = self.store.apply(manifest, owner=owner)
+        self._wrote(f"apply {manifest['kind']} {manifest['metadata']['name']}")
+        return done
+
+    async def create(self, manifest: Object) -> Object | None:
+        done = self.store.create(manifest)
+        self._wrote(f"create {manifest['kind']}")
+        return done
+
+    async def delete(self, kind: str, namespace: str, name: str) -> None:
+        self.pods = [each for each in self.pods if (kind, each["metadata"]["name"]) != ("Pod", name)]
+        self._wrote(f"delete {kind} {name}")
+
+    async def write_status(self, resource: Object, status: Object) -> None:
+        self.store.set_status(contract.KIND, KEY.namespace, KEY.name, status)
+        self._wrote("status")
+
+    async def emit_event(self, resource: Object, reason: str, message: str, *, warning: bool) -> None:
+        self.events.append((reason, message, warning))
+        self._wrote(f"event {reason}")
+
+    def endpoint(self, pod: Object) -> Endpoint | None:
+        return Endpoint(pod["metadata"]["name"], "10.0.0.1", 8001) if pod["status"].get("podIP") else None
+
+    # --- what the tests ask ---------------------------------------------------------------------------------------
+
+    @property
+    def resource(self) -> Object:
+        found = self.store.get(contract.KIND, KEY.namespace, KEY.name)
+        if found is None:
+            raise LookupError("the resource is gone")
+        return found
+
+    @property
+    def status(self) -> Object:
+        return dict(self.resource.get("status") or {})
+
+    @property
+    def deployment(self) -> Object:
+        return self.store.get("Deployment", KEY.namespace, KEY.name) or {}
+
+    def condition(self, kind: str) -> Object:
+        return next(dict(each) for each in self.status["conditions"] if each["type"] == kind)
+
+    def edit(self, **spec: Any) -> None:
+        """The user applies another spec."""
+        changed = manifest(**spec)
+        changed["metadata"]["generation"] = self.resource["metadata"].get("generation", 1) + 1
+        self.store.apply(changed)
+
+
+@dataclass
+class Engines:
+    """What the engines answer: one text for all, or none."""
+
+    text: str | None = field(default_factory=exposition)
+    patched: list[tuple[str, str, Bounds]] = field(default_factory=list)
+
+    async def scrape(self, endpoint: Endpoint) -> EngineSample:
+        if self.text is None:
+            raise ScrapeError(f"pod {endpoint.pod} did not answer")
+        return parse(self.text)
+
+    async def patch_limits(self, endpoint: Endpoint, token: str, bounds: Bounds) -> None:
+        self.patched.append((endpoint.pod, token, bounds))
+
+
+def operator(world: BookWorld, engines: Engines | None = None, clock: Clock | None = None) -> Context:
+    """A fresh operator process: no memory."""
+    clock = clock or Clock()
+    settings = Settings(engine_image="engine:1", interval=5.0)
+    return Context(world, engines or Engines(), settings, clock=clock, wall=clock.wall)
+
+
+def world_with(resource: Object | None = None) -> BookWorld:
+    """A world that holds one resource."""
+    world = BookWorld()
+    world.store.apply(resource or manifest())
+    return world

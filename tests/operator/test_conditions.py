@@ -1,0 +1,137 @@
+"""The table of conditions: facts in, verdicts out."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sluice_operator.api import LLMDeploymentSpec, parse
+from sluice_operator.conditions import RULES, Facts, conditions, trouble_of
+from sluice_operator.decide.values import Decision, PodPhase, PodView
+from sluice_operator.events import Note, fresh, notes
+from sluice_operator.observe import Fleet, PodReport
+from sluice_operator.pods import Trouble
+from sluice_operator.status import append, by_type
+from tests.operator.books import manifest
+
+NOW = "2026-11-21T09:00:00Z"
+
+
+def spec(**changes: Any) -> LLMDeploymentSpec:
+    return parse(manifest(**changes), strict=False).spec
+
+
+def report(name: str, phase: PodPhase, trouble: Trouble | None = None, hash_: str = "v1") -> PodReport:
+    return PodReport(view=PodView(name=name, phase=phase, since=0.0), trouble=trouble, template_hash=hash_)
+
+
+def facts(*pods: PodReport, replicas: int = 1, **changes: Any) -> Facts:
+    deployment = {"spec": {"replicas": replicas}, "status": {}}
+    return replace(Facts(generation=2, spec=spec(), fleet=Fleet(deployment, pods)), **changes)
+
+
+def verdicts(given: Facts) -> dict[str, tuple[str, str]]:
+    return {c["type"]: (c["status"], c["reason"]) for c in conditions(given, NOW)}
+
+
+READY = report("a", "ready")
+PULL = Trouble("ImagePullFailed", "x:1: not there")
+GPU = Trouble("Unschedulable", "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")
+DECIDED = Decision(replicas=1, desired=1, attainment=0.95, metrics="Fresh")
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "status", "reason"),
+    [
+        (facts(), "Ready", "False", "Starting"),
+        (facts(READY), "Ready", "True", "Serving"),
+        (facts(READY), "Available", "True", "ReplicasReady"),
+        (facts(READY), "Progressing", "False", "Settled"),
+        (facts(READY), "ModelLoaded", "True", "Loaded"),
+        (facts(report("a", "loading")), "ModelLoaded", "False", "Loading"),
+        (facts(report("a", "loading")), "Progressing", "True", "ReplicasStarting"),
+        (facts(READY, report("b", "draining")), "Progressing", "True", "Draining"),
+        (facts(replicas=0), "Ready", "False", "NoReplicas"),
+        (facts(report("a", "failed", PULL)), "Ready", "False", "ImagePullFailed"),
+        (facts(report("a", "unschedulable", GPU)), "Ready", "False", "Unschedulable"),
+        (facts(READY, report("b", "unschedulable", GPU), replicas=2), "Ready", "True", "Serving"),
+        (facts(READY, report("b", "unschedulable", GPU), replicas=2), "Progressing", "False", "Unschedulable"),
+        (facts(READY, report("b", "failed", PULL, "v2")), "Progressing", "False", "RolloutStalled"),
+        (facts(READY, report("b", "failed", PULL, "v2")), "Ready", "True", "Serving"),
+        (facts(report("a", "failed", Trouble("ModelNotFound", "no /m"))), "ModelLoaded", "False", "ModelNotFound"),
+        (facts(READY, spec=None, faults=("spec.model is required",)), "Ready", "True", "Serving"),
+        (facts(spec=None, faults=("spec.model is required",)), "Ready", "False", "InvalidSpec"),
+        (facts(conflict="Service x is not ours"), "Ready", "False", "Conflict"),
+        (facts(conflict="Service x is not ours"), "ScalingActive", "False", "Conflict"),
+        (facts(spec=spec(paused=True)), "Paused", "True", "PausedBySpec"),
+        (facts(spec=spec(paused=True)), "Ready", "False", "Paused"),
+        (facts(), "Paused", "False", "NotPaused"),
+        (facts(spec=spec(scaling={"mode": "External"})), "ScalingActive", "False", "ExternalScaler"),
+        (facts(spec=spec(scaling={"mode": "Advise"})), "ScalingActive", "False", "AdviseOnly"),
+        (facts(spec=spec(scaling={"mode": "Off"})), "ScalingActive", "False", "ScalingOff"),
+        (facts(other_writer="'kubectl' changed it"), "ScalingActive", "True", "OtherWriter"),
+        (facts(decision=DECIDED), "SLOMet", "False", "Missed"),
+        (facts(decision=replace(DECIDED, attainment=0.995)), "SLOMet", "True", "Met"),
+        (facts(decision=replace(DECIDED, attainment=None)), "SLOMet", "Unknown", "NoTraffic"),
+        (facts(decision=DECIDED), "MetricsAvailable", "True", "Fresh"),
+        (facts(decision=replace(DECIDED, metrics="Stale")), "MetricsAvailable", "False", "MetricsStale"),
+        (facts(decision=replace(DECIDED, metrics="NoPods")), "MetricsAvailable", "Unknown", "NoPods"),
+        (facts(), "MetricsAvailable", "Unknown", "NotObserved"),
+    ],
+)
+def test_verdict(given: Facts, kind: str, status: str, reason: str) -> None:
+    assert verdicts(given)[kind] == (status, reason)
+
+
+def test_every_condition_is_set_on_first_sight_with_a_sentence() -> None:
+    listed = conditions(facts(), NOW)
+    assert [c["type"] for c in listed] == [kind for kind, _ in RULES]
+    assert all(c["message"].endswith(".") and c["observedGeneration"] == 2 for c in listed)
+
+
+def test_a_transition_time_stays_while_the_status_stays() -> None:
+    first = conditions(facts(), NOW)
+    later = conditions(facts(previous=by_type({"conditions": first})), "2026-11-21T10:00:00Z")
+    assert {c["lastTransitionTime"] for c in later} == {NOW}
+    turned = conditions(facts(READY, previous=by_type({"conditions": first})), "2026-11-21T10:00:00Z")
+    assert by_type({"conditions": turned})["Ready"]["lastTransitionTime"] == "2026-11-21T10:00:00Z"
+
+
+def test_a_crash_stays_the_reason_until_a_successor_is_ready_or_the_spec_changes() -> None:
+    crashed = conditions(facts(report("a", "failed", Trouble("ModelNotFound", "no /m"))), NOW)
+    before = by_type({"conditions": crashed})
+    loading = facts(report("b", "loading"), previous=before)
+    assert verdicts(loading)["Ready"] == ("False", "ModelNotFound")
+    assert verdicts(replace(loading, generation=3))["Ready"] == ("False", "Starting")
+    assert trouble_of(facts(READY, previous=before)) is None
+
+
+def test_a_turned_condition_is_told_once() -> None:
+    given = facts(report("a", "unschedulable", GPU))
+    said = notes(given, conditions(given, NOW))
+    assert [(note.reason, note.warning) for note in said] == [("Unschedulable", True)]
+    told, memory = fresh(said, {}, 0.0)
+    assert told == said
+    assert fresh(said, memory, 30.0)[0] == ()
+    assert fresh(said, memory, 700.0)[0] == said
+
+
+def test_told_events_are_bounded() -> None:
+    _, memory = fresh((Note("X", str(n)) for n in range(1000)), {}, 0.0)
+    assert len(memory) == 100
+
+
+def entry(kind: str, reason: str, before: int, to: int) -> dict[str, Any]:
+    return {"kind": kind, "reason": reason, "from": before, "to": to}
+
+
+def test_moving_limits_do_not_push_replica_decisions_out() -> None:
+    listed = [entry("replicas", "Queue", 1, 2)]
+    for limit in range(40, 10, -1):
+        listed = append(listed, [entry("admission", "InterTokenLatency", limit, limit - 1)])
+    assert listed == [entry("replicas", "Queue", 1, 2), entry("admission", "InterTokenLatency", 40, 10)]
+
+
+def test_ten_decisions_are_kept() -> None:
+    listed = append([], [entry("replicas", "Queue", n, n + 1) for n in range(25)])
+    assert [each["to"] for each in listed] == list(range(16, 26))
