@@ -20,7 +20,7 @@ from sluice_law.capacity import Capacity, Targets
 
 QUESTIONS: Final = ("What is the KV cache?", "What is continuous batching?", "What is a token?")
 MEASURING_USERS: Final = 4  # with the single questions before, the engine's fit has seen two batch sizes
-HALF, OVER = 0.5, 1.6  # of what one replica holds
+HALF, OVER = 0.5, 1.5  # of what one replica holds: too little for a second one, and as much as one and a half hold
 SECONDS_HALF, SECONDS_BOTH = 20.0, 25.0  # under half a load; under the whole with two replicas
 LOAD_MOST_SECONDS: Final = 120.0
 
@@ -141,8 +141,10 @@ class Story:
         end = time.monotonic()
         most = max((seen.line["ready"] for seen in timeline.between(start, end)), default=0)
         self._record.checks.append(checks.scaled_up(before, ready_two, most))
+        shared = ready_two or end
+        told = checks.warming_again(timeline.states, shared, end)
         moved = [
-            checks.course(checks.dial_of(timeline.states, pod, name), calm_from, start, ready_two or end, end)
+            checks.course(checks.dial_of(timeline.states, pod, name), calm_from, start, shared, told)
             for name in ("limit", "queue")
         ]
         self._record.checks.extend(checks.fell_and_rose(*moved))

@@ -22,6 +22,7 @@ from sluice_operator.settings import Settings
 from sluice_operator.world import Key
 
 SETTLE_SECONDS: Final = 0.2  # changes of pods come in groups: look once for all of them
+DECISIONS: Final = ("ScaledUp", "ScaledDown", "ScalingAdvised", "LimitsMoved")
 STATUS_SECONDS: Final = 2.0  # nobody else watches this status
 
 _log = logging.getLogger(__name__)
@@ -109,6 +110,8 @@ class Loop:
             )
 
     def _on_event(self, reason: str, message: str, warning: bool) -> None:
+        if reason in DECISIONS:  # told in full as a decision
+            return
         self._show.event("note", {"reason": reason, "message": message, "warning": warning})
 
 
