@@ -37,7 +37,8 @@ def test_no_traffic_allows_down_after_idle_and_keeps_admission() -> None:
 @pytest.mark.parametrize("name", ["running", "arrived_total", "kv_blocks", "concurrency"])
 def test_a_number_that_cannot_be_meant_is_a_missing_sample(name: str, bad: float) -> None:
     story = settled(replicas=1)
-    sample = replace(story.engines["chat-1"].sample(), **{name: bad})
+    changes: dict[str, Any] = {name: bad}
+    sample = replace(story.engines["chat-1"].sample(), **changes)
     observed = Observed((PodView("chat-1", "ready", 0.0, sample, story.now + 5),), replicas=1)
     decision, _ = decide(story.spec, observed, story.memory, story.now + 5)
     assert (decision.replicas, decision.metrics, decision.bounds) == (1, "Stale", ())
@@ -188,7 +189,7 @@ FIELDS = [f.name for f in fields(EngineSample) if f.name not in ("ttft", "itl", 
 
 @st.composite
 def samples(draw: st.DrawFn) -> EngineSample:
-    values = {name: draw(NUMBER) for name in draw(st.sets(st.sampled_from(FIELDS), max_size=4))}
+    values: dict[str, Any] = {name: draw(NUMBER) for name in draw(st.sets(st.sampled_from(FIELDS), max_size=4))}
     base = Engine().sample()
     growing = draw(st.integers(0, 1000))
     counts = tuple(float(growing) for _ in BOUNDS)

@@ -23,7 +23,10 @@ WORDS: Final[Mapping[str, str]] = {
 
 def scaled(spec: LLMDeploymentSpec, wanted: Need, before: int, after: int) -> Reason:
     """The replicas dial moved by the law."""
-    head = f"{before} → {_replicas(after)}: {WORDS.get(wanted.binding, wanted.binding)}."
+    why = WORDS.get(wanted.binding, wanted.binding)
+    if after < before and wanted.binding != "Idle":
+        why = "fewer are enough"
+    head = f"{before} → {_replicas(after)}: {why}."
     if after > before and wanted.pressure is not None:
         body = (
             f"{wanted.pressure.measured[0].upper()}{wanted.pressure.measured[1:]}, which the model did not expect; "

@@ -16,8 +16,9 @@ from sluice_operator.decide.values import Decision, Memory, Observed, Reason
 from sluice_operator.decide.victim import victims
 from sluice_operator.decide.windows import WINDOW, Sums, absorb, over
 
-WORTH_SAYING: Final = 0.2  # a limit that moved by a fifth is a decision, less is its breathing
-SAY_EVERY: Final = 10.0  # seconds between two sentences about admission
+WORTH_SAYING: Final = 0.25  # a limit that moved by a quarter is a decision, less is its breathing
+FELT: Final = 0.5  # of the limit: a fall that stays far above what runs concerns nobody
+SAY_EVERY: Final = 15.0  # seconds between two sentences about admission
 
 
 def decide(spec: LLMDeploymentSpec, observed: Observed, memory: Memory, now: float) -> tuple[Decision, Memory]:
@@ -28,11 +29,7 @@ def decide(spec: LLMDeploymentSpec, observed: Observed, memory: Memory, now: flo
     wanted = need(spec, seen, memory, now, current)
     dial = _replicas(spec, observed, seen, memory, wanted, now)
     memory = dial.memory
-    limit, reasons = _admission(spec, seen, memory, wanted, now)
-    if reasons:
-        memory = replace(memory, limit_said=(now, limit or 0))
-    elif memory.limit_said is None and limit is not None:
-        memory = replace(memory, limit_said=(now, limit))
+    limit, reasons, memory = _admission(spec, seen, memory, wanted, now)
     admitted = () if spec.paused else bounds(spec, seen, memory, wanted, dial.desired)
     names = {pod.name for pod in seen.ready}
     limits = {name: value for name, value in memory.limits if name in names}
@@ -121,16 +118,22 @@ def _once(dial: _Dial) -> _Dial:
 
 def _admission(
     spec: LLMDeploymentSpec, seen: Fresh, memory: Memory, wanted: Need, now: float
-) -> tuple[int | None, tuple[Reason, ...]]:
-    """The limit in force (the fleet's median), and a sentence when it moved enough."""
+) -> tuple[int | None, tuple[Reason, ...], Memory]:
+    """The limit in force (the fleet's median), and a sentence when it moved enough and somebody felt it."""
     if not seen.known:
-        return None, ()
+        return None, (), memory
     limit = int(median_low([sample.concurrency for _, sample in seen.known]))
-    if memory.limit_said is None or spec.admission.mode == "Off":
-        return limit, ()
+    if memory.limit_said is None:
+        return limit, (), memory if wanted.capacity is None else replace(memory, limit_said=(now, limit))
     at, before = memory.limit_said
     if now - at < SAY_EVERY or abs(limit - before) < max(1.0, WORTH_SAYING * before):
-        return limit, ()
+        return limit, (), memory
+    fell = limit < before
+    if fell and max(sample.running for _, sample in seen.known) < FELT * limit:
+        return limit, (), memory
+    said = replace(memory, limit_said=(now, limit), limit_fell=fell)
+    if (not fell and not memory.limit_fell) or spec.admission.mode == "Off":
+        return limit, (), said
     bound = min((value for _, value in memory.limits), default=0)
     if limit >= bound:
         binding = "Bounds"
@@ -139,7 +142,7 @@ def _admission(
     else:
         binding = "InterTokenLatency"
     itl = _mean_itl(over(memory, now, SAY_EVERY))
-    return limit, (explain.readmitted(spec, wanted, before, limit, itl, binding),)
+    return limit, (explain.readmitted(spec, wanted, before, limit, itl, binding),), said
 
 
 def _mean_itl(window: Sums) -> float | None:

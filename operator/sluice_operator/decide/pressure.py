@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from sluice_law.capacity import Capacity
+from sluice_law.capacity import Capacity, Targets
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.decide.demand import targets
 from sluice_operator.decide.histograms import quantile
@@ -40,7 +40,7 @@ def pressure(
         one
         for one in (
             _kv(spec, seen, memory, now),
-            _missed(spec, seen, over(memory, now, WINDOW), capacity),
+            _missed(spec, seen, over(memory, now, WINDOW), over(memory, now, SHORT), capacity),
             _queue(spec, seen, over(memory, now, WINDOW)) if capacity is None else None,
         )
         if one is not None
@@ -67,11 +67,15 @@ def _kv(spec: LLMDeploymentSpec, seen: Fresh, memory: Memory, now: float) -> Pre
     return _pressure(seen, share / target, "KVOccupancy", f"{share:.0%} of the KV cache is held (target {target:.0%})")
 
 
-def _missed(spec: LLMDeploymentSpec, seen: Fresh, window: Sums, capacity: Capacity | None) -> Pressure | None:
+def _missed(
+    spec: LLMDeploymentSpec, seen: Fresh, window: Sums, recent: Sums, capacity: Capacity | None
+) -> Pressure | None:
+    """More misses than chance explains, in the window and still in its last seconds: late ones of an old queue pass."""
     promised = targets(spec)
     missed, met = window.count("slo_missed_total"), window.count("slo_met_total")
-    expected = (1.0 - promised.attainment) * (missed + met)
-    if missed <= expected + SIGMAS * math.sqrt(max(expected, 1.0)):
+    if not _beyond_chance(missed, met, promised) or not _beyond_chance(
+        recent.count("slo_missed_total"), recent.count("slo_met_total"), promised
+    ):
         return None
     running = math.fsum(sample.running for _, sample in seen.known)
     waiting = math.fsum(sample.waiting for _, sample in seen.known)
@@ -82,6 +86,11 @@ def _missed(spec: LLMDeploymentSpec, seen: Fresh, window: Sums, capacity: Capaci
     binding = "TimeToFirstToken" if ttft >= itl else "InterTokenLatency"
     words = f"{missed:.0f} of {missed + met:.0f} requests missed the SLO in {window.seconds:.0f} s"
     return _pressure(seen, max(ttft, itl), binding, words)
+
+
+def _beyond_chance(missed: float, met: float, promised: Targets) -> bool:
+    expected = (1.0 - promised.attainment) * (missed + met)
+    return missed > expected + SIGMAS * math.sqrt(max(expected, 1.0))
 
 
 def _queue(spec: LLMDeploymentSpec, seen: Fresh, window: Sums) -> Pressure | None:

@@ -174,4 +174,7 @@ class Memory:
     last_set: int | None = None  # the count we asked for, once it was seen to be in force
     said: tuple[int, int] | None = None  # (before, after) of the newest sentence about replicas: said once
     limits: tuple[tuple[str, int], ...] = field(default=())  # pod → last concurrency_max we set
-    limit_said: tuple[float, int] | None = None  # (when, concurrency) of the newest sentence about admission
+    limit_said: tuple[float, int] | None = (
+        None  # (when, concurrency) that the next sentence about admission starts from
+    )
+    limit_fell: bool = False  # the newest such sentence told of a fall: only then is a rise news

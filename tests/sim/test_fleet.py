@@ -1,0 +1,128 @@
+"""The simulator end to end: physics by hand, scaling under a trace, determinism, nothing lost, no torch."""
+
+import subprocess
+import sys
+
+import pytest
+
+from sluice_engine.admission import Bounds
+from sluice_engine.scheduler import SchedulerConfig
+from sluice_operator.exposition import parse
+from sluice_sim.engine import Record, SimEngine
+from sluice_sim.fleet import Fleet, Run, Settings
+from sluice_sim.result import summarise
+from sluice_sim.traces import Arrival, poisson
+from tests.operator.decide_fleet import MODEL, spec
+
+SETTINGS = Settings(MODEL, kv_tokens=32_000, interval=1.0, cold_start=10.0)
+
+
+def engine(**bounds: float) -> SimEngine:
+    started = Bounds(**{"itl_target": 0.1, "concurrency_max": 64, **bounds})  # type: ignore[arg-type]
+    return SimEngine(MODEL, SchedulerConfig(num_blocks=2_000, max_model_length=4_096), started, 0.0)
+
+
+def day() -> list[Arrival]:
+    """A minute of half load, a minute and a half above what one replica holds, two and a half of quiet."""
+    parts = ((0, 60, 1.2), (60, 90, 4.2), (150, 150, 0.2))
+    return [
+        Arrival(start + one.at, one.prompt, one.output)
+        for index, (start, seconds, rate) in enumerate(parts)
+        for one in poisson(rate, seconds, 60, 40, seed=index)
+    ]
+
+
+def replay() -> Run:
+    return Fleet(spec(), SETTINGS).run(day())
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    return replay()
+
+
+def test_one_request_alone_takes_what_the_profile_says() -> None:
+    sim, record = engine(), Record(0.0, 100, 11)
+    sim.submit("r", 1, record)
+    sim.run_until(5.0)
+    assert record.ttft == pytest.approx(0.03 + 100 * 0.0002)
+    assert record.itl == pytest.approx(0.03 + 0.004 + 2e-6 * (101 + 110) / 2, rel=1e-3)
+    assert sim.clock == 5.0
+
+
+def test_steps_taken_at_once_equal_steps_taken_one_by_one() -> None:
+    """A scrape cuts runs of steps; cutting at every millisecond leaves single steps. Both live the same life."""
+    coarse, fine = engine(), engine()
+    records = []
+    for sim in (coarse, fine):
+        mine = [Record(0.1 * i, 80, 30 + i) for i in range(6)]
+        for number, record in enumerate(mine):
+            sim.run_until(record.arrived_at)
+            sim.submit(f"r{number}", number, record)
+        records.append(mine)
+    coarse.run_until(8.0)
+    for millisecond in range(500, 8_001):
+        fine.run_until(millisecond / 1000)
+    assert coarse.books.steps == fine.books.steps
+    for one, other in zip(*records, strict=True):
+        assert one.ended_at == pytest.approx(other.ended_at, abs=1e-9)
+    assert coarse.books.itl.counts == fine.books.itl.counts
+    coarse.scheduler.check()
+
+
+def test_a_request_longer_than_the_context_is_refused() -> None:
+    sim, record = engine(), Record(0.0, 4_000, 200)
+    sim.submit("r", 1, record)
+    assert record.refused and not sim.busy
+
+
+def test_the_operators_parser_reads_what_a_simulated_engine_publishes() -> None:
+    sim = engine(concurrency_max=3)
+    for number in range(5):
+        sim.submit(f"r{number}", number, Record(0.0, 160, 400))
+    sim.run_until(4.0)
+    sample = parse(sim.scrape())
+    assert (sample.running, sample.waiting, sample.arrived_total, sample.concurrency) == (3, 2, 5, 3)
+    assert 0 < sample.kv_occupancy < 0.1
+    assert sample.kv_block_seconds_total > 0
+    assert sample.step_model is not None and sample.step_model.steps > 50
+    assert sample.ttft.count == 3 and sample.itl.count > 100
+
+
+def test_the_fleet_grows_under_load_shrinks_after_it_and_says_why(run: Run) -> None:
+    summary = summarise(run)
+    assert (summary.replicas_min, summary.replicas_max) == (1, 2)
+    moves = [said.reason for said in run.said if said.reason.dial == "replicas"]
+    assert [(move.before, move.after) for move in moves] == [(1, 2), (2, 1)]
+    assert all("one replica holds" in move.sentence for move in moves)
+
+
+def test_the_limit_falls_under_load_and_rises_when_the_second_replica_takes_its_half(run: Run) -> None:
+    ready = next(at for at, _ in run.replicas if at > 60 and dict(run.replicas)[at] == 2) + SETTINGS.cold_start
+    quiet = [limit for at, limit in run.limits if 30 <= at < 60]
+    loaded = [limit for at, limit in run.limits if ready - 5 <= at < ready]
+    relieved = [limit for at, limit in run.limits if ready + 20 <= at < 150]
+    assert sum(loaded) / len(loaded) < sum(quiet) / len(quiet) - 1
+    assert sum(relieved) / len(relieved) > sum(loaded) / len(loaded) + 0.5
+
+
+def test_every_request_ends_and_is_counted_once(run: Run) -> None:
+    assert all(record.refused or record.ended_at is not None for record in run.records)
+    assert summarise(run).requests == len(day())
+
+
+def test_the_same_trace_gives_the_same_run(run: Run) -> None:
+    again = replay()
+    assert again.records == run.records
+    assert [said.reason for said in again.said] == [said.reason for said in run.said]
+
+
+def test_the_simulator_never_loads_torch() -> None:
+    code = (
+        "import sys; import sluice_sim.fleet, sluice_sim.command; "
+        "sys.exit(any(m.split('.')[0] in ('torch', 'transformers', 'kubernetes', 'kopf') for m in sys.modules))"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", code], check=False, env={"PYTHONPATH": ":".join(sys.path)}).returncode
+        == 0
+    )
