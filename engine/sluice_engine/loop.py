@@ -73,6 +73,7 @@ class EngineLoop:
         self.last_steps: deque[dict[str, object]] = deque(maxlen=32)
         self._departed: list[ipc.Delta] = []
         self._moved = False
+        self._preemptions = 0
         self._last_end: float | None = None
         gc.collect()
         gc.freeze()
@@ -212,7 +213,7 @@ class EngineLoop:
                     "preempted": plan.preempted,
                 }
             )
-        return ipc.StepReport(
+        report = ipc.StepReport(
             deltas=deltas,
             ended_at=ended,
             seconds=seconds,
@@ -223,7 +224,7 @@ class EngineLoop:
             generated_tokens=sum(len(outcome.token_ids) for outcome in outcomes),
             prompt_tokens=plan.prompt_tokens if plan else 0,
             cached_prompt_tokens=plan.cached_prompt_tokens if plan else 0,
-            preemptions=int(plan is not None and plan.preempted is not None),
+            preemptions=scheduler.preemptions - self._preemptions,
             running=len(scheduler.running),
             waiting=len(scheduler.waiting),
             tokens_in_flight=scheduler.tokens_in_flight,
@@ -235,6 +236,8 @@ class EngineLoop:
             model_error=model.error_ratio,
             model_steps=model.steps,
         )
+        self._preemptions = scheduler.preemptions
+        return report
 
 
 def _runner(model: LoadedModel, config: SchedulerConfig) -> Runner:

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from sluice_engine.admission import Limits, predicted_wait
 from sluice_engine.blocks import BlockPool, chain_hash
 from sluice_engine.request import Request
-from sluice_engine.scheduler.budget import MINIMUM_CHUNK, PrefillBudget, chunk_context
-from sluice_engine.scheduler.plan import Finish, Join, Outcome, Plan, Row
+from sluice_engine.scheduler.budget import MINIMUM_CHUNK, PrefillBudget
+from sluice_engine.scheduler.plan import Finish, Outcome, Plan
+from sluice_engine.scheduler.planner import StepPlanner
 from sluice_law.steptime import StepTimeModel, StepWork
 
 
@@ -46,31 +47,6 @@ class Refusal:
     reason: str
     retry_after: float
     message: str
-
-
-class _Step:
-    """A plan while it grows."""
-
-    __slots__ = (
-        "cached_prompt_tokens",
-        "context",
-        "joins",
-        "kv_tokens",
-        "preempted",
-        "prefill",
-        "prompt_tokens",
-        "rows",
-    )
-
-    def __init__(self) -> None:
-        self.rows: list[Row] = []
-        self.joins: list[Join] = []
-        self.preempted: str | None = None
-        self.prefill = 0
-        self.context = 0.0
-        self.kv_tokens = 0
-        self.prompt_tokens = 0
-        self.cached_prompt_tokens = 0
 
 
 class Scheduler:
@@ -142,31 +118,19 @@ class Scheduler:
 
     def plan(self, now: float, model: StepTimeModel | None = None) -> Plan | None:
         """The next step, or None when there is nothing to compute. Blocks are taken here, tokens counted at settle."""
-        step = _Step()
-        self._plan_decodes(step)
-        decodes = len(step.rows)
-        bounds = self.limits.bounds
-        budget = PrefillBudget(
-            tokens=max(MINIMUM_CHUNK, bounds.max_batched_tokens - decodes),
-            model=model,
-            decode=StepWork(sequences=decodes, kv_tokens=step.kv_tokens),
-            itl_target=bounds.itl_target,
-        )
-        self._plan_prefills(step, budget)
-        if step.preempted is None:  # what a victim gave up is for those that lacked it
-            self._admit(step, budget, now)
-        if not step.rows:
-            return None
-        self._steps += 1
-        return Plan(
-            step=self._steps,
-            rows=tuple(step.rows),
-            joins=tuple(step.joins),
-            preempted=step.preempted,
-            work=StepWork(step.prefill, step.context, decodes, step.kv_tokens),
-            prompt_tokens=step.prompt_tokens,
-            cached_prompt_tokens=step.cached_prompt_tokens,
-        )
+        while True:
+            step = StepPlanner(self)
+            step.decodes()
+            budget = self._prefill_budget(step, model)
+            step.prefills(budget)
+            if step.preempted is None:  # what a victim gave up is for those that lacked it
+                step.admit(budget, now)
+            if step.rows:
+                self._steps += 1
+                return step.plan(self._steps)
+            if step.preempted is None:
+                return None
+            # A victim that only shared its blocks made no room: the next one goes.
 
     def settle(
         self, plan: Plan, sampled: Sequence[int], now: float, errors: Mapping[str, str] | None = None
@@ -195,7 +159,7 @@ class Scheduler:
         last = len(ends_at) - 1
         self._steps += len(ends_at)
         for request in self.running:
-            self._grow(request, request.computed + len(ends_at))
+            self.grow(request, request.computed + len(ends_at))
         outcomes: list[Outcome] = []
         for request in list(self.running):
             request.known.extend([token] * last)
@@ -221,50 +185,7 @@ class Scheduler:
         if len(self.requests) != len(self.running) + len(self.waiting):
             raise RuntimeError("a request is neither running nor waiting")
 
-    # --- parts of a plan ---------------------------------------------------------------------------------------
-
-    def _plan_decodes(self, step: _Step) -> None:
-        index = 0
-        while index < len(self.running):  # the list may lose its tail on the way
-            request = self.running[index]
-            if request.remaining == 1 and self._make_room(step, request, request.computed + 1):
-                step.kv_tokens += request.computed + 1
-                self._add_row(step, request, 1)
-            index += 1
-
-    def _plan_prefills(self, step: _Step, budget: PrefillBudget) -> None:
-        index = 0
-        while index < len(self.running) and budget.tokens > 0:
-            request = self.running[index]
-            index += 1
-            if request.remaining <= 1:
-                continue
-            chunk = budget.chunk(request.remaining, request.computed)
-            if chunk <= 0:
-                return
-            room = (len(request.blocks) + self.pool.available) * self.config.block_size - request.computed
-            if room <= 0 and not self._make_room(step, request, request.computed + 1):
-                continue
-            room = (len(request.blocks) + self.pool.available) * self.config.block_size - request.computed
-            chunk = min(chunk, room)
-            self._grow(request, request.computed + chunk)
-            self._spend(step, budget, request, chunk)
-
-    def _admit(self, step: _Step, budget: PrefillBudget, now: float) -> None:
-        places = min(self.limits.concurrency, self.config.max_num_seqs)
-        while self.waiting and len(self.running) < places and budget.tokens > 0:
-            request = self.waiting[0]
-            hit = self.match(request)
-            if not self.fits(request, hit):
-                return
-            context = len(hit) * self.config.block_size
-            chunk = budget.chunk(len(request.known) - context, context)
-            if chunk <= 0:
-                return
-            self.waiting.popleft()
-            self._start(step, request, hit, now)
-            self._grow(request, request.computed + chunk)
-            self._spend(step, budget, request, chunk)
+    # --- what planning asks ------------------------------------------------------------------------------------
 
     def match(self, request: Request) -> list[int]:
         """Cached blocks that this waiting request can start from. Its last token is always left to compute, so the
@@ -278,83 +199,55 @@ class Scheduler:
         running request fit. Without that margin a long prompt is admitted, preempted and admitted again."""
         if not self.running:
             return True
-        need = self._blocks_for(len(request.known) + 1) - len(hit)
+        need = self.blocks_for(len(request.known) + 1) - len(hit)
         taken = need + self.pool.unheld(hit) + sum(self._owed(other) for other in self.running)
         if self.pool.held + taken > self.limits.bounds.kv_watermark * self.config.num_blocks:
             return False
         return taken + len(self.running) <= self.pool.available
 
-    def _owed(self, request: Request) -> int:
-        return self._blocks_for(len(request.known)) - len(request.blocks)
-
-    def _blocks_for(self, tokens: int) -> int:
+    def blocks_for(self, tokens: int) -> int:
+        """Blocks that hold this many tokens."""
         return -(-tokens // self.config.block_size)
 
-    def _make_room(self, step: _Step, request: Request, tokens: int) -> bool:
-        """Grow the request's table to `tokens`, preempting at most one request in this step. False: not this step."""
-        need = self._blocks_for(tokens) - len(request.blocks)
-        if not self.pool.can_allocate(need):
-            if step.preempted is not None:
-                return False
-            victim = self.running[-1]
-            if victim is request and len(self.running) > 1 and request.remaining > 1:
-                return False  # the latest prompt keeps what it has and waits for others to end
-            self._preempt(step, victim)
-            if victim is request or not self.pool.can_allocate(need):
-                return False
-        self._grow(request, tokens)
-        return True
-
-    def _grow(self, request: Request, tokens: int) -> None:
-        need = self._blocks_for(tokens) - len(request.blocks)
+    def grow(self, request: Request, tokens: int) -> None:
+        """Give the request's table the blocks for `tokens` tokens. Raises MemoryError where there are none."""
+        need = self.blocks_for(tokens) - len(request.blocks)
         if need > 0:
             request.blocks += self.pool.allocate(need)
 
-    def _preempt(self, step: _Step, victim: Request) -> None:
-        self.running.remove(victim)
-        self._release(victim, forget=False)
-        victim.preemptions += 1
-        self.preemptions += 1
-        self._hash_known(victim)
-        self.waiting.appendleft(victim)
-        step.preempted = victim.request_id
-
-    def _start(self, step: _Step, request: Request, hit: list[int], now: float) -> None:
+    def start(self, request: Request, hit: list[int], now: float) -> None:
+        """The head of the queue begins to run, from the cached blocks in `hit`."""
+        self.waiting.remove(request)
         self.pool.acquire(hit)
         request.blocks = list(hit)
         request.computed = len(hit) * self.config.block_size
         request.indexed = len(hit)
         request.slot = self._slots.pop()
         self.running.append(request)
-        step.joins.append(Join(request.request_id, request.slot, request.sampling))
         if request.first_scheduled_at is None:
             request.first_scheduled_at = now
             request.cached_tokens = request.computed
-            step.prompt_tokens += request.prompt_length
-            step.cached_prompt_tokens += request.computed
 
-    def _spend(self, step: _Step, budget: PrefillBudget, request: Request, chunk: int) -> None:
-        budget.spend(chunk, request.computed)
-        step.prefill += chunk
-        step.context += chunk_context(chunk, request.computed)
-        self._add_row(step, request, chunk)
+    def preempt(self, victim: Request) -> None:
+        """Back to the head of the queue; its full blocks stay cached, the rest is computed again."""
+        self.running.remove(victim)
+        self._release(victim, forget=False)
+        victim.preemptions += 1
+        self.preemptions += 1
+        self._hash_known(victim)
+        self.waiting.appendleft(victim)
 
-    def _add_row(self, step: _Step, request: Request, count: int) -> None:
-        start = request.computed
-        # Blocks before `start` are in the runner's table, unless the request joins in this very step.
-        joins = bool(step.joins) and step.joins[-1].slot == request.slot
-        first = 0 if joins else self._blocks_for(start)
-        step.rows.append(
-            Row(
-                request_id=request.request_id,
-                slot=request.slot,
-                start=start,
-                tokens=tuple(request.known[start : start + count]),
-                samples=count == request.remaining,
-                first_block=first,
-                new_blocks=tuple(request.blocks[first:]),
-            )
+    def _prefill_budget(self, step: StepPlanner, model: StepTimeModel | None) -> PrefillBudget:
+        bounds = self.limits.bounds
+        return PrefillBudget(
+            tokens=max(MINIMUM_CHUNK, bounds.max_batched_tokens - len(step.rows)),
+            model=model,
+            decode=StepWork(sequences=len(step.rows), kv_tokens=step.kv_tokens),
+            itl_target=bounds.itl_target,
         )
+
+    def _owed(self, request: Request) -> int:
+        return self.blocks_for(len(request.known)) - len(request.blocks)
 
     # --- parts of a settle -------------------------------------------------------------------------------------
 
