@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -16,6 +17,7 @@ from typing import Any
 
 from openai import OpenAI
 
+CHAT = "/v1/chat/completions"
 JSON = {"Content-Type": "application/json"}
 
 
@@ -173,3 +175,44 @@ def serving(model: Path, log: Path, *options: str, env: dict[str, str] | None = 
     finally:
         served.process.kill()
         served.process.wait(10)
+
+
+def body(tokens: int, *, stream: bool = True) -> dict[str, Any]:
+    """A chat that runs for exactly so many tokens."""
+    messages = [{"role": "user", "content": "hi"}]
+    return {"model": "tiny", "messages": messages, "max_tokens": tokens, "stream": stream, "ignore_eos": True}
+
+
+class Reader(threading.Thread):
+    """A client in the background."""
+
+    def __init__(self, served: Served, request: dict[str, Any]) -> None:
+        super().__init__(daemon=True)
+        self._served, self._request = served, request
+        self.status = 0
+        self.text = b""
+        self.start()
+
+    def run(self) -> None:
+        try:
+            answer = self._served.request("POST", CHAT, self._request)
+            self.status, self.text = answer.status, answer.body
+        except OSError as error:
+            self.text = repr(error).encode()
+
+    @property
+    def last_event(self) -> bytes:
+        return self.text.strip().split(b"\n\n")[-1]
+
+
+def refused(served: Served) -> bool:
+    """Whether a request is refused as draining; checks that the connection closes either way."""
+    answer = served.request("POST", CHAT, body(1, stream=False))
+    if answer.status == 200:
+        assert answer.headers["connection"] == "close"
+        return False
+    assert answer.status == 503
+    assert answer.error["code"] == "draining"
+    assert int(answer.headers["retry-after"]) >= 1
+    assert answer.headers["connection"] == "close"
+    return True

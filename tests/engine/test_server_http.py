@@ -4,23 +4,21 @@ import json
 import socket
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.engine.serving import Served, serving
+from tests.engine.serving import Served
 
 CHAT = "/v1/chat/completions"
 GOOD = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 2, "temperature": 0}
 TYPE = {"Content-Type": "application/json"}
 
 
-@pytest.fixture(scope="module")
-def served(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving(tiny_model, tmp_path_factory.mktemp("served") / "log") as server:
-        yield server
-        assert server.request("POST", CHAT, GOOD).status == 200  # after all of it
-        assert server.blocks()["held"] == 0
+@pytest.fixture(autouse=True, scope="module")
+def _unharmed(served: Served) -> Iterator[None]:
+    yield
+    assert served.request("POST", CHAT, GOOD).status == 200  # after all of it
+    assert served.blocks()["held"] == 0
 
 
 def head(path: str, *lines: str, method: str = "POST", host: str = "localhost") -> bytes:
@@ -48,9 +46,9 @@ def error_of(response: bytes) -> dict[str, object]:
         head(CHAT, "Content-Length: -1"),
         head(CHAT, "Content-Length: x"),
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 64,
-        b"GET /v1/models HTTP/1.1\r\n\r\n",
-        head("/v1/models", method="GET", host="a/b?c"),
-        head("/v1/models", method="GET", host="evil.example"),
+        b"GET /v1/models HTTP/1.1\r\nConnection: close\r\n\r\n",
+        head("/v1/models", "Connection: close", method="GET", host="a/b?c"),
+        head("/v1/models", "Connection: close", method="GET", host="evil.example"),
         head("/v1/models", "Host: localhost", method="GET"),
         b"nonsense\r\n\r\n",
     ],

@@ -10,16 +10,10 @@ from openai import OpenAI
 from openai.types.chat import ChatCompletionMessageParam
 
 from sluice_engine.text import load_text_model
-from tests.engine.serving import Served, serving
+from tests.engine.serving import Served
 
 QUESTION = "What is a KV cache?"
 MESSAGES: list[ChatCompletionMessageParam] = [{"role": "user", "content": QUESTION}]
-
-
-@pytest.fixture(scope="module")
-def served(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving(tiny_model, tmp_path_factory.mktemp("served") / "log") as server:
-        yield server
 
 
 @pytest.fixture

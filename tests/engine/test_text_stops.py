@@ -1,5 +1,7 @@
 """Stop strings: found across any split, never partly shown, nothing else held for good."""
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,7 +35,7 @@ def test_earliest_of_several_stop_strings_wins() -> None:
 def test_any_split_shows_what_the_whole_text_would(text: str, stops: list[str], cuts: list[int]) -> None:
     scanner = StopScanner(tuple(stops))
     edges = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
-    shown = "".join(scanner.feed(text[a:b]) for a, b in zip(edges, edges[1:], strict=False))
+    shown = "".join(scanner.feed(text[a:b]) for a, b in pairwise(edges))
     if not scanner.stopped:
         shown += scanner.flush()
     ends = [(text.find(stop) + len(stop), text.find(stop)) for stop in stops if stop in text]

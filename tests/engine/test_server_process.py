@@ -1,0 +1,172 @@
+"""The life of a server: drains, deaths, exit codes. Steps are paced so that streams last as long as the story."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sluice import contract
+from tests.engine.serving import CHAT, Reader, Served, body, gone, poll, refused, serving, start
+
+PACE = ("--pace", "base=0.02")
+
+
+@contextmanager
+def streaming(served: Served, count: int, tokens: int) -> Iterator[list[Reader]]:
+    """`count` streams, each past its first token."""
+    generated = served.metric("sluice_generated_tokens_total")
+    readers = [Reader(served, body(tokens)) for _ in range(count)]
+    served.wait(lambda: served.metric("sluice_requests_running") == count)
+    served.wait(lambda: served.metric("sluice_generated_tokens_total") > generated + count)
+    yield readers
+    for reader in readers:
+        reader.join(20)
+
+
+def test_sigterm_under_streams_serves_the_late_then_refuses_and_loses_nothing(tiny_model: Path, tmp_path: Path) -> None:
+    with serving(tiny_model, tmp_path / "log", *PACE, "--grace-seconds", "1") as served:
+        engine = served.engine_pid()
+        with streaming(served, 8, 150) as readers:
+            served.signal(signal.SIGTERM)
+            served.wait(lambda: served.admin("GET", "/readyz").status == 503, 1)
+            assert not refused(served)  # endpoints lag: late clients are served
+            assert served.admin("GET", "/livez").status == 200
+            served.wait(lambda: refused(served), 3)
+        assert [(reader.status, reader.last_event) for reader in readers] == [(200, b"data: [DONE]")] * 8
+        assert served.process.wait(10) == contract.EXIT_OK
+        assert gone(engine)
+
+
+def test_past_the_budget_streams_get_an_error_event_and_the_process_ends(tiny_model: Path, tmp_path: Path) -> None:
+    with serving(tiny_model, tmp_path / "log", *PACE, "--drain-seconds", "0.5") as served:
+        with streaming(served, 4, 1500) as readers:
+            whole = Reader(served, body(1500, stream=False))
+            served.wait(lambda: served.metric("sluice_requests_running") == 5)
+            begun = time.monotonic()
+            served.signal(signal.SIGINT)
+            assert served.process.wait(10) == contract.EXIT_FAILED
+            assert time.monotonic() - begun < 0.5 + 2
+        for reader in readers:
+            error = json.loads(reader.last_event.removeprefix(b"data: "))["error"]
+            assert error["code"] == "draining"
+        whole.join(5)
+        assert whole.status == 503
+
+
+def test_a_second_signal_ends_at_once(tiny_model: Path, tmp_path: Path) -> None:
+    with serving(tiny_model, tmp_path / "log", *PACE, "--grace-seconds", "30") as served:
+        engine = served.engine_pid()
+        with streaming(served, 1, 1500):
+            served.signal(signal.SIGINT)
+            served.wait(lambda: served.admin("GET", "/readyz").status == 503, 2)
+            served.signal(signal.SIGINT)
+            begun = time.monotonic()
+            assert served.process.wait(10) == contract.EXIT_FAILED
+            assert time.monotonic() - begun < 2
+        assert gone(engine)
+
+
+def test_a_killed_engine_fails_its_requests_and_ends_the_process(tiny_model: Path, tmp_path: Path) -> None:
+    termination = tmp_path / "termination"
+    env = {contract.ENV_TERMINATION_MESSAGE: str(termination)}
+    with serving(tiny_model, tmp_path / "log", *PACE, env=env) as served:
+        with streaming(served, 2, 1500) as readers:
+            whole = Reader(served, body(1500, stream=False))
+            served.wait(lambda: served.metric("sluice_requests_running") == 3)
+            os.kill(served.engine_pid(), signal.SIGKILL)
+            assert served.process.wait(10) == contract.EXIT_ENGINE_DIED
+        for reader in readers:
+            error = json.loads(reader.last_event.removeprefix(b"data: "))["error"]
+            assert (error["type"], error["code"]) == ("server_error", "internal_error")
+        whole.join(5)
+        assert whole.status == 500
+        said = json.loads(termination.read_text())
+        assert said["reason"] == contract.REASON_ENGINE_CRASHED
+        assert "SIGKILL" in said["message"]
+
+
+def test_sigterm_while_loading_ends_at_once_and_leaves_no_engine(tiny_model: Path, tmp_path: Path) -> None:
+    served = start(tiny_model, tmp_path / "log", "--grace-seconds", "30")
+    try:
+        poll(lambda: answering(served.admin_port), 20, served.log)
+        assert served.admin("GET", "/livez").status == 200
+        loading = served.admin("GET", "/readyz")
+        assert (loading.status, loading.json()["status"]) == (503, "loading")
+        early = served.request("POST", CHAT, body(1))
+        assert (early.status, early.error["code"]) == (503, "loading")
+        assert int(early.headers["retry-after"]) >= 1
+        engine = served.engine_pid()
+        served.signal(signal.SIGTERM)
+        assert served.process.wait(10) == contract.EXIT_OK
+        assert gone(engine)
+    finally:
+        served.process.kill()
+        served.process.wait(10)
+
+
+def answering(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def run(model: Path, log: Path, *options: str, env: dict[str, str] | None = None) -> tuple[int, list[str]]:
+    """A start that fails: the exit code and what was said that is not a log line."""
+    served = start(model, log, *options, env=env)
+    try:
+        code = served.process.wait(60)
+    except subprocess.TimeoutExpired:
+        served.process.kill()
+        raise
+    return code, [line for line in log.read_text().splitlines() if not line.startswith("{") and " INFO " not in line]
+
+
+def test_a_taken_port_is_named_with_its_option(tiny_model: Path, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for option in ("--port", "--admin-port"):
+            code, said = run(tiny_model, tmp_path / "log", option, port)
+            assert code == contract.EXIT_USAGE
+            assert said == [f"Port {port} on 127.0.0.1 is taken; choose another with {option}."]
+
+
+def test_a_bad_option_is_one_sentence_from_flag_or_environment(tiny_model: Path, tmp_path: Path) -> None:
+    expected = "--max-num-seqs must be an integer between 1 and 65536; not 'many'."
+    assert run(tiny_model, tmp_path / "log", "--max-num-seqs", "many") == (contract.EXIT_USAGE, [expected])
+    env = {"SLUICE_MAX_NUM_SEQS": "many"}
+    assert run(tiny_model, tmp_path / "log", env=env) == (contract.EXIT_USAGE, [expected])
+
+
+def test_a_missing_model_says_its_path_and_what_to_do(tmp_path: Path) -> None:
+    termination = tmp_path / "termination"
+    missing = tmp_path / "no" / "model"
+    code, said = run(missing, tmp_path / "log", env={contract.ENV_TERMINATION_MESSAGE: str(termination)})
+    assert code == contract.EXIT_CONFIG
+    assert len(said) == 1
+    assert str(missing) in said[0]
+    assert "sluice model tiny" in said[0]
+    message = json.loads(termination.read_text())
+    assert message == {"reason": contract.REASON_MODEL_NOT_FOUND, "message": said[0]}
+
+
+def test_a_model_that_is_none_is_invalid_not_a_crash(tiny_model: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "config.json").write_text((tiny_model / "config.json").read_text())
+    termination = tmp_path / "termination"
+    code, said = run(broken, tmp_path / "log", env={contract.ENV_TERMINATION_MESSAGE: str(termination)})
+    assert code == contract.EXIT_CONFIG
+    assert len(said) == 1
+    assert json.loads(termination.read_text())["reason"] == contract.REASON_MODEL_INVALID
+
+
+def test_an_accelerator_that_is_not_there_is_an_error_never_a_fallback(tiny_model: Path, tmp_path: Path) -> None:
+    termination = tmp_path / "termination"
+    env = {contract.ENV_TERMINATION_MESSAGE: str(termination), "CUDA_VISIBLE_DEVICES": ""}
+    code, said = run(tiny_model, tmp_path / "log", "--device", "cuda", env=env)
+    assert code == contract.EXIT_CONFIG
+    assert json.loads(termination.read_text()) == {"reason": contract.REASON_ACCELERATOR_NOT_FOUND, "message": said[-1]}
