@@ -31,7 +31,7 @@ def walk(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str
 
 def test_the_schema_is_structural() -> None:
     for path, node in walk(SCHEMA):
-        assert "type" in node, path
+        assert ("type" in node) != ("x-kubernetes-int-or-string" in node), path
         assert not NOT_STRUCTURAL & set(node), path
         assert node.get("default", ...) is not None, path
         assert isinstance(node.get("exclusiveMinimum", True), bool), path
@@ -46,7 +46,9 @@ def test_every_field_is_explained() -> None:
 
 def test_everything_in_the_spec_is_bounded() -> None:
     for path, node in walk(SCHEMA["properties"]["spec"], "spec"):
-        match node["type"]:
+        match node.get("type", "int-or-string"):
+            case "int-or-string":
+                assert {"minimum", "maxLength", "pattern"} <= set(node), path
             case "string":
                 assert "maxLength" in node or "enum" in node, path
             case "integer" | "number":
@@ -55,6 +57,12 @@ def test_everything_in_the_spec_is_bounded() -> None:
                 assert "maxItems" in node, path
             case "object" if "properties" not in node:
                 assert "maxProperties" in node, path
+
+
+def test_a_whole_quantity_may_be_written_as_a_number() -> None:
+    resources = {"requests": {"cpu": 4}, "limits": {"cpu": "4"}}
+    document = {"metadata": {"name": "a"}, "spec": {"model": {"uri": "pvc://c"}, "engine": {"resources": resources}}}
+    assert parse(document).spec.engine.resources.requests == {"cpu": "4"}
 
 
 def test_defaults_are_what_the_types_say() -> None:

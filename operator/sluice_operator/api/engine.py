@@ -198,7 +198,7 @@ class Resources(Model):
         ),
         Rule(
             cel="self.requests.all(k, !(k in self.limits) || "
-            "quantity(self.requests[k]).compareTo(quantity(self.limits[k])) <= 0)",
+            "quantity(string(self.requests[k])).compareTo(quantity(string(self.limits[k]))) <= 0)",
             sentence="engine.resources.requests must be less than or equal to engine.resources.limits",
             holds=lambda r: all(
                 amount_of(wanted) <= amount_of(r.limits[key]) for key, wanted in r.requests.items() if key in r.limits

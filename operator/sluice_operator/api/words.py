@@ -4,9 +4,9 @@ Patterns keep to what Go's RE2 (the API server) and Rust's regex (pydantic) read
 """
 
 from decimal import Decimal
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 RESOURCE_NAME: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 MODEL_URI: Final = r"^(pvc://[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?(/[^\x00-\x20\x7f]*)?|file:///[^\x00-\x20\x7f]+)$"
@@ -33,7 +33,18 @@ PATTERN_WORDS: Final = {
     LABEL_VALUE: "letters, digits and - _ . (a letter or digit at both ends)",
 }
 
-Quantity = Annotated[str, Field(max_length=32, pattern=QUANTITY)]
+
+def _as_text(value: Any) -> Any:
+    """A whole number as text: `cpu: 4` means what `cpu: "4"` does. Everything else is left for the pattern."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Quantity = Annotated[
+    str,
+    Field(max_length=32, pattern=QUANTITY),
+    BeforeValidator(_as_text),
+    WithJsonSchema({"x-kubernetes-int-or-string": True, "minimum": 0, "maxLength": 32, "pattern": QUANTITY}),
+]
 MemorySize = Annotated[str, Field(max_length=20, pattern=MEMORY_SIZE)]
 LabelValue = Annotated[str, Field(max_length=63, pattern=LABEL_VALUE)]
 AnnotationValue = Annotated[str, Field(max_length=4096)]
