@@ -6,10 +6,13 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+import psutil
 
 Line = dict[str, Any]
 
@@ -43,6 +46,13 @@ class Timeline:
         return [line for line in made if dial is None or line["dial"] == dial]
 
 
+def descendants(pid: int) -> set[int]:
+    """Every process that a process has started, directly or not."""
+    with suppress(psutil.NoSuchProcess):
+        return {child.pid for child in psutil.Process(pid).children(recursive=True)}  # type: ignore[no-untyped-call]
+    return set()
+
+
 class Fleet:
     """A running `sluice up`."""
 
@@ -51,7 +61,7 @@ class Fleet:
         self._logs = logs
         self.timeline = Timeline()
         self.noise: list[str] = []  # what came on stderr, the newest last
-        self.pids: set[int] = set()  # every engine ever seen
+        self.pids: set[int] = set()  # every engine ever seen, and what ran when it was stopped
         self._news = asyncio.Condition()
         self._process: asyncio.subprocess.Process | None = None
         self._readers: list[asyncio.Task[None]] = []
@@ -75,6 +85,7 @@ class Fleet:
         if process is None:
             return 0
         if process.returncode is None:
+            self.pids |= descendants(process.pid)
             process.send_signal(signal.SIGINT)
         try:
             async with asyncio.timeout(seconds):
