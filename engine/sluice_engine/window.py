@@ -15,7 +15,7 @@ class LoadWindow:
 
     def __init__(self, seconds: float = WINDOW_SECONDS) -> None:
         self._seconds = seconds
-        self._steps: deque[tuple[float, int, float, Counter[float]]] = deque()
+        self._steps: deque[tuple[float, int, float, Counter[float], int]] = deque()
         self._begun: float | None = None
 
     def record(self, work: StepWork, gaps: Iterable[float | None], now: float) -> None:
@@ -23,7 +23,7 @@ class LoadWindow:
         if self._begun is None:
             self._begun = now
         counts = Counter(round(gap, 4) for gap in gaps if gap is not None)
-        self._steps.append((now, work.prefill_tokens, work.prefill_context, counts))
+        self._steps.append((now, work.prefill_tokens, work.prefill_context, counts, work.sequences))
         self._forget(now)
 
     def load(self, scheduler: Scheduler, now: float) -> EngineLoad:
@@ -45,6 +45,7 @@ class LoadWindow:
             kv_tokens_total=scheduler.config.num_blocks * scheduler.config.block_size,
             kv_tokens_held=scheduler.pool.held * scheduler.config.block_size,
             growth_per_sequence=_growth(scheduler),
+            mean_sequences=sum(step[4] * step[3].total() for step in self._steps) / gaps.total() if gaps else None,
             mean_itl=sum(gap * count for gap, count in gaps.items()) / gaps.total() if gaps else None,
         )
 

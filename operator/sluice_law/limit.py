@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from sluice_law.steptime import StepTimeModel, StepWork
+from sluice_law.steptime import StepTimeModel
 
 TRUSTED_STEPS: Final = 50  # below, ten terms' worth of noise: five coefficients want at least ten steps each
 MARGIN: Final = 1.15  # S(n) is a mean: near the target requests' own means scatter by about this much around it
@@ -41,6 +41,7 @@ class EngineLoad:
     kv_tokens_held: int  # held by running requests
     growth_per_sequence: float  # tokens that a running sequence is expected still to add
     mean_itl: float | None = None  # mean of the same inter-token times: what the model's S(n) is compared with
+    mean_sequences: float | None = None  # rows decoding beside those tokens, on the mean over tokens; None: `running`
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +82,9 @@ def next_limit(
     return _with_limit(learned, wanted), binding
 
 
-def predicted_itl(model: StepTimeModel, sequences: int, context: float, prefill_share: float) -> float:
+def predicted_itl(model: StepTimeModel, sequences: float, context: float, prefill_share: float) -> float:
     """S(n): mean seconds between two tokens of one sequence while prompts take `prefill_share` of the time."""
-    decode = model.predict(StepWork(sequences=sequences, kv_tokens=round(sequences * context)))
+    decode = model.base + (model.sequence + model.kv_token * context) * sequences
     return decode / (1.0 - min(max(prefill_share, 0.0), MAX_PREFILL_SHARE))
 
 
@@ -98,8 +99,10 @@ def _learn(state: LimitState, model: StepTimeModel, load: EngineLoad, target: fl
     if load.running > 0:
         context = load.mean_context if state.context == 0.0 else _smooth(state.context, load.mean_context)
     correction = 1.0
-    if load.mean_itl is not None and load.running > 0:
-        predicted = predicted_itl(model, load.running, load.mean_context, share)
+    # Like with like: the rows that those tokens saw, not those of this instant (two now, six three seconds ago).
+    rows = load.running if load.mean_sequences is None else load.mean_sequences
+    if load.mean_itl is not None and rows > 0:
+        predicted = predicted_itl(model, rows, context, share)
         low, high = CORRECTION_BOUNDS
         correction = min(max(load.mean_itl / predicted, low), high) if predicted > 0 else high
     return LimitState(

@@ -96,7 +96,7 @@ class ToyEngine:
     now: float = 0.0
     waiting: list[int] = field(default_factory=list)
     running: list[list[int]] = field(default_factory=list)  # [prompt tokens left, generated]
-    gaps: list[tuple[float, float]] = field(default_factory=list)
+    gaps: list[tuple[float, float, int]] = field(default_factory=list)
     prefilled: list[tuple[float, int]] = field(default_factory=list)
 
     def step(self, limit: int) -> None:
@@ -121,7 +121,7 @@ class ToyEngine:
         self.now += seconds
         for request in decoding:
             request[1] += 1
-            self.gaps.append((self.now, seconds))
+            self.gaps.append((self.now, seconds, len(decoding)))
         self.prefilled.append((self.now, chunk))
         self.running = [r for r in self.running if r[1] < self.output]
 
@@ -129,7 +129,7 @@ class ToyEngine:
         since = self.now - window
         self.gaps = [g for g in self.gaps if g[0] > since]
         self.prefilled = [p for p in self.prefilled if p[0] > since]
-        gaps = sorted(g for _, g in self.gaps)
+        gaps = sorted(g for _, g, _ in self.gaps)
         held = sum(self.prompt - r[0] + r[1] for r in self.running)
         return EngineLoad(
             running=len(self.running),
@@ -142,6 +142,7 @@ class ToyEngine:
             kv_tokens_held=held,
             growth_per_sequence=self.output / 2,
             mean_itl=sum(gaps) / len(gaps) if gaps else None,
+            mean_sequences=sum(rows for _, _, rows in self.gaps) / len(gaps) if gaps else None,
         )
 
 
@@ -179,8 +180,9 @@ HALF, OVER = 1.0, 4.0
 
 def test_under_half_the_load_the_limit_stays_well_above_what_runs() -> None:
     ticks = Run().drive(HALF, 120)[30:]
-    assert all(limit > load.running for limit, load in ticks)
-    assert sum(limit for limit, _ in ticks) > 1.5 * sum(load.running for _, load in ticks)
+    full = sum(limit <= load.running for limit, load in ticks)
+    assert full <= len(ticks) // 10  # a Poisson burst may touch it for a moment
+    assert sum(limit for limit, _ in ticks) > 2.5 * sum(load.running for _, load in ticks)
 
 
 def test_under_overload_what_runs_settles_where_latency_meets_its_target() -> None:

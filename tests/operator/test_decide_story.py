@@ -109,7 +109,7 @@ def test_the_queue_bound_follows_the_limit_in_force() -> None:
     assert narrow < wide
 
 
-def test_a_limit_that_moved_by_a_quarter_is_said_with_its_numbers_once_it_is_felt() -> None:
+def test_a_limit_that_moved_by_a_fifth_is_said_with_its_numbers_once_it_is_felt() -> None:
     story = Story()
     story.run(60, HALF)
     story.engines["chat-1"].limit = 9

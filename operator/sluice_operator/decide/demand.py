@@ -8,11 +8,12 @@ from sluice_law.capacity import Capacity, Replica, Targets, Work, capacity
 from sluice_law.limit import MARGIN, TRUSTED_STEPS
 from sluice_law.steptime import StepTimeModel
 from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.decide.trust import Fresh
+from sluice_operator.decide.trust import USUAL_GAP, Fresh
 from sluice_operator.decide.values import EngineSample, Lengths, Memory
 from sluice_operator.decide.windows import SHORT, WINDOW, over
 
 ENOUGH: Final = 5.0  # requests in the lengths' memory before their mean says anything
+SIGMAS: Final = 2.0  # a short count is believed as far as chance would not make it once in forty
 DRAIN: Final = 30.0  # seconds in which what waits now should be worked off: one window, so that it shows in the next
 
 
@@ -27,10 +28,10 @@ class Demand:
 
 def demand(memory: Memory, seen: Fresh, now: float) -> Demand:
     """The larger of the window's mean and what the last seconds prove: an arrival count of N scatters by √N, so the
-    short window speaks with its lower bound (one burst of five is no trend) and scale-in listens to the upper one."""
+    short window speaks with a lower bound (one burst of five is no trend) and scale-in listens to the upper one."""
     window, short = over(memory, now, WINDOW), over(memory, now, SHORT)
     count, recent = window.count("arrived_total"), short.count("arrived_total")
-    mean = window.rate("arrived_total") if window.seconds >= 2 * SHORT else _lower(count, window.seconds)
+    mean = window.rate("arrived_total") if window.seconds >= WINDOW - USUAL_GAP else _lower(count, window.seconds)
     return Demand(
         expected=max(mean, _lower(recent, short.seconds)),
         highest=(count + math.sqrt(count)) / window.seconds if window.seconds > 0 else 0.0,
@@ -105,7 +106,7 @@ def max_concurrency(spec: LLMDeploymentSpec) -> int:
 
 
 def _lower(count: float, seconds: float) -> float:
-    return max(0.0, count - math.sqrt(count)) / seconds if seconds > 0 else 0.0
+    return max(0.0, count - SIGMAS * math.sqrt(count)) / seconds if seconds > 0 else 0.0
 
 
 def _mean(values: list[float]) -> float:

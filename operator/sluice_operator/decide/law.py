@@ -16,7 +16,7 @@ from sluice_operator.decide.values import Decision, Memory, Observed, Reason
 from sluice_operator.decide.victim import victims
 from sluice_operator.decide.windows import WINDOW, Sums, absorb, over
 
-WORTH_SAYING: Final = 0.25  # a limit that moved by a quarter is a decision, less is its breathing
+WORTH_SAYING: Final = 0.2  # a limit that moved by a fifth is a decision, less is its breathing
 FELT: Final = 0.5  # of the limit: a fall that stays far above what runs concerns nobody
 SAY_EVERY: Final = 15.0  # seconds between two sentences about admission
 
