@@ -62,7 +62,7 @@ def test_everything_in_the_spec_is_bounded() -> None:
 def test_a_whole_quantity_may_be_written_as_a_number() -> None:
     resources = {"requests": {"cpu": 4}, "limits": {"cpu": "4"}}
     document = {"metadata": {"name": "a"}, "spec": {"model": {"uri": "pvc://c"}, "engine": {"resources": resources}}}
-    assert parse(document).spec.engine.resources.requests == {"cpu": "4"}
+    assert parse(document, strict=False).spec.engine.resources.requests == {"cpu": "4"}
 
 
 def test_defaults_are_what_the_types_say() -> None:
