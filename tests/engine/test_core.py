@@ -84,13 +84,14 @@ async def test_it_loads_serves_and_ends_with_its_parent(tiny_llama: Path, oracle
         assert (ready.dtype, ready.device, ready.vocab_size, ready.max_model_length) == ("float32", "cpu", 128, 512)
         assert set(ready.load_seconds) == {"load", "warm"}
 
+        peer.send(ipc.StateRequest(42))
+        assert (await peer.until(ipc.StateReply)).token == 42
+
         greedy = ipc.SamplingParams(max_tokens=12, temperature=0.0)
         peer.send(
             ipc.Submit("a", (5, 6, 7), greedy, time.monotonic()),
             ipc.Submit("bad", (5, 999), greedy, time.monotonic()),
-            ipc.StateRequest(42),
         )
-        assert (await peer.until(ipc.StateReply)).token == 42
         got: list[int] = []
         bad = None
         while True:
