@@ -55,7 +55,7 @@ def test_a_bound_above_the_buffers_is_lowered_to_them() -> None:
         ({"max_concurrent": 5, "ttl_seconds": 5}, "max_concurrent"),
         ({"max_concurrent": {"min": 9, "max": 3}, "ttl_seconds": 5}, "max_concurrent"),
         ({"max_concurrent": {"max": 1}, "ttl_seconds": 5}, "max_concurrent"),
-        ({"max_concurrent": {"min": 0}, "ttl_seconds": 5}, "min"),
+        ({"max_concurrent": {"min": 0}, "ttl_seconds": 5}, "max_concurrent.min"),
         ({"max_concurrent": {"most": 3}, "ttl_seconds": 5}, "max_concurrent.most"),
         ({"max_running": 3, "ttl_seconds": 5}, "max_running"),
     ],

@@ -75,8 +75,9 @@ def _bounds(body: Object, current: ipc.Limits, max_num_seqs: int) -> tuple[int |
     if not isinstance(given, dict):
         raise invalid("max_concurrent", "must be an object with min and max")
     only(given, frozenset({"min", "max"}), "max_concurrent.")
-    low = integer(given, "min", 1, MAX_COUNT)
-    high = integer(given, "max", 1, MAX_COUNT)
+    dotted = {f"max_concurrent.{name}": value for name, value in given.items()}
+    low = integer(dotted, "max_concurrent.min", 1, MAX_COUNT)
+    high = integer(dotted, "max_concurrent.max", 1, MAX_COUNT)
     low = None if low is None else min(low, max_num_seqs)
     high = None if high is None else min(high, max_num_seqs)
     if (low or current.concurrency_min) > (high or current.concurrency_max):

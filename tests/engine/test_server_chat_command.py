@@ -1,0 +1,40 @@
+"""`sluice chat` against a real server."""
+
+import subprocess
+import sys
+
+from typer.testing import CliRunner
+
+from sluice import contract
+from sluice.cli import app
+from tests.engine.serving import Served, free_port
+
+
+def test_one_question_prints_the_streamed_answer(served: Served) -> None:
+    result = CliRunner().invoke(app, ["chat", "What is a KV cache?", "--url", f"http://127.0.0.1:{served.port}/v1/"])
+    assert result.exit_code == contract.EXIT_OK
+    assert len(result.stdout.split()) > 3
+
+
+def test_a_conversation_ends_with_an_empty_line(served: Served) -> None:
+    url = f"http://127.0.0.1:{served.port}"
+    result = CliRunner().invoke(app, ["chat", "--url", url], input="What is a replica?\nAnd a request?\n\n")
+    assert result.exit_code == contract.EXIT_OK
+    assert len(result.stdout.splitlines()) >= 3
+
+
+def test_faults_are_one_sentence(served: Served) -> None:
+    for arguments, words in (
+        (["--url", f"http://127.0.0.1:{free_port()}"], "cannot be reached"),
+        (["--url", "localhost"], "--url must be an http URL"),
+        (["--url", f"http://127.0.0.1:{served.port}", "--model", "other"], "404"),
+    ):
+        result = CliRunner().invoke(app, ["chat", "hi", *arguments])
+        assert result.exit_code == contract.EXIT_FAILED
+        assert words in result.stderr
+        assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_the_http_process_loads_no_torch() -> None:
+    code = "import sys, sluice_engine.server; sys.exit(sorted({'torch', 'transformers'} & set(sys.modules)) != [])"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
