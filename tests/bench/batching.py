@@ -1,0 +1,83 @@
+"""What batching brings: 64 requests at once against one at a time, same model, same server, same client, one run.
+
+The two are interleaved, so that a slow minute of the machine hits both, and medians over the rounds are compared.
+"""
+
+import math
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sluice.bench import BenchError, Load, Prompt, Report, run
+from sluice_engine.tiny import corpus
+from tests.bench.server import ServerFailed, served
+
+LEAST_RATIO = 3.0
+THREADS = 2
+CONCURRENCY = 64
+ROUNDS = 5
+SECONDS = 5.0  # in which one side sends in one round; what is in flight is then waited for, and counted
+WARM_UP_SECONDS = 2.0
+ATTEMPT_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class Row:
+    """One side of the comparison, over all rounds. A side with a failed request is a failed row and has no number."""
+
+    name: str
+    concurrency: int
+    reports: list[Report] = field(default_factory=list)
+    error: str | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether its numbers may not be used."""
+        return self.error is not None or not self.reports or any(not report.ok for report in self.reports)
+
+    def why(self) -> str:
+        """What failed, in one line."""
+        sentences = [self.error] if self.error else [said for report in self.reports for said in report.first_failures]
+        return sentences[0] if sentences else "nothing was measured"
+
+    def median(self, of: Callable[[Report], float | None]) -> float:
+        """Median over the rounds that have the value; NaN if none has."""
+        values = [value for report in self.reports if (value := of(report)) is not None]
+        return statistics.median(values) if values else math.nan
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Median output tokens per second."""
+        return self.median(lambda report: report.tokens_per_second)
+
+
+def ratio(batched: Row, single: Row) -> float | None:
+    """Tokens per second, batched over single; None if either row failed."""
+    if batched.failed or single.failed:
+        return None
+    return batched.tokens_per_second / single.tokens_per_second
+
+
+async def measure(model: Path, log: Path, say: Callable[[str], None]) -> tuple[Row, Row]:
+    """Both rows, every answer compared with the model's own."""
+    batched = Row(f"{CONCURRENCY} at a time", CONCURRENCY)
+    single = Row("one at a time", 1)
+    try:
+        async with served(model, THREADS, CONCURRENCY, log) as url:
+            for row in (batched, single):
+                say(f"warming up, {row.name}")
+                await _once(url, row.concurrency, WARM_UP_SECONDS, seed=1000)
+            for turn in range(ROUNDS):
+                for row in (batched, single):
+                    say(f"round {turn + 1} of {ROUNDS}, {row.name}")
+                    row.reports.append(await _once(url, row.concurrency, SECONDS, seed=turn))
+    except (ServerFailed, BenchError) as failure:
+        batched.error = single.error = str(failure)
+    return batched, single
+
+
+async def _once(url: str, concurrency: int, seconds: float, seed: int) -> Report:
+    prompts = tuple(Prompt(pair.question, pair.answer) for pair in corpus.load())
+    load = Load(url=url, prompts=prompts, concurrency=concurrency, duration=seconds, seed=seed, timeout=ATTEMPT_SECONDS)
+    return await run(load)
