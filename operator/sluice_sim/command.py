@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from sluice_law.steptime import StepTimeModel
-from sluice_sim.file import BadFile, read_spec
+from sluice_operator.yaml_file import BadFile, read_resource
 from sluice_sim.fleet import USUAL_MODEL_LENGTH, Fleet, Settings
 from sluice_sim.profiles import DEFAULT, DEFAULT_KV_TOKENS, DEFAULT_NAME, BadProfile, parse_profile
 from sluice_sim.result import summarise
@@ -48,7 +48,7 @@ def answer(question: Question, console: Console | None = None) -> None:
     """Simulate and print. Raises BadInput."""
     console = console or Console()
     try:
-        spec = read_spec(question.file)
+        spec = read_resource(question.file)[1].spec
         arrivals = _arrivals(question)
         profile = DEFAULT if question.profile is None else parse_profile(question.profile)
     except BadFile as error:

@@ -19,10 +19,11 @@ import pytest
 from rich.console import Console
 
 from e2e.demo.fleet import descendants
-from sluice.up.file import BadFile, read_wanted
+from sluice.up.file import read_wanted
 from sluice.up.show import JsonLines, LiveTable
 from sluice.up.snapshot import PodLine, Snapshot
 from sluice_engine.tiny import ensure
+from sluice_operator.yaml_file import BadFile
 
 YAML = """\
 apiVersion: sluice.dev/v1alpha1

@@ -66,7 +66,7 @@ def test_each_fault_of_the_file_is_a_sentence_that_names_its_field(tmp_path: Pat
     file = tmp_path / "chat.yaml"
     for text, sentences in (
         (YAML.replace("maxReplicas: 3", "maxReplicas: many"), ("spec.scaling.maxReplicas must be a whole number",)),
-        (YAML.replace("kind: LLMDeployment", "kind: Pod"), ("expected one LLMDeployment, found 0",)),
+        (YAML.replace("kind: LLMDeployment", "kind: Pod"), ("kind must be LLMDeployment",)),
         ("a: [", ("it is not YAML",)),
     ):
         file.write_text(text, encoding="utf-8")

@@ -36,10 +36,11 @@ def _run(file: Path, port: int, interval: float, state_dir: Path | None) -> int:
 
     from rich.console import Console
 
-    from sluice.up.file import BadFile, read_wanted
+    from sluice.up.file import read_wanted
     from sluice.up.loop import UpOptions, up
     from sluice.up.show import JsonLines, LiveTable, Show
     from sluice_gateway import PortTaken
+    from sluice_operator.yaml_file import BadFile
 
     try:
         wanted = read_wanted(file)

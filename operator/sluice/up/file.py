@@ -1,28 +1,17 @@
-"""The YAML file a person wrote, or one sentence per fault in it."""
+"""What `sluice up` takes from a file: the resource, if this machine can bring it up."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
-import yaml
-
-from sluice import contract
-from sluice_operator.api import InvalidResource, LLMDeployment, parse
+from sluice_operator.api import LLMDeployment
 from sluice_operator.local.launch import PVC_REFUSED
 from sluice_operator.world import Key, Object
+from sluice_operator.yaml_file import BadFile, read_resource
 
 DEFAULT_NAMESPACE: Final = "default"
-MAX_BYTES: Final = 1024 * 1024
-
-
-class BadFile(Exception):
-    """The file cannot be brought up. `faults` has one sentence per fault."""
-
-    def __init__(self, faults: tuple[str, ...]) -> None:
-        super().__init__("; ".join(faults))
-        self.faults = faults
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,44 +24,8 @@ class Wanted:
 
 
 def read_wanted(path: Path) -> Wanted:
-    """The one LLMDeployment of a file; documents of other kinds stand beside it and are left alone.
-
-    Raises BadFile.
-    """
-    documents = [one for one in _documents(path) if one is not None]
-    for one in documents:
-        if not isinstance(one, dict):
-            raise BadFile((f"{path}: each document must be a mapping with apiVersion, kind, metadata and spec",))
-    ours = [one for one in documents if one.get("kind") == contract.KIND]
-    if not ours and len(documents) == 1:
-        ours = documents  # one document of a wrong or missing kind: let the parser say so
-    if not ours:
-        raise BadFile((f"{path}: there is no {contract.KIND} in it",))
-    if len(ours) > 1:
-        raise BadFile((f"{path}: it has {len(ours)} {contract.KIND}s, and sluice up runs one: give it a file of one",))
-    return _checked(ours[0])
-
-
-def _documents(path: Path) -> list[Any]:
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise BadFile((f"{path}: {error.strerror or error}",)) from error
-    if len(content) > MAX_BYTES:
-        raise BadFile((f"{path}: it is over {MAX_BYTES} bytes",))
-    try:
-        return list(yaml.safe_load_all(content.decode()))
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        words = " ".join(str(error).split()) or "it nests too deep"
-        raise BadFile((f"{path}: it is not YAML: {words}",)) from error
-
-
-def _checked(document: Object) -> Wanted:
-    try:
-        resource = parse(document)
-    except InvalidResource as error:
-        raise BadFile(error.faults) from error
+    """The one LLMDeployment of a file. Raises BadFile, also for what a cluster could do and this machine cannot."""
+    document, resource = read_resource(path)
     faults = tuple(_local_faults(resource))
     if faults:
         raise BadFile(faults)
