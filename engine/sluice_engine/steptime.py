@@ -2,9 +2,9 @@
 
 Least squares on relative errors (weights 1/T²). Observations are grouped by the shape of their step (powers of two of
 prompt tokens and of sequences); each group keeps its own decaying sums and forgets when a step of its own shape
-arrives, and much more slowly when one of its kind (with or without prompt tokens) does. So thousands of decode-only steps hardly move what was learned about prompts, and a long time at one batch
-size does not erase what other sizes said. The first step of a new size (a power of two of flat tokens) is left out:
-it pays for new primitives.
+arrives, and much more slowly when one of its kind (with or without prompt tokens) does. So thousands of decode-only
+steps hardly move what was learned about prompts, and a long time at one batch size does not erase what other sizes
+said. The first step of a new size (a power of two of flat tokens) is left out: it pays for new primitives.
 
 The sums of all groups form one 5 × 5 normal system, solved with the non-negativity of Lawson & Hanson's NNLS by
 eliminating the most negative term. Standard library only: 5 × 5 is too small for anything else to be faster.
@@ -20,15 +20,17 @@ _FADE = 0.999  # of all groups of one kind (with or without a prompt) per step o
 _RIDGE = 1e-6  # pull towards the previous fit along directions that the data leaves open
 _EAGER_STEPS = 64  # solved after every step until here, then after every fourth
 _CLIP = 4.0  # a step this many times off the trusted prediction is somebody else's stall
+_TRUSTED_STEPS = 8  # of one group, before its prediction is trusted that far: a first prompt is no stall of decoding
 _ERROR_MEMORY = 0.02
 
 
 class _Sums:
     """XᵀX and Xᵀy of one group, decaying. Rows are divided by T, so y is 1 and residuals are relative."""
 
-    __slots__ = ("matrix", "updated_at", "vector")
+    __slots__ = ("matrix", "steps", "updated_at", "vector")
 
     def __init__(self) -> None:
+        self.steps = 0
         self.updated_at = 0  # in steps of the group's kind
         self.matrix = [[0.0] * _TERMS for _ in range(_TERMS)]
         self.vector = [0.0] * _TERMS
@@ -53,23 +55,25 @@ class StepTimeFit:
         if rows not in self._seen:
             self._seen.add(rows)
             return
+        sums = self._groups.setdefault((work.prefill_tokens.bit_length(), work.sequences.bit_length()), _Sums())
         if self._steps >= _EAGER_STEPS:
             predicted = self.model.predict(work)
             self._error += _ERROR_MEMORY * (min(abs(predicted - seconds) / seconds, 10.0) - self._error)
-            seconds = min(max(seconds, predicted / _CLIP), predicted * _CLIP)
-        self._add(work, seconds)
+            if predicted > 0.0 and sums.steps >= _TRUSTED_STEPS:
+                seconds = min(max(seconds, predicted / _CLIP), predicted * _CLIP)
+        self._add(sums, work, seconds)
         self._steps += 1
         if self._steps <= _EAGER_STEPS or self._steps % 4 == 0:
             self._solve()
         else:
             self._publish(_coefficients(self.model))
 
-    def _add(self, work: StepWork, seconds: float) -> None:
-        sums = self._groups.setdefault((work.prefill_tokens.bit_length(), work.sequences.bit_length()), _Sums())
+    def _add(self, sums: _Sums, work: StepWork, seconds: float) -> None:
         kind = work.prefill_tokens > 0
         self._kinds[kind] += 1
         keep = _KEEP * self._fade(kind, sums)
         sums.updated_at = self._kinds[kind]
+        sums.steps += 1
         row = [value / seconds for value in _features(work)]
         for i in range(_TERMS):
             line, scale = sums.matrix[i], row[i]

@@ -112,3 +112,12 @@ def test_learning_from_a_step_costs_well_under_a_millisecond() -> None:
     begun = time.process_time()
     learn(fit, TRUE, 400, dice, prefill=0.4, noise=0.02)
     assert (time.process_time() - begun) / 400 < 0.001
+
+
+def test_prompts_that_come_after_much_decoding_are_learned_as_they_are() -> None:
+    fit = StepTimeFit()
+    for step in range(70):  # steps that a base of zero explains
+        fit.observe(StepWork(sequences=1, kv_tokens=20 + step), 1e-4 * (20 + step))
+    for tokens in (14, 15, 13, 12):
+        fit.observe(StepWork(tokens, tokens * 7.0), 0.004)
+    assert fit.model.predict(StepWork(14, 98.0)) == pytest.approx(0.004, rel=0.5)
