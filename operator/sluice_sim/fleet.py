@@ -1,4 +1,4 @@
-"""A deployment in virtual time: arrivals, round-robin routing, cold starts and the operator's real decide().
+"""A deployment in virtual time: arrivals, round-robin routing, cold starts and a law's decisions, ours or a peer's.
 
 Nothing here reads a clock or draws a random number: the same trace, spec and profile give the same result.
 """
@@ -11,10 +11,11 @@ from sluice_engine.admission import Bounds
 from sluice_engine.scheduler import SchedulerConfig
 from sluice_law.steptime import StepTimeModel
 from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.decide import decide
-from sluice_operator.decide.values import EngineSample, Memory, Observed, PodPhase, PodView, Reason
+from sluice_operator.decide.values import EngineSample, Observed, PodPhase, PodView, Reason
 from sluice_operator.exposition import parse
 from sluice_sim.engine import Record, SimEngine
+from sluice_sim.laws.law import Law, engines_under
+from sluice_sim.laws.ours import OURS
 from sluice_sim.traces import Arrival
 
 USUAL_MODEL_LENGTH: Final = 8192  # where the spec does not say: the engine would read it from the model
@@ -60,6 +61,7 @@ class Run:
 
     records: list[Record]
     replicas: list[tuple[float, int]] = field(default_factory=list)  # (time, pods that exist) at each decision
+    wanted: list[tuple[float, int]] = field(default_factory=list)  # (time, pods asked for) after each decision
     limits: list[tuple[float, int]] = field(default_factory=list)  # (time, the fleet's median limit in force)
     said: list[Said] = field(default_factory=list)
     replica_seconds: float = 0.0
@@ -69,8 +71,8 @@ class Run:
 class Fleet:
     """The simulated deployment. `minReplicas` (or spec.replicas, where that rules) are ready when the trace begins."""
 
-    def __init__(self, spec: LLMDeploymentSpec, settings: Settings) -> None:
-        self.spec, self.settings = spec, settings
+    def __init__(self, spec: LLMDeploymentSpec, settings: Settings, law: Law = OURS) -> None:
+        self.spec, self.settings, self._law = engines_under(law, spec), settings, law
         self._config = SchedulerConfig(
             num_blocks=max(1, settings.kv_tokens // settings.block_size),
             block_size=settings.block_size,
@@ -79,7 +81,7 @@ class Fleet:
                 settings.max_model_length, settings.kv_tokens // settings.block_size * settings.block_size
             ),
         )
-        self._memory = Memory()
+        self._memory = law.initial()
         self._pods: list[Pod] = []
         self._gone: list[Pod] = []
         self._made = self._turn = 0
@@ -157,7 +159,7 @@ class Fleet:
     def _decide(self, now: float, run: Run) -> None:
         views = tuple(self._view(pod, now) for pod in self._pods)
         observed = Observed(pods=views, replicas=self._wanted)
-        decision, self._memory = decide(self.spec, observed, self._memory, now)
+        decision, self._memory = self._law.decide(self.spec, observed, self._memory, now)
         for name, bounds in decision.bounds:
             engine = next(pod.engine for pod in self._pods if pod.name == name)
             if engine is not None:
@@ -179,6 +181,7 @@ class Fleet:
             run.limits.append((now, decision.concurrency))
         if decision.replicas is not None:
             self._scale(now, decision.replicas, decision.victims)
+        run.wanted.append((now, self._wanted))
 
     def _scale(self, now: float, replicas: int, victims: Sequence[str]) -> None:
         """What the Deployment's controller does: create what is missing, drain the victims first of what is over."""
