@@ -22,6 +22,13 @@ def chain_hash(parent: bytes | None, tokens: Sequence[int]) -> bytes:
     return hashlib.sha256((parent or _ROOT) + array("q", tokens).tobytes()).digest()
 
 
+def extend_hashes(hashes: list[bytes], tokens: Sequence[int], block_size: int) -> None:
+    """Append the identities of full blocks of `tokens` that `hashes` does not have yet."""
+    for block in range(len(hashes), len(tokens) // block_size):
+        parent = hashes[-1] if hashes else None
+        hashes.append(chain_hash(parent, tokens[block * block_size : (block + 1) * block_size]))
+
+
 class BlockPool:
     """`num_blocks` pages of `block_size` tokens with reference counts and a prefix index.
 

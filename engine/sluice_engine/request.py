@@ -6,6 +6,7 @@ runs without torch.
 """
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,27 @@ class Sampling:
     top_k: int = 0  # 0: off
     top_p: float = 1.0
     seed: int = 0
+    min_p: float = 0.0  # 0: off
+    presence_penalty: float = 0.0  # on generated tokens
+    frequency_penalty: float = 0.0  # on generated tokens, by count
+    repetition_penalty: float = 1.0  # on prompt and generated tokens; 1: off
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    barred: tuple[int, ...] = ()  # ids that may not be chosen for a position before `stops_from`
+    stops_from: int = 0
+    logprobs: int | None = None  # how many of the most likely tokens to report beside the chosen one; None: none at all
+
+    @property
+    def remembers(self) -> bool:
+        """Whether the choice depends on the tokens before it."""
+        return self.presence_penalty != 0.0 or self.frequency_penalty != 0.0 or self.repetition_penalty != 1.0
+
+
+class TokenLogprob(NamedTuple):
+    """Natural logarithms of one chosen token's probability and of the most likely ones, (token id, logprob), most
+    likely first. They say what the model computed, before bias, penalties and temperature."""
+
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -28,6 +50,11 @@ class Request:
     arrived_at: float  # monotonic seconds
     stop_ids: frozenset[int] = frozenset()  # a sampled token in here ends the request and is not delivered
     sampling: Sampling = field(default_factory=Sampling)
+    priority: int = 0  # −100..100, higher is sooner
+    tenant: str = ""
+    ttft_target: float | None = None  # seconds from arrival; None: none of its own, so never refused for it
+    itl_target: float | None = None  # seconds; None: the engine's
+    order: int = 0  # how many came before it
     prompt_length: int = 0
     computed: int = 0
     blocks: list[int] = field(default_factory=list)  # the block table

@@ -1,8 +1,10 @@
 """The scheduler: plan, settle; no tensor in it. The engine and the simulator run this same code."""
 
 from sluice_engine.scheduler.advance import advance, steady_steps, steady_work
+from sluice_engine.scheduler.config import SchedulerConfig
+from sluice_engine.scheduler.door import Refusal
 from sluice_engine.scheduler.plan import Finish, Join, Outcome, Plan, Row
-from sluice_engine.scheduler.scheduler import Refusal, Scheduler, SchedulerConfig
+from sluice_engine.scheduler.scheduler import Scheduler
 
 __all__ = [
     "Finish",

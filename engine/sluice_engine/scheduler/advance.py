@@ -20,10 +20,12 @@ def steady_steps(scheduler: Scheduler) -> int:
     running = scheduler.running
     if not running or any(request.remaining != 1 for request in running):
         return 0
-    if scheduler.waiting and len(running) < min(scheduler.limits.concurrency, scheduler.config.max_num_seqs):
-        head = scheduler.waiting[0]
-        if scheduler.fits(head, scheduler.match(head)):
-            return 0
+    if scheduler.waiting and len(running) < scheduler.places:
+        if scheduler.policy.patience is not None or scheduler.policy.by_tenant:
+            return 0  # who is at the head changes as time passes and tokens are delivered
+        head = scheduler.waiting.head(now=0.0)
+        if head is not None and scheduler.fits_now(head.request, scheduler.match(head.request)):
+            return 0  # it starts, or waits for a prediction that changes with every token
     longest = scheduler.config.max_model_length
     most = min(min(r.max_tokens - r.generated, longest - len(r.known)) for r in running)
     if _blocks_wanted(scheduler, most) <= scheduler.pool.available:

@@ -16,6 +16,7 @@ class PrefillBudget:
     """Tokens and predicted seconds that prompt chunks may still use in this step."""
 
     def __init__(self, tokens: int, model: StepTimeModel | None, decode: StepWork, itl_target: float) -> None:
+        """`itl_target`: seconds that the step may take beside what `decode` decodes; without decodes it is free."""
         self._tokens = tokens
         self._model = model if decode.sequences and model is not None and model.steps >= TRUSTED_STEPS else None
         self._seconds = itl_target - self._model.predict(decode) if self._model else math.inf
@@ -32,8 +33,8 @@ class PrefillBudget:
         if self._model is None or most <= 0:
             return max(0, most)
         fits = min(most, _largest(self._model, context, self._seconds))
-        if fits < most:  # few sizes: new shapes cost the runner
-            fits -= fits % MINIMUM_CHUNK
+        if fits < most:
+            fits = rounded(fits)
         return fits if self._given else max(fits, min(most, MINIMUM_CHUNK))
 
     def spend(self, tokens: int, context: int) -> None:
@@ -43,6 +44,12 @@ class PrefillBudget:
         if self._model is not None:
             self._seconds -= self._model.prefill_token * tokens
             self._seconds -= self._model.prefill_context * chunk_context(tokens, context)
+
+
+def rounded(tokens: int) -> int:
+    """Down to one of a few sizes, because new shapes cost the runner: multiples of 16 up to 128, then four sizes to
+    each power of two, which gives away at most a fifth."""
+    return tokens - tokens % max(MINIMUM_CHUNK, 1 << max(0, tokens.bit_length() - 3))
 
 
 def chunk_context(tokens: int, context: int) -> float:

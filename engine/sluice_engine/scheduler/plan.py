@@ -30,6 +30,8 @@ class Join(NamedTuple):
     request_id: str
     slot: int
     sampling: Sampling
+    prompt_length: int = 0
+    known: tuple[int, ...] = ()  # all its tokens, only where the sampling remembers them
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ class Plan:
     work: StepWork
     prompt_tokens: int  # of requests scheduled for the first time
     cached_prompt_tokens: int
+    leans: tuple[tuple[str, str], ...] = ()  # (request, other): starts from blocks that the other fills in this step
 
 
 class Outcome(NamedTuple):

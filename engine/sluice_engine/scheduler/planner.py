@@ -1,6 +1,7 @@
 """One plan while it grows: who gets tokens in this step, in which order, and who must make room.
 
-Decoding requests first, then chunks of running prompts, then the queue. The scheduler keeps the books; this decides.
+Decoding requests first, then prompts in the policy's order: chunks of those that run, and the queue. The scheduler
+keeps the books; this decides.
 """
 
 from typing import TYPE_CHECKING
@@ -15,19 +16,22 @@ if TYPE_CHECKING:
 
 
 class StepPlanner:
-    """Rows handed out so far. Call `decodes`, `prefills`, `admit` in that order, then `plan`."""
+    """Rows handed out so far. Call `decodes`, `prompts`, then `plan`."""
 
     def __init__(self, scheduler: "Scheduler") -> None:
         self._scheduler = scheduler
         self.rows: list[Row] = []
         self.preempted: str | None = None
         self.kv_tokens = 0
+        self.itl_target = float("inf")  # the tightest of those that decode
         self._joins: list[Join] = []
         self._decodes = 0
         self._prefill_tokens = 0
         self._prefill_context = 0.0
         self._prompt_tokens = 0
         self._cached_prompt_tokens = 0
+        self._filling: dict[int, str] = {}  # block → the request that fills it in this step
+        self._leans: list[tuple[str, str]] = []
 
     def decodes(self) -> None:
         """Every decoding request its one token."""
@@ -38,30 +42,38 @@ class StepPlanner:
             index += 1
             if request.remaining == 1 and self._make_room(request, request.computed + 1):
                 self.kv_tokens += request.computed + 1
+                self.itl_target = min(self.itl_target, self._scheduler.itl_target(request))
                 self._decodes += 1
                 self._add_row(request, 1)
 
-    def prefills(self, budget: PrefillBudget) -> None:
-        """Chunks of prompts that already run, in order of arrival."""
-        running = self._scheduler.running
-        index = 0
-        while index < len(running) and budget.tokens > 0:
-            request = running[index]
-            index += 1
-            if request.remaining <= 1:
+    def prompts(self, budget: PrefillBudget, now: float) -> None:
+        """Chunks of prompts that already run and, between them as the policy has it, of waiting ones."""
+        scheduler = self._scheduler
+        begun = [(scheduler.rank(r, now), r) for r in scheduler.running if r.remaining > 1]
+        begun.sort()
+        for rank, request in begun:
+            self._admit(budget, now, rank)
+            if budget.tokens <= 0:
+                return
+            if request.slot < 0:  # it made room for another
                 continue
             chunk = budget.chunk(request.remaining, request.computed)
             if chunk <= 0:
                 return
             if self._room(request) > 0 or self._make_room(request, request.computed + 1):
                 self._take(budget, request, min(chunk, self._room(request)))
+        self._admit(budget, now, None)
 
-    def admit(self, budget: PrefillBudget, now: float) -> None:
-        """Waiting requests, first come first served: nobody overtakes a head that does not fit yet."""
+    def _admit(self, budget: PrefillBudget, now: float, before: tuple[float, float, int] | None) -> None:
+        """Waiting requests that rank before `before` begin; nobody overtakes a head that does not fit yet."""
         scheduler = self._scheduler
-        places = min(scheduler.limits.concurrency, scheduler.config.max_num_seqs)
-        while scheduler.waiting and len(scheduler.running) < places and budget.tokens > 0:
-            request = scheduler.waiting[0]
+        if self.preempted is not None:  # what a victim gave up is for those that lacked it
+            return
+        while len(scheduler.running) < scheduler.places and budget.tokens > 0:
+            entry = scheduler.waiting.head(now)
+            if entry is None or (before is not None and entry[:3] >= before):
+                return
+            request = entry.request
             hit = scheduler.match(request)
             if not scheduler.fits(request, hit):
                 return
@@ -73,7 +85,11 @@ class StepPlanner:
                 self._prompt_tokens += request.prompt_length
                 self._cached_prompt_tokens += context
             scheduler.start(request, hit, now)
-            self._joins.append(Join(request.request_id, request.slot, request.sampling))
+            self._leans += [
+                (request.request_id, owner) for owner in sorted({self._filling[b] for b in hit if b in self._filling})
+            ]
+            known = tuple(request.known) if request.sampling.remembers else ()
+            self._joins.append(Join(request.request_id, request.slot, request.sampling, request.prompt_length, known))
             self._take(budget, request, chunk)
 
     def plan(self, number: int) -> Plan:
@@ -86,6 +102,7 @@ class StepPlanner:
             work=StepWork(self._prefill_tokens, self._prefill_context, self._decodes, self.kv_tokens),
             prompt_tokens=self._prompt_tokens,
             cached_prompt_tokens=self._cached_prompt_tokens,
+            leans=tuple(self._leans),
         )
 
     def _room(self, request: Request) -> int:
@@ -100,9 +117,9 @@ class StepPlanner:
         if not scheduler.pool.can_allocate(need):
             if self.preempted is not None:
                 return False
-            victim = scheduler.running[-1]
-            if victim is request and len(scheduler.running) > 1 and request.remaining > 1:
-                return False  # the latest prompt keeps what it has and waits for others to end
+            victim = self._weakest()
+            if victim is None or (victim is request and len(scheduler.running) > 1 and request.remaining > 1):
+                return False  # the weakest prompt keeps what it has and waits for others to end
             scheduler.preempt(victim)
             self.preempted = victim.request_id
             if victim is request or not scheduler.pool.can_allocate(need):
@@ -110,8 +127,16 @@ class StepPlanner:
         scheduler.grow(request, tokens)
         return True
 
+    def _weakest(self) -> Request | None:
+        """Who must make room: the last of `running` that has no row in this step. While decodes are handed out that
+        is the last of all, because they are handed out in order."""
+        taken = {row.slot for row in self.rows}
+        return next((request for request in reversed(self._scheduler.running) if request.slot not in taken), None)
+
     def _take(self, budget: PrefillBudget, request: Request, chunk: int) -> None:
         self._scheduler.grow(request, request.computed + chunk)
+        for block in self._scheduler.promise(request, request.computed + chunk):
+            self._filling[block] = request.request_id
         budget.spend(chunk, request.computed)
         self._prefill_tokens += chunk
         self._prefill_context += chunk_context(chunk, request.computed)
@@ -133,3 +158,9 @@ class StepPlanner:
                 new_blocks=tuple(request.blocks[first:]),
             )
         )
+
+
+def join_of(request: Request) -> Join:
+    """The request's join; its tokens go along only where the sampling remembers them."""
+    known = tuple(request.known) if request.sampling.remembers else ()
+    return Join(request.request_id, request.slot, request.sampling, request.prompt_length, known)

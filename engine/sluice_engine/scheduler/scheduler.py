@@ -1,52 +1,32 @@
 """Iteration-level batching: each step hands tokens to requests until their `computed` catches up with `known`.
 
-Order within a step: every decoding request its one token, so a stream never stalls behind a prompt; then chunks of
-running prompts; then waiting requests first come, first served. Out of blocks, the latest running request is
-preempted by recompute (one victim per step; its full blocks stay cached). It comes back only when its whole sequence
-and a margin fit, and nobody overtakes it, so `running` is always in order of arrival and the oldest always advances.
+Order within a step: every decoding request its one token, so a stream never stalls behind a prompt; then prompts in
+the order of the policy, running and waiting ones. Out of blocks, the weakest running request is preempted by recompute
+(one victim per step; its full blocks stay cached) and comes back in its turn, when its whole sequence and a margin fit.
+`running` is in order of strength, which is aged priority, then arrival: the strongest always advances.
 
 No torch, no clock: time is an argument.
 """
 
-from collections import deque
+from bisect import insort
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from sluice_engine.admission import Limits, predicted_wait
-from sluice_engine.blocks import BlockPool, chain_hash
+from sluice_engine.blocks import BlockPool, extend_hashes
 from sluice_engine.request import Request
-from sluice_engine.scheduler.budget import MINIMUM_CHUNK, PrefillBudget
+from sluice_engine.scheduler.budget import MINIMUM_CHUNK, PrefillBudget, chunk_context
+from sluice_engine.scheduler.config import SchedulerConfig
+from sluice_engine.scheduler.correction import TailCorrection
+from sluice_engine.scheduler.door import Refusal, check_possible, closed, too_late
+from sluice_engine.scheduler.forecast import predicted_peak
+from sluice_engine.scheduler.lengths import OutputLengths
 from sluice_engine.scheduler.plan import Finish, Outcome, Plan
 from sluice_engine.scheduler.planner import StepPlanner
+from sluice_engine.scheduler.policies import POLICIES, Outlook, aged_arrival
+from sluice_engine.scheduler.tenants import OUTPUT_WEIGHT, PROMPT_WEIGHT, TenantCounters
+from sluice_engine.scheduler.waiting import WaitingQueue
+from sluice_law.limit import TRUSTED_STEPS
 from sluice_law.steptime import StepTimeModel, StepWork
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulerConfig:
-    """What does not change while serving. The pool must hold one request of `max_model_length` tokens."""
-
-    num_blocks: int
-    block_size: int = 16
-    max_num_seqs: int = 256
-    max_model_length: int = 8192
-    prefix_cache: bool = True
-
-    def __post_init__(self) -> None:
-        """Raises ValueError where a maximal request could never run."""
-        if self.num_blocks * self.block_size < self.max_model_length:
-            raise ValueError(
-                f"{self.num_blocks} blocks of {self.block_size} tokens cannot hold one request of "
-                f"{self.max_model_length} tokens"
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a request was not taken, and the predicted wait in seconds."""
-
-    reason: str
-    retry_after: float
-    message: str
 
 
 class Scheduler:
@@ -56,14 +36,20 @@ class Scheduler:
         self.config = config
         self.limits = limits
         self.pool = BlockPool(config.num_blocks, config.block_size)
-        self.waiting: deque[Request] = deque()
-        self.running: list[Request] = []
+        self.policy = POLICIES[config.policy]
+        self.counters = TenantCounters()
+        self.waiting = WaitingQueue(self.policy, self.counters)
+        self.running: list[Request] = []  # strongest first
         self.requests: dict[str, Request] = {}
         self.draining = False
         self.preemptions = 0
         self.tainted: list[int] = []  # blocks of failed requests, for the runner to scrub before the next step
         self.residence: float | None = None  # mean seconds that a request runs, smoothed
         self.mean_output: float | None = None  # mean generated tokens of ended requests, smoothed
+        self.lengths = OutputLengths()
+        self.correction = TailCorrection()
+        self.model: StepTimeModel | None = None  # as of the last plan
+        self._arrivals = 0
         self._slots = list(range(config.max_num_seqs - 1, -1, -1))
         self._steps = 0
 
@@ -73,24 +59,19 @@ class Scheduler:
         """Queue a request, or say why not. Raises ValueError for one that could never run."""
         if request.request_id in self.requests:
             raise ValueError(f"request {request.request_id} is already here")
-        if not request.known or request.max_tokens < 1:
-            raise ValueError("a request needs a prompt of one token or more and max_tokens of 1 or more")
-        if len(request.known) >= self.config.max_model_length:
-            raise ValueError(
-                f"the prompt has {len(request.known)} tokens; with one to generate, this model takes at most "
-                f"{self.config.max_model_length - 1}"
-            )
-        if self.draining:
-            return Refusal("draining", 1.0, "this replica is draining; another one takes new requests")
-        places = min(self.limits.concurrency, self.config.max_num_seqs)
-        if len(self.waiting) >= self.limits.bounds.max_queue + max(0, places - len(self.running)):
-            return Refusal(
-                "queue_full", self.predicted_wait(), f"the queue holds {len(self.waiting)} requests, its limit"
-            )
+        check_possible(request, self.config)
+        refused = closed(self)
+        if refused is not None:
+            return refused
         self._hash_known(request)
-        self.requests[request.request_id] = request
-        self.waiting.append(request)
-        return None
+        request.order = self._arrivals
+        outlook = self._outlook(request)
+        refused = too_late(self, request, outlook)
+        if refused is None:
+            self._arrivals += 1
+            self.requests[request.request_id] = request
+            self.waiting.push(request, outlook)
+        return refused
 
     def cancel(self, request_id: str) -> bool:
         """End a request now; its blocks are free at once. Says whether it was here. Call between steps."""
@@ -110,21 +91,24 @@ class Scheduler:
         return predicted_wait(len(self.waiting), len(self.running), self.limits.concurrency, residence)
 
     @property
+    def places(self) -> int:
+        """Requests that may run at once."""
+        return min(self.limits.concurrency, self.config.max_num_seqs)
+
+    @property
     def tokens_in_flight(self) -> int:
         """Known tokens of everything here, running or waiting."""
-        return sum(len(request.known) for request in self.requests.values())
+        return self.waiting.tokens + sum(len(request.known) for request in self.running)
 
     # --- one step ----------------------------------------------------------------------------------------------
 
     def plan(self, now: float, model: StepTimeModel | None = None) -> Plan | None:
         """The next step, or None when there is nothing to compute. Blocks are taken here, tokens counted at settle."""
+        self.model = model
         while True:
             step = StepPlanner(self)
             step.decodes()
-            budget = self._prefill_budget(step, model)
-            step.prefills(budget)
-            if step.preempted is None:  # what a victim gave up is for those that lacked it
-                step.admit(budget, now)
+            step.prompts(self._prefill_budget(step, model), now)
             if step.rows:
                 self._steps += 1
                 return step.plan(self._steps)
@@ -139,6 +123,7 @@ class Scheduler:
         ends with that sentence and its token is ignored."""
         outcomes: list[Outcome] = []
         tokens = iter(sampled)
+        unfounded = _unfounded(plan, errors) if errors else frozenset()
         for row in plan.rows:
             token = next(tokens) if row.samples else None
             request = self.requests.get(row.request_id)
@@ -148,10 +133,14 @@ class Scheduler:
                 outcomes.append(self._outcome(request, (), "error", errors[row.request_id], now))
                 self._end(request, forget=True)
                 continue
+            if row.request_id in unfounded:
+                self.tainted += self.preempt(request, forget=True)
+                continue
             request.computed += len(row.tokens)
             self._index(request)
             if token is not None:
                 outcomes.append(self._deliver(request, token, now))
+        self._learn_overrun(plan, outcomes)
         return outcomes
 
     def decode_run(self, ends_at: Sequence[float], token: int) -> list[Outcome]:
@@ -163,6 +152,7 @@ class Scheduler:
         outcomes: list[Outcome] = []
         for request in list(self.running):
             request.known.extend([token] * last)
+            self.counters.charge(request.tenant, OUTPUT_WEIGHT * last)
             request.computed += len(ends_at)
             self._index(request)
             if last:
@@ -184,6 +174,8 @@ class Scheduler:
             raise RuntimeError("a slot is lost")
         if len(self.requests) != len(self.running) + len(self.waiting):
             raise RuntimeError("a request is neither running nor waiting")
+        if self.waiting.tokens != sum(len(request.known) for request in self.waiting):
+            raise RuntimeError("the queue's tokens do not add up")
 
     # --- what planning asks ------------------------------------------------------------------------------------
 
@@ -195,10 +187,17 @@ class Scheduler:
         return self.pool.match(request.hashes[: (len(request.known) - 1) // self.config.block_size])
 
     def fits(self, request: Request, hit: Sequence[int]) -> bool:
-        """Whether a waiting request may run: its whole sequence, what running prompts still need and a block for each
-        running request fit. Without that margin a long prompt is admitted, preempted and admitted again."""
+        """Whether a waiting request may run: it fits now, and so does what all will hold at the predicted peak."""
         if not self.running:
             return True
+        if not self.fits_now(request, hit):
+            return False
+        most = self.limits.bounds.kv_watermark * self.config.num_blocks
+        return not self.config.predicted_admission or self._predicted_peak(request, hit) <= most
+
+    def fits_now(self, request: Request, hit: Sequence[int]) -> bool:
+        """Whether its whole sequence, what running prompts still need and a block for each running request fit.
+        Without that margin a long prompt is admitted, preempted and admitted again."""
         need = self.blocks_for(len(request.known) + 1) - len(hit)
         taken = need + self.pool.unheld(hit) + sum(self._owed(other) for other in self.running)
         if self.pool.held + taken > self.limits.bounds.kv_watermark * self.config.num_blocks:
@@ -216,26 +215,66 @@ class Scheduler:
             request.blocks += self.pool.allocate(need)
 
     def start(self, request: Request, hit: list[int], now: float) -> None:
-        """The head of the queue begins to run, from the cached blocks in `hit`."""
+        """A waiting request begins to run, from the cached blocks in `hit`."""
         self.waiting.remove(request)
         self.pool.acquire(hit)
         request.blocks = list(hit)
         request.computed = len(hit) * self.config.block_size
         request.indexed = len(hit)
         request.slot = self._slots.pop()
-        self.running.append(request)
+        insort(self.running, request, key=_strength)
         if request.first_scheduled_at is None:
             request.first_scheduled_at = now
             request.cached_tokens = request.computed
+            self.counters.charge(request.tenant, PROMPT_WEIGHT * (request.prompt_length - request.computed))
 
-    def preempt(self, victim: Request) -> None:
-        """Back to the head of the queue; its full blocks stay cached, the rest is computed again."""
+    def preempt(self, victim: Request, forget: bool = False) -> list[int]:
+        """Back to its place in the queue; its full blocks stay cached (unless it must `forget` them), the rest is
+        computed again. Returns blocks that nobody holds any more."""
         self.running.remove(victim)
-        self._release(victim, forget=False)
+        dropped = self._release(victim, forget)
         victim.preemptions += 1
         self.preemptions += 1
         self._hash_known(victim)
-        self.waiting.appendleft(victim)
+        self.waiting.push(victim, self._outlook(victim))
+        return dropped
+
+    def promise(self, request: Request, computed: int) -> list[int]:
+        """Index the prompt's blocks that this step fills, so that one that starts behind it in the same step shares
+        them: in each layer the keys and values of the whole batch are written before any is read. Returns them."""
+        if not self.config.prefix_cache:
+            return []
+        filled = range(request.indexed, computed // self.config.block_size)
+        for block in filled:
+            self.pool.index(request.blocks[block], request.hashes[block])
+        return [request.blocks[block] for block in filled]
+
+    def rank(self, request: Request, now: float) -> tuple[float, float, int]:
+        """Where a running prompt stands among waiting requests: comparable with the head of `waiting` (its first
+        three fields)."""
+        number = self.policy.number(request, self._outlook(request))
+        if self.policy.patience is not None and number < now and not request.delivered:
+            number += self.policy.patience
+        return number, self.counters.served(request.tenant), request.order
+
+    def itl_target(self, request: Request) -> float:
+        """Seconds between two tokens that the request may expect."""
+        return self.limits.bounds.itl_target if request.itl_target is None else request.itl_target
+
+    def _outlook(self, request: Request) -> Outlook:
+        cached = request.computed if request.slot >= 0 else len(self.match(request)) * self.config.block_size
+        tokens, seconds = len(request.known) - cached, 0.0
+        if self.model is not None and self.model.steps >= TRUSTED_STEPS:
+            work = StepWork(prefill_tokens=tokens, prefill_context=chunk_context(tokens, cached))
+            seconds = self.model.predict(work)
+        return Outlook(tokens, seconds, self.limits.bounds.ttft_target)
+
+    def _predicted_peak(self, request: Request, hit: Sequence[int]) -> float:
+        """Blocks that the running requests and this one will hold at their peak; 0 while lengths are unknown."""
+        future = [(self.lengths.remaining(other), len(other.known)) for other in (*self.running, request)]
+        known = [(remaining, context) for remaining, context in future if remaining is not None]
+        shared = sum(len(other.blocks) for other in self.running) - self.pool.held + len(hit) - self.pool.unheld(hit)
+        return predicted_peak(known, self.config.block_size) - shared if len(known) == len(future) else 0.0
 
     def _prefill_budget(self, step: StepPlanner, model: StepTimeModel | None) -> PrefillBudget:
         bounds = self.limits.bounds
@@ -243,7 +282,7 @@ class Scheduler:
             tokens=max(MINIMUM_CHUNK, bounds.max_batched_tokens - len(step.rows)),
             model=model,
             decode=StepWork(sequences=len(step.rows), kv_tokens=step.kv_tokens),
-            itl_target=bounds.itl_target,
+            itl_target=step.itl_target / self.correction.tail(),
         )
 
     def _owed(self, request: Request) -> int:
@@ -258,6 +297,7 @@ class Scheduler:
             self._end(request, forget=False)
             return outcome
         request.known.append(token)
+        self.counters.charge(request.tenant, OUTPUT_WEIGHT)
         full = request.generated >= request.max_tokens or len(request.known) >= self.config.max_model_length
         outcome = self._outcome(request, (token,), "length" if full else None, None, now)
         request.last_token_at = now
@@ -271,6 +311,14 @@ class Scheduler:
         if request.first_scheduled_at is not None:
             self.residence = _smoothed(self.residence, now - request.first_scheduled_at)
             self.mean_output = _smoothed(self.mean_output, float(request.generated))
+            self.lengths.add(request.tenant, request.generated)
+
+    def _learn_overrun(self, plan: Plan, outcomes: Sequence[Outcome]) -> None:
+        """A stream's least gap is this step alone; others waited longer for other reasons."""
+        gaps = [outcome.gap for outcome in outcomes if outcome.gap is not None]
+        model = self.model
+        if gaps and plan.work.prefill_tokens and model is not None and model.steps >= TRUSTED_STEPS:
+            self.correction.observe(min(gaps), model.predict(plan.work))
 
     def _outcome(
         self, request: Request, token_ids: tuple[int, ...], finish: Finish | None, error: str | None, now: float
@@ -320,10 +368,21 @@ class Scheduler:
     def _hash_known(self, request: Request) -> None:
         if not self.config.prefix_cache:
             return
-        size = self.config.block_size
-        for block in range(len(request.hashes), len(request.known) // size):
-            parent = request.hashes[-1] if request.hashes else None
-            request.hashes.append(chain_hash(parent, request.known[block * size : (block + 1) * size]))
+        extend_hashes(request.hashes, request.known, self.config.block_size)
+
+
+def _strength(request: Request) -> tuple[float, int]:
+    """Who keeps its blocks when they run out: the highest priority, aged, then the earliest."""
+    return aged_arrival(request), request.order
+
+
+def _unfounded(plan: Plan, errors: Mapping[str, str]) -> frozenset[str]:
+    """Requests that shared blocks which a failed request was to fill in this very step."""
+    failed = set(errors)
+    for request_id, other in plan.leans:  # in order of starting, so a chain of them is followed to its end
+        if other in failed:
+            failed.add(request_id)
+    return frozenset(failed - errors.keys())
 
 
 def _smoothed(mean: float | None, value: float) -> float:

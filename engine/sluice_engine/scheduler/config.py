@@ -1,0 +1,28 @@
+"""What does not change while a scheduler serves."""
+
+from dataclasses import dataclass
+
+from sluice_engine.scheduler.policies import POLICIES
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerConfig:
+    """The pool must hold one request of `max_model_length` tokens."""
+
+    num_blocks: int
+    block_size: int = 16
+    max_num_seqs: int = 256
+    max_model_length: int = 8192
+    prefix_cache: bool = True
+    policy: str = "fcfs"  # one of policies.POLICIES
+    predicted_admission: bool = True  # admit by the predicted peak of KV; off: by what is held now and a margin
+
+    def __post_init__(self) -> None:
+        """Raises ValueError where a maximal request could never run."""
+        if self.num_blocks * self.block_size < self.max_model_length:
+            raise ValueError(
+                f"{self.num_blocks} blocks of {self.block_size} tokens cannot hold one request of "
+                f"{self.max_model_length} tokens"
+            )
+        if self.policy not in POLICIES:
+            raise ValueError(f"there is no policy {self.policy!r}; choose one of {', '.join(POLICIES)}")

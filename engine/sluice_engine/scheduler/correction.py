@@ -1,0 +1,34 @@
+"""By how much the steps that carried prompt chunks overran their prediction, at the percentile that targets are about.
+
+The fitted model is right on the mean; a target for the 95th percentile of inter-token times must hold for the slow
+steps as well. So a chunk gets target / tail() seconds, tail being the p95 of measured over predicted.
+"""
+
+from collections import deque
+
+SAMPLES = 64
+TRUSTED = 16
+PERCENTILE = 0.95
+MOST = 3.0  # a model further off than this is not corrected but wrong
+
+
+class TailCorrection:
+    """Feed it measured and predicted seconds of mixed steps."""
+
+    def __init__(self) -> None:
+        self._ratios: deque[float] = deque(maxlen=SAMPLES)
+        self._tail: float | None = 1.0
+
+    def observe(self, measured: float, predicted: float) -> None:
+        """One step that decoded beside a prompt chunk."""
+        if predicted > 0.0:
+            self._ratios.append(measured / predicted)
+            self._tail = None
+
+    def tail(self) -> float:
+        """At least 1: a model that overestimates learns so by itself, and a target is no goal to be used up."""
+        if self._tail is None:
+            ordered = sorted(self._ratios)
+            worst = ordered[int(PERCENTILE * (len(ordered) - 1))]
+            self._tail = min(max(worst, 1.0), MOST) if len(ordered) >= TRUSTED else 1.0
+        return self._tail

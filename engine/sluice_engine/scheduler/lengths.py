@@ -1,0 +1,69 @@
+"""How much a request will still write, from what earlier ones of its tenant wrote.
+
+Past-Future (Gong et al., ASPLOS'25): the lengths of the last ended requests are the distribution of the next ones,
+conditioned on what is already written. There each prediction is drawn at random; here every request keeps one
+quantile for life, from a low-discrepancy sequence over arrivals, so the requests that run together are a stratified
+sample: their sum is right on average, and a plan depends on nothing but the past.
+"""
+
+import math
+from bisect import bisect_right, insort
+from collections import OrderedDict, deque
+
+from sluice_engine.request import Request
+
+KEPT = 512  # lengths per tenant: a few minutes of a busy tenant
+TRUSTED = 32  # lengths before a tenant's own, or all tenants', say anything
+TENANTS_KEPT = 256
+_GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
+
+
+class _History:
+    """The last KEPT lengths, in order of time and of size."""
+
+    def __init__(self) -> None:
+        self._recent: deque[int] = deque()
+        self.sorted: list[int] = []
+
+    def add(self, length: int) -> None:
+        self._recent.append(length)
+        insort(self.sorted, length)
+        if len(self._recent) > KEPT:
+            oldest = self._recent.popleft()
+            del self.sorted[bisect_right(self.sorted, oldest) - 1]
+
+
+class OutputLengths:
+    """Lengths of ended requests, by tenant and of all."""
+
+    def __init__(self) -> None:
+        self._all = _History()
+        self._tenants: OrderedDict[str, _History] = OrderedDict()  # least recently ended first
+
+    def add(self, tenant: str, length: int) -> None:
+        """A request of the tenant ended after `length` generated tokens."""
+        self._all.add(length)
+        history = self._tenants.pop(tenant, None) or _History()
+        history.add(length)
+        self._tenants[tenant] = history
+        if len(self._tenants) > TENANTS_KEPT:
+            self._tenants.popitem(last=False)
+
+    def remaining(self, request: Request) -> int | None:
+        """Tokens that the request will still write, at least 1 and at most what max_tokens leaves; None while too
+        little is known. One that outlives all that was seen is expected to double."""
+        history = self._tenants.get(request.tenant)
+        if history is None or len(history.sorted) < TRUSTED:
+            history = self._all
+        if len(history.sorted) < TRUSTED:
+            return None
+        written = request.generated
+        longer = bisect_right(history.sorted, written)
+        left = len(history.sorted) - longer
+        length = history.sorted[longer + int(quantile_of(request) * left)] if left else 2 * written
+        return max(1, min(length - written, request.max_tokens - written))
+
+
+def quantile_of(request: Request) -> float:
+    """In [0, 1): the golden-ratio sequence over arrivals, which fills it evenly whichever stretch of it runs."""
+    return (request.order * _GOLDEN) % 1.0

@@ -1,0 +1,29 @@
+"""Least laxity to the deadline of the first token: by the latest moment at which its prefill can still begin.
+
+Once that moment has passed, the deadline is lost, and serving the request first would only lose the next one's as
+well (the domino effect of earliest-deadline-first in overload). It stands back by PATIENCE_SECONDS, once: then it is
+the oldest there is and no later deadline overtakes it. A request whose stream has begun (it was preempted) is late
+already and goes first.
+"""
+
+from sluice_engine.request import Request
+from sluice_engine.scheduler.policies.base import GRAIN, Outlook, Policy, coarse
+
+PATIENCE_SECONDS = 20.0
+
+
+def _number(request: Request, outlook: Outlook) -> float:
+    if request.delivered and request.last_token_at is not None:
+        return coarse(request.last_token_at)
+    return coarse(request.arrived_at + _target(request, outlook) - outlook.prefill_seconds)
+
+
+def _overtaken_for(request: Request, outlook: Outlook) -> float:
+    return _target(request, outlook) + PATIENCE_SECONDS + GRAIN
+
+
+def _target(request: Request, outlook: Outlook) -> float:
+    return outlook.ttft_target if request.ttft_target is None else request.ttft_target
+
+
+EDF = Policy("edf", _number, _overtaken_for, patience=PATIENCE_SECONDS)

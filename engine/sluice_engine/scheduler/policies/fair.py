@@ -1,0 +1,22 @@
+"""Virtual token counters (Sheng et al., OSDI'24): the tenant that was served least goes first.
+
+Within a tenant first come, first served. The counters are in `tenants.py`; among tenants that have work waiting all
+the time, what two of them got differs by at most 2·max(w_p·L_input, w_q·M) (their theorem 4.4), L_input the longest
+prompt and M the tokens that the pool holds, whatever the load of the others.
+"""
+
+import math
+
+from sluice_engine.request import Request
+from sluice_engine.scheduler.policies.base import Outlook, Policy
+
+
+def _number(request: Request, _: Outlook) -> float:
+    return float(request.order)
+
+
+def _overtaken_for(_: Request, __: Outlook) -> float:
+    return math.inf  # by requests of other tenants for as long as its own has had more; bounded in tokens, not seconds
+
+
+FAIR = Policy("fair", _number, _overtaken_for, by_tenant=True)

@@ -1,0 +1,11 @@
+"""First come, first served: nobody overtakes anybody."""
+
+from sluice_engine.request import Request
+from sluice_engine.scheduler.policies.base import Outlook, Policy
+
+
+def _number(request: Request, _: Outlook) -> float:
+    return float(request.order)
+
+
+FCFS = Policy("fcfs", _number, overtaken_for=lambda request, outlook: 0.0)
