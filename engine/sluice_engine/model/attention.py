@@ -7,6 +7,7 @@ blocks and one batched attention.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
@@ -16,19 +17,70 @@ from sluice_engine.model.batch import Batch, RowGroup
 from sluice_engine.model.errors import ModelInvalid
 from sluice_engine.model.kv import KVCache
 
+# Keyword arguments that change nothing here: positions are in the batch already, the rest is about training or caches.
+# So do flags (`output_router_logits`), which ask for outputs.
+_HARMLESS = {"dropout", "is_causal", "position_ids", "use_cache", "past_key_values", "output_attentions"}
 NAME = "sluice"  # a name that begins with "flash" would make transformers look for flash attention
 
-# (query [R, Hq, D], key_cache, value_cache [blocks, block_size, Hkv, D], group, scale, window) → [R, Hq, D]
-DecodeAttention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, RowGroup, float, int | None], torch.Tensor]
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How a layer attends: what transformers hands to each call beside the tensors."""
+
+    scale: float
+    window: int | None = None  # a query sees this many positions, its own included; None sees all before it
+    softcap: float | None = None  # scores become softcap · tanh(score / softcap)
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionCall:
+    """One call of the attention function, as seen by a pass that computes nothing."""
+
+    module: torch.nn.Module
+    layer: int | None
+    causal: bool
+    kv_heads: int
+    key_dim: int
+    value_dim: int
+    rule: Rule
+    extras: frozenset[str]  # what else it was handed and this engine does not know
+
+    @classmethod
+    def of(
+        cls,
+        module: torch.nn.Module,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        rule: Rule,
+        others: dict[str, object],
+    ) -> "AttentionCall":
+        """From the call's own arguments."""
+        extras = {
+            name for name, given in others.items() if name not in _HARMLESS and not isinstance(given, bool | None)
+        }
+        if attention_mask is not None:
+            extras.add("attention_mask")
+        causal = others.get("is_causal")
+        return cls(
+            module=module,
+            layer=getattr(module, "layer_idx", None),
+            causal=bool(getattr(module, "is_causal", True) if causal is None else causal),
+            kv_heads=key.shape[1],
+            key_dim=key.shape[3],
+            value_dim=value.shape[3],
+            rule=rule,
+            extras=frozenset(extras),
+        )
+
+
+# (query [R, Hq, D], key_cache, value_cache [blocks, block_size, Hkv, D], group, rule) → [R, Hq, D]
+DecodeAttention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, RowGroup, Rule], torch.Tensor]
 
 
 def gathered_decode(
-    query: torch.Tensor,
-    key_cache: torch.Tensor,
-    value_cache: torch.Tensor,
-    group: RowGroup,
-    scale: float,
-    window: int | None,
+    query: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, group: RowGroup, rule: Rule
 ) -> torch.Tensor:
     """One token per row: query [R, Hq, D] → [R, Hq, D], over gathered blocks. The query heads of a KV head become
     its query rows, so that keys and values are not repeated for grouped-query attention."""
@@ -36,20 +88,13 @@ def gathered_decode(
     kv_heads = key_cache.shape[2]
     keys = _gather(key_cache, group.block_tables)
     values = _gather(value_cache, group.block_tables)
-    mask = group.mask(window, key_cache.shape[1], query.dtype)
-    out = scaled_dot_product_attention(
-        query.view(rows, kv_heads, heads // kv_heads, dim), keys, values, attn_mask=mask, scale=scale
-    )
+    mask = group.mask(rule.window, key_cache.shape[1], query.dtype)
+    out = _attend(query.reshape(rows, kv_heads, heads // kv_heads, dim), keys, values, mask, rule)
     return out.reshape(rows, heads, dim)
 
 
 def gathered_chunks(
-    query: torch.Tensor,
-    key_cache: torch.Tensor,
-    value_cache: torch.Tensor,
-    group: RowGroup,
-    scale: float,
-    window: int | None,
+    query: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, group: RowGroup, rule: Rule
 ) -> torch.Tensor:
     """Prompt chunks: query [tokens, Hq, D] → [tokens, Hq, D], padded to [R, Q] inside."""
     _, heads, dim = query.shape
@@ -58,16 +103,32 @@ def gathered_chunks(
     else:
         padded = query.new_zeros(group.rows * group.longest, heads, dim)
         padded.index_copy_(0, group.padded_index, query)
-    out = scaled_dot_product_attention(
+    out = _attend(
         padded.view(group.rows, group.longest, heads, dim).transpose(1, 2),
         _gather(key_cache, group.block_tables),
         _gather(value_cache, group.block_tables),
-        attn_mask=group.mask(window, key_cache.shape[1], query.dtype),
-        scale=scale,
-        enable_gqa=heads != key_cache.shape[2],
+        group.mask(rule.window, key_cache.shape[1], query.dtype),
+        rule,
     )
     out = out.transpose(1, 2).reshape(group.rows * group.longest, heads, dim)
     return out if group.padded_index is None else out.index_select(0, group.padded_index)
+
+
+def _attend(
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor, rule: Rule
+) -> torch.Tensor:
+    """query [R, H, Q, D], keys and values [R, Hkv, N, D], mask [R, 1, Q, N] → [R, H, Q, D]. torch's fused attention
+    has no soft cap: with one, the same sum is written out, in float32 as transformers' eager attention has it."""
+    if rule.softcap is None:
+        grouped = query.shape[1] != keys.shape[1]
+        return scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=rule.scale, enable_gqa=grouped)
+    rows, heads, count, dim = query.shape
+    kv_heads = keys.shape[1]
+    grouped_query = query.reshape(rows, kv_heads, heads // kv_heads, count, dim)
+    scores = (grouped_query @ keys.transpose(-1, -2).unsqueeze(2)).mul_(rule.scale)
+    scores = scores.div_(rule.softcap).tanh_().mul_(rule.softcap).add_(mask.unsqueeze(2))
+    weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
+    return (weights @ values.unsqueeze(2)).reshape(rows, heads, count, dim)
 
 
 def _gather(cache: torch.Tensor, block_tables: torch.Tensor) -> torch.Tensor:
@@ -94,17 +155,21 @@ class PagedAttention:
         scaling: float | None = None,
         sliding_window: int | None = None,
         softcap: float | None = None,
-        s_aux: torch.Tensor | None = None,
         sluice_batch: Batch | None = None,
         sluice_cache: KVCache | None = None,
-        **_: object,
+        sluice_calls: list[AttentionCall] | None = None,
+        **others: object,
     ) -> tuple[torch.Tensor, None]:
         """query [1, Hq, T, D], key and value [1, Hkv, T, D] → ([1, T, Hq, D], None). Writes KV, then attends.
 
-        Raises ModelInvalid for attention that this backend does not compute.
+        With `sluice_calls` nothing is computed: the call is noted there, for `structure.py` to judge.
+        Raises ModelInvalid where forward's keyword arguments do not arrive.
         """
-        if softcap is not None or s_aux is not None:
-            raise ModelInvalid("This model's attention has a soft cap or sinks, which this engine does not compute.")
+        scale = scaling if scaling is not None else query.shape[-1] ** -0.5
+        rule = Rule(scale, sliding_window, softcap)
+        if sluice_calls is not None:
+            sluice_calls.append(AttentionCall.of(module, query, key, value, attention_mask, rule, others))
+            return query.new_zeros(1, query.shape[2], query.shape[1], value.shape[3]), None
         if sluice_batch is None or sluice_cache is None:
             raise ModelInvalid("This model does not hand forward's keyword arguments to its attention layers.")
         keys, values = sluice_cache.layers[module.layer_idx]
@@ -112,10 +177,9 @@ class PagedAttention:
         keys.view(-1, kv_heads, dim).index_copy_(0, sluice_batch.slot_mapping, key.transpose(1, 2)[0])
         values.view(-1, kv_heads, dim).index_copy_(0, sluice_batch.slot_mapping, value.transpose(1, 2)[0])
         flat = query.transpose(1, 2)[0]
-        scale = scaling if scaling is not None else flat.shape[-1] ** -0.5
         parts = [
             (self.decode if group.longest == 1 else gathered_chunks)(
-                flat[group.first : group.first + group.tokens], keys, values, group, scale, sliding_window
+                flat[group.first : group.first + group.tokens], keys, values, group, rule
             )
             for group in sluice_batch.groups
         ]

@@ -15,11 +15,11 @@ from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 from sluice_engine.model import attention
 from sluice_engine.model.errors import AcceleratorNotFound, InvalidOption, ModelInvalid, ModelNotFound
 from sluice_engine.model.kv import KVShape
+from sluice_engine.model.structure import check, observe, refuse_by_config
 from sluice_engine.options import EngineOptions
 
 _log = logging.getLogger(__name__)
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-_ATTENDING = {"full_attention", "sliding_attention", "attention"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,14 @@ def load_model(options: EngineOptions) -> LoadedModel:
     except Exception as error:
         raise ModelInvalid(f"The model in {folder} cannot be loaded: {_first_line(error)}") from error
     module = module.to(device).eval().requires_grad_(False)
+    structure = observe(module, device)
+    check(module, config, structure)
     _log.info("loaded %s as %s on %s", type(module).__name__, dtype, device)
     return LoadedModel(
         module=module,
         device=device,
         dtype=dtype,
-        kv_shape=_kv_shape(config, dtype),
+        kv_shape=structure.kv_shape(dtype),
         max_model_length=length,
         vocab_size=module.get_output_embeddings().weight.shape[0],
         eos_ids=_eos_ids(folder, config),
@@ -90,8 +92,16 @@ def pick_dtype(asked: str, checkpoint: torch.dtype, device: torch.device) -> tor
         return _DTYPES[asked]
     if device.type == "cuda" or checkpoint == torch.float32:
         return checkpoint
-    native = checkpoint == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    return checkpoint if native else torch.float32
+    if checkpoint == torch.bfloat16 and processor_computes_bf16():
+        _log.info("computing in bfloat16, the checkpoint's dtype, which this processor has instructions for")
+        return checkpoint
+    _log.info("computing in float32: this processor has no instructions for the checkpoint's %s", checkpoint)
+    return torch.float32
+
+
+def processor_computes_bf16() -> bool:
+    """Whether bf16 is faster than float32 here (avx512_bf16 or AMX): without, it is five to ten times slower."""
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def _model_folder(model: str) -> Path:
@@ -113,22 +123,15 @@ def _model_folder(model: str) -> Path:
 
 def _read_config(folder: Path) -> transformers.PretrainedConfig:
     try:
-        raw = json.loads((folder / "config.json").read_text())
+        json.loads((folder / "config.json").read_text())  # says where a file is damaged; transformers does not
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except Exception as error:
         raise ModelInvalid(
             f"{folder / 'config.json'} cannot be read as a model's config: {_first_line(error)}"
         ) from error
-    name = raw.get("model_type", "?")
-    if getattr(config, "is_encoder_decoder", False) or type(config) not in AutoModelForCausalLM._model_mapping:
-        raise ModelInvalid(f"Model type {name!r} is not a decoder-only language model of transformers.")
-    text = config.get_text_config()
-    strange = sorted(set(getattr(text, "layer_types", None) or ()) - _ATTENDING)
-    if strange:
-        raise ModelInvalid(f"Model type {name!r} has layers of kind {', '.join(strange)}, which have no paged KV.")
-    for field in ("attn_logit_softcapping", "kv_lora_rank"):
-        if getattr(text, field, None):
-            raise ModelInvalid(f"Model type {name!r} sets {field}, which this engine's attention does not compute.")
+    refuse_by_config(config)
+    if type(config) not in AutoModelForCausalLM._model_mapping:
+        raise ModelInvalid(f"Model type {config.model_type!r} is not a decoder-only language model of transformers.")
     return config
 
 
@@ -150,17 +153,6 @@ def _model_length(options: EngineOptions, config: transformers.PretrainedConfig)
             f"--max-model-length {options.max_model_length} exceeds the {trained} positions that the model has."
         )
     return options.max_model_length
-
-
-def _kv_shape(config: transformers.PretrainedConfig, dtype: torch.dtype) -> KVShape:
-    text = config.get_text_config()
-    heads = text.num_attention_heads
-    return KVShape(
-        layers=text.num_hidden_layers,
-        kv_heads=getattr(text, "num_key_value_heads", None) or heads,
-        head_dim=getattr(text, "head_dim", None) or text.hidden_size // heads,
-        dtype=dtype,
-    )
 
 
 def _eos_ids(folder: Path, config: transformers.PretrainedConfig) -> frozenset[int]:
