@@ -27,6 +27,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     kv_watermark: float = 1.0
     itl_target: float = 0.05
     ttft_target: float = 2.0
+    policy: str = "fcfs"  # fcfs | priority | srpf | edf | fair
     threads: int | None = None  # torch threads; None: from the cgroup's cpu.max
     pace: StepTimeModel | None = None  # development: hold each step to this model
     drain_seconds: float = 300.0

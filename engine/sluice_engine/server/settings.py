@@ -11,12 +11,14 @@ from typing import Final
 
 from sluice import contract
 from sluice_engine.options import EngineOptions
+from sluice_engine.scheduler import policies
 from sluice_law.steptime import StepTimeModel
 
 SUFFIXES: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 SUFFIXES_BINARY: Final = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 DTYPES: Final = ("auto", "float32", "bfloat16", "float16")
 DEVICES: Final = ("auto", "cpu", "cuda")
+POLICIES: Final = tuple(policies.POLICIES)
 
 
 class OptionInvalid(Exception):
@@ -77,6 +79,7 @@ def parse(raw: Mapping[str, str | None]) -> tuple[EngineOptions, ServerSettings]
         kv_watermark=reader.number("kv-watermark", 0.0, 1.0, 1.0),
         itl_target=reader.number("itl-ms", 0.0, 1e6, 50.0) / 1000,
         ttft_target=reader.number("ttft-ms", 0.0, 1e7, 2000.0) / 1000,
+        policy=reader.choice("policy", POLICIES),
         threads=reader.optional("threads", 1, 1024),
         pace=parse_pace(raw.get("pace")),
         drain_seconds=reader.number("drain-seconds", 0.0, 86400.0, 300.0, zero=True),
