@@ -13,6 +13,8 @@ from typing import Literal
 
 import msgspec
 
+from sluice_engine.request import TokenLogprob
+
 FinishReason = Literal["stop", "length", "abort", "error"]
 RejectReason = Literal["queue_full", "kv_full", "draining", "slo_unreachable"]
 
@@ -27,6 +29,13 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     seed: int | None = None
     ignore_eos: bool = False
     stop_token_ids: tuple[int, ...] = ()  # stop strings are found by the HTTP process, which owns the text
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: tuple[tuple[int, float], ...] = ()  # (token id, what is added to its logit)
+    min_tokens: int = 0  # no stop token before so many
+    logprobs: int | None = None  # how many of the most likely tokens beside the chosen one; None: no logprobs
 
 
 # --- HTTP process → engine process -----------------------------------------------------------------------------
@@ -117,6 +126,7 @@ class Delta(msgspec.Struct, frozen=True, array_like=True):
     error: str | None = None  # a sentence, with finish == "error"
     cached_tokens: int = 0  # prompt tokens found in the prefix cache (first delta)
     queue_seconds: float = 0.0  # arrival to first scheduled (first delta)
+    logprobs: tuple[TokenLogprob, ...] = ()  # one per token, where they were asked for
 
 
 class Rejected(msgspec.Struct, frozen=True, tag=True):

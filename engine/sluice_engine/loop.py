@@ -9,7 +9,8 @@ import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import torch
 
@@ -21,7 +22,7 @@ from sluice_engine.model.load import LoadedModel, load_model
 from sluice_engine.model.resources import memory_left, processors
 from sluice_engine.options import EngineOptions
 from sluice_engine.report import limits_message, snapshot
-from sluice_engine.request import Request, Sampling
+from sluice_engine.request import Request, Sampling, TokenLogprob
 from sluice_engine.runner import Runner
 from sluice_engine.scheduler import Outcome, Plan, Scheduler, SchedulerConfig
 from sluice_engine.steptime import StepTimeFit
@@ -162,7 +163,7 @@ class EngineLoop:
         self._last_end = ended if self.scheduler.requests else None
         self.fit.observe(plan.work, ended - begun)
         self.window.record(plan.work, [outcome.gap for outcome in outcomes], ended)
-        return self._report(plan, outcomes, ended, ended - begun)
+        return self._report(plan, outcomes, ended, ended - begun, result.logprobs)
 
     def state(self) -> dict[str, object]:
         """The scheduler's snapshot as JSON-able data."""
@@ -175,18 +176,15 @@ class EngineLoop:
         if any(not 0 <= token < self.model.vocab_size for token in message.prompt_token_ids):
             raise ValueError(f"a token id of the prompt lies outside the vocabulary of {self.model.vocab_size}")
         stops = frozenset(params.stop_token_ids)
+        if not params.ignore_eos:
+            stops |= self.model.eos_ids
         return Request(
             request_id=message.request_id,
             known=list(message.prompt_token_ids),
             max_tokens=params.max_tokens,
             arrived_at=message.arrived_at,
-            stop_ids=stops if params.ignore_eos else stops | self.model.eos_ids,
-            sampling=Sampling(
-                temperature=params.temperature,
-                top_k=params.top_k,
-                top_p=params.top_p,
-                seed=secrets.randbits(64) if params.seed is None else params.seed,
-            ),
+            stop_ids=stops,
+            sampling=_sampling(params, stops, len(message.prompt_token_ids)),
         )
 
     def _hold_pace(self, work: StepWork, begun: float) -> None:
@@ -196,8 +194,15 @@ class EngineLoop:
             if left > 0:
                 self._sleep(left)
 
-    def _report(self, plan: Plan | None, outcomes: list[Outcome], ended: float, seconds: float) -> ipc.StepReport:
-        deltas = (*self._departed, *(_delta(outcome) for outcome in outcomes))
+    def _report(
+        self,
+        plan: Plan | None,
+        outcomes: list[Outcome],
+        ended: float,
+        seconds: float,
+        logprobs: Mapping[str, TokenLogprob] = MappingProxyType({}),
+    ) -> ipc.StepReport:
+        deltas = (*self._departed, *(_delta(outcome, logprobs.get(outcome.request_id)) for outcome in outcomes))
         self._departed.clear()
         self._moved = False
         work = plan.work if plan else StepWork()
@@ -265,7 +270,25 @@ def _bounds(options: EngineOptions) -> Bounds:
     )
 
 
-def _delta(outcome: Outcome) -> ipc.Delta:
+def _sampling(params: ipc.SamplingParams, stops: frozenset[int], prompt_length: int) -> Sampling:
+    waits = params.min_tokens > 0 and bool(stops)
+    return Sampling(
+        temperature=params.temperature,
+        top_k=params.top_k,
+        top_p=params.top_p,
+        seed=secrets.randbits(64) if params.seed is None else params.seed,
+        min_p=params.min_p,
+        presence_penalty=params.presence_penalty,
+        frequency_penalty=params.frequency_penalty,
+        repetition_penalty=params.repetition_penalty,
+        logit_bias=params.logit_bias,
+        barred=tuple(sorted(stops)) if waits else (),
+        stops_from=prompt_length + params.min_tokens if waits else 0,
+        logprobs=params.logprobs,
+    )
+
+
+def _delta(outcome: Outcome, logprob: TokenLogprob | None) -> ipc.Delta:
     return ipc.Delta(
         request_id=outcome.request_id,
         token_ids=outcome.token_ids,
@@ -273,4 +296,5 @@ def _delta(outcome: Outcome) -> ipc.Delta:
         error=outcome.error,
         cached_tokens=outcome.cached_tokens if outcome.first else 0,
         queue_seconds=outcome.queue_seconds if outcome.first else 0.0,
+        logprobs=(logprob,) if logprob is not None and outcome.token_ids else (),
     )

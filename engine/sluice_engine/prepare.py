@@ -4,6 +4,7 @@ Block tables live in one matrix with a row per slot; a plan brings only the bloc
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -11,6 +12,16 @@ from numpy.typing import NDArray
 
 from sluice_engine.model.batch import Batch, RowGroup
 from sluice_engine.scheduler import Plan, Row
+
+
+class Prepared(NamedTuple):
+    """A batch, and the rows in the order of its logits, one each, with what the sampler asks of them as arrays [N]."""
+
+    batch: Batch
+    rows: list[Row]
+    slots: NDArray[np.int64]
+    positions: NDArray[np.int64]  # of the token that the row's logits choose
+    samples: NDArray[np.bool_]
 
 
 class Preparer:
@@ -32,8 +43,8 @@ class Preparer:
                 end = row.first_block + len(row.new_blocks)
                 self._tables[row.slot, row.first_block : end] = row.new_blocks
 
-    def batch(self, rows: Sequence[Row]) -> tuple[Batch, list[Row]]:
-        """The batch of these rows (installed before), and the rows in the order of its logits, one each."""
+    def batch(self, rows: Sequence[Row]) -> Prepared:
+        """The batch of these rows, installed before."""
         grouped = [group for group in _by_length(rows) if group]
         flat = [row for group in grouped for row in group]
         counts = np.array([len(row.tokens) for row in flat], dtype=np.int64)
@@ -61,7 +72,8 @@ class Preparer:
             logits_index=self._tensor(ends - 1),
             groups=tuple(groups),
         )
-        return batch, flat
+        samples = np.fromiter((row.samples for row in flat), dtype=np.bool_, count=len(flat))
+        return Prepared(batch, flat, slots, starts + counts, samples)
 
     def _group(
         self, slots: NDArray[np.int64], starts: NDArray[np.int64], counts: NDArray[np.int64], first: int

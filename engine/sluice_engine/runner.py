@@ -9,8 +9,8 @@ import torch
 from sluice_engine.model.kv import KVCache
 from sluice_engine.model.load import LoadedModel
 from sluice_engine.prepare import Preparer
-from sluice_engine.request import Sampling
-from sluice_engine.sampling import NOT_A_NUMBER, sample
+from sluice_engine.request import TokenLogprob
+from sluice_engine.sampling import NOT_A_NUMBER, Sampler
 from sluice_engine.scheduler import Plan, Row
 
 _log = logging.getLogger(__name__)
@@ -18,10 +18,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class StepResult:
-    """Tokens by the order of the plan's sampling rows; requests that failed, with a sentence each."""
+    """Tokens by the order of the plan's sampling rows; requests that failed, with a sentence each; logprobs of those
+    that asked for them."""
 
     sampled: list[int]
     errors: dict[str, str] = field(default_factory=dict)
+    logprobs: dict[str, TokenLogprob] = field(default_factory=dict)
 
 
 class Runner:
@@ -37,35 +39,42 @@ class Runner:
             null_block=self.cache.null_block,
             device=model.device,
         )
-        self._sampling = [Sampling()] * max_num_seqs
+        self._sampler = Sampler(max_num_seqs, model.vocab_size, model.device)
 
     def run(self, plan: Plan) -> StepResult:
         """Compute the plan. If the batch raises, its rows are run one by one, and only those that raise fail."""
-        for join in plan.joins:
-            self._sampling[join.slot] = join.sampling
-        self._preparer.install(plan)
         errors: dict[str, str] = {}
+        logprobs: dict[str, TokenLogprob] = {}
+        for join in plan.joins:
+            try:
+                self._sampler.join(join.slot, join.sampling, join.known, join.prompt_length)
+            except Exception as error:  # noqa: BLE001 - a request can fail, the loop cannot
+                errors[join.request_id] = f"its sampling could not be set up: {error}"
+        self._preparer.install(plan)
+        rows = [row for row in plan.rows if row.request_id not in errors] if errors else plan.rows
         try:
-            tokens = self._forward(plan.rows)
+            tokens = self._forward(rows, logprobs) if rows else {}
         except Exception:  # noqa: BLE001 - a request can fail, the loop cannot
-            _log.exception("a step of %d rows failed; running them one by one", len(plan.rows))
+            _log.exception("a step of %d rows failed; running them one by one", len(rows))
             tokens = {}
-            for row in plan.rows:
+            for row in rows:
                 try:
-                    tokens |= self._forward([row])
+                    tokens |= self._forward([row], logprobs)
                 except Exception as error:  # noqa: BLE001 - a request can fail, the loop cannot
                     errors[row.request_id] = f"the model failed on this request: {error}"
         for request_id, token in tokens.items():
             if token == NOT_A_NUMBER:
                 errors[request_id] = "the model's output for this request is not a number"
         sampled = [tokens.get(row.request_id, NOT_A_NUMBER) for row in plan.rows if row.samples]
-        return StepResult(sampled, errors)
+        return StepResult(sampled, errors, logprobs)
 
     @torch.inference_mode()
-    def _forward(self, rows: Sequence[Row]) -> dict[str, int]:
+    def _forward(self, rows: Sequence[Row], logprobs: dict[str, TokenLogprob]) -> dict[str, int]:
         """A token for every row. A chunk that does not sample has one as well, only to see that it is a number: NaN
-        anywhere in a chunk reaches its last token, and must be found before others can hit the chunk's blocks."""
-        batch, ordered = self._preparer.batch(rows)
+        anywhere in a chunk reaches its last token, and must be found before others can hit the chunk's blocks.
+        Logprobs that were asked for go into `logprobs`."""
+        prepared = self._preparer.batch(rows)
+        batch, ordered = prepared.batch, prepared.rows
         if int(batch.input_ids.max()) >= self.model.vocab_size or int(batch.input_ids.min()) < 0:
             raise ValueError(f"a token id lies outside the vocabulary of {self.model.vocab_size}")
         output = self.model.module(
@@ -76,12 +85,10 @@ class Runner:
             sluice_batch=batch,
             sluice_cache=self.cache,
         )
-        tokens = sample(
-            output.logits[0],
-            [self._sampling[row.slot] if row.samples else Sampling() for row in ordered],
-            [row.start + len(row.tokens) for row in ordered],
-        )
-        return {row.request_id: token for row, token in zip(ordered, tokens, strict=True)}
+        sampled = self._sampler.sample(output.logits[0], prepared.slots, prepared.positions, prepared.samples)
+        for row, found in sampled.logprobs.items():
+            logprobs[ordered[row].request_id] = found
+        return {row.request_id: token for row, token in zip(ordered, sampled.tokens, strict=True)}
 
     def scrub(self, blocks: list[int]) -> None:
         """Zero blocks that a failed request may have filled with NaN."""

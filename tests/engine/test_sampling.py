@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from sluice_engine.request import Sampling
-from sluice_engine.sampling import NOT_A_NUMBER, sample, uniform
+from sluice_engine.sampling import NOT_A_NUMBER, uniform
+from tests.engine.drawing import sample
 
 LOGITS = torch.tensor([[1.0, 3.0, 2.0, 0.0, -1.0]])
 

@@ -158,9 +158,3 @@ class StepPlanner:
                 new_blocks=tuple(request.blocks[first:]),
             )
         )
-
-
-def join_of(request: Request) -> Join:
-    """The request's join; its tokens go along only where the sampling remembers them."""
-    known = tuple(request.known) if request.sampling.remembers else ()
-    return Join(request.request_id, request.slot, request.sampling, request.prompt_length, known)

@@ -1,0 +1,27 @@
+"""Log-probabilities of the chosen token and of the most likely ones, from the model's own logits.
+
+They say what the model computed, before bias, penalties and temperature; that is also what scores a given text.
+"""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sluice_engine.request import TokenLogprob
+
+LOWEST = -9999.0  # in place of −∞, which JSON cannot say
+
+
+def logprobs_of(logits: torch.Tensor, tokens: torch.Tensor, counts: NDArray[np.int64]) -> list[TokenLogprob]:
+    """logits [R, V], tokens int64 [R], `counts` [R] how many of the most likely tokens each row wants (0..V)."""
+    table = torch.log_softmax(logits.float(), dim=-1).clamp_(min=LOWEST)
+    chosen = table.gather(-1, tokens[:, None])[:, 0].tolist()
+    most = min(int(counts.max()), table.shape[-1])
+    if most == 0:
+        return [TokenLogprob(logprob, ()) for logprob in chosen]
+    best = table.topk(most, dim=-1)
+    values, ids = best.values.tolist(), best.indices.tolist()
+    return [
+        TokenLogprob(chosen[row], tuple(zip(ids[row][:count], values[row][:count], strict=True)))
+        for row, count in enumerate(np.minimum(counts, most).tolist())
+    ]

@@ -1,0 +1,57 @@
+"""Sampling parameters as columns, one entry per slot of the runner: a step reads them without a loop over requests.
+
+`flags` says which features a slot uses. Or-ed over a batch it says which code has to run at all, so that what nobody
+asked for costs nothing.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sluice_engine.request import Sampling
+from sluice_engine.sampling.counter import as_seeds
+
+RANDOM = 1  # temperature above 0
+TRUNCATED = 2  # top-k or top-p: needs the tokens in order
+PENALISED = 4  # presence, frequency or repetition: needs the counts
+EDITED = 8  # logit bias, or stop tokens barred until min_tokens
+LOGPROBS = 16
+
+
+class SlotTable:
+    """Columns over `slots` slots; what a slot held before is overwritten by the request that joins."""
+
+    def __init__(self, slots: int) -> None:
+        self.flags: NDArray[np.uint8] = np.zeros(slots, dtype=np.uint8)
+        self.temperature: NDArray[np.float32] = np.ones(slots, dtype=np.float32)
+        self.top_k: NDArray[np.int64] = np.zeros(slots, dtype=np.int64)
+        self.top_p: NDArray[np.float64] = np.ones(slots, dtype=np.float64)
+        self.min_p: NDArray[np.float32] = np.zeros(slots, dtype=np.float32)
+        self.seed: NDArray[np.uint64] = np.zeros(slots, dtype=np.uint64)
+        self.presence: NDArray[np.float32] = np.zeros(slots, dtype=np.float32)
+        self.frequency: NDArray[np.float32] = np.zeros(slots, dtype=np.float32)
+        self.repetition: NDArray[np.float32] = np.ones(slots, dtype=np.float32)
+        self.logprobs: NDArray[np.int64] = np.zeros(slots, dtype=np.int64)
+
+    def join(self, slot: int, sampling: Sampling) -> None:
+        """The slot's request now samples like this."""
+        flags = 0
+        if sampling.temperature > 0.0:
+            flags |= RANDOM
+            if sampling.top_k > 0 or sampling.top_p < 1.0:
+                flags |= TRUNCATED
+        if sampling.remembers:
+            flags |= PENALISED
+        if sampling.logit_bias or sampling.stops_from > 0:
+            flags |= EDITED
+        if sampling.logprobs is not None:
+            flags |= LOGPROBS
+        self.flags[slot] = flags
+        self.temperature[slot] = sampling.temperature
+        self.top_k[slot] = sampling.top_k
+        self.top_p[slot] = sampling.top_p
+        self.min_p[slot] = sampling.min_p
+        self.seed[slot] = as_seeds([sampling.seed])[0]
+        self.presence[slot] = sampling.presence_penalty
+        self.frequency[slot] = sampling.frequency_penalty
+        self.repetition[slot] = sampling.repetition_penalty
+        self.logprobs[slot] = sampling.logprobs or 0

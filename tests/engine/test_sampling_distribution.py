@@ -1,0 +1,99 @@
+"""Draws against exact probabilities (chi-square, fixed seeds), for every parameter that shapes a distribution."""
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from sluice_engine.request import Sampling
+from tests.engine.drawing import sampled
+
+WIDTH = 24
+DRAWS = 20_000
+LOGITS = torch.from_numpy(np.random.default_rng(3).normal(0.0, 1.5, (1, WIDTH)).astype(np.float32))
+KNOWN = [3, 5, 5, 7, 3, 9, 9, 9]  # the first four are the prompt
+BIAS = ((2, 1.5), (11, -100.0), (3, -0.5))
+
+
+def exact(sampling: Sampling) -> NDArray[np.float64]:
+    """The distribution that is asked for, written out naively from the definitions."""
+    scores = LOGITS[0].double().numpy().copy()
+    for token, value in sampling.logit_bias:
+        scores[token] += value
+    generated = np.bincount(KNOWN[4:], minlength=WIDTH)
+    for token in set(KNOWN):
+        scores[token] = (
+            scores[token] / sampling.repetition_penalty
+            if scores[token] > 0
+            else scores[token] * sampling.repetition_penalty
+        )
+    scores -= sampling.frequency_penalty * generated + sampling.presence_penalty * (generated > 0)
+    scores /= sampling.temperature
+    shares = np.exp(scores - scores.max())
+    shares[shares < sampling.min_p] = 0.0
+    order = np.argsort(-shares, kind="stable")
+    if sampling.top_k:
+        shares[order[sampling.top_k :]] = 0.0
+    shares /= shares.sum()
+    before = np.cumsum(shares[order]) - shares[order]
+    shares[order[(before >= sampling.top_p) & (np.arange(WIDTH) > 0)]] = 0.0
+    return shares / shares.sum()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"temperature": 0.6},
+        {"temperature": 2.0},
+        {"min_p": 0.1},
+        {"top_k": 5},
+        {"top_p": 0.8},
+        {"top_k": 9, "top_p": 0.85, "min_p": 0.02, "temperature": 1.3},
+        {"presence_penalty": 1.2},
+        {"frequency_penalty": 0.9},
+        {"presence_penalty": -1.0, "frequency_penalty": -0.3},
+        {"repetition_penalty": 1.8},
+        {"repetition_penalty": 0.6},
+        {"logit_bias": BIAS},
+        {"logit_bias": BIAS, "repetition_penalty": 1.3, "frequency_penalty": 0.4, "top_p": 0.9, "temperature": 0.8},
+    ],
+)
+def test_draws_follow_the_exact_distribution(changes: dict[str, object]) -> None:
+    sampling = Sampling(**({"temperature": 1.0, "seed": 11} | changes))  # type: ignore[arg-type]
+    tokens = sampled(LOGITS.expand(DRAWS, -1), [sampling] * DRAWS, range(DRAWS), KNOWN, 4).tokens
+    want = exact(sampling) * DRAWS
+    got = np.bincount(tokens, minlength=WIDTH)
+    assert got[want == 0].sum() == 0
+    rare = (want > 0) & (want < 5)  # pooled: the chi-square approximation needs five expected per cell
+    cells = [(got[i], want[i]) for i in np.flatnonzero(want >= 5)]
+    if want[rare].sum() >= 5:
+        cells.append((got[rare].sum(), want[rare].sum()))
+    chi_square = sum((seen - expected) ** 2 / expected for seen, expected in cells)
+    freedom = max(1, len(cells) - 1)
+    # Wilson and Hilferty's quantile of chi-square at three and a half sigma (p = 0.0002).
+    assert chi_square < freedom * (1 - 2 / (9 * freedom) + 3.5 * (2 / (9 * freedom)) ** 0.5) ** 3
+
+
+def test_a_batch_of_every_kind_equals_each_row_alone() -> None:
+    """What a row gets depends on nothing but its own request."""
+    kinds: list[dict[str, object]] = [
+        {"temperature": 0.0},
+        {"temperature": 0.0, "frequency_penalty": 2.0},
+        {"temperature": 1.0},
+        {"temperature": 0.7, "min_p": 0.05},
+        {"temperature": 1.1, "top_k": 4},
+        {"temperature": 1.4, "top_p": 0.7, "repetition_penalty": 1.4},
+        {"temperature": 0.9, "logit_bias": BIAS, "logprobs": 3},
+        {"temperature": 0.9, "barred": (1, 2), "stops_from": 500},
+    ]
+    params = [Sampling(**({"seed": index} | kinds[index % len(kinds)])) for index in range(48)]  # type: ignore[arg-type]
+    torch.manual_seed(1)
+    logits = torch.randn(48, WIDTH) * 2
+    before = logits.clone()
+    together = sampled(logits, params, range(48), KNOWN, 4)
+    assert torch.equal(logits, before)  # what the model gave stays as it is
+    for row, sampling in enumerate(params):
+        alone = sampled(logits[row : row + 1], [sampling], [row], KNOWN, 4)
+        assert alone.tokens == together.tokens[row : row + 1]
+        assert alone.logprobs.get(0) == together.logprobs.get(row)
