@@ -14,6 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
 from sluice_engine.model import attention
 from sluice_engine.model.errors import AcceleratorNotFound, InvalidOption, ModelInvalid, ModelNotFound
+from sluice_engine.model.fuse import fuse
 from sluice_engine.model.kv import KVShape
 from sluice_engine.model.structure import check, observe, refuse_by_config
 from sluice_engine.options import EngineOptions
@@ -59,14 +60,18 @@ def load_model(options: EngineOptions) -> LoadedModel:
     module = module.to(device).eval().requires_grad_(False)
     structure = observe(module, device)
     check(module, config, structure)
+    kv_shape = structure.kv_shape(dtype)
+    vocab_size = module.get_output_embeddings().weight.shape[0]
+    fuse(module, structure, device)
+    del structure  # it holds the layers that were replaced
     _log.info("loaded %s as %s on %s", type(module).__name__, dtype, device)
     return LoadedModel(
         module=module,
         device=device,
         dtype=dtype,
-        kv_shape=structure.kv_shape(dtype),
+        kv_shape=kv_shape,
         max_model_length=length,
-        vocab_size=module.get_output_embeddings().weight.shape[0],
+        vocab_size=vocab_size,
         eos_ids=_eos_ids(folder, config),
     )
 
