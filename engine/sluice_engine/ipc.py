@@ -42,12 +42,19 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Submit(msgspec.Struct, frozen=True, tag=True):
-    """A validated request. `arrived_at` is when the HTTP process had read it (monotonic seconds)."""
+    """A validated request. `arrived_at` is when the HTTP process had read it (monotonic seconds).
+
+    A target of its own, in seconds, tells the scheduler what the client asked for (`slo`); None is the engine's.
+    """
 
     request_id: str
     prompt_token_ids: tuple[int, ...]
     params: SamplingParams
     arrived_at: float
+    priority: int = 0  # −100..100, higher is sooner
+    tenant: str = ""  # whose share of the engine it is
+    ttft_target: float | None = None
+    itl_target: float | None = None
 
 
 class Cancel(msgspec.Struct, frozen=True, tag=True):

@@ -62,6 +62,7 @@ class EngineLoop:
             block_size=options.block_size,
             max_num_seqs=options.max_num_seqs,
             max_model_length=self.model.max_model_length,
+            policy=options.policy,
         )
         self.runner = _runner(self.model, self._config)
         warm_up(self.runner, self._config, options.max_batched_tokens, self.model.vocab_size)
@@ -107,8 +108,7 @@ class EngineLoop:
             return None
         if refusal is None:
             return None
-        reason: ipc.RejectReason = "draining" if refusal.reason == "draining" else "queue_full"
-        return ipc.Rejected(message.request_id, reason, refusal.retry_after, refusal.message)
+        return ipc.Rejected(message.request_id, refusal.reason, refusal.retry_after, refusal.message)
 
     def cancel(self, message: ipc.Cancel) -> None:
         """End a request now and free its blocks; unknown or ended ids are ignored."""
@@ -185,6 +185,10 @@ class EngineLoop:
             arrived_at=message.arrived_at,
             stop_ids=stops,
             sampling=_sampling(params, stops, len(message.prompt_token_ids)),
+            priority=message.priority,
+            tenant=message.tenant,
+            ttft_target=message.ttft_target,
+            itl_target=message.itl_target,
         )
 
     def _hold_pace(self, work: StepWork, begun: float) -> None:
