@@ -79,16 +79,25 @@ def engines_under(law: Law, spec: LLMDeploymentSpec) -> LLMDeploymentSpec:
     )
 
 
+def current(spec: LLMDeploymentSpec, observed: Observed) -> int:
+    """What the Deployment asks for now; minReplicas where there is none yet."""
+    return spec.scaling.min_replicas if observed.replicas is None else observed.replicas
+
+
+def bounds(spec: LLMDeploymentSpec) -> tuple[int, int]:
+    """The fewest and the most replicas."""
+    return spec.scaling.min_replicas, max(spec.scaling.min_replicas, spec.scaling.max_replicas)
+
+
 def ask(spec: LLMDeploymentSpec, observed: Observed, law: str, wanted: int, why: str) -> Decision:
     """A peer's decision: `wanted` inside [minReplicas, maxReplicas], nothing about admission."""
-    scaling = spec.scaling
-    after = min(max(wanted, scaling.min_replicas), max(scaling.min_replicas, scaling.max_replicas))
-    before = observed.replicas
+    low, high = bounds(spec)
+    after = min(max(wanted, low), high)
+    before = current(spec, observed)
     reasons: tuple[Reason, ...] = ()
-    if before is not None and after != before:
+    if after != before:
         reasons = (Reason("replicas", before, after, law, f"{before} → {after} replicas: {why}"),)
-    fewer = max(0, (after if before is None else before) - after)
-    return Decision(replicas=after, desired=after, victims=leaving(observed, fewer), reasons=reasons)
+    return Decision(replicas=after, desired=after, victims=leaving(observed, max(0, before - after)), reasons=reasons)
 
 
 def leaving(observed: Observed, count: int) -> tuple[str, ...]:

@@ -37,7 +37,8 @@ class Sluice:
         if self.setting == MISSES.default:
             return spec
         misses = self.setting * (100.0 - float(spec.slo.attainment_percent))
-        slo = spec.slo.model_copy(update={"attainment_percent": f"{max(0.0, 100.0 - misses):.4f}"})
+        planned = min(max(100.0 - misses, 1.0), 99.999)
+        slo = spec.slo.model_copy(update={"attainment_percent": f"{planned:.3f}"})
         return spec.model_copy(update={"slo": slo})
 
 

@@ -1,0 +1,28 @@
+"""Pods for tests of laws: what one call of a law is given, from a few numbers."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from sluice_operator.decide.values import EngineSample, Observed, PodView
+from tests.operator.decide_fleet import Engine
+
+EMPTY: EngineSample = Engine().sample()
+
+
+def sample(**values: Any) -> EngineSample:
+    """An idle engine's scrape with some of its numbers replaced."""
+    return replace(EMPTY, **values)
+
+
+def ready(samples: Sequence[EngineSample | None], at: float = 0.0) -> tuple[PodView, ...]:
+    """Ready pods; None is one that does not answer."""
+    return tuple(
+        PodView(f"pod-{i}", "ready", float(i), one, None if one is None else at) for i, one in enumerate(samples)
+    )
+
+
+def fleet(samples: Sequence[EngineSample | None], at: float = 0.0, loading: int = 0) -> Observed:
+    """A Deployment of these pods, with some more that load."""
+    pods = ready(samples, at) + tuple(PodView(f"new-{i}", "loading", at) for i in range(loading))
+    return Observed(pods, len(pods))
