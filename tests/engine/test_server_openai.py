@@ -156,8 +156,8 @@ def test_errors_are_the_clients_own_types(client: OpenAI) -> None:
         client.chat.completions.create(model="tiny", messages=MESSAGES, temperature=3)
     assert invalid.value.param == "temperature"
     with pytest.raises(openai.BadRequestError) as unsupported:
-        client.chat.completions.create(model="tiny", messages=MESSAGES, n=4)
-    assert (unsupported.value.code, unsupported.value.param) == ("unsupported_parameter", "n")
+        client.chat.completions.create(model="tiny", messages=MESSAGES, extra_body={"modalities": ["audio"]})
+    assert (unsupported.value.code, unsupported.value.param) == ("unsupported_parameter", "modalities")
     assert unsupported.value.request_id
 
 

@@ -1,5 +1,6 @@
 """Every field of a request, outside its type or range, is a 400 that names it."""
 
+import time
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ def test_defaults_are_openais() -> None:
     assert generation.messages == (Message("user", "hi"),)
     assert (generation.max_tokens, generation.temperature, generation.top_p, generation.top_k) == (None, 1.0, 1.0, 0)
     assert (generation.seed, generation.stop, generation.stream, generation.include_usage) == (None, (), False, False)
+    assert (generation.priority, generation.ttft_target, generation.itl_target) == (0, None, None)
 
 
 def test_everything_supported_is_taken() -> None:
@@ -41,6 +43,75 @@ def test_everything_supported_is_taken() -> None:
     assert (generation.temperature, generation.top_p, generation.top_k, generation.seed) == (0.0, 0.5, 3, -4)
     assert (generation.stop, generation.stream, generation.include_usage) == (("a", "b"), True, True)
     assert generation.ignore_eos
+
+
+def test_sampling_fields_are_taken() -> None:
+    wanted = {
+        "n": 3, "presence_penalty": -2, "frequency_penalty": 2.0, "repetition_penalty": 2, "min_p": 0.1,
+        "logit_bias": {"0": -100, "1023": 2.5}, "min_tokens": 4,
+    }  # fmt: skip
+    for check in (chat, completion):
+        choices = check(**wanted).choices
+        assert (choices.n, choices.best_of, choices.min_tokens, choices.min_p) == (3, 3, 4, 0.1)
+        assert (choices.presence_penalty, choices.frequency_penalty, choices.repetition_penalty) == (-2.0, 2.0, 2.0)
+        assert choices.logit_bias == ((0, -100.0), (1023, 2.5))
+        assert choices.logprobs is None
+
+
+def test_logprobs_are_a_switch_and_a_number_in_chats_and_a_number_in_completions() -> None:
+    assert chat(logprobs=True).choices.logprobs == 0
+    assert chat(logprobs=True, top_logprobs=20).choices.logprobs == 20
+    assert chat(logprobs=False).choices.logprobs is None
+    assert completion(logprobs=0).choices.logprobs == 0
+    assert completion(logprobs=5).choices.logprobs == 5
+    for check, field, value in ((chat, "logprobs", 5), (completion, "logprobs", True), (completion, "logprobs", False)):
+        with pytest.raises(BadRequest) as caught:
+            check(**{field: value})
+        assert caught.value.param == field
+    with pytest.raises(BadRequest) as caught:
+        chat(logprobs=False, top_logprobs=2)
+    assert caught.value.param == "top_logprobs"
+
+
+def test_best_of_is_a_completions_and_not_below_n_nor_streamed() -> None:
+    assert (completion(best_of=4, n=2).choices.best_of, completion(best_of=4).choices.n) == (4, 1)
+    assert completion(best_of=2, n=2, stream=True).choices.ranked is False
+    assert chat(best_of=1).choices.best_of == 1
+    with pytest.raises(Unsupported):
+        chat(best_of=2)
+    for bad in ({"best_of": 2, "n": 3}, {"best_of": 2, "stream": True}):
+        with pytest.raises(BadRequest) as caught:
+            completion(**bad)
+        assert caught.value.param == "best_of"
+
+
+def test_a_million_biases_are_refused_at_once() -> None:
+    bias = dict.fromkeys(map(str, range(10**6)), 1)
+    begun = time.perf_counter()
+    with pytest.raises(BadRequest):
+        chat(logit_bias=bias)
+    assert time.perf_counter() - begun < 0.05
+
+
+def test_a_request_may_say_how_urgent_it_is() -> None:
+    generation = completion(priority=-100, slo={"ttft_ms": 500, "itl_ms": 40.0})
+    assert (generation.priority, generation.ttft_target, generation.itl_target) == (-100, 0.5, 0.04)
+    assert (chat(priority=100).priority, chat(slo={"itl_ms": 80, "ttft_ms": None}).itl_target) == (100, 0.08)
+    assert chat(slo={}).ttft_target is None
+
+
+@pytest.mark.parametrize(
+    ("slo", "param"),
+    [
+        ("fast", "slo"), ([500], "slo"), ({"ttft_ms": 0}, "slo.ttft_ms"), ({"itl_ms": -1}, "slo.itl_ms"),
+        ({"itl_ms": "40"}, "slo.itl_ms"), ({"ttft_ms": True}, "slo.ttft_ms"), ({"ttft_ms": 1e9}, "slo.ttft_ms"),
+        ({"e2e_ms": 5}, "slo.e2e_ms"),
+    ],
+)  # fmt: skip
+def test_a_bad_slo_names_its_part(slo: Any, param: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        chat(slo=slo)
+    assert caught.value.param == param
 
 
 def test_null_is_absent() -> None:
@@ -70,17 +141,24 @@ OUT_OF_RANGE = [
     *(("max_completion_tokens", value) for value in [-1, 0, 2**63, *NOT_INTEGERS]),
     *(("top_k", value) for value in [-1, 10**7, *NOT_INTEGERS]),
     *(("seed", value) for value in [2**63, -(2**63) - 1, *NOT_INTEGERS]),
-    *(("n", value) for value in [-1, 0, 2, 10**9, *NOT_INTEGERS]),
+    *((name, value) for name in ("n", "best_of") for value in [-1, 0, 17, 10**9, *NOT_INTEGERS]),
+    *(("min_tokens", value) for value in [-1, 2**63, *NOT_INTEGERS]),
+    *(("top_logprobs", value) for value in [-1, 0, 5, 21, *NOT_INTEGERS]),  # also: without logprobs
+    *((name, value) for name in ("presence_penalty", "frequency_penalty") for value in [-2.1, 2.1, 1e308, *NOT_NUMBERS]),
+    *(("repetition_penalty", value) for value in [-1, 0, 0.0, 2.1, *NOT_NUMBERS]),
+    *(("min_p", value) for value in [-0.1, 1.1, *NOT_NUMBERS]),
+    *(("logprobs", value) for value in [-1, 21, 1.5, "1", [], {}]),
+    *(("logit_bias", value) for value in [5, "x", [1], True, {"-1": 1}, {"x": 1}, {"01": 1}, {"1.5": 1}, {"": 1}]),
+    *(("logit_bias", value) for value in [{"1": 101}, {"1": -101}, {"1": "2"}, {"1": True}, {"1": None}]),
+    ("logit_bias", {str(token): 1 for token in range(1025)}), ("logit_bias", {"1" * 5000: 1}),
     *(("temperature", value) for value in [-0.1, 2.1, 1e308, *NOT_NUMBERS]),
     *(("top_p", value) for value in [-0.1, 0, 0.0, 1.1, *NOT_NUMBERS]),
     *((name, value) for name in ("stream", "ignore_eos") for value in [1, 0, "true", [], {}]),
     *(("stop", value) for value in [[], [""], "", 5, True, {}, [1], ["a"] * 5, "x" * 10**6, ["a", None]]),
     *(("stream_options", value) for value in [1, "x", [], True, {"include_usage": True}]),
     *(("user", value) for value in [1, [], "x" * 2000]),
-    ("best_of", 2), ("logprobs", True), ("logprobs", 5), ("top_logprobs", 21), ("presence_penalty", 0.5),
-    ("frequency_penalty", "x"), ("logit_bias", {"-1": 1}), ("response_format", {"type": "json_object"}),
-    ("tools", [{"type": "function"}]), ("tool_choice", "auto"), ("chat_template", "{{ 1 }}"), ("min_p", 0.1),
-    ("audio", {}), ("no_such_field", 1),
+    ("response_format", {"type": "json_object"}),
+    ("tools", [{"type": "function"}]), ("tool_choice", "auto"), ("chat_template", "{{ 1 }}"), ("audio", {}), ("no_such_field", 1),
 ]  # fmt: skip
 
 
@@ -156,7 +234,7 @@ def test_model_must_be_a_string(model: Any) -> None:
 
 def test_unsupported_features_have_their_own_code() -> None:
     with pytest.raises(Unsupported) as caught:
-        chat(n=2)
+        chat(tools=[{"type": "function"}])
     assert caught.value.code == "unsupported_parameter"
 
 

@@ -1,40 +1,30 @@
-"""One completion from body to last byte: validate, encode, submit, stream or collect, and always clean up.
+"""One completion from body to engine: validate, encode, submit; `answer.py` takes it to the last byte.
 
 Whatever way a request leaves (answered, stop string, client gone, our fault), its `finally` cancels what the engine
 may still hold of it; cancelling twice does no harm.
 """
 
 import asyncio
-import logging
+import hashlib
 import time
-import uuid
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
 from aiohttp import web
 
-from sluice import contract
 from sluice_engine import ipc
+from sluice_engine.seeds import sample_seed
 from sluice_engine.server import validate
+from sluice_engine.server.answer import Answer
 from sluice_engine.server.body import read_object
-from sluice_engine.server.errors import (
-    ApiError,
-    BadRequest,
-    ClientTooSlow,
-    ContextTooLong,
-    InternalError,
-    Unavailable,
-)
-from sluice_engine.server.link import EngineGone, Stream
-from sluice_engine.server.serving import Serving, hang_up, request_id_of
-from sluice_engine.server.wire import ChatWire, CompletionWire, EventEncoder, Usage, Wire, whole
-from sluice_engine.text import StopScanner
+from sluice_engine.server.errors import BadRequest, ContextTooLong, InternalError
+from sluice_engine.server.link import EngineGone
+from sluice_engine.server.serving import Serving, request_id_of
+from sluice_engine.server.wire import ChatWire, CompletionWire, Usage, Wire
 from sluice_engine.text.template import TemplateFailed
 
-WRITE_SECONDS: Final = 30.0  # a client that takes nothing for so long is given up
 INLINE_CHARACTERS: Final = 2048  # shorter prompts are encoded on the loop: a thread costs more than they do
-
-log = logging.getLogger("sluice.http")
 
 
 async def chat(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:
@@ -60,16 +50,39 @@ async def _complete(
     serving.check_accepting()
     tokens = await _encode(serving, generation)
     params = _params(serving, generation, len(tokens))
-    answer = _Answer(serving, request, generation, wire, Usage(prompt=len(tokens)))
-    serving.metrics.started(answer.id, arrived_at, len(tokens))
+    answer = Answer(serving, request, generation, wire, Usage(prompt=len(tokens)))
+    tenant = _tenant(request)
+    messages = [
+        ipc.Submit(
+            each,
+            tokens,
+            msgspec.structs.replace(params, seed=sample_seed(params.seed, index)) if index else params,
+            arrived_at,
+            priority=generation.priority,
+            tenant=tenant,
+            ttft_target=generation.ttft_target,
+            itl_target=generation.itl_target,
+        )
+        for index, each in enumerate(answer.ids)
+    ]
+    for each in answer.ids:
+        serving.metrics.started(each, arrived_at, len(tokens))
     try:
-        stream = await serving.link.submit(ipc.Submit(answer.id, tokens, params, arrived_at))
+        stream = await serving.link.submit(*messages)
         return await (answer.stream(stream) if generation.stream else answer.collect(stream))
     except EngineGone as error:
-        serving.metrics.ended(answer.id, "error")
+        for each in answer.ids:
+            serving.metrics.ended(each, "error")
         raise InternalError(request_id_of(request)) from error
     finally:
         answer.release()
+
+
+def _tenant(request: web.BaseRequest) -> str:
+    """Whose share the request counts against: a digest of the API key, so that the key itself goes no further; ""
+    without one."""
+    key = request.headers.get("Authorization", "")
+    return hashlib.sha256(key.encode()).hexdigest()[:16] if key else ""
 
 
 async def _encode(serving: Serving, generation: validate.Generation) -> tuple[int, ...]:
@@ -124,132 +137,33 @@ def _params(serving: Serving, generation: validate.Generation, prompt_tokens: in
             f"{generation.max_tokens_param} asks for {generation.max_tokens} more; ask for at most {rest}.",
             generation.max_tokens_param,
         )
+    choices = generation.choices
+    max_tokens = generation.max_tokens or rest
+    if choices.min_tokens > max_tokens:
+        raise BadRequest(
+            f"min_tokens is {choices.min_tokens}, and at most {max_tokens} tokens may be generated.",
+            param="min_tokens",
+            code="invalid_value",
+        )
+    if any(token >= serving.ready.vocab_size for token, _ in choices.logit_bias):
+        raise BadRequest(
+            f"logit_bias holds a token id that is not below the vocabulary's size, {serving.ready.vocab_size}.",
+            param="logit_bias",
+            code="invalid_value",
+        )
     return ipc.SamplingParams(
-        max_tokens=generation.max_tokens or rest,
+        max_tokens=max_tokens,
         temperature=generation.temperature,
         top_k=generation.top_k,
         top_p=generation.top_p,
         seed=generation.seed,
         ignore_eos=generation.ignore_eos,
         stop_token_ids=() if generation.ignore_eos else serving.text.stop_token_ids,
+        min_p=choices.min_p,
+        presence_penalty=choices.presence_penalty,
+        frequency_penalty=choices.frequency_penalty,
+        repetition_penalty=choices.repetition_penalty,
+        logit_bias=choices.logit_bias,
+        min_tokens=choices.min_tokens,
+        logprobs=0 if choices.logprobs is None and choices.ranked else choices.logprobs,
     )
-
-
-class _Answer:
-    """One request's answer in the making. `id` is ours: two clients may send the same x-request-id."""
-
-    def __init__(
-        self, serving: Serving, request: web.BaseRequest, generation: validate.Generation, wire: Wire, usage: Usage
-    ) -> None:
-        self.id = f"{wire.prefix}{uuid.uuid4().hex}"
-        self._serving = serving
-        self._request = request
-        self._generation = generation
-        self._wire = wire
-        self._usage = usage
-        self._created = int(time.time())
-        self._decoder = serving.text.detokenizer()
-        self._scanner = StopScanner(generation.stop)
-        self._finish: str | None = None
-
-    def release(self) -> None:
-        """Ends what may be left of the request, in the engine and in the books."""
-        self._serving.link.cancel(self.id, "abort")
-        self._serving.metrics.ended(self.id, "abort")
-
-    async def collect(self, stream: Stream) -> web.StreamResponse:
-        """The whole answer in one response."""
-        deltas = await self._first(stream)
-        headers = self._headers(deltas[0])
-        parts = [self._advance(deltas)]
-        while self._finish is None:
-            parts.append(self._advance(await self._next(stream)))
-        body = whole(
-            self._wire, self.id, self._created, self._serving.served_name, "".join(parts), self._finish, self._usage
-        )
-        return self._serving.response(self._request, 200, body, headers)
-
-    async def stream(self, stream: Stream) -> web.StreamResponse:
-        """The answer as events; the headers go out with the first ones."""
-        encoder = EventEncoder(
-            self._wire, self.id, self._created, self._serving.served_name, self._generation.include_usage
-        )
-        deltas = await self._first(stream)
-        headers = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
-        response = self._serving.stream_response(self._request, headers | self._headers(deltas[0]))
-        await response.prepare(self._request)
-        try:
-            events = encoder.opening() + self._events(encoder, deltas)
-            await self._write(response, events)
-            while self._finish is None:
-                await self._write(response, self._events(encoder, await self._next(stream)))
-        except ApiError as error:
-            hang_up(self._request)
-            await self._write(response, encoder.error(error.body()))
-        return response
-
-    def _events(self, encoder: EventEncoder, deltas: list[ipc.Delta]) -> bytes:
-        text = encoder.text(self._advance(deltas))
-        return text if self._finish is None else text + encoder.closing(self._finish, self._usage)
-
-    def _advance(self, deltas: list[ipc.Delta]) -> str:
-        """Takes deltas in; the text that may be shown. Sets `_finish` when the answer is complete.
-
-        Raises InternalError where the engine gave the request up.
-        """
-        shown: list[str] = []
-        for delta in deltas:
-            self._usage.completion += len(delta.token_ids)
-            text = self._decoder.feed(delta.token_ids)
-            if delta.finish is not None:
-                text += self._decoder.flush()
-            shown.append(self._scanner.feed(text))
-            if self._scanner.stopped:
-                self._finish = "stop"
-                self._serving.link.cancel(self.id, "stop")
-                self._serving.metrics.ended(self.id, "stop")
-                break
-            if delta.finish is not None:
-                shown.append(self._scanner.flush())
-                self._end(delta)
-        return "".join(shown)
-
-    def _end(self, delta: ipc.Delta) -> None:
-        if delta.finish not in ("stop", "length"):
-            log.error("request %s: the engine ended it: %s", self.id, delta.error or delta.finish)
-            raise InternalError(request_id_of(self._request))
-        self._finish = delta.finish
-
-    async def _first(self, stream: Stream) -> list[ipc.Delta]:
-        """The first deltas. Raises Unavailable when the engine refuses, InternalError."""
-        deltas = await self._next(stream)
-        if stream.rejected is not None:
-            refused = stream.rejected
-            raise Unavailable(refused.message, code=refused.reason, retry_after=refused.retry_after)
-        self._usage.cached = deltas[0].cached_tokens
-        return deltas
-
-    async def _next(self, stream: Stream) -> list[ipc.Delta]:
-        try:
-            return await stream.take()
-        except ApiError:
-            self._serving.metrics.ended(self.id, "error")
-            raise
-        except EngineGone as error:
-            self._serving.metrics.ended(self.id, "error")
-            raise InternalError(request_id_of(self._request)) from error
-
-    async def _write(self, response: web.StreamResponse, events: bytes) -> None:
-        if not events:
-            return
-        try:
-            async with asyncio.timeout(WRITE_SECONDS):
-                await response.write(events)
-        except TimeoutError as error:
-            raise ClientTooSlow from error
-
-    def _headers(self, first: ipc.Delta) -> dict[str, str]:
-        return {
-            contract.HEADER_QUEUE_MS: str(round(first.queue_seconds * 1000)),
-            contract.HEADER_CACHED_TOKENS: str(first.cached_tokens),
-        }

@@ -1,6 +1,6 @@
 """The engine process as the HTTP process sees it: spawned, talked to over a Unix socket, mourned when it dies.
 
-One `Stream` per request holds what the engine sent for it until its handler takes it. What comes in one step is
+One `Stream` per HTTP request holds what the engine sent for it until its handler takes it. What comes in one step is
 handed out at once; a handler wakes at most once a step.
 """
 
@@ -176,14 +176,16 @@ class EngineLink:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
 
-    async def submit(self, message: ipc.Submit) -> Stream:
-        """Hands a request to the engine. Raises EngineGone."""
+    async def submit(self, *messages: ipc.Submit) -> Stream:
+        """Hands a request to the engine, or several that are answered in one stream. Raises EngineGone."""
         if self._writer is None or not self.alive:
             raise EngineGone
         if not self._streams:
             self.last_progress = time.monotonic()
-        stream = self._streams[message.request_id] = Stream()
-        self.send(message)
+        stream = Stream()
+        for message in messages:
+            self._streams[message.request_id] = stream
+            self.send(message)
         await self._writer.drain()
         return stream
 

@@ -7,6 +7,7 @@ What is out of range is a 400 with `param`; what the OpenAI API has and this eng
 from dataclasses import dataclass
 from typing import Any, Final
 
+from sluice_engine.server.choices import FIELDS, Choices, chat_choices, completion_choices
 from sluice_engine.server.errors import BadRequest, NotFound, Unsupported
 from sluice_engine.server.fields import MAX_INTEGER, Object, boolean, integer, invalid, number, only, strings, text
 from sluice_engine.text import Message
@@ -16,28 +17,22 @@ MAX_STOP_CHARACTERS: Final = 512
 MAX_MESSAGES: Final = 4096
 MAX_PARTS: Final = 1024
 MAX_TOP_K: Final = 1_000_000
+MAX_PRIORITY: Final = 100
+MAX_SLO_MS: Final = 1e7
 ROLES: Final = frozenset({"system", "developer", "user", "assistant"})
 
 COMMON: Final = frozenset(
     {"model", "max_tokens", "temperature", "top_p", "top_k", "seed", "stop", "stream", "stream_options"}
-    | {"user", "ignore_eos", "n", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"}
+    | {"priority", "slo"}
+    | {"user", "ignore_eos", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"}
 )
-CHAT: Final = COMMON | {"messages", "max_completion_tokens"}
+CHAT: Final = COMMON | FIELDS | {"messages", "max_completion_tokens"}
 MESSAGE_UNSUPPORTED: Final = ("tool_calls", "function_call", "audio", "tool_call_id")
 MESSAGE: Final = frozenset({"role", "content", "name", "refusal", "annotations", *MESSAGE_UNSUPPORTED})
-COMPLETION: Final = COMMON | {"prompt", "echo"}
+COMPLETION: Final = COMMON | FIELDS | {"prompt", "echo"}
 
 # Not supported, with the values that ask for nothing and so pass.
 NEUTRAL: Final[dict[str, tuple[object, ...]]] = {
-    "n": (1,),
-    "best_of": (1,),
-    "logprobs": (False,),
-    "top_logprobs": (),
-    "presence_penalty": (0, 0.0),
-    "frequency_penalty": (0, 0.0),
-    "repetition_penalty": (1, 1.0),
-    "min_p": (0, 0.0),
-    "logit_bias": ({},),
     "response_format": ({"type": "text"},),
     "tools": ([],),
     "tool_choice": ("none",),
@@ -63,8 +58,6 @@ NEUTRAL: Final[dict[str, tuple[object, ...]]] = {
     "guided_choice": (),
     "guided_grammar": (),
     "structured_outputs": (),
-    "priority": (0,),
-    "slo": (),
 }
 
 
@@ -85,6 +78,10 @@ class Generation:
     ignore_eos: bool
     stream: bool
     include_usage: bool
+    choices: Choices
+    priority: int  # −100..100
+    ttft_target: float | None  # seconds; None: the engine's
+    itl_target: float | None
 
     @property
     def prompt_param(self) -> str:
@@ -100,7 +97,7 @@ def chat(body: Object, served_name: str) -> Generation:
     limit_param = "max_completion_tokens" if body.get("max_completion_tokens") is not None else "max_tokens"
     if limit_param == "max_completion_tokens" and body.get("max_tokens") is not None:
         raise invalid("max_tokens", "and max_completion_tokens exclude each other")
-    return _generation(body, limit_param, messages=_messages(body), prompt=None)
+    return _generation(body, limit_param, chat_choices(body), messages=_messages(body), prompt=None)
 
 
 def completion(body: Object, served_name: str) -> Generation:
@@ -108,14 +105,21 @@ def completion(body: Object, served_name: str) -> Generation:
     _model(body, served_name)
     _supported(body)
     only(body, COMPLETION | frozenset(NEUTRAL))
-    return _generation(body, "max_tokens", messages=None, prompt=_prompt(body))
+    choices = completion_choices(body, boolean(body, "stream"))
+    return _generation(body, "max_tokens", choices, messages=None, prompt=_prompt(body))
 
 
 def _generation(
-    body: Object, limit_param: str, *, messages: tuple[Message, ...] | None, prompt: str | tuple[int, ...] | None
+    body: Object,
+    limit_param: str,
+    choices: Choices,
+    *,
+    messages: tuple[Message, ...] | None,
+    prompt: str | tuple[int, ...] | None,
 ) -> Generation:
     stream = boolean(body, "stream")
     text(body, "user", 1024)
+    ttft_target, itl_target = _slo(body)
     return Generation(
         messages=messages,
         prompt=prompt,
@@ -129,6 +133,10 @@ def _generation(
         ignore_eos=boolean(body, "ignore_eos"),
         stream=stream,
         include_usage=_include_usage(body, stream),
+        choices=choices,
+        priority=integer(body, "priority", -MAX_PRIORITY, MAX_PRIORITY, 0) or 0,
+        ttft_target=ttft_target,
+        itl_target=itl_target,
     )
 
 
@@ -149,6 +157,19 @@ def _supported(body: Object) -> None:
             continue
         if not any(type(value) is type(each) and value == each for each in neutral):
             raise Unsupported(f"{name} is not supported by this engine; leave it out.", param=name)
+
+
+def _slo(body: Object) -> tuple[float | None, float | None]:
+    """Targets of the request's own: seconds to the first token, and between two tokens."""
+    slo = body.get("slo")
+    if slo is None:
+        return None, None
+    if not isinstance(slo, dict):
+        raise invalid("slo", "must be an object with ttft_ms and itl_ms")
+    only(slo, frozenset({"ttft_ms", "itl_ms"}), "slo.")
+    dotted = {f"slo.{name}": value for name, value in slo.items()}
+    ttft, itl = (number(dotted, f"slo.{name}", 0.0, MAX_SLO_MS, 0.0, above=True) for name in ("ttft_ms", "itl_ms"))
+    return ttft / 1000 or None, itl / 1000 or None
 
 
 def _include_usage(body: Object, stream: bool) -> bool:

@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import orjson
 
+from sluice_engine.server.logprobs import Entry, Vocabulary, chat_logprobs, completion_logprobs
+
 DONE: Final = b"data: [DONE]\n\n"
 
 
@@ -36,22 +38,26 @@ class ChatWire:
     kind = "chat.completion"
     chunk_kind = "chat.completion.chunk"
 
-    def opening(self) -> dict[str, Any] | None:
-        """The choice of the first event: who speaks."""
-        return {"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
+    def opening(self, index: int) -> dict[str, Any] | None:
+        """The first event of answer `index`: who speaks."""
+        return {"index": index, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
 
-    def text_choice(self, text: str) -> dict[str, Any]:
+    def text_choice(self, index: int, text: str, logprobs: dict[str, Any] | None = None) -> dict[str, Any]:
         """A choice that carries text."""
-        return {"index": 0, "delta": {"content": text}, "logprobs": None, "finish_reason": None}
+        return {"index": index, "delta": {"content": text}, "logprobs": logprobs, "finish_reason": None}
 
-    def last_choice(self, finish: str) -> dict[str, Any]:
-        """The choice that says why the answer ended."""
-        return {"index": 0, "delta": {}, "logprobs": None, "finish_reason": finish}
+    def last_choice(self, index: int, finish: str) -> dict[str, Any]:
+        """The choice that says why answer `index` ended."""
+        return {"index": index, "delta": {}, "logprobs": None, "finish_reason": finish}
 
-    def whole_choice(self, text: str, finish: str) -> dict[str, Any]:
+    def whole_choice(self, index: int, text: str, finish: str, logprobs: dict[str, Any] | None) -> dict[str, Any]:
         """The choice of an answer that is not streamed."""
         message = {"role": "assistant", "content": text, "refusal": None}
-        return {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
+        return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": finish}
+
+    def logprobs(self, entries: list[Entry], vocabulary: Vocabulary) -> dict[str, Any]:
+        """The `logprobs` of a choice."""
+        return chat_logprobs(entries, vocabulary)
 
 
 class CompletionWire:
@@ -61,74 +67,87 @@ class CompletionWire:
     kind = "text_completion"
     chunk_kind = "text_completion"
 
-    def opening(self) -> dict[str, Any] | None:
+    def opening(self, _: int) -> dict[str, Any] | None:
         """Completions open with their first text."""
         return None
 
-    def text_choice(self, text: str) -> dict[str, Any]:
+    def text_choice(self, index: int, text: str, logprobs: dict[str, Any] | None = None) -> dict[str, Any]:
         """A choice that carries text."""
-        return {"index": 0, "text": text, "logprobs": None, "finish_reason": None}
+        return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": None}
 
-    def last_choice(self, finish: str) -> dict[str, Any]:
-        """The choice that says why the answer ended."""
-        return {"index": 0, "text": "", "logprobs": None, "finish_reason": finish}
+    def last_choice(self, index: int, finish: str) -> dict[str, Any]:
+        """The choice that says why answer `index` ended."""
+        return {"index": index, "text": "", "logprobs": None, "finish_reason": finish}
 
-    def whole_choice(self, text: str, finish: str) -> dict[str, Any]:
+    def whole_choice(self, index: int, text: str, finish: str, logprobs: dict[str, Any] | None) -> dict[str, Any]:
         """The choice of an answer that is not streamed."""
-        return self.text_choice(text) | {"finish_reason": finish}
+        return self.text_choice(index, text, logprobs) | {"finish_reason": finish}
+
+    def logprobs(self, entries: list[Entry], vocabulary: Vocabulary) -> dict[str, Any]:
+        """The `logprobs` of a choice."""
+        return completion_logprobs(entries, vocabulary)
 
 
 Wire = ChatWire | CompletionWire
 
 
-def whole(wire: Wire, request_id: str, created: int, model: str, text: str, finish: str, usage: Usage) -> bytes:
-    """A complete answer."""
+def whole(wire: Wire, request_id: str, created: int, model: str, choices: list[dict[str, Any]], usage: Usage) -> bytes:
+    """A complete response."""
     return orjson.dumps(
         {
             "id": request_id,
             "object": wire.kind,
             "created": created,
             "model": model,
-            "choices": [wire.whole_choice(text, finish)],
+            "choices": choices,
             "usage": usage.as_json(),
         }
     )
 
 
 class EventEncoder:
-    """The events of one streamed answer."""
+    """The events of one streamed response of `choices` answers."""
 
-    def __init__(self, wire: Wire, request_id: str, created: int, model: str, include_usage: bool) -> None:
+    def __init__(
+        self, wire: Wire, request_id: str, created: int, model: str, include_usage: bool, choices: int = 1
+    ) -> None:
         self._wire = wire
         self._include_usage = include_usage
         head = {"id": request_id, "object": wire.chunk_kind, "created": created, "model": model}
         self._head = b"data: " + orjson.dumps(head)[:-1] + b',"choices":['
         self._tail = b'],"usage":null}\n\n' if include_usage else b"]}\n\n"
-        # The text is the only part that changes from token to token: split an example around it.
-        before, _, after = orjson.dumps(wire.text_choice("\x00")).partition(b'"\\u0000"')
-        self._before = self._head + before
-        self._after = after + self._tail
+        self._around = [self._split(index) for index in range(choices)]
 
     def opening(self) -> bytes:
-        """The first event, where this kind of answer has one."""
-        choice = self._wire.opening()
-        return b"" if choice is None else self._event(choice)
+        """The first events, where this kind of answer has one."""
+        choices = [self._wire.opening(index) for index in range(len(self._around))]
+        return b"".join(self._event(choice) for choice in choices if choice is not None)
 
-    def text(self, text: str) -> bytes:
-        """An event with text; nothing for none."""
-        return self._before + orjson.dumps(text) + self._after if text else b""
+    def text(self, text: str, index: int = 0, logprobs: dict[str, Any] | None = None) -> bytes:
+        """An event with text, with logprobs or with both; nothing for none."""
+        if logprobs is not None:
+            return self._event(self._wire.text_choice(index, text, logprobs))
+        before, after = self._around[index]
+        return before + orjson.dumps(text) + after if text else b""
 
-    def closing(self, finish: str, usage: Usage) -> bytes:
-        """The last events: finish reason, usage if it was asked for, [DONE]."""
-        parts = [self._event(self._wire.last_choice(finish))]
-        if self._include_usage:
-            parts.append(self._head + b'],"usage":' + orjson.dumps(usage.as_json()) + b"}\n\n")
-        parts.append(DONE)
-        return b"".join(parts)
+    def finish(self, finish: str, index: int = 0) -> bytes:
+        """Why answer `index` ended."""
+        return self._event(self._wire.last_choice(index, finish))
+
+    def closing(self, usage: Usage) -> bytes:
+        """The last events: usage if it was asked for, [DONE]."""
+        if not self._include_usage:
+            return DONE
+        return self._head + b'],"usage":' + orjson.dumps(usage.as_json()) + b"}\n\n" + DONE
 
     def error(self, body: bytes) -> bytes:
         """An error after the headers are gone: `body` is OpenAI's error object. Then the connection closes."""
         return b"data: " + body + b"\n\n"
+
+    def _split(self, index: int) -> tuple[bytes, bytes]:
+        """The text is the only part that changes from token to token: an example, split around it."""
+        before, _, after = orjson.dumps(self._wire.text_choice(index, "\x00")).partition(b'"\\u0000"')
+        return self._head + before, after + self._tail
 
     def _event(self, choice: dict[str, Any]) -> bytes:
         return self._head + orjson.dumps(choice) + self._tail

@@ -6,11 +6,14 @@ with byte fallback) go through `tokenizers`' own DecodeStream, which keeps their
 """
 
 import codecs
+import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any, Protocol
 
 from tokenizers.decoders import DecodeStream
+
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 class Detokenizer(Protocol):
@@ -40,6 +43,12 @@ def token_bytes(token: str) -> bytes:
         return bytes(table[character] for character in token)
     except KeyError:
         return token.encode()
+
+
+def sentencepiece_bytes(token: str) -> bytes:
+    """A SentencePiece token's bytes: ▁ is a space, <0xE2> is a byte."""
+    byte = _BYTE_TOKEN.fullmatch(token)
+    return bytes([int(byte[1], 16)]) if byte else token.replace("▁", " ").encode()
 
 
 class ByteLevelDetokenizer:

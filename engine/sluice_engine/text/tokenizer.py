@@ -11,7 +11,13 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from sluice_engine.text.detokenize import ByteLevelDetokenizer, Detokenizer, WindowDetokenizer, token_bytes
+from sluice_engine.text.detokenize import (
+    ByteLevelDetokenizer,
+    Detokenizer,
+    WindowDetokenizer,
+    sentencepiece_bytes,
+    token_bytes,
+)
 from sluice_engine.text.template import ChatTemplate, TemplateFailed
 
 
@@ -37,8 +43,9 @@ class TextModel:
         self.stop_token_ids = stop_token_ids
         self._table: list[bytes] | None = _byte_table(tokenizer)
         self._longest = max((len(entry) for entry in self._table), default=0) if self._table else 0
-        added = tokenizer.get_added_tokens_decoder().values()
-        self._longest = max(self._longest, *(len(token.content.encode()) for token in added), 0, 0)
+        added = tokenizer.get_added_tokens_decoder()
+        self._added = {index: token.content.encode() for index, token in added.items()}
+        self._longest = max(self._longest, *map(len, self._added.values()), 0, 0)
 
     def encode_prompt(self, prompt: str) -> list[int]:
         """A raw prompt's token ids, as the model's own tokenizer gives them (its BOS included)."""
@@ -63,6 +70,15 @@ class TextModel:
         0 where the tokenizer is not byte-level (its normaliser may shorten text).
         """
         return len(text.encode()) // self._longest if self._table is not None and self._longest else 0
+
+    def token_bytes(self, token: int) -> bytes:
+        """One token's own bytes, special tokens spelled out; b"" for an id that no token has."""
+        added = self._added.get(token)
+        if added is not None:
+            return added
+        if self._table is not None:
+            return self._table[token] if token < len(self._table) else b""
+        return sentencepiece_bytes(self._tokenizer.id_to_token(token) or "")
 
     def detokenizer(self) -> Detokenizer:
         """A fresh decoder for one request; special tokens have no text."""
