@@ -18,11 +18,14 @@ class LoadWindow:
         self._steps: deque[tuple[float, int, float, Counter[float], int]] = deque()
         self._begun: float | None = None
 
-    def record(self, work: StepWork, gaps: Iterable[float | None], now: float) -> None:
-        """One step that ended now: its work and the inter-token times it gave (None: a first token)."""
+    def record(self, work: StepWork, gaps: Iterable[float | None], now: float, times: int = 1) -> None:
+        """One step that ended now: its work and the inter-token times it gave (None: a first token), each of them
+        `times` times."""
         if self._begun is None:
             self._begun = now
         counts = Counter(round(gap, 4) for gap in gaps if gap is not None)
+        if times != 1:
+            counts = Counter({gap: count * times for gap, count in counts.items()})
         self._steps.append((now, work.prefill_tokens, work.prefill_context, counts, work.sequences))
         self._forget(now)
 

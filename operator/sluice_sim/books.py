@@ -1,30 +1,44 @@
 """What one simulated engine publishes: the contract's counters, gauges and histograms, as a scrape's text.
 
-The text goes through the operator's own parser, so that decide() sees here what it sees in a cluster.
+The text goes through the operator's own parser, so that decide() sees here what it sees in a cluster. Coarse engines
+are scraped too often for text: `sample` gives what the parser would (tests/sim pins that the two are equal).
 """
 
 from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
+from math import inf
+from typing import Final
 
 from sluice import contract
 from sluice_engine.admission import Limits
-from sluice_engine.scheduler import Scheduler
 from sluice_law.steptime import StepTimeModel
+from sluice_operator.decide.values import EngineSample, Histogram
+
+BUCKETS: Final = (*contract.LATENCY_BUCKETS, inf)
 
 
 @dataclass(slots=True)
 class LatencyHistogram:
     """Counts per bucket of the contract, not cumulative."""
 
-    counts: list[int] = field(default_factory=lambda: [0] * (len(contract.LATENCY_BUCKETS) + 1))
+    counts: list[int] = field(default_factory=lambda: [0] * len(BUCKETS))
     total: float = 0.0
 
     def observe(self, seconds: float, times: int = 1) -> None:
         """Count one value `times` times."""
         self.counts[bisect_left(contract.LATENCY_BUCKETS, seconds)] += times
         self.total += seconds * times
+
+    def observe_ramp(self, first: float, growth: float, count: int, times: int) -> None:
+        """Count first, first + growth, … (`count` values), each `times` times."""
+        last = first + (count - 1) * growth
+        if bisect_left(contract.LATENCY_BUCKETS, first) != bisect_left(contract.LATENCY_BUCKETS, last):
+            for index in range(count):
+                self.observe(first + index * growth, times)
+            return
+        self.observe((first + last) / 2.0, times * count)
 
     def lines(self, name: str) -> Iterable[str]:
         """The series of the exposition format."""
@@ -33,6 +47,37 @@ class LatencyHistogram:
             yield f'{name}_bucket{{le="{bound}"}} {count}'
         yield f"{name}_count {sum(self.counts)}"
         yield f"{name}_sum {self.total!r}"
+
+    def histogram(self) -> Histogram:
+        """As the parser would read it."""
+        return Histogram(bounds=BUCKETS, counts=tuple(float(c) for c in accumulate(self.counts)), sum=self.total)
+
+
+@dataclass(frozen=True, slots=True)
+class Gauges:
+    """An engine at one instant. Blocks of the KV cache; `model` is what it publishes."""
+
+    running: int
+    waiting: int
+    tokens_in_flight: int
+    held: int
+    cached: int
+    blocks: int
+    block_size: int
+    preemptions: int
+    limits: Limits
+    model: StepTimeModel
+
+    def admission(self) -> tuple[int, ...]:
+        """The limits in force, in the order of contract.LIMIT_KINDS."""
+        bounds = self.limits.bounds
+        return (
+            self.limits.concurrency,
+            bounds.concurrency_min,
+            bounds.concurrency_max,
+            bounds.max_queue,
+            bounds.max_batched_tokens,
+        )
 
 
 @dataclass(slots=True)
@@ -53,14 +98,28 @@ class Books:
     ttft: LatencyHistogram = field(default_factory=LatencyHistogram)
     itl: LatencyHistogram = field(default_factory=LatencyHistogram)
 
-    def render(self, scheduler: Scheduler, limits: Limits, model: StepTimeModel) -> str:
+    def book(self, span: float, steps: int, held: int, generated: int) -> None:
+        """Steps that took `span` seconds with `held` blocks and gave `generated` tokens."""
+        self.steps += steps
+        self.busy_seconds += span
+        self.block_seconds += span * held
+        self.generated += generated
+
+    def end(self, good: bool) -> None:
+        """A request ended by itself."""
+        self.finished += 1
+        if good:
+            self.met += 1
+        else:
+            self.missed += 1
+
+    def render(self, now: Gauges) -> str:
         """The scrape. The profile stands where an engine publishes its own fit; its steps are the engine's."""
-        pool, bounds = scheduler.pool, limits.bounds
         gauges = {
-            contract.REQUESTS_RUNNING: len(scheduler.running),
-            contract.REQUESTS_WAITING: len(scheduler.waiting),
-            contract.TOKENS_IN_FLIGHT: scheduler.tokens_in_flight,
-            contract.KV_OCCUPANCY_RATIO: pool.held / pool.num_blocks,
+            contract.REQUESTS_RUNNING: now.running,
+            contract.REQUESTS_WAITING: now.waiting,
+            contract.TOKENS_IN_FLIGHT: now.tokens_in_flight,
+            contract.KV_OCCUPANCY_RATIO: now.held / now.blocks,
             contract.REQUESTS_ARRIVED: self.arrived,
             f'{contract.REQUESTS}{{outcome="length"}}': self.finished,
             f'{contract.REJECTIONS}{{reason="queue_full"}}': self.rejected,
@@ -71,28 +130,49 @@ class Books:
             contract.GENERATED_TOKENS: self.generated,
             contract.KV_BLOCK_SECONDS: self.block_seconds,
             contract.BUSY_SECONDS: self.busy_seconds,
-            contract.PREEMPTIONS: scheduler.preemptions,
+            contract.PREEMPTIONS: now.preemptions,
             contract.STEP_MODEL_STEPS: self.steps,
             contract.STEP_MODEL_ERROR: 0.0,
         }
-        for kind, value in zip(
-            contract.LIMIT_KINDS,
-            (
-                limits.concurrency,
-                bounds.concurrency_min,
-                bounds.concurrency_max,
-                bounds.max_queue,
-                bounds.max_batched_tokens,
-            ),
-            strict=True,
-        ):
+        for kind, value in zip(contract.LIMIT_KINDS, now.admission(), strict=True):
             gauges[f'{contract.ADMISSION_LIMIT}{{kind="{kind}"}}'] = value
-        for state, blocks in zip(contract.KV_STATES, (pool.held, pool.cached, pool.free), strict=True):
+        states = (now.held, now.cached, now.blocks - now.held - now.cached)
+        for state, blocks in zip(contract.KV_STATES, states, strict=True):
             gauges[f'{contract.KV_BLOCKS}{{state="{state}"}}'] = blocks
         for term in contract.STEP_MODEL_TERMS:
-            gauges[f'{contract.STEP_MODEL_SECONDS}{{term="{term}"}}'] = getattr(model, term)
-        info = f'{contract.CACHE_CONFIG_INFO}{{block_size="{pool.block_size}",num_blocks="{pool.num_blocks}"}} 1'
+            gauges[f'{contract.STEP_MODEL_SECONDS}{{term="{term}"}}'] = getattr(now.model, term)
+        info = f'{contract.CACHE_CONFIG_INFO}{{block_size="{now.block_size}",num_blocks="{now.blocks}"}} 1'
         lines = [info, *(f"{name} {value!r}" for name, value in gauges.items())]
         lines += self.ttft.lines(contract.TIME_TO_FIRST_TOKEN)
         lines += self.itl.lines(contract.INTER_TOKEN_LATENCY)
         return "\n".join(lines) + "\n"
+
+    def sample(self, now: Gauges) -> EngineSample:
+        """What the operator's parser would make of `render`."""
+        concurrency, least, most, queue, _ = now.admission()
+        return EngineSample(
+            running=float(now.running),
+            waiting=float(now.waiting),
+            tokens_in_flight=float(now.tokens_in_flight),
+            kv_occupancy=now.held / now.blocks,
+            kv_blocks=float(now.blocks),
+            block_size=float(now.block_size),
+            concurrency=float(concurrency),
+            concurrency_min=float(least),
+            concurrency_max=float(most),
+            queue_limit=float(queue),
+            arrived_total=float(self.arrived),
+            finished_total=float(self.finished),
+            rejected_total=float(self.rejected),
+            slo_met_total=float(self.met),
+            slo_missed_total=float(self.missed),
+            prompt_tokens_total=float(self.prompt_tokens),
+            cached_prompt_tokens_total=float(self.cached_tokens),
+            generated_tokens_total=float(self.generated),
+            kv_block_seconds_total=self.block_seconds,
+            busy_seconds_total=self.busy_seconds,
+            preemptions_total=float(now.preemptions),
+            ttft=self.ttft.histogram(),
+            itl=self.itl.histogram(),
+            step_model=replace(now.model, steps=self.steps, error_ratio=0.0) if self.steps else None,
+        )

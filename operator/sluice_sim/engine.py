@@ -4,104 +4,133 @@ Runs of identical decode steps are taken at once (`advance`), in closed form up 
 scrape; everything else is planned and settled step by step.
 """
 
+from bisect import bisect_right
 from dataclasses import dataclass, replace
-from itertools import repeat
 
 from sluice_engine.admission import TICK_SECONDS, Bounds, Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Outcome, Plan, Scheduler, SchedulerConfig, advance, steady_steps, steady_work
 from sluice_engine.window import LoadWindow
 from sluice_law.steptime import StepTimeModel, StepWork
-from sluice_sim.books import Books
+from sluice_operator.decide.values import EngineSample
+from sluice_operator.exposition import parse
+from sluice_sim.books import Books, Gauges
+from sluice_sim.record import Record
+from sluice_sim.traces import Arrival, prompt_tokens
 
 
-@dataclass(slots=True)
-class Record:
-    """One request's life. Seconds of virtual time; nothing of it is visible to decide()."""
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A request at an engine: its number in the trace, what arrived, and the life that is written down."""
 
-    arrived_at: float
-    prompt: int
-    output: int
-    first_at: float | None = None
-    ended_at: float | None = None
-    refused: bool = False
-    good: bool = False
+    number: int
+    arrival: Arrival
+    record: Record
 
-    @property
-    def ttft(self) -> float | None:
-        """Arrival to first token."""
-        return None if self.first_at is None else self.first_at - self.arrived_at
 
-    @property
-    def itl(self) -> float | None:
-        """Mean inter-token time; None with fewer than two tokens or before the end."""
-        if self.first_at is None or self.ended_at is None or self.output < 2:
-            return None
-        return (self.ended_at - self.first_at) / (self.output - 1)
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Decode-only steps that begin one after another unless something comes between: when each ends."""
+
+    ends: list[float]
+    first: float  # seconds of the first
+    growth: float  # each is longer by this
+    sequences: int
 
 
 class SimEngine:
-    """Started at `now`, ready at once; the caller accounts for its cold start."""
+    """Started at `now`, ready at once; the caller accounts for its cold start. Steps take what `profile` says;
+    `published` is what the engine believes of itself and publishes."""
 
-    def __init__(self, profile: StepTimeModel, config: SchedulerConfig, bounds: Bounds, now: float) -> None:
-        self.profile = profile
+    def __init__(
+        self,
+        profile: StepTimeModel,
+        config: SchedulerConfig,
+        bounds: Bounds,
+        now: float,
+        published: StepTimeModel | None = None,
+    ) -> None:
         self.limits = Limits(bounds)
         self.scheduler = Scheduler(config, self.limits)
         self.window = LoadWindow()
         self.books = Books()
         self.clock = now
-        self._records: dict[str, Record] = {}
+        self.tokens = 0
+        self._profile, self._published = profile, published or profile
+        self._visits: dict[str, Visit] = {}
         self._pending: tuple[Plan, float] | None = None
+        self._run: _Run | None = None
         self._next_tick = now
 
     @property
-    def busy(self) -> bool:
-        """Whether requests are here."""
-        return bool(self.scheduler.requests)
+    def requests(self) -> int:
+        """In flight here, running or waiting."""
+        return len(self._visits)
 
     @property
     def model(self) -> StepTimeModel:
-        """The profile, with as many steps behind it as were taken."""
-        return replace(self.profile, steps=self.books.steps)
+        """What it publishes, with as many steps behind it as were taken."""
+        return replace(self._published, steps=self.books.steps)
 
-    def submit(self, name: str, number: int, record: Record) -> None:
-        """A request arrives at the present clock (call `run_until` its arrival first). Its prompt shares no prefix
-        with another's. One longer than the context is refused, as the HTTP side would."""
+    def submit(self, visit: Visit) -> bool:
+        """A request arrives at the present clock (call `run_until` its arrival first). False: the queue is full."""
         self.books.arrived += 1
-        longest = self.scheduler.config.max_model_length
-        if record.prompt + record.output > longest:
-            self._refuse(record)
-            return
-        request = Request(name, [number] * record.prompt, record.output, record.arrived_at)
+        name, one = f"r{visit.number}", visit.arrival
+        request = Request(name, prompt_tokens(one, visit.number), one.output, visit.record.arrived_at)
         if self.scheduler.submit(request) is not None:
-            self._refuse(record)
-            return
-        self._records[name] = record
+            self.books.rejected += 1
+            return False
+        self._visits[name] = visit
+        self.tokens += one.prompt
+        return True
 
-    def run_until(self, until: float) -> None:
-        """Take every step that ends by `until`; one that is under way then goes on in the next call."""
+    def run_until(self, until: float, lazily: bool = False) -> None:
+        """Take every step that ends by `until`; one that is under way then goes on in the next call. `lazily` leaves a run
+        of decode steps untaken that nobody's end is in: requests and tokens in flight are right all the same."""
         while True:
+            cut = False
             if self._pending is not None:
                 plan, ends_at = self._pending
                 if ends_at > until:
-                    break
+                    return
                 self._settle(plan, ends_at)
+            elif self._run is not None:
+                cut = self._run.ends[-1] > until
+                if cut and lazily:
+                    return
+                self._take(self._run, until)
             self._tick()
-            if self._steady(until):
+            if not cut and self._begin_run():
                 continue
             plan_or_none = self.scheduler.plan(self.clock, self.model)
             if plan_or_none is None:
                 self._idle(until)
-                break
-            self._pending = (plan_or_none, self.clock + self.profile.predict(plan_or_none.work))
+                return
+            self._pending = (plan_or_none, self.clock + self._profile.predict(plan_or_none.work))
 
-    def scrape(self) -> str:
-        """What /metrics says now."""
-        return self.books.render(self.scheduler, self.limits, self.profile)
+    def scrape(self) -> EngineSample:
+        """What /metrics says now, read by the operator's parser."""
+        return parse(self.books.render(self.gauges()))
 
-    def _refuse(self, record: Record) -> None:
-        record.refused = True
-        self.books.rejected += 1
+    def gauges(self) -> Gauges:
+        """This instant."""
+        scheduler = self.scheduler
+        return Gauges(
+            running=len(scheduler.running),
+            waiting=len(scheduler.waiting),
+            tokens_in_flight=scheduler.tokens_in_flight,
+            held=scheduler.pool.held,
+            cached=scheduler.pool.cached,
+            blocks=scheduler.pool.num_blocks,
+            block_size=scheduler.pool.block_size,
+            preemptions=scheduler.preemptions,
+            limits=self.limits,
+            model=self._published,
+        )
+
+    def lost(self) -> list[Visit]:
+        """Everybody who is here when the replica dies."""
+        return list(self._visits.values())
 
     def _idle(self, until: float) -> None:
         """Nothing to compute: time passes, and the fast loop sees an empty window once it has emptied."""
@@ -117,44 +146,49 @@ class SimEngine:
         self._next_tick = self.clock + TICK_SECONDS
         self.limits.tick(self.clock, self.model, self.window.load(self.scheduler, self.clock))
 
-    def _steady(self, until: float) -> bool:
-        """Take as many decode-only steps at once as end before anything can change; says whether any was taken."""
+    def _begin_run(self) -> bool:
+        """Look ahead over the decode-only steps that end before anything here can change; says whether there is any."""
         most = steady_steps(self.scheduler)
-        horizon = min(until, self._next_tick)
-        if most < 2 or self.clock >= horizon:
+        if most < 2 or self.clock >= self._next_tick:
             return False
+        if not all(request.delivered for request in self.scheduler.running):
+            return False  # a prompt's last token: its first answer is written down in a step of its own
         work = steady_work(self.scheduler)
-        seconds, growth = self.profile.predict(work), self.profile.kv_token * work.sequences
+        first, growth = self._profile.predict(work), self._profile.kv_token * work.sequences
         ends: list[float] = []
-        at = self.clock
-        while len(ends) < most and at + seconds <= horizon:
+        at, seconds = self.clock, first
+        while len(ends) < most and at + seconds <= self._next_tick:
             at += seconds
             ends.append(at)
             seconds += growth
         if not ends:
             return False
-        held = self.scheduler.pool.held
-        outcomes = advance(self.scheduler, ends)
-        span, count = at - self.clock, len(ends)
-        sequences = work.sequences
-        self._book(span, count, held, sequences * count)
-        first = self.profile.predict(work)
-        for index in range(count):
-            self.books.itl.observe(first + index * growth, sequences)
-        mean = span / count
-        self.window.record(StepWork(sequences=sequences), repeat(mean, sequences * count), at)
-        self.clock = at
-        self._deliver(outcomes)
+        self._run = _Run(ends, first, growth, work.sequences)
         return True
 
+    def _take(self, run: _Run, until: float) -> None:
+        """Those steps of the run that end by `until`."""
+        self._run = None
+        ends = run.ends[: bisect_right(run.ends, until)]
+        if not ends:
+            return
+        held, span, count = self.scheduler.pool.held, ends[-1] - self.clock, len(ends)
+        outcomes = advance(self.scheduler, ends)
+        tokens = run.sequences * count
+        self.books.book(span, count, max(held, self.scheduler.pool.held), tokens)
+        self.books.itl.observe_ramp(run.first, run.growth, count, run.sequences)
+        self.window.record(StepWork(sequences=run.sequences), (span / count,), ends[-1], times=tokens)
+        self.clock = ends[-1]
+        self._deliver(outcomes)
+
     def _settle(self, plan: Plan, ends_at: float) -> None:
-        held = self.scheduler.pool.held
-        span = ends_at - self.clock
+        held, span = self.scheduler.pool.held, ends_at - self.clock
         outcomes = self.scheduler.settle(plan, [0] * sum(row.samples for row in plan.rows), ends_at)
         self._pending, self.clock = None, ends_at
         self.books.prompt_tokens += plan.prompt_tokens
         self.books.cached_tokens += plan.cached_prompt_tokens
-        self._book(span, 1, held, sum(len(outcome.token_ids) for outcome in outcomes))
+        tokens = sum(len(outcome.token_ids) for outcome in outcomes)
+        self.books.book(span, 1, max(held, self.scheduler.pool.held), tokens)
         gaps = [outcome.gap for outcome in outcomes]
         for gap in gaps:
             if gap is not None:
@@ -162,28 +196,17 @@ class SimEngine:
         self.window.record(plan.work, gaps, ends_at)
         self._deliver(outcomes)
 
-    def _book(self, span: float, steps: int, held: int, generated: int) -> None:
-        self.books.steps += steps
-        self.books.busy_seconds += span
-        self.books.block_seconds += span * max(held, self.scheduler.pool.held)
-        self.books.generated += generated
-
     def _deliver(self, outcomes: list[Outcome]) -> None:
         for outcome in outcomes:
-            record = self._records[outcome.request_id]
-            if record.first_at is None:
-                record.first_at = self.clock
+            if not outcome.first and outcome.finish is None:
+                continue
+            visit = self._visits[outcome.request_id]
+            record = visit.record
+            if outcome.first:
+                record.first_at, record.cached = self.clock, outcome.cached_tokens
                 self.books.ttft.observe(self.clock - record.arrived_at)
             if outcome.finish is not None:
                 record.ended_at = self.clock
-                self._judge(record)
-                del self._records[outcome.request_id]
-
-    def _judge(self, record: Record) -> None:
-        targets = self.limits.bounds
-        record.good = (record.ttft or 0.0) <= targets.ttft_target and (record.itl or 0.0) <= targets.itl_target
-        self.books.finished += 1
-        if record.good:
-            self.books.met += 1
-        else:
-            self.books.missed += 1
+                self.books.end(record.judge(self.limits.bounds.ttft_target, self.limits.bounds.itl_target))
+                del self._visits[outcome.request_id]
+                self.tokens -= visit.arrival.prompt

@@ -1,71 +1,26 @@
-"""A deployment in virtual time: arrivals, round-robin routing, cold starts and a law's decisions, ours or a peer's.
+"""A deployment in virtual time: arrivals, routing, cold starts, deaths and a law's decisions, ours or a peer's.
 
-Nothing here reads a clock or draws a random number: the same trace, spec and profile give the same result.
+Nothing here reads a clock; what is random is drawn from the settings' seed: the same trace, spec and settings give
+the same result.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from math import inf
 
 from sluice_engine.admission import Bounds
 from sluice_engine.scheduler import SchedulerConfig
-from sluice_law.steptime import StepTimeModel
 from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.decide.values import EngineSample, Observed, PodPhase, PodView, Reason
-from sluice_operator.exposition import parse
-from sluice_sim.engine import Record, SimEngine
+from sluice_operator.decide.values import Decision, Observed
+from sluice_sim.engine import Visit
 from sluice_sim.laws.law import Law, engines_under
 from sluice_sim.laws.ours import OURS
+from sluice_sim.pods import Pod, started_engine
+from sluice_sim.record import Record
+from sluice_sim.routing import Router
+from sluice_sim.run import Life, Moment, Run, Said
+from sluice_sim.settings import Chance, Settings
 from sluice_sim.traces import Arrival
-
-USUAL_MODEL_LENGTH: Final = 8192  # where the spec does not say: the engine would read it from the model
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What the spec does not say. Seconds, tokens."""
-
-    profile: StepTimeModel
-    kv_tokens: int
-    interval: float = 5.0  # between two scrapes and decisions
-    cold_start: float = 60.0  # from the decision to ready
-    block_size: int = 16
-    max_model_length: int = USUAL_MODEL_LENGTH
-
-
-@dataclass(slots=True)
-class Pod:
-    """One replica: loading until `ready_at`, draining once `leaving`."""
-
-    name: str
-    created_at: float
-    ready_at: float
-    engine: SimEngine | None = None
-    leaving: bool = False
-    left_at: float | None = None
-    sample: EngineSample | None = None
-    sampled_at: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """A decision's sentence and when it was made."""
-
-    at: float
-    reason: Reason
-
-
-@dataclass(slots=True)
-class Run:
-    """What came of it."""
-
-    records: list[Record]
-    replicas: list[tuple[float, int]] = field(default_factory=list)  # (time, pods that exist) at each decision
-    wanted: list[tuple[float, int]] = field(default_factory=list)  # (time, pods asked for) after each decision
-    limits: list[tuple[float, int]] = field(default_factory=list)  # (time, the fleet's median limit in force)
-    said: list[Said] = field(default_factory=list)
-    replica_seconds: float = 0.0
-    seconds: float = 0.0
 
 
 class Fleet:
@@ -73,67 +28,118 @@ class Fleet:
 
     def __init__(self, spec: LLMDeploymentSpec, settings: Settings, law: Law = OURS) -> None:
         self.spec, self.settings, self._law = engines_under(law, spec), settings, law
+        blocks = max(1, settings.kv_tokens // settings.block_size)
         self._config = SchedulerConfig(
-            num_blocks=max(1, settings.kv_tokens // settings.block_size),
+            num_blocks=blocks,
             block_size=settings.block_size,
             max_num_seqs=spec.engine.scheduling.max_num_seqs,
-            max_model_length=min(
-                settings.max_model_length, settings.kv_tokens // settings.block_size * settings.block_size
-            ),
+            max_model_length=min(settings.max_model_length, blocks * settings.block_size),
         )
+        self._truth = settings.truth
         self._memory = law.initial()
+        self._chance, self._router = Chance(settings), Router(settings.routing)
         self._pods: list[Pod] = []
-        self._gone: list[Pod] = []
-        self._made = self._turn = 0
+        self._run = Run(records=[], mode=settings.mode)
+        self._made = 0
+        self._next_event = inf
         self._wanted = spec.scaling.min_replicas if spec.scaling.mode in ("Auto", "Advise") else spec.replicas
         for _ in range(self._wanted):
             self._add(0.0, ready_at=0.0)
-        self._start_ready(0.0)
+        self._events(0.0)
 
-    def run(self, arrivals: Sequence[Arrival], progress: Callable[[float], None] = lambda _: None) -> Run:
-        """Replay the trace to the end of its last request. `progress` is told the virtual time."""
-        run = Run(records=[Record(one.at, one.prompt, one.output) for one in arrivals])
-        next_tick, index, now = 0.0, 0, 0.0
-        while index < len(arrivals) or self._busy():
-            now = next_tick
-            while index < len(arrivals) and arrivals[index].at < next_tick:
-                self._arrive(index, run.records[index])
-                index += 1
-            for pod in self._pods:
-                if pod.engine is not None:
-                    pod.engine.run_until(now)
-            self._settle_pods(now)
-            self._decide(now, run)
-            progress(now)
-            next_tick = now + self.settings.interval
+    def run(self, arrivals: Iterable[Arrival], progress: Callable[[float], None] = lambda _: None) -> Run:
+        """Replay the trace, in order of time, to the end of its last request. `progress` is told the virtual time."""
+        run, now, next_tick = self._run, 0.0, 0.0
+        for number, one in enumerate(chain(arrivals, (None,))):
+            while next_tick <= (inf if one is None else one.at):
+                now = next_tick
+                self._pass(now)
+                self._decide(now)
+                progress(now)
+                next_tick = now + self.settings.interval
+                if one is None and not any(pod.requests for pod in self._pods):
+                    break
+            if one is not None:
+                record = Record(one.at, one.prompt, one.output)
+                run.records.append(record)
+                self._arrive(Visit(number, one, record), one.at)
         run.seconds = now
-        run.replica_seconds = sum(
-            (now if pod.left_at is None else pod.left_at) - pod.created_at for pod in (*self._pods, *self._gone)
-        )
+        run.lives += [Life(pod.name, pod.created_at, now) for pod in self._pods]
         return run
 
-    def _busy(self) -> bool:
-        return any(pod.engine is not None and pod.engine.busy for pod in self._pods)
-
-    def _arrive(self, number: int, record: Record) -> None:
-        self._start_ready(record.arrived_at)
-        ready = [pod.engine for pod in self._pods if pod.engine is not None and not pod.leaving]
-        if not ready:
-            record.refused = True
-            return
-        engine = ready[self._turn % len(ready)]
-        self._turn += 1
-        engine.run_until(record.arrived_at)
-        engine.submit(f"r{number}", number, record)
-
-    def _add(self, now: float, ready_at: float) -> None:
-        self._made += 1
-        self._pods.append(Pod(f"replica-{self._made}", now, ready_at))
-
-    def _start_ready(self, now: float) -> None:
+    def _pass(self, now: float) -> None:
+        """Everything that happens up to now: steps, readiness, deaths, drained pods leaving."""
+        self._events(now)
         for pod in self._pods:
-            if pod.engine is None and pod.ready_at <= now:
-                pod.engine = SimEngine(self.settings.profile, self._config, self._started_bounds(), pod.ready_at)
+            if pod.engine is not None:
+                pod.engine.run_until(now)
+        for pod in [one for one in self._pods if one.leaving and not one.requests]:
+            self._pods.remove(pod)
+            self._run.lives.append(Life(pod.name, pod.created_at, now))
+            self._router.gone(pod.name)
+
+    def _events(self, now: float) -> None:
+        """Pods that become ready or die, in order of time."""
+        while self._next_event <= now:
+            pod = min(self._pods, key=lambda one: one.next_event)
+            at = pod.next_event
+            if pod.engine is None:
+                pod.engine = started_engine(
+                    self.settings.mode, self._truth, self._config, self._started_bounds(), at, self.settings.profile
+                )
+                after = self._chance.failure(pod.name) if pod.starts == 1 else None
+                pod.fails_at = inf if after is None else at + after
+            else:
+                self._die(pod, at)
+            self._plan_events()
+
+    def _plan_events(self) -> None:
+        self._next_event = min((pod.next_event for pod in self._pods), default=inf)
+
+    def _die(self, pod: Pod, now: float) -> None:
+        """Answers that had begun are broken; the gateway offers the others to the replicas that are left."""
+        if pod.engine is not None:
+            pod.engine.run_until(now)
+        lost = pod.die(now, self._chance)
+        self._run.failures += 1
+        self._router.gone(pod.name)
+        for visit in lost:
+            if visit.record.first_at is not None:
+                visit.record.failed = True
+            else:
+                self._offer(visit, now)
+
+    def _arrive(self, visit: Visit, now: float) -> None:
+        """One longer than the context is refused by the HTTP side before anything counts it."""
+        self._events(now)
+        if visit.arrival.prompt + visit.arrival.output > self._config.max_model_length:
+            visit.record.refused = True
+            return
+        self._offer(visit, now)
+
+    def _offer(self, visit: Visit, now: float) -> None:
+        """The gateway tries each ready replica once, in its policy's order."""
+        ready = [pod for pod in self._pods if pod.engine is not None and not pod.leaving]
+        if self._router.needs_load:
+            for pod in ready:
+                if pod.engine is not None:
+                    pod.engine.run_until(now, lazily=True)
+        for pod in self._router.order(ready, visit.arrival):
+            if pod.engine is None:
+                continue
+            pod.engine.run_until(now)
+            if pod.engine.submit(visit):
+                self._router.sent(visit.arrival, pod.name)
+                return
+        visit.record.refused = True
+
+    def _add(self, now: float, ready_at: float | None = None) -> None:
+        self._made += 1
+        name = f"replica-{self._made}"
+        if ready_at is None:
+            ready_at = now + self._chance.cold_start(name, 1)
+        self._pods.append(Pod(name, now, ready_at))
+        self._plan_events()
 
     def _started_bounds(self) -> Bounds:
         """What the operator's pod template starts an engine with: spec.admission and spec.slo."""
@@ -147,34 +153,13 @@ class Fleet:
             ttft_target=self.spec.slo.ttft_milliseconds / 1000.0,
         )
 
-    def _settle_pods(self, now: float) -> None:
-        """Loads end, drained pods leave."""
-        self._start_ready(now)
-        for pod in list(self._pods):
-            if pod.leaving and (pod.engine is None or not pod.engine.busy):
-                pod.left_at = now
-                self._pods.remove(pod)
-                self._gone.append(pod)
-
-    def _decide(self, now: float, run: Run) -> None:
-        views = tuple(self._view(pod, now) for pod in self._pods)
+    def _decide(self, now: float) -> None:
+        run = self._run
+        views = tuple(pod.view(now, self.settings, self._chance) for pod in self._pods)
         observed = Observed(pods=views, replicas=self._wanted)
         decision, self._memory = self._law.decide(self.spec, observed, self._memory, now)
-        for name, bounds in decision.bounds:
-            engine = next(pod.engine for pod in self._pods if pod.name == name)
-            if engine is not None:
-                engine.limits.patch(
-                    {
-                        "concurrency_min": bounds.concurrency_min,
-                        "concurrency_max": bounds.concurrency_max,
-                        "max_queue": bounds.max_queue,
-                        "kv_watermark": bounds.kv_watermark,
-                        "itl_target": bounds.itl_target,
-                        "ttft_target": bounds.ttft_target,
-                    },
-                    bounds.ttl,
-                    now,
-                )
+        self._limit(decision, now)
+        run.moments.append(self._moment(now))
         run.said += [Said(now, reason) for reason in decision.reasons]
         run.replicas.append((now, len(self._pods)))
         if decision.concurrency is not None:
@@ -182,6 +167,33 @@ class Fleet:
         if decision.replicas is not None:
             self._scale(now, decision.replicas, decision.victims)
         run.wanted.append((now, self._wanted))
+
+    def _limit(self, decision: Decision, now: float) -> None:
+        """PATCH /limits."""
+        engines = {pod.name: pod.engine for pod in self._pods if pod.engine is not None}
+        for name, bounds in decision.bounds:
+            if name in engines:
+                changes = {
+                    "concurrency_min": bounds.concurrency_min,
+                    "concurrency_max": bounds.concurrency_max,
+                    "max_queue": bounds.max_queue,
+                    "kv_watermark": bounds.kv_watermark,
+                    "itl_target": bounds.itl_target,
+                    "ttft_target": bounds.ttft_target,
+                }
+                engines[name].limits.patch(changes, bounds.ttl, now)
+
+    def _moment(self, now: float) -> Moment:
+        seen = [pod.engine.gauges() for pod in self._pods if pod.engine is not None]
+        blocks = sum(one.blocks for one in seen)
+        return Moment(
+            at=now,
+            pods=len(self._pods),
+            ready=len(seen),
+            running=sum(one.running for one in seen),
+            waiting=sum(one.waiting for one in seen),
+            kv_share=sum(one.held for one in seen) / blocks if blocks else 0.0,
+        )
 
     def _scale(self, now: float, replicas: int, victims: Sequence[str]) -> None:
         """What the Deployment's controller does: create what is missing, drain the victims first of what is over."""
@@ -191,12 +203,5 @@ class Fleet:
         for pod in staying[: max(0, len(staying) - replicas)]:
             pod.leaving = True
         for _ in range(replicas - len(staying)):
-            self._add(now, ready_at=now + self.settings.cold_start)
+            self._add(now)
         self._wanted = replicas
-
-    def _view(self, pod: Pod, now: float) -> PodView:
-        if pod.engine is None:
-            return PodView(pod.name, "loading", pod.created_at, created_age=now - pod.created_at)
-        pod.sample, pod.sampled_at = parse(pod.engine.scrape()), now
-        phase: PodPhase = "draining" if pod.leaving else "ready"
-        return PodView(pod.name, phase, pod.ready_at, pod.sample, now, created_age=now - pod.created_at)

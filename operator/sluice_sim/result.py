@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sluice_sim.fleet import Run
+from sluice_sim import score
+from sluice_sim.run import Run
+from sluice_sim.settings import Mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,37 +21,59 @@ class Percentiles:
 class Summary:
     """The table's content."""
 
+    mode: Mode
     seconds: float
     requests: int
     refused: int
+    failed: int  # answers broken by a replica's death
+    pod_failures: int
     attainment: float  # good over offered
+    attainment_worst: float  # of any 5 minutes
     replicas_min: int
     replicas_mean: float
     replicas_max: int
     replica_hours: float
+    gpus_per_replica: int
+    gpu_hours: float
+    actions_per_hour: float
+    flips_per_hour: float
     limit_min: int | None
     limit_max: int | None
+    kv_share_max: float
+    hit_ratio: float  # prompt tokens found in a prefix cache, of all that were served
     ttft: Percentiles
     itl: Percentiles  # of requests' mean inter-token times
 
 
-def summarise(run: Run) -> Summary:
+def summarise(run: Run, gpus_per_replica: int = 1) -> Summary:
     """Figures of a finished run."""
     counts = [count for _, count in run.replicas]
     limits = [limit for _, limit in run.limits]
+    served = [record for record in run.records if record.first_at is not None]
+    prompts = sum(record.prompt for record in served)
     return Summary(
+        mode=run.mode,
         seconds=run.seconds,
         requests=len(run.records),
         refused=sum(record.refused for record in run.records),
-        attainment=sum(record.good for record in run.records) / len(run.records),
+        failed=sum(record.failed for record in run.records),
+        pod_failures=run.failures,
+        attainment=score.good_share(run.records),
+        attainment_worst=score.worst_share(run.records),
         replicas_min=min(counts),
         replicas_mean=run.replica_seconds / run.seconds if run.seconds else float(counts[0]),
         replicas_max=max(counts),
-        replica_hours=run.replica_seconds / 3600.0,
+        replica_hours=score.gpu_hours(run.lives, 1),
+        gpus_per_replica=gpus_per_replica,
+        gpu_hours=score.gpu_hours(run.lives, gpus_per_replica),
+        actions_per_hour=score.actions_per_hour(run.wanted, run.seconds),
+        flips_per_hour=score.flips_per_hour(run.wanted, run.seconds),
         limit_min=min(limits, default=None),
         limit_max=max(limits, default=None),
-        ttft=_percentiles([record.ttft for record in run.records if record.ttft is not None]),
-        itl=_percentiles([record.itl for record in run.records if record.itl is not None]),
+        kv_share_max=max((moment.kv_share for moment in run.moments), default=0.0),
+        hit_ratio=sum(record.cached for record in served) / prompts if prompts else 0.0,
+        ttft=_percentiles([record.ttft for record in served if record.ttft is not None]),
+        itl=_percentiles([record.itl for record in served if record.itl is not None]),
     )
 
 

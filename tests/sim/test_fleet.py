@@ -7,10 +7,12 @@ import pytest
 
 from sluice_engine.admission import Bounds
 from sluice_engine.scheduler import SchedulerConfig
-from sluice_operator.exposition import parse
-from sluice_sim.engine import Record, SimEngine
-from sluice_sim.fleet import Fleet, Run, Settings
+from sluice_sim.engine import SimEngine, Visit
+from sluice_sim.fleet import Fleet
+from sluice_sim.record import Record
 from sluice_sim.result import summarise
+from sluice_sim.run import Run
+from sluice_sim.settings import Settings
 from sluice_sim.traces import Arrival, poisson
 from tests.operator.decide_fleet import MODEL, spec
 
@@ -20,6 +22,10 @@ SETTINGS = Settings(MODEL, kv_tokens=32_000, interval=1.0, cold_start=10.0)
 def engine(**bounds: float) -> SimEngine:
     started = Bounds(**{"itl_target": 0.1, "concurrency_max": 64, **bounds})  # type: ignore[arg-type]
     return SimEngine(MODEL, SchedulerConfig(num_blocks=2_000, max_model_length=4_096), started, 0.0)
+
+
+def visit(number: int, at: float, prompt: int, output: int) -> Visit:
+    return Visit(number, Arrival(at, prompt, output), Record(at, prompt, output))
 
 
 def day() -> list[Arrival]:
@@ -42,9 +48,10 @@ def run() -> Run:
 
 
 def test_one_request_alone_takes_what_the_profile_says() -> None:
-    sim, record = engine(), Record(0.0, 100, 11)
-    sim.submit("r", 1, record)
+    sim, one = engine(), visit(1, 0.0, 100, 11)
+    sim.submit(one)
     sim.run_until(5.0)
+    record = one.record
     assert record.ttft == pytest.approx(0.03 + 100 * 0.0002)
     assert record.itl == pytest.approx(0.03 + 0.004 + 2e-6 * (101 + 110) / 2, rel=1e-3)
     assert sim.clock == 5.0
@@ -53,35 +60,34 @@ def test_one_request_alone_takes_what_the_profile_says() -> None:
 def test_steps_taken_at_once_equal_steps_taken_one_by_one() -> None:
     """A scrape cuts runs of steps; cutting at every millisecond leaves single steps. Both live the same life."""
     coarse, fine = engine(), engine()
-    records = []
+    lives = []
     for sim in (coarse, fine):
-        mine = [Record(0.1 * i, 80, 30 + i) for i in range(6)]
-        for number, record in enumerate(mine):
-            sim.run_until(record.arrived_at)
-            sim.submit(f"r{number}", number, record)
-        records.append(mine)
+        visits = [visit(i, 0.1 * i, 80, 30 + i) for i in range(6)]
+        for one in visits:
+            sim.run_until(one.arrival.at)
+            sim.submit(one)
+        lives.append([one.record for one in visits])
     coarse.run_until(8.0)
     for millisecond in range(500, 8_001):
-        fine.run_until(millisecond / 1000)
+        fine.run_until(millisecond / 1000, lazily=millisecond % 3 == 0)
     assert coarse.books.steps == fine.books.steps
-    for one, other in zip(*records, strict=True):
+    for one, other in zip(*lives, strict=True):
         assert one.ended_at == pytest.approx(other.ended_at, abs=1e-9)
     assert coarse.books.itl.counts == fine.books.itl.counts
     coarse.scheduler.check()
 
 
 def test_a_request_longer_than_the_context_is_refused() -> None:
-    sim, record = engine(), Record(0.0, 4_000, 200)
-    sim.submit("r", 1, record)
-    assert record.refused and not sim.busy
+    run = Fleet(spec(), SETTINGS).run([Arrival(0.0, 8_000, 200)])
+    assert run.records[0].refused
 
 
 def test_the_operators_parser_reads_what_a_simulated_engine_publishes() -> None:
     sim = engine(concurrency_max=3)
     for number in range(5):
-        sim.submit(f"r{number}", number, Record(0.0, 160, 400))
+        sim.submit(visit(number, 0.0, 160, 400))
     sim.run_until(4.0)
-    sample = parse(sim.scrape())
+    sample = sim.scrape()
     assert (sample.running, sample.waiting, sample.arrived_total, sample.concurrency) == (3, 2, 5, 3)
     assert 0 < sample.kv_occupancy < 0.1
     assert sample.kv_block_seconds_total > 0

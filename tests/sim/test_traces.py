@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sluice_sim.profiles import BadProfile, parse_profile
-from sluice_sim.traces import Arrival, BadTrace, poisson, read_trace
+from sluice_sim.traces import Arrival, BadTrace, Part, poisson, read_trace
 
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 GOOD = HEADER + "2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:50.9951690,396,109\n"
@@ -28,7 +28,7 @@ def test_a_packed_trace_reads_the_same_and_can_be_cut(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv.gz"
     path.write_bytes(gzip.compress(GOOD.encode()))
     assert len(read_trace(path)) == 2
-    assert len(read_trace(path, until=4.0)) == 1
+    assert len(read_trace(path, Part(seconds=4.0))) == 1
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_what_is_no_text_is_said(tmp_path: Path) -> None:
     for name, content in (("a.csv", b"\xff\xfe\x00"), ("b.csv.gz", b"no gzip"), ("c.csv.gz", gzip.compress(b"x")[:9])):
         path = tmp_path / name
         path.write_bytes(content)
-        with pytest.raises(BadTrace, match="is no CSV text"):
+        with pytest.raises(BadTrace, match="is no trace in text"):
             read_trace(path)
 
 

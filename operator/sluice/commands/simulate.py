@@ -1,11 +1,27 @@
 """`sluice simulate`: what a deployment would do under a trace, before it is deployed."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from sluice import contract
+
+
+class Routing(StrEnum):
+    """How the gateway chooses a replica."""
+
+    round_robin = "round_robin"
+    least_loaded = "least_loaded"
+    prefix_aware = "prefix_aware"
+
+
+class Mode(StrEnum):
+    """How closely engines are simulated."""
+
+    exact = "exact"
+    coarse = "coarse"
 
 
 def register(app: typer.Typer) -> None:
@@ -15,44 +31,91 @@ def register(app: typer.Typer) -> None:
     def simulate_command(
         file: Annotated[Path, typer.Argument(help="YAML with one LLMDeployment, as for kubectl apply.")],
         trace: Annotated[
-            Path | None, typer.Option(help="CSV with TIMESTAMP,ContextTokens,GeneratedTokens; plain or .gz.")
+            str | None,
+            typer.Option(
+                help="Azure CSV, Mooncake JSONL, ServeGen rates, Vidur lengths or a record of sluice bench, plain or "
+                ".gz; or a bundled one: azure2023_conv, mooncake_conversation, servegen_m-large_rates_2d."
+            ),
         ] = None,
+        lengths: Annotated[str | None, typer.Option(help="With ServeGen rates: its lengths, file or name.")] = None,
         rate: Annotated[
-            float | None, typer.Option(min=0.001, max=10_000, help="Instead of a trace: requests per second.")
+            float | None,
+            typer.Option(
+                min=0.001, max=10_000, help="Requests per second, without a trace or where it says only a shape."
+            ),
         ] = None,
         prompt_tokens: Annotated[int, typer.Option(min=1, help="With --rate: tokens of each prompt.")] = 512,
         output_tokens: Annotated[int, typer.Option(min=1, help="With --rate: mean tokens of an answer.")] = 128,
+        start: Annotated[float, typer.Option(min=0, help="Seconds of the trace to leave out first.")] = 0.0,
         seconds: Annotated[
             float | None, typer.Option(min=1, help="How much of the trace, or how long. [default: all of it, or 600]")
         ] = None,
+        scale: Annotated[float, typer.Option(min=0.001, max=1000, help="So many times the load.")] = 1.0,
+        double: Annotated[bool, typer.Option("--double", help="What if traffic doubles: twice --scale.")] = False,
         profile: Annotated[
-            str | None, typer.Option(help="Step time as base=0.03,sequence=0.004,… [default: 8B on two A100]")
+            str | None,
+            typer.Option(help="Hardware by name, or base=0.03,sequence=0.004,… [default: llama31-8b-a100-tp2]"),
         ] = None,
         kv_tokens: Annotated[
-            int | None, typer.Option(min=16, help="Tokens one replica's KV cache holds. [default: 900000]")
+            int | None, typer.Option(min=16, help="Tokens one replica's KV cache holds. [default: the profile's]")
         ] = None,
         cold_start: Annotated[float, typer.Option(min=0, help="Seconds from a decision to a ready replica.")] = 60.0,
+        cold_start_spread: Annotated[
+            float, typer.Option(min=0, max=1, help="Each cold start is off by up to this share.")
+        ] = 0.0,
         interval: Annotated[float, typer.Option(min=0.1, max=300, help="Seconds between two decisions.")] = 5.0,
-        seed: Annotated[int, typer.Option(help="With --rate: seed of the arrivals.")] = 0,
+        routing: Annotated[Routing, typer.Option(help="How the gateway chooses a replica.")] = Routing.round_robin,
+        mode: Annotated[
+            Mode, typer.Option(help="exact runs the real scheduler; coarse is for days, within 5 % of it.")
+        ] = Mode.exact,
+        pod_failures: Annotated[
+            float, typer.Option(min=0, max=1, help="Share of pods that die in their first hour.")
+        ] = 0.0,
+        metrics_delay: Annotated[float, typer.Option(min=0, help="Seconds by which metrics are late.")] = 0.0,
+        metrics_loss: Annotated[float, typer.Option(min=0, max=1, help="Share of scrapes that bring nothing.")] = 0.0,
+        profile_error: Annotated[
+            float, typer.Option(min=-0.9, max=10, help="True step time over the published one, less 1.")
+        ] = 0.0,
+        compare: Annotated[
+            str | None, typer.Option(help="Other laws on the same load, e.g. hpa,kpa,llm-d; with their defaults.")
+        ] = None,
+        plot: Annotated[
+            Path | None, typer.Option(help="Draw the run: PATH.png, PATH.svg, or both without an ending.")
+        ] = None,
+        as_json: Annotated[bool, typer.Option("--json", help="Everything as one JSON object.")] = False,
+        seed: Annotated[int, typer.Option(help="Of all that is random.")] = 0,
     ) -> None:
-        """Replay a load in virtual time through the real scheduler and the real control law, and print what happens."""
+        """Replay a load in virtual time through the real scheduler and the real control law: how many GPUs, does the
+        SLO hold, what if traffic doubles."""
         from sluice_sim.command import BadInput, Question, answer
 
         question = Question(
             file=file,
             trace=trace,
+            lengths=lengths,
             rate=rate,
             prompt_tokens=prompt_tokens,
             output_tokens=output_tokens,
+            start=start,
             seconds=seconds,
+            scale=2.0 * scale if double else scale,
             profile=profile,
             kv_tokens=kv_tokens,
             cold_start=cold_start,
+            cold_start_spread=cold_start_spread,
             interval=interval,
+            routing=routing.value,
+            mode=mode.value,
+            pod_failures=pod_failures,
+            metrics_delay=metrics_delay,
+            metrics_loss=metrics_loss,
+            profile_error=profile_error,
+            compare=compare,
+            plot=plot,
             seed=seed,
         )
         try:
-            answer(question)
+            answer(question, as_json)
         except BadInput as error:
             for fault in error.faults:
                 typer.echo(fault, err=True)

@@ -1,0 +1,382 @@
+"""One engine for long days: the same rules as the real scheduler's, on counts in place of tokens and blocks.
+
+Decode-only steps are taken in closed form from one event to the next; steps with prompts in them are taken one by
+one. What is left out: which blocks are whose (a half-filled block per request is booked), the order within a step,
+and a preempted request's own cached blocks (it computes everything again). Agreement with exact mode is measured
+in tests/sim.
+"""
+
+import math
+from collections import OrderedDict, deque
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+
+from sluice_engine.admission import TICK_SECONDS, Bounds, Limits
+from sluice_engine.scheduler import SchedulerConfig
+from sluice_law.limit import TRUSTED_STEPS, EngineLoad
+from sluice_law.steptime import StepTimeModel
+from sluice_operator.decide.values import EngineSample
+from sluice_sim.books import Books, Gauges
+from sluice_sim.engine import Visit
+from sluice_sim.fluid_window import FluidWindow, Piece
+from sluice_sim.traces.arrival import BLOCK_TOKENS
+
+MINIMUM_CHUNK = 16  # as the scheduler's: prefill always progresses
+LEARNING = 0.1  # share of the newest end in the smoothed output length, as the scheduler's
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """A visit at work. Tokens; `ends` on the engine's count of decode steps."""
+
+    visit: Visit
+    known: int  # prompt, and what was generated before a preemption
+    left: int  # output tokens still to give
+    computed: int = 0
+    begun: int = 0  # the step count when it began to decode
+    ends: int = 0
+    decoding: bool = False
+
+
+class CoarseEngine:
+    """The interface of SimEngine. A step that began before an arrival is ended first, so the clock may run a step ahead."""
+
+    def __init__(
+        self,
+        profile: StepTimeModel,
+        config: SchedulerConfig,
+        bounds: Bounds,
+        now: float,
+        published: StepTimeModel | None = None,
+    ) -> None:
+        self.limits = Limits(bounds)
+        self.books = Books()
+        self.clock = now
+        self.tokens = 0
+        self._profile, self._published, self._config = profile, published or profile, config
+        self._pool = config.num_blocks * config.block_size
+        self._window = FluidWindow()
+        self._waiting: deque[Job] = deque()
+        self._running: dict[Job, None] = {}  # in order of admission
+        self._prompts: deque[Job] = deque()  # of those, the ones whose prompt is not computed yet
+        self._decoding: list[tuple[int, int, Job]] = []  # a heap by end
+        self._decoders = 0
+        self._steps = 0  # decode steps: each gave every decoding request one token
+        self._begun_sum = 0  # Σ begun over decoding requests
+        self._held = 0  # computed tokens of running requests
+        self._context = 0  # of those, the decoding ones'
+        self._blocks_seen: OrderedDict[int, None] = OrderedDict()  # prefix blocks of the trace, oldest use first
+        self._mean_output: float | None = None
+        self._preemptions = 0
+        self._entries = 0
+        self._next_tick = now
+
+    @property
+    def requests(self) -> int:
+        """In flight here, running or waiting."""
+        return len(self._running) + len(self._waiting)
+
+    def submit(self, visit: Visit) -> bool:
+        """A request arrives. False: the queue is full."""
+        self.books.arrived += 1
+        places = min(self.limits.concurrency, self._config.max_num_seqs)
+        if len(self._waiting) >= self.limits.bounds.max_queue + max(0, places - len(self._running)):
+            self.books.rejected += 1
+            return False
+        self.tokens += visit.arrival.prompt
+        self._waiting.append(Job(visit, visit.arrival.prompt, visit.arrival.output))
+        return True
+
+    def run_until(self, until: float, lazily: bool = False) -> None:
+        """Take every step that begins before `until`."""
+        del lazily  # nothing here costs more when it is taken early
+        while self.clock < until:
+            self._tick()
+            self._admit()
+            if self._prompts:
+                self._mixed_step()
+            elif self._decoders:
+                self._decode_run(until)
+            else:
+                self._idle(until)
+
+    def scrape(self) -> EngineSample:
+        """What the operator's parser would make of /metrics now."""
+        return self.books.sample(self.gauges())
+
+    def gauges(self) -> Gauges:
+        """This instant."""
+        held = self._held_blocks()
+        seen = len(self._blocks_seen) * (BLOCK_TOKENS // self._config.block_size)
+        return Gauges(
+            running=len(self._running),
+            waiting=len(self._waiting),
+            tokens_in_flight=self._held + sum(job.known for job in self._waiting),
+            held=held,
+            cached=min(seen, self._config.num_blocks - held),
+            blocks=self._config.num_blocks,
+            block_size=self._config.block_size,
+            preemptions=self._preemptions,
+            limits=self.limits,
+            model=self._published,
+        )
+
+    def lost(self) -> list[Visit]:
+        """Everybody who is here when the replica dies."""
+        return [job.visit for job in (*self._running, *self._waiting)]
+
+    # --- time --------------------------------------------------------------------------------------------------
+
+    def _idle(self, until: float) -> None:
+        while self._next_tick <= until and self.limits.concurrency < self.limits.bounds.concurrency_max:
+            self.clock = max(self.clock, self._next_tick)
+            self._tick()
+        self.clock = max(self.clock, until)
+
+    def _tick(self) -> None:
+        self.limits.expire(self.clock)
+        if self.clock < self._next_tick:
+            return
+        self._next_tick = self.clock + TICK_SECONDS
+        self.limits.tick(self.clock, replace(self._published, steps=self.books.steps), self._load())
+
+    def _load(self) -> EngineLoad:
+        running, seen = len(self._running), self._window.figures(self.clock)
+        size = self._config.block_size
+        return EngineLoad(
+            running=running,
+            waiting=len(self._waiting),
+            mean_context=self._held / running if running else 0.0,
+            prefill_rate=seen.prefill_rate,
+            prefill_context_rate=seen.prefill_context_rate,
+            observed_itl=seen.p95,
+            kv_tokens_total=self._pool,
+            kv_tokens_held=self._held_blocks() * size,
+            growth_per_sequence=self._growth(),
+            mean_itl=seen.mean,
+            mean_sequences=seen.sequences,
+        )
+
+    def _growth(self) -> float:
+        """Tokens that a running request is expected still to write: what is known of the mean, less what it wrote."""
+        if not self._decoders:
+            return self._mean_output or 0.0
+        written = self._steps - self._begun_sum / self._decoders
+        mean = written * 2.0 if self._mean_output is None else self._mean_output
+        return max(1.0, mean - written)
+
+    def _held_blocks(self) -> int:
+        size = self._config.block_size
+        return min(self._config.num_blocks, (self._held + len(self._running) * (size // 2)) // size)
+
+    # --- admission ---------------------------------------------------------------------------------------------
+
+    def _admit(self) -> None:
+        """Waiting requests, first come first served, while a place and memory are free."""
+        places = min(self.limits.concurrency, self._config.max_num_seqs)
+        while self._waiting and len(self._running) < places:
+            job = self._waiting[0]
+            cached = self._cached(job)
+            if not self._fits(job, cached):
+                return
+            self._waiting.popleft()
+            job.computed, job.decoding = cached, False
+            self._held += cached
+            self._running[job] = None
+            self._prompts.append(job)
+            if job.visit.record.first_at is None:
+                self.books.prompt_tokens += job.known
+                self.books.cached_tokens += cached
+                job.visit.record.cached = cached
+
+    def _fits(self, job: Job, cached: int) -> bool:
+        if not self._running:
+            return True
+        margin = len(self._running) * self._config.block_size
+        owed = sum(other.known - other.computed for other in self._prompts)
+        held = self._held + margin // 2
+        taken = job.known + 1 - cached + owed
+        return held + taken <= self.limits.bounds.kv_watermark * self._pool and held + taken + margin <= self._pool
+
+    def _cached(self, job: Job) -> int:
+        """Leading tokens of the prompt that are in the prefix cache; its last token is always left to compute."""
+        count = 0
+        for block in job.visit.arrival.blocks:
+            if block not in self._blocks_seen:
+                break
+            self._blocks_seen.move_to_end(block)
+            count += 1
+        size = self._config.block_size
+        return min(count * BLOCK_TOKENS, (job.known - 1) // size * size)
+
+    def _remember(self, job: Job) -> None:
+        for block in job.visit.arrival.blocks:
+            self._blocks_seen[block] = None
+            self._blocks_seen.move_to_end(block)
+        while len(self._blocks_seen) * BLOCK_TOKENS > self._pool:
+            self._blocks_seen.popitem(last=False)
+
+    # --- steps -------------------------------------------------------------------------------------------------
+
+    def _mixed_step(self) -> None:
+        """One step with prompt chunks in it, cut to what the streams beside them can bear."""
+        if not self._make_room(self._decoders):
+            return
+        decode = self._profile.base + self._profile.sequence * self._decoders + self._profile.kv_token * self._context
+        tokens = max(MINIMUM_CHUNK, self.limits.bounds.max_batched_tokens - self._decoders)
+        seconds = self._budget()
+        taken, context, cost = 0, 0.0, 0.0
+        done: list[Job] = []
+        for job in self._prompts:
+            chunk = min(job.known - job.computed, tokens - taken, self._pool - self._held - self._decoders - taken)
+            chunk = self._bearable(chunk, job.computed, seconds, first=taken == 0)
+            if chunk <= 0:
+                break
+            share = chunk * (job.computed + chunk / 2)
+            seconds -= self._published.prefill_token * chunk + self._published.prefill_context * share
+            cost += self._profile.prefill_token * chunk + self._profile.prefill_context * share
+            taken, context = taken + chunk, context + share
+            job.computed += chunk
+            if job.computed < job.known:
+                break
+            done.append(job)
+        self._advance(1, decode + cost, taken, context)
+        for job in done:
+            self._prompts.popleft()
+            self._first_token(job)
+
+    def _budget(self) -> float:
+        """Seconds, by the model that it believes, that prompts may take of a step."""
+        if not self._decoders or self.books.steps < TRUSTED_STEPS:
+            return math.inf
+        model = self._published
+        decode = model.base + model.sequence * self._decoders + model.kv_token * self._context
+        return self.limits.bounds.itl_target - decode
+
+    def _bearable(self, chunk: int, context: int, seconds: float, first: bool) -> int:
+        """The largest part of `chunk` that fits into `seconds`; at least MINIMUM_CHUNK for the step's first."""
+        if math.isinf(seconds):
+            return chunk
+        model, least = self._published, min(chunk, MINIMUM_CHUNK) if first else 0
+        if seconds <= 0:
+            return least
+        linear, half = model.prefill_token + model.prefill_context * context, model.prefill_context / 2
+        if half > 0:
+            most = (math.sqrt(linear * linear + 4 * half * seconds) - linear) / (2 * half)
+        else:
+            most = seconds / linear if linear > 0 else math.inf
+        if most >= chunk:
+            return chunk
+        return max(least, int(most) // MINIMUM_CHUNK * MINIMUM_CHUNK)
+
+    def _first_token(self, job: Job) -> None:
+        """Its prompt is computed, which gives a token; the others follow one per step."""
+        record = job.visit.record
+        if record.first_at is None:
+            record.first_at = self.clock
+            self.books.ttft.observe(self.clock - record.arrived_at)
+        self._remember(job)
+        self.books.generated += 1
+        job.left -= 1
+        if job.left <= 0:
+            self._end(job)
+            return
+        job.decoding, job.begun, job.ends = True, self._steps, self._steps + job.left
+        self._decoders += 1
+        self._begun_sum += job.begun
+        self._context += job.computed
+        self._entries += 1
+        heappush(self._decoding, (job.ends, self._entries, job))
+
+    def _decode_run(self, until: float) -> None:
+        """Decode-only steps up to the next end, tick or the first one that begins at `until` or later."""
+        decoders = self._decoders
+        if not self._make_room(decoders):
+            return
+        self._drop_stale()
+        most = min(self._decoding[0][0] - self._steps, (self._pool - self._held) // decoders)
+        first = self._profile.base + self._profile.sequence * decoders + self._profile.kv_token * self._context
+        growth = self._profile.kv_token * decoders
+        room = min(until, self._next_tick) - self.clock
+        count = max(1, min(most, _steps_within(first, growth, room)))
+        span = count * first + growth * count * (count - 1) / 2
+        self._advance(count, span, 0, 0.0, first, growth)
+
+    def _advance(
+        self, count: int, span: float, prompt: int, context: float, first: float = 0.0, growth: float = 0.0
+    ) -> None:
+        """`count` steps pass: everybody who decodes gains a token in each."""
+        decoders = self._decoders
+        tokens = decoders * count
+        self.clock += span
+        self._steps += count
+        self._held += prompt + tokens
+        self._context += tokens
+        self.books.book(span, count, self._held_blocks(), tokens)
+        if count > 1:
+            self.books.itl.observe_ramp(first, growth, count, decoders)
+        elif tokens:
+            self.books.itl.observe(span, tokens)
+        self._window.record(Piece(self.clock, prompt, context, span / count, tokens, decoders))
+        while self._decoding and self._decoding[0][0] <= self._steps:
+            _, _, job = heappop(self._decoding)
+            if job.decoding and job.ends <= self._steps:
+                self._stop(job)
+                job.left = 0
+                self._end(job)
+
+    def _stop(self, job: Job) -> None:
+        """It decodes no more: book what it wrote."""
+        written = self._steps - job.begun
+        job.decoding = False
+        job.computed += written
+        job.left -= written
+        self._decoders -= 1
+        self._begun_sum -= job.begun
+        self._context -= job.computed
+
+    def _end(self, job: Job) -> None:
+        record = job.visit.record
+        record.ended_at = self.clock
+        self._leave(job)
+        self.tokens -= job.visit.arrival.prompt
+        bounds = self.limits.bounds
+        self.books.end(record.judge(bounds.ttft_target, bounds.itl_target))
+        output = float(record.output)
+        old = self._mean_output
+        self._mean_output = output if old is None else old + LEARNING * (output - old)
+
+    def _leave(self, job: Job) -> None:
+        del self._running[job]
+        self._held -= job.computed
+
+    def _make_room(self, tokens: int) -> bool:
+        """Preempt the latest while this step's tokens do not fit; False where nobody is left to take the step."""
+        while self._running and self._held + max(1, tokens) > self._pool:
+            job = next(reversed(self._running))
+            if job.decoding:
+                self._stop(job)
+                tokens -= 1
+            else:
+                self._prompts.remove(job)
+            self._leave(job)
+            job.known, job.computed = job.visit.arrival.prompt + job.visit.arrival.output - job.left, 0
+            self._waiting.appendleft(job)
+            self._preemptions += 1
+        return bool(self._running)
+
+    def _drop_stale(self) -> None:
+        """Entries of jobs that were preempted since."""
+        while not self._decoding[0][2].decoding or self._decoding[0][2].ends != self._decoding[0][0]:
+            heappop(self._decoding)
+
+
+def _steps_within(first: float, growth: float, seconds: float) -> int:
+    """How many steps begin within `seconds`: the least k with k·first + growth·k(k−1)/2 ≥ seconds, at least 1."""
+    if seconds <= first:
+        return 1
+    if growth <= 0:
+        return math.ceil(seconds / first)
+    half = growth / 2.0
+    linear = first - half
+    return math.ceil((math.sqrt(linear * linear + 4.0 * half * seconds) - linear) / (2.0 * half))

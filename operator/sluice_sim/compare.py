@@ -1,0 +1,74 @@
+"""`sluice simulate --compare`: the same trace, hardware and weather under several laws, side by side."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rich.table import Table
+
+from sluice_operator.api import LLMDeploymentSpec
+from sluice_sim.fleet import Fleet
+from sluice_sim.laws.law import Law
+from sluice_sim.laws.registry import LAWS, named
+from sluice_sim.result import Summary, summarise
+from sluice_sim.settings import Settings
+from sluice_sim.traces import Arrival
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One law at its default, and what came of it."""
+
+    law: Law
+    summary: Summary
+
+
+def asked_for(text: str) -> tuple[str, ...]:
+    """The laws of `hpa,kpa,llm-d`, ours before them. Raises UnknownLaw."""
+    return named(["sluice", *(name.strip() for name in text.split(",") if name.strip())])
+
+
+def compare(
+    names: Sequence[str],
+    spec: LLMDeploymentSpec,
+    settings: Settings,
+    arrivals: Sequence[Arrival],
+    gpus: int = 1,
+    progress: Callable[[float], None] = lambda _: None,
+) -> tuple[Row, ...]:
+    """Run each law at its default, acting whatever spec.scaling.mode says. `gpus` are those of one replica; `progress` is
+    told the share that is done, 0..1."""
+    acting = spec.model_copy(update={"scaling": spec.scaling.model_copy(update={"mode": "Auto"})})
+    end = max(arrivals[-1].at, 1.0)
+    rows = []
+    for place, name in enumerate(names):
+        law = LAWS[name].default()
+
+        def advance(now: float, before: int = place) -> None:
+            progress((before + min(now / end, 1.0)) / len(names))
+
+        rows.append(Row(law, summarise(Fleet(acting, settings, law).run(arrivals, advance), gpus)))
+    return tuple(rows)
+
+
+def comparison(rows: Sequence[Row], spec: LLMDeploymentSpec, caption: str) -> Table:
+    """One line per law."""
+    title = f"Laws at their defaults, {spec.scaling.min_replicas} – {spec.scaling.max_replicas} replicas"
+    shown = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
+    shown.add_column("law")
+    for heading in ("SLO met", "worst 5 min", "replicas", "most", "GPU-hours", "scalings/h", "turns/h"):
+        shown.add_column(heading, justify="right")
+    shown.add_column("knob")
+    for row in rows:
+        summary, law = row.summary, row.law
+        shown.add_row(
+            law.name,
+            f"{summary.attainment:.2%}",
+            f"{summary.attainment_worst:.2%}",
+            f"{summary.replicas_mean:.2f}",
+            f"{summary.replicas_max}",
+            f"{summary.gpu_hours:.3f}",
+            f"{summary.actions_per_hour:.1f}",
+            f"{summary.flips_per_hour:.1f}",
+            f"{law.knob.name} {law.setting:g} {law.knob.unit}".rstrip(),
+        )
+    return shown

@@ -1,0 +1,32 @@
+"""What a trace is made of: who asked when, for how much."""
+
+from dataclasses import dataclass
+from typing import Final
+
+BLOCK_TOKENS: Final = 512  # tokens per prefix block of a trace (Mooncake's hash_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One request: seconds since the trace began, its lengths in tokens, and what its prompt shares with others.
+
+    `blocks` name the prompt's leading pieces of BLOCK_TOKENS tokens: two requests with the same first k names have the
+    same first k pieces. Empty: the prompt is like no other.
+    """
+
+    at: float
+    prompt: int
+    output: int
+    blocks: tuple[int, ...] = ()
+
+
+class BadTrace(ValueError):
+    """The trace cannot be read. The message names line and column and what was expected."""
+
+
+def prompt_tokens(arrival: Arrival, number: int) -> list[int]:
+    """Token ids of the prompt of request `number`: equal exactly where the trace says that content is equal."""
+    if not arrival.blocks:
+        return [-1 - number] * arrival.prompt
+    first = [token for block in arrival.blocks for token in range(block * BLOCK_TOKENS, (block + 1) * BLOCK_TOKENS)]
+    return first[: arrival.prompt] + [-1 - number] * (arrival.prompt - len(first))

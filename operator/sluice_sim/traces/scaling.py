@@ -1,0 +1,35 @@
+"""More or less of the same load: superposed copies, each a little apart; or requests kept by chance.
+
+Copies share no prompt content with one another: what a trace says about sharing holds within each copy.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from sluice_sim.traces.arrival import Arrival
+
+JITTER_SECONDS: Final = 10.0  # so that copies do not arrive as batches
+
+
+def scaled(arrivals: Sequence[Arrival], factor: float, seed: int) -> tuple[Arrival, ...]:
+    """`factor` times the load: whole copies, each request moved by U(0, 10 s) in all but the first, and of one more copy
+    the fraction that is left, kept by chance. Raises ValueError for a factor that is not above 0."""
+    if not factor > 0:
+        raise ValueError(f"a load is scaled by a number above 0, not by {factor}")
+    rng = random.Random(f"{seed}/scale")
+    whole = int(factor)
+    stride = 1 + max((block for one in arrivals for block in one.blocks), default=0)
+    found = list(arrivals) if whole else []
+    for copy in range(1, whole):
+        found += [_copy(one, copy, stride, rng) for one in arrivals]
+    if factor > whole:
+        kept = [one for one in arrivals if rng.random() < factor - whole]
+        found += [_copy(one, whole, stride, rng) for one in kept] if whole else kept
+    return tuple(sorted(found, key=lambda one: one.at))
+
+
+def _copy(one: Arrival, copy: int, stride: int, rng: random.Random) -> Arrival:
+    blocks = tuple(block + copy * stride for block in one.blocks)
+    return replace(one, at=one.at + JITTER_SECONDS * rng.random(), blocks=blocks)

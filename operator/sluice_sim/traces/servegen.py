@@ -1,0 +1,155 @@
+"""ServeGen (Apache-2.0): measured 10-minute rates per client, with the lengths of those clients' requests.
+
+Within a window the arrivals are the source's own model: inter-arrival times of the client's Gamma or Weibull shape,
+scaled to fill the 600 s. Thinning keeps each request by chance, so that a smaller load is as bursty as its part of
+the large one. Only clients whose lengths were published can be replayed.
+"""
+
+import random
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, Final
+
+from sluice_sim.traces.arrival import Arrival, BadTrace
+from sluice_sim.traces.fields import MOST_TOKENS, field, number_of, objects, shown, table
+
+COLUMNS: Final = ("client", "t_s", "rate_rps", "arrival", "arg1")
+WINDOW: Final = 600.0
+Draw = Callable[[random.Random, float], float]  # (chance, shape) → an inter-arrival time of any scale
+DRAWS: Final[Mapping[str, Draw]] = {
+    "Gamma": lambda rng, shape: rng.gammavariate(shape, 1.0),
+    "Weibull": lambda rng, shape: rng.weibullvariate(1.0, shape),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What one client did in 600 s from `start`."""
+
+    client: str
+    start: float
+    rate: float
+    kind: str
+    shape: float
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A distribution of token counts: values with their cumulated weights."""
+
+    values: tuple[int, ...]
+    weights: tuple[float, ...]
+
+    def draw(self, rng: random.Random) -> int:
+        """One value."""
+        return self.values[min(bisect_right(self.weights, rng.random() * self.weights[-1]), len(self.values) - 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """A client's lengths from `start` on."""
+
+    start: float
+    prompt: Table
+    output: Table
+
+
+Clients = Mapping[str, Sequence[Lengths]]
+
+
+def windows(lines: Iterator[str], header: Sequence[str]) -> tuple[Window, ...]:
+    """The rates file. Raises BadTrace."""
+    found = []
+    for line, (client, start, rate, kind, shape) in table(lines, header, COLUMNS):
+        if kind not in DRAWS:
+            raise BadTrace(f"line {line}, column arrival: expected Gamma or Weibull, found {shown(kind)}")
+        parameter = number_of(shape, line, "arg1", "a shape")
+        if parameter <= 0:
+            raise BadTrace(f"line {line}, column arg1: expected a shape > 0, found {shown(shape)}")
+        found.append(
+            Window(
+                client,
+                number_of(start, line, "t_s", "seconds"),
+                number_of(rate, line, "rate_rps", "requests per second"),
+                kind,
+                parameter,
+            )
+        )
+    return tuple(found)
+
+
+def clients(lines: Iterator[str]) -> Clients:
+    """The lengths file: per client, in order of time. Raises BadTrace."""
+    found: dict[str, list[Lengths]] = {}
+    for line, value in objects(lines):
+        lengths = Lengths(
+            field(value, "t_s", line, "seconds ≥ 0"),
+            _table(value, "input_tokens", line),
+            _table(value, "output_tokens", line),
+        )
+        found.setdefault(str(value.get("client")), []).append(lengths)
+    return {name: sorted(rows, key=lambda row: row.start) for name, rows in found.items()}
+
+
+def servegen(
+    rates: Sequence[Window], known: Clients, seconds: float | None, start: float, rate: float | None, seed: int
+) -> Iterator[Arrival]:
+    """Arrivals of [start, start + seconds), counted from `start`; all that there is where `seconds` is None. `rate` thins
+    the known clients to this mean over that span. Raises BadTrace where they ask for less than that."""
+    end = start + seconds if seconds is not None else max((one.start + WINDOW for one in rates), default=0.0)
+    used = [one for one in rates if one.client in known and one.start < end and one.start + WINDOW > start]
+    if not used:
+        raise BadTrace(f"no client with known lengths asks between {start:g} s and {end:g} s")
+    mean = sum(_overlap(one, start, end) * one.rate for one in used) / (end - start)
+    if rate is not None and rate > mean:
+        raise BadTrace(f"the clients with known lengths ask for {mean:.3g} requests/s in this span, not for {rate:g}")
+    keep = 1.0 if rate is None else rate / mean
+    grouped: dict[float, list[Window]] = {}
+    for one in used:
+        grouped.setdefault(one.start, []).append(one)
+    for begin in sorted(grouped):
+        batch = [arrival for one in grouped[begin] for arrival in _arrivals(one, known[one.client], keep, seed)]
+        batch.sort(key=lambda arrival: arrival.at)
+        for arrival in batch:
+            if start <= arrival.at < end:
+                yield Arrival(arrival.at - start, arrival.prompt, arrival.output)
+
+
+def _arrivals(window: Window, known: Sequence[Lengths], keep: float, seed: int) -> Iterator[Arrival]:
+    """One client's requests in one window, a function of (seed, client, window) alone."""
+    rng = random.Random(f"{seed}/{window.client}/{window.start:g}")
+    expected = window.rate * WINDOW
+    count = int(expected) + (rng.random() < expected - int(expected))
+    draw, shape = DRAWS[window.kind], window.shape
+    ends = list(accumulate(draw(rng, shape) for _ in range(count)))
+    if not ends or ends[-1] <= 0:
+        return
+    lengths = next((row for row in reversed(known) if row.start <= window.start), known[0])
+    scale = WINDOW / ends[-1]
+    shift = rng.random() * WINDOW  # the last of them would stand at the window's end, and all clients' together
+    for end in ends:
+        if rng.random() < keep:
+            at = window.start + (end * scale + shift) % WINDOW
+            yield Arrival(at, lengths.prompt.draw(rng), lengths.output.draw(rng))
+
+
+def _overlap(window: Window, start: float, end: float) -> float:
+    return max(0.0, min(window.start + WINDOW, end) - max(window.start, start))
+
+
+def _table(value: dict[str, Any], name: str, line: int) -> Table:
+    what = "an object of {tokens: probability}"
+    found = value.get(name)
+    if not isinstance(found, dict) or not found:
+        raise BadTrace(f"line {line}, field {name}: expected {what}, found {shown(repr(found))}")
+    values = []
+    for text in found:
+        if not (text.isascii() and text.isdecimal() and len(text) <= 8 and int(text) <= MOST_TOKENS):
+            raise BadTrace(f"line {line}, field {name}: expected {what}, found {shown(text)} tokens")
+        values.append(max(1, int(text)))
+    weights = tuple(accumulate(field(found, text, line, f"a probability in {name} ≥ 0") for text in found))
+    if weights[-1] <= 0:
+        raise BadTrace(f"line {line}, field {name}: expected a probability above 0")
+    return Table(tuple(values), weights)
