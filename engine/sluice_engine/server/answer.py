@@ -14,12 +14,12 @@ from aiohttp import web
 
 from sluice import contract
 from sluice_engine import ipc
-from sluice_engine.server.choice import Choice, Piece
 from sluice_engine.server.errors import ApiError, ClientTooSlow, InternalError, Unavailable
 from sluice_engine.server.link import EngineGone, Stream
 from sluice_engine.server.serving import Serving, hang_up, request_id_of
 from sluice_engine.server.validate import Generation
 from sluice_engine.server.wire import EventEncoder, Usage, Wire, whole
+from sluice_engine.text import Choice, Piece
 
 WRITE_SECONDS: Final = 30.0  # a client that takes nothing for so long is given up
 

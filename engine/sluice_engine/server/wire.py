@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import orjson
 
-from sluice_engine.server.logprobs import Entry, Vocabulary, chat_logprobs, completion_logprobs
+from sluice_engine.server.logprobs import Vocabulary, chat_logprobs, completion_logprobs
+from sluice_engine.text import Entry
 
 DONE: Final = b"data: [DONE]\n\n"
 

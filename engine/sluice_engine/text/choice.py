@@ -3,8 +3,9 @@
 from dataclasses import dataclass, field
 
 from sluice_engine import ipc
-from sluice_engine.server.logprobs import Entry, LogprobTrail
-from sluice_engine.text import StopScanner, TextModel
+from sluice_engine.text.stops import StopScanner
+from sluice_engine.text.tokenizer import TextModel
+from sluice_engine.text.trail import Entry, LogprobTrail
 
 
 @dataclass(slots=True)

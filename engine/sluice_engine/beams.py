@@ -1,0 +1,94 @@
+"""Beam search over a function that gives the most likely next tokens: no engine and no tensor in it.
+
+The rules are transformers' (generation/utils.py, `_beam_search` with early_stopping=False), so that results are equal:
+of all continuations of the running beams the 2 · width best are looked at; those that end and are among the width
+best compete for the results with their score per length; the width best that do not end go on.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+Expansion = tuple[tuple[int, float], ...]  # (token, logprob), most likely first
+Expand = Callable[[Sequence[tuple[int, ...]], int], list[Expansion]]
+
+
+@dataclass(frozen=True, slots=True)
+class Beam:
+    """One result. `score` is the sum of its logprobs over its length to the power of the length penalty; an ending
+    end-of-sequence token counts in both and is left out of `token_ids`."""
+
+    token_ids: tuple[int, ...]
+    score: float
+    finish_reason: Literal["stop", "length"]
+    text: str = ""
+
+
+@dataclass(slots=True)
+class _Search:
+    """The search for one prompt: `running` holds (sum of logprobs, generated tokens), best first."""
+
+    prompt: tuple[int, ...]
+    running: list[tuple[float, tuple[int, ...]]] = field(default_factory=lambda: [(0.0, ())])
+    results: list[Beam] = field(default_factory=list)
+    over: bool = False
+
+
+def beam_search(
+    prompts: Sequence[tuple[int, ...]],
+    width: int,
+    max_tokens: int,
+    length_penalty: float,
+    eos_ids: frozenset[int],
+    expand: Expand,
+) -> list[list[Beam]]:
+    """`width` results per prompt, best first. `expand(sequences, k)` gives the k most likely next tokens of each."""
+    searches = [_Search(prompt) for prompt in prompts]
+    kept = max(2, 1 + len(eos_ids)) * width
+    for length in range(1, max_tokens + 1):
+        open_ = [search for search in searches if not search.over]
+        if not open_:
+            break
+        sequences = [search.prompt + tokens for search in open_ for _, tokens in search.running]
+        expansions = iter(expand(sequences, kept))
+        for search in open_:
+            grown = _grown(search, [next(expansions) for _ in search.running])[:kept]
+            last = length == max_tokens
+            _collect(search, grown[:width], eos_ids, length**length_penalty, last)
+            search.running = [entry for entry in grown if entry[1][-1] not in eos_ids][:width]
+            search.over = last or _settled(search, width, length**length_penalty)
+    return [search.results for search in searches]
+
+
+def _grown(search: _Search, expansions: Sequence[Expansion]) -> list[tuple[float, tuple[int, ...]]]:
+    """Every continuation, best first."""
+    grown = [
+        (score + logprob, (*tokens, token))
+        for (score, tokens), expansion in zip(search.running, expansions, strict=True)
+        for token, logprob in expansion
+    ]
+    return sorted(grown, key=lambda entry: -entry[0])
+
+
+def _collect(
+    search: _Search,
+    best: Sequence[tuple[float, tuple[int, ...]]],
+    eos_ids: frozenset[int],
+    divisor: float,
+    last: bool,
+) -> None:
+    """Those of the `width` best that ended become results, all of them at the last length; the best `width` stay."""
+    for score, tokens in best:
+        if tokens[-1] in eos_ids:
+            search.results.append(Beam(tokens[:-1], score / divisor, "stop"))
+        elif last:
+            search.results.append(Beam(tokens, score / divisor, "length"))
+    search.results.sort(key=lambda beam: -beam.score)
+    del search.results[len(best) :]
+
+
+def _settled(search: _Search, width: int, divisor: float) -> bool:
+    """Whether nothing that runs is expected to beat the worst result, judged at its present length."""
+    if not search.running:
+        return True
+    return len(search.results) == width and search.running[0][0] / divisor <= search.results[-1].score

@@ -1,0 +1,206 @@
+"""Offline use: a model in this process, a list of prompts in, a list of results out, by the engine that serves.
+
+from sluice_engine import LLM, SamplingParams
+
+llm = LLM("/models/qwen3")
+for result in llm.generate(["One prompt", "Another"], SamplingParams(max_tokens=64, temperature=0)):
+    print(result.text)
+"""
+
+import itertools
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sluice_engine import ipc
+from sluice_engine.beams import Beam, Expansion, beam_search
+from sluice_engine.growing import Growing
+from sluice_engine.loop import EngineLoop
+from sluice_engine.options import EngineOptions
+from sluice_engine.params import SamplingParams
+from sluice_engine.progress import Progress
+from sluice_engine.results import Result
+from sluice_engine.text import TextModel, TokenizerInvalid, load_text_model
+
+Prompt = str | Sequence[int]
+NO_TARGET = 1e9  # seconds: nobody waits for a stream, so latency binds nothing
+
+
+class LLM:
+    """A loaded model. Not thread-safe. Raises a `sluice_engine.model.errors.StartError` when it cannot be loaded.
+
+    `options` are fields of `EngineOptions`: dtype, device, max_model_length, kv_size, kv_memory_fraction, block_size,
+    max_num_seqs, max_batched_tokens, threads and the like.
+    """
+
+    def __init__(self, model: str | Path, **options: Any) -> None:
+        folder = Path(model).expanduser()
+        given: dict[str, Any] = {
+            "served_name": folder.name,
+            "max_queue": sys.maxsize,
+            "itl_target": NO_TARGET,
+            "ttft_target": NO_TARGET,
+        }
+        parsed = EngineOptions(model=str(folder), **(given | options))
+        if "concurrency_max" not in options:
+            parsed = msgspec.structs.replace(parsed, concurrency_max=parsed.max_num_seqs)
+        self._engine = EngineLoop(msgspec.structs.replace(parsed, concurrency_min=parsed.concurrency_max))
+        self._names = itertools.count()
+        self._text: TextModel | None = None
+        self._no_text: TokenizerInvalid | None = None
+        try:
+            self._text = load_text_model(folder)
+        except TokenizerInvalid as error:  # token ids do without
+            self._no_text = error
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        progress: bool | None = None,
+    ) -> list[Result]:
+        """Continue each prompt (text, or token ids as they are), with one `params` for all or one for each.
+
+        Results come in the order of the prompts. A request that fails has finish_reason "error"; the others go on.
+        `progress` shows a bar on standard error; None: where that is a terminal.
+        Raises ValueError for what cannot be asked, before any work, and TokenizerInvalid where text needs a tokenizer
+        that the model's folder does not have.
+        """
+        encoded = self._encode(prompts)
+        asked = _each(params, len(encoded))
+        for index, (tokens, each) in enumerate(zip(encoded, asked, strict=True)):
+            self._check(index, tokens, each)
+        live: dict[str, Growing] = {}
+        groups = [[self._growing(each, live) for _ in range(each.n)] for each in asked]
+        submitted_at = time.monotonic()
+        for group, tokens, each in zip(groups, encoded, asked, strict=True):
+            room = self._engine.model.max_model_length - len(tokens)
+            for sample, growing in enumerate(group):
+                self._submit(growing.name, tokens, each.wire(sample, room), submitted_at)
+        self._run(live, progress)
+        return [
+            Result(tokens, submitted_at, group[0].cached_tokens, tuple(growing.sample for growing in group))
+            for tokens, group in zip(encoded, groups, strict=True)
+        ]
+
+    def beam_search(
+        self, prompts: Prompt | Sequence[Prompt], beam_width: int, max_tokens: int, *, length_penalty: float = 1.0
+    ) -> list[list[Beam]]:
+        """The most likely continuations of each prompt, `beam_width` of them, best first: what transformers' beam
+        search gives for num_beams = beam_width.
+
+        A beam's blocks are shared with the beams that it came from and goes on to, through the prefix index: a step
+        holds each distinct full block once, and computes again at most one block of tokens per beam; a beam that was
+        dropped holds nothing. Raises as `generate`.
+        """
+        encoded = self._encode(prompts)
+        params = SamplingParams(max_tokens=max_tokens)
+        if type(beam_width) is not int or beam_width < 1:
+            raise ValueError(f"beam_width must be an integer of 1 or more, not {beam_width!r}")
+        model = self._engine.model
+        if (1 + len(model.eos_ids)) * beam_width > model.vocab_size:
+            raise ValueError(f"beam_width {beam_width} is too much for a vocabulary of {model.vocab_size}")
+        for index, tokens in enumerate(encoded):
+            self._check(index, tokens, params)
+            if len(tokens) + max_tokens > model.max_model_length:
+                raise ValueError(
+                    f"prompt {index} has {len(tokens)} tokens and {max_tokens} are asked for; the model's context is "
+                    f"{model.max_model_length}"
+                )
+        found = beam_search(encoded, beam_width, max_tokens, length_penalty, model.eos_ids, self._expand)
+        return [[self._with_text(beam) for beam in beams] for beams in found]
+
+    def _expand(self, sequences: Sequence[tuple[int, ...]], most: int) -> list[Expansion]:
+        """The `most` most likely next tokens after each of these sequences: one step of one token for all."""
+        params = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True, logprobs=most)
+        results = self.generate([list(tokens) for tokens in sequences], params, progress=False)
+        for result in results:
+            if result.samples[0].error is not None:
+                raise RuntimeError(f"a beam failed: {result.samples[0].error}")
+        return [result.logprobs[0].top if result.logprobs else () for result in results]
+
+    def _with_text(self, beam: Beam) -> Beam:
+        if self._text is None:
+            return beam
+        decoder = self._text.detokenizer()
+        return Beam(beam.token_ids, beam.score, beam.finish_reason, decoder.feed(beam.token_ids) + decoder.flush())
+
+    def _run(self, live: dict[str, Growing], progress: bool | None) -> None:
+        """Step until every answer is complete; whatever stops that leaves nothing behind in the engine."""
+        engine, tokens = self._engine, 0
+        waiting = set(live)
+        try:
+            with Progress(len(live), sys.stderr.isatty() if progress is None else progress) as bar:
+                while waiting:
+                    report = engine.step()
+                    if report is None:
+                        raise RuntimeError(f"the engine has nothing to do and {len(waiting)} answers are not complete")
+                    for delta in report.deltas:
+                        growing = live.get(delta.request_id)
+                        if growing is None:  # of a call that was interrupted
+                            continue
+                        tokens += len(delta.token_ids)
+                        if growing.take(delta, report.ended_at):
+                            engine.cancel(ipc.Cancel(growing.name, "stop"))
+                        if growing.done:
+                            waiting.discard(growing.name)
+                    bar.update(len(live) - len(waiting), tokens)
+        finally:
+            for name in waiting:
+                engine.cancel(ipc.Cancel(name, "abort"))
+
+    def _growing(self, params: SamplingParams, live: dict[str, Growing]) -> Growing:
+        growing = Growing(f"offline-{next(self._names)}", params, self._text)
+        live[growing.name] = growing
+        return growing
+
+    def _submit(self, name: str, tokens: tuple[int, ...], params: ipc.SamplingParams, at: float) -> None:
+        refusal = self._engine.submit(ipc.Submit(name, tokens, params, at))
+        if refusal is not None:
+            raise RuntimeError(f"the engine refused a request: {refusal.message}")
+
+    def _encode(self, prompts: Prompt | Sequence[Prompt]) -> list[tuple[int, ...]]:
+        listed: Sequence[Prompt] = [prompts] if isinstance(prompts, str) else prompts  # type: ignore[assignment]
+        encoded: list[tuple[int, ...]] = []
+        for index, prompt in enumerate(listed):
+            if isinstance(prompt, str):
+                encoded.append(tuple(self._tokenizer().encode_prompt(prompt)))
+            elif isinstance(prompt, list | tuple) and all(type(token) is int for token in prompt):
+                encoded.append(tuple(prompt))
+            else:
+                raise ValueError(f"prompt {index} must be a string or a list of token ids, not {type(prompt).__name__}")
+        return encoded
+
+    def _tokenizer(self) -> TextModel:
+        if self._text is None:
+            raise self._no_text or TokenizerInvalid("the model has no tokenizer")
+        return self._text
+
+    def _check(self, index: int, tokens: tuple[int, ...], params: SamplingParams) -> None:
+        """Raises ValueError where this prompt with these params could never run."""
+        context, width = self._engine.model.max_model_length, self._engine.model.vocab_size
+        if not tokens:
+            raise ValueError(f"prompt {index} has no tokens")
+        if len(tokens) >= context:
+            raise ValueError(
+                f"prompt {index} has {len(tokens)} tokens; the model's context is {context}, and one is to be generated"
+            )
+        if not 0 <= min(tokens) <= max(tokens) < width:
+            raise ValueError(f"prompt {index} has a token id outside the vocabulary of {width}")
+        if any(token >= width for token in params.logit_bias):
+            raise ValueError(f"logit_bias for prompt {index} has a token id outside the vocabulary of {width}")
+        if params.stops:
+            self._tokenizer()
+
+
+def _each(params: SamplingParams | Sequence[SamplingParams] | None, prompts: int) -> list[SamplingParams]:
+    if params is None or isinstance(params, SamplingParams):
+        return [params or SamplingParams()] * prompts
+    if len(params) != prompts:
+        raise ValueError(f"{len(params)} SamplingParams for {prompts} prompts: give one for all, or one for each")
+    return list(params)

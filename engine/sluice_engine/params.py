@@ -1,0 +1,113 @@
+"""What an offline caller asks of the sampler: a small frozen value, checked where it is made.
+
+The wire has its own (`ipc.SamplingParams`), which the HTTP process checks. No torch here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sluice_engine import ipc
+from sluice_engine.seeds import sample_seed
+
+MAX_LOGPROBS = 1024
+MAX_SAMPLES = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """How to continue one prompt. Raises ValueError that names the field, what is wrong with it and what is allowed."""
+
+    n: int = 1  # answers per prompt; each differs, and all repeat with the same seed
+    max_tokens: int | None = 256  # None: to the end of the model's context
+    min_tokens: int = 0  # neither end-of-sequence, stop tokens nor stop strings count before
+    temperature: float = 1.0  # 0: the most likely token, always
+    top_k: int = 0  # draw among the k most likely; 0: all
+    top_p: float = 1.0  # draw among the fewest most likely that reach p; 1: all
+    min_p: float = 0.0  # draw among those at least min_p times as likely as the most likely; 0: all
+    presence_penalty: float = 0.0  # off the logit of every token that the answer has
+    frequency_penalty: float = 0.0  # off the logit per time that the answer has the token
+    repetition_penalty: float = 1.0  # logits of tokens in prompt or answer: divided if positive, multiplied if not
+    logit_bias: Mapping[int, float] = field(default_factory=dict)  # token id → added to its logit
+    seed: int | None = None  # None: another answer every time
+    stop: str | tuple[str, ...] = ()  # the answer ends before the first of these strings
+    stop_token_ids: tuple[int, ...] = ()  # and at the first of these tokens
+    ignore_eos: bool = False  # the model's end-of-sequence token does not end the answer
+    logprobs: int | None = None  # per token: its logprob and those of so many most likely ones; None: no logprobs
+
+    def __post_init__(self) -> None:
+        """Checks every field."""
+        _integer("n", self.n, 1, MAX_SAMPLES)
+        if self.max_tokens is not None:
+            _integer("max_tokens", self.max_tokens, 1, None, "or None for all that the context holds")
+        _integer("min_tokens", self.min_tokens, 0, self.max_tokens, "(max_tokens is the most)")
+        _number("temperature", self.temperature, 0.0, None, "; 0 is greedy")
+        _integer("top_k", self.top_k, 0, None, "; 0 is all tokens")
+        _number("top_p", self.top_p, 0.0, 1.0)
+        if self.top_p == 0.0:
+            raise ValueError(
+                "top_p must be above 0: with nothing to draw from there is no token; for greedy use temperature=0"
+            )
+        _number("min_p", self.min_p, 0.0, 1.0)
+        _number("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        _number("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        _number("repetition_penalty", self.repetition_penalty, 0.0, 2.0, "; 1 is none")
+        if self.repetition_penalty == 0.0:
+            raise ValueError("repetition_penalty must be above 0: logits are divided by it; 1 is none")
+        for token, bias in self.logit_bias.items():
+            _integer("a token id in logit_bias", token, 0, None)
+            _number(f"logit_bias of token {token}", bias, -100.0, 100.0)
+        if self.seed is not None:
+            _integer("seed", self.seed, None, None, "or None")
+        for stop in self.stops:
+            if not isinstance(stop, str) or not stop:
+                raise ValueError(f"stop must be a non-empty string or a tuple of such, not {self.stop!r}")
+        for token in self.stop_token_ids:
+            _integer("an id in stop_token_ids", token, 0, None)
+        if self.logprobs is not None:
+            _integer("logprobs", self.logprobs, 0, MAX_LOGPROBS, "or None for none")
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """The stop strings as a tuple."""
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+
+    def wire(self, sample: int, room: int) -> ipc.SamplingParams:
+        """For answer `sample` of a prompt after which the context has `room` tokens."""
+        seed = sample_seed(self.seed, sample)
+        return ipc.SamplingParams(
+            max_tokens=room if self.max_tokens is None else min(self.max_tokens, room),
+            temperature=self.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            seed=seed if seed is None else seed & 0xFFFFFFFFFFFFFFFF,
+            ignore_eos=self.ignore_eos,
+            stop_token_ids=tuple(self.stop_token_ids),
+            min_p=self.min_p,
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            repetition_penalty=self.repetition_penalty,
+            logit_bias=tuple((token, float(bias)) for token, bias in self.logit_bias.items()),
+            min_tokens=self.min_tokens,
+            logprobs=self.logprobs,
+        )
+
+
+def _integer(name: str, value: object, low: int | None, high: int | None, more: str = "") -> None:
+    if type(value) is not int or (low is not None and value < low) or (high is not None and value > high):
+        raise ValueError(f"{name} must be an integer{_range(low, high)}{_joined(more)}, not {value!r}")
+
+
+def _number(name: str, value: object, low: float, high: float | None, more: str = "") -> None:
+    fits = type(value) in (int, float) and low <= value < float("inf") and (high is None or value <= high)  # type: ignore[operator]
+    if not fits:
+        raise ValueError(f"{name} must be a number{_range(low, high)}{_joined(more)}, not {value!r}")
+
+
+def _range(low: float | None, high: float | None) -> str:
+    if low is None:
+        return ""
+    return f" of {low:g} or more" if high is None else f" from {low:g} to {high:g}"
+
+
+def _joined(more: str) -> str:
+    return more if not more or more.startswith(";") else f" {more}"

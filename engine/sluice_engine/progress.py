@@ -1,0 +1,52 @@
+"""A bar on standard error while prompts are answered; nothing at all where it is not wanted."""
+
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
+
+class Progress:
+    """A context that shows how many of `total` answers are complete and the tokens per second so far."""
+
+    def __init__(self, total: int, shown: bool) -> None:
+        self._total = total
+        self._shown = shown
+        self._bar: Bar | None = None
+        self._task: TaskID | None = None
+        self._begun = time.monotonic()
+
+    def __enter__(self) -> Self:
+        """Opens the bar."""
+        if self._shown:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+            from rich.progress import Progress as Bar
+
+            self._bar = Bar(
+                TextColumn("generating"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[rate]:,.0f} tokens/s"),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+            )
+            self._task = self._bar.add_task("generating", total=self._total, rate=0.0)
+            self._bar.start()
+        return self
+
+    def update(self, complete: int, tokens: int) -> None:
+        """So many answers are complete, so many tokens are there. Cheap: the bar draws by itself, ten times a second."""
+        if self._bar is not None and self._task is not None:
+            seconds = max(time.monotonic() - self._begun, 1e-9)
+            self._bar.update(self._task, completed=complete, rate=tokens / seconds)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leaves the bar as it is."""
+        if self._bar is not None:
+            self._bar.stop()
