@@ -13,6 +13,7 @@ from sluice_engine.admission import Bounds, Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Scheduler, SchedulerConfig, advance, steady_steps, steady_work
 from sluice_engine.scheduler.budget import MINIMUM_CHUNK
+from sluice_engine.scheduler.policies import POLICIES
 from sluice_law.steptime import StepTimeModel
 
 DATA = Path(__file__).parents[1] / "data"
@@ -30,6 +31,8 @@ loads = st.fixed_dictionaries(
         "requests": st.integers(1, 25),
         "prefix_cache": st.booleans(),
         "model": st.sampled_from([None, MODEL]),
+        "policy": st.sampled_from(sorted(POLICIES)),
+        "history": st.sampled_from([0, 40]),
     }
 )
 
@@ -42,6 +45,7 @@ def build(load: dict[str, object]) -> Scheduler:
         max_num_seqs=int(str(load["seqs"])),
         max_model_length=length,
         prefix_cache=bool(load["prefix_cache"]),
+        policy=str(load["policy"]),
     )
     bounds = Bounds(
         concurrency_max=config.max_num_seqs,
@@ -49,12 +53,24 @@ def build(load: dict[str, object]) -> Scheduler:
         kv_watermark=float(str(load["watermark"])),
         itl_target=0.01,
     )
-    return Scheduler(config, Limits(bounds))
+    engine = Scheduler(config, Limits(bounds))
+    for index in range(int(str(load["history"]))):
+        engine.lengths.add("", 1 + index)
+    return engine
 
 
-def draw_request(dice: random.Random, name: str, length: int) -> Request:
-    prompt = [dice.randrange(3) for _ in range(dice.randint(1, length - 1))]  # few ids: prefixes collide often
-    return Request(name, prompt, dice.randint(1, length), 0.0, stop_ids=frozenset([9]))
+def draw_request(dice: random.Random, name: str, length: int, first: int = 0) -> Request:
+    prompt = [first + dice.randrange(3) for _ in range(dice.randint(1, length - 1))]  # few ids: prefixes collide often
+    return Request(
+        name,
+        prompt,
+        dice.randint(1, length),
+        arrived_at=0.0,
+        stop_ids=frozenset([9]),
+        priority=dice.randint(-100, 100),
+        tenant=dice.choice(["", "a", "b"]),
+        itl_target=dice.choice([None, 0.006, 0.1]),
+    )
 
 
 @settings(max_examples=150, deadline=None)
@@ -101,8 +117,7 @@ def test_k_steps_at_once_equal_k_single_ones(load: dict[str, object], data: st.D
         engine = build(load)
         dice = random.Random(int(str(load["seed"])))
         for index in range(int(str(load["requests"]))):
-            prompt = [1 + dice.randrange(3) for _ in range(dice.randint(1, engine.config.max_model_length - 1))]
-            engine.submit(Request(str(index), prompt, dice.randint(1, engine.config.max_model_length), 0.0))
+            engine.submit(draw_request(dice, str(index), engine.config.max_model_length, first=1))
         return engine
 
     def single(engine: Scheduler, now: float) -> list[tuple[object, ...]]:
@@ -118,6 +133,7 @@ def test_k_steps_at_once_equal_k_single_ones(load: dict[str, object], data: st.D
             [r.request_id for r in engine.waiting],
             (engine.pool.held, engine.pool.cached, engine.pool.free),
             engine.preemptions,
+            [engine.counters.served(tenant) for tenant in ("", "a", "b")],
         )
 
     one, many = world(), world()

@@ -3,7 +3,8 @@
 Past-Future (Gong et al., ASPLOS'25): the lengths of the last ended requests are the distribution of the next ones,
 conditioned on what is already written. There each prediction is drawn at random; here every request keeps one
 quantile for life, from a low-discrepancy sequence over arrivals, so the requests that run together are a stratified
-sample: their sum is right on average, and a plan depends on nothing but the past.
+sample and a plan depends on nothing but the past. The quantiles lie above PRUDENCE: a peak that was underestimated
+costs a preemption, one that was overestimated only a place for a while (engine/LOG.md has both, measured).
 """
 
 import math
@@ -15,6 +16,7 @@ from sluice_engine.request import Request
 KEPT = 512  # lengths per tenant: a few minutes of a busy tenant
 TRUSTED = 32  # lengths before a tenant's own, or all tenants', say anything
 TENANTS_KEPT = 256
+PRUDENCE = 0.6
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 
 
@@ -65,5 +67,5 @@ class OutputLengths:
 
 
 def quantile_of(request: Request) -> float:
-    """In [0, 1): the golden-ratio sequence over arrivals, which fills it evenly whichever stretch of it runs."""
-    return (request.order * _GOLDEN) % 1.0
+    """In [PRUDENCE, 1): the golden-ratio sequence over arrivals fills it evenly, whichever stretch of it runs."""
+    return PRUDENCE + (1.0 - PRUDENCE) * ((request.order * _GOLDEN) % 1.0)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from sluice_engine.request import Request
 
-GRAIN = 0.1  # seconds: nearer numbers are a tie, and the tenants' counters decide
+GRAIN = 0.02  # seconds: nearer numbers are a tie, and the tenants' counters decide
 
 
 @dataclass(frozen=True, slots=True)
