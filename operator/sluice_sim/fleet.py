@@ -77,6 +77,7 @@ class Fleet:
             self._pods.remove(pod)
             self._run.lives.append(Life(pod.name, pod.created_at, now))
             self._router.gone(pod.name)
+        self._plan_events()  # one that was still loading takes its next event along
 
     def _events(self, now: float) -> None:
         """Pods that become ready or die, in order of time."""

@@ -1,0 +1,105 @@
+"""Laws side by side on one trace: in the simulator, and as the command shows them."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sluice.cli import app
+from sluice_operator.api import LLMDeploymentSpec
+from sluice_operator.decide.values import Decision, Observed
+from sluice_sim.fleet import Fleet
+from sluice_sim.laws.law import Knob, ask
+from sluice_sim.laws.registry import LAWS
+from sluice_sim.result import Summary, summarise
+from sluice_sim.settings import MODES, Mode, Settings
+from sluice_sim.traces import Arrival, poisson
+from tests.operator.decide_fleet import MODEL, spec
+from tests.sim.test_simulate_command import PROFILE, YAML
+
+SETTINGS = Settings(MODEL, kv_tokens=32_000, interval=5.0, cold_start=10.0, mode="coarse")
+SPEC = spec(scaling={"maxReplicas": 4})
+NO_KNOB = Knob("none", 0.0, (0.0,))
+
+
+def load() -> tuple[Arrival, ...]:
+    """Half a replica's load for a minute, three replicas' for one."""
+    parts = ((0, 60, 1.2), (60, 60, 8.0))
+    return tuple(
+        Arrival(start + one.at, one.prompt, one.output)
+        for index, (start, seconds, rate) in enumerate(parts)
+        for one in poisson(rate, seconds, 60, 40, seed=index)
+    )
+
+
+def under(name: str) -> Summary:
+    return summarise(Fleet(SPEC, SETTINGS, LAWS[name].default()).run(load()))
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_every_law_serves_the_trace_within_its_bounds(name: str) -> None:
+    summary = under(name)
+    assert summary.requests == len(load())
+    assert 1 <= summary.replicas_min <= summary.replicas_max <= 4
+    assert summary.attainment > 0
+
+
+def test_the_same_law_on_the_same_trace_gives_the_same_figures() -> None:
+    assert under("llm-d-slo") == under("llm-d-slo")
+
+
+def test_ours_moves_both_dials_and_each_ablation_one() -> None:
+    both, replicas, admission = (under(name) for name in ("sluice", "replicas-only", "admission-only"))
+    assert both.replicas_max > 1 and replicas.replicas_max > 1
+    assert (replicas.limit_min, replicas.limit_max) == (64, 64)
+    assert (both.limit_min or 64) < 64
+    assert admission.actions_per_hour == 0 and admission.replicas_max == 4
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A law that asks for what it was told, whatever it sees."""
+
+    counts: tuple[tuple[float, int], ...]  # (from, replicas)
+    name: str = "script"
+    knob: Knob = NO_KNOB
+    setting: float = 0.0
+    admits: bool = False
+
+    def initial(self) -> None:
+        return None
+
+    def decide(self, spec: LLMDeploymentSpec, observed: Observed, memory: None, now: float) -> tuple[Decision, None]:
+        return ask(spec, observed, self.name, [count for at, count in self.counts if at <= now][-1], "told so."), memory
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_replica_that_is_given_up_while_it_loads_leaves_the_others_alone(mode: Mode) -> None:
+    settings = replace(SETTINGS, mode=mode, cold_start=30.0)
+    run = Fleet(SPEC, settings, Script(((0.0, 3), (10.0, 1)))).run(load()[:80])
+    assert run.failures == 0
+    assert all(record.ended_at is not None for record in run.records)
+    assert run.wanted[-1][1] == 1
+
+
+def simulate(folder: Path, *options: str) -> tuple[int, str, str]:
+    file = folder / "chat.yaml"
+    file.write_text(YAML, encoding="utf-8")
+    usual = ("--rate", "2", "--seconds", "60", "--profile", PROFILE, "--kv-tokens", "32000")
+    result = CliRunner().invoke(app, ["simulate", str(file), *usual, *options], env={"COLUMNS": "160"})
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_the_command_shows_a_line_per_law_ours_first(tmp_path: Path) -> None:
+    code, out, _ = simulate(tmp_path, "--compare", "kpa,keda,hpa")
+    assert code == 0
+    found = [words[1] for line in out.splitlines() if len(words := line.split()) > 2 and words[1] in LAWS]
+    assert found == ["sluice", "kpa", "keda", "hpa-queue", "hpa-running", "hpa-kv"]
+
+
+def test_an_unknown_law_is_one_sentence_with_the_known_ones_and_exit_code_2(tmp_path: Path) -> None:
+    code, _, err = simulate(tmp_path, "--compare", "kpa,cpu")
+    assert code == 2
+    assert "'cpu' is no law; known are sluice, replicas-only, admission-only, hpa-queue" in err
+    assert len(err.strip().splitlines()) == 1
