@@ -27,6 +27,7 @@ CHANGES: dict[str, Any] = {
     "engine.accelerator.count": 2,
     "engine.kvCache.size": "1Gi",
     "engine.kvCache.memoryFraction": 0.5,
+    "engine.scheduling.policy": "edf",
     "engine.scheduling.maxNumSeqs": 8,
     "engine.scheduling.maxBatchedTokens": 64,
     "engine.resources.requests": {"cpu": "1"},

@@ -53,10 +53,13 @@ class KVCache(Model):
 
 
 class Scheduling(Model):
-    """Hard ceilings of one engine step; memory is set aside for them at start."""
+    """How an engine shares its steps: in which order, and the hard ceilings of one step."""
 
+    policy: Literal["fcfs", "priority", "srpf", "edf", "fair"] = "fcfs"
+    """Whose prompt is served next: fcfs as they come; priority by the request's priority, with ageing; srpf the
+    shortest remaining prompt; edf the earliest deadline for the first token; fair the tenant served least."""
     max_num_seqs: Annotated[int, Field(ge=1, le=4096)] = 256
-    """How many requests can run at once, whatever the admission limit says."""
+    """How many requests can run at once, whatever the admission limit says. Memory is set aside for them at start."""
     max_batched_tokens: Annotated[int, Field(ge=16, le=1_048_576)] = 2048
     """How many tokens one step can compute; longer prompts are computed in chunks."""
 

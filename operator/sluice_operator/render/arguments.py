@@ -45,6 +45,7 @@ def engine_arguments(resource: LLMDeployment) -> list[str]:
         "max-model-length": spec.model.max_model_length,
         "kv-size": int(amount_of(engine.kv_cache.size)) if engine.kv_cache.size else None,
         "kv-memory-fraction": None if engine.kv_cache.size else engine.kv_cache.memory_fraction,
+        "policy": engine.scheduling.policy,
         "max-num-seqs": engine.scheduling.max_num_seqs,
         "max-batched-tokens": engine.scheduling.max_batched_tokens,
         "concurrency-max": engine.scheduling.max_num_seqs,
