@@ -1,7 +1,7 @@
 """One token per row by inverting the cumulative distribution at a given number: temperature, min-p, top-k, top-p.
 
-The order is vLLM's: temperature, then min-p, then top-k, then top-p over what is left, renormalised. Only rows that
-ask for top-k or top-p are sorted, and a row's way depends on its own parameters alone, so neighbours cannot move it.
+The order is vLLM's: temperature, then min-p, then top-k, then top-p over what is left, renormalised. Top-k and top-p
+need the tokens in order: that is `truncate.py`.
 """
 
 import torch
@@ -29,20 +29,3 @@ def draw(weights: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
     # Below the total even where the product rounds up to it: the search then always ends on a weight above 0.
     target = torch.minimum(draws * total, torch.nextafter(total, torch.zeros_like(total)))
     return torch.searchsorted(cumulative, target, right=True)
-
-
-def draw_truncated(
-    scores: torch.Tensor, min_p: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor, draws: torch.Tensor
-) -> torch.Tensor:
-    """As `draw`, among the top_k [R, 1] most likely (0: all) and of those the fewest that reach top_p [R, 1].
-
-    scores [R, V] have maximum 0. A tie at the k-th place keeps the lower ids; the most likely token always stays.
-    """
-    ordered, ids = torch.sort(scores, dim=-1, descending=True, stable=True)
-    place = torch.arange(ordered.shape[-1], device=scores.device)
-    weights = weights_of(ordered, min_p).double()
-    weights.masked_fill_((top_k > 0) & (place >= top_k), 0.0)
-    cumulative = weights.cumsum(dim=-1)
-    # A token stays while what comes before it is below top_p of the total.
-    weights.masked_fill_((cumulative - weights >= top_p * cumulative[:, -1:]) & (place > 0), 0.0)
-    return ids.gather(-1, draw(weights, draws))

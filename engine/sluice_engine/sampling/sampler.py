@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from sluice_engine.request import Sampling, TokenLogprob
 from sluice_engine.sampling.counter import uniform
-from sluice_engine.sampling.draw import draw, draw_truncated, scaled, weights_of
+from sluice_engine.sampling.draw import draw, scaled, weights_of
 from sluice_engine.sampling.edits import Edits
 from sluice_engine.sampling.logprobs import logprobs_of
 from sluice_engine.sampling.penalties import Penalties
 from sluice_engine.sampling.slots import EDITED, LOGPROBS, PENALISED, RANDOM, TRUNCATED, SlotTable
+from sluice_engine.sampling.truncate import draw_truncated
 
 NOT_A_NUMBER = -1  # in place of a token where the row's logits hold no usable number
 
