@@ -42,7 +42,8 @@ class Runner:
         self._sampler = Sampler(max_num_seqs, model.vocab_size, model.device)
 
     def run(self, plan: Plan) -> StepResult:
-        """Compute the plan. If the batch raises, its rows are run one by one, and only those that raise fail."""
+        """Compute the plan. If the batch raises, its rows are run one by one, and only those that raise fail; if it
+        runs out of memory, its largest request fails and the rest is tried again."""
         errors: dict[str, str] = {}
         logprobs: dict[str, TokenLogprob] = {}
         for join in plan.joins:
@@ -52,21 +53,40 @@ class Runner:
                 errors[join.request_id] = f"its sampling could not be set up: {error}"
         self._preparer.install(plan)
         rows = [row for row in plan.rows if row.request_id not in errors] if errors else plan.rows
-        try:
-            tokens = self._forward(rows, logprobs) if rows else {}
-        except Exception:  # noqa: BLE001 - a request can fail, the loop cannot
-            _log.exception("a step of %d rows failed; running them one by one", len(rows))
-            tokens = {}
-            for row in rows:
-                try:
-                    tokens |= self._forward([row], logprobs)
-                except Exception as error:  # noqa: BLE001 - a request can fail, the loop cannot
-                    errors[row.request_id] = f"the model failed on this request: {error}"
+        tokens = self._computed(rows, errors, logprobs)
         for request_id, token in tokens.items():
             if token == NOT_A_NUMBER:
                 errors[request_id] = "the model's output for this request is not a number"
         sampled = [tokens.get(row.request_id, NOT_A_NUMBER) for row in plan.rows if row.samples]
         return StepResult(sampled, errors, logprobs)
+
+    def _computed(
+        self, rows: Sequence[Row], errors: dict[str, str], logprobs: dict[str, TokenLogprob]
+    ) -> dict[str, int]:
+        """Tokens of the rows that could be computed; of the others a sentence each in `errors`."""
+        while rows:
+            try:
+                return self._forward(rows, logprobs)
+            except Exception as error:  # noqa: BLE001 - a request can fail, the loop cannot
+                if not out_of_memory(error) or len(rows) == 1:
+                    _log.exception("a step of %d rows failed; running them one by one", len(rows))
+                    return self._one_by_one(rows, errors, logprobs)
+                largest = max(rows, key=lambda row: (len(row.tokens), row.start))
+                _log.error("a step of %d rows ran out of memory; its largest request fails: %s", len(rows), error)
+                errors[largest.request_id] = "the step ran out of memory, and this request was its largest"
+                rows = [row for row in rows if row is not largest]
+        return {}
+
+    def _one_by_one(
+        self, rows: Sequence[Row], errors: dict[str, str], logprobs: dict[str, TokenLogprob]
+    ) -> dict[str, int]:
+        tokens: dict[str, int] = {}
+        for row in rows:
+            try:
+                tokens |= self._forward([row], logprobs)
+            except Exception as error:  # noqa: BLE001 - a request can fail, the loop cannot
+                errors[row.request_id] = f"the model failed on this request: {error}"
+        return tokens
 
     @torch.inference_mode()
     def _forward(self, rows: Sequence[Row], logprobs: dict[str, TokenLogprob]) -> dict[str, int]:
@@ -94,3 +114,10 @@ class Runner:
         """Zero blocks that a failed request may have filled with NaN."""
         if blocks:
             self.cache.scrub(blocks)
+
+
+def out_of_memory(error: Exception) -> bool:
+    """Whether an allocation failed; torch's allocator for the processor says so in words only."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and "allocate memory" in str(error)
+    )

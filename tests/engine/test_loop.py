@@ -79,6 +79,39 @@ def test_a_request_that_raises_in_the_model_fails_alone(tiny_llama: Path, oracle
 
 
 @pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+    ],
+)
+def test_out_of_memory_fails_the_largest_request_of_the_step(
+    tiny_llama: Path, oracle: Oracle, error: Exception
+) -> None:
+    engine = EngineLoop(options(tiny_llama))
+    embed = engine.model.module.get_input_embeddings()
+
+    def refuse(_: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        if inputs[0].numel() > 64:
+            raise error
+
+    embed.register_forward_pre_hook(refuse)
+    sizes = {"small": 20, "largest": 90, "large": 50, "other": 10}
+    prompts = {name: [2 + (7 * at + size) % 120 for at in range(size)] for name, size in sizes.items()}
+    for name, prompt in prompts.items():
+        submit(engine, name, prompt, 6)
+    reports = run(engine)
+    ended = finishes(reports)
+    assert {name for name in sizes if ended[name].finish == "error"} == {"largest", "large"}
+    assert "ran out of memory" in str(ended["largest"].error)
+    for name in ("small", "other"):
+        got = [token for report in reports for d in report.deltas if d.request_id == name for token in d.token_ids]
+        oracle.expect(prompts[name], got, 6)
+    assert engine.scheduler.pool.held == 0
+
+
+@pytest.mark.parametrize(
     ("prompt", "words"), [([5, 128], "outside the vocabulary"), ([], "prompt of one token"), ([5] * 512, "at most 511")]
 )
 def test_what_can_never_run_ends_with_a_sentence(tiny_llama: Path, prompt: list[int], words: str) -> None:
