@@ -16,6 +16,7 @@ from transformers import AttentionInterface
 from sluice_engine.model.batch import Batch, RowGroup
 from sluice_engine.model.errors import ModelInvalid
 from sluice_engine.model.kv import KVCache
+from sluice_engine.model.native import NativeAttention
 
 # Keyword arguments that change nothing here: positions are in the batch already, the rest is about training or caches.
 # So do flags (`output_router_logits`), which ask for outputs.
@@ -118,17 +119,16 @@ def _attend(
     query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor, rule: Rule
 ) -> torch.Tensor:
     """query [R, H, Q, D], keys and values [R, Hkv, N, D], mask [R, 1, Q, N] → [R, H, Q, D]. torch's fused attention
-    has no soft cap: with one, the same sum is written out, in float32 as transformers' eager attention has it."""
+    has no soft cap: with one, the same sum is written out, in float32 from end to end."""
     if rule.softcap is None:
         grouped = query.shape[1] != keys.shape[1]
         return scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=rule.scale, enable_gqa=grouped)
     rows, heads, count, dim = query.shape
     kv_heads = keys.shape[1]
-    grouped_query = query.reshape(rows, kv_heads, heads // kv_heads, count, dim)
-    scores = (grouped_query @ keys.transpose(-1, -2).unsqueeze(2)).mul_(rule.scale)
-    scores = scores.div_(rule.softcap).tanh_().mul_(rule.softcap).add_(mask.unsqueeze(2))
-    weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
-    return (weights @ values.unsqueeze(2)).reshape(rows, heads, count, dim)
+    grouped_query = query.float().reshape(rows, kv_heads, heads // kv_heads, count, dim)
+    scores = (grouped_query @ keys.float().transpose(-1, -2).unsqueeze(2)).mul_(rule.scale / rule.softcap)
+    weights = torch.softmax(scores.tanh_().mul_(rule.softcap).add_(mask.unsqueeze(2)), dim=-1)
+    return (weights @ values.float().unsqueeze(2)).reshape(rows, heads, count, dim).to(query.dtype)
 
 
 def _gather(cache: torch.Tensor, block_tables: torch.Tensor) -> torch.Tensor:
@@ -140,10 +140,12 @@ def _gather(cache: torch.Tensor, block_tables: torch.Tensor) -> torch.Tensor:
 
 
 class PagedAttention:
-    """The function that transformers calls. `decode` is the seam: another backend puts its kernel there."""
+    """The function that transformers calls. `decode` and `native` are the seams: another backend puts its kernel
+    there; `native` does whole steps, the write included, where it can."""
 
-    def __init__(self, decode: DecodeAttention = gathered_decode) -> None:
+    def __init__(self, decode: DecodeAttention = gathered_decode, native: NativeAttention | None = None) -> None:
         self.decode = decode
+        self.native = native
 
     def __call__(
         self,
@@ -173,6 +175,10 @@ class PagedAttention:
         if sluice_batch is None or sluice_cache is None:
             raise ModelInvalid("This model does not hand forward's keyword arguments to its attention layers.")
         keys, values = sluice_cache.layers[module.layer_idx]
+        if self.native is not None and self.native.can_attend(query, key, keys):
+            return self.native.attend(
+                query, key, value, (keys, values), sluice_batch, scale, rule.window, softcap
+            ), None
         _, kv_heads, _, dim = key.shape
         keys.view(-1, kv_heads, dim).index_copy_(0, sluice_batch.slot_mapping, key.transpose(1, 2)[0])
         values.view(-1, kv_heads, dim).index_copy_(0, sluice_batch.slot_mapping, value.transpose(1, 2)[0])
@@ -186,6 +192,7 @@ class PagedAttention:
         return (parts[0] if len(parts) == 1 else torch.cat(parts)).unsqueeze(0), None
 
 
-def register() -> None:
-    """Make `attn_implementation="sluice"` known to transformers. Idempotent."""
-    AttentionInterface.register(NAME, PagedAttention())
+def register(native: NativeAttention | None = None) -> None:
+    """Make `attn_implementation="sluice"` known to transformers, with or without the processor's kernel. The last
+    registration counts, for every model of this process."""
+    AttentionInterface.register(NAME, PagedAttention(native=native))

@@ -5,6 +5,7 @@ length. A group pads to its own longest row only, and costs one gather and one a
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -47,3 +48,4 @@ class Batch:
     slot_mapping: torch.Tensor  # [T] int64: block · block_size + offset of each token's KV
     logits_index: torch.Tensor  # [N] int64: flat position of each row's last token
     groups: tuple[RowGroup, ...]
+    native: dict[int, Any] = field(default_factory=dict)  # the compiled kernel's view of it, by query heads; built once

@@ -12,7 +12,7 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
-from sluice_engine.model import attention
+from sluice_engine.model import attention, native
 from sluice_engine.model.errors import AcceleratorNotFound, InvalidOption, ModelInvalid, ModelNotFound
 from sluice_engine.model.fuse import fuse
 from sluice_engine.model.kv import KVShape
@@ -43,7 +43,7 @@ def load_model(options: EngineOptions) -> LoadedModel:
     config = _read_config(folder)
     dtype = pick_dtype(options.dtype, _checkpoint_dtype(config), device)
     length = _model_length(options, config)
-    attention.register()
+    attention.register(native.find(torch.get_num_threads()) if device.type == "cpu" else None)
     transformers.utils.logging.disable_progress_bar()
     try:
         module = AutoModelForCausalLM.from_pretrained(

@@ -1,0 +1,65 @@
+"""Compiles the processor's attention kernel, if a C compiler is there. Standard library only.
+
+Run by the build hook, as a program of its own: `python engine/native/build.py`. The library has a plain C interface
+and picks its instructions when it runs, so one build serves every processor of its architecture.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+SOURCE = Path(__file__).with_name("attention.c")
+LIBRARY = Path(__file__).parent.parent / "sluice_engine" / "_native" / "libsluice_cpu.so"
+_FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-pthread", "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi")
+
+
+def compilers() -> list[str]:
+    """C compilers to try: what $CC names, then the usual names that are on the path."""
+    named = [os.environ["CC"]] if os.environ.get("CC") else []
+    return named + [name for name in ("cc", "gcc", "clang") if shutil.which(name)]
+
+
+def compile_library(target: Path, candidates: Sequence[str]) -> str | None:
+    """Compile with the first compiler that can. Returns None, or why there is no library; an old one is gone then."""
+    target.unlink(missing_ok=True)
+    if not candidates:
+        return "there is no C compiler"
+    problems: list[str] = []
+    for compiler in candidates:
+        problem = _try(compiler, target)
+        if problem is None:
+            return None
+        problems.append(problem)
+    return "; ".join(problems)
+
+
+def _try(compiler: str, target: Path) -> str | None:
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / target.name
+        try:
+            command = [compiler, *_FLAGS, "-o", str(made), str(SOURCE), "-lm"]
+            subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(made, target)
+        except subprocess.CalledProcessError as error:
+            said = [line for line in error.stderr.splitlines() if "error" in line] or error.stderr.splitlines()
+            return f"{compiler} failed: {next(iter(said), 'it said nothing')}"
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return f"{compiler} did not run: {error}"
+    return None
+
+
+def main() -> int:
+    """0 when the library was compiled; 1 with the reason on standard error when not."""
+    problem = compile_library(LIBRARY, compilers())
+    if problem is not None:
+        sys.stderr.write(problem + "\n")
+    return 0 if problem is None else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
