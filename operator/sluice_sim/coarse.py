@@ -222,7 +222,7 @@ class CoarseEngine:
         """One step with prompt chunks in it, cut to what the streams beside them can bear."""
         if not self._make_room(self._decoders):
             return
-        decode = self._profile.base + self._profile.sequence * self._decoders + self._profile.kv_token * self._context
+        decode = self._profile.base + self._profile.sequence * self._decoders + self._profile.kv_token * self._read
         tokens = max(MINIMUM_CHUNK, self.limits.bounds.max_batched_tokens - self._decoders)
         seconds = self._budget()
         taken, context, cost = 0, 0.0, 0.0
@@ -245,12 +245,17 @@ class CoarseEngine:
             self._prompts.popleft()
             self._first_token(job)
 
+    @property
+    def _read(self) -> int:
+        """Cached tokens that the decoding requests read in the next step, the new ones included."""
+        return self._context + self._decoders
+
     def _budget(self) -> float:
         """Seconds, by the model that it believes, that prompts may take of a step."""
         if not self._decoders or self.books.steps < TRUSTED_STEPS:
             return math.inf
         model = self._published
-        decode = model.base + model.sequence * self._decoders + model.kv_token * self._context
+        decode = model.base + model.sequence * self._decoders + model.kv_token * self._read
         return self.limits.bounds.itl_target - decode
 
     def _bearable(self, chunk: int, context: int, seconds: float, first: bool) -> int:
@@ -274,6 +279,7 @@ class CoarseEngine:
         record = job.visit.record
         if record.first_at is None:
             record.first_at = self.clock
+            self.tokens -= record.prompt
             self.books.ttft.observe(self.clock - record.arrived_at)
         self._remember(job)
         self.books.generated += 1
@@ -295,7 +301,7 @@ class CoarseEngine:
             return
         self._drop_stale()
         most = min(self._decoding[0][0] - self._steps, (self._pool - self._held) // decoders)
-        first = self._profile.base + self._profile.sequence * decoders + self._profile.kv_token * self._context
+        first = self._profile.base + self._profile.sequence * decoders + self._profile.kv_token * self._read
         growth = self._profile.kv_token * decoders
         room = min(until, self._next_tick) - self.clock
         count = max(1, min(most, _steps_within(first, growth, room)))
@@ -339,7 +345,6 @@ class CoarseEngine:
         record = job.visit.record
         record.ended_at = self.clock
         self._leave(job)
-        self.tokens -= job.visit.arrival.prompt
         bounds = self.limits.bounds
         self.books.end(record.judge(bounds.ttft_target, bounds.itl_target))
         output = float(record.output)

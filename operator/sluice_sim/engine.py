@@ -204,9 +204,9 @@ class SimEngine:
             record = visit.record
             if outcome.first:
                 record.first_at, record.cached = self.clock, outcome.cached_tokens
+                self.tokens -= record.prompt
                 self.books.ttft.observe(self.clock - record.arrived_at)
             if outcome.finish is not None:
                 record.ended_at = self.clock
                 self.books.end(record.judge(self.limits.bounds.ttft_target, self.limits.bounds.itl_target))
                 del self._visits[outcome.request_id]
-                self.tokens -= visit.arrival.prompt

@@ -77,7 +77,7 @@ class Pod:
 
     @property
     def tokens(self) -> int:
-        """Prompt tokens of those."""
+        """Prompt tokens of those that have no first token yet."""
         return 0 if self.engine is None else self.engine.tokens
 
     @property

@@ -150,7 +150,7 @@ def _notes(question: Question, profile: Profile, settings: Settings, arrivals: t
     refused = sum(one.prompt + one.output > settings.max_model_length for one in arrivals)
     if refused:
         notes.append(
-            f"{refused} requests are longer than {settings.max_model_length} tokens and refused: "
+            f"requests longer than {settings.max_model_length} tokens, all refused: {refused}; "
             "spec.model.maxModelLength says how long they may be"
         )
     return tuple(notes)

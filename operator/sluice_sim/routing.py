@@ -1,8 +1,7 @@
 """Which replica the gateway tries first, and which after it.
 
-Round robin is what `sluice up` and a Service do. Least loaded counts requests in flight. Prefix-aware sends a prompt
-where most of its leading blocks were sent before, unless that replica has more than its share of tokens in flight
-(consistent hashing with bounded loads, Mirrokni et al. 2018, as a rule), and the least loaded one then.
+Round robin is what `sluice up` and a Service do. Least loaded counts requests in flight. Prefix-aware weighs, per
+replica, the prompt tokens that need not be computed again (by what it was sent before) against those that wait there.
 """
 
 from collections import OrderedDict
@@ -13,7 +12,7 @@ from sluice_sim.settings import Routing
 from sluice_sim.traces.arrival import BLOCK_TOKENS, Arrival
 
 MOST_BLOCKS: Final = 200_000  # remembered by the gateway, oldest use forgotten first: 100 M tokens
-OVER: Final = 1.5  # times the mean load, the request itself included, that a replica may have and still be preferred
+WAIT: Final = 0.1  # what a prompt token ahead counts against one computed twice: that one also takes memory from others
 
 
 class Target(Protocol):
@@ -31,7 +30,7 @@ class Target(Protocol):
 
     @property
     def tokens(self) -> int:
-        """Prompt tokens of those requests."""
+        """Prompt tokens of those that have no first token yet."""
         ...
 
 
@@ -81,13 +80,11 @@ class Router:
 
     def _by_prefix(self, ready: list[AnyTarget], arrival: Arrival) -> list[AnyTarget]:
         known = self._known(ready, arrival)
-        loaded = sorted(ready, key=lambda one: one.tokens - known[one.name] * BLOCK_TOKENS)
-        mean = (sum(one.tokens for one in ready) + arrival.prompt) / len(ready)
-        near = [one for one in loaded if known[one.name] and one.tokens <= OVER * mean]
-        if not near:
-            return sorted(ready, key=lambda one: one.tokens)
-        best = max(near, key=lambda one: known[one.name])
-        return [best, *(one for one in sorted(ready, key=lambda one: one.tokens) if one is not best)]
+
+        def cost(one: AnyTarget) -> tuple[float, int]:
+            return WAIT * one.tokens - known[one.name] * BLOCK_TOKENS, one.requests
+
+        return sorted(ready, key=cost)
 
     def _known(self, ready: Sequence[Target], arrival: Arrival) -> dict[str, int]:
         """Per replica, how many leading blocks of the prompt it was sent before."""

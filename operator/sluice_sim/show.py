@@ -20,11 +20,11 @@ def sentence(summary: Summary, spec: LLMDeploymentSpec) -> str:
     said = (
         f"{most} GPU{'s' if most != 1 else ''} at most, mean {summary.replicas_mean * each:.1f}; the SLO "
         f"(TTFT {slo.ttft_milliseconds} ms, ITL {slo.itl_milliseconds} ms) holds for {summary.attainment:.2%} of "
-        f"{summary.requests} requests, {'as' if holds else 'short of the'} {slo.attainment_percent} % "
-        f"{'asked' if holds else 'asked for'}"
+        f"{summary.requests} requests"
     )
     if holds:
-        return f"{said}."
+        return f"{said} (asked for: {slo.attainment_percent} %)."
+    said += f", short of the {slo.attainment_percent} % asked for"
     if summary.replicas_max >= spec.scaling.max_replicas and spec.scaling.mode == "Auto":
         return f"{said}: maxReplicas ({spec.scaling.max_replicas}) was reached."
     return f"{said}; in the worst 5 minutes for {summary.attainment_worst:.2%}."

@@ -1,7 +1,12 @@
 """`sluice simulate` as a user meets it."""
 
+import json
+import struct
+import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
+import pytest
 from typer.testing import CliRunner
 
 from sluice.cli import app
@@ -73,3 +78,72 @@ def test_each_fault_of_the_file_is_a_sentence_that_names_its_field(tmp_path: Pat
         result = CliRunner().invoke(app, ["simulate", str(file), "--rate", "1"])
         assert result.exit_code == 2
         assert all(sentence in result.stderr for sentence in sentences)
+
+
+BUSY = ("--rate", "3", "--seconds", "60", "--prompt-tokens", "60", "--output-tokens", "40", "--profile", PROFILE,
+        "--kv-tokens", "32000", "--cold-start", "10")  # fmt: skip
+
+
+def test_one_sentence_says_how_many_gpus_and_whether_the_promise_holds(tmp_path: Path) -> None:
+    quiet = [part if part != "3" else "0.5" for part in BUSY]
+    _, out, err = simulate(tmp_path, *quiet)
+    assert "1 GPU at most, mean 1.0; the SLO (TTFT 2000 ms, ITL 100 ms) holds for 100.00% of" in out
+    assert "requests (asked for: 99 %)." in out and "exact steps" in out
+    assert "of one core" in err and "× real time" in err
+    _, out, _ = simulate(tmp_path, *BUSY, "--scale", "4")
+    assert "3 GPUs at most" in out and "short of the 99 % asked for: maxReplicas (3) was reached." in out
+
+
+def test_twice_the_traffic_asks_for_more(tmp_path: Path) -> None:
+    single = json.loads(simulate(tmp_path, *BUSY, "--json")[1])
+    double = json.loads(simulate(tmp_path, *BUSY, "--json", "--double")[1])
+    assert double["summary"]["requests"] == 2 * single["summary"]["requests"]
+    assert double["summary"]["gpu_hours"] > single["summary"]["gpu_hours"]
+    assert any("load × 2: superposed copies" in note for note in double["notes"])
+
+
+def test_json_has_the_answer_the_figures_and_what_moved(tmp_path: Path) -> None:
+    code, out, _ = simulate(tmp_path, *BUSY, "--json", "--mode", "coarse", "--compare", "kpa")
+    value = json.loads(out)
+    assert code == 0
+    assert value["summary"]["mode"] == "coarse" and "GPUs at most" in value["answer"]
+    assert set(value["compared"]) == {"sluice", "kpa"}
+    assert [moment["at"] for moment in value["moments"]][:3] == [0.0, 5.0, 10.0]
+    assert any(one["dial"] == "replicas" and "replicas:" in one["sentence"] for one in value["decisions"])
+
+
+def test_a_plot_without_an_ending_is_written_as_png_and_svg(tmp_path: Path) -> None:
+    code, _, err = simulate(tmp_path, *BUSY, "--plot", str(tmp_path / "run"))
+    assert code == 0 and "run.png" in err and "run.svg" in err
+    png = (tmp_path / "run.png").read_bytes()
+    width, height = struct.unpack(">II", png[16:24])
+    assert png[:4] == b"\x89PNG" and width >= 1000 and height >= 1000
+    texts = "".join(ElementTree.fromstring((tmp_path / "run.svg").read_text(encoding="utf-8")).itertext())
+    assert "<script" not in texts
+
+
+def test_a_plot_that_cannot_be_made_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, _, err = simulate(tmp_path, *BUSY, "--plot", str(tmp_path / "run.pdf"))
+    assert code == 2 and "must end in .png or .svg, or have no ending for both" in err
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    code, _, err = simulate(tmp_path, *BUSY, "--plot", str(tmp_path / "run.png"))
+    assert code == 2 and "--plot needs matplotlib: pip install matplotlib" in err
+
+
+def test_a_bundled_trace_is_found_by_its_name_and_scaled_traces_say_so(tmp_path: Path) -> None:
+    code, out, _ = simulate(
+        tmp_path, "--trace", "azure2023_conv", "--start", "600", "--seconds", "30", "--scale", "0.5", "--mode", "coarse"
+    )
+    assert code == 0
+    for words in ("coarse steps", "load × 0.5: requests kept by chance", "SageServe, fitted", "2 per replica"):
+        assert words in out
+
+
+def test_what_the_reader_must_know_stands_beside_the_result(tmp_path: Path) -> None:
+    trace = tmp_path / "t.jsonl"
+    trace.write_text('{"arrival": 0, "input_tokens": 9000, "output_tokens": 2}\n', encoding="utf-8")
+    _, out, _ = simulate(tmp_path, "--trace", str(trace))
+    assert "prompts of up to 9000 tokens: beyond 8192, the longest measured" in out
+    assert "requests longer than 8192 tokens, all refused: 1;" in out
+    code, _, err = simulate(tmp_path, *BUSY[:2], "--profile", "unheard-of")
+    assert code == 2 and "no profile is named 'unheard-of'; there are llama31-8b-a100-tp2" in err

@@ -1,0 +1,82 @@
+"""Which replica the gateway tries first, and what the engines' real prefix cache makes of it."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from sluice_sim.fleet import Fleet
+from sluice_sim.result import summarise
+from sluice_sim.routing import Router
+from sluice_sim.settings import MODES, Mode, Routing, Settings
+from sluice_sim.traces import Arrival
+from tests.operator.decide_fleet import MODEL, spec
+
+
+@dataclass
+class Replica:
+    name: str
+    requests: int = 0
+    tokens: int = 0
+
+
+def names(router: Router, ready: list[Replica], arrival: Arrival) -> list[str]:
+    return [one.name for one in router.order(ready, arrival)]
+
+
+def test_round_robin_turns_and_offers_every_replica_once() -> None:
+    router, ready = Router("round_robin"), [Replica("a"), Replica("b"), Replica("c")]
+    one = Arrival(0, 10, 1)
+    assert [names(router, ready, one) for _ in range(3)] == [["a", "b", "c"], ["b", "c", "a"], ["c", "a", "b"]]
+    assert router.order([], one) == []
+
+
+def test_least_loaded_counts_requests_in_flight() -> None:
+    router = Router("least_loaded")
+    ready = [Replica("a", 3), Replica("b", 1), Replica("c", 2)]
+    assert names(router, ready, Arrival(0, 10, 1)) == ["b", "c", "a"]
+
+
+def test_a_prompt_goes_where_its_beginning_was_sent_unless_too_much_waits_there() -> None:
+    router, one = Router("prefix_aware"), Arrival(0, 1536, 1, (1, 2, 3))
+    ready = [Replica("a"), Replica("b"), Replica("c")]
+    router.sent(Arrival(0, 1024, 1, (1, 2)), "b")
+    router.sent(Arrival(0, 512, 1, (1,)), "c")
+    assert names(router, ready, one)[:2] == ["b", "c"]
+    ready[1].tokens = 20_000
+    assert names(router, ready, one)[0] == "c"
+    router.gone("c")
+    assert names(router, ready, one)[-1] == "b"
+    ready[1].tokens = 0
+    assert names(router, ready, one)[0] == "b"
+
+
+def conversations(count: int, turns: int) -> list[Arrival]:
+    """Chats that come back with everything said before and 512 tokens more."""
+    return [
+        Arrival(20.0 * turn + 0.7 * chat, 512 * (turn + 1), 4, tuple(1000 * chat + k for k in range(turn + 1)))
+        for turn in range(turns)
+        for chat in range(count)
+    ]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_prefix_aware_routing_finds_what_round_robin_spreads(mode: Mode) -> None:
+    """7 chats over 2 replicas: an odd number, so that turns do not bring a chat back by accident."""
+    arrivals = conversations(7, 4)
+    ideal = 7 * 512 * (1 + 2 + 3) / sum(one.prompt for one in arrivals)
+    found = {}
+    policies: tuple[Routing, ...] = ("round_robin", "prefix_aware")
+    for routing in policies:
+        settings = Settings(MODEL, kv_tokens=64_000, mode=mode, routing=routing)
+        found[routing] = summarise(Fleet(spec(scaling={"minReplicas": 2}), settings).run(arrivals)).hit_ratio
+    assert found["prefix_aware"] == pytest.approx(ideal, rel=0.01)
+    assert found["round_robin"] < 0.8 * ideal
+
+
+def test_what_one_replica_refuses_the_next_one_takes() -> None:
+    """Two replicas of one place and a short queue each; five requests at once: the router's favourite fills first."""
+    small = spec(scaling={"mode": "Off"}, replicas=2, admission={"concurrency": {"min": 1, "max": 1}, "mode": "Fixed"})
+    arrivals = [Arrival(6.0 + 0.001 * i, 100, 30, (1,)) for i in range(40)]
+    run = Fleet(small, Settings(MODEL, kv_tokens=32_000, routing="prefix_aware")).run(arrivals)
+    assert 0 < sum(record.refused for record in run.records) < 39
+    assert all(record.refused or record.ended_at is not None for record in run.records)
