@@ -56,7 +56,7 @@ class Answer:
     async def collect(self, stream: Stream) -> web.StreamResponse:
         """The whole response at once."""
         deltas = await self._first(stream)
-        headers = self._headers(deltas[0])
+        headers = self._headers(deltas[0].queue_seconds)
         whole_of = {each: Piece() for each in self.ids}
         while True:
             for choice, piece in self._advance(deltas):
@@ -89,7 +89,7 @@ class Answer:
         )
         deltas = await self._first(stream)
         headers = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
-        response = self._serving.stream_response(self._request, headers | self._headers(deltas[0]))
+        response = self._serving.stream_response(self._request, headers | self._headers(deltas[0].queue_seconds))
         await response.prepare(self._request)
         try:
             events = encoder.opening() + self._events(encoder, deltas)
@@ -158,7 +158,9 @@ class Answer:
     async def _first(self, stream: Stream) -> list[ipc.Delta]:
         """The first deltas. Raises Unavailable when the engine refuses, InternalError."""
         deltas = await self._next(stream)
-        self._usage.cached = deltas[0].cached_tokens
+        # The first answer computes the prompt; the others find it in the cache, which says nothing about the request.
+        leader = next((delta for delta in deltas if delta.request_id == self.ids[0]), deltas[0])
+        self._usage.cached = leader.cached_tokens
         return deltas
 
     async def _next(self, stream: Stream) -> list[ipc.Delta]:
@@ -187,8 +189,8 @@ class Answer:
         except TimeoutError as error:
             raise ClientTooSlow from error
 
-    def _headers(self, first: ipc.Delta) -> dict[str, str]:
+    def _headers(self, queue_seconds: float) -> dict[str, str]:
         return {
-            contract.HEADER_QUEUE_MS: str(round(first.queue_seconds * 1000)),
-            contract.HEADER_CACHED_TOKENS: str(first.cached_tokens),
+            contract.HEADER_QUEUE_MS: str(round(queue_seconds * 1000)),
+            contract.HEADER_CACHED_TOKENS: str(self._usage.cached),
         }

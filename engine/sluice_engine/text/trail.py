@@ -19,6 +19,10 @@ class Entry:
     end: int
     logprob: TokenLogprob
 
+    def within(self, shown: int) -> bool:
+        """Whether it may leave with the first `shown` characters."""
+        return self.end < shown or self.start < self.end == shown
+
 
 class LogprobTrail:
     """Entries of one answer whose text is not shown yet."""
@@ -34,9 +38,10 @@ class LogprobTrail:
         self._waiting.append(Entry(token, start, self._decoded, logprob))
 
     def take(self, shown: int) -> list[Entry]:
-        """The entries whose text is among the first `shown` characters."""
+        """The entries whose text is among the first `shown` characters; one without text of its own leaves together
+        with the text after it, of which it may be a part."""
         taken: list[Entry] = []
-        while self._waiting and self._waiting[0].end <= shown:
+        while self._waiting and self._waiting[0].within(shown):
             taken.append(self._waiting.popleft())
         return taken
 
