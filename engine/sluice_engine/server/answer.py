@@ -46,6 +46,7 @@ class Answer:
             each: Choice(index, each, serving.text, generation.stop, choices.min_tokens, scored)
             for index, each in enumerate(self.ids)
         }
+        self._open = len(self.ids)  # answers that are not complete
 
     def release(self) -> None:
         """Ends what may be left of the request, in the engine and in the books."""
@@ -62,7 +63,7 @@ class Answer:
             for choice, piece in self._advance(deltas):
                 whole_of[choice.id].text += piece.text
                 whole_of[choice.id].logprobs += piece.logprobs
-            if self._complete:
+            if not self._open:
                 break
             deltas = await self._next(stream)
         given = [
@@ -94,16 +95,12 @@ class Answer:
         try:
             events = encoder.opening() + self._events(encoder, deltas)
             await self._write(response, events)
-            while not self._complete:
+            while self._open:
                 await self._write(response, self._events(encoder, await self._next(stream)))
         except ApiError as error:
             hang_up(self._request)
             await self._write(response, encoder.error(error.body()))
         return response
-
-    @property
-    def _complete(self) -> bool:
-        return all(choice.finish is not None for choice in self._choices.values())
 
     def _best(self) -> list[Choice]:
         """The answers to give, in order."""
@@ -118,7 +115,7 @@ class Answer:
             events.append(encoder.text(piece.text, choice.index, self._logprobs(piece, whole=False)))
             if choice.finish is not None:
                 events.append(encoder.finish(choice.finish, choice.index))
-        if self._complete:
+        if not self._open:
             events.append(encoder.closing(self._usage))
         return b"".join(events)
 
@@ -147,10 +144,13 @@ class Answer:
                 piece.logprobs += shown.logprobs
             else:
                 moved[choice.id] = (choice, shown)
+            if choice.finish is None:
+                continue
+            self._open -= 1
             if choice.stopped_by_text:
                 self._serving.link.cancel(choice.id, "stop")
                 self._serving.metrics.ended(choice.id, "stop")
-            elif choice.finish not in (None, "stop", "length"):
+            elif choice.finish not in ("stop", "length"):
                 log.error("request %s: the engine ended it: %s", choice.id, delta.error or delta.finish)
                 raise InternalError(request_id_of(self._request))
         return list(moved.values())
