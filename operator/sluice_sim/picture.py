@@ -1,11 +1,12 @@
 """A run as a picture: demand, replicas, attainment, KV cache and limits over the same time. Needs matplotlib."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_sim.run import Run
-from sluice_sim.series import over_time
+from sluice_sim.series import band, over_time, piece_seconds
 
 ENDINGS: Final = (".png", ".svg")
 BLUE, ORANGE, GREEN, GREY = "#1f5fa8", "#d9730d", "#2e8540", "#888888"
@@ -16,22 +17,27 @@ class NoPicture(Exception):
 
 
 def paths(plot: Path) -> tuple[Path, ...]:
-    """Both endings of a path without one; the path itself where it has one of them. Raises NoPicture."""
-    if plot.suffix in ENDINGS:
-        return (plot,)
-    if plot.suffix:
+    """What will be written: both endings of a path without one, the path itself where it has one of them. Asked before
+    a long run, so that it need not end in vain. Raises NoPicture."""
+    if plot.suffix and plot.suffix not in ENDINGS:
         raise NoPicture(f"--plot: {plot} must end in .png or .svg, or have no ending for both")
-    return tuple(plot.with_suffix(ending) for ending in ENDINGS)
+    if not plot.parent.is_dir():
+        raise NoPicture(f"--plot: there is no folder {plot.parent}: create it, or choose another path")
+    _figure()
+    return (plot,) if plot.suffix else tuple(plot.with_suffix(ending) for ending in ENDINGS)
 
 
-def draw(run: Run, spec: LLMDeploymentSpec, title: str, plot: Path) -> tuple[Path, ...]:
-    """Write the picture; returns what was written. Raises NoPicture."""
-    targets = paths(plot)
+def _figure() -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise NoPicture("--plot needs matplotlib: pip install matplotlib") from error
-    figure = Figure(figsize=(10, 10), layout="constrained")
+    return Figure(figsize=(11, 10), layout="constrained")
+
+
+def draw(run: Run, spec: LLMDeploymentSpec, title: str, plot: Path) -> tuple[Path, ...]:
+    """Write the picture; returns what was written. Raises NoPicture."""
+    targets, figure = paths(plot), _figure()
     axes = figure.subplots(5, 1, sharex=True, height_ratios=(2, 2, 1.6, 1.4, 1.4))
     figure.suptitle(title, x=0.01, ha="left", fontsize=11, wrap=True)
     scale, unit = _unit(run.seconds)
@@ -85,7 +91,7 @@ def _attainment(axis: Any, run: Run, spec: LLMDeploymentSpec, scale: float) -> N
     known = [(at / scale, 100.0 * share) for at, share in zip(seen.at, seen.attainment, strict=True)
              if share is not None]  # fmt: skip
     axis.plot(
-        [at for at, _ in known], [share for _, share in known], color=GREEN, label=f"good, per {seen.seconds:.0f} s"
+        [at for at, _ in known], [share for _, share in known], color=GREEN, label=f"good, per {_length(seen.seconds)}"
     )
     axis.axhline(float(spec.slo.attainment_percent), color=GREY, linewidth=0.8, label="target")
     axis.set_ylabel("SLO met, %")
@@ -95,8 +101,7 @@ def _attainment(axis: Any, run: Run, spec: LLMDeploymentSpec, scale: float) -> N
 
 
 def _memory(axis: Any, run: Run, spec: LLMDeploymentSpec, scale: float) -> None:
-    axis.plot([moment.at / scale for moment in run.moments], [100.0 * moment.kv_share for moment in run.moments],
-              color=BLUE, label="held")  # fmt: skip
+    _band(axis, run, [(moment.at, 100.0 * moment.kv_share) for moment in run.moments], BLUE, "held", scale)
     axis.axhline(spec.scaling.target_kv_occupancy_percent, color=GREY, linewidth=0.8, label="target")
     axis.set_ylabel("KV cache, %")
     axis.set_ylim(0, 101)
@@ -105,17 +110,22 @@ def _memory(axis: Any, run: Run, spec: LLMDeploymentSpec, scale: float) -> None:
 
 def _limits(axis: Any, run: Run, scale: float) -> None:
     """Per replica: the limit in force, and what runs and waits beside it."""
-    at = [moment.at / scale for moment in run.moments]
-    each = [max(1, moment.ready) for moment in run.moments]
-    axis.step([t / scale for t, _ in run.limits], [limit for _, limit in run.limits], where="post", color=GREY,
-              label="limit (median)")  # fmt: skip
-    axis.plot(at, [moment.running / ready for moment, ready in zip(run.moments, each, strict=True)], color=BLUE,
-              label="running")  # fmt: skip
-    axis.plot(at, [moment.waiting / ready for moment, ready in zip(run.moments, each, strict=True)], color=ORANGE,
-              label="waiting")  # fmt: skip
+    _band(axis, run, [(at, float(limit)) for at, limit in run.limits], GREY, "limit (median)", scale)
+    for name, color in (("running", BLUE), ("waiting", ORANGE)):
+        seen = [(moment.at, getattr(moment, name) / max(1, moment.ready)) for moment in run.moments]
+        _band(axis, run, seen, color, name, scale)
     axis.set_ylabel("per replica")
     axis.set_ylim(bottom=0)
     _legend(axis)
+
+
+def _band(axis: Any, run: Run, values: Sequence[tuple[float, float]], color: str, label: str, scale: float) -> None:
+    """The mean as a line; where several moments share a piece, from least to most as a shade."""
+    seen = band(values, piece_seconds(run))
+    at = [one / scale for one in seen.at]
+    axis.plot(at, seen.mean, color=color, label=label)
+    if seen.low != seen.high:
+        axis.fill_between(at, seen.low, seen.high, color=color, alpha=0.25, linewidth=0)
 
 
 def _legend(axis: Any) -> None:
@@ -127,3 +137,7 @@ def _unit(seconds: float) -> tuple[float, str]:
     if seconds > 3 * 3600:
         return 3600.0, "hours"
     return (60.0, "minutes") if seconds > 300 else (1.0, "seconds")
+
+
+def _length(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"

@@ -125,9 +125,11 @@ def test_a_plot_without_an_ending_is_written_as_png_and_svg(tmp_path: Path) -> N
 def test_a_plot_that_cannot_be_made_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code, _, err = simulate(tmp_path, *BUSY, "--plot", str(tmp_path / "run.pdf"))
     assert code == 2 and "must end in .png or .svg, or have no ending for both" in err
+    code, _, err = simulate(tmp_path, *BUSY, "--plot", str(tmp_path / "none" / "run.png"))
+    assert code == 2 and "there is no folder" in err
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     code, _, err = simulate(tmp_path, *BUSY, "--plot", str(tmp_path / "run.png"))
-    assert code == 2 and "--plot needs matplotlib: pip install matplotlib" in err
+    assert code == 2 and err.strip() == "--plot needs matplotlib: pip install matplotlib"  # before the run, not after
 
 
 def test_a_bundled_trace_is_found_by_its_name_and_scaled_traces_say_so(tmp_path: Path) -> None:
