@@ -12,53 +12,55 @@ import torch
 class Penalties:
     """What each slot's request has said. The tensors are set aside at the first request that needs them.
 
-    counts: int32 [slots, V], how often a token was generated; prompted: bool [slots, V], whether the prompt has it.
+    counts: int32 [slots, V], how often a token was generated; seen: bool [slots, V], whether prompt or answer has it.
     """
 
     def __init__(self, slots: int, width: int, device: torch.device) -> None:
         self._shape = (slots, width)
         self._device = device
         self._counts: torch.Tensor | None = None
-        self._prompted: torch.Tensor | None = None
+        self._seen: torch.Tensor | None = None
 
     def join(self, slot: int, known: Sequence[int], prompt_length: int) -> None:
         """Count what this slot's request knows: `known` is its prompt and what it has generated."""
-        counts, prompted = self._tensors()
+        counts, seen = self._tensors()
         counts[slot].zero_()
-        prompted[slot].zero_()
+        seen[slot].zero_()
         tokens = torch.tensor(known, dtype=torch.int64, device=self._device)
-        prompted[slot, tokens[:prompt_length]] = True
+        seen[slot, tokens] = True
         counts[slot] += torch.bincount(tokens[prompt_length:], minlength=self._shape[1]).to(torch.int32)
 
     def add(self, slots: torch.Tensor, tokens: torch.Tensor) -> None:
         """Each of these slots, all different, has generated one more token. Both int64 [R]."""
-        counts, _ = self._tensors()
+        counts, seen = self._tensors()
         counts[slots, tokens] += 1
+        seen[slots, tokens] = True
 
     def apply(
         self,
         scores: torch.Tensor,
+        rows: torch.Tensor,
         slots: torch.Tensor,
         *,
         repetition: torch.Tensor,
         frequency: torch.Tensor,
         presence: torch.Tensor,
-    ) -> torch.Tensor:
-        """Penalised scores. scores: float32 [R, V]; slots: int64 [R]; the penalties float32 [R, 1].
+    ) -> None:
+        """Penalise rows of scores [N, V] in place. rows, slots: int64 [R]; the penalties float32 [R].
 
         Repetition as in CTRL (Keskar et al., 2019) over prompt and answer: a positive score is divided by it, a
         negative one multiplied. Frequency and presence as in the OpenAI API, over the answer alone:
-        score − frequency · count − presence · [count > 0].
+        score − frequency · count − presence · [count > 0]. Only the tokens that were seen are touched.
         """
-        counts, prompted = self._tensors()
-        counted = counts[slots]
-        generated = counted > 0
-        repeated = torch.where(scores > 0, scores / repetition, scores * repetition)
-        scores = torch.where(generated | prompted[slots], repeated, scores)
-        return scores - frequency * counted - presence * generated
+        counts, seen = self._tensors()
+        of, tokens = torch.nonzero(seen[slots], as_tuple=True)
+        values, counted = scores[rows[of], tokens], counts[slots[of], tokens]
+        values = torch.where(values > 0, values / repetition[of], values * repetition[of])
+        values -= frequency[of] * counted + presence[of] * (counted > 0)
+        scores[rows[of], tokens] = values
 
     def _tensors(self) -> tuple[torch.Tensor, torch.Tensor]:
-        if self._counts is None or self._prompted is None:
+        if self._counts is None or self._seen is None:
             self._counts = torch.zeros(self._shape, dtype=torch.int32, device=self._device)
-            self._prompted = torch.zeros(self._shape, dtype=torch.bool, device=self._device)
-        return self._counts, self._prompted
+            self._seen = torch.zeros(self._shape, dtype=torch.bool, device=self._device)
+        return self._counts, self._seen

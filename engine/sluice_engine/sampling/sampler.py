@@ -100,13 +100,14 @@ class Sampler:
             self._edits.apply(scores, rows.tolist(), slots[rows].tolist(), positions[rows].tolist())
         if used & PENALISED:
             rows = np.flatnonzero(flags & PENALISED)
-            place, of = self._tensor(rows), slots[rows]
-            scores[place] = self._penalties.apply(
-                scores[place],
+            of = slots[rows]
+            self._penalties.apply(
+                scores,
+                self._tensor(rows),
                 self._tensor(of),
-                repetition=self._column(self._table.repetition[of]),
-                frequency=self._column(self._table.frequency[of]),
-                presence=self._column(self._table.presence[of]),
+                repetition=self._tensor(self._table.repetition[of]),
+                frequency=self._tensor(self._table.frequency[of]),
+                presence=self._tensor(self._table.presence[of]),
             )
         return scores
 
@@ -130,7 +131,7 @@ class Sampler:
         result: NDArray[np.int64] = ids[:, 0].cpu().numpy()
         return result
 
-    def _tensor(self, array: NDArray[np.int64]) -> torch.Tensor:
+    def _tensor(self, array: NDArray[np.generic]) -> torch.Tensor:
         return torch.from_numpy(array).to(self._device)
 
     def _column(self, array: NDArray[np.generic]) -> torch.Tensor:
