@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM
 
 from sluice_engine.loop import EngineLoop
 from sluice_engine.model import native
-from sluice_engine.model.attention import PagedAttention
+from sluice_engine.model.attention import PagedAttention, kernel_decode
 from sluice_engine.model.batch import Batch, RowGroup
 from sluice_engine.model.kv import KVCache, KVShape
 from sluice_engine.model.native import NativeAttention
@@ -69,12 +69,14 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path | None:
 
 
 def backends(library: Path | None, threads: int = 1) -> list[PagedAttention]:
-    """torch, and the kernel with nothing in particular, AVX2, AVX-512: as far as this processor goes."""
+    """torch, the accelerator's decode by its reference, and the compiled kernel with nothing in particular, AVX2,
+    AVX-512: as far as this processor goes."""
+    torch_only = [PagedAttention(), PagedAttention(kernel_decode)]
     if library is None:
-        return [PagedAttention()]
+        return torch_only
     best = NativeAttention(threads, library).level
     kernels = [NativeAttention(threads, library, level) for level in range(best + 1)]
-    return [PagedAttention(), *(PagedAttention(native=kernel) for kernel in kernels)]
+    return [*torch_only, *(PagedAttention(native=kernel) for kernel in kernels)]
 
 
 class Setting:

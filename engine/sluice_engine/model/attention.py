@@ -17,6 +17,7 @@ from sluice_engine.model.batch import Batch, RowGroup
 from sluice_engine.model.errors import ModelInvalid
 from sluice_engine.model.kv import KVCache
 from sluice_engine.model.native import NativeAttention
+from sluice_kernels.paged_decode import paged_decode
 
 # Keyword arguments that change nothing here: positions are in the batch already, the rest is about training or caches.
 # So do flags (`output_router_logits`), which ask for outputs.
@@ -92,6 +93,16 @@ def gathered_decode(
     mask = group.mask(rule.window, key_cache.shape[1], query.dtype)
     out = _attend(query.reshape(rows, kv_heads, heads // kv_heads, dim), keys, values, mask, rule)
     return out.reshape(rows, heads, dim)
+
+
+def kernel_decode(
+    query: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, group: RowGroup, rule: Rule
+) -> torch.Tensor:
+    """One token per row by the paged kernel: no gather. It has neither windows nor soft caps; those are gathered."""
+    if rule.window is not None or rule.softcap is not None:
+        return gathered_decode(query, key_cache, value_cache, group, rule)
+    tables, lengths = group.block_tables.to(torch.int32), group.context_lens.to(torch.int32)
+    return paged_decode(query, key_cache, value_cache, tables, lengths, rule.scale)
 
 
 def gathered_chunks(
@@ -192,7 +203,8 @@ class PagedAttention:
         return (parts[0] if len(parts) == 1 else torch.cat(parts)).unsqueeze(0), None
 
 
-def register(native: NativeAttention | None = None) -> None:
-    """Make `attn_implementation="sluice"` known to transformers, with or without the processor's kernel. The last
-    registration counts, for every model of this process."""
-    AttentionInterface.register(NAME, PagedAttention(native=native))
+def register(native: NativeAttention | None = None, *, paged_kernel: bool = False) -> None:
+    """Make `attn_implementation="sluice"` known to transformers, with or without the processor's kernel (`native`) or
+    the accelerator's (`paged_kernel`). The last registration counts, for every model of this process."""
+    decode = kernel_decode if paged_kernel else gathered_decode
+    AttentionInterface.register(NAME, PagedAttention(decode, native))

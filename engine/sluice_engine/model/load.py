@@ -43,7 +43,9 @@ def load_model(options: EngineOptions) -> LoadedModel:
     config = _read_config(folder)
     dtype = pick_dtype(options.dtype, _checkpoint_dtype(config), device)
     length = _model_length(options, config)
-    attention.register(native.find(torch.get_num_threads()) if device.type == "cpu" else None)
+    attention.register(
+        native.find(torch.get_num_threads()) if device.type == "cpu" else None, paged_kernel=device.type == "cuda"
+    )
     transformers.utils.logging.disable_progress_bar()
     try:
         module = AutoModelForCausalLM.from_pretrained(

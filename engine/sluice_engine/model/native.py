@@ -1,7 +1,7 @@
 """The processor's attention kernel (`engine/native/`), called through ctypes; absent where it was not compiled.
 
 It reads the pages where they lie, in one call for all rows of a step, and writes the step's keys and values first.
-Built when the package is installed and a C compiler is there (`engine/native/build_hook.py`); everything works without.
+Built when the package is installed and a C compiler is there (`sluice/build_hook.py`); everything works without.
 """
 
 import ctypes

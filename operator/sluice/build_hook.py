@@ -1,6 +1,7 @@
 """Hatch's hook: compiles the processor's attention kernel into a wheel or an editable install.
 
-No compiler, or one that fails, is a warning and never an error: the engine computes the same with torch then.
+No compiler, or one that fails, is a warning and never an error: the engine computes the same with torch then. It
+stands here, and not beside the kernel, because every image has this folder and hatch wants its hook.
 """
 
 import subprocess
@@ -22,6 +23,8 @@ class NativeBuildHook(BuildHookInterface):
         if self.target_name != "wheel":
             return
         script = Path(self.root) / "engine" / "native" / "build.py"
+        if not script.is_file():  # the operator's image: no engine in it
+            return
         done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             self.app.display_warning(f"sluice: the attention kernel for processors is left out: {done.stderr.strip()}")
