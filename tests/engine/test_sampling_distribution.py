@@ -1,11 +1,14 @@
 """Draws against exact probabilities (chi-square, fixed seeds), for every parameter that shapes a distribution."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
 
 from sluice_engine.request import Sampling
+from sluice_engine.sampling.draw import draw
 from tests.engine.drawing import sampled
 
 WIDTH = 24
@@ -97,3 +100,27 @@ def test_a_batch_of_every_kind_equals_each_row_alone() -> None:
         alone = sampled(logits[row : row + 1], [sampling], [row], KNOWN, 4)
         assert alone.tokens == together.tokens[row : row + 1]
         assert alone.logprobs.get(0) == together.logprobs.get(row)
+
+
+@pytest.mark.parametrize("width", [512, 513, 1000, 1024])
+def test_a_wide_row_draws_from_every_block_in_its_share(width: int) -> None:
+    """Wide rows are searched by blocks: every hundredth token has weight, in all blocks, the last one included."""
+    logits = torch.full((1, width), -math.inf)
+    places = [*range(0, width, 100), width - 1]
+    weights = np.arange(1, len(places) + 1, dtype=np.float64)
+    logits[0, places] = torch.from_numpy(np.log(weights)).float()
+    for min_p in (0.0, 0.0001):
+        sampling = Sampling(temperature=1.0, seed=5, min_p=min_p)
+        tokens = sampled(logits.expand(DRAWS, -1), [sampling] * DRAWS, range(DRAWS)).tokens
+        got = np.bincount(tokens, minlength=width)
+        want = DRAWS * weights / weights.sum()
+        assert got.sum() == got[places].sum()
+        assert ((got[places] - want) ** 2 / want).sum() < 4 * len(places)
+
+
+@pytest.mark.parametrize("width", [5, 600, 1000])
+def test_a_draw_at_either_end_stays_on_a_token_with_weight(width: int) -> None:
+    weights = torch.zeros(4, width)
+    weights[:, 3] = weights[:, width - 2] = 1e-30
+    ends = torch.tensor([0.0, 1e-300, 1.0 - 2**-53, 1.0], dtype=torch.float64)[:, None]
+    assert draw(weights, ends)[:, 0].tolist() == [3, 3, width - 2, width - 2]

@@ -127,7 +127,7 @@ class Sampler:
             top_k, top_p = self._column(table.top_k[slots]), self._column(table.top_p[slots])
             ids = draw_truncated(picked, min_p, top_k, top_p, draws)
         else:
-            ids = draw(weights_of(picked, min_p), draws)
+            ids = draw(weights_of(picked, min_p) if table.min_p[slots].any() else picked.exp_(), draws)
         result: NDArray[np.int64] = ids[:, 0].cpu().numpy()
         return result
 
