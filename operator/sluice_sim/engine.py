@@ -76,7 +76,14 @@ class SimEngine:
         """A request arrives at the present clock (call `run_until` its arrival first). False: the queue is full."""
         self.books.arrived += 1
         name, one = f"r{visit.number}", visit.arrival
-        request = Request(name, prompt_tokens(one, visit.number), one.output, visit.record.arrived_at)
+        request = Request(
+            name,
+            prompt_tokens(one, visit.number),
+            one.output,
+            visit.record.arrived_at,
+            priority=one.priority,
+            tenant=one.tenant,
+        )
         if self.scheduler.submit(request) is not None:
             self.books.rejected += 1
             return False

@@ -33,6 +33,7 @@ class Fleet:
             num_blocks=blocks,
             block_size=settings.block_size,
             max_num_seqs=spec.engine.scheduling.max_num_seqs,
+            policy=spec.engine.scheduling.policy,
             max_model_length=min(settings.max_model_length, blocks * settings.block_size),
         )
         self._truth = settings.truth
@@ -60,7 +61,7 @@ class Fleet:
                 if one is None and not any(pod.requests for pod in self._pods):
                     break
             if one is not None:
-                record = Record(one.at, one.prompt, one.output)
+                record = Record(one.at, one.prompt, one.output, priority=one.priority, tenant=one.tenant)
                 run.records.append(record)
                 self._arrive(Visit(number, one, record), one.at)
         run.seconds = now

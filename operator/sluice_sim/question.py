@@ -76,7 +76,7 @@ def understood(question: Question) -> Case:
         raise BadInput((f"{error.filename} cannot be read: {error.strerror}",)) from error
     count = spec.engine.accelerator.count
     gpus = profile.gpus or max(1, count)
-    notes = list(_notes(question, profile, settings, arrivals))
+    notes = list(_notes(question, profile, settings, arrivals, spec.engine.scheduling.policy))
     if profile.gpus not in (None, count):
         notes.append(f"GPUs: {gpus} per replica, as the profile; spec.engine.accelerator.count is {count}")
     return Case(spec, arrivals, settings, gpus, tuple(notes))
@@ -121,7 +121,9 @@ def _found(name: str) -> Path:
     return path if path.exists() else bundled(name) or path
 
 
-def _notes(question: Question, profile: Profile, settings: Settings, arrivals: tuple[Arrival, ...]) -> tuple[str, ...]:
+def _notes(
+    question: Question, profile: Profile, settings: Settings, arrivals: tuple[Arrival, ...], policy: str
+) -> tuple[str, ...]:
     """What the reader must know to judge the figures."""
     model = profile.model
     costs = (
@@ -140,6 +142,10 @@ def _notes(question: Question, profile: Profile, settings: Settings, arrivals: t
         notes.append(
             f"prompts of up to {longest} tokens: beyond {profile.longest_prompt}, the longest measured, their time is "
             "extrapolated with the fitted quadratic term"
+        )
+    if settings.mode == "coarse" and policy != "fcfs":
+        notes.append(
+            f"coarse steps serve first come first served, not by the policy {policy} of spec.engine.scheduling"
         )
     if question.scale > 1:
         notes.append(f"load × {question.scale:g}: superposed copies, each request moved by 0 to 10 s")

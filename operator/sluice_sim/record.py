@@ -16,6 +16,8 @@ class Record:
     failed: bool = False
     good: bool = False
     cached: int = 0  # prompt tokens found in its replica's prefix cache
+    priority: int = 0
+    tenant: str = ""
 
     @property
     def ttft(self) -> float | None:

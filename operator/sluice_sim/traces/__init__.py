@@ -3,6 +3,6 @@
 from sluice_sim.traces.arrival import Arrival, BadTrace, prompt_tokens
 from sluice_sim.traces.lengths import poisson
 from sluice_sim.traces.read import Part, read_trace
-from sluice_sim.traces.scaling import scaled
+from sluice_sim.traces.scaling import labelled, scaled
 
-__all__ = ["Arrival", "BadTrace", "Part", "poisson", "prompt_tokens", "read_trace", "scaled"]
+__all__ = ["Arrival", "BadTrace", "Part", "labelled", "poisson", "prompt_tokens", "read_trace", "scaled"]

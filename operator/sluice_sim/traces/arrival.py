@@ -11,13 +11,15 @@ class Arrival:
     """One request: seconds since the trace began, its lengths in tokens, and what its prompt shares with others.
 
     `blocks` name the prompt's leading pieces of BLOCK_TOKENS tokens: two requests with the same first k names have the
-    same first k pieces. Empty: the prompt is like no other.
+    same first k pieces. Empty: the prompt is like no other. `priority` (−100..100) and `tenant` are the engine's own.
     """
 
     at: float
     prompt: int
     output: int
     blocks: tuple[int, ...] = ()
+    priority: int = 0
+    tenant: str = ""
 
 
 class BadTrace(ValueError):

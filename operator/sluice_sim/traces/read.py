@@ -2,7 +2,7 @@
 
 import csv
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Final, TextIO
@@ -68,7 +68,7 @@ def _cut(arrivals: Iterator[Arrival], part: Part) -> Iterator[Arrival]:
     end = None if part.seconds is None else part.start + part.seconds
     for one in takewhile(lambda one: end is None or one.at < end, arrivals):
         if one.at >= part.start:
-            yield Arrival(one.at - part.start, one.prompt, one.output, one.blocks)
+            yield replace(one, at=one.at - part.start)
 
 
 def _again(first: str, rest: TextIO) -> Iterator[str]:

@@ -4,7 +4,7 @@ Copies share no prompt content with one another: what a trace says about sharing
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -28,6 +28,18 @@ def scaled(arrivals: Sequence[Arrival], factor: float, seed: int) -> tuple[Arriv
         kept = [one for one in arrivals if rng.random() < factor - whole]
         found += [_copy(one, whole, stride, rng) for one in kept] if whole else kept
     return tuple(sorted(found, key=lambda one: one.at))
+
+
+def labelled(
+    arrivals: Sequence[Arrival], high: float, priority: int, tenants: Mapping[str, float], seed: int
+) -> tuple[Arrival, ...]:
+    """The share `high` of the requests with that priority, and each request of a tenant drawn by weight."""
+    rng = random.Random(f"{seed}/labels")
+    names, weights = tuple(tenants), tuple(tenants.values())
+    return tuple(
+        replace(one, priority=priority if rng.random() < high else 0, tenant=rng.choices(names, weights)[0])
+        for one in arrivals
+    )
 
 
 def _copy(one: Arrival, copy: int, stride: int, rng: random.Random) -> Arrival:
