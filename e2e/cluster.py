@@ -163,7 +163,7 @@ class Recorder(threading.Thread):
         self._last: dict[str, float] = {}
         self._cluster, self._name = cluster, name
         self._end = threading.Event()
-        self._started = time.monotonic()
+        self._began = time.monotonic()
 
     def run(self) -> None:
         """Until `stop`."""
@@ -195,4 +195,4 @@ class Recorder(threading.Thread):
     def _note(self, what: str, value: float) -> None:
         if self._last.get(what) != value:
             self._last[what] = value
-            self.seen.append((round(time.monotonic() - self._started, 1), what, value))
+            self.seen.append((round(time.monotonic() - self._began, 1), what, value))

@@ -21,7 +21,7 @@ def make(cluster: Cluster, run_name: str, engine_image: str) -> list[tuple[str, 
         cluster.apply(claim)
         return []
     node = _node(cluster)
-    volume = f"sluice-e2e-{run_name}"
+    volume = f"sluice-volume-{run_name}"
     path = f"/var/tmp/{volume}"
     say(f"no default StorageClass: a volume of our own at {path} on node {node}")
     made = _make_writable(cluster, node, path, volume, engine_image)
