@@ -19,6 +19,7 @@ $(READY): pyproject.toml .ci/constraints.txt
 	touch $@
 
 test: $(READY)
+	$(BIN)/sluice model tiny
 	$(BIN)/python -m pytest tests
 
 demo: $(READY)

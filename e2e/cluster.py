@@ -60,7 +60,7 @@ class Cluster:
 
     def __init__(self, namespace: str, api: str) -> None:
         self.namespace = namespace
-        self._api = api  # where `kubectl proxy` answers
+        self.api = api  # where `kubectl proxy` answers
 
     def kubectl(self, *args: str, stdin: str | None = None, timeout: float = 120) -> str:
         """kubectl in the namespace."""
@@ -80,7 +80,7 @@ class Cluster:
     def text(self, path: str) -> str | None:
         """GET an API path as text; None for 404 and for what does not answer now (a pod that just left)."""
         try:
-            with urllib.request.urlopen(self._api + path, timeout=10) as answer:
+            with urllib.request.urlopen(self.api + path, timeout=10) as answer:
                 return str(answer.read().decode())
         except (urllib.error.URLError, OSError):
             return None
@@ -163,7 +163,7 @@ class Recorder(threading.Thread):
         self._last: dict[str, float] = {}
         self._cluster, self._name = cluster, name
         self._end = threading.Event()
-        self._started = time.monotonic()
+        self._began = time.monotonic()
 
     def run(self) -> None:
         """Until `stop`."""
@@ -195,4 +195,4 @@ class Recorder(threading.Thread):
     def _note(self, what: str, value: float) -> None:
         if self._last.get(what) != value:
             self._last[what] = value
-            self.seen.append((round(time.monotonic() - self._started, 1), what, value))
+            self.seen.append((round(time.monotonic() - self._began, 1), what, value))

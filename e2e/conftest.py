@@ -17,7 +17,7 @@ STAGE = pytest.StashKey[tuple[Cluster, str]]()
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The story's tests follow one another, and each may take minutes."""
     for item in items:
-        item.add_marker(pytest.mark.timeout(900))
+        item.add_marker(pytest.mark.timeout(1500))
 
 
 @pytest.hookimpl(wrapper=True)

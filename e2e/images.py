@@ -13,8 +13,13 @@ def build_and_load(settings: Settings, room: str) -> None:
     image = settings.image(room)
     _run([*settings.build, "-t", image, "-f", f"{room}/Dockerfile", "."])
     built = time.monotonic()
-    _run([*settings.load, image])
+    load(settings, image)
     say(f"image {image}: built in {built - started:.0f} s, loaded in {time.monotonic() - built:.0f} s")
+
+
+def load(settings: Settings, image: str) -> None:
+    """Bring an image that is built to the cluster's nodes. Raises CommandFailed."""
+    _run([*settings.load, image])
 
 
 def _run(command: list[str]) -> None:

@@ -8,6 +8,7 @@ from e2e.cluster import Cluster, Object, is_ready, name_of, run, say, wait_for
 from e2e.settings import ROOT, Settings
 
 STATUS = "llmdeployments/status"
+CRD = "llmdeployments.sluice.dev"
 
 
 class Operator:
@@ -26,10 +27,18 @@ class Operator:
             "--set", f"image.tag={self._settings.image_tag}",
             "--set", f"engine.image.repository={self._settings.image_prefix}/engine",
             "--set", f"engine.image.tag={self._settings.image_tag}",
-            "--set", "crds.keep=false",  # the suite takes away what it brought
+            *self._crd_settings(),
             timeout=240,
         )  # fmt: skip
         say(f"helm install {self.release}: ready")
+
+    def _crd_settings(self) -> list[str]:
+        """The suite takes its CRD away again; one that another release brought is left alone, and said."""
+        crd = self._cluster.get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{CRD}")
+        if crd is None:
+            return ["--set", "crds.keep=false"]
+        say(f"{CRD} is in this cluster already: the story runs on that one")
+        return ["--set", "crds.install=false"]
 
     def uninstall(self) -> None:
         """helm uninstall."""

@@ -1,5 +1,7 @@
 """First part of the story: what is refused, what is applied, what kubectl shows, and the first streamed answer."""
 
+import json
+
 import pytest
 
 from e2e import jobs, manifests
@@ -68,12 +70,13 @@ def test_kubectl_get_reads_well(cluster: Cluster) -> None:
 
 def test_a_chat_is_streamed_through_the_service_from_inside_the_cluster(cluster: Cluster, settings: Settings) -> None:
     url = f"http://chat.{cluster.namespace}.svc:8000"
-    command = [manifests.SLUICE, "chat", "--url", url, "What is the KV cache?"]
+    known = json.loads(jobs.log_of(cluster, "model").strip().splitlines()[-2])  # by inpod/references.py
+    command = [manifests.SLUICE, "chat", "--url", url, known["question"]]
     jobs.start(cluster, manifests.client_job("chat", settings.image("engine"), command))
     jobs.wait_until_done(cluster, "chat", timeout=60)
-    answer = jobs.log_of(cluster, "chat")
-    say(f"What is the KV cache? {answer.strip()}")
-    assert "keys and values" in answer
+    answer = " ".join(jobs.log_of(cluster, "chat").split())
+    say(f"{known['question']} {answer}")
+    assert answer == " ".join(known["answer"].split())
 
 
 def test_a_missing_model_is_said_with_its_path_and_a_hint(cluster: Cluster) -> None:
@@ -102,9 +105,9 @@ def test_a_gpu_asked_for_and_none_visible_fails_clearly(cluster: Cluster) -> Non
 def test_the_broken_ones_did_not_touch_the_good_one(cluster: Cluster) -> None:
     cluster.kubectl("delete", "llmd", "absent", "vast")
     assert is_true(cluster, "chat", "Ready")
-    assert [is_ready(pod) for pod in cluster.pods("chat")] == [True]
-    assert [s["restartCount"] for pod in cluster.pods("chat") for s in pod["status"]["containerStatuses"]] == [0]
-    say(f"chat is served by {name_of(cluster.pods('chat')[0])}")
+    [pod] = [pod for pod in cluster.pods("chat") if is_ready(pod)]
+    assert [status["restartCount"] for status in pod["status"]["containerStatuses"]] == [0]
+    say(f"chat is served by {name_of(pod)}")
 
 
 def is_true(cluster: Cluster, name: str, kind: str) -> bool:

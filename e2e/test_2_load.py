@@ -127,8 +127,8 @@ def moves(cluster: Cluster) -> list[Object]:
 
 
 def scale_up_in(cluster: Cluster) -> Object | None:
-    """The decision that went up."""
-    return next((entry for entry in moves(cluster) if entry["to"] > entry["from"]), None)
+    """The decision that went up from a fleet that existed."""
+    return next((entry for entry in moves(cluster) if entry["to"] > entry["from"] > 0), None)
 
 
 def scale_down_in(cluster: Cluster) -> Object | None:

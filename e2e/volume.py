@@ -11,23 +11,28 @@ _SIZE = "1Gi"
 
 def make(cluster: Cluster, run_name: str, engine_image: str) -> list[tuple[str, str]]:
     """Make the claim `models`. Returns (kind, name) of what lies outside the suite's namespace."""
-    claim: Object = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": CLAIM},
-        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": _SIZE}}},
-    }
+    outside = back(cluster, run_name, engine_image)
+    cluster.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": CLAIM},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": _SIZE}}},
+        }
+    )
+    return outside
+
+
+def back(cluster: Cluster, run_name: str, engine_image: str) -> list[tuple[str, str]]:
+    """Where nothing provides volumes: one for the claim `models` of this namespace. Returns what it made, as `make`."""
     if _has_default_class(cluster):
-        cluster.apply(claim)
         return []
     node = _node(cluster)
-    volume = f"sluice-e2e-{run_name}"
+    volume = f"sluice-volume-{run_name}"
     path = f"/var/tmp/{volume}"
     say(f"no default StorageClass: a volume of our own at {path} on node {node}")
     made = _make_writable(cluster, node, path, volume, engine_image)
-    run("kubectl", "apply", "-f", "-", stdin=json.dumps(_volume(volume, path, node)))
-    claim["spec"] |= {"storageClassName": "", "volumeName": volume}
-    cluster.apply(claim)
+    run("kubectl", "apply", "-f", "-", stdin=json.dumps(_volume(volume, path, node, cluster.namespace)))
     return [*made, ("persistentvolume", volume)]
 
 
@@ -43,7 +48,7 @@ def _node(cluster: Cluster) -> str:
     return name_of((fit or nodes)[0])
 
 
-def _volume(name: str, path: str, node: str) -> Object:
+def _volume(name: str, path: str, node: str, namespace: str) -> Object:
     term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}
     return {
         "apiVersion": "v1",
@@ -54,6 +59,7 @@ def _volume(name: str, path: str, node: str) -> Object:
             "accessModes": ["ReadWriteOnce"],
             "persistentVolumeReclaimPolicy": "Retain",
             "storageClassName": "",
+            "claimRef": {"namespace": namespace, "name": CLAIM},
             "hostPath": {"path": path, "type": "DirectoryOrCreate"},
             "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
         },

@@ -42,7 +42,9 @@ def main(folder: str, out: str, prompts: str) -> None:
     Path(out).write_text(json.dumps(short + long))
     lines = [json.dumps({"prompt": reference["question"], "expect": reference["text"]}) for reference in short]
     Path(prompts).write_text("\n".join(lines) + "\n")
+    whole = next(reference for reference in short if reference["tokens"] < SHORT_TOKENS)  # ended by itself
     mean = sum(reference["tokens"] for reference in short) / len(short)
+    print(json.dumps({"question": whole["question"], "answer": whole["text"]}))
     print(f"{len(short)} references of {mean:.0f} tokens, {len(long)} long ones, {time.monotonic() - started:.0f} s")
 
 

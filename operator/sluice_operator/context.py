@@ -22,6 +22,7 @@ from sluice_operator.world import Key, World
 class Remembered:
     """One resource's memory between passes. Times are monotonic seconds."""
 
+    uid: str = ""  # whose memory this is: a resource that was made anew under the same name starts without one
     decide: Memory = field(default_factory=Memory)
     seen: Seen = field(default_factory=Seen)
     token: str | None = None  # the engines' admin token, as read back

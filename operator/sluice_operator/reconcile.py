@@ -48,6 +48,9 @@ async def reconcile(key: Key, context: Context) -> float:
         context.memories.pop(key, None)
         context.decisions.pop(key, None)
         return GONE
+    uid = str(document["metadata"].get("uid", ""))
+    if _remembered(key, context).uid != uid:
+        context.memories[key] = Remembered(uid=uid)
     found = await _look(key, document, context)
     if _may_act(found):
         found = await _decide_and_act(found, context)

@@ -14,7 +14,9 @@ from sluice_engine.tiny import corpus
 from tests.bench.server import ServerFailed, served
 
 LEAST_RATIO = 3.0
-THREADS = 2
+THREADS = (
+    1  # of torch; the HTTP process and the client have the other core, and a second thread would spin against them
+)
 CONCURRENCY = 64
 ROUNDS = 5
 SECONDS = 5.0  # in which one side sends in one round; what is in flight is then waited for, and counted

@@ -8,7 +8,7 @@ import torch
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from sluice_engine.tiny import Recipe, corpus, ensure, tokenizer
+from sluice_engine.tiny import NotLearned, Recipe, corpus, ensure, tokenizer
 from sluice_engine.tiny.recipe import TURN_END, generation_prompt
 
 
@@ -98,3 +98,10 @@ def test_two_trainings_of_one_recipe_give_one_model(tmp_path: Path) -> None:
     assert [train(tmp_path / name, short).step for name in ("a", "b")] == [3, 3]
     one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("a", "b"))
     assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_a_model_that_has_not_learned_its_answers_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # where the cache is, and nothing else
+    with pytest.raises(NotLearned, match="Try again"):
+        ensure(recipe=Recipe(steps=4, max_steps=3, batch_size=4))
+    assert [path.suffix for path in (tmp_path / "sluice").iterdir()] == [".lock"]

@@ -237,6 +237,17 @@ async def test_a_deleted_resource_is_forgotten() -> None:
     assert not context.memories and not context.decisions
 
 
+async def test_a_resource_made_anew_under_the_same_name_starts_without_memory() -> None:
+    world = world_with()
+    context = operator(world)
+    await reconcile(KEY, context)
+    before = context.memories[KEY]
+    world.store.delete(contract.KIND, KEY.namespace, KEY.name)  # and nobody looked in between
+    world.store.apply(manifest())
+    await reconcile(KEY, context)
+    assert before.uid and context.memories[KEY].uid not in ("", before.uid)
+
+
 async def test_silent_engines_are_stale_metrics_and_no_error() -> None:
     world, engines, clock = world_with(), Engines(text=None), Clock()
     world.pods = [pod("a")]

@@ -3,7 +3,7 @@
 Importing this package loads no torch; only training does.
 """
 
-from sluice_engine.tiny.cache import ensure
+from sluice_engine.tiny.cache import NotLearned, ensure
 from sluice_engine.tiny.recipe import Recipe
 
-__all__ = ["Recipe", "ensure"]
+__all__ = ["NotLearned", "Recipe", "ensure"]

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from sluice_engine.tiny.train import Progress
 
 
+class NotLearned(Exception):
+    """Training ran out of time before every answer was learned. The message says what to do."""
+
+
 def cache_directory(recipe: Recipe) -> Path:
     """Where the model of this recipe and corpus lives: `$XDG_CACHE_HOME/sluice/tiny-<key>`, or under `~/.cache`."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
@@ -28,8 +32,9 @@ def ensure(
 ) -> Path:
     """The trained model's folder; trains only if the cache has none, and copies it into `directory` if one is given.
 
-    Safe to call from several processes at once: one trains, the others wait. Raises OSError where a folder cannot be
-    written and ImportError where the engine extra is not installed and the cache is empty.
+    Safe to call from several processes at once: one trains, the others wait. Raises NotLearned (nothing is kept),
+    OSError where a folder cannot be written and ImportError where the engine extra is not installed and the cache is
+    empty.
     """
     recipe = recipe or Recipe()
     cached = cache_directory(recipe)
@@ -50,7 +55,12 @@ def _train_into(cached: Path, recipe: Recipe, on_progress: "Callable[[Progress],
 
     with tempfile.TemporaryDirectory(dir=cached.parent, prefix=".tiny-") as scratch:
         made = Path(scratch) / "model"
-        train(made, recipe, on_progress)
+        last = train(made, recipe, on_progress)
+        if not last.learned:
+            raise NotLearned(
+                f"Training ended after {last.seconds:.0f} s and {last.step} steps with answers still to learn (loss "
+                f"{last.loss:.2f}): the machine is too busy or too slow. Try again when it is idle."
+            )
         made.rename(cached)
 
 

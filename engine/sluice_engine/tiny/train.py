@@ -25,6 +25,7 @@ from sluice_engine.tiny.recipe import END_OF_TEXT, TURN_END, Recipe, generation_
 THREADS: Final = 2
 CHECK_EVERY: Final = 25  # steps between two looks at the margins
 LEARNED_LOSS: Final = 0.1  # nats per token below which looking at margins is worth its time
+BUSY_FACTOR: Final = 4.0  # on a machine that others use, wall time may be this many times the limit
 TIME_SLACK: Final = 0.1  # share of the time limit that may pass before time drives the schedule
 IGNORED: Final = -100  # label of a position that carries no loss
 CLEAR_MARGIN: Final = 1.0  # logits between the right token and the next best; bfloat16 errs by about 0.05
@@ -41,6 +42,30 @@ class Progress:
     margin: float  # smallest logit margin over all answers at the last look; -inf before the first
     seconds: float
 
+    @property
+    def learned(self) -> bool:
+        """Whether greedy decoding gives every answer."""
+        return self.margin > 0.0
+
+
+class _Spent:
+    """Share of the time limit that is used up. Processor time counts, so that a busy machine gets its answers later
+    and not worse; with two free cores it is the wall's time."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._wall, self._processor = time.monotonic(), time.process_time()
+
+    @property
+    def wall(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self._wall
+
+    def share(self) -> float:
+        """0 at the start, 1 when training must end."""
+        own = (time.process_time() - self._processor) / THREADS
+        return max(min(own, self.wall), self.wall / BUSY_FACTOR) / self._seconds
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -52,12 +77,12 @@ class Row:
 
 def train(directory: Path, recipe: Recipe, on_progress: Callable[[Progress], None] | None = None) -> Progress:
     """Train by `recipe` and write a model folder that transformers and tokenizers can load. Returns the last progress."""
-    started = time.monotonic()
+    clock = _Spent(recipe.seconds)
     words = tokenizer.make(recipe)
     with _threads(THREADS), torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         model = LlamaForCausalLM(_config(words, recipe))
-        last = _fit(model, words, recipe, started, on_progress)
+        last = _fit(model, words, recipe, clock, on_progress)
     _save(model, words, directory, recipe)
     return last
 
@@ -97,7 +122,7 @@ def _fit(
     model: LlamaForCausalLM,
     words: Tokenizer,
     recipe: Recipe,
-    started: float,
+    clock: _Spent,
     on_progress: Callable[[Progress], None] | None,
 ) -> Progress:
     rows = rows_of(words)
@@ -110,7 +135,7 @@ def _fit(
     while True:
         # On a slow machine the schedule follows time, so that it always ends with small steps. On any other it must
         # not, or two trainings would differ: hence the slack.
-        spent = (time.monotonic() - started) / recipe.seconds
+        spent = clock.share()
         fraction = max(step / recipe.steps, (spent - TIME_SLACK) / (1 - TIME_SLACK))
         for group in optimizer.param_groups:
             group["lr"] = recipe.learning_rate * _schedule(step, fraction, recipe)
@@ -121,7 +146,9 @@ def _fit(
             margin = min(found.values())
             weak[:] = [row for row, value in found.items() if value < CLEAR_MARGIN]
         done = margin >= CLEAR_MARGIN or step >= recipe.max_steps or spent >= 1.0
-        now = Progress(step, 1.0 if done else min(fraction, 0.99), loss, margin, time.monotonic() - started)
+        if done and margin <= 0.0 and loss < LEARNED_LOSS:  # out of time between two looks
+            margin = min(margins(model, rows).values())
+        now = Progress(step, 1.0 if done else min(fraction, 0.99), loss, margin, clock.wall)
         if on_progress is not None:
             on_progress(now)
         if done:

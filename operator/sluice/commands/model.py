@@ -33,7 +33,7 @@ def tiny(
         typer.echo(f"{directory} is a file; name a folder for the model.", err=True)
         raise typer.Exit(contract.EXIT_USAGE)
     try:
-        from sluice_engine.tiny import Recipe, ensure
+        from sluice_engine.tiny import NotLearned, Recipe, ensure
     except ModuleNotFoundError as missing:
         typer.echo(f"The engine is not installed ({missing.name} is missing): pip install 'sluice[engine]'.", err=True)
         raise typer.Exit(contract.EXIT_USAGE) from missing
@@ -43,6 +43,9 @@ def tiny(
     except ModuleNotFoundError as missing:
         typer.echo(f"Training needs {missing.name}, which is not installed: pip install 'sluice[engine]'.", err=True)
         raise typer.Exit(contract.EXIT_USAGE) from missing
+    except NotLearned as failure:
+        typer.echo(str(failure), err=True)
+        raise typer.Exit(contract.EXIT_FAILED) from failure
     except OSError as failure:
         typer.echo(f"Cannot write the model: {failure}. Name another DIR or set XDG_CACHE_HOME.", err=True)
         raise typer.Exit(contract.EXIT_FAILED) from failure

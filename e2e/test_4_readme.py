@@ -1,0 +1,91 @@
+"""Last part: the README's quickstart on a cluster, line by line as it is written there.
+
+Only what differs between clusters is put in its place: how images are built and loaded, and the namespace of the
+current context.
+"""
+
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e import volume
+from e2e.cluster import Cluster, CommandFailed, run, say
+from e2e.images import load
+from e2e.settings import ROOT, Settings
+from sluice_engine.tiny import corpus
+
+NAMESPACE = "sluice-system"  # as the README says
+IMAGES = ("sluice/operator:dev", "sluice/engine:dev")
+CRD = "llmdeployments.sluice.dev"
+
+
+def quickstart() -> list[str]:
+    """The lines of the README's block for a cluster."""
+    block = re.search(
+        r"^## On a cluster\n.*?^```bash\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    if block is None:
+        raise LookupError("README.md has no shell block under 'On a cluster'")
+    return [line for line in block.group(1).splitlines() if line]
+
+
+@pytest.fixture
+def context(cluster: Cluster, settings: Settings, tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The environment of a user whose context names a namespace of its own, where a claim finds its volume."""
+    namespace = f"sluice-readme-{settings.run}"
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(run("kubectl", "config", "view", "--raw", "--flatten"))
+    run("kubectl", "config", "--kubeconfig", str(kubeconfig), "set-context", "--current", f"--namespace={namespace}")
+    run("kubectl", "create", "namespace", namespace)
+    outside: list[tuple[str, str]] = []
+    try:
+        with_images(settings)
+        outside = volume.back(Cluster(namespace, cluster.api), f"{settings.run}-readme", IMAGES[1])
+        yield os.environ | {"KUBECONFIG": str(kubeconfig), "BUILD": shlex.join(settings.build)}
+    finally:
+        for command in (
+            ["helm", "uninstall", "sluice", "--namespace", NAMESPACE, "--ignore-not-found", "--wait"],
+            *(["kubectl", "delete", kind, name, "--wait=false"] for kind, name in outside),
+            ["kubectl", "delete", "namespace", namespace, NAMESPACE, "--ignore-not-found", "--timeout=120s"],
+            ["kubectl", "delete", "crd", CRD, "--ignore-not-found", "--timeout=60s"],
+        ):
+            try:
+                run(*command, timeout=200)
+            except CommandFailed as left:
+                say(f"could not clean up: {left}")
+
+
+def with_images(settings: Settings) -> None:
+    """`make images`: the two images under the README's names."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("IMAGE_PREFIX", "IMAGE_TAG")}
+    subprocess.run(
+        ["make", "images"], cwd=ROOT, env=environment | {"BUILD": shlex.join(settings.build)}, check=True, timeout=900
+    )
+    for image in IMAGES:
+        load(settings, image)
+
+
+def test_the_readmes_quickstart_runs_as_written(context: dict[str, str]) -> None:
+    lines = quickstart()
+    assert lines[0] == "make images"
+    assert lines[1].startswith("kind load docker-image")  # both done by the fixture, with this cluster's tools
+    said = [once(line, context) for line in lines[2:]]
+    table, answer = said[-2], said[-1]
+    assert "True" in table
+    assert next(pair.answer for pair in corpus.load() if pair.question in lines[-1]) in " ".join(answer.split())
+
+
+def once(line: str, environment: dict[str, str]) -> str:
+    """One line, as a shell runs it."""
+    say(f"$ {line}")
+    done = subprocess.run(
+        ["bash", "-c", line], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=700, check=False
+    )
+    say(done.stdout.strip())
+    assert done.returncode == 0, done.stderr
+    return done.stdout
