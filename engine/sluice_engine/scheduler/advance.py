@@ -6,8 +6,10 @@ request gains a token, and blocks are taken as they fill. `advance(k)` does that
 
 from collections.abc import Sequence
 
+from sluice_engine.blocks import extend_hashes
 from sluice_engine.scheduler.plan import Outcome
 from sluice_engine.scheduler.scheduler import Scheduler
+from sluice_engine.scheduler.tenants import OUTPUT_WEIGHT
 from sluice_law.steptime import StepWork
 
 
@@ -15,7 +17,8 @@ def steady_steps(scheduler: Scheduler) -> int:
     """The most steps that `advance` may take now: 0 unless all that runs decodes and nothing waiting can start.
 
     Nobody is preempted and nobody ends before the last of them. A waiting request that blocks keep out stays out,
-    because blocks only become fewer (provided that generated tokens do not extend its own prefix).
+    because blocks only become fewer (provided that generated tokens do not extend its own prefix), and so does one
+    that the predicted peak keeps out, until somebody ends.
     """
     running = scheduler.running
     if not running or any(request.remaining != 1 for request in running):
@@ -24,8 +27,8 @@ def steady_steps(scheduler: Scheduler) -> int:
         if scheduler.policy.patience is not None or scheduler.policy.by_tenant:
             return 0  # who is at the head changes as time passes and tokens are delivered
         head = scheduler.waiting.head(now=0.0)
-        if head is not None and scheduler.fits_now(head.request, scheduler.match(head.request)):
-            return 0  # it starts, or waits for a prediction that changes with every token
+        if head is None or scheduler.fits(head.request, scheduler.match(head.request)):
+            return 0
     longest = scheduler.config.max_model_length
     most = min(min(r.max_tokens - r.generated, longest - len(r.known)) for r in running)
     if _blocks_wanted(scheduler, most) <= scheduler.pool.available:
@@ -53,7 +56,36 @@ def advance(scheduler: Scheduler, ends_at: Sequence[float], token: int = 0) -> l
     count = len(ends_at)
     if not 0 < count <= steady_steps(scheduler):
         raise ValueError(f"{count} steps asked, {steady_steps(scheduler)} are steady")
-    return scheduler.decode_run(ends_at, token)
+    _decode(scheduler, count, token)
+    for request in scheduler.running:
+        if count > 1:
+            request.last_token_at = ends_at[-2]
+            request.delivered = True
+    return scheduler.decode_last(count, ends_at[-1], token)
+
+
+def _decode(scheduler: Scheduler, count: int, token: int) -> None:
+    """All of the steps but the settling of the last one. Blocks are taken and indexed in the order in which single
+    steps would: of two with equal content the one that was full first is found, unless it was evicted by then."""
+    size = scheduler.config.block_size
+    events: list[tuple[int, bool, int, int]] = []  # (step, whether a block became full in it, place in running, block)
+    for place, request in enumerate(scheduler.running):
+        begun = request.computed
+        request.known.extend([token] * (count - 1))
+        request.computed += count - 1
+        scheduler.counters.charge(request.tenant, OUTPUT_WEIGHT * (count - 1))
+        wanted = scheduler.blocks_for(begun + count)
+        events += [(block * size - begun + 1, False, place, block) for block in range(len(request.blocks), wanted)]
+        full = range(begun // size, request.computed // size) if scheduler.config.prefix_cache else ()
+        events += [((block + 1) * size - begun, True, place, block) for block in full]
+    for _, became_full, place, block in sorted(events):
+        request = scheduler.running[place]
+        if became_full:
+            extend_hashes(request.hashes, request.known, size)
+            scheduler.pool.index(request.blocks[block], request.hashes[block])
+            request.indexed = block + 1
+        else:
+            request.blocks += scheduler.pool.allocate(1)
 
 
 def _blocks_wanted(scheduler: Scheduler, steps: int) -> int:

@@ -4,6 +4,7 @@ Decoding requests first, then prompts in the policy's order: chunks of those tha
 keeps the books; this decides.
 """
 
+import math
 from typing import TYPE_CHECKING
 
 from sluice_engine.request import Request
@@ -23,7 +24,7 @@ class StepPlanner:
         self.rows: list[Row] = []
         self.preempted: str | None = None
         self.kv_tokens = 0
-        self.itl_target = float("inf")  # the tightest of those that decode
+        self.itl_target = math.inf  # the tightest of those that decode
         self._joins: list[Join] = []
         self._decodes = 0
         self._prefill_tokens = 0
@@ -34,17 +35,22 @@ class StepPlanner:
         self._leans: list[tuple[str, str]] = []
 
     def decodes(self) -> None:
-        """Every decoding request its one token."""
-        running = self._scheduler.running
-        index = 0
-        while index < len(running):  # the list may lose its tail on the way
-            request = running[index]
-            index += 1
-            if request.remaining == 1 and self._make_room(request, request.computed + 1):
-                self.kv_tokens += request.computed + 1
-                self.itl_target = min(self.itl_target, self._scheduler.itl_target(request))
-                self._decodes += 1
-                self._add_row(request, 1)
+        """Every decoding request its one token. The engine's hottest loop: a step's time bounds everybody's."""
+        running, size = self._scheduler.running, self._scheduler.config.block_size
+        add, tightest, kv_tokens = self.rows.append, math.inf, 0
+        for request in running:  # which may lose its tail on the way
+            known, start = request.known, request.computed
+            if len(known) - start != 1:
+                continue
+            if start >= len(request.blocks) * size and not self._make_room(request, start + 1):
+                continue
+            kv_tokens += start + 1
+            target = request.itl_target
+            tightest = min(tightest, self._scheduler.itl_target(request) if target is None else target)
+            first = -(-start // size)
+            new = tuple(request.blocks[first:]) if len(request.blocks) > first else ()
+            add(Row(request.request_id, request.slot, start, (known[start],), True, first, new))
+        self.kv_tokens, self.itl_target, self._decodes = kv_tokens, tightest, len(self.rows)
 
     def prompts(self, budget: PrefillBudget, now: float) -> None:
         """Chunks of prompts that already run and, between them as the policy has it, of waiting ones."""

@@ -50,6 +50,8 @@ class Scheduler:
         self.correction = TailCorrection()
         self.model: StepTimeModel | None = None  # as of the last plan
         self._arrivals = 0
+        self._departures = 0  # of running requests
+        self._kept_out: tuple[str, int, float] | None = None  # by the predicted peak: whom, as of which departure
         self._slots = list(range(config.max_num_seqs - 1, -1, -1))
         self._steps = 0
 
@@ -143,22 +145,14 @@ class Scheduler:
         self._learn_overrun(plan, outcomes)
         return outcomes
 
-    def decode_run(self, ends_at: Sequence[float], token: int) -> list[Outcome]:
-        """As many decode-only steps as `ends_at` has times, for `advance`, which has checked that they are steady."""
-        last = len(ends_at) - 1
-        self._steps += len(ends_at)
-        for request in self.running:
-            self.grow(request, request.computed + len(ends_at))
+    def decode_last(self, steps: int, now: float, token: int) -> list[Outcome]:
+        """The last of so many decode-only steps, for `advance`, which has taken the others: what can end, ends here."""
+        self._steps += steps
         outcomes: list[Outcome] = []
         for request in list(self.running):
-            request.known.extend([token] * last)
-            self.counters.charge(request.tenant, OUTPUT_WEIGHT * last)
-            request.computed += len(ends_at)
+            request.computed += 1
             self._index(request)
-            if last:
-                request.last_token_at = ends_at[-2]
-                request.delivered = True
-            outcomes.append(self._deliver(request, token, ends_at[-1]))
+            outcomes.append(self._deliver(request, token, now))
         return outcomes
 
     def check(self) -> None:
@@ -192,8 +186,15 @@ class Scheduler:
             return True
         if not self.fits_now(request, hit):
             return False
+        if not self.config.predicted_admission:
+            return True
         most = self.limits.bounds.kv_watermark * self.config.num_blocks
-        return not self.config.predicted_admission or self._predicted_peak(request, hit) <= most
+        asked = (request.request_id, self._departures, most)
+        if asked == self._kept_out:  # who was kept out stays so until somebody gives blocks back
+            return False
+        fits = self._predicted_peak(request, hit) <= most
+        self._kept_out = None if fits else asked
+        return fits
 
     def fits_now(self, request: Request, hit: Sequence[int]) -> bool:
         """Whether its whole sequence, what running prompts still need and a block for each running request fit.
@@ -315,9 +316,11 @@ class Scheduler:
 
     def _learn_overrun(self, plan: Plan, outcomes: Sequence[Outcome]) -> None:
         """A stream's least gap is this step alone; others waited longer for other reasons."""
-        gaps = [outcome.gap for outcome in outcomes if outcome.gap is not None]
         model = self.model
-        if gaps and plan.work.prefill_tokens and model is not None and model.steps >= TRUSTED_STEPS:
+        if not plan.work.prefill_tokens or model is None or model.steps < TRUSTED_STEPS:
+            return
+        gaps = [outcome.gap for outcome in outcomes if outcome.gap is not None]
+        if gaps:
             self.correction.observe(min(gaps), model.predict(plan.work))
 
     def _outcome(
@@ -350,16 +353,15 @@ class Scheduler:
         request.blocks = []
         request.computed = 0
         request.indexed = 0
+        self._departures += 1
         self._slots.append(request.slot)
         request.slot = -1
         return dropped
 
     def _index(self, request: Request) -> None:
         """Offer blocks that became full and computed to the prefix index."""
-        if not self.config.prefix_cache:
-            return
         full = request.computed // self.config.block_size
-        if full > request.indexed:
+        if full > request.indexed and self.config.prefix_cache:
             self._hash_known(request)
             for block in range(request.indexed, full):
                 self.pool.index(request.blocks[block], request.hashes[block])
