@@ -162,7 +162,9 @@ async def _replace_crashed(key: Key, fleet: Fleet, context: Context) -> None:
     if not crashed:
         return
     now = context.clock()
-    if now - max(last, min(report.view.since for report in crashed)) < min(_HEALING_FIRST * 2**attempts, _HEALING_CAP):
+    if now - max(last, min(report.view.since for report in crashed)) < min(
+        _HEALING_FIRST * 2 ** min(attempts, 16), _HEALING_CAP
+    ):
         return
     await context.world.delete("Pod", key.namespace, crashed[0].view.name)
     _remember(key, context, healing=(attempts + 1, now))

@@ -34,6 +34,7 @@ class Facts:
     spec: LLMDeploymentSpec | None = None  # None: it does not parse
     faults: tuple[str, ...] = ()  # why it does not parse, a sentence each
     conflict: str = ""  # who is in the way
+    refused: str = ""  # which of our writes the API server would not have, and why
     fleet: Fleet = field(default_factory=lambda: Fleet(deployment=None, pods=()))
     decision: Decision | None = None
     other_writer: str = ""  # who else changed the Deployment's replicas, and how
@@ -62,6 +63,8 @@ _NEXT_STEP: Final = {
     "ImagePullFailed": "Correct spec.engine.image or the pull secret; it is pulled again by itself.",
     "SecretNotFound": "Create the Secret; the pod starts by itself then.",
     "InvalidSpec": "Correct the spec; what runs is left as it is until then.",
+    "WriteRefused": "Give the operator this right, or mend the policy that refuses; it is tried again by itself.",
+    "PodsRefused": "Raise the quota, mend the policy, or ask for less in spec.engine.",
     "Conflict": "Rename one of the two, or delete the other object.",
 }
 
@@ -72,6 +75,11 @@ def trouble_of(facts: Facts) -> Trouble | None:
         return _with_step(Trouble("InvalidSpec", " ".join(facts.faults)))
     if facts.conflict:
         return _with_step(Trouble("Conflict", facts.conflict))
+    if facts.refused:
+        return _with_step(Trouble("WriteRefused", facts.refused))
+    failure = condition(facts.fleet.deployment or {}, "ReplicaFailure")
+    if failure.get("status") == "True":
+        return _with_step(Trouble("PodsRefused", str(failure.get("message", ""))))
     reports = facts.fleet.pods
     for phase in ("failed", "unschedulable"):
         for report in reports:
@@ -192,7 +200,7 @@ _MODES: Final = {
 
 
 def _blocked(facts: Facts) -> Verdict | None:
-    if facts.faults or facts.conflict:
+    if facts.faults or facts.conflict or facts.refused:
         return _troubled(facts)
     if facts.spec is not None and facts.spec.paused:
         return Verdict("False", "Paused", "Nothing is scaled while spec.paused is true.")

@@ -110,9 +110,10 @@ class Election:
             async with asyncio.timeout(_ATTEMPT_SECONDS):
                 won = await self._try()
         except (WorldError, TimeoutError) as error:
-            log.warning("the Lease cannot be read or written now: %s", error or "no answer")
+            log.warning("the Lease cannot be read or written now: %s", str(error) or "no answer")
             return False
         if won:
+            self._seen = None  # who held it before us is nobody's loss of ours
             self._renewed_at = started  # from before the request: never later than what others see
         return won
 

@@ -78,6 +78,8 @@ async def observe(
     """Look once. Raises WorldError when the world cannot be read; an engine that does not answer is only reported."""
     deployment = await world.get("Deployment", key.namespace, names.deployment(key.name))
     found = await world.list("Pod", key.namespace, names.selector(key.name))
+    # Evicted pods stay for days and are replaced already: they speak only while nobody else does.
+    found = [pod for pod in found if not lens.has_ended(pod)] or found
     phases = {_name(pod): lens.phase_of(pod) for pod in found}
     endpoints = {_name(pod): world.endpoint(pod) for pod in found}
     asked = [e for name, e in endpoints.items() if e is not None and phases[name][0] in ("ready", "draining")]

@@ -79,6 +79,11 @@ def condition(pod: Object, kind: str) -> dict[str, Any]:
     return {}
 
 
+def has_ended(pod: Object) -> bool:
+    """Whether the pod will never run again (evicted, refused by its node): the ReplicaSet counts it no more."""
+    return (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded")
+
+
 def template_hash(pod: Object) -> str:
     """Which version of the pod template the pod was made from; empty where nobody says."""
     return str((pod.get("metadata", {}).get("labels") or {}).get("pod-template-hash", ""))

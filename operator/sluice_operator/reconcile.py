@@ -6,6 +6,7 @@ the same state. The cluster and `sluice up` run this same code over their own `W
 
 import logging
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC
 from typing import Any, Final
@@ -21,7 +22,7 @@ from sluice_operator.decide.values import Decision
 from sluice_operator.events import fresh, notes
 from sluice_operator.observe import observe, replicas_of
 from sluice_operator.rivals import other_writer, replicas_manager, same_name
-from sluice_operator.world import ForeignObject, Key, Object
+from sluice_operator.world import ForeignObject, Key, Object, WorldError
 
 __all__ = ["GONE", "Context", "Remembered", "reconcile"]
 
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 
 GONE: Final = math.inf  # there is no such resource (any more): no next pass
 _OTHER_WRITER_SECONDS: Final = 600.0
+_REFUSED: Final = (400, 403, 422)  # by right, quota or policy: people must mend it, so people are told
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +114,21 @@ async def _decide_and_act(found: _Pass, context: Context) -> _Pass:
         await apply_children(key, found.document, resource, fleet, decision, context)
     except ForeignObject as error:
         return replace(found, facts=replace(facts, conflict=str(error), decision=None))
+    except WorldError as error:
+        if error.status in _REFUSED:
+            await _tell(replace(found, facts=replace(facts, refused=str(error), decision=None)), context)
+        raise
     # Only now: a decision that was not carried out is made, and told, again.
     remembered = context.memories[key]
-    context.memories[key] = replace(remembered, decide=memory, unrecorded=(*remembered.unrecorded, *made))
+    context.memories[key] = replace(remembered, decide=memory, unrecorded=_newest(remembered, *made))
     _log(key, decision, context)
     await follow_up(key, fleet, decision, context)
     return replace(found, facts=facts)
+
+
+def _newest(remembered: Remembered, *made: dict[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    """Decisions not recorded yet; no more than the status would keep, for its writes may be refused for days."""
+    return (*remembered.unrecorded, *made)[-ledger.MAX_DECISIONS :]
 
 
 def _log(key: Key, decision: Decision, context: Context) -> None:
@@ -142,7 +153,14 @@ def _note_other_hands(found: _Pass, context: Context) -> _Pass:
     if before is not None and before != current:
         if replicas_manager(deployment) in ("", contract.FIELD_MANAGER):
             late = _late_record(before, current, _stamp(context))
-            context.memories[key] = replace(remembered, set_replicas=current, unrecorded=(*remembered.unrecorded, late))
+            # The decision was ours although its answer was lost: it counts for the pace, and nobody else made it.
+            down_at = now if current < before else remembered.decide.down_at
+            context.memories[key] = replace(
+                remembered,
+                decide=replace(remembered.decide, last_set=None, said=None, down_at=down_at),
+                set_replicas=current,
+                unrecorded=_newest(remembered, late),
+            )
             return found
         remembered = replace(remembered, other_writer=(now, other_writer(deployment, before, current)))
         context.memories[key] = remembered

@@ -42,6 +42,7 @@ class Workers:
         self._sleep = sleep
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._woken: dict[Key, asyncio.Event] = {}
+        self._closed = False
 
     @property
     def keys(self) -> frozenset[Key]:
@@ -49,7 +50,9 @@ class Workers:
         return frozenset(self._tasks)
 
     def wake(self, key: Key) -> None:
-        """There may be something to do for this key. Never blocks."""
+        """There may be something to do for this key. Never blocks; after `close`, never again."""
+        if self._closed:
+            return
         if key in self._tasks:
             self._woken[key].set()
             return
@@ -57,7 +60,8 @@ class Workers:
         self._tasks[key] = asyncio.create_task(self._work(key), name=f"reconciler of {key.namespace}/{key.name}")
 
     async def close(self) -> None:
-        """End all workers now."""
+        """End all workers now: whoever wakes one later no longer holds the Lease."""
+        self._closed = True
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -112,7 +116,7 @@ class Workers:
                     "%s/%s: the pass failed and is tried again: %s",
                     key.namespace,
                     key.name,
-                    error or type(error).__name__,
+                    str(error) or type(error).__name__,
                     exc_info=not known,
                 )
                 return None

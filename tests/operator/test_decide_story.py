@@ -171,3 +171,23 @@ def test_an_unschedulable_pod_neither_blocks_nor_outlives_a_scale_down() -> None
         if decision.replicas == 1:
             break
     assert (decision.replicas, decision.victims) == (1, ("chat-9",))
+
+
+def test_after_a_time_that_nobody_watched_nothing_falls_for_a_whole_window() -> None:
+    story = Story(replicas=3)
+    story.run(120, OVER)
+    story.now += 3600  # paused, or every pass failed
+    began = story.now
+    story.run(300, QUIET)
+    whens = [at for at, d in story.decisions if at >= began and d.replicas is not None and d.replicas < 3]
+    assert whens and whens[0] - began >= 60
+
+
+def test_a_mode_that_hands_the_count_back_watches_a_whole_window_first() -> None:
+    story = Story(spec=spec(scaling={"mode": "External"}, replicas=3), replicas=3)
+    story.run(300, QUIET)
+    story.spec = spec(replicas=3)
+    began = story.now
+    story.run(300, QUIET)
+    whens = [at for at, d in story.decisions if at >= began and d.replicas is not None and d.replicas < 3]
+    assert whens and whens[0] - began >= 60

@@ -10,7 +10,7 @@ import pytest
 from sluice import contract
 from sluice_operator.api import LLMDeploymentStatus
 from sluice_operator.reconcile import GONE, reconcile
-from sluice_operator.world import Object
+from sluice_operator.world import Object, WorldError
 from tests.operator.books import KEY, BookWorld, Clock, Engines, Killed, exposition, manifest, operator, pod, world_with
 
 
@@ -310,3 +310,47 @@ async def test_numbers_move_at_most_every_thirty_seconds() -> None:
         changes += before != world.status.get("kvOccupancyPercent")
         clock.now += 5
     assert 2 <= changes <= 5
+
+
+async def test_a_refused_write_is_said_in_the_status_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = world_with()
+    allowed = world.apply
+
+    async def refuses_services(manifest: Object, *, owner: Object | None = None) -> Object:
+        if manifest["kind"] == "Service":
+            raise WorldError("Service ns/chat: forbidden by policy", status=403)
+        return await allowed(manifest, owner=owner)
+
+    context = operator(world)
+    monkeypatch.setattr(world, "apply", refuses_services)
+    for _ in range(3):
+        with pytest.raises(WorldError):
+            await reconcile(KEY, context)
+    ready = world.condition("Ready")
+    assert (ready["status"], ready["reason"]) == ("False", "WriteRefused")
+    assert "forbidden by policy" in ready["message"] and "tried again" in ready["message"]
+    monkeypatch.undo()
+    await reconcile(KEY, context)
+    assert world.condition("Ready")["reason"] != "WriteRefused"
+
+
+async def test_pods_that_a_quota_refuses_are_said() -> None:
+    world = world_with()
+    context = operator(world)
+    await reconcile(KEY, context)
+    words = 'pods "chat-1" is forbidden: exceeded quota'
+    failure = {"type": "ReplicaFailure", "status": "True", "message": words}
+    world.store.set_status("Deployment", KEY.namespace, KEY.name, {"conditions": [failure]})
+    await reconcile(KEY, context)
+    assert world.condition("Ready")["reason"] == "PodsRefused"
+    assert words in world.condition("Ready")["message"]
+
+
+async def test_an_evicted_pod_is_not_counted_while_others_live() -> None:
+    world = world_with()
+    world.pods = [pod("a"), pod("evicted", ready=False, phase="Failed", reason="Evicted")]
+    context = operator(world)
+    await reconcile(KEY, context)
+    await reconcile(KEY, context)
+    assert world.status["replicas"] == 1
+    assert world.condition("Progressing")["reason"] != "Evicted"

@@ -133,3 +133,21 @@ async def test_close_ends_every_worker() -> None:
     await spin()
     await group.close()
     assert group.keys == frozenset()
+
+
+async def test_a_wake_up_after_the_end_starts_nothing() -> None:
+    passes: Counter[Key] = Counter()
+
+    async def reconcile(key: Key) -> float:
+        passes[key] += 1
+        return 5.0
+
+    group = workers(reconcile, Sleeps())
+    group.wake(A)
+    await spin()
+    await group.close()
+    group.wake(A)
+    group.wake(B)
+    await spin()
+    assert passes == Counter({A: 1})
+    assert not group.keys

@@ -89,6 +89,10 @@ def remember(spec: LLMDeploymentSpec, memory: Memory, wanted: Need, now: float, 
     slot = max(1.0, window / SLOTS)
     low, high = spec.scaling.min_replicas, max(spec.scaling.min_replicas, spec.scaling.max_replicas)
     count = min(max(wanted.keep, current if wanted.hold else 0, low), high)
+    hole = slot + max(WINDOW, 3.0 * (memory.scrape_gap or 0.0))
+    if not memory.wanted or now - memory.wanted[-1][0] > hole:
+        # Nobody watched (another mode, a pause, writes that were refused): a whole window again before anything falls.
+        memory = replace(memory, started_at=now)
     entries = tuple((at, kept) for at, kept in memory.wanted if now - window - slot < at <= now)
     if entries and now - entries[-1][0] < slot:
         entries = (*entries[:-1], (entries[-1][0], max(entries[-1][1], count)))

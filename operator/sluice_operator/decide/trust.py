@@ -8,6 +8,7 @@ from sluice_operator.decide.values import EngineSample, Observed, PodView
 
 STALE_SCRAPES: Final = 3.0
 STALE_AT_LEAST: Final = 4.0  # seconds; one lost scrape at an interval of 1 s is no outage
+COMING_AT_MOST: Final = 1800.0  # seconds in one phase: a pod whose volume never mounts must not hold the others
 USUAL_GAP: Final = 5.0  # until two scrapes of one pod were seen
 
 COUNTERS: Final = (
@@ -63,7 +64,10 @@ def fresh(observed: Observed, scrape_gap: float | None, now: float) -> Fresh:
             and 0.0 <= now - pod.sample_at <= oldest
             and is_sane(pod.sample)
         ),
-        coming=sum(pod.phase in ("scheduling", "pulling", "loading") for pod in observed.pods),
+        coming=sum(
+            pod.phase in ("scheduling", "pulling", "loading") and now - pod.since < COMING_AT_MOST
+            for pod in observed.pods
+        ),
         stuck=tuple(pod for pod in observed.pods if pod.phase in ("unschedulable", "failed")),
     )
 

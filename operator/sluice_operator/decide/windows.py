@@ -60,7 +60,8 @@ def absorb(memory: Memory, seen: Fresh, now: float) -> Memory:
         if _fell(old, new):
             reset = True
             continue
-        gap = at - old.at if gap is None else gap + 0.1 * (min(at - old.at, _LONGEST_GAP) - gap)
+        newest = min(at - old.at, _LONGEST_GAP)
+        gap = newest if gap is None else gap + 0.1 * (newest - gap)
         growths.append(_growth(old, new, sample, now))
         joined += new.running - old.running
     memory = replace(
