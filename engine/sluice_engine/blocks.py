@@ -22,11 +22,16 @@ def chain_hash(parent: bytes | None, tokens: Sequence[int]) -> bytes:
     return hashlib.sha256((parent or _ROOT) + array("q", tokens).tobytes()).digest()
 
 
-def extend_hashes(hashes: list[bytes], tokens: Sequence[int], block_size: int) -> None:
-    """Append the identities of full blocks of `tokens` that `hashes` does not have yet."""
+def extend_hashes(hashes: list[bytes], tokens: Sequence[int], block_size: int, tenant: str = "") -> None:
+    """Append the identities of full blocks of `tokens` that `hashes` does not have yet. Chains of different tenants
+    begin differently: what one has cached, another can neither use nor find out."""
     for block in range(len(hashes), len(tokens) // block_size):
-        parent = hashes[-1] if hashes else None
+        parent = hashes[-1] if hashes else _root_of(tenant)
         hashes.append(chain_hash(parent, tokens[block * block_size : (block + 1) * block_size]))
+
+
+def _root_of(tenant: str) -> bytes:
+    return hashlib.sha256(_ROOT + tenant.encode()).digest() if tenant else _ROOT
 
 
 class BlockPool:

@@ -11,6 +11,7 @@ from sluice_engine.seeds import sample_seed
 
 MAX_LOGPROBS = 1024
 MAX_SAMPLES = 256
+MIN_REPETITION_PENALTY = 0.01  # logits are divided by it: far below, they overflow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,9 +51,7 @@ class SamplingParams:
         _number("min_p", self.min_p, 0.0, 1.0)
         _number("presence_penalty", self.presence_penalty, -2.0, 2.0)
         _number("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
-        _number("repetition_penalty", self.repetition_penalty, 0.0, 2.0, "; 1 is none")
-        if self.repetition_penalty == 0.0:
-            raise ValueError("repetition_penalty must be above 0: logits are divided by it; 1 is none")
+        _number("repetition_penalty", self.repetition_penalty, MIN_REPETITION_PENALTY, 2.0, "; 1 is none")
         for token, bias in self.logit_bias.items():
             _integer("a token id in logit_bias", token, 0, None)
             _number(f"logit_bias of token {token}", bias, -100.0, 100.0)

@@ -8,7 +8,11 @@ decode row (linears, sampling), `kv_token` the read of cached keys and values. S
 Vidur (MLSys'24) fit the same terms; the context term is what keeps a 10,000-token prompt from being mispredicted.
 """
 
+import math
 from dataclasses import dataclass
+from typing import Final
+
+TERMS: Final = ("base", "prefill_token", "prefill_context", "sequence", "kv_token")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +48,27 @@ class StepTimeModel:
             + self.sequence * work.sequences
             + self.kv_token * work.kv_tokens
         )
+
+
+def parse_model(text: str) -> StepTimeModel:
+    """A model from "base=0.03,sequence=0.004,…": seconds per unit, terms that are left out are 0.
+
+    Raises ValueError with what is wrong, ready to follow the option's name.
+    """
+    terms: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, value = part.strip().partition("=")
+        if name not in TERMS:
+            raise ValueError(f"expected term=seconds with one of {', '.join(TERMS)}, not {part!r}")
+        if name in terms:
+            raise ValueError(f"{name} is given twice")
+        try:
+            seconds = float(value)
+        except ValueError as error:
+            raise ValueError(f"{name} must be seconds, not {value!r}") from error
+        if not (math.isfinite(seconds) and seconds >= 0.0):
+            raise ValueError(f"{name} must be 0 or more, not {value}")
+        terms[name] = seconds
+    if terms.get("base", 0.0) <= 0.0:
+        raise ValueError("base must be above 0: a step without work still reads the weights")
+    return StepTimeModel(**terms)

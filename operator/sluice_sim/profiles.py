@@ -1,13 +1,11 @@
 """Hardware as a step-time profile: what one step costs on the engines that are simulated."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from sluice.contract import STEP_MODEL_TERMS
-from sluice_law.steptime import StepTimeModel
+from sluice_law.steptime import StepTimeModel, parse_model
 from sluice_sim.profile_data import Fit, sageserve, splitwise
 
 
@@ -75,29 +73,8 @@ def read_profile(text: str | None) -> Profile:
 
 
 def parse_profile(text: str) -> StepTimeModel:
-    """`base=0.03,sequence=0.004,…`: seconds per unit of the contract's terms. Raises BadProfile."""
-    terms: dict[str, float] = {}
-    for part in text.split(","):
-        name, _, value = part.strip().partition("=")
-        if name not in STEP_MODEL_TERMS:
-            raise BadProfile(
-                f"--profile: expected term=seconds with one of {', '.join(STEP_MODEL_TERMS)}, not {part!r}"
-            )
-        if name in terms:
-            raise BadProfile(f"--profile: {name} is given twice")
-        try:
-            seconds = float(value)
-        except ValueError as error:
-            raise BadProfile(f"--profile: {name} must be seconds, not {value!r}") from error
-        if not (math.isfinite(seconds) and seconds >= 0):
-            raise BadProfile(f"--profile: {name} must be 0 or more, not {value}")
-        terms[name] = seconds
-    if terms.get("base", 0.0) <= 0:
-        raise BadProfile("--profile: base must be above 0: a step without work still reads the weights")
-    return StepTimeModel(
-        base=terms["base"],
-        prefill_token=terms.get("prefill_token", 0.0),
-        prefill_context=terms.get("prefill_context", 0.0),
-        sequence=terms.get("sequence", 0.0),
-        kv_token=terms.get("kv_token", 0.0),
-    )
+    """`base=0.03,sequence=0.004,…`: seconds per unit. Raises BadProfile."""
+    try:
+        return parse_model(text)
+    except ValueError as error:
+        raise BadProfile(f"--profile: {error}") from error

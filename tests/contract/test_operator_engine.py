@@ -77,7 +77,7 @@ def test_an_engine_without_a_fit_has_no_step_model() -> None:
 def test_the_bounds_that_the_operator_sends_are_taken_as_meant() -> None:
     body = limits_body(BOUNDS)
     assert set(body) <= set(contract.LIMIT_FIELDS)
-    patch = parse_patch(body, starting_limits(OPTIONS), 256)
+    patch = parse_patch(body, starting_limits(OPTIONS), 256, OPTIONS.max_batched_tokens)
     assert (patch.concurrency_min, patch.concurrency_max, patch.max_queue) == (3, 17, 40)
     assert (patch.itl_target, patch.ttft_target, patch.ttl) == (0.05, 2.0, 30.0)
     assert patch.kv_watermark == 0.8
@@ -85,4 +85,4 @@ def test_the_bounds_that_the_operator_sends_are_taken_as_meant() -> None:
 
 def test_a_queue_of_none_is_a_bound_too() -> None:
     body = limits_body(replace(BOUNDS, max_queue=0))
-    assert parse_patch(body, starting_limits(OPTIONS), 256).max_queue == 0
+    assert parse_patch(body, starting_limits(OPTIONS), 256, OPTIONS.max_batched_tokens).max_queue == 0

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice_engine.blocks import BlockPool, chain_hash
+from sluice_engine.blocks import BlockPool, chain_hash, extend_hashes
 
 
 def chain(*blocks: list[int]) -> list[bytes]:
@@ -115,3 +115,13 @@ def test_the_books_add_up_after_any_history(size: int, history: list[tuple[str, 
             pool.release(tables.pop(number % len(tables)), forget=act == "d")
         pool.check(tables)
         assert pool.held + pool.cached + pool.free == size
+
+
+def test_chains_of_two_tenants_share_no_identity() -> None:
+    chains: list[list[bytes]] = []
+    for tenant in ("", "a", "b", "a"):
+        chain: list[bytes] = []
+        extend_hashes(chain, range(64), 16, tenant)
+        chains.append(chain)
+    assert chains[1] == chains[3]
+    assert len({digest for chain in chains[:3] for digest in chain}) == 12

@@ -161,7 +161,7 @@ def test_text_needs_a_tokenizer(tiny_llama: Path) -> None:
         ("min_p", 2, "from 0 to 1"),
         ("presence_penalty", 3, "from -2 to 2"),
         ("frequency_penalty", "1", "from -2 to 2"),
-        ("repetition_penalty", 0.0, "above 0"),
+        ("repetition_penalty", 1e-38, "from 0.01 to 2"),
         ("logit_bias", {-1: 1.0}, "a token id in logit_bias"),
         ("logit_bias", {1: 101.0}, "from -100 to 100"),
         ("seed", 1.5, "an integer or None"),

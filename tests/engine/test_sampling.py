@@ -33,6 +33,14 @@ def test_temperature_flattens_and_a_tiny_one_is_greedy() -> None:
     assert draws(LOGITS, 100, temperature=1e-30)[1] == 1.0
 
 
+@pytest.mark.parametrize("width", [5, 8192])
+@pytest.mark.parametrize("params", [{}, {"top_p": 0.9}, {"top_k": 3}])
+def test_a_temperature_below_what_float32_can_say_is_greedy(width: int, params: dict[str, float]) -> None:
+    logits = torch.linspace(0.0, 1.0, width)[None]
+    sampling = Sampling(seed=1, temperature=1e-46, **params)  # type: ignore[arg-type]
+    assert sample(logits, [sampling], [0]) == [width - 1]
+
+
 def test_top_k_keeps_the_k_most_likely() -> None:
     shares = draws(LOGITS, 5000, top_k=2)
     assert shares[1] + shares[2] == 1.0 and shares[2] > 0.2

@@ -99,6 +99,20 @@ def test_the_tightest_target_of_those_that_decode_sets_the_chunk() -> None:
     assert chunk(0.2) == 2047  # a stream that can wait: the whole budget
 
 
+def test_a_target_that_decoding_alone_misses_holds_nobody_back() -> None:
+    def chunk(*targets: float | None) -> int:
+        scheduler = engine(tokens=2048, itl_target=0.05)
+        for index, target in enumerate(targets):
+            scheduler.submit(request(f"s{index}", 10, itl_target=target))
+        step(scheduler)
+        scheduler.submit(request("long", 4000))
+        return step(scheduler, model=MODEL)[0].work.prefill_tokens
+
+    assert chunk(1e-6, None) == chunk(None, None)
+    assert chunk(1e-6, 0.03) == chunk(None, 0.03)
+    assert chunk(1e-6) == chunk(None)
+
+
 def test_without_streams_the_budget_is_full_whatever_the_targets() -> None:
     scheduler = engine(tokens=2048, itl_target=0.001)
     scheduler.submit(request("a", 4000, itl_target=0.001))

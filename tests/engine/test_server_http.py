@@ -188,3 +188,36 @@ def test_a_reader_that_never_reads_does_not_stop_others(served: Served) -> None:
         deaf.sendall(head(CHAT, "Content-Type: application/json", f"Content-Length: {len(body)}") + body)
         assert served.request("POST", CHAT, GOOD).status == 200
     served.wait(lambda: served.blocks()["held"] == 0)
+
+
+def test_millions_of_token_ids_are_refused_before_anything_looks_at_each(served: Served) -> None:
+    body = b'{"model": "tiny", "prompt": [' + b"1," * 3_000_000 + b"1]}"
+    answer = served.request("POST", "/v1/completions", body, TYPE)
+    assert answer.status == 400
+    assert answer.json()["error"]["code"] == "context_length_exceeded"
+    assert "3000001" in answer.json()["error"]["message"]
+
+
+def test_one_key_cannot_find_out_what_another_has_cached(served: Served) -> None:
+    question = " ".join(f"word{number}" for number in range(60))
+    asked = {**GOOD, "messages": [{"role": "user", "content": question}]}
+
+    def cached(key: str) -> int:
+        answer = served.request("POST", CHAT, asked, TYPE | {"Authorization": f"Bearer {key}"})
+        return int(answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+    assert [cached("one"), cached("two")] == [0, 0]
+    assert cached("one") >= 16 and cached("two") >= 16
+
+
+def test_a_key_that_is_no_text_is_still_only_a_key(served: Served) -> None:
+    body = json.dumps(GOOD).encode()
+    request = head(CHAT, "Content-Type: application/json", "Connection: close", f"Content-Length: {len(body)}")
+    with socket.create_connection(("127.0.0.1", served.port), timeout=10) as connection:
+        connection.sendall(request[:-2] + b"Authorization: Bearer \xff\xfe\r\n\r\n" + body)
+        assert status_of(connection.recv(65536)) == 200
+
+
+def test_a_web_page_cannot_drain_a_local_server(served: Served) -> None:
+    assert served.admin("POST", "/drain", b"", {"Origin": "http://evil.example"}).status == 401
+    assert served.admin("GET", "/readyz").status == 200

@@ -14,7 +14,7 @@ CURRENT = starting_limits(EngineOptions(model="m", served_name="m", concurrency_
 
 
 def patch(body: dict[str, Any]) -> ipc.LimitsPatch:
-    return parse_patch(body, CURRENT, max_num_seqs=128)
+    return parse_patch(body, CURRENT, max_num_seqs=128, max_batched_tokens=2048)
 
 
 def test_a_full_body_becomes_seconds_and_counts() -> None:
@@ -78,3 +78,8 @@ def test_a_patch_counts_as_applied_once_its_values_and_ttl_are_in_force() -> Non
     wanted = ipc.LimitsPatch(max_queue=7, ttl=30.0)
     assert not applied(wanted, CURRENT)
     assert applied(ipc.LimitsPatch(), CURRENT)
+
+
+def test_a_bound_above_what_there_are_buffers_for_is_lowered_to_it() -> None:
+    asked = patch({"max_concurrent": {"min": 1, "max": 999}, "max_batched_tokens": 999_999, "ttl_seconds": 5})
+    assert (asked.concurrency_max, asked.max_batched_tokens) == (128, 2048)

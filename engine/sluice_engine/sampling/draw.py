@@ -50,4 +50,5 @@ def _passed(cumulative: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     total = cumulative[:, -1:]
     # Below the total even where the target was rounded up to it.
     below = torch.minimum(target, torch.nextafter(total, torch.zeros_like(total)))
-    return torch.searchsorted(cumulative, below.clamp(min=0.0), right=True)
+    # A row that is not a number has no such column: it gets the last one, for its request fails, not its neighbours'.
+    return torch.searchsorted(cumulative, below.clamp(min=0.0), right=True).clamp_(max=cumulative.shape[-1] - 1)

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 from sluice_engine.request import Sampling
 from sluice_engine.sampling.counter import as_seeds
 
-RANDOM = 1  # temperature above 0
+RANDOM = 1  # temperature above 0, as far as float32 can tell
 TRUNCATED = 2  # top-k or top-p: needs the tokens in order
 PENALISED = 4  # presence, frequency or repetition: needs the counts
 EDITED = 8  # logit bias, or stop tokens barred until min_tokens
 LOGPROBS = 16
+GREEDY_BELOW = 1e-5  # a temperature of which float32 could make 0, and 0 / 0 is not a number: as good as greedy
 
 
 class SlotTable:
@@ -35,7 +36,7 @@ class SlotTable:
     def join(self, slot: int, sampling: Sampling) -> None:
         """The slot's request now samples like this."""
         flags = 0
-        if sampling.temperature > 0.0:
+        if sampling.temperature >= GREEDY_BELOW:
             flags |= RANDOM
             if sampling.top_k > 0 or sampling.top_p < 1.0:
                 flags |= TRUNCATED

@@ -33,7 +33,7 @@ def draw_truncated(
     kept = _cut(values, row)
     drawn = ids.gather(-1, draw(kept, draws))
     # What is kept is a prefix; the row is settled if the candidates go on below its last token.
-    last = values.gather(-1, (kept > 0).sum(dim=-1, keepdim=True) - 1)
+    last = values.gather(-1, ((kept > 0).sum(dim=-1, keepdim=True) - 1).clamp(min=0))
     unsettled = torch.nonzero(last[:, 0] <= values[:, -1])[:, 0]
     if len(unsettled):
         drawn[unsettled] = _draw_sorted(_Rows(*(column[unsettled] for column in row)))

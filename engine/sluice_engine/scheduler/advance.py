@@ -81,7 +81,7 @@ def _decode(scheduler: Scheduler, count: int, token: int) -> None:
     for _, became_full, place, block in sorted(events):
         request = scheduler.running[place]
         if became_full:
-            extend_hashes(request.hashes, request.known, size)
+            extend_hashes(request.hashes, request.known, size, request.tenant)
             scheduler.pool.index(request.blocks[block], request.hashes[block])
             request.indexed = block + 1
         else:

@@ -5,6 +5,7 @@ until the inter-token target (Sarathi-Serve's stall-free batching, with a measur
 """
 
 import math
+from collections.abc import Collection
 
 from sluice_law.limit import TRUSTED_STEPS
 from sluice_law.steptime import StepTimeModel, StepWork
@@ -15,11 +16,21 @@ MINIMUM_CHUNK = 16  # prefill always progresses, whatever the model says
 class PrefillBudget:
     """Tokens and predicted seconds that prompt chunks may still use in this step."""
 
-    def __init__(self, tokens: int, model: StepTimeModel | None, decode: StepWork, itl_target: float) -> None:
-        """`itl_target`: seconds that the step may take beside what `decode` decodes; without decodes it is free."""
+    def __init__(
+        self,
+        tokens: int,
+        model: StepTimeModel | None,
+        decode: StepWork,
+        itl_targets: Collection[float],
+        itl_default: float,
+    ) -> None:
+        """`itl_targets`: seconds between two tokens that those in `decode` expect; without decodes the step is free."""
         self._tokens = tokens
         self._model = model if decode.sequences and model is not None and model.steps >= TRUSTED_STEPS else None
-        self._seconds = itl_target - self._model.predict(decode) if self._model else math.inf
+        self._seconds = math.inf
+        if self._model is not None:
+            beside = self._model.predict(decode)
+            self._seconds = tightest(itl_targets, beside, itl_default) - beside
         self._given = False
 
     @property
@@ -44,6 +55,12 @@ class PrefillBudget:
         if self._model is not None:
             self._seconds -= self._model.prefill_token * tokens
             self._seconds -= self._model.prefill_context * chunk_context(tokens, context)
+
+
+def tightest(targets: Collection[float], decode_seconds: float, default: float) -> float:
+    """The least target that decoding alone still meets; `default` where it meets none. One that is lost already holds
+    nobody back: a request could ask for a nanosecond and stop everybody's prompts."""
+    return min((target for target in targets if target > decode_seconds), default=default)
 
 
 def rounded(tokens: int) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from sluice_engine.admission import predicted_wait
 from sluice_engine.request import Request
-from sluice_engine.scheduler.budget import MINIMUM_CHUNK
+from sluice_engine.scheduler.budget import MINIMUM_CHUNK, tightest
 from sluice_engine.scheduler.config import SchedulerConfig
 from sluice_engine.scheduler.policies import Outlook
 from sluice_law.limit import TRUSTED_STEPS
@@ -92,7 +92,8 @@ def _prefill_rate(scheduler: "Scheduler", model: StepTimeModel) -> float:
     per_token = max(model.prefill_token, 1e-9)
     if not decoding:
         return most / (model.base + per_token * most)
-    itl = min(scheduler.itl_target(request) for request in decoding)
     beside = model.predict(StepWork(sequences=len(decoding), kv_tokens=sum(r.computed for r in decoding)))
+    targets = {scheduler.itl_target(request) for request in decoding}
+    itl = tightest(targets, beside, scheduler.limits.bounds.itl_target)
     chunk = min(max((itl - beside) / per_token, MINIMUM_CHUNK), most)
     return chunk / (beside + per_token * chunk)

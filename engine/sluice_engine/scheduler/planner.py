@@ -4,7 +4,6 @@ Decoding requests first, then prompts in the policy's order: chunks of those tha
 keeps the books; this decides.
 """
 
-import math
 from typing import TYPE_CHECKING
 
 from sluice_engine.request import Request
@@ -24,7 +23,7 @@ class StepPlanner:
         self.rows: list[Row] = []
         self.preempted: str | None = None
         self.kv_tokens = 0
-        self.itl_target = math.inf  # the tightest of those that decode
+        self.itl_targets: set[float] = set()  # of those that decode
         self._joins: list[Join] = []
         self._decodes = 0
         self._prefill_tokens = 0
@@ -37,7 +36,7 @@ class StepPlanner:
     def decodes(self) -> None:
         """Every decoding request its one token. The engine's hottest loop: a step's time bounds everybody's."""
         running, size = self._scheduler.running, self._scheduler.config.block_size
-        add, tightest, kv_tokens = self.rows.append, math.inf, 0
+        add, targets, kv_tokens = self.rows.append, self.itl_targets, 0
         for request in running:  # which may lose its tail on the way
             known, start = request.known, request.computed
             if len(known) - start != 1:
@@ -46,11 +45,11 @@ class StepPlanner:
                 continue
             kv_tokens += start + 1
             target = request.itl_target
-            tightest = min(tightest, self._scheduler.itl_target(request) if target is None else target)
+            targets.add(self._scheduler.itl_target(request) if target is None else target)
             first = -(-start // size)
             new = tuple(request.blocks[first:]) if len(request.blocks) > first else ()
             add(Row(request.request_id, request.slot, start, (known[start],), True, first, new))
-        self.kv_tokens, self.itl_target, self._decodes = kv_tokens, tightest, len(self.rows)
+        self.kv_tokens, self._decodes = kv_tokens, len(self.rows)
 
     def prompts(self, budget: PrefillBudget, now: float) -> None:
         """Chunks of prompts that already run and, between them as the policy has it, of waiting ones."""

@@ -278,12 +278,13 @@ class Scheduler:
         return predicted_peak(known, self.config.block_size) - shared if len(known) == len(future) else 0.0
 
     def _prefill_budget(self, step: StepPlanner, model: StepTimeModel | None) -> PrefillBudget:
-        bounds = self.limits.bounds
+        bounds, tail = self.limits.bounds, self.correction.tail()
         return PrefillBudget(
             tokens=max(MINIMUM_CHUNK, bounds.max_batched_tokens - len(step.rows)),
             model=model,
             decode=StepWork(sequences=len(step.rows), kv_tokens=step.kv_tokens),
-            itl_target=step.itl_target / self.correction.tail(),
+            itl_targets=[target / tail for target in step.itl_targets],
+            itl_default=bounds.itl_target / tail,
         )
 
     def _owed(self, request: Request) -> int:
@@ -370,7 +371,7 @@ class Scheduler:
     def _hash_known(self, request: Request) -> None:
         if not self.config.prefix_cache:
             return
-        extend_hashes(request.hashes, request.known, self.config.block_size)
+        extend_hashes(request.hashes, request.known, self.config.block_size, request.tenant)
 
 
 def _strength(request: Request) -> tuple[float, int]:

@@ -33,7 +33,7 @@ class AdminToken:
     def check(self, request: web.BaseRequest) -> None:
         """Raises Unauthorized. Constant time over SHA-256."""
         if self._path is None:
-            if self._loopback:
+            if self._loopback and "Origin" not in request.headers:  # no web page of this machine's browser
                 return
             raise Unauthorized("Writes need an admin token; start the server with --admin-token-file.")
         given = request.headers.getall("Authorization", [])
@@ -84,7 +84,7 @@ async def patch_limits(request: web.BaseRequest, serving: Serving) -> web.Stream
     """PATCH /limits; answers with the limits in force once the engine has taken them."""
     body = await read_object(request)
     serving.check_loaded()
-    patch = limits.parse_patch(body, serving.limits(), serving.options.max_num_seqs)
+    patch = limits.parse_patch(body, serving.limits(), serving.options.max_num_seqs, serving.options.max_batched_tokens)
     if patch != ipc.LimitsPatch():
         serving.link.send(patch)
         until = time.monotonic() + REPORT_SECONDS

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from sluice_engine.params import MIN_REPETITION_PENALTY
 from sluice_engine.server.errors import Unsupported
 from sluice_engine.server.fields import MAX_INTEGER, Object, boolean, integer, invalid, number
 
@@ -78,7 +79,7 @@ def _choices(body: Object, n: int, best_of: int, logprobs: int | None) -> Choice
         min_p=number(body, "min_p", 0.0, 1.0, 0.0),
         presence_penalty=number(body, "presence_penalty", -2.0, 2.0, 0.0),
         frequency_penalty=number(body, "frequency_penalty", -2.0, 2.0, 0.0),
-        repetition_penalty=number(body, "repetition_penalty", 0.0, 2.0, 1.0, above=True),
+        repetition_penalty=number(body, "repetition_penalty", MIN_REPETITION_PENALTY, 2.0, 1.0),
         logit_bias=_logit_bias(body),
         min_tokens=integer(body, "min_tokens", 0, MAX_INTEGER, 0) or 0,
     )

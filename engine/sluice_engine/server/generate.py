@@ -25,6 +25,7 @@ from sluice_engine.server.wire import ChatWire, CompletionWire, Usage, Wire
 from sluice_engine.text.template import TemplateFailed
 
 INLINE_CHARACTERS: Final = 2048  # shorter prompts are encoded on the loop: a thread costs more than they do
+MESSAGE_CHARACTERS: Final = 32  # what a message costs beside its content
 
 
 async def chat(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:
@@ -46,6 +47,7 @@ async def _complete(
     body = await read_object(request)
     serving.check_loaded()
     arrived_at = time.monotonic()
+    _check_ids(body, serving.ready.max_model_length)
     generation = check(body, serving.served_name)
     serving.check_accepting()
     tokens = await _encode(serving, generation)
@@ -69,6 +71,7 @@ async def _complete(
         serving.metrics.started(each, arrived_at, len(tokens))
     try:
         stream = await serving.link.submit(*messages)
+        del body, tokens, messages  # an answer may take minutes, and its prompt is the engine's now
         return await (answer.stream(stream) if generation.stream else answer.collect(stream))
     except EngineGone as error:
         for each in answer.ids:
@@ -81,8 +84,8 @@ async def _complete(
 def _tenant(request: web.BaseRequest) -> str:
     """Whose share the request counts against: a digest of the API key, so that the key itself goes no further; ""
     without one."""
-    key = request.headers.get("Authorization", "")
-    return hashlib.sha256(key.encode()).hexdigest()[:16] if key else ""
+    keys = "\n".join(request.headers.getall("Authorization", []))
+    return hashlib.sha256(keys.encode("utf-8", "surrogateescape")).hexdigest() if keys else ""
 
 
 async def _encode(serving: Serving, generation: validate.Generation) -> tuple[int, ...]:
@@ -100,15 +103,15 @@ async def _encode(serving: Serving, generation: validate.Generation) -> tuple[in
         texts = [generation.prompt or ""] if generation.messages is None else [m.content for m in generation.messages]
         fewest = sum(map(serving.text.fewest_tokens, texts))
         if fewest >= context:
-            raise _too_long(generation, f"at least {fewest}", context)
-        if sum(map(len, texts)) <= INLINE_CHARACTERS:
+            raise _too_long(generation.prompt_param, f"at least {fewest}", context)
+        if sum(map(len, texts)) + MESSAGE_CHARACTERS * len(texts) <= INLINE_CHARACTERS:
             tokens = _tokens(serving, generation)
         else:
             tokens = await asyncio.get_running_loop().run_in_executor(serving.threads, _tokens, serving, generation)
     if not tokens:
         raise BadRequest("The prompt has no tokens.", param=generation.prompt_param, code="invalid_value")
     if len(tokens) >= context:
-        raise _too_long(generation, str(len(tokens)), context)
+        raise _too_long(generation.prompt_param, str(len(tokens)), context)
     return tokens
 
 
@@ -121,10 +124,19 @@ def _tokens(serving: Serving, generation: validate.Generation) -> tuple[int, ...
         raise BadRequest(f"{error}.", param=generation.prompt_param, code="invalid_value") from error
 
 
-def _too_long(generation: validate.Generation, tokens: str, context: int) -> ContextTooLong:
+def _check_ids(body: dict[str, object], context: int) -> None:
+    """Refuse a prompt of too many token ids before anything looks at each: a body has room for millions."""
+    prompt = body.get("prompt")
+    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], list):
+        prompt = prompt[0]
+    if isinstance(prompt, list) and len(prompt) >= context and type(prompt[0]) is int:
+        raise _too_long("prompt", str(len(prompt)), context)
+
+
+def _too_long(param: str, tokens: str, context: int) -> ContextTooLong:
     return ContextTooLong(
         f"This model's context is {context} tokens and the prompt has {tokens}; shorten it to at most {context - 1}.",
-        generation.prompt_param,
+        param,
     )
 
 

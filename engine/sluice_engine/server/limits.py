@@ -15,7 +15,7 @@ RENEWED_SECONDS: Final = 2.0  # a TTL this close to the one asked for was just s
 MAX_COUNT: Final = 10**6
 
 
-def parse_patch(body: Object, current: ipc.Limits, max_num_seqs: int) -> ipc.LimitsPatch:
+def parse_patch(body: Object, current: ipc.Limits, max_num_seqs: int, max_batched_tokens: int) -> ipc.LimitsPatch:
     """The body of `PATCH /limits` as a message. A bound above what the engine has buffers for is lowered to it.
 
     Raises BadRequest.
@@ -26,11 +26,12 @@ def parse_patch(body: Object, current: ipc.Limits, max_num_seqs: int) -> ipc.Lim
     if body and "ttl_seconds" not in body:
         raise invalid("ttl_seconds", "is required with any other limit: say for how long it holds")
     low, high = _bounds(body, current, max_num_seqs)
+    tokens = integer(body, "max_batched_tokens", 1, MAX_COUNT)
     return ipc.LimitsPatch(
         concurrency_min=low,
         concurrency_max=high,
         max_queue=integer(body, "max_queue", 0, MAX_COUNT),
-        max_batched_tokens=integer(body, "max_batched_tokens", 1, MAX_COUNT),
+        max_batched_tokens=None if tokens is None else min(tokens, max_batched_tokens),
         kv_watermark=_positive(body, "kv_watermark", 1.0),
         itl_target=_milliseconds(body, "itl_target_ms"),
         ttft_target=_milliseconds(body, "ttft_target_ms"),

@@ -22,7 +22,7 @@ from sluice_engine import ipc
 from sluice_engine.options import EngineOptions
 from sluice_engine.server.errors import ClientTooSlow
 
-MAX_PENDING_DELTAS: Final = 2048  # per stream: a reader this far behind is given up
+MAX_PENDING_DELTAS: Final = 2048  # per answer of a stream: a reader this far behind is given up
 KILL_SECONDS: Final = 5.0  # how long the engine process may take to end by itself
 ENV_OPTIONS: Final = "SLUICE_ENGINE_OPTIONS"
 
@@ -52,7 +52,8 @@ class Listener(Protocol):
 class Stream:
     """What the engine sent for one request and its handler has not taken yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, answers: int = 1) -> None:
+        self._most = MAX_PENDING_DELTAS * answers
         self._pending: list[ipc.Delta] = []
         self._waiter: asyncio.Future[None] | None = None
         self._error: Exception | None = None
@@ -60,7 +61,7 @@ class Stream:
 
     def push(self, delta: ipc.Delta) -> bool:
         """Adds a delta; False when the reader is too far behind."""
-        if len(self._pending) >= MAX_PENDING_DELTAS:
+        if len(self._pending) >= self._most:
             self.fail(ClientTooSlow())
             return False
         self._pending.append(delta)
@@ -182,7 +183,7 @@ class EngineLink:
             raise EngineGone
         if not self._streams:
             self.last_progress = time.monotonic()
-        stream = Stream()
+        stream = Stream(len(messages))
         for message in messages:
             self._streams[message.request_id] = stream
             self.send(message)

@@ -12,7 +12,7 @@ from typing import Final
 from sluice import contract
 from sluice_engine.options import EngineOptions
 from sluice_engine.scheduler import policies
-from sluice_law.steptime import StepTimeModel
+from sluice_law.steptime import StepTimeModel, parse_model
 
 SUFFIXES: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 SUFFIXES_BINARY: Final = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
@@ -100,24 +100,10 @@ def parse_pace(text: str | None) -> StepTimeModel | None:
     """ "base=0.03,sequence=0.004" as a step-time model; seconds per unit. Raises OptionInvalid."""
     if not text:
         return None
-    terms: dict[str, float] = {}
-    for entry in text.split(","):
-        name, _, value = entry.strip().partition("=")
-        number = _finite(value)
-        if name not in contract.STEP_MODEL_TERMS or number is None or number < 0:
-            raise OptionInvalid(
-                f"--pace must be term=seconds,… with the terms {', '.join(contract.STEP_MODEL_TERMS)}; not {entry!r}."
-            )
-        terms[name] = number
-    if "base" not in terms:
-        raise OptionInvalid("--pace needs base=SECONDS, the time of an empty step.")
-    return StepTimeModel(
-        base=terms["base"],
-        prefill_token=terms.get("prefill_token", 0.0),
-        prefill_context=terms.get("prefill_context", 0.0),
-        sequence=terms.get("sequence", 0.0),
-        kv_token=terms.get("kv_token", 0.0),
-    )
+    try:
+        return parse_model(text)
+    except ValueError as error:
+        raise OptionInvalid(f"--pace: {error}.") from error
 
 
 def _finite(text: str) -> float | None:
