@@ -71,4 +71,10 @@ def parse_model(text: str) -> StepTimeModel:
         terms[name] = seconds
     if terms.get("base", 0.0) <= 0.0:
         raise ValueError("base must be above 0: a step without work still reads the weights")
-    return StepTimeModel(**terms)
+    return StepTimeModel(
+        base=terms["base"],
+        prefill_token=terms.get("prefill_token", 0.0),
+        prefill_context=terms.get("prefill_context", 0.0),
+        sequence=terms.get("sequence", 0.0),
+        kv_token=terms.get("kv_token", 0.0),
+    )
