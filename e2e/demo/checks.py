@@ -58,8 +58,8 @@ def scaled_up(before: Line, ready_two: float | None, most: int) -> Check:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """A dial as it usually stood before the load, at its lowest under it, and as it usually stood from there on once
-    the second replica was ready. Medians: one odd second shall not make the story."""
+    """A dial as it usually stood before the load, at its lowest until the second replica was ready, and as it
+    usually stood after. Medians: one odd second shall not make the story."""
 
     before: float
     lowest: int
@@ -70,15 +70,14 @@ class Course:
 
 
 def course(dial: Dial, calm_from: float, load_from: float, ready_two: float, end: float) -> Course | None:
-    """None where the dial was not seen in all three parts. The lowest may come after `ready_two`: what had queued is
-    still being worked off then."""
-    calm = dial.between(calm_from, load_from)
-    under = [(value, at) for at, value in dial.points if load_from <= at <= end]
-    if not calm or not under:
+    """None where the dial was not seen in all three parts. The lowest is that of the time before `ready_two`: one
+    picked from the time after it would lie below what follows by construction, and the check could not fail."""
+    calm, tight, rest = (
+        dial.between(*part) for part in ((calm_from, load_from), (load_from, ready_two), (ready_two, end))
+    )
+    if not calm or not tight or not rest:
         return None
-    lowest, lowest_at = min(under)
-    rest = [value for value, at in under if at > max(lowest_at, ready_two)]
-    return Course(before=median(calm), lowest=lowest, after=median(rest)) if rest else None
+    return Course(before=median(calm), lowest=min(tight), after=median(rest))
 
 
 def warming_again(states: Sequence[Seen], ready_two: float, end: float) -> float:

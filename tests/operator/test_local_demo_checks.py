@@ -19,16 +19,18 @@ def test_a_dial_is_read_from_the_ready_lines_of_one_pod() -> None:
 
 
 def test_a_limit_that_falls_and_rises_passes() -> None:
-    dial = Dial(((0, 15), (1, 16), (5, 15), (6, 12), (8, 10), (9, 14), (10, 15)))
+    dial = Dial(((0, 15), (1, 16), (5, 15), (6, 10), (8, 12), (9, 14), (10, 15)))
     limit = course(dial, 0, 4, 7, 11)
-    assert limit == Course(before=15.5, lowest=10, after=14.5)
+    assert limit == Course(before=15.5, lowest=10, after=14)
     assert all(check.passed for check in fell_and_rose(limit, limit))
 
 
 def test_a_limit_that_stays_or_never_recovers_fails() -> None:
     steady = course(Dial(((0, 15), (5, 15), (8, 15), (9, 15))), 0, 4, 7, 11)
     assert [check.passed for check in fell_and_rose(steady, steady)] == [False, False, False]
-    assert course(Dial(((0, 15), (5, 12), (8, 11), (9, 10))), 0, 4, 7, 11) is None
+    falling = course(Dial(((0, 15), (5, 12), (8, 11), (9, 10), (10, 11))), 0, 4, 7, 11)
+    assert [check.passed for check in fell_and_rose(falling, falling)] == [True, False, False]
+    assert course(Dial(((0, 15), (5, 12))), 0, 4, 7, 11) is None
 
 
 def test_what_warms_up_later_ends_the_window() -> None:
