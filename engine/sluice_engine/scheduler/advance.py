@@ -27,7 +27,7 @@ def steady_steps(scheduler: Scheduler) -> int:
         if scheduler.policy.patience is not None or scheduler.policy.by_tenant:
             return 0  # who is at the head changes as time passes and tokens are delivered
         head = scheduler.waiting.head(now=0.0)
-        if head is None or scheduler.fits(head.request, scheduler.match(head.request)):
+        if head is None or scheduler.fitting.fits(head.request, scheduler.books.match(head.request)):
             return 0
     longest = scheduler.config.max_model_length
     most = min(min(r.max_tokens - r.generated, longest - len(r.known)) for r in running)
@@ -74,7 +74,7 @@ def _decode(scheduler: Scheduler, count: int, token: int) -> None:
         request.known.extend([token] * (count - 1))
         request.computed += count - 1
         scheduler.counters.charge(request.tenant, OUTPUT_WEIGHT * (count - 1))
-        wanted = scheduler.blocks_for(begun + count)
+        wanted = scheduler.books.blocks_for(begun + count)
         events += [(block * size - begun + 1, False, place, block) for block in range(len(request.blocks), wanted)]
         full = range(begun // size, request.computed // size) if scheduler.config.prefix_cache else ()
         events += [((block + 1) * size - begun, True, place, block) for block in full]

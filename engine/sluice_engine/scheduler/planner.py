@@ -79,8 +79,8 @@ class StepPlanner:
             if entry is None or (before is not None and entry[:3] >= before):
                 return
             request = entry.request
-            hit = scheduler.match(request)
-            if not scheduler.fits(request, hit):
+            hit = scheduler.books.match(request)
+            if not scheduler.fitting.fits(request, hit):
                 return
             context = len(hit) * scheduler.config.block_size
             chunk = budget.chunk(len(request.known) - context, context)
@@ -118,7 +118,7 @@ class StepPlanner:
     def _make_room(self, request: Request, tokens: int) -> bool:
         """Grow the request's table to `tokens`, preempting at most one request in this step. False: not this step."""
         scheduler = self._scheduler
-        need = scheduler.blocks_for(tokens) - len(request.blocks)
+        need = scheduler.books.blocks_for(tokens) - len(request.blocks)
         if not scheduler.pool.can_allocate(need):
             if self.preempted is not None:
                 return False
@@ -129,7 +129,7 @@ class StepPlanner:
             self.preempted = victim.request_id
             if victim is request or not scheduler.pool.can_allocate(need):
                 return False
-        scheduler.grow(request, tokens)
+        scheduler.books.grow(request, tokens)
         return True
 
     def _weakest(self) -> Request | None:
@@ -139,8 +139,8 @@ class StepPlanner:
         return next((request for request in reversed(self._scheduler.running) if request.slot not in taken), None)
 
     def _take(self, budget: PrefillBudget, request: Request, chunk: int) -> None:
-        self._scheduler.grow(request, request.computed + chunk)
-        for block in self._scheduler.promise(request, request.computed + chunk):
+        self._scheduler.books.grow(request, request.computed + chunk)
+        for block in self._scheduler.books.promise(request, request.computed + chunk):
             self._filling[block] = request.request_id
         budget.spend(chunk, request.computed)
         self._prefill_tokens += chunk
@@ -151,7 +151,7 @@ class StepPlanner:
         start = request.computed
         # Blocks before `start` are in the runner's table, unless the request joins in this very step.
         joins = bool(self._joins) and self._joins[-1].slot == request.slot
-        first = 0 if joins else self._scheduler.blocks_for(start)
+        first = 0 if joins else self._scheduler.books.blocks_for(start)
         self.rows.append(
             Row(
                 request_id=request.request_id,

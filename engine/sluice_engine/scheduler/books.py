@@ -1,0 +1,115 @@
+"""Who runs, in which slot, with which blocks: every change of those goes through here, so that they always add up.
+
+`running` is in order of strength, which is aged priority, then arrival: the strongest always advances, the weakest
+makes room. What rules decide (planner, settler) is not known here.
+"""
+
+from bisect import insort
+from collections.abc import Collection
+
+from sluice_engine.blocks import BlockPool, extend_hashes
+from sluice_engine.request import Request
+from sluice_engine.scheduler.config import SchedulerConfig
+from sluice_engine.scheduler.policies import aged_arrival
+
+
+class Books:
+    """Running requests, their slots and their blocks."""
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        self.pool = BlockPool(config.num_blocks, config.block_size)
+        self.running: list[Request] = []  # strongest first
+        self.tainted: list[int] = []  # blocks of failed requests, for the runner to scrub before the next step
+        self.departures = 0  # of running requests, so far
+        self._config = config
+        self._slots = list(range(config.max_num_seqs - 1, -1, -1))
+
+    def blocks_for(self, tokens: int) -> int:
+        """Blocks that hold this many tokens."""
+        return -(-tokens // self._config.block_size)
+
+    def owed(self, request: Request) -> int:
+        """Blocks that a running request still needs for what it knows."""
+        return self.blocks_for(len(request.known)) - len(request.blocks)
+
+    # --- a request runs, grows and leaves ----------------------------------------------------------------------
+
+    def start(self, request: Request, hit: list[int]) -> None:
+        """A request begins to run, from the cached blocks in `hit`."""
+        self.pool.acquire(hit)
+        request.blocks = list(hit)
+        request.computed = len(hit) * self._config.block_size
+        request.indexed = len(hit)
+        request.slot = self._slots.pop()
+        insort(self.running, request, key=_strength)
+
+    def grow(self, request: Request, tokens: int) -> None:
+        """Give the request's table the blocks for `tokens` tokens. Raises MemoryError where there are none."""
+        need = self.blocks_for(tokens) - len(request.blocks)
+        if need > 0:
+            request.blocks += self.pool.allocate(need)
+
+    def leave(self, request: Request, forget: bool = False) -> list[int]:
+        """The one way for a running request to give back what it holds. `forget` takes its blocks out of the prefix
+        index. Returns blocks that nobody holds any more."""
+        self.running.remove(request)
+        dropped = self.pool.release(request.blocks, forget)
+        request.blocks = []
+        request.computed = 0
+        request.indexed = 0
+        self.departures += 1
+        self._slots.append(request.slot)
+        request.slot = -1
+        return dropped
+
+    # --- the prefix index --------------------------------------------------------------------------------------
+
+    def hash_known(self, request: Request) -> None:
+        """Name the full blocks of what the request knows by now."""
+        if self._config.prefix_cache:
+            extend_hashes(request.hashes, request.known, self._config.block_size, request.tenant)
+
+    def match(self, request: Request) -> list[int]:
+        """Cached blocks that this waiting request can start from. Its last token is always left to compute, so the
+        block that holds it is never shared."""
+        if not self._config.prefix_cache:
+            return []
+        return self.pool.match(request.hashes[: (len(request.known) - 1) // self._config.block_size])
+
+    def index(self, request: Request) -> None:
+        """Offer blocks that became full and computed to the prefix index."""
+        full = request.computed // self._config.block_size
+        if full > request.indexed and self._config.prefix_cache:
+            self.hash_known(request)
+            for block in range(request.indexed, full):
+                self.pool.index(request.blocks[block], request.hashes[block])
+            request.indexed = full
+
+    def promise(self, request: Request, computed: int) -> list[int]:
+        """Index the prompt's blocks that this step fills, so that one that starts behind it in the same step shares
+        them: in each layer the keys and values of the whole batch are written before any is read. Returns them."""
+        if not self._config.prefix_cache:
+            return []
+        filled = range(request.indexed, computed // self._config.block_size)
+        for block in filled:
+            self.pool.index(request.blocks[block], request.hashes[block])
+        return [request.blocks[block] for block in filled]
+
+    # --- do they add up ----------------------------------------------------------------------------------------
+
+    def check(self, waiting: Collection[Request]) -> None:
+        """Raise RuntimeError unless the books add up, recounted from the block tables. Call between steps."""
+        self.pool.check(request.blocks for request in self.running)
+        size = self._config.block_size
+        for request in self.running:
+            if len(request.blocks) * size - request.computed >= size:
+                raise RuntimeError(f"{request.request_id} wastes a whole block")
+        if any(request.blocks or request.slot >= 0 for request in waiting):
+            raise RuntimeError("a waiting request holds blocks")
+        if len(self._slots) + len(self.running) != self._config.max_num_seqs:
+            raise RuntimeError("a slot is lost")
+
+
+def _strength(request: Request) -> tuple[float, int]:
+    """Who keeps its blocks when they run out: the highest priority, aged, then the earliest."""
+    return aged_arrival(request), request.order

@@ -1,0 +1,114 @@
+"""One step's results while they are booked: tokens delivered, requests ended, failures kept to those that failed."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from sluice_engine.request import Request
+from sluice_engine.scheduler.plan import Finish, Outcome, Plan
+from sluice_engine.scheduler.tenants import OUTPUT_WEIGHT
+from sluice_law.limit import TRUSTED_STEPS
+
+if TYPE_CHECKING:
+    from sluice_engine.scheduler.scheduler import Scheduler
+
+
+class StepSettler:
+    """Books what a step that ended at `now` brought."""
+
+    def __init__(self, scheduler: "Scheduler", now: float) -> None:
+        self._scheduler = scheduler
+        self._now = now
+        self.outcomes: list[Outcome] = []
+
+    def step(self, plan: Plan, sampled: Sequence[int], errors: Mapping[str, str]) -> None:
+        """All rows of a plan. `sampled` has one token per sampling row, in order."""
+        scheduler = self._scheduler
+        tokens = iter(sampled)
+        unfounded = _unfounded(plan, errors) if errors else frozenset()
+        for row in plan.rows:
+            token = next(tokens) if row.samples else None
+            request = scheduler.requests.get(row.request_id)
+            if request is None:
+                continue
+            if row.request_id in errors:
+                self.fail(request, errors[row.request_id])
+            elif row.request_id in unfounded:
+                scheduler.books.tainted += scheduler.preempt(request, forget=True)
+            else:
+                self.computed(request, len(row.tokens), token)
+        self._learn_overrun(plan)
+
+    def computed(self, request: Request, count: int, token: int | None) -> None:
+        """So many more of the request's tokens are cached; `token` was sampled after the last known one."""
+        request.computed += count
+        self._scheduler.books.index(request)
+        if token is not None:
+            self._deliver(request, token)
+
+    def fail(self, request: Request, error: str) -> None:
+        """The request ends with this sentence; what it computed is trusted by nobody."""
+        self._say(request, (), "error", error)
+        self._scheduler.end(request, forget=True)
+
+    def _deliver(self, request: Request, token: int) -> None:
+        scheduler = self._scheduler
+        if token in request.stop_ids:
+            self._say(request, (), "stop", None)
+            self._complete(request)
+            return
+        request.known.append(token)
+        scheduler.counters.charge(request.tenant, OUTPUT_WEIGHT)
+        longest = scheduler.config.max_model_length
+        full = request.generated >= request.max_tokens or len(request.known) >= longest
+        self._say(request, (token,), "length" if full else None, None)
+        request.last_token_at = self._now
+        if full:
+            self._complete(request)
+
+    def _complete(self, request: Request) -> None:
+        """An answer is complete: learn how long it ran and how much it wrote."""
+        scheduler = self._scheduler
+        if request.first_scheduled_at is not None:
+            scheduler.residence = _smoothed(scheduler.residence, self._now - request.first_scheduled_at)
+            scheduler.mean_output = _smoothed(scheduler.mean_output, float(request.generated))
+            scheduler.lengths.add(request.tenant, request.generated)
+        scheduler.end(request, forget=False)
+
+    def _say(self, request: Request, token_ids: tuple[int, ...], finish: Finish | None, error: str | None) -> None:
+        now, first = self._now, not request.delivered
+        request.delivered = True
+        started = request.first_scheduled_at if request.first_scheduled_at is not None else now
+        self.outcomes.append(
+            Outcome(
+                request_id=request.request_id,
+                token_ids=token_ids,
+                finish=finish,
+                error=error,
+                first=first,
+                cached_tokens=request.cached_tokens,
+                queue_seconds=max(0.0, started - request.arrived_at),
+                gap=None if request.last_token_at is None else now - request.last_token_at,
+            )
+        )
+
+    def _learn_overrun(self, plan: Plan) -> None:
+        """A stream's least gap is this step alone; others waited longer for other reasons."""
+        model = self._scheduler.model
+        if not plan.work.prefill_tokens or model is None or model.steps < TRUSTED_STEPS:
+            return
+        gaps = [outcome.gap for outcome in self.outcomes if outcome.gap is not None]
+        if gaps:
+            self._scheduler.correction.observe(min(gaps), model.predict(plan.work))
+
+
+def _unfounded(plan: Plan, errors: Mapping[str, str]) -> frozenset[str]:
+    """Requests that shared blocks which a failed request was to fill in this very step."""
+    failed = set(errors)
+    for request_id, other in plan.leans:  # in order of starting, so a chain of them is followed to its end
+        if other in failed:
+            failed.add(request_id)
+    return frozenset(failed - errors.keys())
+
+
+def _smoothed(mean: float | None, value: float) -> float:
+    return value if mean is None else mean + 0.1 * (value - mean)
