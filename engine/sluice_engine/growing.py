@@ -34,19 +34,22 @@ class Growing:
         told, because it does not know the text."""
         if self.done:
             return False
-        if delta.token_ids:
-            self._tokens += delta.token_ids
+        taken = len(delta.token_ids)
+        if self._choice is not None:
+            before = self._choice.tokens
+            self._shown.append(self._choice.take(delta).text)
+            taken = self._choice.tokens - before
+        if taken:
+            self._tokens += delta.token_ids[:taken]
             self._last_at = at
             if self._first_at is None:
                 self._first_at = at
                 self.cached_tokens = delta.cached_tokens
             if self._logprobs is not None:
-                self._logprobs += delta.logprobs
-        if self._choice is not None:
-            self._shown.append(self._choice.take(delta).text)
-            if self._choice.stopped_by_text:
-                self.end("stop")
-                return delta.finish is None
+                self._logprobs += delta.logprobs[:taken]
+        if self._choice is not None and self._choice.stopped_by_text:
+            self.end("stop")
+            return delta.finish is None
         if delta.finish is not None:
             self.end(delta.finish, delta.error)
         return False

@@ -120,3 +120,14 @@ def test_a_special_token_is_spelled_out_and_an_unknown_id_is_empty(text: TextMod
     (end,) = text.stop_token_ids[:1]
     assert text.token_bytes(end).startswith(b"<|")
     assert text.token_bytes(10**6) == b""
+
+
+@given(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=4), cut=st.integers(0, 60), least=st.integers(0, 30))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_how_many_tokens_come_at_once_changes_nothing(text: TextModel, sizes: list[int], cut: int, least: int) -> None:
+    tokens = text.encode_prompt(SENTENCE * 2)
+    stop = SENTENCE[cut : cut + 3]
+    whole = grow(text, tokens, [1], (stop,), least)
+    parts = grow(text, tokens, sizes, (stop,), least)
+    assert parts[:2] == whole[:2]
+    assert [parts[2].tokens, parts[2].score, parts[2].finish] == [whole[2].tokens, whole[2].score, whole[2].finish]

@@ -2,5 +2,6 @@
 
 from sluice_engine.sampling.counter import uniform
 from sluice_engine.sampling.sampler import NOT_A_NUMBER, Sampled, Sampler
+from sluice_engine.sampling.verify import Drafts
 
-__all__ = ["NOT_A_NUMBER", "Sampled", "Sampler", "uniform"]
+__all__ = ["NOT_A_NUMBER", "Drafts", "Sampled", "Sampler", "uniform"]

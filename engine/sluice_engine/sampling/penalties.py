@@ -31,9 +31,9 @@ class Penalties:
         counts[slot] += torch.bincount(tokens[prompt_length:], minlength=self._shape[1]).to(torch.int32)
 
     def add(self, slots: torch.Tensor, tokens: torch.Tensor) -> None:
-        """Each of these slots, all different, has generated one more token. Both int64 [R]."""
+        """These slots have generated these tokens. Both int64 [R]; a slot may come several times."""
         counts, seen = self._tensors()
-        counts[slots, tokens] += 1
+        counts.index_put_((slots, tokens), torch.ones_like(tokens, dtype=counts.dtype), accumulate=True)
         seen[slots, tokens] = True
 
     def apply(
@@ -45,16 +45,25 @@ class Penalties:
         repetition: torch.Tensor,
         frequency: torch.Tensor,
         presence: torch.Tensor,
+        supposed: tuple[torch.Tensor, torch.Tensor] | None = None,
     ) -> None:
-        """Penalise rows of scores [N, V] in place. rows, slots: int64 [R]; the penalties float32 [R].
+        """Penalise rows of scores [N, V] in place. rows, slots: int64 [R]; the penalties float32 [R]. `supposed` are
+        draft tokens that count for one row only: its places in `rows` and the tokens, both int64 [P].
 
         Repetition as in CTRL (Keskar et al., 2019) over prompt and answer: a positive score is divided by it, a
         negative one multiplied. Frequency and presence as in the OpenAI API, over the answer alone:
         score − frequency · count − presence · [count > 0]. Only the tokens that were seen are touched.
         """
         counts, seen = self._tensors()
-        of, tokens = torch.nonzero(seen[slots], as_tuple=True)
+        here = seen[slots]
+        if supposed is not None:
+            here[supposed] = True
+        of, tokens = torch.nonzero(here, as_tuple=True)
         values, counted = scores[rows[of], tokens], counts[slots[of], tokens]
+        if supposed is not None:
+            extra = torch.zeros_like(here, dtype=counts.dtype)
+            extra.index_put_(supposed, torch.ones_like(supposed[1], dtype=counts.dtype), accumulate=True)
+            counted = counted + extra[of, tokens]
         values = torch.where(values > 0, values / repetition[of], values * repetition[of])
         values -= frequency[of] * counted + presence[of] * (counted > 0)
         scores[rows[of], tokens] = values

@@ -1,7 +1,8 @@
 """A token per row of logits, with whatever each row's request asked for; nothing that no row asked for is computed.
 
 Order: logprobs from the raw logits; logit bias and barred stop tokens; penalties; then the largest score, or for a
-temperature above 0 a draw after temperature, min-p, top-k and top-p.
+temperature above 0 a draw after temperature, min-p, top-k and top-p. A request with draft tokens has a row for each
+of them and one more: `verify.py` says which of the rows stand.
 """
 
 from collections.abc import Sequence
@@ -19,16 +20,19 @@ from sluice_engine.sampling.logprobs import logprobs_of
 from sluice_engine.sampling.penalties import Penalties
 from sluice_engine.sampling.slots import EDITED, LOGPROBS, PENALISED, RANDOM, TRUNCATED, SlotTable
 from sluice_engine.sampling.truncate import draw_truncated
+from sluice_engine.sampling.verify import Drafts
 
 NOT_A_NUMBER = -1  # in place of a token where the row's logits hold no usable number
 
 
 @dataclass(slots=True)
 class Sampled:
-    """A token per row; for rows that asked for them, logprobs by row."""
+    """A token per row; for rows that asked for them, logprobs by row. `kept`, where tokens were drafted: the rows that
+    stand. The others' tokens mean nothing, and they have neither logprobs nor a part in any count."""
 
     tokens: list[int]
     logprobs: dict[int, TokenLogprob] = field(default_factory=dict)
+    kept: NDArray[np.bool_] | None = None
 
 
 class Sampler:
@@ -53,6 +57,7 @@ class Sampler:
         slots: NDArray[np.int64],
         positions: NDArray[np.int64],
         samples: NDArray[np.bool_] | None = None,
+        drafts: Drafts | None = None,
     ) -> Sampled:
         """Choose for logits [N, V]: row i is of the request in slots[i] and chooses its token number positions[i].
 
@@ -66,22 +71,24 @@ class Sampler:
         used = int(np.bitwise_or.reduce(flags))
         scores = logits.float()
         if used & (EDITED | PENALISED):
-            scores = self._adjusted(scores, logits, used, flags, slots, positions)
+            scores = self._adjusted(scores, logits, used, flags, slots, positions, drafts)
         chosen, usable = _largest(scores)
         if used & RANDOM:
             for rows in _groups(flags, usable):
                 chosen[rows] = self._drawn(scores, rows, slots[rows], positions[rows], int(flags[rows[0]]))
+        chosen[~usable] = NOT_A_NUMBER
+        kept = None if drafts is None else drafts.kept(chosen)
+        counting = usable if kept is None else usable & kept
         logprobs: dict[int, TokenLogprob] = {}
         if used & LOGPROBS:
-            rows = np.flatnonzero((flags & LOGPROBS).astype(bool) & usable)
+            rows = np.flatnonzero((flags & LOGPROBS).astype(bool) & counting)
             if len(rows):
                 found = logprobs_of(logits[self._tensor(rows)], self._tensor(chosen[rows]), table.logprobs[slots[rows]])
                 logprobs = dict(zip(rows.tolist(), found, strict=True))
         if used & PENALISED:  # last: whatever raises before leaves the counts as they were, and the rows may run again
-            rows = np.flatnonzero((flags & PENALISED).astype(bool) & usable)
+            rows = np.flatnonzero((flags & PENALISED).astype(bool) & counting)
             self._penalties.add(self._tensor(slots[rows]), self._tensor(chosen[rows]))
-        chosen[~usable] = NOT_A_NUMBER
-        return Sampled(chosen.tolist(), logprobs)
+        return Sampled(chosen.tolist(), logprobs, kept)
 
     def _adjusted(
         self,
@@ -91,6 +98,7 @@ class Sampler:
         flags: NDArray[np.uint8],
         slots: NDArray[np.int64],
         positions: NDArray[np.int64],
+        drafts: Drafts | None,
     ) -> torch.Tensor:
         """Scores with edits and penalties; the logits stay as the model gave them."""
         if scores is logits:
@@ -101,6 +109,7 @@ class Sampler:
         if used & PENALISED:
             rows = np.flatnonzero(flags & PENALISED)
             of = slots[rows]
+            supposed = None if drafts is None else drafts.supposed(rows)
             self._penalties.apply(
                 scores,
                 self._tensor(rows),
@@ -108,6 +117,7 @@ class Sampler:
                 repetition=self._tensor(self._table.repetition[of]),
                 frequency=self._tensor(self._table.frequency[of]),
                 presence=self._tensor(self._table.presence[of]),
+                supposed=None if supposed is None else (self._tensor(supposed[0]), self._tensor(supposed[1])),
             )
         return scores
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from sluice_engine import ipc
+from sluice_engine.request import TokenLogprob
 from sluice_engine.text.stops import StopScanner
 from sluice_engine.text.tokenizer import TextModel
 from sluice_engine.text.trail import Entry, LogprobTrail
@@ -40,12 +41,17 @@ class Choice:
         return self.score / self.tokens if self.tokens else 0.0
 
     def take(self, delta: ipc.Delta) -> Piece:
-        """What the delta allows to be shown. Sets `finish` at a stop string or where the engine ended the answer."""
+        """What the delta allows to be shown. Sets `finish` at a stop string or where the engine ended the answer; tokens
+        behind a stop string are not taken, so that an answer does not depend on how many came at once."""
         if self.finish is not None:
             return Piece()
-        decoded = self._decoded(delta)
-        early = self.tokens <= self._min_tokens  # a stop string does not count before min_tokens
-        text = decoded if early and self._min_tokens else self._scanner.feed(decoded)
+        text = ""
+        for place, token in enumerate(delta.token_ids):
+            text += self._show(token, delta.logprobs[place] if delta.logprobs else None)
+            if self._scanner.stopped:
+                break
+        if delta.finish is not None and not self._scanner.stopped:
+            text += self._passed(self._decoder.flush())
         if self._scanner.stopped:
             self.finish, self.stopped_by_text = "stop", True
         elif delta.finish is not None:
@@ -54,19 +60,20 @@ class Choice:
         self._shown += len(text)
         return Piece(text, self._entries())
 
-    def _decoded(self, delta: ipc.Delta) -> str:
-        self.tokens += len(delta.token_ids)
-        if delta.logprobs:
-            self.score += sum(entry.logprob for entry in delta.logprobs)
-        if self._trail is None or not delta.logprobs:
-            text = self._decoder.feed(delta.token_ids)
-        else:
-            parts: list[str] = []
-            for token, logprob in zip(delta.token_ids, delta.logprobs, strict=True):
-                parts.append(self._decoder.feed((token,)))
-                self._trail.add(token, len(parts[-1]), logprob)
-            text = "".join(parts)
-        return text + self._decoder.flush() if delta.finish is not None else text
+    def _show(self, token: int, logprob: TokenLogprob | None) -> str:
+        """One more token; the text that may be shown for it."""
+        self.tokens += 1
+        decoded = self._decoder.feed((token,))
+        if logprob is not None:
+            self.score += logprob.logprob
+            if self._trail is not None:
+                self._trail.add(token, len(decoded), logprob)
+        return self._passed(decoded)
+
+    def _passed(self, decoded: str) -> str:
+        """What the stop strings let through; they do not count before min_tokens."""
+        early = self._min_tokens > 0 and self.tokens <= self._min_tokens
+        return decoded if early else self._scanner.feed(decoded)
 
     def _entries(self) -> list[Entry]:
         if self._trail is None:
