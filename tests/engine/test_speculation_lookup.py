@@ -17,9 +17,7 @@ def naive(known: list[int], most: int) -> tuple[int, ...]:
 
 
 @given(st.lists(st.integers(0, 2), max_size=60), st.lists(st.integers(1, 9)), st.integers(0, 12))
-def test_lookup_finds_the_latest_occurrence_however_the_text_grew(
-    text: list[int], steps: list[int], most: int
-) -> None:
+def test_lookup_finds_the_latest_occurrence_however_the_text_grew(text: list[int], steps: list[int], most: int) -> None:
     lookup = PromptLookup()
     length = 0
     for step in [*steps, len(text)]:

@@ -49,6 +49,13 @@ class Books:
         if need > 0:
             request.blocks += self.pool.allocate(need)
 
+    def trim(self, request: Request) -> None:
+        """Give back the blocks beyond what is computed: those of drafts that were not accepted."""
+        surplus = request.blocks[self.blocks_for(request.computed) :]
+        if surplus:
+            del request.blocks[-len(surplus) :]
+            self.pool.release(surplus)
+
     def leave(self, request: Request, forget: bool = False) -> list[int]:
         """The one way for a running request to give back what it holds. `forget` takes its blocks out of the prefix
         index. Returns blocks that nobody holds any more."""

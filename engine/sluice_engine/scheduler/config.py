@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from sluice_engine.scheduler.policies import POLICIES
+from sluice_engine.scheduler.speculation import Mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,7 @@ class SchedulerConfig:
     prefix_cache: bool = True
     policy: str = "fcfs"  # one of policies.POLICIES
     predicted_admission: bool = True  # admit by the predicted peak of KV; off: by what is held now and a margin
+    speculation: Mode = "off"  # whether decoding requests draft; auto: while the step-time model says that it pays
 
     def __post_init__(self) -> None:
         """Raises ValueError where a maximal request could never run."""

@@ -3,7 +3,7 @@
 A runner (or the simulator) needs nothing else: `plan()` gives a `Plan`, `settle(plan, sampled)` gives `Outcome`s.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from sluice_engine.request import Sampling
@@ -22,6 +22,7 @@ class Row(NamedTuple):
     samples: bool  # this step computes the last known token, so a new one is sampled
     first_block: int  # index in the block table where new_blocks go
     new_blocks: tuple[int, ...]
+    drafts: int = 0  # so many of the tokens, at the end, are not known but guessed
 
 
 class Join(NamedTuple):
@@ -37,7 +38,7 @@ class Join(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Plan:
     """One step. Rows: decoding requests first, then prompt chunks. `sampled` of `settle` follows the order of the
-    rows that sample."""
+    rows that sample. A row with drafts gives the accepted ones and one more token."""
 
     step: int
     rows: tuple[Row, ...]
@@ -47,6 +48,19 @@ class Plan:
     prompt_tokens: int  # of requests scheduled for the first time
     cached_prompt_tokens: int
     leans: tuple[tuple[str, str], ...] = ()  # (request, other): starts from blocks that the other fills in this step
+    draft_tokens: int = 0  # beside `work`
+    draft_context: float = 0.0  # as `StepWork.prefill_context`
+
+    @property
+    def whole_work(self) -> StepWork:
+        """`work` and the drafts, each of which is computed like a chunk of a prompt."""
+        if not self.draft_tokens:
+            return self.work
+        return replace(
+            self.work,
+            prefill_tokens=self.work.prefill_tokens + self.draft_tokens,
+            prefill_context=self.work.prefill_context + self.draft_context,
+        )
 
 
 class Outcome(NamedTuple):

@@ -32,6 +32,8 @@ class StepPlanner:
         self._cached_prompt_tokens = 0
         self._filling: dict[int, str] = {}  # block → the request that fills it in this step
         self._leans: list[tuple[str, str]] = []
+        self.draft_tokens = 0
+        self.draft_context = 0.0
 
     def decodes(self) -> None:
         """Every decoding request its one token. The engine's hottest loop: a step's time bounds everybody's."""
@@ -104,11 +106,18 @@ class StepPlanner:
             rows=tuple(self.rows),
             joins=tuple(self._joins),
             preempted=self.preempted,
-            work=StepWork(self._prefill_tokens, self._prefill_context, self._decodes, self.kv_tokens),
+            work=self.work,
             prompt_tokens=self._prompt_tokens,
             cached_prompt_tokens=self._cached_prompt_tokens,
             leans=tuple(self._leans),
+            draft_tokens=self.draft_tokens,
+            draft_context=self.draft_context,
         )
+
+    @property
+    def work(self) -> StepWork:
+        """What was handed out, drafts left out."""
+        return StepWork(self._prefill_tokens, self._prefill_context, self._decodes, self.kv_tokens)
 
     def _room(self, request: Request) -> int:
         """Tokens that the request could compute now with every block there is."""

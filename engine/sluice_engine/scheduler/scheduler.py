@@ -18,12 +18,14 @@ from sluice_engine.scheduler.budget import MINIMUM_CHUNK, PrefillBudget, chunk_c
 from sluice_engine.scheduler.config import SchedulerConfig
 from sluice_engine.scheduler.correction import TailCorrection
 from sluice_engine.scheduler.door import Refusal, check_possible, closed, too_late
+from sluice_engine.scheduler.drafting import add_drafts
 from sluice_engine.scheduler.fitting import Fitting
 from sluice_engine.scheduler.lengths import OutputLengths
 from sluice_engine.scheduler.plan import Outcome, Plan
 from sluice_engine.scheduler.planner import StepPlanner
 from sluice_engine.scheduler.policies import POLICIES, Outlook
 from sluice_engine.scheduler.settler import StepSettler
+from sluice_engine.scheduler.speculation import Speculation
 from sluice_engine.scheduler.tenants import PROMPT_WEIGHT, TenantCounters
 from sluice_engine.scheduler.waiting import WaitingQueue
 from sluice_law.limit import TRUSTED_STEPS
@@ -40,6 +42,7 @@ class Scheduler:
         self.counters = TenantCounters()
         self.lengths = OutputLengths()
         self.correction = TailCorrection()
+        self.speculation = Speculation(config.speculation)
         self.books = Books(config)
         self.fitting = Fitting(config, limits, self.books, self.lengths)
         self.waiting = WaitingQueue(self.policy, self.counters)
@@ -50,7 +53,7 @@ class Scheduler:
         self.mean_output: float | None = None  # mean generated tokens of ended requests, smoothed
         self.model: StepTimeModel | None = None  # as of the last plan
         self._arrivals = 0
-        self._steps = 0
+        self.steps = 0  # planned so far
         self.pool = self.books.pool
         self.running = self.books.running
         self.tainted = self.books.tainted
@@ -83,6 +86,7 @@ class Scheduler:
         if request.slot < 0:
             self.waiting.remove(request)
             del self.requests[request_id]
+            self.speculation.forget(request_id)
         else:
             self.end(request, forget=False)
         return True
@@ -110,10 +114,13 @@ class Scheduler:
         while True:
             step = StepPlanner(self)
             step.decodes()
-            step.prompts(self._prefill_budget(step), now)
+            budget = self._prefill_budget(step)
+            step.prompts(budget, now)
+            if step.rows and self.speculation.open(self.steps + 1):
+                add_drafts(self, step, budget.tokens)
             if step.rows:
-                self._steps += 1
-                return step.plan(self._steps)
+                self.steps += 1
+                return step.plan(self.steps)
             if step.preempted is None:
                 return None
             # A victim that only shared its blocks made no room: the next one goes.
@@ -124,16 +131,17 @@ class Scheduler:
         sampled: Sequence[int],
         now: float,
         errors: Mapping[str, str] = MappingProxyType({}),
+        accepted: Mapping[str, int] = MappingProxyType({}),
     ) -> list[Outcome]:
-        """Book what a step computed. `sampled` has one token per sampling row, in order; a request named in `errors`
-        ends with that sentence and its token is ignored."""
+        """Book what a step computed. `sampled` has one token per sampling row, in order, and `accepted` by request how
+        many draft tokens stand before it; a request named in `errors` ends with that sentence, its token is ignored."""
         settler = StepSettler(self, now)
-        settler.step(plan, sampled, errors)
+        settler.step(plan, sampled, errors, accepted)
         return settler.outcomes
 
     def decode_last(self, steps: int, now: float, token: int) -> list[Outcome]:
         """The last of so many decode-only steps, for `advance`, which has taken the others: what can end, ends here."""
-        self._steps += steps
+        self.steps += steps
         settler = StepSettler(self, now)
         for request in list(self.running):
             settler.computed(request, 1, token)
@@ -172,6 +180,7 @@ class Scheduler:
     def end(self, request: Request, forget: bool) -> None:
         """A running request is over; `forget` where what it computed cannot be trusted."""
         del self.requests[request.request_id]
+        self.speculation.forget(request.request_id)
         dropped = self.books.leave(request, forget)
         if forget:
             self.books.tainted += dropped

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sluice_engine.request import Request
-from sluice_engine.scheduler.plan import Finish, Outcome, Plan
+from sluice_engine.scheduler.plan import Finish, Outcome, Plan, Row
 from sluice_engine.scheduler.tenants import OUTPUT_WEIGHT
 from sluice_law.limit import TRUSTED_STEPS
 
@@ -20,8 +20,9 @@ class StepSettler:
         self._now = now
         self.outcomes: list[Outcome] = []
 
-    def step(self, plan: Plan, sampled: Sequence[int], errors: Mapping[str, str]) -> None:
-        """All rows of a plan. `sampled` has one token per sampling row, in order."""
+    def step(self, plan: Plan, sampled: Sequence[int], errors: Mapping[str, str], accepted: Mapping[str, int]) -> None:
+        """All rows of a plan. `sampled` has one token per sampling row, in order; `accepted` says of how many draft
+        tokens, by request, that token comes behind."""
         scheduler = self._scheduler
         tokens = iter(sampled)
         unfounded = _unfounded(plan, errors) if errors else frozenset()
@@ -34,6 +35,8 @@ class StepSettler:
                 self.fail(request, errors[row.request_id])
             elif row.request_id in unfounded:
                 scheduler.books.tainted += scheduler.preempt(request, forget=True)
+            elif row.drafts and token is not None:
+                self._verified(request, row, accepted.get(row.request_id, 0), token)
             else:
                 self.computed(request, len(row.tokens), token)
         self._learn_overrun(plan)
@@ -45,25 +48,43 @@ class StepSettler:
         if token is not None:
             self._deliver(request, token)
 
+    def _verified(self, request: Request, row: Row, accepted: int, token: int) -> None:
+        """The accepted drafts are known and computed from now on; the others never were."""
+        self._scheduler.speculation.settle(request.request_id, row.drafts, accepted)
+        drafts = row.tokens[len(row.tokens) - row.drafts :]
+        said = drafts[:accepted]
+        stop = next((place for place, each in enumerate(said) if each in request.stop_ids), None)
+        if stop is not None:
+            said, token = said[:stop], said[stop]
+        request.known += said
+        request.computed += len(row.tokens) - row.drafts + len(said)
+        self._scheduler.counters.charge(request.tenant, OUTPUT_WEIGHT * len(said))
+        self._scheduler.books.trim(request)
+        self._scheduler.books.index(request)
+        self._deliver(request, token, said)
+
     def fail(self, request: Request, error: str) -> None:
         """The request ends with this sentence; what it computed is trusted by nobody."""
         self._say(request, (), "error", error)
         self._scheduler.end(request, forget=True)
 
-    def _deliver(self, request: Request, token: int) -> None:
+    def _deliver(self, request: Request, token: int, before: tuple[int, ...] = ()) -> None:
+        """One more token; those `before` it came in the same step and are known already."""
         scheduler = self._scheduler
         if token in request.stop_ids:
-            self._say(request, (), "stop", None)
+            self._say(request, before, "stop", None)
             self._complete(request)
             return
         request.known.append(token)
         scheduler.counters.charge(request.tenant, OUTPUT_WEIGHT)
         longest = scheduler.config.max_model_length
         full = request.generated >= request.max_tokens or len(request.known) >= longest
-        self._say(request, (token,), "length" if full else None, None)
+        self._say(request, (*before, token), "length" if full else None, None)
         request.last_token_at = self._now
         if full:
             self._complete(request)
+        elif request.generated == 1:
+            scheduler.speculation.join(request)
 
     def _complete(self, request: Request) -> None:
         """An answer is complete: learn how long it ran and how much it wrote."""
@@ -94,7 +115,7 @@ class StepSettler:
     def _learn_overrun(self, plan: Plan) -> None:
         """A stream's least gap is this step alone; others waited longer for other reasons."""
         model = self._scheduler.model
-        if not plan.work.prefill_tokens or model is None or model.steps < TRUSTED_STEPS:
+        if plan.draft_tokens or not plan.work.prefill_tokens or model is None or model.steps < TRUSTED_STEPS:
             return
         gaps = [outcome.gap for outcome in self.outcomes if outcome.gap is not None]
         if gaps:

@@ -37,9 +37,13 @@ class Price(NamedTuple):
     token: float
     context: float
 
+    def cost(self, context: int) -> float:
+        """Seconds of one draft token behind so many cached ones."""
+        return max(0.0, self.token + self.context * context)
+
     def length(self, chance: float, context: int, margin: float = 1.0) -> int:
         """Draft tokens that pay: the largest i with chance^i · worth ≥ margin · cost."""
-        share = margin * max(0.0, self.token + self.context * context) / self.worth
+        share = margin * self.cost(context) / self.worth
         if share <= 0.0:
             return MOST
         if share > chance:

@@ -1,0 +1,75 @@
+"""Draft tokens for a planned step, out of what it leaves over: places in the pool, tokens of its budget, seconds.
+
+Drafts are a bet, so they come last: they never preempt, never keep a prompt's chunk out, and never push a step past an
+inter-token target that it would meet without them.
+"""
+
+import math
+from typing import TYPE_CHECKING
+
+from sluice_engine.request import Request
+from sluice_engine.scheduler.budget import chunk_context, tightest
+from sluice_engine.scheduler.speculation import MOST, Price
+from sluice_law.limit import TRUSTED_STEPS
+
+if TYPE_CHECKING:
+    from sluice_engine.scheduler.planner import StepPlanner
+    from sluice_engine.scheduler.scheduler import Scheduler
+
+STRETCH = 0.5  # of the step's own time, which drafts may add at most
+
+
+def add_drafts(scheduler: "Scheduler", step: "StepPlanner", tokens: int) -> None:
+    """Lengthen decoding rows of `step` by drafts, `tokens` at most in all."""
+    speculation = scheduler.speculation
+    price, seconds = None, math.inf
+    if speculation.mode == "auto":
+        price, seconds = _price(scheduler, step)
+        if price is None:
+            return
+    places = {row.request_id: place for place, row in enumerate(step.rows) if len(row.tokens) == 1 and row.samples}
+    decoding = [scheduler.requests[request_id] for request_id in places]
+    for request in speculation.candidates(scheduler.steps + 1, decoding):
+        cost = 0.0 if price is None else price.cost(request.computed)
+        most = min(tokens, _room(scheduler, request))
+        if cost > 0.0:
+            most = min(most, int(seconds / cost))
+        draft = speculation.draft(request, most, price) if most > 0 else ()
+        if draft:
+            tokens -= len(draft)
+            seconds -= cost * len(draft)
+            _lengthen(scheduler, step, places[request.request_id], draft)
+
+
+def _price(scheduler: "Scheduler", step: "StepPlanner") -> tuple[Price | None, float]:
+    """The price by the step-time model, None while that is not trusted; and the seconds that all drafts may add."""
+    model, yielded = scheduler.model, sum(row.samples for row in step.rows)
+    if model is None or model.steps < TRUSTED_STEPS or not yielded:
+        return None, 0.0
+    plain, tail = model.predict(step.work), scheduler.correction.tail()
+    target = tightest([target / tail for target in step.itl_targets], plain, math.inf)
+    price = Price(plain / yielded, model.prefill_token + scheduler.speculation.surcharge, model.prefill_context)
+    return price, min(STRETCH * plain, target - plain)
+
+
+def _room(scheduler: "Scheduler", request: Request) -> int:
+    """Draft tokens that the request could use, and the pool could hold without anybody giving way."""
+    books, bounds = scheduler.books, scheduler.limits.bounds
+    wanted = min(
+        MOST,
+        request.max_tokens - request.generated - 1,
+        scheduler.config.max_model_length - len(request.known) - 1,
+    )
+    spare = min(books.pool.available, int(bounds.kv_watermark * books.pool.num_blocks) - books.pool.held)
+    return min(wanted, (len(request.blocks) + max(0, spare)) * books.pool.block_size - len(request.known))
+
+
+def _lengthen(scheduler: "Scheduler", step: "StepPlanner", place: int, draft: tuple[int, ...]) -> None:
+    row = step.rows[place]
+    request = scheduler.requests[row.request_id]
+    scheduler.books.grow(request, len(request.known) + len(draft))
+    step.rows[place] = row._replace(
+        tokens=row.tokens + draft, new_blocks=tuple(request.blocks[row.first_block :]), drafts=len(draft)
+    )
+    step.draft_tokens += len(draft)
+    step.draft_context += chunk_context(len(draft), len(request.known))
