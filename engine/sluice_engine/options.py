@@ -13,6 +13,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     model: str  # a folder with config.json, *.safetensors and a tokenizer
     served_name: str
+    task: str = "auto"  # auto | generate | embed | score; auto: what the model's folder says
+    pooling: str = "auto"  # embeddings: auto | mean | cls | last; auto: the folder's own
     dtype: str = "auto"  # auto | float32 | bfloat16 | float16
     device: str = "auto"  # auto | cpu | cuda; "cuda" without one visible is an error, never a fallback
     max_model_length: int | None = None  # None: what the model's config says

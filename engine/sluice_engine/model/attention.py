@@ -17,6 +17,7 @@ from sluice_engine.model.batch import Batch, RowGroup
 from sluice_engine.model.errors import ModelInvalid
 from sluice_engine.model.kv import KVCache
 from sluice_engine.model.native import NativeAttention
+from sluice_engine.model.whole import LengthGroup, WholeBatch
 from sluice_kernels.paged_decode import paged_decode
 
 # Keyword arguments that change nothing here: positions are in the batch already, the rest is about training or caches.
@@ -64,17 +65,21 @@ class AttentionCall:
         }
         if attention_mask is not None:
             extras.add("attention_mask")
-        causal = others.get("is_causal")
         return cls(
             module=module,
             layer=getattr(module, "layer_idx", None),
-            causal=bool(getattr(module, "is_causal", True) if causal is None else causal),
+            causal=_is_causal(module, others),
             kv_heads=key.shape[1],
             key_dim=key.shape[3],
             value_dim=value.shape[3],
             rule=rule,
             extras=frozenset(extras),
         )
+
+
+def _is_causal(module: torch.nn.Module, others: dict[str, object]) -> bool:
+    given = others.get("is_causal")
+    return bool(getattr(module, "is_causal", True) if given is None else given)
 
 
 # (query [R, Hq, D], key_cache, value_cache [blocks, block_size, Hkv, D], group, rule) → [R, Hq, D]
@@ -126,11 +131,33 @@ def gathered_chunks(
     return out if group.padded_index is None else out.index_select(0, group.padded_index)
 
 
-def _attend(
-    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor, rule: Rule
+def whole_texts(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, batch: WholeBatch, rule: Rule, *, causal: bool
 ) -> torch.Tensor:
-    """query [R, H, Q, D], keys and values [R, Hkv, N, D], mask [R, 1, Q, N] → [R, H, Q, D]. torch's fused attention
-    has no soft cap: with one, the same sum is written out, in float32 from end to end."""
+    """Texts without a cache: query [1, Hq, T, D], key and value [1, Hkv, T, D] → [1, T, Hq, D]."""
+    parts = []
+    for group in batch.groups:
+        queries, keys, values = (_spread(each, group) for each in (query, key, value))
+        out = _attend(queries, keys, values, group.mask(causal, rule.window, query.dtype), rule)
+        rows = out.transpose(1, 2).reshape(group.rows * group.longest, query.shape[1], value.shape[3])
+        parts.append(rows if group.padded_index is None else rows.index_select(0, group.padded_index))
+    return _joined(parts)
+
+
+def _spread(tensor: torch.Tensor, group: LengthGroup) -> torch.Tensor:
+    """A group's tokens of [1, H, T, D] as padded rows [R, H, Q, D]."""
+    _, heads, _, dim = tensor.shape
+    padded = tensor.transpose(1, 2)[0, group.first : group.first + group.tokens]
+    if group.padded_index is not None:
+        padded = padded.new_zeros(group.rows * group.longest, heads, dim).index_copy_(0, group.padded_index, padded)
+    return padded.view(group.rows, group.longest, heads, dim).transpose(1, 2)
+
+
+def _attend(
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None, rule: Rule
+) -> torch.Tensor:
+    """query [R, H, Q, D], keys and values [R, Hkv, N, D], mask [R, 1, Q, N] (1 where alike) → [R, H, Q, D]. torch's
+    fused attention has no soft cap: with one, the same sum is written out, in float32 from end to end."""
     if rule.softcap is None:
         grouped = query.shape[1] != keys.shape[1]
         return scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=rule.scale, enable_gqa=grouped)
@@ -138,7 +165,8 @@ def _attend(
     kv_heads = keys.shape[1]
     grouped_query = query.float().reshape(rows, kv_heads, heads // kv_heads, count, dim)
     scores = (grouped_query @ keys.float().transpose(-1, -2).unsqueeze(2)).mul_(rule.scale / rule.softcap)
-    weights = torch.softmax(scores.tanh_().mul_(rule.softcap).add_(mask.unsqueeze(2)), dim=-1)
+    scores = scores.tanh_().mul_(rule.softcap)
+    weights = torch.softmax(scores if mask is None else scores.add_(mask.unsqueeze(2)), dim=-1)
     return (weights @ values.float().unsqueeze(2)).reshape(rows, heads, count, dim).to(query.dtype)
 
 
@@ -170,10 +198,12 @@ class PagedAttention:
         softcap: float | None = None,
         sluice_batch: Batch | None = None,
         sluice_cache: KVCache | None = None,
+        sluice_whole: WholeBatch | None = None,
         sluice_calls: list[AttentionCall] | None = None,
         **others: object,
     ) -> tuple[torch.Tensor, None]:
-        """query [1, Hq, T, D], key and value [1, Hkv, T, D] → ([1, T, Hq, D], None). Writes KV, then attends.
+        """query [1, Hq, T, D], key and value [1, Hkv, T, D] → ([1, T, Hq, D], None). Writes KV, then attends;
+        with `sluice_whole`, attends inside each text and keeps nothing.
 
         With `sluice_calls` nothing is computed: the call is noted there, for `structure.py` to judge.
         Raises ModelInvalid where forward's keyword arguments do not arrive.
@@ -183,6 +213,8 @@ class PagedAttention:
         if sluice_calls is not None:
             sluice_calls.append(AttentionCall.of(module, query, key, value, attention_mask, rule, others))
             return query.new_zeros(1, query.shape[2], query.shape[1], value.shape[3]), None
+        if sluice_whole is not None:
+            return whole_texts(query, key, value, sluice_whole, rule, causal=_is_causal(module, others)), None
         if sluice_batch is None or sluice_cache is None:
             raise ModelInvalid("This model does not hand forward's keyword arguments to its attention layers.")
         keys, values = sluice_cache.layers[module.layer_idx]
@@ -200,7 +232,12 @@ class PagedAttention:
             )
             for group in sluice_batch.groups
         ]
-        return (parts[0] if len(parts) == 1 else torch.cat(parts)).unsqueeze(0), None
+        return _joined(parts), None
+
+
+def _joined(parts: list[torch.Tensor]) -> torch.Tensor:
+    """The groups' rows [tokens, Hq, D] as one flat batch [1, T, Hq, D]."""
+    return (parts[0] if len(parts) == 1 else torch.cat(parts)).unsqueeze(0)
 
 
 def register(native: NativeAttention | None = None, *, paged_kernel: bool = False) -> None:

@@ -16,6 +16,8 @@ from sluice_engine.model import attention, native
 from sluice_engine.model.errors import AcceleratorNotFound, InvalidOption, ModelInvalid, ModelNotFound
 from sluice_engine.model.fuse import fuse
 from sluice_engine.model.kv import KVShape
+from sluice_engine.model.pooled import PooledModel, load_pooled, usable_positions
+from sluice_engine.model.sentence import Task, pick_task, read_sentence_files
 from sluice_engine.model.structure import check, observe, refuse_by_config
 from sluice_engine.options import EngineOptions
 
@@ -25,15 +27,18 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model and what the engine must know of it."""
+    """A model and what the engine must know of it. One that embeds or scores is `pooled`, keeps no KV and has no
+    end-of-sequence; `module` is its encoder."""
 
     module: torch.nn.Module
     device: torch.device
     dtype: torch.dtype
     kv_shape: KVShape
     max_model_length: int
-    vocab_size: int  # width of the logits
+    vocab_size: int  # width of the logits; token ids at or beyond it are refused
     eos_ids: frozenset[int]
+    task: Task = "generate"
+    pooled: PooledModel | None = None
 
 
 def load_model(options: EngineOptions) -> LoadedModel:
@@ -42,11 +47,54 @@ def load_model(options: EngineOptions) -> LoadedModel:
     device = pick_device(options.device)
     config = _read_config(folder)
     dtype = pick_dtype(options.dtype, _checkpoint_dtype(config), device)
-    length = _model_length(options, config)
+    task = pick_task(options.task, folder, config)
     attention.register(
         native.find(torch.get_num_threads()) if device.type == "cpu" else None, paged_kernel=device.type == "cuda"
     )
     transformers.utils.logging.disable_progress_bar()
+    if task == "generate":
+        return _load_generating(options, folder, config, dtype, device)
+    return _load_pooled(options, task, folder, config, dtype, device)
+
+
+def _load_pooled(
+    options: EngineOptions,
+    task: Task,
+    folder: Path,
+    config: transformers.PretrainedConfig,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> LoadedModel:
+    pooled = load_pooled(folder, task, config, dtype, device, options.pooling)
+    files = read_sentence_files(folder) if task == "embed" else None
+    positions = getattr(config.get_text_config(), "max_position_embeddings", None)
+    return LoadedModel(
+        module=pooled.encoder,
+        device=device,
+        dtype=dtype,
+        kv_shape=KVShape(layers=0, kv_heads=0, head_dim=0, dtype=dtype),
+        max_model_length=_model_length(
+            options,
+            None if positions is None else usable_positions(pooled.encoder, positions),
+            None if files is None else files.max_tokens,
+        ),
+        vocab_size=pooled.encoder.get_input_embeddings().weight.shape[0],
+        eos_ids=frozenset(),
+        task=task,
+        pooled=pooled,
+    )
+
+
+def _load_generating(
+    options: EngineOptions,
+    folder: Path,
+    config: transformers.PretrainedConfig,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> LoadedModel:
+    if type(config) not in AutoModelForCausalLM._model_mapping:
+        raise ModelInvalid(f"Model type {config.model_type!r} is not a decoder-only language model of transformers.")
+    length = _model_length(options, getattr(config.get_text_config(), "max_position_embeddings", None))
     try:
         module = AutoModelForCausalLM.from_pretrained(
             folder,
@@ -137,8 +185,6 @@ def _read_config(folder: Path) -> transformers.PretrainedConfig:
             f"{folder / 'config.json'} cannot be read as a model's config: {_first_line(error)}"
         ) from error
     refuse_by_config(config)
-    if type(config) not in AutoModelForCausalLM._model_mapping:
-        raise ModelInvalid(f"Model type {config.model_type!r} is not a decoder-only language model of transformers.")
     return config
 
 
@@ -149,12 +195,12 @@ def _checkpoint_dtype(config: transformers.PretrainedConfig) -> torch.dtype:
     return dtype if isinstance(dtype, torch.dtype) else torch.float32
 
 
-def _model_length(options: EngineOptions, config: transformers.PretrainedConfig) -> int:
-    trained = getattr(config.get_text_config(), "max_position_embeddings", None)
+def _model_length(options: EngineOptions, trained: int | None, usual: int | None = None) -> int:
+    """The context: what is asked for, else what is `usual` for this model, else all positions it was `trained` on."""
     if options.max_model_length is None:
-        if trained is None:
+        if trained is None and usual is None:
             raise InvalidOption("The model's config does not say its context length: give --max-model-length.")
-        return int(trained)
+        return min(int(given) for given in (trained, usual) if given is not None)
     if trained is not None and options.max_model_length > trained:
         raise InvalidOption(
             f"--max-model-length {options.max_model_length} exceeds the {trained} positions that the model has."

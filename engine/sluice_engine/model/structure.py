@@ -40,8 +40,9 @@ class Structure:
 
 
 @torch.inference_mode()
-def observe(module: torch.nn.Module, device: torch.device) -> Structure:
-    """Run the model over two tokens with attention that notes its calls and computes nothing.
+def observe(module: torch.nn.Module, device: torch.device, *, generates: bool = True) -> Structure:
+    """Run the model over two tokens with attention that notes its calls and computes nothing. One that `generates` is
+    asked for the last token's logits.
 
     Raises ModelInvalid when the model cannot be called the way the engine calls it.
     """
@@ -65,13 +66,14 @@ def observe(module: torch.nn.Module, device: torch.device) -> Structure:
         if type(child) is torch.nn.Linear
     ]
     positions = torch.arange(2, device=device)
+    asked = {"logits_to_keep": positions[-1:]} if generates else {}
     try:
         module(
             input_ids=positions.unsqueeze(0),
             position_ids=positions.unsqueeze(0),
             use_cache=False,
-            logits_to_keep=positions[-1:],
             sluice_calls=calls,
+            **asked,
         )
     except Exception as error:
         raise ModelInvalid(
@@ -85,9 +87,12 @@ def observe(module: torch.nn.Module, device: torch.device) -> Structure:
     return Structure(tuple(calls), siblings)
 
 
-def check(module: torch.nn.Module, config: transformers.PretrainedConfig, structure: Structure) -> None:
-    """Raises ModelInvalid, saying what is missing, for a model whose structure this engine does not compute."""
-    for rule in _RULES:
+def check(
+    module: torch.nn.Module, config: transformers.PretrainedConfig, structure: Structure, *, generates: bool = True
+) -> None:
+    """Raises ModelInvalid, saying what is missing, for a model whose structure this engine does not compute. Without
+    generation nothing is cached, so layers may differ in that, and attention may look ahead."""
+    for rule in _RULES if generates else _RULES_OF_WHOLE_TEXTS:
         missing = rule(module, config, structure.calls)
         if missing is not None:
             raise ModelInvalid(f"Model type {config.model_type!r} cannot be served: {missing}.")
@@ -126,6 +131,16 @@ def _attends_in_each_layer(
         return "its attention does not go through transformers' attention interface (it may add a position bias)"
     if [call.layer for call in calls] != list(range(layers)):
         return f"of its {layers} layers, {len({call.layer for call in calls})} attend, not each one once and in order"
+    return None
+
+
+def _attends_so_often(
+    module: torch.nn.Module, config: transformers.PretrainedConfig, calls: Sequence[AttentionCall]
+) -> str | None:
+    if not calls:
+        return "its attention does not go through transformers' attention interface (it may add a position bias)"
+    if len(calls) != config.num_hidden_layers:
+        return f"it has {config.num_hidden_layers} layers and attends {len(calls)} times"
     return None
 
 
@@ -178,3 +193,4 @@ _RULES = (
     _caches_alike,
     _says_its_windows,
 )
+_RULES_OF_WHOLE_TEXTS = (_keeps_a_state, _attends_so_often, _knows_all_arguments, _says_its_windows)

@@ -17,6 +17,8 @@ from sluice_law.steptime import StepTimeModel, parse_model
 SUFFIXES: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 SUFFIXES_BINARY: Final = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 DTYPES: Final = ("auto", "float32", "bfloat16", "float16")
+TASKS: Final = ("auto", "generate", "embed", "score")
+POOLINGS: Final = ("auto", "mean", "cls", "last")
 DEVICES: Final = ("auto", "cpu", "cuda")
 POLICIES: Final = tuple(policies.POLICIES)
 
@@ -65,6 +67,8 @@ def parse(raw: Mapping[str, str | None]) -> tuple[EngineOptions, ServerSettings]
     options = EngineOptions(
         model=model,
         served_name=raw.get("served-name") or Path(model).resolve().name,
+        task=reader.choice("task", TASKS),
+        pooling=reader.choice("pooling", POOLINGS),
         dtype=reader.choice("dtype", DTYPES),
         device=reader.choice("device", DEVICES),
         max_model_length=reader.optional("max-model-length", 1, 10**8),

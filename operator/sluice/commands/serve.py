@@ -27,6 +27,8 @@ def serve(
     host: Annotated[Text, _option("host", "Address to listen on. [127.0.0.1]", "ADDRESS")] = None,
     port: Annotated[Text, _option("port", "Port of the OpenAI API. [8000]", "PORT")] = None,
     admin_port: Annotated[Text, _option("admin-port", "Port of health, metrics, limits. [8001]", "PORT")] = None,
+    task: Annotated[Text, _option("task", "auto, generate, embed or score. [the model's]", "TASK")] = None,
+    pooling: Annotated[Text, _option("pooling", "Embeddings: auto, mean, cls or last. [the model's]", "NAME")] = None,
     dtype: Annotated[Text, _option("dtype", "auto, float32, bfloat16 or float16. [auto]", "DTYPE")] = None,
     device: Annotated[Text, _option("device", "auto, cpu or cuda. [auto]", "DEVICE")] = None,
     max_model_length: Annotated[Text, _option("max-model-length", "Context in tokens. [the model's]", "N")] = None,

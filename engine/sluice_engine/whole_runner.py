@@ -1,0 +1,53 @@
+"""Runs a plan of whole texts on a model that embeds or scores: tokens in, one row of numbers per text out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from sluice_engine.isolate import isolate
+from sluice_engine.model.pooled import PooledModel
+from sluice_engine.model.whole import by_length, whole_batch
+from sluice_engine.scheduler import Plan, Row
+
+
+@dataclass(slots=True)
+class WholeResult:
+    """Vectors by request, float32 in little-endian bytes; requests that failed, with a sentence each."""
+
+    vectors: dict[str, bytes]
+    errors: dict[str, str] = field(default_factory=dict)
+
+
+class WholeRunner:
+    """A model without a cache. Counts what it computes, so that padding can be seen."""
+
+    def __init__(self, model: PooledModel, vocab_size: int, device: torch.device) -> None:
+        self._model = model
+        self._vocab_size = vocab_size
+        self._device = device
+        self.tokens = 0  # real ones
+        self.computed_rows = 0  # of attention, padding included; the other layers have none
+
+    def run(self, plan: Plan) -> WholeResult:
+        """Compute the plan. If the batch raises, only the texts that raise by themselves fail."""
+        types = {join.request_id: join.token_types for join in plan.joins if join.token_types}
+        errors: dict[str, str] = {}
+        vectors = isolate(plan.rows, lambda rows: self._forward(rows, types), errors)
+        for request_id, vector in list(vectors.items()):
+            if not np.isfinite(np.frombuffer(vector, dtype="<f4")).all():
+                errors[request_id] = "the model's output for this request is not a number"
+                del vectors[request_id]
+        return WholeResult(vectors, errors)
+
+    def _forward(self, rows: Sequence[Row], types: dict[str, tuple[int, ...]]) -> dict[str, bytes]:
+        ordered = [rows[index] for index in by_length([len(row.tokens) for row in rows])]
+        token_types = [types.get(row.request_id, ()) for row in ordered]
+        batch = whole_batch([row.tokens for row in ordered], token_types, self._device)
+        if int(batch.input_ids.max()) >= self._vocab_size or int(batch.input_ids.min()) < 0:
+            raise ValueError(f"a token id lies outside the vocabulary of {self._vocab_size}")
+        vectors = self._model.run(batch).cpu().numpy().astype("<f4")
+        self.tokens += int(batch.input_ids.shape[1])
+        self.computed_rows += batch.computed_rows
+        return {row.request_id: vector.tobytes() for row, vector in zip(ordered, vectors, strict=True)}
