@@ -107,7 +107,7 @@ def serve(channel: Messages, engine: "EngineLoop") -> None:
 
 def _take(channel: Messages, engine: "EngineLoop", message: ipc.ToEngine) -> None:
     match message:
-        case ipc.Submit():
+        case ipc.Submit() | ipc.Encode():
             refusal = engine.submit(message)
             if refusal is not None:
                 channel.send(refusal)

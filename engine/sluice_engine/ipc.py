@@ -57,6 +57,19 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     itl_target: float | None = None
 
 
+class Encode(msgspec.Struct, frozen=True, tag=True):
+    """A text to compute whole, for its embedding or its score; answered by one `Delta` with a vector. Fields as in
+    `Submit`; `token_types` has one per token, or none where all are 0."""
+
+    request_id: str
+    token_ids: tuple[int, ...]
+    arrived_at: float
+    token_types: tuple[int, ...] = ()
+    priority: int = 0
+    tenant: str = ""
+    ttft_target: float | None = None
+
+
 class Cancel(msgspec.Struct, frozen=True, tag=True):
     """The request ends now and its blocks are freed within a step; unknown or ended ids are ignored.
 
@@ -90,7 +103,7 @@ class StateRequest(msgspec.Struct, frozen=True, tag=True):
     token: int
 
 
-ToEngine = Submit | Cancel | LimitsPatch | Drain | StateRequest
+ToEngine = Submit | Encode | Cancel | LimitsPatch | Drain | StateRequest
 
 # --- engine process → HTTP process -----------------------------------------------------------------------------
 
@@ -112,6 +125,8 @@ class Ready(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     num_blocks: int
     max_model_length: int
     vocab_size: int  # width of the logits: token ids at or beyond it are refused
+    task: Literal["generate", "embed", "score"] = "generate"
+    vector_size: int = 0  # numbers in a text's vector; 0 for a model that generates
     paced: bool
     load_seconds: dict[str, float]  # phase → seconds
 
@@ -134,6 +149,7 @@ class Delta(msgspec.Struct, frozen=True, array_like=True):
     cached_tokens: int = 0  # prompt tokens found in the prefix cache (first delta)
     queue_seconds: float = 0.0  # arrival to first scheduled (first delta)
     logprobs: tuple[TokenLogprob, ...] = ()  # one per token, where they were asked for
+    vector: bytes = b""  # of a whole text: its embedding or its one score, float32 in little-endian
 
 
 class Rejected(msgspec.Struct, frozen=True, tag=True):

@@ -9,8 +9,7 @@ import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 
 import torch
 
@@ -22,11 +21,12 @@ from sluice_engine.model.load import LoadedModel, load_model
 from sluice_engine.model.resources import memory_left, processors
 from sluice_engine.options import EngineOptions
 from sluice_engine.report import limits_message, snapshot
-from sluice_engine.request import Request, Sampling, TokenLogprob
-from sluice_engine.runner import Runner
+from sluice_engine.request import Request, Sampling
+from sluice_engine.runner import NOTHING, Runner, StepResult
 from sluice_engine.scheduler import Outcome, Plan, Scheduler, SchedulerConfig
 from sluice_engine.steptime import StepTimeFit
 from sluice_engine.warm import warm_up
+from sluice_engine.whole_runner import WholeRunner
 from sluice_engine.window import LoadWindow
 from sluice_law.steptime import StepTimeModel, StepWork
 
@@ -90,6 +90,8 @@ class EngineLoop:
             num_blocks=self._config.num_blocks,
             max_model_length=self.model.max_model_length,
             vocab_size=self.model.vocab_size,
+            task=self.model.task,
+            vector_size=0 if self.model.pooled is None else self.model.pooled.size,
             paced=self.options.pace is not None,
             load_seconds=self.load_seconds,
         )
@@ -99,7 +101,7 @@ class EngineLoop:
         """Whether a step would compute something or a report is due."""
         return bool(self.scheduler.requests or self._departed or self._moved)
 
-    def submit(self, message: ipc.Submit) -> ipc.Rejected | None:
+    def submit(self, message: ipc.Submit | ipc.Encode) -> ipc.Rejected | None:
         """Queue a request. A refusal comes back; a request that can never run ends with an error in the next report."""
         try:
             refusal = self.scheduler.submit(self._request(message))
@@ -141,7 +143,9 @@ class EngineLoop:
         now = self._clock()
         self._moved |= self.limits.expire(now)
         if self.limits.due(now):
-            self._moved |= self.limits.tick(now, self.fit.model, self.window.load(self.scheduler, now))
+            # Where nothing is generated nobody waits for a next token: no measurement moves the limit, its bounds do.
+            model = None if self.model.pooled is not None else self.fit.model
+            self._moved |= self.limits.tick(now, model, self.window.load(self.scheduler, now))
 
     def step(self) -> ipc.StepReport | None:
         """One step and its report; a report without a step where only limits moved or a request left; else None."""
@@ -163,7 +167,7 @@ class EngineLoop:
         self._last_end = ended if self.scheduler.requests else None
         self.fit.observe(plan.work, ended - begun)
         self.window.record(plan.work, [outcome.gap for outcome in outcomes], ended)
-        return self._report(plan, outcomes, ended, ended - begun, result.logprobs)
+        return self._report(plan, outcomes, ended, ended - begun, result)
 
     def state(self) -> dict[str, object]:
         """The scheduler's snapshot as JSON-able data."""
@@ -171,10 +175,16 @@ class EngineLoop:
         state["last_steps"] = list(self.last_steps)
         return state
 
-    def _request(self, message: ipc.Submit) -> Request:
-        params = message.params
-        if any(not 0 <= token < self.model.vocab_size for token in message.prompt_token_ids):
+    def _request(self, message: ipc.Submit | ipc.Encode) -> Request:
+        tokens = message.token_ids if isinstance(message, ipc.Encode) else message.prompt_token_ids
+        if any(not 0 <= token < self.model.vocab_size for token in tokens):
             raise ValueError(f"a token id of the prompt lies outside the vocabulary of {self.model.vocab_size}")
+        if isinstance(message, ipc.Encode) != (self.model.pooled is not None):
+            raise ValueError(f"this model is served to {self.model.task}, which the request does not ask for")
+        return _whole_request(message) if isinstance(message, ipc.Encode) else self._generating_request(message)
+
+    def _generating_request(self, message: ipc.Submit) -> Request:
+        params = message.params
         stops = frozenset(params.stop_token_ids)
         if not params.ignore_eos:
             stops |= self.model.eos_ids
@@ -204,9 +214,9 @@ class EngineLoop:
         outcomes: list[Outcome],
         ended: float,
         seconds: float,
-        logprobs: Mapping[str, TokenLogprob] = MappingProxyType({}),
+        result: StepResult = NOTHING,
     ) -> ipc.StepReport:
-        deltas = (*self._departed, *(_delta(outcome, logprobs.get(outcome.request_id)) for outcome in outcomes))
+        deltas = (*self._departed, *(_delta(outcome, result) for outcome in outcomes))
         self._departed.clear()
         self._moved = False
         work = plan.work if plan else StepWork()
@@ -249,7 +259,9 @@ class EngineLoop:
         return report
 
 
-def _runner(model: LoadedModel, config: SchedulerConfig) -> Runner:
+def _runner(model: LoadedModel, config: SchedulerConfig) -> Runner | WholeRunner:
+    if model.pooled is not None:
+        return WholeRunner(model.pooled, model.vocab_size, model.device)
     try:
         return Runner(
             model, num_blocks=config.num_blocks, block_size=config.block_size, max_num_seqs=config.max_num_seqs
@@ -292,7 +304,22 @@ def _sampling(params: ipc.SamplingParams, stops: frozenset[int], prompt_length: 
     )
 
 
-def _delta(outcome: Outcome, logprob: TokenLogprob | None) -> ipc.Delta:
+def _whole_request(message: ipc.Encode) -> Request:
+    return Request(
+        request_id=message.request_id,
+        known=list(message.token_ids),
+        max_tokens=0,
+        arrived_at=message.arrived_at,
+        priority=message.priority,
+        tenant=message.tenant,
+        ttft_target=message.ttft_target,
+        whole=True,
+        token_types=message.token_types,
+    )
+
+
+def _delta(outcome: Outcome, result: StepResult) -> ipc.Delta:
+    logprob = result.logprobs.get(outcome.request_id)
     return ipc.Delta(
         request_id=outcome.request_id,
         token_ids=outcome.token_ids,
@@ -301,4 +328,5 @@ def _delta(outcome: Outcome, logprob: TokenLogprob | None) -> ipc.Delta:
         cached_tokens=outcome.cached_tokens if outcome.first else 0,
         queue_seconds=outcome.queue_seconds if outcome.first else 0.0,
         logprobs=(logprob,) if logprob is not None and outcome.token_ids else (),
+        vector=result.vectors.get(outcome.request_id, b""),
     )

@@ -54,6 +54,8 @@ class Request:
     tenant: str = ""
     ttft_target: float | None = None  # seconds from arrival; None: none of its own, so never refused for it
     itl_target: float | None = None  # seconds; None: the engine's
+    whole: bool = False  # computed in one step or not at all, for what the model says of it; no KV, no tokens after it
+    token_types: tuple[int, ...] = ()  # of a whole request: one per token; empty: all 0
     order: int = 0  # how many came before it
     prompt_length: int = 0
     computed: int = 0

@@ -1,19 +1,18 @@
 """Runs a plan on the model: tensors in, one token per sampling row out. One request's failure stays its own."""
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import torch
 
+from sluice_engine.isolate import isolate
 from sluice_engine.model.kv import KVCache
 from sluice_engine.model.load import LoadedModel
 from sluice_engine.prepare import Preparer
 from sluice_engine.request import TokenLogprob
 from sluice_engine.sampling import NOT_A_NUMBER, Sampler
 from sluice_engine.scheduler import Plan, Row
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -24,6 +23,10 @@ class StepResult:
     sampled: list[int]
     errors: dict[str, str] = field(default_factory=dict)
     logprobs: dict[str, TokenLogprob] = field(default_factory=dict)
+    vectors: dict[str, bytes] = field(default_factory=dict)  # of whole texts, float32 in little-endian
+
+
+NOTHING: Final = StepResult([])  # of no step
 
 
 class Runner:
@@ -53,40 +56,12 @@ class Runner:
                 errors[join.request_id] = f"its sampling could not be set up: {error}"
         self._preparer.install(plan)
         rows = [row for row in plan.rows if row.request_id not in errors] if errors else plan.rows
-        tokens = self._computed(rows, errors, logprobs)
+        tokens = isolate(rows, lambda some: self._forward(some, logprobs), errors)
         for request_id, token in tokens.items():
             if token == NOT_A_NUMBER:
                 errors[request_id] = "the model's output for this request is not a number"
         sampled = [tokens.get(row.request_id, NOT_A_NUMBER) for row in plan.rows if row.samples]
         return StepResult(sampled, errors, logprobs)
-
-    def _computed(
-        self, rows: Sequence[Row], errors: dict[str, str], logprobs: dict[str, TokenLogprob]
-    ) -> dict[str, int]:
-        """Tokens of the rows that could be computed; of the others a sentence each in `errors`."""
-        while rows:
-            try:
-                return self._forward(rows, logprobs)
-            except Exception as error:  # noqa: BLE001 - a request can fail, the loop cannot
-                if not out_of_memory(error) or len(rows) == 1:
-                    _log.exception("a step of %d rows failed; running them one by one", len(rows))
-                    return self._one_by_one(rows, errors, logprobs)
-                largest = max(rows, key=lambda row: (len(row.tokens), row.start))
-                _log.error("a step of %d rows ran out of memory; its largest request fails: %s", len(rows), error)
-                errors[largest.request_id] = "the step ran out of memory, and this request was its largest"
-                rows = [row for row in rows if row is not largest]
-        return {}
-
-    def _one_by_one(
-        self, rows: Sequence[Row], errors: dict[str, str], logprobs: dict[str, TokenLogprob]
-    ) -> dict[str, int]:
-        tokens: dict[str, int] = {}
-        for row in rows:
-            try:
-                tokens |= self._forward([row], logprobs)
-            except Exception as error:  # noqa: BLE001 - a request can fail, the loop cannot
-                errors[row.request_id] = f"the model failed on this request: {error}"
-        return tokens
 
     @torch.inference_mode()
     def _forward(self, rows: Sequence[Row], logprobs: dict[str, TokenLogprob]) -> dict[str, int]:
@@ -114,10 +89,3 @@ class Runner:
         """Zero blocks that a failed request may have filled with NaN."""
         if blocks:
             self.cache.scrub(blocks)
-
-
-def out_of_memory(error: Exception) -> bool:
-    """Whether an allocation failed; torch's allocator for the processor says so in words only."""
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
-        isinstance(error, RuntimeError) and "allocate memory" in str(error)
-    )

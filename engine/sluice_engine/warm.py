@@ -5,15 +5,17 @@ from sluice_engine.model.errors import ModelInvalid
 from sluice_engine.request import Request
 from sluice_engine.runner import Runner
 from sluice_engine.scheduler import Scheduler, SchedulerConfig
+from sluice_engine.whole_runner import WholeRunner
 
 _LOADS = ((1, 4), (4, 16), (16, 5))  # (requests, prompt tokens)
 
 
-def warm_up(runner: Runner, config: SchedulerConfig, max_batched_tokens: int, vocab_size: int) -> None:
+def warm_up(runner: Runner | WholeRunner, config: SchedulerConfig, max_batched_tokens: int, vocab_size: int) -> None:
     """Run small loads through a scheduler that is thrown away; what they leave in the cache is never indexed.
 
     Raises ModelInvalid when every request fails: better now than on the first real one.
     """
+    whole = isinstance(runner, WholeRunner)
     limits = Limits(Bounds(concurrency_max=config.max_num_seqs, max_batched_tokens=max_batched_tokens))
     scheduler = Scheduler(config, limits)
     answered = 0
@@ -22,7 +24,7 @@ def warm_up(runner: Runner, config: SchedulerConfig, max_batched_tokens: int, vo
         prompt = min(length, config.max_model_length - 1)
         for index in range(min(requests, config.max_num_seqs)):
             known = [(7 * index + position) % vocab_size for position in range(prompt)]
-            scheduler.submit(Request(f"warm-{load}-{index}", known, max_tokens=3, arrived_at=0.0))
+            scheduler.submit(Request(f"warm-{load}-{index}", known, max_tokens=3, arrived_at=0.0, whole=whole))
         while (plan := scheduler.plan(0.0)) is not None:
             result = runner.run(plan)
             errors |= result.errors

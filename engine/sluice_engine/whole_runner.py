@@ -1,7 +1,6 @@
 """Runs a plan of whole texts on a model that embeds or scores: tokens in, one row of numbers per text out."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -9,15 +8,8 @@ import torch
 from sluice_engine.isolate import isolate
 from sluice_engine.model.pooled import PooledModel
 from sluice_engine.model.whole import by_length, whole_batch
+from sluice_engine.runner import StepResult
 from sluice_engine.scheduler import Plan, Row
-
-
-@dataclass(slots=True)
-class WholeResult:
-    """Vectors by request, float32 in little-endian bytes; requests that failed, with a sentence each."""
-
-    vectors: dict[str, bytes]
-    errors: dict[str, str] = field(default_factory=dict)
 
 
 class WholeRunner:
@@ -30,7 +22,7 @@ class WholeRunner:
         self.tokens = 0  # real ones
         self.computed_rows = 0  # of attention, padding included; the other layers have none
 
-    def run(self, plan: Plan) -> WholeResult:
+    def run(self, plan: Plan) -> StepResult:
         """Compute the plan. If the batch raises, only the texts that raise by themselves fail."""
         types = {join.request_id: join.token_types for join in plan.joins if join.token_types}
         errors: dict[str, str] = {}
@@ -39,7 +31,7 @@ class WholeRunner:
             if not np.isfinite(np.frombuffer(vector, dtype="<f4")).all():
                 errors[request_id] = "the model's output for this request is not a number"
                 del vectors[request_id]
-        return WholeResult(vectors, errors)
+        return StepResult([], errors, vectors=vectors)
 
     def _forward(self, rows: Sequence[Row], types: dict[str, tuple[int, ...]]) -> dict[str, bytes]:
         ordered = [rows[index] for index in by_length([len(row.tokens) for row in rows])]
@@ -51,3 +43,6 @@ class WholeRunner:
         self.tokens += int(batch.input_ids.shape[1])
         self.computed_rows += batch.computed_rows
         return {row.request_id: vector.tobytes() for row, vector in zip(ordered, vectors, strict=True)}
+
+    def scrub(self, blocks: list[int]) -> None:
+        """Nothing is kept between steps."""

@@ -52,9 +52,11 @@ class KVCache:
 
 def blocks_that_fit(options: EngineOptions, shape: KVShape, max_model_length: int, memory_left: int) -> int:
     """Blocks for the pool: `kv_size`, or a share of the memory that is left, but no more than `max_num_seqs` requests
-    of the maximum length could ever hold. Raises InsufficientMemory when not even one such request fits."""
+    of the maximum length could ever hold; a model that caches nothing has as many, and they hold nothing. Raises InsufficientMemory when not even one such request fits."""
     each = shape.block_bytes(options.block_size)
     one_request = -(-max_model_length // options.block_size)
+    if each == 0:
+        return one_request * options.max_num_seqs
     if options.kv_size is not None:
         blocks = options.kv_size // each
     else:

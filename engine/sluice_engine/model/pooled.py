@@ -54,6 +54,7 @@ class PooledModel:
     finish: bool
     position_offset: int  # of a text's first token
     takes_types: bool
+    size: int  # D
 
     @torch.inference_mode()
     def run(self, batch: WholeBatch) -> torch.Tensor:
@@ -100,6 +101,7 @@ def load_pooled(
         finish=finish,
         position_offset=offset,
         takes_types="token_type_ids" in inspect.signature(parts.encoder.forward).parameters,
+        size=1 if task == "score" else config.get_text_config().hidden_size,
     )
 
 

@@ -30,7 +30,7 @@ class Books:
 
     def owed(self, request: Request) -> int:
         """Blocks that a running request still needs for what it knows."""
-        return self.blocks_for(len(request.known)) - len(request.blocks)
+        return 0 if request.whole else self.blocks_for(len(request.known)) - len(request.blocks)
 
     # --- a request runs, grows and leaves ----------------------------------------------------------------------
 
@@ -46,7 +46,7 @@ class Books:
     def grow(self, request: Request, tokens: int) -> None:
         """Give the request's table the blocks for `tokens` tokens. Raises MemoryError where there are none."""
         need = self.blocks_for(tokens) - len(request.blocks)
-        if need > 0:
+        if need > 0 and not request.whole:
             request.blocks += self.pool.allocate(need)
 
     def trim(self, request: Request) -> None:
@@ -73,20 +73,20 @@ class Books:
 
     def hash_known(self, request: Request) -> None:
         """Name the full blocks of what the request knows by now."""
-        if self._config.prefix_cache:
+        if self._shares(request):
             extend_hashes(request.hashes, request.known, self._config.block_size, request.tenant)
 
     def match(self, request: Request) -> list[int]:
         """Cached blocks that this waiting request can start from. Its last token is always left to compute, so the
         block that holds it is never shared."""
-        if not self._config.prefix_cache:
+        if not self._shares(request):
             return []
         return self.pool.match(request.hashes[: (len(request.known) - 1) // self._config.block_size])
 
     def index(self, request: Request) -> None:
         """Offer blocks that became full and computed to the prefix index."""
         full = request.computed // self._config.block_size
-        if full > request.indexed and self._config.prefix_cache:
+        if full > request.indexed and self._shares(request):
             self.hash_known(request)
             for block in range(request.indexed, full):
                 self.pool.index(request.blocks[block], request.hashes[block])
@@ -95,12 +95,15 @@ class Books:
     def promise(self, request: Request, computed: int) -> list[int]:
         """Index the prompt's blocks that this step fills, so that one that starts behind it in the same step shares
         them: in each layer the keys and values of the whole batch are written before any is read. Returns them."""
-        if not self._config.prefix_cache:
+        if not self._shares(request):
             return []
         filled = range(request.indexed, computed // self._config.block_size)
         for block in filled:
             self.pool.index(request.blocks[block], request.hashes[block])
         return [request.blocks[block] for block in filled]
+
+    def _shares(self, request: Request) -> bool:
+        return self._config.prefix_cache and not request.whole
 
     # --- do they add up ----------------------------------------------------------------------------------------
 

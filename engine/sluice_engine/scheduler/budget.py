@@ -48,6 +48,11 @@ class PrefillBudget:
             fits = rounded(fits)
         return fits if self._given else max(fits, min(most, MINIMUM_CHUNK))
 
+    def whole(self, wanted: int) -> int:
+        """All of `wanted`, or 0: what cannot be cut waits for a step with room; one beyond any budget has a step of
+        which nothing was given away yet."""
+        return wanted if wanted <= self._tokens or not self._given else 0
+
     def spend(self, tokens: int, context: int) -> None:
         """Book a chunk that was handed out."""
         self._tokens -= tokens

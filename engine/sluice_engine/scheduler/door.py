@@ -35,8 +35,15 @@ class Refusal:
 
 def check_possible(request: Request, config: SchedulerConfig) -> None:
     """Raises ValueError for a request that could never run."""
-    if not request.known or request.max_tokens < 1:
+    if not request.known or (request.max_tokens < 1 and not request.whole):
         raise ValueError("a request needs a prompt of one token or more and max_tokens of 1 or more")
+    if request.whole:
+        if len(request.known) > config.max_model_length:
+            raise ValueError(
+                f"the text has {len(request.known)} tokens and must be computed whole; this model takes at most "
+                f"{config.max_model_length}"
+            )
+        return
     if len(request.known) >= config.max_model_length:
         raise ValueError(
             f"the prompt has {len(request.known)} tokens; with one to generate, this model takes at most "

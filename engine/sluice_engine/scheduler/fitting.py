@@ -25,8 +25,9 @@ class Fitting:
         self._kept_out: tuple[str, int, float] | None = None  # by the predicted peak: whom, as of which departure
 
     def fits(self, request: Request, hit: Sequence[int]) -> bool:
-        """Whether a waiting request may run, from the cached blocks in `hit`. The only one always may."""
-        if not self._books.running:
+        """Whether a waiting request may run, from the cached blocks in `hit`. The only one always may, and so may a whole one: it
+        holds no blocks."""
+        if request.whole or not self._books.running:
             return True
         if not self._fits_now(request, hit):
             return False
@@ -54,7 +55,8 @@ class Fitting:
     def _predicted_peak(self, request: Request, hit: Sequence[int]) -> float:
         """Blocks that the running requests and this one will hold at their peak; 0 while lengths are unknown."""
         running, pool = self._books.running, self._books.pool
-        future = [(self._lengths.remaining(other), len(other.known)) for other in (*running, request)]
+        growing = (other for other in (*running, request) if not other.whole)
+        future = [(self._lengths.remaining(other), len(other.known)) for other in growing]
         known = [(remaining, context) for remaining, context in future if remaining is not None]
         shared = sum(len(other.blocks) for other in running) - pool.held + len(hit) - pool.unheld(hit)
         return predicted_peak(known, self._config.block_size) - shared if len(known) == len(future) else 0.0

@@ -33,6 +33,7 @@ class Join(NamedTuple):
     sampling: Sampling
     prompt_length: int = 0
     known: tuple[int, ...] = ()  # all its tokens, only where the sampling remembers them
+    token_types: tuple[int, ...] = ()  # of a whole request
 
 
 @dataclass(frozen=True, slots=True)

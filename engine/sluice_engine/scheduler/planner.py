@@ -85,7 +85,8 @@ class StepPlanner:
             if not scheduler.fitting.fits(request, hit):
                 return
             context = len(hit) * scheduler.config.block_size
-            chunk = budget.chunk(len(request.known) - context, context)
+            left = len(request.known) - context
+            chunk = budget.whole(left) if request.whole else budget.chunk(left, context)
             if chunk <= 0:
                 return
             if request.first_scheduled_at is None:
@@ -96,7 +97,16 @@ class StepPlanner:
                 (request.request_id, owner) for owner in sorted({self._filling[b] for b in hit if b in self._filling})
             ]
             known = tuple(request.known) if request.sampling.remembers else ()
-            self._joins.append(Join(request.request_id, request.slot, request.sampling, request.prompt_length, known))
+            self._joins.append(
+                Join(
+                    request.request_id,
+                    request.slot,
+                    request.sampling,
+                    request.prompt_length,
+                    known,
+                    request.token_types,
+                )
+            )
             self._take(budget, request, chunk)
 
     def plan(self, number: int) -> Plan:
@@ -167,7 +177,7 @@ class StepPlanner:
                 slot=request.slot,
                 start=start,
                 tokens=tuple(request.known[start : start + count]),
-                samples=count == request.remaining,
+                samples=count == request.remaining and not request.whole,
                 first_block=first,
                 new_blocks=tuple(request.blocks[first:]),
             )

@@ -45,7 +45,10 @@ class StepSettler:
         """So many more of the request's tokens are cached; `token` was sampled after the last known one."""
         request.computed += count
         self._scheduler.books.index(request)
-        if token is not None:
+        if request.whole:
+            self._say(request, (), "stop", None)
+            self._complete(request)
+        elif token is not None:
             self._deliver(request, token)
 
     def _verified(self, request: Request, row: Row, accepted: int, token: int) -> None:
@@ -91,8 +94,9 @@ class StepSettler:
         scheduler = self._scheduler
         if request.first_scheduled_at is not None:
             scheduler.residence = _smoothed(scheduler.residence, self._now - request.first_scheduled_at)
-            scheduler.mean_output = _smoothed(scheduler.mean_output, float(request.generated))
-            scheduler.lengths.add(request.tenant, request.generated)
+            if not request.whole:
+                scheduler.mean_output = _smoothed(scheduler.mean_output, float(request.generated))
+                scheduler.lengths.add(request.tenant, request.generated)
         scheduler.end(request, forget=False)
 
     def _say(self, request: Request, token_ids: tuple[int, ...], finish: Finish | None, error: str | None) -> None:
