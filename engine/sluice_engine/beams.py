@@ -10,7 +10,17 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Expansion = tuple[tuple[int, float], ...]  # (token, logprob), most likely first
-Expand = Callable[[Sequence[tuple[int, ...]], int], list[Expansion]]
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A running beam: all its tokens, and which branch of the round before it goes on from; None in the first."""
+
+    tokens: tuple[int, ...]
+    origin: int | None = None
+
+
+Expand = Callable[[Sequence[Branch], int], list[Expansion]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +34,15 @@ class Beam:
     text: str = ""
 
 
+_Entry = tuple[float, tuple[int, ...], int | None]
+
+
 @dataclass(slots=True)
 class _Search:
-    """The search for one prompt: `running` holds (sum of logprobs, generated tokens), best first."""
+    """The search for one prompt: `running` holds (sum of logprobs, generated tokens, origin), best first."""
 
     prompt: tuple[int, ...]
-    running: list[tuple[float, tuple[int, ...]]] = field(default_factory=lambda: [(0.0, ())])
+    running: list[_Entry] = field(default_factory=lambda: [(0.0, (), None)])
     results: list[Beam] = field(default_factory=list)
     over: bool = False
 
@@ -42,17 +55,21 @@ def beam_search(
     eos_ids: frozenset[int],
     expand: Expand,
 ) -> list[list[Beam]]:
-    """`width` results per prompt, best first. `expand(sequences, k)` gives the k most likely next tokens of each."""
+    """`width` results per prompt, best first. `expand(branches, k)` gives the k most likely next tokens of each; of the
+    round before, only branches that one of these names as its origin are needed any more."""
     searches = [_Search(prompt) for prompt in prompts]
     kept = max(2, 1 + len(eos_ids)) * width
     for length in range(1, max_tokens + 1):
         open_ = [search for search in searches if not search.over]
         if not open_:
             break
-        sequences = [search.prompt + tokens for search in open_ for _, tokens in search.running]
-        expansions = iter(expand(sequences, kept))
+        branches = [Branch(search.prompt + tokens, origin) for search in open_ for _, tokens, origin in search.running]
+        expansions = expand(branches, kept)
+        begun = 0
         for search in open_:
-            grown = _grown(search, [next(expansions) for _ in search.running])[:kept]
+            count = len(search.running)
+            grown = _grown(search, expansions[begun : begun + count], begun)[:kept]
+            begun += count
             last = length == max_tokens
             _collect(search, grown[:width], eos_ids, length**length_penalty, last)
             search.running = [entry for entry in grown if entry[1][-1] not in eos_ids][:width]
@@ -60,11 +77,11 @@ def beam_search(
     return [search.results for search in searches]
 
 
-def _grown(search: _Search, expansions: Sequence[Expansion]) -> list[tuple[float, tuple[int, ...]]]:
-    """Every continuation, best first."""
+def _grown(search: _Search, expansions: Sequence[Expansion], begun: int) -> list[_Entry]:
+    """Every continuation, best first; the search's branches of this round are numbered from `begun`."""
     grown = [
-        (score + logprob, (*tokens, token))
-        for (score, tokens), expansion in zip(search.running, expansions, strict=True)
+        (score + logprob, (*tokens, token), origin)
+        for origin, ((score, tokens, _), expansion) in enumerate(zip(search.running, expansions, strict=True), begun)
         for token, logprob in expansion
     ]
     return sorted(grown, key=lambda entry: -entry[0])
@@ -72,13 +89,13 @@ def _grown(search: _Search, expansions: Sequence[Expansion]) -> list[tuple[float
 
 def _collect(
     search: _Search,
-    best: Sequence[tuple[float, tuple[int, ...]]],
+    best: Sequence[_Entry],
     eos_ids: frozenset[int],
     divisor: float,
     last: bool,
 ) -> None:
     """Those of the `width` best that ended become results, all of them at the last length; the best `width` stay."""
-    for score, tokens in best:
+    for score, tokens, _ in best:
         if tokens[-1] in eos_ids:
             search.results.append(Beam(tokens[:-1], score / divisor, "stop"))
         elif last:

@@ -92,6 +92,10 @@ class BlockPool:
                 del self._cached[block]
             self._references[block] += 1
 
+    def shared(self, block: int) -> bool:
+        """Whether more than one table names this block, so that a write must go to a copy of it."""
+        return self._references[block] > 1
+
     def can_allocate(self, count: int) -> bool:
         """Whether `allocate(count)` will succeed."""
         return count <= self.available

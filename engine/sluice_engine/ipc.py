@@ -44,6 +44,9 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
 class Submit(msgspec.Struct, frozen=True, tag=True):
     """A validated request. `arrived_at` is when the HTTP process had read it (monotonic seconds).
 
+    `samples` are further answers to the same prompt, a name and a seed each: the prompt is computed once for all, and
+    each answer has deltas and an end of its own. A refusal of the request refuses them too.
+
     A target of its own, in seconds, tells the scheduler what the client asked for (`slo`); None is the engine's.
     """
 
@@ -55,6 +58,12 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     tenant: str = ""  # whose share of the engine it is
     ttft_target: float | None = None
     itl_target: float | None = None
+    samples: tuple[tuple[str, int | None], ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The request's own id and those of its further answers."""
+        return (self.request_id, *(name for name, _ in self.samples))
 
 
 class Encode(msgspec.Struct, frozen=True, tag=True):

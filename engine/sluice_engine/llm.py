@@ -17,13 +17,14 @@ from typing import Any
 import msgspec
 
 from sluice_engine import ipc
-from sluice_engine.beams import Beam, Expansion, beam_search
+from sluice_engine.beams import Beam, beam_search
 from sluice_engine.growing import Growing
 from sluice_engine.loop import EngineLoop
 from sluice_engine.options import EngineOptions
 from sluice_engine.params import SamplingParams
 from sluice_engine.progress import Progress
 from sluice_engine.results import Result
+from sluice_engine.steering import BeamRounds
 from sluice_engine.text import TextModel, TokenizerInvalid, load_text_model
 
 Prompt = str | Sequence[int]
@@ -80,8 +81,8 @@ class LLM:
         submitted_at = time.monotonic()
         for group, tokens, each in zip(groups, encoded, asked, strict=True):
             room = self._engine.model.max_model_length - len(tokens)
-            for sample, growing in enumerate(group):
-                self._submit(growing.name, tokens, each.wire(sample, room), submitted_at)
+            samples = tuple((growing.name, each.sample_seed(sample)) for sample, growing in enumerate(group))
+            self._submit(ipc.Submit(samples[0][0], tokens, each.wire(room), submitted_at, samples=samples[1:]))
         self._run(live, progress)
         return [
             Result(tokens, submitted_at, group[0].cached_tokens, tuple(growing.sample for growing in group))
@@ -94,9 +95,9 @@ class LLM:
         """The most likely continuations of each prompt, `beam_width` of them, best first: what transformers' beam
         search gives for num_beams = beam_width.
 
-        A beam's blocks are shared with the beams that it came from and goes on to, through the prefix index: a step
-        holds each distinct full block once, and computes again at most one block of tokens per beam; a beam that was
-        dropped holds nothing. Raises as `generate`.
+        Beams fork: they share the blocks of what they have in common until one of them writes, compute nothing twice,
+        and one that is dropped gives its blocks back at once. Raises as `generate`, and RuntimeError where a beam
+        fails.
         """
         encoded = self._encode(prompts)
         params = SamplingParams(max_tokens=max_tokens)
@@ -112,17 +113,9 @@ class LLM:
                     f"prompt {index} has {len(tokens)} tokens and {max_tokens} are asked for; the model's context is "
                     f"{model.max_model_length}"
                 )
-        found = beam_search(encoded, beam_width, max_tokens, length_penalty, model.eos_ids, self._expand)
+        with BeamRounds(self._engine, f"beams-{next(self._names)}", max_tokens) as rounds:
+            found = beam_search(encoded, beam_width, max_tokens, length_penalty, model.eos_ids, rounds.expand)
         return [[self._with_text(beam) for beam in beams] for beams in found]
-
-    def _expand(self, sequences: Sequence[tuple[int, ...]], most: int) -> list[Expansion]:
-        """The `most` most likely next tokens after each of these sequences: one step of one token for all."""
-        params = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True, logprobs=most)
-        results = self.generate([list(tokens) for tokens in sequences], params, progress=False)
-        for result in results:
-            if result.samples[0].error is not None:
-                raise RuntimeError(f"a beam failed: {result.samples[0].error}")
-        return [result.logprobs[0].top if result.logprobs else () for result in results]
 
     def _with_text(self, beam: Beam) -> Beam:
         if self._text is None:
@@ -159,8 +152,8 @@ class LLM:
         live[growing.name] = growing
         return growing
 
-    def _submit(self, name: str, tokens: tuple[int, ...], params: ipc.SamplingParams, at: float) -> None:
-        refusal = self._engine.submit(ipc.Submit(name, tokens, params, at))
+    def _submit(self, message: ipc.Submit) -> None:
+        refusal = self._engine.submit(message)
         if refusal is not None:
             raise RuntimeError(f"the engine refused a request: {refusal.message}")
 

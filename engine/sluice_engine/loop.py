@@ -4,6 +4,7 @@ One step: plan → run → settle, synchronous. What happens between steps (subm
 next one. Everything here runs on one thread.
 """
 
+import dataclasses
 import gc
 import logging
 import secrets
@@ -103,10 +104,16 @@ class EngineLoop:
 
     def submit(self, message: ipc.Submit | ipc.Encode) -> ipc.Rejected | None:
         """Queue a request. A refusal comes back; a request that can never run ends with an error in the next report."""
+        samples = message.samples if isinstance(message, ipc.Submit) else ()
         try:
-            refusal = self.scheduler.submit(self._request(message))
+            request = self._request(message)
+            siblings = [
+                request.sibling(name, dataclasses.replace(request.sampling, seed=_seed(seed))) for name, seed in samples
+            ]
+            refusal = self.scheduler.submit(request, siblings)
         except Exception as error:  # noqa: BLE001 - a request can fail, the loop cannot
-            self._departed.append(ipc.Delta(message.request_id, (), "error", str(error)))
+            names = (message.request_id, *(name for name, _ in samples))
+            self._departed += [ipc.Delta(name, (), "error", str(error)) for name in names]
             return None
         if refusal is None:
             return None
@@ -292,7 +299,7 @@ def _sampling(params: ipc.SamplingParams, stops: frozenset[int], prompt_length: 
         temperature=params.temperature,
         top_k=params.top_k,
         top_p=params.top_p,
-        seed=secrets.randbits(64) if params.seed is None else params.seed,
+        seed=_seed(params.seed),
         min_p=params.min_p,
         presence_penalty=params.presence_penalty,
         frequency_penalty=params.frequency_penalty,
@@ -316,6 +323,10 @@ def _whole_request(message: ipc.Encode) -> Request:
         whole=True,
         token_types=message.token_types,
     )
+
+
+def _seed(given: int | None) -> int:
+    return secrets.randbits(64) if given is None else given
 
 
 def _delta(outcome: Outcome, result: StepResult) -> ipc.Delta:

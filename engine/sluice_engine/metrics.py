@@ -7,7 +7,7 @@ first scrape (label values come from the contract, never from a user), so that a
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final, Literal
 
@@ -31,15 +31,49 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
+_WORST: Final[tuple[Outcome, ...]] = (
+    "stop",
+    "length",
+    "abort",
+    "error",
+)  # how a request ended: the last of its answers'
+
+
+@dataclass(slots=True)
+class _Answer:
+    """One of a request's answers. Monotonic seconds."""
+
+    first_at: float
+    last_at: float
+    tokens: int
+
+
 @dataclass(slots=True)
 class _Record:
-    """One request in flight. Monotonic seconds."""
+    """One request in flight, with all its answers. Monotonic seconds."""
 
     arrived_at: float
     prompt_tokens: int
-    first_at: float | None = None
-    last_at: float = 0.0
-    tokens: int = 0
+    open: int  # answers that have not ended
+    begun: bool = False  # the engine has said something of it
+    answers: dict[str, _Answer] = field(default_factory=dict)
+    outcome: Outcome = "stop"
+
+    @property
+    def first_at(self) -> float:
+        """When its first token came, of whichever answer; infinite without one."""
+        return min((answer.first_at for answer in self.answers.values()), default=math.inf)
+
+    @property
+    def tokens(self) -> int:
+        """Output tokens of all answers."""
+        return sum(answer.tokens for answer in self.answers.values())
+
+    @property
+    def mean_gap(self) -> float | None:
+        """Mean seconds between two tokens of an answer; None where no answer has two."""
+        gaps = self.tokens - len(self.answers)
+        return sum(a.last_at - a.first_at for a in self.answers.values()) / gaps if gaps else None
 
 
 class EngineMetrics:
@@ -158,7 +192,7 @@ class EngineMetrics:
 
     def on_rejected(self, message: ipc.Rejected) -> None:
         """The engine refused a request."""
-        if self._records.pop(message.request_id, None) is not None:
+        if self._records.pop(message.request_id, None) is not None:  # its record stays open, so nothing more counts it
             self._count_refusal(message.reason)
 
     def on_limits(self, limits: ipc.Limits) -> None:
@@ -177,19 +211,19 @@ class EngineMetrics:
 
     # --- what the HTTP side says -------------------------------------------------------------------------------
 
-    def started(self, request_id: str, arrived_at: float, prompt_tokens: int) -> None:
-        """A valid request goes to the engine."""
+    def started(self, names: Sequence[str], arrived_at: float, prompt_tokens: int) -> None:
+        """A valid request goes to the engine, where its answers have these names: one request, however many."""
         self._arrived.inc()
-        self._records[request_id] = _Record(arrived_at, prompt_tokens)
+        self._records.update(dict.fromkeys(names, _Record(arrived_at, prompt_tokens, len(names))))
 
     def refused(self, reason: str) -> None:
         """A valid request was refused before it reached the engine."""
         self._arrived.inc()
         self._count_refusal(reason)
 
-    def ended(self, request_id: str, outcome: Outcome) -> None:
-        """A request left without the engine ending it: a stop string, a client gone, our fault. Idempotent."""
-        record = self._records.pop(request_id, None)
+    def ended(self, name: str, outcome: Outcome) -> None:
+        """An answer left without the engine ending it: a stop string, a client gone, our fault. Idempotent."""
+        record = self._records.pop(name, None)
         if record is not None:
             self._count_end(record, outcome, self._clock())
 
@@ -204,36 +238,42 @@ class EngineMetrics:
         if record is None:
             return
         fresh = len(delta.token_ids)
-        if record.first_at is None:
+        if not record.begun:
+            record.begun = True
             self._queue.observe(max(delta.queue_seconds, 0.0))
         if fresh:
-            if record.first_at is None:
-                record.first_at = now
-                self._ttft.observe(now - record.arrived_at)
-                between = fresh - 1
-                gap = 0.0
+            answer = record.answers.get(delta.request_id)
+            if answer is None:
+                if not record.answers:
+                    self._ttft.observe(now - record.arrived_at)
+                answer = record.answers[delta.request_id] = _Answer(now, now, 0)
+                between, gap = fresh - 1, 0.0
             else:
-                between = fresh
-                gap = (now - record.last_at) / fresh
+                between, gap = fresh, (now - answer.last_at) / fresh
             for _ in range(between):
                 self._itl.observe(gap)
-            record.last_at = now
-            record.tokens += fresh
+            answer.last_at = now
+            answer.tokens += fresh
         if delta.finish is not None:
             del self._records[delta.request_id]
             self._count_end(record, delta.finish, now)
 
     def _count_end(self, record: _Record, outcome: Outcome, now: float) -> None:
+        """An answer has ended, and with the last one the request."""
+        record.open -= 1
+        record.outcome = outcome = max(record.outcome, outcome, key=_WORST.index)
+        if record.open:
+            return
         self._requests.labels(outcome).inc()
         self._duration.observe(now - record.arrived_at)
         self._prompt.observe(record.prompt_tokens)
         self._output.observe(record.tokens)
-        mean = (record.last_at - record.first_at) / (record.tokens - 1) if record.first_at and record.tokens > 1 else 0
-        if record.tokens > 1:
+        mean = record.mean_gap
+        if mean is not None:
             self._tpot.observe(mean)
         if outcome in ("stop", "length"):
-            ttft = math.inf if record.first_at is None else record.first_at - record.arrived_at
-            self._slo.labels(_judge(ttft <= self._ttft_target, mean <= self._itl_target)).inc()
+            ttft = record.first_at - record.arrived_at
+            self._slo.labels(_judge(ttft <= self._ttft_target, (mean or 0.0) <= self._itl_target)).inc()
 
     def _count_refusal(self, reason: str) -> None:
         self._requests.labels("rejected").inc()

@@ -70,15 +70,19 @@ class SamplingParams:
         """The stop strings as a tuple."""
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
 
-    def wire(self, sample: int, room: int) -> ipc.SamplingParams:
-        """For answer `sample` of a prompt after which the context has `room` tokens."""
+    def sample_seed(self, sample: int) -> int | None:
+        """The seed of answer `sample`, as it crosses the wire."""
         seed = sample_seed(self.seed, sample)
+        return seed if seed is None else seed & 0xFFFFFFFFFFFFFFFF
+
+    def wire(self, room: int) -> ipc.SamplingParams:
+        """For the first answer to a prompt after which the context has `room` tokens."""
         return ipc.SamplingParams(
             max_tokens=room if self.max_tokens is None else min(self.max_tokens, room),
             temperature=self.temperature,
             top_k=self.top_k,
             top_p=self.top_p,
-            seed=seed if seed is None else seed & 0xFFFFFFFFFFFFFFFF,
+            seed=self.sample_seed(0),
             ignore_eos=self.ignore_eos,
             stop_token_ids=tuple(self.stop_token_ids),
             min_p=self.min_p,

@@ -15,12 +15,12 @@ from sluice_engine.scheduler import Plan, Row
 
 
 class Prepared(NamedTuple):
-    """A batch, and the rows in the order of its logits, one each, with what the sampler asks of them as arrays [N]."""
+    """A batch, and who chooses from each row of its logits, with what the sampler asks of them as arrays [N]."""
 
     batch: Batch
-    rows: list[Row]
+    choosers: list[str]  # request ids
     slots: NDArray[np.int64]
-    positions: NDArray[np.int64]  # of the token that the row's logits choose
+    positions: NDArray[np.int64]  # of the token that is chosen
     samples: NDArray[np.bool_]
 
 
@@ -37,11 +37,13 @@ class Preparer:
         self._tables: NDArray[np.int64] = np.full((max_num_seqs, width), null_block, dtype=np.int64)
 
     def install(self, plan: Plan) -> None:
-        """Write the plan's new blocks into the tables."""
+        """Write the plan's new blocks into the tables; twins begin with the table of the row that they share."""
         for row in plan.rows:
             if row.new_blocks:
                 end = row.first_block + len(row.new_blocks)
                 self._tables[row.slot, row.first_block : end] = row.new_blocks
+            for twin in row.twins:
+                self._tables[twin.slot] = self._tables[row.slot]
 
     def batch(self, rows: Sequence[Row]) -> Prepared:
         """The batch of these rows, installed before."""
@@ -65,15 +67,23 @@ class Preparer:
                 self._group(slots[part], starts[part], counts[part], int(ends[first_row] - counts[first_row]))
             )
             first_row += len(members)
+        chosen_at, choosers = starts + counts, [row.request_id for row in flat]
+        samples = np.fromiter((row.samples for row in flat), dtype=np.bool_, count=len(flat))
+        twins = [(index, twin) for index, row in enumerate(flat) for twin in row.twins]
+        last = ends - 1
+        if twins:
+            shared = np.array([index for index, _ in twins])
+            choosers += [twin.request_id for _, twin in twins]
+            slots = np.concatenate((slots, np.array([twin.slot for _, twin in twins], dtype=np.int64)))
+            last, chosen_at, samples = (np.concatenate((each, each[shared])) for each in (last, chosen_at, samples))
         batch = Batch(
             input_ids=self._tensor(tokens).unsqueeze(0),
             position_ids=self._tensor(positions).unsqueeze(0),
             slot_mapping=self._tensor(blocks * self._block_size + positions % self._block_size),
-            logits_index=self._tensor(ends - 1),
+            logits_index=self._tensor(last),
             groups=tuple(groups),
         )
-        samples = np.fromiter((row.samples for row in flat), dtype=np.bool_, count=len(flat))
-        return Prepared(batch, flat, slots, starts + counts, samples)
+        return Prepared(batch, choosers, slots, chosen_at, samples)
 
     def _group(
         self, slots: NDArray[np.int64], starts: NDArray[np.int64], counts: NDArray[np.int64], first: int

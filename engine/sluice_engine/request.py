@@ -66,12 +66,29 @@ class Request:
     cached_tokens: int = 0  # prompt tokens found in the prefix cache at first admission
     first_scheduled_at: float | None = None
     last_token_at: float | None = None
+    forked: bool = False  # began from another's blocks, or lent its own: the next row must see to its last block
+    steered: bool = False  # stops after each token until it is told how to go on (beam search)
     delivered: bool = False  # the first token is out
     preemptions: int = 0
 
     def __post_init__(self) -> None:
         """The prompt is what is known at the start."""
         self.prompt_length = len(self.known)
+
+    def sibling(self, request_id: str, sampling: Sampling) -> "Request":
+        """Another sample of the same prompt that has not begun."""
+        return Request(
+            request_id=request_id,
+            known=self.known[: self.prompt_length],
+            max_tokens=self.max_tokens,
+            arrived_at=self.arrived_at,
+            stop_ids=self.stop_ids,
+            sampling=sampling,
+            priority=self.priority,
+            tenant=self.tenant,
+            ttft_target=self.ttft_target,
+            itl_target=self.itl_target,
+        )
 
     @property
     def generated(self) -> int:

@@ -1,6 +1,6 @@
 """Runs a plan on the model: tensors in, one token per sampling row out. One request's failure stays its own."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -55,21 +55,23 @@ class Runner:
             except Exception as error:  # noqa: BLE001 - a request can fail, the loop cannot
                 errors[join.request_id] = f"its sampling could not be set up: {error}"
         self._preparer.install(plan)
-        rows = [row for row in plan.rows if row.request_id not in errors] if errors else plan.rows
+        if plan.copies:
+            self.cache.copy(plan.copies)
+        rows = _without(plan.rows, errors) if errors else plan.rows
         tokens = isolate(rows, lambda some: self._forward(some, logprobs), errors)
         for request_id, token in tokens.items():
             if token == NOT_A_NUMBER:
                 errors[request_id] = "the model's output for this request is not a number"
-        sampled = [tokens.get(row.request_id, NOT_A_NUMBER) for row in plan.rows if row.samples]
+        sampled = [tokens.get(name, NOT_A_NUMBER) for row in plan.rows for name in row.choosers]
         return StepResult(sampled, errors, logprobs)
 
     @torch.inference_mode()
     def _forward(self, rows: Sequence[Row], logprobs: dict[str, TokenLogprob]) -> dict[str, int]:
-        """A token for every row. A chunk that does not sample has one as well, only to see that it is a number: NaN
-        anywhere in a chunk reaches its last token, and must be found before others can hit the chunk's blocks.
-        Logprobs that were asked for go into `logprobs`."""
+        """A token for every row and its twins. A chunk that does not sample has one as well, only to see that it is a
+        number: NaN anywhere in a chunk reaches its last token, and must be found before others can hit the chunk's
+        blocks. Logprobs that were asked for go into `logprobs`."""
         prepared = self._preparer.batch(rows)
-        batch, ordered = prepared.batch, prepared.rows
+        batch, choosers = prepared.batch, prepared.choosers
         if int(batch.input_ids.max()) >= self.model.vocab_size or int(batch.input_ids.min()) < 0:
             raise ValueError(f"a token id lies outside the vocabulary of {self.model.vocab_size}")
         output = self.model.module(
@@ -82,10 +84,19 @@ class Runner:
         )
         sampled = self._sampler.sample(output.logits[0], prepared.slots, prepared.positions, prepared.samples)
         for row, found in sampled.logprobs.items():
-            logprobs[ordered[row].request_id] = found
-        return {row.request_id: token for row, token in zip(ordered, sampled.tokens, strict=True)}
+            logprobs[choosers[row]] = found
+        return dict(zip(choosers, sampled.tokens, strict=True))
 
     def scrub(self, blocks: list[int]) -> None:
         """Zero blocks that a failed request may have filled with NaN."""
         if blocks:
             self.cache.scrub(blocks)
+
+
+def _without(rows: Sequence[Row], failed: Container[str]) -> list[Row]:
+    """The rows of requests that did not fail, without twins that did."""
+    return [
+        row._replace(twins=tuple(twin for twin in row.twins if twin.request_id not in failed)) if row.twins else row
+        for row in rows
+        if row.request_id not in failed
+    ]

@@ -43,7 +43,7 @@ def serving_engine() -> EngineMetrics:
             load_seconds={"load": 2.5, "warm": 0.5},
         )
     )
-    metrics.started("a", 9.0, 30)
+    metrics.started(["a"], 9.0, 30)
     metrics.on_step(report(deltas=(ipc.Delta("a", (1,), cached_tokens=0, queue_seconds=0.1),)), 11.0)
     metrics.on_step(report(ended_at=11.1, deltas=(ipc.Delta("a", (2,), finish="stop"),)), 11.1)
     metrics.ended("a", "stop")

@@ -1,5 +1,6 @@
 """Beam search: results equal transformers', blocks are shared and dropped beams hold none."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from sluice_engine import LLM
-from sluice_engine.beams import Beam, Expansion, beam_search
+from sluice_engine.beams import Beam, Branch, Expand, Expansion, beam_search
 
 KV = {"threads": 1, "kv_size": 4 << 20}
 EOS = 1
@@ -50,9 +51,9 @@ def test_beams_share_blocks_and_a_dropped_beam_holds_none(tiny_llama: Path, monk
     assert engine.scheduler.pool.held == 0
 
 
-def chain(table: dict[int, Expansion]) -> object:
-    def expand(sequences: object, most: int) -> list[Expansion]:
-        return [table[tokens[-1]][:most] for tokens in sequences]  # type: ignore[attr-defined]
+def chain(table: dict[int, Expansion]) -> Expand:
+    def expand(branches: Sequence[Branch], most: int) -> list[Expansion]:
+        return [table[branch.tokens[-1]][:most] for branch in branches]
 
     return expand
 
@@ -64,7 +65,7 @@ def test_an_ended_beam_competes_by_its_score_per_length() -> None:
         3: ((EOS, -0.1), (2, -1.0), (4, -5.0), (3, -6.0)),
         4: ((4, -1.0), (3, -1.0), (2, -1.0), (EOS, -9.0)),
     }
-    ((best, second),) = beam_search([(0,)], 2, 8, 1.0, frozenset({EOS}), chain(table))  # type: ignore[arg-type]
+    ((best, second),) = beam_search([(0,)], 2, 8, 1.0, frozenset({EOS}), chain(table))
     assert best == Beam((2, 3), best.score, "stop")
     assert best.score == pytest.approx(-0.7 / 3)
     assert second.score <= best.score
@@ -72,7 +73,7 @@ def test_an_ended_beam_competes_by_its_score_per_length() -> None:
 
 def test_what_still_runs_at_the_end_is_a_result() -> None:
     table: dict[int, Expansion] = {2: ((2, -0.1), (3, -0.2)), 3: ((3, -0.1), (2, -0.2))}
-    ((first, second),) = beam_search([(2,)], 2, 3, 1.0, frozenset(), chain(table))  # type: ignore[arg-type]
+    ((first, second),) = beam_search([(2,)], 2, 3, 1.0, frozenset(), chain(table))
     assert (first.token_ids, first.finish_reason) == ((2, 2, 2), "length")
     assert second.finish_reason == "length"
 

@@ -50,7 +50,7 @@ def token(finish: ipc.FinishReason | None = None) -> ipc.Delta:
 )
 def test_a_completed_request_is_judged_by_the_targets_in_force(first: float, gap: float, result: str) -> None:
     story = Story()
-    story.metrics.started("a", story.now, 7)
+    story.metrics.started(["a"], story.now, 7)
     story.step(token(), after=first)
     story.step(token(), after=gap)
     story.step(token("length"), after=gap)
@@ -67,7 +67,7 @@ def test_a_completed_request_is_judged_by_the_targets_in_force(first: float, gap
 def test_aborted_failed_and_refused_requests_are_never_met() -> None:
     story = Story()
     for name in ("a", "b", "c"):
-        story.metrics.started(name, story.now, 1)
+        story.metrics.started([name], story.now, 1)
     story.step(token())
     story.metrics.ended("a", "abort")
     story.metrics.ended("a", "error")  # whoever comes second changes nothing
@@ -80,6 +80,23 @@ def test_aborted_failed_and_refused_requests_are_never_met() -> None:
     assert story.value(contract.REQUESTS_ARRIVED) == 4
     assert story.value(f'{contract.REJECTIONS}{{reason="queue_full"}}') == 1
     assert story.value(f'{contract.REJECTIONS}{{reason="draining"}}') == 1
+
+
+def test_a_request_with_several_answers_is_one_request() -> None:
+    story = Story()
+    story.metrics.started(["a", "b"], story.now, 7)
+    story.step(token(), ipc.Delta("b", (5,), queue_seconds=0.2), after=0.5)
+    story.step(token("stop"), ipc.Delta("b", (5,)), after=0.2)
+    assert story.value(f'{contract.REQUESTS}{{outcome="stop"}}') == 0  # one answer is still open
+    story.step(ipc.Delta("b", (5,), "length"), after=0.4)
+    assert story.value(contract.REQUESTS_ARRIVED) == 1
+    assert story.value(f'{contract.REQUESTS}{{outcome="length"}}') == 1
+    for name in (contract.TIME_TO_FIRST_TOKEN, contract.QUEUE_SECONDS, contract.REQUEST_DURATION):
+        assert story.value(f"{name}_count") == 1
+    assert story.value(f"{contract.PROMPT_TOKENS}_sum") == 7
+    assert story.value(f"{contract.OUTPUT_TOKENS}_sum") == 5
+    assert story.value(f"{contract.INTER_TOKEN_LATENCY}_count") == 3
+    assert story.value(f"{contract.TIME_PER_OUTPUT_TOKEN}_sum") == pytest.approx(0.8 / 3)
 
 
 def test_block_seconds_count_what_gauges_miss_between_scrapes() -> None:

@@ -5,6 +5,7 @@ positions still enter attention as 0 × value, and 0 × NaN is NaN: padding must
 request may have filled.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -41,6 +42,13 @@ class KVCache:
             )
             for _ in range(shape.layers)
         ]
+
+    def copy(self, copies: Sequence[tuple[int, int]]) -> None:
+        """Copy whole blocks, all sources read before any target is written."""
+        sources, targets = torch.tensor(copies, dtype=torch.int64, device=self.layers[0][0].device).unbind(1)
+        for keys, values in self.layers:
+            keys.index_copy_(0, targets, keys.index_select(0, sources))
+            values.index_copy_(0, targets, values.index_select(0, sources))
 
     def scrub(self, blocks: list[int]) -> None:
         """Zero these blocks: a request that failed may have left NaN in them."""

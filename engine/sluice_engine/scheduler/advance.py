@@ -21,7 +21,7 @@ def steady_steps(scheduler: Scheduler) -> int:
     that the predicted peak keeps out, until somebody ends.
     """
     running = scheduler.running
-    if not running or any(request.remaining != 1 for request in running):
+    if not running or any(request.remaining != 1 or request.forked for request in running):
         return 0
     if scheduler.waiting and len(running) < scheduler.places:
         if scheduler.policy.patience is not None or scheduler.policy.by_tenant:

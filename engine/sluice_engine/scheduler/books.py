@@ -5,7 +5,7 @@ makes room. What rules decide (planner, settler) is not known here.
 """
 
 from bisect import insort
-from collections.abc import Collection
+from collections.abc import Iterable
 
 from sluice_engine.blocks import BlockPool, extend_hashes
 from sluice_engine.request import Request
@@ -21,6 +21,7 @@ class Books:
         self.running: list[Request] = []  # strongest first
         self.tainted: list[int] = []  # blocks of failed requests, for the runner to scrub before the next step
         self.departures = 0  # of running requests, so far
+        self.unseen: set[int] = set()  # slots of forked requests that no plan has named yet
         self._config = config
         self._slots = list(range(config.max_num_seqs - 1, -1, -1))
 
@@ -56,6 +57,30 @@ class Books:
             del request.blocks[-len(surplus) :]
             self.pool.release(surplus)
 
+    def fork(self, parent: Request, child: Request, computed: int) -> None:
+        """`child` begins to run, from all that `parent` holds of its first `computed` tokens: blocks are shared, the
+        part-filled last one too, until one of those that share it writes."""
+        shared = parent.blocks[: self.blocks_for(computed)]
+        self.pool.acquire(shared)
+        child.blocks = shared
+        child.computed = computed
+        child.indexed = min(parent.indexed, computed // self._config.block_size)
+        child.slot = self._slots.pop()
+        self.unseen.add(child.slot)
+        parent.forked = child.forked = True
+        insort(self.running, child, key=_strength)
+
+    def own(self, request: Request, index: int) -> tuple[int, int] | None:
+        """Let the request be the only holder of this block of its table, which it is about to write. Returns (source,
+        target) of the copy that it takes, None where it takes none. Raises MemoryError."""
+        source = request.blocks[index]
+        if not self.pool.shared(source):
+            return None
+        (target,) = self.pool.allocate(1)
+        self.pool.release([source])
+        request.blocks[index] = target
+        return source, target
+
     def leave(self, request: Request, forget: bool = False) -> list[int]:
         """The one way for a running request to give back what it holds. `forget` takes its blocks out of the prefix
         index. Returns blocks that nobody holds any more."""
@@ -65,6 +90,8 @@ class Books:
         request.computed = 0
         request.indexed = 0
         self.departures += 1
+        request.forked = False
+        self.unseen.discard(request.slot)
         self._slots.append(request.slot)
         request.slot = -1
         return dropped
@@ -107,7 +134,7 @@ class Books:
 
     # --- do they add up ----------------------------------------------------------------------------------------
 
-    def check(self, waiting: Collection[Request]) -> None:
+    def check(self, waiting: Iterable[Request]) -> None:
         """Raise RuntimeError unless the books add up, recounted from the block tables. Call between steps."""
         self.pool.check(request.blocks for request in self.running)
         size = self._config.block_size

@@ -27,8 +27,12 @@ def add_drafts(scheduler: "Scheduler", step: "StepPlanner", tokens: int) -> None
         price, seconds = _price(scheduler, step)
         if price is None:
             return
-    places = {row.request_id: place for place, row in enumerate(step.rows) if len(row.tokens) == 1 and row.samples}
-    decoding = [scheduler.requests[request_id] for request_id in places]
+    places = {
+        row.request_id: place
+        for place, row in enumerate(step.rows)
+        if len(row.tokens) == 1 and row.samples and not row.twins
+    }
+    decoding = [request for request_id in places if not (request := scheduler.requests[request_id]).steered]
     for request in speculation.candidates(scheduler.steps + 1, decoding):
         cost = 0.0 if price is None else price.cost(request.computed)
         most = min(tokens, _room(scheduler, request))

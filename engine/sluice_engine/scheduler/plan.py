@@ -12,6 +12,14 @@ from sluice_law.steptime import StepWork
 Finish = Literal["stop", "length", "abort", "error"]
 
 
+class Twin(NamedTuple):
+    """A further sample of a prompt that a row completes: it chooses its first token from that row's logits and goes
+    on from the same blocks."""
+
+    request_id: str
+    slot: int
+
+
 class Row(NamedTuple):
     """The tokens that one request computes in one step."""
 
@@ -23,6 +31,12 @@ class Row(NamedTuple):
     first_block: int  # index in the block table where new_blocks go
     new_blocks: tuple[int, ...]
     drafts: int = 0  # so many of the tokens, at the end, are not known but guessed
+    twins: tuple[Twin, ...] = ()
+
+    @property
+    def choosers(self) -> tuple[str, ...]:
+        """Who chooses a token from this row's logits: its request and its twins, in the order of `sampled`."""
+        return (self.request_id, *(twin.request_id for twin in self.twins)) if self.samples else ()
 
 
 class Join(NamedTuple):
@@ -39,7 +53,7 @@ class Join(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Plan:
     """One step. Rows: decoding requests first, then prompt chunks. `sampled` of `settle` follows the order of the
-    rows that sample. A row with drafts gives the accepted ones and one more token."""
+    rows that sample, each row's `choosers` together. A row with drafts gives the accepted ones and one more token."""
 
     step: int
     rows: tuple[Row, ...]
@@ -49,6 +63,7 @@ class Plan:
     prompt_tokens: int  # of requests scheduled for the first time
     cached_prompt_tokens: int
     leans: tuple[tuple[str, str], ...] = ()  # (request, other): starts from blocks that the other fills in this step
+    copies: tuple[tuple[int, int], ...] = ()  # (source, target): block contents to copy before anything is computed
     draft_tokens: int = 0  # beside `work`
     draft_context: float = 0.0  # as `StepWork.prefill_context`
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sluice_engine.request import Request
 from sluice_engine.scheduler.budget import PrefillBudget, chunk_context
-from sluice_engine.scheduler.plan import Join, Plan, Row
+from sluice_engine.scheduler.plan import Join, Plan, Row, Twin
 from sluice_law.steptime import StepWork
 
 if TYPE_CHECKING:
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 class StepPlanner:
     """Rows handed out so far. Call `decodes`, `prompts`, then `plan`."""
 
-    def __init__(self, scheduler: "Scheduler") -> None:
+    def __init__(self, scheduler: "Scheduler", now: float) -> None:
         self._scheduler = scheduler
+        self._now = now
         self.rows: list[Row] = []
         self.preempted: str | None = None
         self.kv_tokens = 0
@@ -30,6 +31,7 @@ class StepPlanner:
         self._prefill_context = 0.0
         self._prompt_tokens = 0
         self._cached_prompt_tokens = 0
+        self._copies: list[tuple[int, int]] = []
         self._filling: dict[int, str] = {}  # block → the request that fills it in this step
         self._leans: list[tuple[str, str]] = []
         self.draft_tokens = 0
@@ -39,27 +41,33 @@ class StepPlanner:
         """Every decoding request its one token. The engine's hottest loop: a step's time bounds everybody's."""
         running, size = self._scheduler.running, self._scheduler.config.block_size
         add, targets, kv_tokens = self.rows.append, self.itl_targets, 0
+        leaders = self._scheduler.siblings.leaders
         for request in running:  # which may lose its tail on the way
             known, start = request.known, request.computed
             if len(known) - start != 1:
                 continue
             if start >= len(request.blocks) * size and not self._make_room(request, start + 1):
                 continue
+            first = -(-start // size)
+            if request.forked:
+                if not self._own_tail(request, start):
+                    continue
+                first = self._unseen(request, start // size)
             kv_tokens += start + 1
             target = request.itl_target
             targets.add(self._scheduler.itl_target(request) if target is None else target)
-            first = -(-start // size)
             new = tuple(request.blocks[first:]) if len(request.blocks) > first else ()
-            add(Row(request.request_id, request.slot, start, (known[start],), True, first, new))
+            twins = self._twins(request) if leaders and request.request_id in leaders else ()
+            add(Row(request.request_id, request.slot, start, (known[start],), True, first, new, 0, twins))
         self.kv_tokens, self._decodes = kv_tokens, len(self.rows)
 
-    def prompts(self, budget: PrefillBudget, now: float) -> None:
+    def prompts(self, budget: PrefillBudget) -> None:
         """Chunks of prompts that already run and, between them as the policy has it, of waiting ones."""
         scheduler = self._scheduler
-        begun = [(scheduler.rank(r, now), r) for r in scheduler.running if r.remaining > 1]
+        begun = [(scheduler.rank(r, self._now), r) for r in scheduler.running if r.remaining > 1]
         begun.sort()
         for rank, request in begun:
-            self._admit(budget, now, rank)
+            self._admit(budget, rank)
             if budget.tokens <= 0:
                 return
             if request.slot < 0:  # it made room for another
@@ -69,15 +77,15 @@ class StepPlanner:
                 return
             if self._room(request) > 0 or self._make_room(request, request.computed + 1):
                 self._take(budget, request, min(chunk, self._room(request)))
-        self._admit(budget, now, None)
+        self._admit(budget, None)
 
-    def _admit(self, budget: PrefillBudget, now: float, before: tuple[float, float, int] | None) -> None:
+    def _admit(self, budget: PrefillBudget, before: tuple[float, float, int] | None) -> None:
         """Waiting requests that rank before `before` begin; nobody overtakes a head that does not fit yet."""
         scheduler = self._scheduler
         if self.preempted is not None:  # what a victim gave up is for those that lacked it
             return
         while len(scheduler.running) < scheduler.places and budget.tokens > 0:
-            entry = scheduler.waiting.head(now)
+            entry = scheduler.waiting.head(self._now)
             if entry is None or (before is not None and entry[:3] >= before):
                 return
             request = entry.request
@@ -92,21 +100,11 @@ class StepPlanner:
             if request.first_scheduled_at is None:
                 self._prompt_tokens += request.prompt_length
                 self._cached_prompt_tokens += context
-            scheduler.start(request, hit, now)
+            scheduler.start(request, hit, self._now)
             self._leans += [
                 (request.request_id, owner) for owner in sorted({self._filling[b] for b in hit if b in self._filling})
             ]
-            known = tuple(request.known) if request.sampling.remembers else ()
-            self._joins.append(
-                Join(
-                    request.request_id,
-                    request.slot,
-                    request.sampling,
-                    request.prompt_length,
-                    known,
-                    request.token_types,
-                )
-            )
+            self._join(request)
             self._take(budget, request, chunk)
 
     def plan(self, number: int) -> Plan:
@@ -120,6 +118,7 @@ class StepPlanner:
             prompt_tokens=self._prompt_tokens,
             cached_prompt_tokens=self._cached_prompt_tokens,
             leans=tuple(self._leans),
+            copies=tuple(self._copies),
             draft_tokens=self.draft_tokens,
             draft_context=self.draft_context,
         )
@@ -136,26 +135,66 @@ class StepPlanner:
 
     def _make_room(self, request: Request, tokens: int) -> bool:
         """Grow the request's table to `tokens`, preempting at most one request in this step. False: not this step."""
-        scheduler = self._scheduler
-        need = scheduler.books.blocks_for(tokens) - len(request.blocks)
-        if not scheduler.pool.can_allocate(need):
-            if self.preempted is not None:
-                return False
-            victim = self._weakest()
-            if victim is None or (victim is request and len(scheduler.running) > 1 and request.remaining > 1):
-                return False  # the weakest prompt keeps what it has and waits for others to end
-            scheduler.preempt(victim)
-            self.preempted = victim.request_id
-            if victim is request or not scheduler.pool.can_allocate(need):
-                return False
-        scheduler.books.grow(request, tokens)
+        books = self._scheduler.books
+        if not self._free(request, books.blocks_for(tokens) - len(request.blocks)):
+            return False
+        books.grow(request, tokens)
         return True
+
+    def _free(self, request: Request, need: int) -> bool:
+        """Whether so many blocks can be had for the request, preempting at most one in this step."""
+        scheduler = self._scheduler
+        if scheduler.pool.can_allocate(need):
+            return True
+        if self.preempted is not None:
+            return False
+        victim = self._weakest()
+        if victim is None or (victim is request and len(scheduler.running) > 1 and request.remaining > 1):
+            return False  # the weakest prompt keeps what it has and waits for others to end
+        scheduler.preempt(victim)
+        self.preempted = victim.request_id
+        return victim is not request and scheduler.pool.can_allocate(need)
+
+    def _own_tail(self, request: Request, start: int) -> bool:
+        """Copy on write: before a forked request writes at `start`, the block there becomes its own. False: not in
+        this step."""
+        books, size = self._scheduler.books, self._scheduler.config.block_size
+        if start % size:
+            if self._scheduler.pool.shared(request.blocks[start // size]) and not self._free(request, 1):
+                return False
+            copy = books.own(request, start // size)  # the victim may have been the other holder
+            if copy is not None:
+                self._copies.append(copy)
+        request.forked = False
+        return True
+
+    def _unseen(self, request: Request, first: int) -> int:
+        """From where on the runner must be told a forked request's blocks: `first`, or all where it knows none."""
+        if request.slot not in self._scheduler.books.unseen:
+            return first
+        self._scheduler.books.unseen.discard(request.slot)
+        self._join(request)
+        return 0
 
     def _weakest(self) -> Request | None:
         """Who must make room: the last of `running` that has no row in this step. While decodes are handed out that
         is the last of all, because they are handed out in order."""
         taken = {row.slot for row in self.rows}
+        taken.update(twin.slot for row in self.rows for twin in row.twins)
         return next((request for request in reversed(self._scheduler.running) if request.slot not in taken), None)
+
+    def _join(self, request: Request) -> None:
+        known = tuple(request.known) if request.sampling.remembers else ()
+        self._joins.append(
+            Join(
+                request.request_id,
+                request.slot,
+                request.sampling,
+                request.prompt_length,
+                known,
+                request.token_types,
+            )
+        )
 
     def _take(self, budget: PrefillBudget, request: Request, chunk: int) -> None:
         self._scheduler.books.grow(request, request.computed + chunk)
@@ -171,14 +210,24 @@ class StepPlanner:
         # Blocks before `start` are in the runner's table, unless the request joins in this very step.
         joins = bool(self._joins) and self._joins[-1].slot == request.slot
         first = 0 if joins else self._scheduler.books.blocks_for(start)
+        samples = count == request.remaining and not request.whole
         self.rows.append(
             Row(
                 request_id=request.request_id,
                 slot=request.slot,
                 start=start,
                 tokens=tuple(request.known[start : start + count]),
-                samples=count == request.remaining and not request.whole,
+                samples=samples,
                 first_block=first,
                 new_blocks=tuple(request.blocks[first:]),
+                twins=self._twins(request) if samples else (),
             )
         )
+
+    def _twins(self, request: Request) -> tuple[Twin, ...]:
+        """The further samples that begin with the row that completes the request's prompt."""
+        begun = self._scheduler.twins(request, self._now)
+        for twin in begun:
+            self._join(twin)
+            self._leans.append((twin.request_id, request.request_id))
+        return tuple(Twin(twin.request_id, twin.slot) for twin in begun)

@@ -25,6 +25,7 @@ from sluice_engine.scheduler.plan import Outcome, Plan
 from sluice_engine.scheduler.planner import StepPlanner
 from sluice_engine.scheduler.policies import POLICIES, Outlook
 from sluice_engine.scheduler.settler import StepSettler
+from sluice_engine.scheduler.siblings import Siblings
 from sluice_engine.scheduler.speculation import Speculation
 from sluice_engine.scheduler.tenants import PROMPT_WEIGHT, TenantCounters
 from sluice_engine.scheduler.waiting import WaitingQueue
@@ -46,6 +47,8 @@ class Scheduler:
         self.books = Books(config)
         self.fitting = Fitting(config, limits, self.books, self.lengths)
         self.waiting = WaitingQueue(self.policy, self.counters)
+        self.siblings = Siblings()
+        self.parked: dict[str, Request] = {}  # steered ones that lost their blocks between two tokens
         self.requests: dict[str, Request] = {}
         self.draining = False
         self.preemptions = 0
@@ -60,22 +63,28 @@ class Scheduler:
 
     # --- arrivals and departures -------------------------------------------------------------------------------
 
-    def submit(self, request: Request) -> Refusal | None:
-        """Queue a request, or say why not. Raises ValueError for one that could never run."""
-        if request.request_id in self.requests:
-            raise ValueError(f"request {request.request_id} is already here")
+    def submit(self, request: Request, siblings: Sequence[Request] = ()) -> Refusal | None:
+        """Queue a request and further samples of its prompt, or say why not. Raises ValueError for what could never
+        run."""
+        group = (request, *siblings)
+        known = next((each.request_id for each in group if each.request_id in self.requests), None)
+        if known is not None:
+            raise ValueError(f"request {known} is already here")
         check_possible(request, self.config)
         refused = closed(self)
         if refused is not None:
             return refused
         self.books.hash_known(request)
-        request.order = self._arrivals
+        for number, each in enumerate(group):
+            each.order = self._arrivals + number
+            each.hashes = list(request.hashes)
         outlook = self._outlook(request)
         refused = too_late(self, request, outlook)
         if refused is None:
-            self._arrivals += 1
-            self.requests[request.request_id] = request
+            self._arrivals += len(group)
+            self.requests.update((each.request_id, each) for each in group)
             self.waiting.push(request, outlook)
+            self.siblings.attach(request, siblings)
         return refused
 
     def cancel(self, request_id: str) -> bool:
@@ -83,12 +92,14 @@ class Scheduler:
         request = self.requests.get(request_id)
         if request is None:
             return False
-        if request.slot < 0:
-            self.waiting.remove(request)
-            del self.requests[request_id]
-            self.speculation.forget(request_id)
-        else:
+        if request.slot >= 0:
             self.end(request, forget=False)
+            return True
+        del self.requests[request_id]
+        self.speculation.forget(request_id)
+        if self.parked.pop(request_id, None) is None and not self.siblings.discard(request):
+            self.waiting.remove(request)
+            self._hand_on(request)
         return True
 
     def predicted_wait(self) -> float:
@@ -112,16 +123,16 @@ class Scheduler:
         """The next step, or None when there is nothing to compute. Blocks are taken here, tokens counted at settle."""
         self.model = model
         while True:
-            step = StepPlanner(self)
+            step = StepPlanner(self, now)
             step.decodes()
             budget = self._prefill_budget(step)
-            step.prompts(budget, now)
+            step.prompts(budget)
             if step.rows and self.speculation.open(self.steps + 1):
                 add_drafts(self, step, budget.tokens)
             if step.rows:
                 self.steps += 1
                 return step.plan(self.steps)
-            if step.preempted is None:
+            if step.preempted is None and not self._park():
                 return None
             # A victim that only shared its blocks made no room: the next one goes.
 
@@ -150,8 +161,9 @@ class Scheduler:
     def check(self) -> None:
         """Raise RuntimeError unless the books add up, recounted from the block tables. Call between steps."""
         waiting = list(self.waiting)
-        self.books.check(waiting)
-        if len(self.requests) != len(self.running) + len(waiting):
+        aside = [*self.siblings, *self.parked.values()]
+        self.books.check(waiting + aside)
+        if len(self.requests) != len(self.running) + len(waiting) + len(aside):
             raise RuntimeError("a request is neither running nor waiting")
         if self.waiting.tokens != sum(len(request.known) for request in waiting):
             raise RuntimeError("the queue's tokens do not add up")
@@ -170,11 +182,14 @@ class Scheduler:
     def preempt(self, victim: Request, forget: bool = False) -> list[int]:
         """Back to its place in the queue; its full blocks stay cached (unless it must `forget` them), the rest is
         computed again. Returns blocks that nobody holds any more."""
+        between = victim.steered and victim.remaining == 0
         dropped = self.books.leave(victim, forget)
         victim.preemptions += 1
         self.preemptions += 1
-        self.books.hash_known(victim)
-        self.waiting.push(victim, self._outlook(victim))
+        if between:
+            self.parked[victim.request_id] = victim
+        else:
+            self._queue(victim)
         return dropped
 
     def end(self, request: Request, forget: bool) -> None:
@@ -184,6 +199,68 @@ class Scheduler:
         dropped = self.books.leave(request, forget)
         if forget:
             self.books.tainted += dropped
+        self._hand_on(request)
+
+    def twins(self, request: Request, now: float) -> list[Request]:
+        """Siblings that begin with the step that completes the request's prompt, from its blocks; those that have no
+        place queue, and find the prompt's full blocks in the prefix cache."""
+        begun: list[Request] = []
+        for twin in self.siblings.take(request):
+            if len(self.running) < self.places and self.fitting.fits(twin, request.blocks):
+                self.books.fork(request, twin, request.prompt_length)
+                self.books.unseen.discard(twin.slot)  # the row says so
+                twin.first_scheduled_at, twin.cached_tokens = now, request.cached_tokens
+                begun.append(twin)
+            else:
+                self._queue(twin)
+        return begun
+
+    # --- steered requests --------------------------------------------------------------------------------------
+
+    def extend(self, request_id: str, token: int) -> None:
+        """A steered request that has said its last step's outcome goes on with this token. Call between steps."""
+        request = self.requests[request_id]
+        request.known.append(token)
+        if self.parked.pop(request_id, None) is not None:
+            self._queue(request)
+
+    def branch(self, request_id: str, child_id: str, token: int) -> None:
+        """A new steered request that knows what this one does, and goes on with this token; it shares all blocks.
+        Call between steps, before the parent is extended. Raises ValueError where `child_id` is here already."""
+        if child_id in self.requests:
+            raise ValueError(f"request {child_id} is already here")
+        parent = self.requests[request_id]
+        child = parent.sibling(child_id, parent.sampling)
+        child.known = [*parent.known, token]
+        child.hashes = list(parent.hashes)
+        child.steered = child.delivered = True
+        child.first_scheduled_at, child.last_token_at = parent.first_scheduled_at, parent.last_token_at
+        child.order, self._arrivals = self._arrivals, self._arrivals + 1
+        self.requests[child_id] = child
+        if parent.slot >= 0 and len(self.running) < self.places:
+            self.books.fork(parent, child, parent.computed)
+        else:
+            self._queue(child)
+
+    def _park(self) -> bool:
+        """Where nothing can be computed because steered requests between two tokens hold what others wait for, the
+        weakest of them gives way."""
+        idle = [request for request in self.running if request.steered and request.remaining == 0]
+        if not idle or not (self.waiting or len(idle) < len(self.running)):
+            return False
+        self.preempt(idle[-1])
+        return True
+
+    def _queue(self, request: Request) -> None:
+        self.books.hash_known(request)
+        self.waiting.push(request, self._outlook(request))
+
+    def _hand_on(self, request: Request) -> None:
+        """Of the samples that waited for one that has left, the first takes its place."""
+        others = self.siblings.take(request)
+        if others:
+            self._queue(others[0])
+            self.siblings.attach(others[0], others[1:])
 
     # --- what planning asks ------------------------------------------------------------------------------------
 

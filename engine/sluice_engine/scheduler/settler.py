@@ -27,18 +27,21 @@ class StepSettler:
         tokens = iter(sampled)
         unfounded = _unfounded(plan, errors) if errors else frozenset()
         for row in plan.rows:
-            token = next(tokens) if row.samples else None
-            request = scheduler.requests.get(row.request_id)
-            if request is None:
-                continue
-            if row.request_id in errors:
-                self.fail(request, errors[row.request_id])
-            elif row.request_id in unfounded:
-                scheduler.books.tainted += scheduler.preempt(request, forget=True)
-            elif row.drafts and token is not None:
-                self._verified(request, row, accepted.get(row.request_id, 0), token)
-            else:
-                self.computed(request, len(row.tokens), token)
+            count = len(row.tokens)
+            for name in row.choosers if row.twins else (row.request_id,):
+                token = next(tokens) if row.samples else None
+                request = scheduler.requests.get(name)
+                if request is None:
+                    continue
+                if name in errors:
+                    self.fail(request, errors[name])
+                elif name in unfounded:
+                    scheduler.books.tainted += scheduler.preempt(request, forget=True)
+                elif row.drafts and token is not None:
+                    self._verified(request, row, accepted.get(name, 0), token)
+                else:
+                    self.computed(request, count, token)
+                count = 0  # twins begin with it computed
         self._learn_overrun(plan)
 
     def computed(self, request: Request, count: int, token: int | None) -> None:
@@ -74,6 +77,10 @@ class StepSettler:
     def _deliver(self, request: Request, token: int, before: tuple[int, ...] = ()) -> None:
         """One more token; those `before` it came in the same step and are known already."""
         scheduler = self._scheduler
+        if request.steered:
+            self._say(request, (token,), None, None)
+            request.last_token_at = self._now
+            return
         if token in request.stop_ids:
             self._say(request, before, "stop", None)
             self._complete(request)

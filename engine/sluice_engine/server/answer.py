@@ -1,7 +1,7 @@
 """The response to one request in the making: its answers side by side, streamed or collected, always cleaned up.
 
-A request with n answers is n requests to the engine, which share the prompt's blocks; whatever way the request leaves
-(answered, client gone, our fault), all of them are cancelled, and cancelling twice does no harm.
+A request with n answers is one message to the engine and n names in it, and computes its prompt once; whatever way it
+leaves (answered, client gone, our fault), all of them are cancelled, and cancelling twice does no harm.
 """
 
 import asyncio

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
 from aiohttp import web
 
 from sluice_engine import ipc
@@ -54,24 +53,21 @@ async def _complete(
     params = _params(serving, generation, len(tokens))
     answer = Answer(serving, request, generation, wire, Usage(prompt=len(tokens)))
     tenant = _tenant(request)
-    messages = [
-        ipc.Submit(
-            each,
-            tokens,
-            msgspec.structs.replace(params, seed=sample_seed(params.seed, index)) if index else params,
-            arrived_at,
-            priority=generation.priority,
-            tenant=tenant,
-            ttft_target=generation.ttft_target,
-            itl_target=generation.itl_target,
-        )
-        for index, each in enumerate(answer.ids)
-    ]
-    for each in answer.ids:
-        serving.metrics.started(each, arrived_at, len(tokens))
+    message = ipc.Submit(
+        answer.ids[0],
+        tokens,
+        params,
+        arrived_at,
+        priority=generation.priority,
+        tenant=tenant,
+        ttft_target=generation.ttft_target,
+        itl_target=generation.itl_target,
+        samples=tuple((each, sample_seed(params.seed, index)) for index, each in enumerate(answer.ids) if index),
+    )
+    serving.metrics.started(answer.ids, arrived_at, len(tokens))
     try:
-        stream = await serving.link.submit(*messages)
-        del body, tokens, messages  # an answer may take minutes, and its prompt is the engine's now
+        stream = await serving.link.submit(message)
+        del body, tokens, message  # an answer may take minutes, and its prompt is the engine's now
         return await (answer.stream(stream) if generation.stream else answer.collect(stream))
     except EngineGone as error:
         for each in answer.ids:

@@ -177,16 +177,16 @@ class EngineLink:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
 
-    async def submit(self, *messages: ipc.Submit) -> Stream:
-        """Hands a request to the engine, or several that are answered in one stream. Raises EngineGone."""
+    async def submit(self, message: ipc.Submit) -> Stream:
+        """Hands a request to the engine; all its answers come in one stream. Raises EngineGone."""
         if self._writer is None or not self.alive:
             raise EngineGone
         if not self._streams:
             self.last_progress = time.monotonic()
-        stream = Stream(len(messages))
-        for message in messages:
-            self._streams[message.request_id] = stream
-            self.send(message)
+        names = message.names
+        stream = Stream(len(names))
+        self._streams.update(dict.fromkeys(names, stream))
+        self.send(message)
         await self._writer.drain()
         return stream
 
