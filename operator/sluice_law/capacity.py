@@ -1,47 +1,45 @@
-"""What one replica holds: the rate at which it meets the SLO, and which promise breaks first beyond it.
+"""What one replica holds: the rate at which it meets the SLO, how many such replicas a load needs, and which promise
+breaks first.
 
-A request of u uncached prompt tokens (behind h cached ones) and o output tokens, decoding among n sequences of mean
-context L, costs the step-time model of `steptime`:
-
-    S(n) = base + sequence·n + kv_token·n·L + prefill·n/o        seconds per token
-    prefill = prefill_token·u + prefill_context·u·(h + u/2)      seconds per request
-    μ(n) = n / (o·S(n))                                          requests per second (Little's law)
-
-Each of n sequences brings a prompt every o steps, hence prefill·n/o (the co-located form of WVA's queueing model and
-of Vidur, MLSys'24). S is linear in n, so the largest n that an inter-token target allows is closed-form.
-Time to first token is the wait for one of n places plus the prompt's own work. The wait is that of a birth–death chain
-with departures μ(1)…μ(n), constant beyond (as WVA's queueing model; a batch that is not full steps faster, which an
-n-server queue of constant service misses by far), its mean scaled by (c_a² + c_s²)/2 for arrivals and lengths that
-are not exponential (Allen–Cunneen, in Whitt, "Approximations for the GI/G/m queue", 1993).
+S(n) of `work` is linear in n, so the largest n that an inter-token target allows is closed-form; memory bounds it as
+well. Inside that n the admission limit keeps the inter-token promise, and what breaks with more load is the first
+token: the share of requests that meet it follows from `queueing`. A request is good when it meets both (spec.slo), so
+that share is the predicted attainment.
 """
 
 import math
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from sluice_law.queueing import decoding_at, late_share, own_seconds, prompt_share, spread_of, waiting_share
 from sluice_law.steptime import StepTimeModel
+from sluice_law.work import Work, concurrency_at, prefill_seconds, throughput, token_seconds
+
+__all__ = [
+    "Binding",
+    "Capacity",
+    "Replica",
+    "Targets",
+    "Work",
+    "attainment",
+    "binding_of",
+    "capacity",
+    "concurrency_at",
+    "enough",
+    "first_token_seconds",
+    "prefill_seconds",
+    "queue_limit",
+    "split_burstiness",
+    "throughput",
+    "token_seconds",
+]
 
 Binding = Literal["InterTokenLatency", "KVOccupancy", "TimeToFirstToken", "ConcurrencyLimit"]
 
 # Beyond this the predicted wait moves by its own size per percent of load: no estimate of the load is that good.
 MAX_UTILISATION: Final = 0.95
-MIN_UTILISATION: Final = 0.05  # a target below the prompt's own time cannot be met by any number of replicas
-HALVINGS: Final = 10  # to a thousandth of μ(n*)
-SERVICE_VARIANCE: Final = 1.0  # squared coefficient of variation of output lengths: 0.8–1.2 on the Azure 2023 trace
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """The mean request. Tokens."""
-
-    output: float
-    uncached: float
-    cached: float = 0.0
-
-    @property
-    def context(self) -> float:
-        """Mean tokens in the cache while it decodes: the whole prompt and half of its answer."""
-        return self.uncached + self.cached + self.output / 2.0
+MIN_UTILISATION: Final = 0.05  # what is late even then is late for its own length: more replicas do not help it
+HALVINGS: Final = 9  # to a five hundredth of μ(n*)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +51,7 @@ class Replica:
     kv_share: float  # share of the pool that running requests may fill, 0..1
     max_concurrency: int
     min_concurrency: int = 1  # the limit never falls below, whatever the inter-token target
+    batch_tokens: int = 2048  # that one step computes at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,38 +76,9 @@ class Capacity:
     binding: Binding
 
 
-def prefill_seconds(model: StepTimeModel, work: Work) -> float:
-    """Seconds of prompt work that one request brings."""
-    return model.prefill_token * work.uncached + model.prefill_context * work.uncached * (
-        work.cached + work.uncached / 2.0
-    )
-
-
-def token_seconds(model: StepTimeModel, work: Work, concurrency: float) -> float:
-    """S(n): mean seconds per token of each of n sequences, prompts of their successors included."""
-    per_sequence = model.sequence + model.kv_token * work.context + prefill_seconds(model, work) / max(work.output, 1.0)
-    return model.base + per_sequence * concurrency
-
-
-def throughput(model: StepTimeModel, work: Work, concurrency: float) -> float:
-    """μ(n): requests per second with n sequences at work."""
-    seconds = max(work.output, 1.0) * token_seconds(model, work, concurrency)
-    return concurrency / seconds if seconds > 0 else math.inf
-
-
-def concurrency_at(model: StepTimeModel, work: Work, rate: float, limit: float) -> float:
-    """The n at which μ(n) equals `rate`: what runs in the steady state, `limit` where the rate is beyond reach."""
-    output = max(work.output, 1.0)
-    per_sequence = token_seconds(model, work, 1.0) - model.base
-    left = 1.0 - rate * output * per_sequence
-    if left <= 0:
-        return limit
-    return min(limit, rate * output * model.base / left)
-
-
 def capacity(replica: Replica, work: Work, targets: Targets, margin: float = 1.0, burstiness: float = 1.0) -> Capacity:
     """The largest load that meets all targets. `margin` ≥ 1 is kept between the mean inter-token time and its target,
-    `burstiness` is the index of dispersion of arrivals (1: Poisson)."""
+    `burstiness` is the index of dispersion of this replica's arrivals (1: Poisson)."""
     model = replica.model
     concurrency, rate = _operating_point(replica, work, targets, margin, burstiness)
     return Capacity(
@@ -118,21 +88,52 @@ def capacity(replica: Replica, work: Work, targets: Targets, margin: float = 1.0
         itl=token_seconds(model, work, concurrency),
         ttft=first_token_seconds(model, work, concurrency, rate, targets.attainment, burstiness),
         kv_occupancy=concurrency * work.context / replica.kv_tokens if replica.kv_tokens > 0 else 0.0,
-        binding=_binding(replica, work, targets, margin, burstiness),
+        binding=binding_of(replica, work, targets, margin, burstiness),
     )
 
 
-def _operating_point(
-    replica: Replica, work: Work, targets: Targets, margin: float, burstiness: float
+def attainment(
+    replica: Replica, work: Work, targets: Targets, rate: float, margin: float = 1.0, burstiness: float = 1.0
+) -> float:
+    """Predicted share of good requests at `rate` per second: the inter-token promise is kept by the limit n*, the
+    first token is late by the wait for a place and for other prompts."""
+    return _good(replica, work, targets, _places(replica, work, targets, margin), rate, spread_of(burstiness))
+
+
+def split_burstiness(burstiness: float, replicas: int) -> float:
+    """Index of dispersion of each replica's share: a burst that is spread over r replicas is an r-th of itself to
+    each, the rest is chance (thinning a process: I − 1 scales with the share kept; Cox & Lewis, 1966)."""
+    return 1.0 + (burstiness - 1.0) / max(1, replicas)
+
+
+def enough(
+    replica: Replica, work: Work, targets: Targets, rate: float, margin: float = 1.0, burstiness: float = 1.0
 ) -> tuple[int, float]:
-    """n*, and the share of μ(n*) that the time to first token allows as a rate."""
-    by_itl = _itl_concurrency(replica.model, work, targets.itl / margin, replica.max_concurrency)
-    by_kv = math.floor(replica.kv_share * replica.kv_tokens / max(work.context, 1.0))
-    concurrency = max(1, min(max(by_itl, replica.min_concurrency), by_kv, replica.max_concurrency))
-    return concurrency, _rate_for(replica.model, work, concurrency, targets, burstiness)
+    """The smallest number of replicas whose predicted attainment meets the target for `rate` in all, and that
+    attainment. What no number reaches is not chased: then the share that an idle replica reaches is the whole."""
+    places, spread = _places(replica, work, targets, margin), spread_of(burstiness)
+    top = throughput(replica.model, work, places)
+    goal = _goal(replica, work, targets, places, spread, top)
+
+    def good(count: int) -> float:
+        spread = spread_of(split_burstiness(burstiness, count))
+        return _good(replica, work, targets, places, rate / count, spread)
+
+    low = max(1, math.ceil(rate / (MAX_UTILISATION * top) - 1e-9))
+    reached = good(low)
+    if reached >= goal:
+        return low, reached
+    high = max(low + 1, math.ceil(rate / (MIN_UTILISATION * top)))
+    while high - low > 1:
+        middle = (low + high) // 2
+        if good(middle) >= goal:
+            high = middle
+        else:
+            low = middle
+    return high, good(high)
 
 
-def _binding(replica: Replica, work: Work, targets: Targets, margin: float, burstiness: float) -> Binding:
+def binding_of(replica: Replica, work: Work, targets: Targets, margin: float = 1.0, burstiness: float = 1.0) -> Binding:
     """The bound that would gain the most if it were twice as loose; in a tie the one named first."""
     looser: tuple[tuple[Binding, Replica, Targets], ...] = (
         ("InterTokenLatency", replica, replace(targets, itl=2 * targets.itl)),
@@ -140,7 +141,6 @@ def _binding(replica: Replica, work: Work, targets: Targets, margin: float, burs
         ("TimeToFirstToken", replica, replace(targets, ttft=2 * targets.ttft)),
         ("ConcurrencyLimit", replace(replica, max_concurrency=2 * replica.max_concurrency), targets),
     )
-
     return max(looser, key=lambda bound: _operating_point(bound[1], work, bound[2], margin, burstiness)[1])[0]
 
 
@@ -148,40 +148,61 @@ def first_token_seconds(
     model: StepTimeModel, work: Work, concurrency: int, rate: float, share: float, burstiness: float = 1.0
 ) -> float:
     """The time to first token that `share` of requests stay under at `rate` per second and at most `concurrency` at
-    once; inf beyond μ(concurrency). A running step ends first (half of one on the mean) and the prompt takes one."""
-    seconds = token_seconds(model, work, concurrency)
-    own = 1.5 * seconds + prefill_seconds(model, work)
+    once, waiting for a place only; inf beyond μ(concurrency)."""
+    own = own_seconds(model, work, decoding_at(model, work, concurrency, rate), 1.0)
     top = throughput(model, work, concurrency)
     if rate <= 0:
         return own
     if rate >= top:
         return math.inf
-    waits, exceed = _waits(model, work, concurrency, rate), 1.0 - share
-    if waits <= exceed:
-        return own
-    mean_if_waiting = (burstiness + SERVICE_VARIANCE) / 2.0 / (top - rate)
-    return own + mean_if_waiting * math.log(waits / max(exceed, 1e-6))
-
-
-def _waits(model: StepTimeModel, work: Work, concurrency: int, rate: float) -> float:
-    """Probability that an arrival finds all places taken: the chain's weights are Π rate/μ(k)."""
-    output = max(work.output, 1.0)
-    fixed, per_sequence = rate * output * model.base, rate * output * (token_seconds(model, work, 1.0) - model.base)
-    weight = total = 1.0
-    for places in range(1, concurrency + 1):
-        weight *= fixed / places + per_sequence
-        total += weight
-        if total > 1e200:
-            weight, total = weight * 1e-200, total * 1e-200
-    utilisation = rate / throughput(model, work, concurrency)
-    full = weight / (1.0 - utilisation)
-    return full / (total - weight + full)
+    spread = spread_of(burstiness)
+    waits, exceed = waiting_share(model, work, concurrency, rate, spread), 1.0 - share
+    return own if waits <= exceed else own + spread / (top - rate) * math.log(waits / max(exceed, 1e-6))
 
 
 def queue_limit(rate: float, seconds: float, step_seconds: float) -> int:
     """Requests that may wait so that none waits longer than `seconds` at this rate of service. Even at zero seconds
     those that arrive within one step need a place to stand."""
     return max(1, math.ceil(rate * max(seconds, 0.0)), math.ceil(rate * step_seconds) + 1)
+
+
+def _operating_point(
+    replica: Replica, work: Work, targets: Targets, margin: float, burstiness: float
+) -> tuple[int, float]:
+    """n*, and the share of μ(n*) that the time to first token allows as a rate, by bisection: lateness grows with it."""
+    places, spread = _places(replica, work, targets, margin), spread_of(burstiness)
+    top = throughput(replica.model, work, places)
+    goal = _goal(replica, work, targets, places, spread, top)
+    low, high = MIN_UTILISATION * top, MAX_UTILISATION * top
+    if _good(replica, work, targets, places, high, spread) >= goal:
+        return places, high
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2.0
+        if _good(replica, work, targets, places, middle, spread) >= goal:
+            low = middle
+        else:
+            high = middle
+    return places, low
+
+
+def _places(replica: Replica, work: Work, targets: Targets, margin: float) -> int:
+    """n*: the most that latency, memory and the configured bounds let run at once."""
+    by_itl = _itl_concurrency(replica.model, work, targets.itl / margin, replica.max_concurrency)
+    by_kv = math.floor(replica.kv_share * replica.kv_tokens / max(work.context, 1.0))
+    return max(1, min(max(by_itl, replica.min_concurrency), by_kv, replica.max_concurrency))
+
+
+def _goal(replica: Replica, work: Work, targets: Targets, places: int, spread: float, top: float) -> float:
+    """The attainment to plan for: the promised share of what a nearly idle replica reaches."""
+    return targets.attainment * _good(replica, work, targets, places, MIN_UTILISATION * top, spread)
+
+
+def _good(replica: Replica, work: Work, targets: Targets, places: int, rate: float, spread: float) -> float:
+    model = replica.model
+    decoding = decoding_at(model, work, places, rate)
+    share = prompt_share(model, work, decoding, targets.itl, replica.batch_tokens)
+    left = targets.ttft - own_seconds(model, work, decoding, share)
+    return 1.0 - late_share(model, work, places, rate, left, spread, share)
 
 
 def _itl_concurrency(model: StepTimeModel, work: Work, target: float, maximum: int) -> int:
@@ -191,18 +212,3 @@ def _itl_concurrency(model: StepTimeModel, work: Work, target: float, maximum: i
     if per_sequence * maximum <= target - model.base:
         return maximum
     return math.floor((target - model.base) / per_sequence)
-
-
-def _rate_for(model: StepTimeModel, work: Work, concurrency: int, targets: Targets, burstiness: float) -> float:
-    """The largest rate whose time to first token meets its target, by bisection: it grows with the rate."""
-    top = throughput(model, work, concurrency)
-    low, high = MIN_UTILISATION * top, MAX_UTILISATION * top
-    if first_token_seconds(model, work, concurrency, high, targets.attainment, burstiness) <= targets.ttft:
-        return high
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2.0
-        if first_token_seconds(model, work, concurrency, middle, targets.attainment, burstiness) <= targets.ttft:
-            low = middle
-        else:
-            high = middle
-    return low

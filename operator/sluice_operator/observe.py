@@ -9,7 +9,7 @@ from datetime import datetime
 
 from sluice_operator import pods as lens
 from sluice_operator.decide.values import EngineSample, Observed, PodView
-from sluice_operator.pods import ColdStart, Trouble
+from sluice_operator.pods import Trouble
 from sluice_operator.render import names
 from sluice_operator.scrape import ScrapeError, Scraper, scrape_all
 from sluice_operator.world import Endpoint, Key, Object, World
@@ -31,7 +31,6 @@ class PodReport:
     endpoint: Endpoint | None = None
     trouble: Trouble | None = None
     template_hash: str = ""
-    cold_start: ColdStart | None = None
     scrape_error: str = ""
     deletion_cost: int | None = None  # the annotation that orders a scale-in, as it stands now
 
@@ -127,13 +126,13 @@ def _report(
         sample_at=sample_at,
         message=trouble.message if trouble else "",
         created_age=max(0.0, (wall - created).total_seconds()) if created else 0.0,
+        cold_start=lens.cold_start(pod, sample),
     )
     return PodReport(
         view=view,
         endpoint=endpoints[name],
         trouble=trouble,
         template_hash=lens.template_hash(pod),
-        cold_start=lens.cold_start(pod, sample),
         scrape_error=str(answer) if isinstance(answer, ScrapeError) and phase == "ready" else "",
         deletion_cost=lens.deletion_cost(pod),
     )

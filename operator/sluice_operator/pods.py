@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from sluice import contract
-from sluice_operator.decide.values import EngineSample, PodPhase
+from sluice_operator.decide.values import ColdStart, EngineSample, PodPhase
 from sluice_operator.world import Object
 
 MAX_WORDS: Final = 1000  # of a foreign message that is carried on
@@ -37,17 +37,6 @@ class Trouble:
 
     reason: str
     message: str
-
-
-@dataclass(frozen=True, slots=True)
-class ColdStart:
-    """Seconds from creation to ready, by phase; measured on one pod."""
-
-    schedule: float
-    pull: float
-    load: float
-    warm: float
-    total: float
 
 
 def phase_of(pod: Object) -> tuple[PodPhase, Trouble | None]:

@@ -52,7 +52,7 @@ async def reconcile(key: Key, context: Context) -> float:
         return GONE
     uid = str(document["metadata"].get("uid", ""))
     if _remembered(key, context).uid != uid:
-        context.memories[key] = Remembered(uid=uid)
+        context.memories[key] = Remembered(uid=uid, decide=ledger.recalled(document.get("status") or {}))
     found = await _look(key, document, context)
     if _may_act(found):
         found = await _decide_and_act(found, context)
@@ -189,7 +189,15 @@ async def _tell(found: _Pass, context: Context) -> None:
     remembered = _remembered(key, context)
     previous = found.document.get("status") or {}
     due = remembered.numbers_at is None or now - remembered.numbers_at >= context.settings.status_interval
-    built = ledger.build(key, found.facts, previous, remembered.unrecorded, now=_stamp(context), numbers_due=due)
+    built = ledger.build(
+        key,
+        found.facts,
+        previous,
+        remembered.unrecorded,
+        now=_stamp(context),
+        numbers_due=due,
+        starts=ledger.starts_of(remembered.decide),
+    )
     if built != previous:
         await context.world.write_status(found.document, built)
     said, told = fresh(notes(found.facts, built["conditions"]), remembered.told, now)

@@ -4,18 +4,30 @@ Counts, conditions and decisions go in at once. Latency, occupancy and limits on
 when they moved: a status that changes every few seconds wakes every watcher in the cluster.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from sluice_operator.conditions import Facts, conditions, trouble_of
-from sluice_operator.decide.values import Reason
+from sluice_operator.decide.coldstart import PHASES
+from sluice_operator.decide.experience import experienced
+from sluice_operator.decide.values import ColdStart, Memory, Outlook, Reason
 from sluice_operator.observe import replicas_of
 from sluice_operator.render import names
 from sluice_operator.world import Key
 
 MAX_DECISIONS: Final = 10
 _MEASURED: Final = frozenset({"SLOMet", "MetricsAvailable"})
-_NUMBERS: Final = ("slo", "kvOccupancyPercent", "admission", "coldStartSeconds")
+_NUMBERS: Final = ("slo", "kvOccupancyPercent", "admission", "coldStartSeconds", "forecast")
+_OUTLOOK: Final = (
+    ("rate", "requestsPerSecond"),
+    ("planned", "plannedRequestsPerSecond"),
+    ("dispersion", "dispersion"),
+    ("volatility", "volatility"),
+    ("output_tokens", "outputTokens"),
+    ("prompt_tokens", "promptTokens"),
+    ("cached_tokens", "cachedPromptTokens"),
+    ("trust", "modelTrust"),
+)
 
 
 def build(
@@ -26,8 +38,9 @@ def build(
     *,
     now: str,
     numbers_due: bool,
+    starts: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """The whole status. `records` are decisions to append, `now` an RFC 3339 stamp."""
+    """The whole status. `records` are decisions to append, `now` an RFC 3339 stamp, `starts` the measured cold starts."""
     ready = facts.fleet.ready
     wanted = facts.decision.desired if facts.decision else replicas_of(facts.fleet.deployment)
     desired = int(previous.get("desiredReplicas", 0)) if wanted is None else wanted
@@ -48,6 +61,8 @@ def build(
         "decisions": decisions,
         "conditions": listed,
     }
+    if starts:
+        status["coldStarts"] = list(starts)
     carried = {name: previous[name] for name in _NUMBERS if name in previous}
     return status | carried | (numbers(facts, decisions) if numbers_due or not carried else {})
 
@@ -76,13 +91,38 @@ def numbers(facts: Facts, listed: Iterable[Mapping[str, Any]]) -> dict[str, Any]
             found["kvOccupancyPercent"] = _rounded(decision.kv_occupancy, 100, 1)
         if decision.concurrency is not None:
             found["admission"] = {"concurrency": decision.concurrency, "reason": _binding(listed)}
-    starts = [report for report in facts.fleet.pods if report.cold_start is not None]
-    if starts:
-        start = min(starts, key=lambda report: report.view.created_age).cold_start
-        if start is not None:
-            phases = ("schedule", "pull", "load", "warm", "total")
-            found["coldStartSeconds"] = {phase: round(getattr(start, phase), 1) for phase in phases}
+        if decision.cold_start is not None:
+            found["coldStartSeconds"] = _phases(decision.cold_start)
+        if decision.forecast is not None:
+            found["forecast"] = _forecast(decision.forecast)
     return found
+
+
+def _phases(start: ColdStart) -> dict[str, float]:
+    return {phase: round(getattr(start, phase), 1) for phase in PHASES}
+
+
+def _forecast(outlook: Outlook) -> dict[str, float]:
+    return {wire: float(f"{getattr(outlook, name):.4g}") for name, wire in _OUTLOOK}
+
+
+def starts_of(memory: Memory) -> list[dict[str, Any]]:
+    """The measured cold starts as the status lists them."""
+    return [{"pod": pod, **_phases(start)} for pod, start in memory.starts]
+
+
+def recalled(status: Mapping[str, Any]) -> Memory:
+    """What a predecessor had learned, from the status it left; nothing of it where it does not read as written."""
+    try:
+        starts = tuple(
+            (str(entry["pod"]), ColdStart(*(float(entry[phase]) for phase in PHASES)))
+            for entry in status.get("coldStarts") or ()
+        )
+        wire = status.get("forecast") or {}
+        outlook = Outlook(**{name: float(wire[key]) for name, key in _OUTLOOK}) if wire else None
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return Memory()
+    return experienced(starts, outlook)
 
 
 def _rounded(value: float | None, scale: float, digits: int = 0) -> float | None:

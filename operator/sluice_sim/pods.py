@@ -8,7 +8,7 @@ from typing import Protocol
 from sluice_engine.admission import Bounds, Limits
 from sluice_engine.scheduler import SchedulerConfig
 from sluice_law.steptime import StepTimeModel
-from sluice_operator.decide.values import EngineSample, PodPhase, PodView
+from sluice_operator.decide.values import ColdStart, EngineSample, PodPhase, PodView
 from sluice_sim.books import Gauges
 from sluice_sim.coarse import CoarseEngine
 from sluice_sim.engine import SimEngine, Visit
@@ -107,5 +107,12 @@ class Pod:
             self._seen = (at + settings.metrics_delay, sample)
         phase: PodPhase = "draining" if self.leaving else "ready"
         if self._seen is None:
-            return PodView(self.name, phase, self.ready_at, created_age=age)
-        return PodView(self.name, phase, self.ready_at, self._seen[1], self._seen[0], created_age=age)
+            return PodView(self.name, phase, self.ready_at, created_age=age, cold_start=self._start())
+        sample_at, sample = self._seen[0], self._seen[1]
+        return PodView(self.name, phase, self.ready_at, sample, sample_at, created_age=age, cold_start=self._start())
+
+    def _start(self) -> ColdStart | None:
+        """How long the first start took, as a cluster would measure it; None for a pod that was there from the beginning,
+        and for one that was started again."""
+        took = self.ready_at - self.created_at
+        return ColdStart(0.0, 0.0, took, 0.0, took) if self.starts == 1 and took > 0 else None

@@ -50,9 +50,9 @@ def test_memory_binds() -> None:
 
 
 def test_time_to_first_token_binds() -> None:
-    held = capacity(REPLICA, WORK, replace(TARGETS, ttft=0.3))
+    held = capacity(REPLICA, WORK, replace(TARGETS, ttft=0.15))
     assert held.binding == "TimeToFirstToken"
-    assert held.ttft <= 0.3
+    assert held.ttft <= 0.15
     assert held.rate < capacity(REPLICA, WORK, TARGETS).rate
 
 

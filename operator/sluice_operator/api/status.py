@@ -30,7 +30,7 @@ class AdmissionStatus(Model):
 
 
 class ColdStart(Model):
-    """How long the last replica took from wanted to ready, measured per phase, in seconds."""
+    """How long a replica takes from wanted to ready, measured per phase, in seconds."""
 
     schedule: float | None = None
     """Until a node was found."""
@@ -42,6 +42,34 @@ class ColdStart(Model):
     """Until the engine answered."""
     total: float | None = None
     """All of it."""
+
+
+class MeasuredStart(ColdStart):
+    """One measured start."""
+
+    pod: Annotated[str, Field(max_length=253)]
+    """Whose."""
+
+
+class ForecastStatus(Model):
+    """How the load moves, as the law has learned it; a new operator goes on from here."""
+
+    requests_per_second: float | None = None
+    """Arrivals now, refused ones included."""
+    planned_requests_per_second: float | None = None
+    """What is planned for: a quantile of the arrivals when a replica ordered now would serve."""
+    dispersion: float | None = None
+    """Variance over mean of arrival counts: 1 is Poisson, more is bursty."""
+    volatility: float | None = None
+    """How far the rate walks, as a share of itself per square root of a second."""
+    output_tokens: float | None = None
+    """Tokens of a mean answer."""
+    prompt_tokens: float | None = None
+    """Tokens of a mean prompt."""
+    cached_prompt_tokens: float | None = None
+    """How many of them were found in the prefix cache."""
+    model_trust: float | None = None
+    """How far the engines' own step-time model is believed: 1 as long as reality agrees with it."""
 
 
 class DecisionRecord(Model):
@@ -104,7 +132,13 @@ class LLMDeploymentStatus(Model):
     admission: AdmissionStatus | None = None
     """The per-replica limit in force."""
     cold_start_seconds: ColdStart | None = None
-    """How long the last replica took to start."""
+    """How long a replica usually takes to start: the middle one of coldStarts."""
+    cold_starts: Annotated[
+        tuple[MeasuredStart, ...], Field(max_length=16, json_schema_extra={"x-kubernetes-list-type": "atomic"})
+    ] = ()
+    """The last starts, newest last: the horizon of the forecast is four fifths of them."""
+    forecast: ForecastStatus | None = None
+    """How the load moves."""
     reason: str | None = None
     """Why the resource is in the state it is in, in one word."""
     decisions: Annotated[

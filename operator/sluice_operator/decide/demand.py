@@ -4,15 +4,20 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from sluice_law.capacity import Capacity, Replica, Targets, Work, capacity
-from sluice_law.limit import MARGIN, TRUSTED_STEPS
+from sluice_law.capacity import Replica, Targets, Work
+from sluice_law.forecast import Nature
+from sluice_law.limit import TRUSTED_STEPS
 from sluice_law.steptime import StepTimeModel
 from sluice_operator.api import LLMDeploymentSpec
+from sluice_operator.decide import coldstart
+from sluice_operator.decide.history import outlook
 from sluice_operator.decide.trust import USUAL_GAP, Fresh
 from sluice_operator.decide.values import EngineSample, Lengths, Memory
 from sluice_operator.decide.windows import SHORT, WINDOW, over
 
 ENOUGH: Final = 5.0  # requests in the lengths' memory before their mean says anything
+PLANNED: Final = 0.85  # of what the load may be one cold start ahead; the queueing answers for what is shorter
+HIGHEST: Final = 0.975  # the same for what scale-in must survive: to be wrong costs a cold start of missed promises
 SIGMAS: Final = 2.0  # a short count is believed as far as chance would not make it once in forty
 DRAIN: Final = 30.0  # seconds in which what waits now should be worked off: one window, so that it shows in the next
 
@@ -24,18 +29,43 @@ class Demand:
     expected: float  # what to plan for
     highest: float  # what it could be as well: scale-in must survive it
     backlog: float  # waiting now, in requests
+    horizon: float  # seconds until a replica that is ordered now serves
+    nature: Nature  # how the load moves
+    level: float  # now
+
+
+@dataclass(frozen=True, slots=True)
+class Physics:
+    """One replica and the mean request, as the engines report them."""
+
+    replica: Replica
+    work: Work
 
 
 def demand(memory: Memory, seen: Fresh, now: float) -> Demand:
-    """The larger of the window's mean and what the last seconds prove: an arrival count of N scatters by √N, so the
-    short window speaks with a lower bound (one burst of five is no trend) and scale-in listens to the upper one."""
+    """What to plan for: a quantile of the forecast one cold start ahead, or more where the last seconds prove more.
+
+    An arrival count of N scatters by √(I·N), so a short window speaks with its lower bound (one burst of five is no
+    trend). Before there is any history, the window's mean stands for the forecast."""
+    horizon = (coldstart.seconds(memory) or coldstart.USUAL) + (memory.scrape_gap or USUAL_GAP)
     window, short = over(memory, now, WINDOW), over(memory, now, SHORT)
     count, recent = window.count("arrived_total"), short.count("arrived_total")
-    mean = window.rate("arrived_total") if window.seconds >= WINDOW - USUAL_GAP else _lower(count, window.seconds)
+    ahead = outlook(memory, now, horizon)
+    nature = memory.before if ahead is None else ahead.nature
+    lower = max(_lower(count, window.seconds, nature), _lower(recent, short.seconds, nature))
+    if ahead is not None:
+        level, expected, highest = ahead.level, ahead.quantile(PLANNED), ahead.quantile(HIGHEST)
+    else:
+        whole = window.seconds >= WINDOW - USUAL_GAP
+        level = expected = window.rate("arrived_total") if whole else lower
+        highest = (count + math.sqrt(count)) / window.seconds if window.seconds > 0 else 0.0
     return Demand(
-        expected=max(mean, _lower(recent, short.seconds)),
-        highest=(count + math.sqrt(count)) / window.seconds if window.seconds > 0 else 0.0,
+        expected=max(expected, lower),
+        highest=max(highest, lower),
         backlog=sum(sample.waiting for _, sample in seen.known),
+        horizon=horizon,
+        nature=nature,
+        level=level,
     )
 
 
@@ -81,23 +111,24 @@ def targets(spec: LLMDeploymentSpec) -> Targets:
     )
 
 
-def held_by_one(spec: LLMDeploymentSpec, seen: Fresh, memory: Memory) -> Capacity | None:
-    """What one replica holds; None while the engines' models or the requests' lengths are not known well enough."""
+def physics(spec: LLMDeploymentSpec, seen: Fresh, memory: Memory) -> Physics | None:
+    """What one replica is; None while the engines' models or the requests' lengths are not known well enough."""
     model, work = fleet_model(seen), mean_work(memory.lengths)
     if model is None or work is None:
         return None
     pool = _mean([sample.kv_blocks * sample.block_size for _, sample in seen.known])
     if pool <= 0:
         return None
-    concurrency = spec.admission.concurrency
+    most = max_concurrency(spec)
     replica = Replica(
         model=model,
         kv_tokens=pool,
         kv_share=spec.scaling.target_kv_occupancy_percent / 100.0,
-        max_concurrency=max_concurrency(spec),
-        min_concurrency=min(concurrency.min, max_concurrency(spec)),
+        max_concurrency=most,
+        min_concurrency=min(spec.admission.concurrency.min, most),
+        batch_tokens=spec.engine.scheduling.max_batched_tokens,
     )
-    return capacity(replica, work, targets(spec), margin=MARGIN)
+    return Physics(replica, work)
 
 
 def max_concurrency(spec: LLMDeploymentSpec) -> int:
@@ -105,8 +136,9 @@ def max_concurrency(spec: LLMDeploymentSpec) -> int:
     return min(max(spec.admission.concurrency.min, spec.admission.concurrency.max), spec.engine.scheduling.max_num_seqs)
 
 
-def _lower(count: float, seconds: float) -> float:
-    return max(0.0, count - SIGMAS * math.sqrt(count)) / seconds if seconds > 0 else 0.0
+def _lower(count: float, seconds: float, nature: Nature) -> float:
+    scatter = SIGMAS * math.sqrt(max(nature.dispersion, 1.0) * count)
+    return max(0.0, count - scatter) / seconds if seconds > 0 else 0.0
 
 
 def _mean(values: list[float]) -> float:

@@ -86,10 +86,16 @@ def _up(spec: LLMDeploymentSpec, wanted: Need, after: int) -> str:
     if wanted.capacity is None:
         return ""
     asked, one = wanted.demand, wanted.capacity
+    percent = float(spec.slo.attainment_percent)
+    before, met = wanted.predicted
+    good = ""
+    if before < percent / 100.0 <= met:
+        good = f" {_percent(before)} of requests would be good as it is, {_percent(met)} with {wanted.up} (target {percent:g} %)."
     waiting = f" and {asked.backlog:.0f} waiting" if asked.backlog else ""
     capped = f" {wanted.up} are needed, maxReplicas is {after}." if wanted.up > after else ""
     return (
-        f"{_rate(asked.expected)} req/s expected{waiting}, one replica holds {_one(spec, one)}.{capped} "
+        f"{_rate(asked.expected)} req/s expected in {asked.horizon:.0f} s (cold start){waiting}, one replica holds "
+        f"{_one(spec, one)}.{capped}{good} "
         f"Up to {_rate(one.rate * (after - 1))} req/s {after - 1} would do."
     )
 
@@ -124,6 +130,8 @@ def _numbers(wanted: Need) -> tuple[tuple[str, float], ...]:
         ("expectedRate", wanted.demand.expected),
         ("highestRate", wanted.demand.highest),
         ("waiting", wanted.demand.backlog),
+        ("horizonSeconds", wanted.demand.horizon),
+        ("dispersion", wanted.demand.nature.dispersion),
     ]
     if wanted.capacity is not None:
         one = wanted.capacity
@@ -133,10 +141,16 @@ def _numbers(wanted: Need) -> tuple[tuple[str, float], ...]:
             ("replicaItlSeconds", one.itl),
             ("replicaTtftSeconds", one.ttft),
             ("replicaKvOccupancy", one.kv_occupancy),
+            ("predictedAttainment", wanted.predicted[0]),
+            ("predictedAttainmentAfter", wanted.predicted[1]),
         ]
     if wanted.pressure is not None:
         numbers.append(("ratio", wanted.pressure.ratio))
     return tuple((name, round(value, 4)) for name, value in numbers)
+
+
+def _percent(share: float) -> str:
+    return f"{100.0 * share:.1f} %"
 
 
 def _rate(value: float) -> str:

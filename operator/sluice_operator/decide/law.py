@@ -5,14 +5,15 @@ from statistics import median_low
 from typing import Final, Literal
 
 from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.decide import explain
+from sluice_operator.decide import coldstart, explain
 from sluice_operator.decide.admission import bounds
-from sluice_operator.decide.demand import targets
+from sluice_operator.decide.confidence import follow
+from sluice_operator.decide.demand import mean_work, targets
 from sluice_operator.decide.histograms import BOUNDS, quantile
 from sluice_operator.decide.pressure import kv_share
 from sluice_operator.decide.replicas import Need, need, remember, step
 from sluice_operator.decide.trust import Fresh, fresh
-from sluice_operator.decide.values import Decision, Memory, Observed, Reason
+from sluice_operator.decide.values import Decision, Memory, Observed, Outlook, Reason
 from sluice_operator.decide.victim import victims
 from sluice_operator.decide.windows import WINDOW, Sums, absorb, over
 
@@ -24,9 +25,10 @@ SAY_EVERY: Final = 15.0  # seconds between two sentences about admission
 def decide(spec: LLMDeploymentSpec, observed: Observed, memory: Memory, now: float) -> tuple[Decision, Memory]:
     """What to do now, and what to remember. `now` is monotonic seconds. Never raises on what was observed."""
     seen = fresh(observed, memory.scrape_gap, now)
-    memory = absorb(_begin(memory, seen, now), seen, now)
+    memory = coldstart.learn(absorb(_begin(memory, seen, now), seen, now), observed)
     current = _current(spec, observed, memory)
     wanted = need(spec, seen, memory, now, current)
+    memory = follow(memory, wanted.disproved, wanted.proved, now)
     dial = _replicas(spec, observed, seen, memory, wanted, now)
     memory = dial.memory
     limit, reasons, memory = _admission(spec, seen, memory, wanted, now)
@@ -48,6 +50,9 @@ def decide(spec: LLMDeploymentSpec, observed: Observed, memory: Memory, now: flo
         itl=_finite(quantile(window.itl, share)),
         attainment=_attainment(window),
         concurrency=limit,
+        cold_start=coldstart.usual(memory),
+        retry_after=coldstart.remaining(memory, seen, now),
+        forecast=_outlook(wanted, memory),
         metrics=_metrics(seen, window),
     )
     return decision, memory
@@ -66,7 +71,9 @@ class _Dial:
 def _begin(memory: Memory, seen: Fresh, now: float) -> Memory:
     """Note when we began, and when the fleet last changed."""
     if memory.started_at is None or now < memory.started_at:
-        return Memory(started_at=now, ready=len(seen.ready), settled_at=now)
+        # A predecessor's experience is kept, its evidence is not: what was measured is measured anew.
+        experience = Memory(lengths=memory.lengths, before=memory.before, starts=memory.starts, trust=memory.trust)
+        return replace(experience, started_at=now, ready=len(seen.ready), settled_at=now)
     if len(seen.ready) != memory.ready:
         return replace(memory, ready=len(seen.ready), settled_at=now)
     return memory
@@ -165,6 +172,23 @@ def _attainment(window: Sums) -> float | None:
 def _finite(seconds: float | None) -> float | None:
     """The status has no infinity: what lies beyond the last bucket is shown as its bound."""
     return None if seconds is None else min(seconds, BOUNDS[-2])
+
+
+def _outlook(wanted: Need, memory: Memory) -> Outlook | None:
+    """What the status carries over a restart; None while no engine is measured."""
+    if wanted.binding == "MetricsMissing":
+        return None
+    asked, work = wanted.demand, mean_work(memory.lengths)
+    return Outlook(
+        rate=asked.level,
+        planned=asked.expected,
+        dispersion=asked.nature.dispersion,
+        volatility=asked.nature.volatility,
+        output_tokens=work.output if work else 0.0,
+        prompt_tokens=work.uncached + work.cached if work else 0.0,
+        cached_tokens=work.cached if work else 0.0,
+        trust=memory.trust,
+    )
 
 
 def _metrics(seen: Fresh, window: Sums) -> Literal["Fresh", "Partial", "Stale", "NoTraffic", "NoPods"]:

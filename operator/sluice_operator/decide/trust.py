@@ -41,8 +41,13 @@ class Fresh:
 
     ready: tuple[PodView, ...] = ()
     known: tuple[tuple[PodView, EngineSample], ...] = ()  # ready, with a good and fresh sample
-    coming: int = 0  # scheduling, pulling or loading: they will serve
+    young: tuple[PodView, ...] = ()  # scheduling, pulling or loading: they will serve
     stuck: tuple[PodView, ...] = ()  # unschedulable or failed: they may never
+
+    @property
+    def coming(self) -> int:
+        """Pods that will serve."""
+        return len(self.young)
 
     @property
     def missing(self) -> int:
@@ -64,9 +69,10 @@ def fresh(observed: Observed, scrape_gap: float | None, now: float) -> Fresh:
             and 0.0 <= now - pod.sample_at <= oldest
             and is_sane(pod.sample)
         ),
-        coming=sum(
-            pod.phase in ("scheduling", "pulling", "loading") and now - pod.since < COMING_AT_MOST
+        young=tuple(
+            pod
             for pod in observed.pods
+            if pod.phase in ("scheduling", "pulling", "loading") and now - pod.since < COMING_AT_MOST
         ),
         stuck=tuple(pod for pod in observed.pods if pod.phase in ("unschedulable", "failed")),
     )

@@ -7,6 +7,7 @@ length, never the future. The cluster, `sluice up` and the simulator all fill in
 from dataclasses import dataclass, field
 from typing import Literal
 
+from sluice_law.forecast import Nature
 from sluice_law.steptime import StepTimeModel
 
 PodPhase = Literal["unschedulable", "scheduling", "pulling", "loading", "ready", "draining", "failed"]
@@ -59,6 +60,17 @@ class EngineSample:
 
 
 @dataclass(frozen=True, slots=True)
+class ColdStart:
+    """Seconds from creation to ready, by phase; measured on one pod."""
+
+    schedule: float
+    pull: float
+    load: float
+    warm: float
+    total: float
+
+
+@dataclass(frozen=True, slots=True)
 class PodView:
     """One engine pod: where it is in its life, and its newest good scrape."""
 
@@ -69,6 +81,7 @@ class PodView:
     sample_at: float | None = None  # monotonic seconds of that scrape
     message: str = ""  # the scheduler's or kubelet's own words
     created_age: float = 0.0  # seconds since creation, by the API server's stamps
+    cold_start: ColdStart | None = None  # how long its start took, once it is ready
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +90,8 @@ class Observed:
 
     pods: tuple[PodView, ...] = ()
     replicas: int | None = None  # what the Deployment asks for now; None: it does not exist yet
+    held: int | None = None  # requests that a front door holds for want of a replica; None: no such front door
+    wall: float | None = None  # seconds since 1970, for schedules; None: no calendar is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +133,25 @@ class Decision:
     itl: float | None = None
     attainment: float | None = None  # share of good requests in the window, 0..1
     concurrency: int | None = None
+    cold_start: ColdStart | None = None  # the usual one, phase by phase
+    retry_after: float | None = None  # seconds until capacity that is on its way should serve; None: nothing is
+    forecast: "Outlook | None" = None
     metrics: Literal["Fresh", "Partial", "Stale", "NoTraffic", "NoPods"] = "NoPods"
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What a successor would have to learn again: how the load moves, how long requests are, how far the model is
+    believed. The status carries it over a restart."""
+
+    rate: float  # requests per second, now
+    planned: float  # requests per second, when a replica ordered now is ready
+    dispersion: float
+    volatility: float
+    output_tokens: float = 0.0
+    prompt_tokens: float = 0.0
+    cached_tokens: float = 0.0
+    trust: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +198,11 @@ class Memory:
     pods: tuple[PodTotals, ...] = ()
     ticks: tuple[Tick, ...] = ()  # the window, oldest first
     lengths: Lengths = Lengths()
+    slots: tuple[tuple[int, float], ...] = ()  # (number of the slot of time, requests that arrived in it), oldest first
+    before: Nature = field(default_factory=Nature)  # how the load moved before this process, from the status
+    starts: tuple[tuple[str, ColdStart], ...] = ()  # (pod, how long it took), newest last
+    trust: float = 1.0  # in the model: 1 as long as reality agrees
+    trust_at: float = 0.0  # when it last moved
     scrape_gap: float | None = None  # smoothed seconds between two scrapes of one pod
     wanted: tuple[tuple[float, int], ...] = ()  # (monotonic seconds, most replicas the law wanted), in coarse slots
     ready: int = 0  # pods ready at the last call

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from sluice_operator.decide.histograms import BOUNDS
+from sluice_operator.decide.history import book
 from sluice_operator.decide.trust import COUNTERS, Fresh
 from sluice_operator.decide.values import EngineSample, Lengths, Memory, PodTotals, Tick
 
@@ -20,6 +21,7 @@ SHORT: Final = 10.0  # two scrapes at 5 s: the quickest difference that is not o
 SLOT: Final = 0.9  # ticks closer than this are added up: at most WINDOW / SLOT of them are kept
 FORGET: Final = 120.0  # seconds; lengths change slower than rates, and the mean of a heavy tail needs the samples
 _LONGEST_GAP: Final = 60.0  # an outage is not the scrape interval
+_ARRIVED: Final = COUNTERS.index("arrived_total")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ def absorb(memory: Memory, seen: Fresh, now: float) -> Memory:
     after = {name: totals for name, totals in before.items() if name in present}
     gap, reset = memory.scrape_gap, False
     growths: list[Tick] = []
+    arrivals: list[tuple[float, float, float]] = []
     joined = 0.0  # how many more requests run than at the last scrape
     for pod, sample in seen.known:
         at = now if pod.sample_at is None else pod.sample_at
@@ -63,6 +66,7 @@ def absorb(memory: Memory, seen: Fresh, now: float) -> Memory:
         newest = min(at - old.at, _LONGEST_GAP)
         gap = newest if gap is None else gap + 0.1 * (newest - gap)
         growths.append(_growth(old, new, sample, now))
+        arrivals.append((old.at, new.at, new.counters[_ARRIVED] - old.counters[_ARRIVED]))
         joined += new.running - old.running
     memory = replace(
         memory,
@@ -74,7 +78,7 @@ def absorb(memory: Memory, seen: Fresh, now: float) -> Memory:
     if growths:
         tick = _merge(growths)
         ticks = _append(ticks, tick)
-        memory = replace(memory, lengths=_lengths(memory.lengths, tick, joined, now))
+        memory = book(replace(memory, lengths=_lengths(memory.lengths, tick, joined, now)), arrivals, now)
     return replace(memory, ticks=tuple(tick for tick in ticks if now - WINDOW < tick.at <= now))
 
 
@@ -130,7 +134,7 @@ def _merge(ticks: Sequence[Tick]) -> Tick:
 def _lengths(old: Lengths, tick: Tick, joined: float, now: float) -> Lengths:
     """Fold a tick into the forgetting sums. Requests that joined have been given half of their tokens on the mean:
     counted half as finished, they keep tokens per request right while the load grows or falls."""
-    keep = math.exp(-max(0.0, now - old.at) / FORGET)
+    keep = math.exp(-max(0.0, now - old.at) / FORGET)  # remembered ones (at: infinity) begin to fade now
     grew = dict(zip(COUNTERS, tick.counters, strict=True))
     return Lengths(
         at=now,

@@ -1,0 +1,113 @@
+"""How long a request waits for its first token: for a place, then for the prompts that are served before its own.
+
+Places are a birth–death chain with departures μ(1)…μ(n), constant beyond (as in WVA's queueing model; a batch that
+is not full steps faster, which an n-server queue of constant service misses by far). Its weights are
+
+    w(k)/w(k−1) = λ/μ(k) = a/k + b        a = λ·o·base, b = λ·o·(seconds per sequence and step)
+
+Arrivals that are not Poisson come with their index of dispersion I. Both the share that waits and its mean wait follow
+the spread z = (I + c_s²)/2: the first by Hayward's approximation (n places of z-fold traffic behave like n/z places;
+Fredericks, "Congestion in blocking systems", BSTJ 1980), the second by Allen–Cunneen (in Whitt, "Approximations for
+the GI/G/m queue", 1993).
+
+Prompts share what decoding leaves of each second and are served one after another: an M/G/1 queue
+(Pollaczek–Khinchine), with the same z-fold traffic.
+"""
+
+import math
+from typing import Final
+
+from sluice_law.steptime import StepTimeModel
+from sluice_law.work import Work, concurrency_at, prefill_seconds, throughput, token_seconds
+
+SERVICE_VARIANCE: Final = 1.0  # squared coefficient of variation of output lengths: 0.8–1.2 on the Azure 2023 trace
+PROMPT_VARIANCE: Final = 2.0  # the same of prompt work: 1.3 (Azure 2023) to 2.5 (ServeGen), heavier than exponential
+LEAST_SHARE: Final = 0.05  # of a second that is left to prompts, however many sequences decode
+SUMMED: Final = 256  # terms of the chain's sum; where there are more places, each term stands for several
+_NEGLIGIBLE: Final = 1e7  # so many times what waits: the share that waits is nobody
+
+
+def spread_of(burstiness: float) -> float:
+    """z: how much further counts scatter than those of Poisson arrivals with exponential work (z = 1)."""
+    return (max(burstiness, 0.0) + SERVICE_VARIANCE) / 2.0
+
+
+def waiting_share(model: StepTimeModel, work: Work, places: int, rate: float, spread: float = 1.0) -> float:
+    """Probability that an arrival finds all places taken; 1 at or beyond μ(places)."""
+    top = throughput(model, work, places)
+    if rate >= top:
+        return 1.0
+    output, grouped = max(work.output, 1.0), max(1.0, spread)
+    groups = max(1, int(places / grouped))
+    fixed = rate * output * model.base / grouped
+    each = rate * output * (token_seconds(model, work, 1.0) - model.base)
+    full = 1.0 / (1.0 - rate / top)
+    rest = _below(groups, fixed, each, full) if groups <= SUMMED else _below_many(groups, fixed, each)
+    return full / (rest + full)
+
+
+def _below(places: int, fixed: float, each: float, full: float) -> float:
+    """Σ w(k) for k < places, over w(places): from the top down, until nothing that waits is left beside it."""
+    weight, total = 1.0, 0.0
+    for place in range(places, 0, -1):
+        weight /= fixed / place + each
+        total += weight
+        if total > _NEGLIGIBLE * full:
+            return total
+    return total
+
+
+def _below_many(places: int, fixed: float, each: float) -> float:
+    """The same in `SUMMED` pieces, each by its middle. w(k) = b^k·Γ(k+1+a/b) / (Γ(k+1)·Γ(1+a/b)), the negative
+    binomial's weights; a^k/k!, the Poisson's, where a batch costs nothing per sequence."""
+    poisson = each * places < 1e-9 * fixed
+    ratio = 0.0 if poisson else fixed / each
+
+    def log_weight(k: float) -> float:
+        if poisson:
+            return k * math.log(fixed) - math.lgamma(k + 1.0)
+        return k * math.log(each) + math.lgamma(k + 1.0 + ratio) - math.lgamma(k + 1.0)
+
+    top, width = log_weight(places), places / SUMMED
+    middles = (places - 0.5 - (index + 0.5) * width for index in range(SUMMED))
+    return width * math.fsum(math.exp(min(log_weight(max(k, 0.0)) - top, 300.0)) for k in middles)
+
+
+def prompt_share(model: StepTimeModel, work: Work, decoding: float, itl: float, batch_tokens: int) -> float:
+    """Share of a second that prompts may take beside `decoding` sequences: a scheduler that cuts prompts fills each
+    step up to the inter-token target, never beyond the step's tokens."""
+    beside = model.base + (model.sequence + model.kv_token * work.context) * decoding
+    most = model.prefill_token * batch_tokens
+    chunk = most if decoding < 1.0 else min(max(itl - beside, 0.0), most)
+    return max(chunk / (beside + chunk), LEAST_SHARE) if chunk > 0 else LEAST_SHARE
+
+
+def own_seconds(model: StepTimeModel, work: Work, decoding: float, share: float) -> float:
+    """What a request takes by itself beside `decoding` sequences: a running step ends (half of one on the mean), its
+    prompt is computed at the share of time that prompts get, and its first token takes a step."""
+    return 1.5 * token_seconds(model, work, decoding) + prefill_seconds(model, work) / share
+
+
+def late_share(
+    model: StepTimeModel, work: Work, places: int, rate: float, seconds: float, spread: float, share: float
+) -> float:
+    """Probability that a request waits longer than `seconds` before its own prompt is begun: both waits have
+    exponential tails, and the probabilities of two rare lates add up."""
+    if seconds <= 0:
+        return 1.0
+    top = throughput(model, work, places)
+    if rate >= top:
+        return 1.0
+    for_place = waiting_share(model, work, places, rate, spread) * math.exp(-seconds * (top - rate) / spread)
+    each = prefill_seconds(model, work) / share
+    busy = rate * each
+    if busy >= 1.0:
+        return 1.0
+    mean = each * (2.0 * spread - SERVICE_VARIANCE + PROMPT_VARIANCE) / 2.0 / (1.0 - busy)
+    for_prompts = busy * math.exp(-seconds / mean) if mean > 0 else 0.0
+    return min(1.0, for_place + for_prompts)
+
+
+def decoding_at(model: StepTimeModel, work: Work, places: int, rate: float) -> float:
+    """Sequences that decode on the mean: none where a request is one token long."""
+    return concurrency_at(model, work, rate, places) if work.output > 1.0 else 0.0
