@@ -78,6 +78,11 @@ class Encode(msgspec.Struct, frozen=True, tag=True):
     tenant: str = ""
     ttft_target: float | None = None
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """As a `Submit` has them: its own id alone."""
+        return (self.request_id,)
+
 
 class Cancel(msgspec.Struct, frozen=True, tag=True):
     """The request ends now and its blocks are freed within a step; unknown or ended ids are ignored.

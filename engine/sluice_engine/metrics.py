@@ -241,13 +241,13 @@ class EngineMetrics:
         if not record.begun:
             record.begun = True
             self._queue.observe(max(delta.queue_seconds, 0.0))
-        if fresh:
+        if fresh or delta.vector:  # a vector is all there is to wait for: its time is that of the first token
             answer = record.answers.get(delta.request_id)
             if answer is None:
                 if not record.answers:
                     self._ttft.observe(now - record.arrived_at)
                 answer = record.answers[delta.request_id] = _Answer(now, now, 0)
-                between, gap = fresh - 1, 0.0
+                between, gap = max(fresh - 1, 0), 0.0
             else:
                 between, gap = fresh, (now - answer.last_at) / fresh
             for _ in range(between):

@@ -81,6 +81,9 @@ class Gateway:
         proxy = Proxy(self._session, self._backends, self._body_seconds)
         app.router.add_post(contract.PATH_CHAT_COMPLETIONS, proxy.handle)
         app.router.add_post(contract.PATH_COMPLETIONS, proxy.handle)
+        app.router.add_post(contract.PATH_EMBEDDINGS, proxy.handle)
+        app.router.add_post(contract.PATH_RERANK, proxy.handle)
+        app.router.add_post(contract.PATH_SCORE, proxy.handle)
         app.router.add_get(contract.PATH_MODELS, proxy.handle, allow_head=False)
         # handler_cancellation: a client that leaves ends its handler, and with it the engine's work.
         self._runner = web.AppRunner(

@@ -2,11 +2,17 @@
 
 import json
 import random
+import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordPiece
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
+from tokenizers.processors import TemplateProcessing
 from transformers import (
     AlbertConfig,
     AutoConfig,
@@ -116,3 +122,18 @@ class Reference:
                 [states[0 if pooling == "cls" else len(text) - 1] for states, text in zip(hidden, given, strict=True)]
             )
         return torch.nn.functional.normalize(rows, dim=-1) if normalize else rows
+
+
+def save_tokenizer(folder: Path) -> Path:
+    """A word-piece tokenizer of single letters with BERT's templates, for models of 128 tokens."""
+    letters = [*string.ascii_lowercase, *string.digits, *string.punctuation]
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *letters, *(f"##{letter}" for letter in string.ascii_lowercase)]
+    tokenizer = Tokenizer(WordPiece({piece: index for index, piece in enumerate(pieces)}, unk_token="[UNK]"))
+    tokenizer.normalizer = BertNormalizer()
+    tokenizer.pre_tokenizer = BertPreTokenizer()
+    tokenizer.post_processor = TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    tokenizer.add_special_tokens(["[PAD]", "[UNK]", "[CLS]", "[SEP]"])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder

@@ -4,7 +4,7 @@ import orjson
 from aiohttp import web
 
 from sluice import contract
-from sluice_engine.server import generate
+from sluice_engine.server import embeddings, generate, rerank
 from sluice_engine.server.errors import NotFound
 from sluice_engine.server.routes import Routes
 from sluice_engine.server.serving import Serving
@@ -44,6 +44,9 @@ def routes(served_name: str) -> Routes:
     return {
         contract.PATH_CHAT_COMPLETIONS: {"POST": generate.chat},
         contract.PATH_COMPLETIONS: {"POST": generate.completions},
+        contract.PATH_EMBEDDINGS: {"POST": embeddings.embeddings},
+        contract.PATH_RERANK: {"POST": rerank.rerank},
+        contract.PATH_SCORE: {"POST": rerank.score},
         contract.PATH_MODELS: {"GET": list_models},
         f"{contract.PATH_MODELS}/*": {"GET": get_model},
         # A served name may hold a slash ("Qwen/Qwen3-8B").

@@ -5,7 +5,6 @@ may still hold of it; cancelling twice does no harm.
 """
 
 import asyncio
-import hashlib
 import time
 from collections.abc import Callable
 from typing import Final
@@ -19,7 +18,7 @@ from sluice_engine.server.answer import Answer
 from sluice_engine.server.body import read_object
 from sluice_engine.server.errors import BadRequest, ContextTooLong, InternalError
 from sluice_engine.server.link import EngineGone
-from sluice_engine.server.serving import Serving, request_id_of
+from sluice_engine.server.serving import Serving, request_id_of, tenant_of
 from sluice_engine.server.wire import ChatWire, CompletionWire, Usage, Wire
 from sluice_engine.text.template import TemplateFailed
 
@@ -48,11 +47,12 @@ async def _complete(
     arrived_at = time.monotonic()
     _check_ids(body, serving.ready.max_model_length)
     generation = check(body, serving.served_name)
+    serving.check_task("generate")
     serving.check_accepting()
     tokens = await _encode(serving, generation)
     params = _params(serving, generation, len(tokens))
     answer = Answer(serving, request, generation, wire, Usage(prompt=len(tokens)))
-    tenant = _tenant(request)
+    tenant = tenant_of(request)
     message = ipc.Submit(
         answer.ids[0],
         tokens,
@@ -75,13 +75,6 @@ async def _complete(
         raise InternalError(request_id_of(request)) from error
     finally:
         answer.release()
-
-
-def _tenant(request: web.BaseRequest) -> str:
-    """Whose share the request counts against: a digest of the API key, so that the key itself goes no further; ""
-    without one."""
-    keys = "\n".join(request.headers.getall("Authorization", []))
-    return hashlib.sha256(keys.encode("utf-8", "surrogateescape")).hexdigest() if keys else ""
 
 
 async def _encode(serving: Serving, generation: validate.Generation) -> tuple[int, ...]:

@@ -177,16 +177,18 @@ class EngineLink:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
 
-    async def submit(self, message: ipc.Submit) -> Stream:
-        """Hands a request to the engine; all its answers come in one stream. Raises EngineGone."""
+    async def submit(self, *messages: ipc.Submit | ipc.Encode, stream: Stream | None = None) -> Stream:
+        """Hands requests to the engine; all their answers come in one stream, which may be one that is there already.
+        Raises EngineGone."""
         if self._writer is None or not self.alive:
             raise EngineGone
         if not self._streams:
             self.last_progress = time.monotonic()
-        names = message.names
-        stream = Stream(len(names))
+        names = [name for message in messages for name in message.names]
+        stream = Stream(len(names)) if stream is None else stream
         self._streams.update(dict.fromkeys(names, stream))
-        self.send(message)
+        for message in messages:
+            self.send(message)
         await self._writer.drain()
         return stream
 

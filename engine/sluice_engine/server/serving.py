@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 import re
 import time
 import uuid
@@ -16,6 +17,7 @@ from sluice import contract
 from sluice_engine import ipc
 from sluice_engine.metrics import EngineMetrics, starting_limits
 from sluice_engine.options import EngineOptions
+from sluice_engine.server.errors import BadRequest
 from sluice_engine.server.lifecycle import Lifecycle, Phase
 from sluice_engine.server.link import EngineLink
 from sluice_engine.server.protocol import Connection
@@ -23,6 +25,11 @@ from sluice_engine.text import TextModel
 
 HEARTBEAT_SECONDS: Final = 30.0  # requests run and no step ended for so long: the engine hangs
 SAME_ON_ALL: Final = {"X-Content-Type-Options": "nosniff", "Server": "sluice"}
+INSTEAD: Final = {
+    "generate": contract.PATH_CHAT_COMPLETIONS,
+    "embed": contract.PATH_EMBEDDINGS,
+    "score": contract.PATH_RERANK,
+}
 REQUEST_ID: Final = web.RequestKey("request_id", str)
 _REQUEST_ID_PATTERN: Final = re.compile(r"[A-Za-z0-9._~:/+=@-]{1,128}", re.ASCII)
 
@@ -79,6 +86,16 @@ class Serving:
         """Raises Unavailable while loading."""
         if self.lifecycle.phase is Phase.LOADING and (refusal := self.lifecycle.refusal()) is not None:
             raise refusal
+
+    def check_task(self, task: str) -> None:
+        """Raises BadRequest where the model is served for something else."""
+        if self.ready.task != task:
+            raise BadRequest(
+                f"The model {self.served_name!r} does not {task}; it is served to {self.ready.task}: use "
+                f"{INSTEAD[self.ready.task]}.",
+                param="model",
+                code="model_not_supported",
+            )
 
     def check_accepting(self) -> None:
         """Raises Unavailable, and counts it, while nothing is accepted."""
@@ -149,6 +166,13 @@ def request_id_of(request: web.BaseRequest) -> str:
         given = request.headers.get(contract.HEADER_REQUEST_ID, "")
         known = request[REQUEST_ID] = given if _REQUEST_ID_PATTERN.fullmatch(given) else uuid.uuid4().hex
     return known
+
+
+def tenant_of(request: web.BaseRequest) -> str:
+    """Whose share the request counts against: a digest of the API key, so that the key itself goes no further; ""
+    without one."""
+    keys = "\n".join(request.headers.getall("Authorization", []))
+    return hashlib.sha256(keys.encode("utf-8", "surrogateescape")).hexdigest() if keys else ""
 
 
 def hang_up(request: web.BaseRequest) -> None:

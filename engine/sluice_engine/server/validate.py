@@ -91,7 +91,7 @@ class Generation:
 
 def chat(body: Object, served_name: str) -> Generation:
     """A `/v1/chat/completions` body. Raises BadRequest, Unsupported, NotFound."""
-    _model(body, served_name)
+    check_model(body, served_name)
     _supported(body)
     only(body, CHAT | frozenset(NEUTRAL))
     limit_param = "max_completion_tokens" if body.get("max_completion_tokens") is not None else "max_tokens"
@@ -102,7 +102,7 @@ def chat(body: Object, served_name: str) -> Generation:
 
 def completion(body: Object, served_name: str) -> Generation:
     """A `/v1/completions` body. Raises BadRequest, Unsupported, NotFound."""
-    _model(body, served_name)
+    check_model(body, served_name)
     _supported(body)
     only(body, COMPLETION | frozenset(NEUTRAL))
     choices = completion_choices(body, boolean(body, "stream"))
@@ -119,7 +119,7 @@ def _generation(
 ) -> Generation:
     stream = boolean(body, "stream")
     text(body, "user", 1024)
-    ttft_target, itl_target = _slo(body)
+    ttft_target, itl_target = targets(body)
     return Generation(
         messages=messages,
         prompt=prompt,
@@ -140,7 +140,8 @@ def _generation(
     )
 
 
-def _model(body: Object, served_name: str) -> None:
+def check_model(body: Object, served_name: str) -> None:
+    """Raises BadRequest without a model's name, NotFound for another than the served one."""
     model = body.get("model")
     if not isinstance(model, str):
         raise invalid("model", "is required and must be a string")
@@ -159,7 +160,7 @@ def _supported(body: Object) -> None:
             raise Unsupported(f"{name} is not supported by this engine; leave it out.", param=name)
 
 
-def _slo(body: Object) -> tuple[float | None, float | None]:
+def targets(body: Object) -> tuple[float | None, float | None]:
     """Targets of the request's own: seconds to the first token, and between two tokens."""
     slo = body.get("slo")
     if slo is None:

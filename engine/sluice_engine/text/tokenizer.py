@@ -51,6 +51,11 @@ class TextModel:
         """A raw prompt's token ids, as the model's own tokenizer gives them (its BOS included)."""
         return list(self._tokenizer.encode(prompt).ids)
 
+    def encode_pair(self, first: str, second: str) -> tuple[list[int], list[int]]:
+        """Two texts in one, as a cross-encoder reads them: token ids, and for each the type of its text."""
+        encoding = self._tokenizer.encode(first, second)
+        return list(encoding.ids), list(encoding.type_ids)
+
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
         """The template's rendering as token ids; control tokens come from the template alone.
 
