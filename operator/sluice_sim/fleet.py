@@ -24,7 +24,7 @@ from sluice_sim.traces import Arrival
 
 
 class Fleet:
-    """The simulated deployment. `minReplicas` (or spec.replicas, where that rules) are ready when the trace begins."""
+    """The simulated deployment. `settings.begin` replicas are ready when the trace begins."""
 
     def __init__(self, spec: LLMDeploymentSpec, settings: Settings, law: Law = OURS) -> None:
         self.spec, self.settings, self._law = engines_under(law, spec), settings, law
@@ -44,6 +44,8 @@ class Fleet:
         self._made = 0
         self._next_event = inf
         self._wanted = spec.scaling.min_replicas if spec.scaling.mode in ("Auto", "Advise") else spec.replicas
+        if settings.begin is not None:
+            self._wanted = settings.begin
         for _ in range(self._wanted):
             self._add(0.0, ready_at=0.0)
         self._events(0.0)

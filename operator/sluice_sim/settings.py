@@ -33,6 +33,9 @@ class Settings:
     metrics_delay: float = 0.0  # how old each scrape is when the law sees it as new
     metrics_loss: float = 0.0  # share of scrapes that bring nothing
     profile_error: float = 0.0  # true step time over the published one, less 1
+    begin: int | None = (
+        None  # replicas ready when the trace begins; None: minReplicas, or spec.replicas where that rules
+    )
 
     def __post_init__(self) -> None:
         """Raises ValueError for what no simulation can have."""
@@ -48,6 +51,7 @@ class Settings:
                 not 0 <= self.metrics_loss <= 1 or self.metrics_delay < 0,
                 "metrics are late by ≥ 0 s and lost by a share",
             ),
+            (self.begin is not None and self.begin < 0, "a fleet begins with 0 replicas or more"),
             (self.profile_error <= -1, "a step takes time: profile_error must be above −1"),
         ):
             if wrong:

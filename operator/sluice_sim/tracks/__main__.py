@@ -1,0 +1,86 @@
+"""`python -m sluice_sim.tracks`: measure the score, show it, write it. What was measured before is not measured again."""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from sluice_sim.laws.registry import LAWS, UnknownLaw, named
+from sluice_sim.tracks.bench import Wish, bars, measured
+from sluice_sim.tracks.plots import draw
+from sluice_sim.tracks.report import as_json, laws_table, overload_table
+from sluice_sim.tracks.runner import Runner
+from sluice_sim.tracks.store import RESULTS, Store
+from sluice_sim.tracks.track import NAMES
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def main(
+    full: Annotated[
+        bool, typer.Option("--full", help="Whole windows, every variant. Hours; goes on where it stopped.")
+    ] = False,
+    tracks: Annotated[str, typer.Option(help="Some of the tracks, by comma.")] = ",".join(NAMES),
+    laws: Annotated[str, typer.Option(help="Some of the laws, by comma; families as in sluice simulate.")] = ",".join(
+        LAWS
+    ),
+    robust: Annotated[bool | None, typer.Option(help="The other weather too. [default: with --full]")] = None,
+    workers: Annotated[int, typer.Option(min=0, help="Processes; 0: this one alone.")] = 2,
+    out: Annotated[Path, typer.Option(help="Where table, JSON, pictures and the store are.")] = RESULTS,
+) -> None:
+    """The score of all laws on all tracks."""
+    console, progress = Console(width=150), Console(stderr=True)
+    wanted = tuple(name.strip() for name in tracks.split(",") if name.strip())
+    unknown = [name for name in wanted if name not in NAMES]
+    if unknown:
+        raise typer.BadParameter(
+            f"no track is called {unknown[0]}; there are {', '.join(NAMES)}", param_hint="--tracks"
+        )
+    try:
+        chosen = named(name.strip() for name in laws.split(",") if name.strip())
+    except UnknownLaw as error:
+        raise typer.BadParameter(str(error), param_hint="--laws") from error
+    wish = Wish(tracks=wanted, laws=chosen, short=not full, robust=full if robust is None else robust)
+    began = time.monotonic()
+    folder = out if full else out / "short"
+    runner = Runner(
+        Store(folder / "pieces.jsonl"),
+        workers,
+        lambda text: progress.print(f"{time.monotonic() - began:6.0f} s  {text}", highlight=False, soft_wrap=True),
+    )
+    boards = measured(wish, runner)
+    found = bars(boards)
+    command = f"make bench-control{' FULL=1' if full else ''}"
+    with Console(width=150, record=True, file=sys.stderr, quiet=True) as kept:
+        for board in boards:
+            for where in (console, kept):
+                if board.laws:
+                    where.print(laws_table(board))
+                if board.overload:
+                    where.print(overload_table(board))
+        for where in (console, kept):
+            for sentence, reached in found.items():
+                where.print(f"{'met   ' if reached else 'MISSED'}  {sentence}", highlight=False)
+        text = kept.export_text()
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "table.txt").write_text(f"{command}\n\n{text}", encoding="utf-8")
+    value = as_json(boards, command) | {"bars": found}
+    (folder / "score.json").write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+    draw(boards, folder)
+    if wanted == NAMES and chosen == tuple(LAWS):
+        runner.store.keep(runner.used)
+    progress.print(
+        f"{runner.measured} pieces measured in {time.monotonic() - began:.0f} s ({runner.cpu_seconds:.0f} s of processor "
+        f"time in single runs), {len(runner.used)} used; written to {folder}", highlight=False, soft_wrap=True
+    )  # fmt: skip
+    if not all(found.values()):
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,114 @@
+"""What overload is judged by: goodput beside a bound that no law can pass, the important requests, and fairness.
+
+The capacity bound takes true lengths: of the requests that arrive in a block of time, no schedule serves more than the
+cheapest whose work fits into the replicas' time until the last of them is due. Blocks of several lengths; the
+tightest counts. It leaves out memory, whole steps and order, hence it cannot be reached.
+
+The fairness gap is that of virtual token counters (Sheng et al., OSDI'24): the difference of the weighted tokens that
+two tenants were served over any time in which both have requests waiting. Their theorem bounds it by
+2·max(w_p·L_input, w_q·M) for one engine; over R engines each with its own counters, by R times that.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Final
+
+from sluice_engine.scheduler.tenants import OUTPUT_WEIGHT, PROMPT_WEIGHT
+from sluice_law.steptime import StepTimeModel
+from sluice_sim.record import Record
+from sluice_sim.run import Run
+from sluice_sim.score import good_share, most_good
+from sluice_sim.tracks.track import Track
+
+BLOCKS: Final = (30.0, 60.0, 120.0, 300.0, 600.0)  # seconds
+
+
+def overloaded(track: Track, run: Run) -> dict[str, float]:
+    """The figures of an overload track's run."""
+    if track.overload is None:
+        return {}
+    records = run.records
+    good = sum(one.good for one in records)
+    model, most = track.hardware_profile().model, track.spec().engine.scheduling.max_num_seqs
+    bound = capacity_bound(records, model, track.itl, track.ttft, most, track.most)
+    high = [one for one in records if one.priority > 0]
+    low = [one for one in records if one.priority <= 0]
+    found = {
+        "good": float(good),
+        "bound": float(bound),
+        "of_bound": good / bound if bound else 1.0,
+        "high_good": good_share(high),
+        "low_good": good_share(low),
+        "fairness_gap": fairness_gap(records, run.seconds),
+        "fairness_bound": gap_bound(records, track.kv_tokens, track.most),
+    }
+    for tenant, _ in track.overload.tenants:
+        found[f"good_{tenant}"] = good_share([one for one in records if one.tenant == tenant])
+    return found
+
+
+def capacity_bound(
+    records: Sequence[Record], model: StepTimeModel, itl: float, ttft: float, most: int, replicas: int
+) -> int:
+    """Requests that any schedule over so many replicas can serve well, at most. `most`: sequences at once."""
+    if not records:
+        return 0
+    span = max(one.arrived_at for one in records)
+    found = len(records)
+    for seconds in (*BLOCKS, span + 1.0):
+        blocks: dict[int, list[Record]] = {}
+        for one in records:
+            blocks.setdefault(int(one.arrived_at / seconds), []).append(one)
+        total = 0
+        for inside in blocks.values():
+            due = seconds + ttft + itl * max(one.output for one in inside)
+            total += most_good(inside, model, itl, most, replicas * due)
+        found = min(found, total)
+    return found
+
+
+def gap_bound(records: Sequence[Record], pool: int, replicas: int) -> float:
+    """Weighted tokens: the theorem's bound for every engine, added up."""
+    longest = max((one.prompt for one in records), default=0)
+    return replicas * 2.0 * max(PROMPT_WEIGHT * longest, OUTPUT_WEIGHT * pool)
+
+
+def fairness_gap(records: Sequence[Record], seconds: float) -> float:
+    """Weighted tokens by which two tenants' service differed at most over a time in which both had requests waiting,
+    second by second."""
+    count = int(seconds) + 2
+    served: dict[str, list[float]] = {}
+    waiting: dict[str, list[int]] = {}
+    for one in records:
+        if one.first_at is None:
+            continue
+        begun = min(count - 1, int(one.first_at))
+        got = served.setdefault(one.tenant, [0.0] * count)
+        got[begun] += PROMPT_WEIGHT * one.prompt
+        ended = min(count - 1, int(one.ended_at if one.ended_at is not None else seconds))
+        each = OUTPUT_WEIGHT * one.output / (ended - begun + 1)
+        for second in range(begun, ended + 1):
+            got[second] += each
+        queued = waiting.setdefault(one.tenant, [0] * (count + 1))
+        queued[min(count, int(one.arrived_at) + 1)] += 1
+        queued[begun] -= 1 if begun > int(one.arrived_at) else 0
+        if begun <= int(one.arrived_at):
+            queued[min(count, int(one.arrived_at) + 1)] -= 1
+    return max((_gap(served, waiting, a, b, count) for a, b in combinations(sorted(served), 2)), default=0.0)
+
+
+def _gap(
+    served: Mapping[str, Sequence[float]], waiting: Mapping[str, Sequence[int]], a: str, b: str, count: int
+) -> float:
+    worst = difference = low = high = 0.0
+    queue_a = queue_b = 0
+    for second in range(count):
+        queue_a += waiting[a][second]
+        queue_b += waiting[b][second]
+        if queue_a <= 0 or queue_b <= 0:
+            difference = low = high = 0.0
+            continue
+        difference += served[a][second] - served[b][second]
+        low, high = min(low, difference), max(high, difference)
+        worst = max(worst, high - low)
+    return worst

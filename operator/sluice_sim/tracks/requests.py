@@ -1,0 +1,41 @@
+"""The requests of a track's window, counted from its start. A function of the track alone; kept while a process lives."""
+
+import random
+from functools import lru_cache
+from pathlib import Path
+
+from sluice_sim.data import FOLDER
+from sluice_sim.traces import Arrival, Part, labelled, read_trace, scaled
+from sluice_sim.tracks.track import Track, WindowName
+
+
+@lru_cache(maxsize=4)
+def requests(track: Track, name: WindowName) -> tuple[Arrival, ...]:
+    """Arrivals in order of time. Raises OSError, BadTrace."""
+    load, window = track.load, track.window(name)
+    if load.ramp:
+        return _ramp(track, f"{load.seed}/{window.start:g}", window.seconds)
+    lengths = _file(load.lengths) if load.lengths else None
+    part = Part(window.start, window.seconds, load.rate, lengths, load.seed)
+    found = scaled(read_trace(_file(load.trace), part), load.scale, load.seed)
+    found = tuple(one for one in found if one.at < window.seconds)
+    if track.overload is not None:
+        asked = track.overload
+        found = labelled(found, asked.high, asked.priority, dict(asked.tenants), load.seed)
+    return found
+
+
+def _ramp(track: Track, seed: str, seconds: float) -> tuple[Arrival, ...]:
+    """Poisson arrivals of equal requests, each part of the ramp at its own rate."""
+    rng, start = random.Random(f"{seed}/ramp"), 0.0
+    found: list[Arrival] = []
+    for rate, span in track.load.ramp:
+        at = start
+        while (at := at + rng.expovariate(rate)) < min(start + span, seconds):
+            found.append(Arrival(at, track.load.prompt, track.load.output))
+        start += span
+    return tuple(found)
+
+
+def _file(name: str) -> Path:
+    return next(path for path in FOLDER.glob(f"{name}.*"))

@@ -1,0 +1,86 @@
+"""Runs plans on all cores: what the store has is not measured again, what is measured is stored as it ends."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from typing import Any
+
+from sluice_sim.tracks.plan import Found, Plan
+from sluice_sim.tracks.store import Store
+from sluice_sim.tracks.tasks import Task, about, key, measure
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A plan, the tasks that it asked for, and where their results come from."""
+
+    number: int
+    plan: Plan
+    keys: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Runner:
+    """`workers` processes; 0 measures in this one. `say` is told what ended. `used` are the keys of all results asked for."""
+
+    store: Store
+    workers: int
+    say: Callable[[str], None] = lambda _: None
+    used: set[str] = field(default_factory=set)
+    measured: int = 0
+    cpu_seconds: float = 0.0
+
+    def run(self, plans: Sequence[Plan]) -> list[Any]:
+        """Drive all plans to their ends; their results in order."""
+        if self.workers < 1:
+            return self._drive(plans, None)
+        with ProcessPoolExecutor(self.workers, mp_context=get_context("spawn")) as pool:
+            return self._drive(plans, pool)
+
+    def _drive(self, plans: Sequence[Plan], pool: Executor | None) -> list[Any]:
+        results: dict[int, Any] = {}
+        waiting: list[_Waiting] = []
+        under_way: dict[str, tuple[Future[Found], Task]] = {}
+
+        def go_on(one: _Waiting, value: Sequence[Found] | None) -> None:
+            """Send a plan its results, and put what it asks for next under way."""
+            try:
+                tasks = next(one.plan) if value is None else one.plan.send(value)
+            except StopIteration as end:
+                results[one.number] = end.value
+                return
+            one.keys = [key(task) for task in tasks]
+            self.used.update(one.keys)
+            for name, task in zip(one.keys, tasks, strict=True):
+                if name in self.store or name in under_way:
+                    continue
+                if pool is None:
+                    self._keep(name, task, measure(task))
+                else:
+                    under_way[name] = (pool.submit(measure, task), task)
+            waiting.append(one)
+
+        for number, plan in enumerate(plans):
+            go_on(_Waiting(number, plan), None)
+        while waiting:
+            ready = [one for one in waiting if all(name in self.store for name in one.keys)]
+            for one in ready:
+                waiting.remove(one)
+                go_on(one, [self.store[name] for name in one.keys])
+            if ready or not waiting:
+                continue
+            done, _ = wait([future for future, _ in under_way.values()], return_when=FIRST_COMPLETED)
+            for name in [name for name, (future, _) in under_way.items() if future in done]:
+                future, task = under_way.pop(name)
+                self._keep(name, task, future.result())
+        return [results[number] for number in range(len(plans))]
+
+    def _keep(self, name: str, task: Task, found: Found) -> None:
+        self.store.put(name, about(task), found)
+        self.measured += 1
+        self.cpu_seconds += float(found.get("cpu_seconds", 0.0))
+        shown = ""
+        if "attainment" in found:
+            shown = f": {found['attainment']:.2%} at {found['gpu_hours']:.2f} GPU-hours"
+        self.say(about(task) + shown)

@@ -1,0 +1,69 @@
+"""Laws that do not look: a fixed count, and a schedule that somebody wrote who knew what would come.
+
+Both admit as our own law does, so that what another law gains over them is not admission.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from sluice_operator.api import LLMDeploymentSpec
+from sluice_operator.decide import decide
+from sluice_operator.decide.values import Decision, Memory, Observed
+from sluice_sim.laws.law import Knob
+
+PIECE: Final = 300.0  # seconds of a schedule's piece
+COUNT: Final = Knob("replicas", 1.0, (1.0,), "replicas")
+
+
+@dataclass(frozen=True, slots=True)
+class Static:
+    """Always `setting` replicas."""
+
+    setting: float
+    name: str = "static"
+    knob: Knob = COUNT
+    admits: bool = True
+
+    def initial(self) -> Memory:
+        """Nothing seen."""
+        return Memory()
+
+    def decide(
+        self, spec: LLMDeploymentSpec, observed: Observed, memory: Memory, now: float
+    ) -> tuple[Decision, Memory]:
+        """decide() with only admission left to it."""
+        return held(spec, observed, memory, now, round(self.setting))
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """`counts[k]` replicas are ready in [k·PIECE, (k+1)·PIECE): launched `lead` seconds early, drained at the end."""
+
+    counts: tuple[int, ...]
+    lead: float
+    setting: float = 1.0
+    name: str = "clairvoyant"
+    knob: Knob = COUNT
+    admits: bool = True
+
+    def initial(self) -> Memory:
+        """Nothing seen."""
+        return Memory()
+
+    def decide(
+        self, spec: LLMDeploymentSpec, observed: Observed, memory: Memory, now: float
+    ) -> tuple[Decision, Memory]:
+        """What serves now, or more if more must be ready when a replica launched now is."""
+        return held(spec, observed, memory, now, max(self.at(now), self.at(now + self.lead)))
+
+    def at(self, now: float) -> int:
+        """The count that the schedule wants to be ready."""
+        return self.counts[min(len(self.counts) - 1, int(now / PIECE))]
+
+
+def held(
+    spec: LLMDeploymentSpec, observed: Observed, memory: Memory, now: float, count: int
+) -> tuple[Decision, Memory]:
+    """decide() with minReplicas = maxReplicas = count: it drains what is over, and admits."""
+    scaling = spec.scaling.model_copy(update={"min_replicas": count, "max_replicas": count})
+    return decide(spec.model_copy(update={"scaling": scaling}), observed, memory, now)

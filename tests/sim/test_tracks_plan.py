@@ -1,0 +1,132 @@
+"""How a knob is searched and a law is placed: plans are driven by hand, with figures in place of simulations."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluice_sim.laws.registry import LAWS
+from sluice_sim.tracks.job import STATIC, Job
+from sluice_sim.tracks.plan import MOST_RUNS, Placed, Plan, Tried, attained_at, place, placed, static_peak, tune
+from sluice_sim.tracks.runner import Runner
+from sluice_sim.tracks.store import Store, key_of
+from sluice_sim.tracks.tasks import Bound
+from sluice_sim.tracks.track import read_track
+
+TRACK = read_track("T4")
+Law = Callable[[Job], tuple[float, float]]  # → attainment, GPU-hours
+
+
+def driven(plan: Plan, law: Law, asked: list[Job]) -> Any:
+    """The plan's result where every job comes out as `law` says."""
+    tasks = next(plan)
+    while True:
+        found = []
+        for job in tasks:
+            assert isinstance(job, Job)
+            asked.append(job)
+            attainment, hours = law(job)
+            found.append({"attainment": attainment, "gpu_hours": hours})
+        try:
+            tasks = plan.send(found)
+        except StopIteration as end:
+            return end.value
+
+
+def setting(job: Job) -> float:
+    return LAWS[job.law].knob.default if job.setting is None else job.setting
+
+
+def smooth(job: Job) -> tuple[float, float]:
+    """A knob that buys attainment with hours: 99 % from 30 down, cheaper the higher it stands."""
+    return min(1.0, 1.29 - setting(job) / 100), 10.0 + 100.0 / setting(job)
+
+
+def test_a_knob_is_searched_in_at_most_nine_runs_and_finds_the_grids_cheapest_that_reaches_the_target() -> None:
+    asked: list[Job] = []
+    found = driven(tune(TRACK, "hpa-running", "train"), smooth, asked)
+    assert found[0].setting == 24.0
+    assert len(asked) == len({job.setting for job in asked}) <= MOST_RUNS
+
+
+def test_a_grid_whose_edge_is_best_is_extended_beyond_it() -> None:
+    asked: list[Job] = []
+    found = driven(tune(TRACK, "hpa-running", "train"), lambda job: (1.0, 1000.0 / setting(job)), asked)
+    assert found[0].setting > max(LAWS["hpa-running"].knob.grid)
+    assert len(asked) <= MOST_RUNS
+
+
+def test_where_no_setting_reaches_the_target_the_nearest_is_taken() -> None:
+    found = driven(tune(TRACK, "hpa-running", "train"), lambda job: (0.9 - abs(setting(job) - 24) / 1e4, 5.0), [])
+    assert found[0].setting == 24.0
+
+
+def test_a_law_that_misses_on_test_is_placed_along_its_curve() -> None:
+    def worse_on_test(job: Job) -> tuple[float, float]:
+        attainment = 1.29 - setting(job) / 100 - (0.10 if job.window == "test" else 0.0)
+        return min(1.0, attainment), smooth(job)[1]
+
+    result: Placed = driven(place(TRACK, "hpa-running", "train", "test", whole_curve=True), worse_on_test, [])
+    assert result.tuned.setting == 24.0 and result.tuned.attainment < 0.99
+    assert result.gpu_hours is not None and result.gpu_hours > result.tuned.gpu_hours
+    assert result.default_gpu_hours == pytest.approx(10.0 + 100.0 / 16.0)  # the default reached it
+
+
+def test_a_law_that_never_reaches_the_target_has_no_cost() -> None:
+    result: Placed = driven(place(TRACK, "hpa-queue", "train", "test", whole_curve=False), lambda _: (0.5, 1.0), [])
+    assert result.gpu_hours is None
+
+
+def test_the_static_peak_is_the_fewest_that_reach_the_target() -> None:
+    asked: list[Job] = []
+    replicas, found = driven(
+        static_peak(TRACK, "test"), lambda job: (1.0 if (job.setting or 0) >= 7 else 0.9, job.setting or 0), asked
+    )
+    assert (replicas, found["gpu_hours"]) == (7, 7.0)
+    assert {job.law for job in asked} == {STATIC}
+
+
+def test_attainment_at_a_price_lies_on_the_line_between_neighbouring_settings() -> None:
+    curve = [Tried(1, {"attainment": 0.9, "gpu_hours": 1.0}), Tried(2, {"attainment": 1.0, "gpu_hours": 3.0})]
+    assert attained_at(curve, 2.0) == pytest.approx(0.95)
+    assert attained_at(curve, 0.5) is None
+    assert placed(curve[1], curve) == 3.0
+
+
+def test_what_was_measured_is_not_measured_again_and_a_cut_off_line_is(tmp_path: Path) -> None:
+    def bounds() -> Plan:
+        found = yield [Bound("T4", "test"), Bound("T4", "train")]
+        return [one["gpu_hours"] for one in found]
+
+    path = tmp_path / "pieces.jsonl"
+    first = Runner(Store(path), workers=0)
+    (hours,) = first.run([bounds()])
+    assert first.measured == 2
+    again = Runner(Store(path), workers=0)
+    assert again.run([bounds()]) == [hours]
+    assert again.measured == 0
+    path.write_text(path.read_text()[:-20])
+    cut = Runner(Store(path), workers=0)
+    cut.run([bounds()])
+    assert cut.measured == 1
+
+
+def test_a_store_forgets_what_nobody_asks_for(tmp_path: Path) -> None:
+    store = Store(tmp_path / "pieces.jsonl")
+    store.put("a", "one", {"x": 1})
+    store.put("b", "two", {"x": 2})
+    store.keep(["b"])
+    assert "a" not in Store(store.path) and Store(store.path)["b"] == {"x": 2}
+
+
+def test_a_piece_depends_on_its_job_its_track_and_its_laws_code() -> None:
+    job = Job(track="T4", window="test", law="kpa", setting=1.0)
+    assert key_of(TRACK, job) == key_of(read_track("T4"), job)
+    others = [
+        key_of(TRACK, Job(track="T4", window="test", law="kpa", setting=2.0)),
+        key_of(TRACK, Job(track="T4", window="test", law="sluice", setting=1.0)),
+        key_of(read_track("T2"), job),
+        key_of(TRACK, job, "more"),
+    ]
+    assert len({key_of(TRACK, job), *others}) == 5
