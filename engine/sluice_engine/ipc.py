@@ -217,6 +217,8 @@ class StepReport(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     model: tuple[float, float, float, float, float]  # contract.STEP_MODEL_TERMS
     model_error: float
     model_steps: int
+    draft_tokens: int = 0  # verified in this step
+    accepted_draft_tokens: int = 0
 
 
 class StateReply(msgspec.Struct, frozen=True, tag=True):

@@ -29,6 +29,7 @@ from sluice_engine.steptime import StepTimeFit
 from sluice_engine.warm import warm_up
 from sluice_engine.whole_runner import WholeRunner
 from sluice_engine.window import LoadWindow
+from sluice_law.limit import TRUSTED_STEPS
 from sluice_law.steptime import StepTimeModel, StepWork
 
 _log = logging.getLogger(__name__)
@@ -64,6 +65,7 @@ class EngineLoop:
             max_num_seqs=options.max_num_seqs,
             max_model_length=self.model.max_model_length,
             policy=options.policy,
+            speculation=options.speculation,
         )
         self.runner = _runner(self.model, self._config)
         warm_up(self.runner, self._config, options.max_batched_tokens, self.model.vocab_size)
@@ -76,7 +78,7 @@ class EngineLoop:
         self.last_steps: deque[dict[str, object]] = deque(maxlen=32)
         self._departed: list[ipc.Delta] = []
         self._moved = False
-        self._preemptions = 0
+        self._preemptions = self._drafted = self._accepted = 0
         self._last_end: float | None = None
         gc.collect()
         gc.freeze()
@@ -165,15 +167,15 @@ class EngineLoop:
             self._last_end = None
             return self._report(None, [], now, 0.0) if self._departed or self._moved else None
         result = self.runner.run(plan)
-        self._hold_pace(plan.work, begun)
+        self._hold_pace(plan.whole_work, begun)
         ended = self._clock()
-        outcomes = self.scheduler.settle(plan, result.sampled, ended, result.errors)
+        outcomes = self.scheduler.settle(plan, result.sampled, ended, result.errors, result.accepted)
         if self.scheduler.tainted:
             self.runner.scrub(self.scheduler.tainted)
             self.scheduler.tainted.clear()
         self._last_end = ended if self.scheduler.requests else None
-        self.fit.observe(plan.work, ended - begun)
-        self.window.record(plan.work, [outcome.gap for outcome in outcomes], ended)
+        self._learn(plan, ended - begun)
+        self.window.record(plan.work, [gap for outcome in outcomes for gap in outcome.gaps], ended)
         return self._report(plan, outcomes, ended, ended - begun, result)
 
     def state(self) -> dict[str, object]:
@@ -208,6 +210,13 @@ class EngineLoop:
             itl_target=message.itl_target,
         )
 
+    def _learn(self, plan: Plan, seconds: float) -> None:
+        """The fit sees plain steps only: thousands of steps with drafts must not say what a prompt's tokens take."""
+        if not plan.draft_tokens:
+            self.fit.observe(plan.work, seconds)
+        elif self.fit.model.steps >= TRUSTED_STEPS:
+            self.scheduler.speculation.observe(plan.draft_tokens, seconds, self.fit.model.predict(plan.whole_work))
+
     def _hold_pace(self, work: StepWork, begun: float) -> None:
         pace: StepTimeModel | None = self.options.pace
         if pace is not None:
@@ -228,6 +237,7 @@ class EngineLoop:
         self._moved = False
         work = plan.work if plan else StepWork()
         scheduler, model = self.scheduler, self.fit.model
+        drafted, accepted = scheduler.speculation.drafted, scheduler.speculation.accepted
         if plan is not None:
             self.last_steps.append(
                 {
@@ -236,6 +246,7 @@ class EngineLoop:
                     "prefill_tokens": work.prefill_tokens,
                     "sequences": work.sequences,
                     "kv_tokens": work.kv_tokens,
+                    "draft_tokens": plan.draft_tokens,
                     "preempted": plan.preempted,
                 }
             )
@@ -261,8 +272,11 @@ class EngineLoop:
             model=(model.base, model.prefill_token, model.prefill_context, model.sequence, model.kv_token),
             model_error=model.error_ratio,
             model_steps=model.steps,
+            draft_tokens=drafted - self._drafted,
+            accepted_draft_tokens=accepted - self._accepted,
         )
         self._preemptions = scheduler.preemptions
+        self._drafted, self._accepted = drafted, accepted
         return report
 
 
@@ -330,7 +344,6 @@ def _seed(given: int | None) -> int:
 
 
 def _delta(outcome: Outcome, result: StepResult) -> ipc.Delta:
-    logprob = result.logprobs.get(outcome.request_id)
     return ipc.Delta(
         request_id=outcome.request_id,
         token_ids=outcome.token_ids,
@@ -338,6 +351,6 @@ def _delta(outcome: Outcome, result: StepResult) -> ipc.Delta:
         error=outcome.error,
         cached_tokens=outcome.cached_tokens if outcome.first else 0,
         queue_seconds=outcome.queue_seconds if outcome.first else 0.0,
-        logprobs=(logprob,) if logprob is not None and outcome.token_ids else (),
+        logprobs=result.logprobs.get(outcome.request_id, ())[: len(outcome.token_ids)],
         vector=result.vectors.get(outcome.request_id, b""),
     )

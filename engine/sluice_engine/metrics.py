@@ -145,6 +145,8 @@ class EngineMetrics:
         self._prompt_total = self._counter(contract.PROMPT_TOKENS_TOTAL, "Prompt tokens of scheduled requests.")
         self._cached_total = self._counter(contract.CACHED_PROMPT_TOKENS, "Prompt tokens found in the prefix cache.")
         self._generated = self._counter(contract.GENERATED_TOKENS, "Generated tokens.")
+        self._drafted = self._counter(contract.DRAFT_TOKENS, "Draft tokens of speculation that were verified.")
+        self._accepted = self._counter(contract.ACCEPTED_DRAFT_TOKENS, "Draft tokens that were accepted.")
         self._preemptions = self._counter(contract.PREEMPTIONS, "Requests preempted by recompute.")
 
     # --- what the engine says ----------------------------------------------------------------------------------
@@ -180,6 +182,8 @@ class EngineMetrics:
         self._cached_total.inc(report.cached_prompt_tokens)
         self._generated.inc(report.generated_tokens)
         self._preemptions.inc(report.preemptions)
+        self._drafted.inc(report.draft_tokens)
+        self._accepted.inc(report.accepted_draft_tokens)
         if report.seconds > 0:
             self._step.observe(report.seconds)
         for term, value in zip(contract.STEP_MODEL_TERMS, report.model, strict=True):

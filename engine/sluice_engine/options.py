@@ -3,6 +3,8 @@
 The HTTP process parses and checks it (errors name the option), the engine process receives it as JSON.
 """
 
+from typing import Literal
+
 import msgspec
 
 from sluice_law.steptime import StepTimeModel
@@ -30,6 +32,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     itl_target: float = 0.05
     ttft_target: float = 2.0
     policy: str = "fcfs"  # fcfs | priority | srpf | edf | fair
+    speculation: Literal["auto", "on", "off"] = "auto"  # drafts by prompt lookup; auto: while they pay
     threads: int | None = None  # torch threads; None: from the cgroup's cpu.max
     pace: StepTimeModel | None = None  # development: hold each step to this model
     drain_seconds: float = 300.0

@@ -11,17 +11,26 @@ import torch
 from numpy.typing import NDArray
 
 from sluice_engine.model.batch import Batch, RowGroup
+from sluice_engine.sampling.verify import NO_TOKEN, Drafts
 from sluice_engine.scheduler import Plan, Row
 
 
-class Prepared(NamedTuple):
-    """A batch, and who chooses from each row of its logits, with what the sampler asks of them as arrays [N]."""
+class Choosing(NamedTuple):
+    """The rows of a step's logits: who chooses from each, and what the sampler asks of them. All arrays [L]."""
 
-    batch: Batch
+    at: NDArray[np.int64]  # flat position of the token whose logits these are
     choosers: list[str]  # request ids
     slots: NDArray[np.int64]
     positions: NDArray[np.int64]  # of the token that is chosen
     samples: NDArray[np.bool_]
+    drafts: Drafts | None = None  # None: nobody has any
+
+
+class Prepared(NamedTuple):
+    """The model's input and the sampler's."""
+
+    batch: Batch
+    choosing: Choosing
 
 
 class Preparer:
@@ -67,23 +76,17 @@ class Preparer:
                 self._group(slots[part], starts[part], counts[part], int(ends[first_row] - counts[first_row]))
             )
             first_row += len(members)
-        chosen_at, choosers = starts + counts, [row.request_id for row in flat]
-        samples = np.fromiter((row.samples for row in flat), dtype=np.bool_, count=len(flat))
-        twins = [(index, twin) for index, row in enumerate(flat) for twin in row.twins]
-        last = ends - 1
-        if twins:
-            shared = np.array([index for index, _ in twins])
-            choosers += [twin.request_id for _, twin in twins]
-            slots = np.concatenate((slots, np.array([twin.slot for _, twin in twins], dtype=np.int64)))
-            last, chosen_at, samples = (np.concatenate((each, each[shared])) for each in (last, chosen_at, samples))
+        choosing = _twinned(_choosing(flat, starts + counts, slots, ends - 1), flat)
+        if any(row.drafts for row in flat):
+            choosing = _drafted(choosing, flat, tokens)
         batch = Batch(
             input_ids=self._tensor(tokens).unsqueeze(0),
             position_ids=self._tensor(positions).unsqueeze(0),
             slot_mapping=self._tensor(blocks * self._block_size + positions % self._block_size),
-            logits_index=self._tensor(last),
+            logits_index=self._tensor(choosing.at),
             groups=tuple(groups),
         )
-        return Prepared(batch, choosers, slots, chosen_at, samples)
+        return Prepared(batch, choosing)
 
     def _group(
         self, slots: NDArray[np.int64], starts: NDArray[np.int64], counts: NDArray[np.int64], first: int
@@ -109,6 +112,50 @@ class Preparer:
 
     def _tensor(self, array: NDArray[np.int64]) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self._device, non_blocking=True)
+
+
+def _choosing(
+    flat: Sequence[Row], positions: NDArray[np.int64], slots: NDArray[np.int64], last: NDArray[np.int64]
+) -> Choosing:
+    """One row of logits for each row of the step."""
+    samples = np.fromiter((row.samples for row in flat), dtype=np.bool_, count=len(flat))
+    return Choosing(last, [row.request_id for row in flat], slots, positions, samples)
+
+
+def _twinned(choosing: Choosing, flat: Sequence[Row]) -> Choosing:
+    """Twins behind them, which choose from the logits of the row that they share."""
+    twins = [(index, twin) for index, row in enumerate(flat) for twin in row.twins]
+    if not twins:
+        return choosing
+    shared = np.array([index for index, _ in twins])
+    slots = np.array([twin.slot for _, twin in twins], dtype=np.int64)
+    return Choosing(
+        np.concatenate((choosing.at, choosing.at[shared])),
+        choosing.choosers + [twin.request_id for _, twin in twins],
+        np.concatenate((choosing.slots, slots)),
+        np.concatenate((choosing.positions, choosing.positions[shared])),
+        np.concatenate((choosing.samples, choosing.samples[shared])),
+    )
+
+
+def _drafted(choosing: Choosing, flat: Sequence[Row], tokens: NDArray[np.int64]) -> Choosing:
+    """A row of logits more for each draft token: the row's last token, and those before it that others guess behind."""
+    counts = np.zeros(len(choosing.at), dtype=np.int64)
+    counts[: len(flat)] = [row.drafts for row in flat]
+    ends = np.cumsum(counts + 1)
+    of = np.repeat(np.arange(len(counts)), counts + 1)
+    behind = ends[of] - 1 - np.arange(len(of))  # draft tokens that follow
+    at = choosing.at[of] - behind
+    follows = np.full(len(of), NO_TOKEN, dtype=np.int64)
+    follows[behind > 0] = tokens[at[behind > 0] + 1]
+    return Choosing(
+        at,
+        [choosing.choosers[index] for index in of],
+        choosing.slots[of],
+        choosing.positions[of] - behind,
+        choosing.samples[of],
+        Drafts((ends - counts - 1)[of], follows),
+    )
 
 
 def _by_length(rows: Sequence[Row]) -> list[list[Row]]:

@@ -1,28 +1,34 @@
 """Runs a plan on the model: tensors in, one token per sampling row out. One request's failure stays its own."""
 
+import logging
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
 import torch
 
 from sluice_engine.isolate import isolate
+from sluice_engine.model.batch import Batch
 from sluice_engine.model.kv import KVCache
 from sluice_engine.model.load import LoadedModel
 from sluice_engine.prepare import Preparer
 from sluice_engine.request import TokenLogprob
-from sluice_engine.sampling import NOT_A_NUMBER, Sampler
+from sluice_engine.sampling import NOT_A_NUMBER, Sampled, Sampler
 from sluice_engine.scheduler import Plan, Row
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class StepResult:
     """Tokens by the order of the plan's sampling rows; requests that failed, with a sentence each; logprobs of those
-    that asked for them."""
+    that asked for them, one per token; of how many accepted drafts, by request, the token stands behind."""
 
     sampled: list[int]
     errors: dict[str, str] = field(default_factory=dict)
-    logprobs: dict[str, TokenLogprob] = field(default_factory=dict)
+    logprobs: dict[str, tuple[TokenLogprob, ...]] = field(default_factory=dict)
+    accepted: dict[str, int] = field(default_factory=dict)
     vectors: dict[str, bytes] = field(default_factory=dict)  # of whole texts, float32 in little-endian
 
 
@@ -47,31 +53,46 @@ class Runner:
     def run(self, plan: Plan) -> StepResult:
         """Compute the plan. If the batch raises, its rows are run one by one, and only those that raise fail; if it
         runs out of memory, its largest request fails and the rest is tried again."""
-        errors: dict[str, str] = {}
-        logprobs: dict[str, TokenLogprob] = {}
+        result = StepResult([])
         for join in plan.joins:
             try:
                 self._sampler.join(join.slot, join.sampling, join.known, join.prompt_length)
             except Exception as error:  # noqa: BLE001 - a request can fail, the loop cannot
-                errors[join.request_id] = f"its sampling could not be set up: {error}"
+                result.errors[join.request_id] = f"its sampling could not be set up: {error}"
         self._preparer.install(plan)
         if plan.copies:
             self.cache.copy(plan.copies)
-        rows = _without(plan.rows, errors) if errors else plan.rows
-        tokens = isolate(rows, lambda some: self._forward(some, logprobs), errors)
+        rows = _without(plan.rows, result.errors) if result.errors else plan.rows
+        tokens: dict[str, int] = {}
+        if plan.draft_tokens:
+            tokens = self._with_drafts(rows, result)
+            rows = [_without_drafts(row) for row in rows if row.request_id not in tokens]
+        tokens |= isolate(rows, lambda some: self._forward(some, result), result.errors)
         for request_id, token in tokens.items():
             if token == NOT_A_NUMBER:
-                errors[request_id] = "the model's output for this request is not a number"
-        sampled = [tokens.get(name, NOT_A_NUMBER) for row in plan.rows for name in row.choosers]
-        return StepResult(sampled, errors, logprobs)
+                result.errors[request_id] = "the model's output for this request is not a number"
+        result.sampled = [tokens.get(name, NOT_A_NUMBER) for row in plan.rows for name in row.choosers]
+        return result
+
+    def _with_drafts(self, rows: Sequence[Row], result: StepResult) -> dict[str, int]:
+        """As `_forward`, less the rows that must run again without their drafts, which are a bet and harm nobody: all of
+        them where that raises, and one that is not a number, for the tokens before a draft meet its key and value
+        masked, and a masked NaN still is one."""
+        try:
+            tokens = self._forward(rows, result)
+        except Exception:  # noqa: BLE001 - whatever it was, the step can do without drafts
+            _log.exception("a step of %d rows with drafts failed; running it without", len(rows))
+            return {}
+        drafting = {row.request_id for row in rows if row.drafts}
+        return {name: token for name, token in tokens.items() if token != NOT_A_NUMBER or name not in drafting}
 
     @torch.inference_mode()
-    def _forward(self, rows: Sequence[Row], logprobs: dict[str, TokenLogprob]) -> dict[str, int]:
-        """A token for every row and its twins. A chunk that does not sample has one as well, only to see that it is a
-        number: NaN anywhere in a chunk reaches its last token, and must be found before others can hit the chunk's
-        blocks. Logprobs that were asked for go into `logprobs`."""
-        prepared = self._preparer.batch(rows)
-        batch, choosers = prepared.batch, prepared.choosers
+    def _forward(self, rows: Sequence[Row], result: StepResult) -> dict[str, int]:
+        """A token for every row and its twins: with drafts the one behind those that are accepted. A chunk that does not
+        sample has one as well, only to see that it is a number: NaN anywhere in a chunk reaches its last token, and must
+        be found before others can hit the chunk's blocks. Logprobs and how many drafts were accepted go into `result`.
+        """
+        batch, choosing = self._preparer.batch(rows)
         if int(batch.input_ids.max()) >= self.model.vocab_size or int(batch.input_ids.min()) < 0:
             raise ValueError(f"a token id lies outside the vocabulary of {self.model.vocab_size}")
         output = self.model.module(
@@ -82,10 +103,28 @@ class Runner:
             sluice_batch=batch,
             sluice_cache=self.cache,
         )
-        sampled = self._sampler.sample(output.logits[0], prepared.slots, prepared.positions, prepared.samples)
-        for row, found in sampled.logprobs.items():
-            logprobs[choosers[row]] = found
-        return dict(zip(choosers, sampled.tokens, strict=True))
+        _, choosers, slots, positions, samples, drafts = choosing
+        sampled = self._sampler.sample(output.logits[0], slots, positions, samples, drafts)
+        for row, logprob in sampled.logprobs.items():  # in the order of the rows
+            name = choosers[row]
+            result.logprobs[name] = (*result.logprobs[name], logprob) if name in result.logprobs else (logprob,)
+        if sampled.kept is None:
+            return dict(zip(choosers, sampled.tokens, strict=True))
+        self._erase(batch, sampled)
+        tokens: dict[str, int] = {}
+        for row in np.flatnonzero(sampled.kept).tolist():
+            name = choosers[row]
+            if name in tokens:
+                result.accepted[name] = result.accepted.get(name, 0) + 1
+            tokens[name] = sampled.tokens[row]
+        return tokens
+
+    def _erase(self, batch: Batch, sampled: Sampled) -> None:
+        """Zero what a rejected draft may have cached as NaN: its place is masked until it is written again, and a
+        masked NaN still is one (`model/kv.py`)."""
+        broken = [row for row, token in enumerate(sampled.tokens) if token == NOT_A_NUMBER]
+        if broken:
+            self.cache.erase(batch.slot_mapping[batch.logits_index[broken]])
 
     def scrub(self, blocks: list[int]) -> None:
         """Zero blocks that a failed request may have filled with NaN."""
@@ -100,3 +139,7 @@ def _without(rows: Sequence[Row], failed: Container[str]) -> list[Row]:
         for row in rows
         if row.request_id not in failed
     ]
+
+
+def _without_drafts(row: Row) -> Row:
+    return row._replace(tokens=row.tokens[: len(row.tokens) - row.drafts], drafts=0) if row.drafts else row

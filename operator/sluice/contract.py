@@ -104,6 +104,8 @@ PROMPT_TOKENS_TOTAL: Final = "sluice_prompt_tokens_total"
 CACHED_PROMPT_TOKENS: Final = "sluice_cached_prompt_tokens_total"
 GENERATED_TOKENS: Final = "sluice_generated_tokens_total"
 PREEMPTIONS: Final = "sluice_preemptions_total"
+DRAFT_TOKENS: Final = "sluice_draft_tokens_total"  # guessed by speculation, and verified
+ACCEPTED_DRAFT_TOKENS: Final = "sluice_accepted_draft_tokens_total"
 
 STEP_MODEL_SECONDS: Final = "sluice_step_model_seconds"  # {term}
 STEP_MODEL_ERROR: Final = "sluice_step_model_error_ratio"

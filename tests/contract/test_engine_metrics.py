@@ -32,6 +32,8 @@ COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]] | None]] = {
     contract.CACHED_PROMPT_TOKENS: None,
     contract.GENERATED_TOKENS: None,
     contract.PREEMPTIONS: None,
+    contract.DRAFT_TOKENS: None,
+    contract.ACCEPTED_DRAFT_TOKENS: None,
 }
 HISTOGRAMS: Final = {
     contract.TIME_TO_FIRST_TOKEN: contract.LATENCY_BUCKETS,

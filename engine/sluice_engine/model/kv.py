@@ -50,6 +50,12 @@ class KVCache:
             keys.index_copy_(0, targets, keys.index_select(0, sources))
             values.index_copy_(0, targets, values.index_select(0, sources))
 
+    def erase(self, places: torch.Tensor) -> None:
+        """Zero single tokens' keys and values: int64 [N] of block · block_size + offset."""
+        for keys, values in self.layers:
+            keys.view(-1, *keys.shape[2:]).index_fill_(0, places, 0)
+            values.view(-1, *values.shape[2:]).index_fill_(0, places, 0)
+
     def scrub(self, blocks: list[int]) -> None:
         """Zero these blocks: a request that failed may have left NaN in them."""
         index = torch.tensor(blocks, dtype=torch.int64, device=self.layers[0][0].device)

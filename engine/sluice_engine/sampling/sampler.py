@@ -20,9 +20,9 @@ from sluice_engine.sampling.logprobs import logprobs_of
 from sluice_engine.sampling.penalties import Penalties
 from sluice_engine.sampling.slots import EDITED, LOGPROBS, PENALISED, RANDOM, TRUNCATED, SlotTable
 from sluice_engine.sampling.truncate import draw_truncated
-from sluice_engine.sampling.verify import Drafts
+from sluice_engine.sampling.verify import NO_TOKEN, Drafts
 
-NOT_A_NUMBER = -1  # in place of a token where the row's logits hold no usable number
+NOT_A_NUMBER = NO_TOKEN  # in place of a token where the row's logits hold no usable number
 
 
 @dataclass(slots=True)

@@ -11,18 +11,22 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+NO_TOKEN = -1
+
 
 class Drafts(NamedTuple):
     """How the logits rows of one request hang together: a row stands if those before it chose what was drafted."""
 
     first: NDArray[np.int64]  # [L] the request's first logits row
-    follows: NDArray[np.int64]  # [L] the draft token behind this row, whose logits are the next row; -1: none
+    follows: NDArray[np.int64]  # [L] the draft token behind this row, whose logits are the next row; NO_TOKEN: none
 
     def kept(self, chosen: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Rows [L] that were computed behind accepted tokens only, each request's first row among them."""
+        """Rows [L] that were computed behind accepted tokens only, each request's first row among them. One that chose
+        NO_TOKEN stands only as the first: behind drafts it may owe that to one of them."""
         wrong = chosen != self.follows
         before = np.cumsum(wrong) - wrong
         kept: NDArray[np.bool_] = before == before[self.first]
+        kept &= (chosen != NO_TOKEN) | (self.first == np.arange(len(chosen)))
         return kept
 
     def supposed(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -90,3 +90,9 @@ class Outcome(NamedTuple):
     cached_tokens: int
     queue_seconds: float
     gap: float | None  # seconds since the request's previous token
+
+    @property
+    def gaps(self) -> list[float]:
+        """Seconds between two tokens, one entry for each of these tokens; tokens of one step share its time."""
+        count = len(self.token_ids) or 1
+        return [] if self.gap is None else [self.gap / count] * count

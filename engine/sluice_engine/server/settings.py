@@ -7,11 +7,12 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from sluice import contract
 from sluice_engine.options import EngineOptions
 from sluice_engine.scheduler import policies
+from sluice_engine.scheduler.speculation import MODES
 from sluice_law.steptime import StepTimeModel, parse_model
 
 SUFFIXES: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
@@ -21,6 +22,7 @@ TASKS: Final = ("auto", "generate", "embed", "score")
 POOLINGS: Final = ("auto", "mean", "cls", "last")
 DEVICES: Final = ("auto", "cpu", "cuda")
 POLICIES: Final = tuple(policies.POLICIES)
+Word = TypeVar("Word", bound=str)
 
 
 class OptionInvalid(Exception):
@@ -84,6 +86,7 @@ def parse(raw: Mapping[str, str | None]) -> tuple[EngineOptions, ServerSettings]
         itl_target=reader.number("itl-ms", 0.0, 1e6, 50.0) / 1000,
         ttft_target=reader.number("ttft-ms", 0.0, 1e7, 2000.0) / 1000,
         policy=reader.choice("policy", POLICIES),
+        speculation=reader.choice("speculation", MODES),
         threads=reader.optional("threads", 1, 1024),
         pace=parse_pace(raw.get("pace")),
         drain_seconds=reader.number("drain-seconds", 0.0, 86400.0, 300.0, zero=True),
@@ -144,11 +147,12 @@ class _Reader:
             raise OptionInvalid(f"--{name} must be a number {edge} {low:g} and at most {high:g}; not {text!r}.")
         return value
 
-    def choice(self, name: str, allowed: tuple[str, ...]) -> str:
+    def choice(self, name: str, allowed: tuple[Word, ...]) -> Word:
         text = self._raw.get(name) or allowed[0]
-        if text not in allowed:
-            raise OptionInvalid(f"--{name} must be one of {', '.join(allowed)}; not {text!r}.")
-        return text
+        for word in allowed:
+            if word == text:
+                return word
+        raise OptionInvalid(f"--{name} must be one of {', '.join(allowed)}; not {text!r}.")
 
     def size(self, name: str) -> int | None:
         text = self._raw.get(name)

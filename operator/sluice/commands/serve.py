@@ -48,6 +48,9 @@ def serve(
     itl_ms: Annotated[Text, _option("itl-ms", "Inter-token target. [50]", "MS")] = None,
     ttft_ms: Annotated[Text, _option("ttft-ms", "Time-to-first-token target. [2000]", "MS")] = None,
     policy: Annotated[Text, _option("policy", "fcfs, priority, srpf, edf or fair. [fcfs]", "NAME")] = None,
+    speculation: Annotated[
+        Text, _option("speculation", "Drafts by prompt lookup: auto, on or off. [auto]", "MODE")
+    ] = None,
     threads: Annotated[Text, _option("threads", "Compute threads on CPU. [from the cgroup]", "N")] = None,
     pace: Annotated[
         Text, _option("pace", "Development: hold steps to a model, e.g. base=0.03,sequence=0.004.", "TERMS")
