@@ -5,6 +5,9 @@ content is indexed and may be hit), *free*. Full blocks are found by chained SHA
 hit on block i implies equal tokens in blocks 0..i; SHA-256 because collisions would leak one prompt's state into
 another. Cached blocks are evicted least recently used; a sequence releases its tail first, so tails go first.
 
+Where all layers slide, a table begins with HOLEs: blocks that left the window and were given back. Everything here
+passes over them.
+
 Steps are synchronous here: `settle` of one step comes before `plan` of the next, so a freed block can have no writer
 and needs no fence.
 """
@@ -14,6 +17,7 @@ from array import array
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 
+HOLE = -1  # in a block table: no block, because no layer looks back so far
 _ROOT = hashlib.sha256(b"sluice prefix index").digest()
 
 
@@ -28,6 +32,11 @@ def extend_hashes(hashes: list[bytes], tokens: Sequence[int], block_size: int, t
     for block in range(len(hashes), len(tokens) // block_size):
         parent = hashes[-1] if hashes else _root_of(tenant)
         hashes.append(chain_hash(parent, tokens[block * block_size : (block + 1) * block_size]))
+
+
+def first_seen(position: int, window: int | None, block_size: int) -> int:
+    """The first block that the token at `position` looks at, where a layer sees `window` tokens, its own included."""
+    return 0 if window is None else max(0, position - window + 1) // block_size
 
 
 def _root_of(tenant: str) -> bytes:
@@ -71,8 +80,14 @@ class BlockPool:
         """Blocks that `allocate` can hand out now."""
         return len(self._free) + len(self._cached)
 
-    def match(self, hashes: Sequence[bytes]) -> list[int]:
-        """The blocks of the longest indexed prefix of `hashes`; takes no reference."""
+    def match(self, hashes: Sequence[bytes], window: int | None = None) -> list[int]:
+        """The blocks of the longest prefix of `hashes` that can be gone on from; takes no reference.
+
+        Without a `window` all its blocks are indexed; with one, those are that the next token looks at, and the others
+        are HOLEs.
+        """
+        if window is not None:
+            return self._match_window(hashes, window)
         found: list[int] = []
         for digest in hashes:
             block = self._index.get(digest)
@@ -81,13 +96,25 @@ class BlockPool:
             found.append(block)
         return found
 
+    def _match_window(self, hashes: Sequence[bytes], window: int) -> list[int]:
+        indexed = [self._index.get(digest) for digest in hashes]
+        run = length = first = 0
+        for end, block in enumerate(indexed, start=1):
+            run = 0 if block is None else run + 1
+            seen = first_seen(end * self.block_size, window, self.block_size)
+            if run >= end - seen:
+                length, first = end, seen
+        return [HOLE] * first + [block for block in indexed[first:length] if block is not None]
+
     def unheld(self, blocks: Iterable[int]) -> int:
         """How many of `blocks` are cached, that is, would leave `available` when acquired."""
-        return sum(1 for block in blocks if self._references[block] == 0)
+        return sum(1 for block in blocks if block != HOLE and self._references[block] == 0)
 
     def acquire(self, blocks: Iterable[int]) -> None:
         """Take one reference on each of these matched blocks."""
         for block in blocks:
+            if block == HOLE:
+                continue
             if self._references[block] == 0:
                 del self._cached[block]
             self._references[block] += 1
@@ -118,6 +145,8 @@ class BlockPool:
         """
         dropped: list[int] = []
         for block in reversed(blocks):
+            if block == HOLE:
+                break  # the rest are holes too
             if forget:
                 self._unindex(block)
             self._references[block] -= 1
@@ -137,7 +166,7 @@ class BlockPool:
 
     def check(self, tables: Iterable[Sequence[int]]) -> None:
         """Recount everything from the block tables. Raises RuntimeError naming what does not add up."""
-        counted = Counter(block for table in tables for block in table)
+        counted = Counter(block for table in tables for block in table if block != HOLE)
         for block, references in enumerate(self._references):
             if counted[block] != references:
                 raise RuntimeError(f"block {block}: {references} references in the books, {counted[block]} in tables")

@@ -58,12 +58,13 @@ class EngineLoop:
         on_progress(ipc.Loading("load", 1.0, self.load_seconds["load"]))
         begun = clock()
         on_progress(ipc.Loading("warm", 0.0, 0.0))
-        blocks = blocks_that_fit(options, self.model.kv_shape, self.model.max_model_length, memory_left())
+        blocks = blocks_that_fit(options, self.model.kv_shape, _longest_kept(self.model, options), memory_left())
         self._config = SchedulerConfig(
             num_blocks=blocks,
             block_size=options.block_size,
             max_num_seqs=options.max_num_seqs,
             max_model_length=self.model.max_model_length,
+            window=self.model.window,
             policy=options.policy,
             speculation=options.speculation,
         )
@@ -278,6 +279,13 @@ class EngineLoop:
         self._preemptions = scheduler.preemptions
         self._drafted, self._accepted = drafted, accepted
         return report
+
+
+def _longest_kept(model: LoadedModel, options: EngineOptions) -> int:
+    """Tokens whose keys and values one request holds at most."""
+    if model.window is None:
+        return model.max_model_length
+    return min(model.max_model_length, model.window + options.max_batched_tokens + 2 * options.block_size)
 
 
 def _runner(model: LoadedModel, config: SchedulerConfig) -> Runner | WholeRunner:

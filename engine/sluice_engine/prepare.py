@@ -37,9 +37,17 @@ class Preparer:
     """Keeps the block tables of `max_num_seqs` slots and turns plans into batches."""
 
     def __init__(
-        self, *, max_num_seqs: int, max_model_length: int, block_size: int, null_block: int, device: torch.device
+        self,
+        *,
+        max_num_seqs: int,
+        max_model_length: int,
+        block_size: int,
+        null_block: int,
+        device: torch.device,
+        window: int | None = None,
     ) -> None:
         self._block_size = block_size
+        self._window = window  # of all layers
         self._device = device
         self._null_block = null_block
         width = -(-max_model_length // block_size)
@@ -96,7 +104,11 @@ class Preparer:
         width = -(-int(contexts.max()) // self._block_size)
         # Entries past a row's own blocks may be left from a request that had the slot before: pad them.
         used = -(-contexts // self._block_size)
-        tables = np.where(np.arange(width) < used[:, None], self._tables[slots, :width], self._null_block)
+        entries = np.arange(width)
+        held = entries < used[:, None]
+        if self._window is not None:  # nor what has left the window: it may be another's by now
+            held &= entries >= (np.maximum(starts - self._window + 1, 0) // self._block_size)[:, None]
+        tables = np.where(held, self._tables[slots, :width], self._null_block)
         columns = np.arange(longest)
         inside = columns < counts[:, None]
         return RowGroup(

@@ -60,6 +60,7 @@ class Request:
     prompt_length: int = 0
     computed: int = 0
     blocks: list[int] = field(default_factory=list)  # the block table
+    gone: int = 0  # leading entries of it that are holes: those blocks left the window
     hashes: list[bytes] = field(default_factory=list)  # chained, one per full block of `known`
     indexed: int = 0  # leading blocks offered to the prefix index
     slot: int = -1  # row in the runner's per-sequence tables; -1 while waiting

@@ -47,6 +47,7 @@ class Runner:
             block_size=block_size,
             null_block=self.cache.null_block,
             device=model.device,
+            window=model.window,
         )
         self._sampler = Sampler(max_num_seqs, model.vocab_size, model.device)
 

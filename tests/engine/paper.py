@@ -16,22 +16,23 @@ def next_token(seed: int, context: Sequence[tuple[int, int]]) -> int:
     return int.from_bytes(digest) % VOCABULARY
 
 
-def undisturbed(seed: int, prompt: Sequence[int], count: int, stop: int | None = None) -> list[int]:
-    """What a request alone says."""
+def undisturbed(seed: int, prompt: Sequence[int], count: int, window: int | None = None) -> list[int]:
+    """What a request alone says, where each token looks at the last `window` ones only, its own included.
+
+    A token's cell holds the token alone, so unlike keys and values it says nothing of what the token looked at.
+    """
     known = list(prompt)
     while len(known) < len(prompt) + count:
-        token = next_token(seed, list(enumerate(known)))
-        if token == stop:
-            break
-        known.append(token)
+        known.append(next_token(seed, list(enumerate(known))[-(window or len(known)) :]))
     return known[len(prompt) :]
 
 
 class PaperRunner:
-    """Runs plans over `num_blocks` blocks."""
+    """Runs plans over `num_blocks` blocks, looking at `window` tokens at most."""
 
-    def __init__(self, num_blocks: int, block_size: int) -> None:
+    def __init__(self, num_blocks: int, block_size: int, window: int | None = None) -> None:
         self._size = block_size
+        self._window = window
         self._cells = [[EMPTY] * block_size for _ in range(num_blocks)]
         self._tables: dict[int, list[int]] = {}
         self._seeds: dict[int, int] = {}
@@ -63,5 +64,6 @@ class PaperRunner:
         return sampled
 
     def _read(self, slot: int, count: int) -> list[tuple[int, int]]:
-        places = (divmod(position, self._size) for position in range(count))
+        first = 0 if self._window is None else max(0, count - self._window)
+        places = (divmod(position, self._size) for position in range(first, count))
         return [self._cells[self._tables[slot][block]][offset] for block, offset in places]

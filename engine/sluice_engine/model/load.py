@@ -39,6 +39,7 @@ class LoadedModel:
     eos_ids: frozenset[int]
     task: Task = "generate"
     pooled: PooledModel | None = None
+    window: int | None = None  # tokens that every layer sees at most; None where one sees all
 
 
 def load_model(options: EngineOptions) -> LoadedModel:
@@ -110,7 +111,7 @@ def _load_generating(
     module = module.to(device).eval().requires_grad_(False)
     structure = observe(module, device)
     check(module, config, structure)
-    kv_shape = structure.kv_shape(dtype)
+    kv_shape, window = structure.kv_shape(dtype), structure.window
     vocab_size = module.get_output_embeddings().weight.shape[0]
     fuse(module, structure, device)
     del structure  # it holds the layers that were replaced
@@ -123,6 +124,7 @@ def _load_generating(
         max_model_length=length,
         vocab_size=vocab_size,
         eos_ids=_eos_ids(folder, config),
+        window=window,
     )
 
 

@@ -33,6 +33,12 @@ class Structure:
     calls: tuple[AttentionCall, ...]
     siblings: tuple[Siblings, ...]
 
+    @property
+    def window(self) -> int | None:
+        """How many tokens the layer that sees most of them sees; None where one sees all."""
+        windows = [call.rule.window for call in self.calls]
+        return None if None in windows else max(window for window in windows if window is not None)
+
     def kv_shape(self, dtype: torch.dtype) -> KVShape:
         """What one layer caches for one token; the same for all layers once `check` has passed."""
         first = self.calls[0]

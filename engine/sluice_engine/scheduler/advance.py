@@ -29,8 +29,10 @@ def steady_steps(scheduler: Scheduler) -> int:
         head = scheduler.waiting.head(now=0.0)
         if head is None or scheduler.fitting.fits(head.request, scheduler.books.match(head.request)):
             return 0
-    longest = scheduler.config.max_model_length
+    longest, window, size = scheduler.config.max_model_length, scheduler.config.window, scheduler.config.block_size
     most = min(min(r.max_tokens - r.generated, longest - len(r.known)) for r in running)
+    if window is not None:  # the step in which a block leaves a window is the last one
+        most = min(most, *((r.gone + 1) * size + window - 1 - r.computed for r in running))
     if _blocks_wanted(scheduler, most) <= scheduler.pool.available:
         return most
     low, high = 0, most  # growth is monotone in k: bisect for the last k that fits

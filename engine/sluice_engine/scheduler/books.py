@@ -7,7 +7,7 @@ makes room. What rules decide (planner, settler) is not known here.
 from bisect import insort
 from collections.abc import Iterable
 
-from sluice_engine.blocks import BlockPool, extend_hashes
+from sluice_engine.blocks import HOLE, BlockPool, extend_hashes, first_seen
 from sluice_engine.request import Request
 from sluice_engine.scheduler.config import SchedulerConfig
 from sluice_engine.scheduler.policies import aged_arrival
@@ -29,16 +29,13 @@ class Books:
         """Blocks that hold this many tokens."""
         return -(-tokens // self._config.block_size)
 
-    def owed(self, request: Request) -> int:
-        """Blocks that a running request still needs for what it knows."""
-        return 0 if request.whole else self.blocks_for(len(request.known)) - len(request.blocks)
-
     # --- a request runs, grows and leaves ----------------------------------------------------------------------
 
     def start(self, request: Request, hit: list[int]) -> None:
         """A request begins to run, from the cached blocks in `hit`."""
         self.pool.acquire(hit)
         request.blocks = list(hit)
+        request.gone = hit.count(HOLE)
         request.computed = len(hit) * self._config.block_size
         request.indexed = len(hit)
         request.slot = self._slots.pop()
@@ -57,12 +54,21 @@ class Books:
             del request.blocks[-len(surplus) :]
             self.pool.release(surplus)
 
+    def slide(self, request: Request) -> None:
+        """Give back the blocks that left the window: nothing that is still to be computed looks at them."""
+        first = first_seen(request.computed, self._config.window, self._config.block_size)
+        if first > request.gone:
+            self.pool.release(request.blocks[request.gone : first])
+            request.blocks[request.gone : first] = [HOLE] * (first - request.gone)
+            request.gone = first
+
     def fork(self, parent: Request, child: Request, computed: int) -> None:
         """`child` begins to run, from all that `parent` holds of its first `computed` tokens: blocks are shared, the
         part-filled last one too, until one of those that share it writes."""
         shared = parent.blocks[: self.blocks_for(computed)]
         self.pool.acquire(shared)
         child.blocks = shared
+        child.gone = parent.gone
         child.computed = computed
         child.indexed = min(parent.indexed, computed // self._config.block_size)
         child.slot = self._slots.pop()
@@ -87,6 +93,7 @@ class Books:
         self.running.remove(request)
         dropped = self.pool.release(request.blocks, forget)
         request.blocks = []
+        request.gone = 0
         request.computed = 0
         request.indexed = 0
         self.departures += 1
@@ -108,7 +115,8 @@ class Books:
         block that holds it is never shared."""
         if not self._shares(request):
             return []
-        return self.pool.match(request.hashes[: (len(request.known) - 1) // self._config.block_size])
+        most = (len(request.known) - 1) // self._config.block_size
+        return self.pool.match(request.hashes[:most], self._config.window)
 
     def index(self, request: Request) -> None:
         """Offer blocks that became full and computed to the prefix index."""
@@ -141,6 +149,9 @@ class Books:
         for request in self.running:
             if len(request.blocks) * size - request.computed >= size:
                 raise RuntimeError(f"{request.request_id} wastes a whole block")
+            first = first_seen(request.computed, self._config.window, size)
+            if request.blocks and (request.gone != first or request.blocks.count(HOLE) != first):
+                raise RuntimeError(f"{request.request_id} holds blocks that its window left, or lacks some in it")
         if any(request.blocks or request.slot >= 0 for request in waiting):
             raise RuntimeError("a waiting request holds blocks")
         if len(self._slots) + len(self.running) != self._config.max_num_seqs:

@@ -8,7 +8,7 @@ from sluice_engine.scheduler.speculation import Mode
 
 @dataclass(frozen=True, slots=True)
 class SchedulerConfig:
-    """The pool must hold one request of `max_model_length` tokens."""
+    """The pool must hold one request of `max_model_length` tokens, or of what its window shows of them."""
 
     num_blocks: int
     block_size: int = 16
@@ -17,11 +17,17 @@ class SchedulerConfig:
     prefix_cache: bool = True
     policy: str = "fcfs"  # one of policies.POLICIES
     predicted_admission: bool = True  # admit by the predicted peak of KV; off: by what is held now and a margin
+    window: int | None = None  # every layer sees so many tokens, a token's own included; None: some see all
     speculation: Mode = "off"  # whether decoding requests draft; auto: while the step-time model says that it pays
 
     def __post_init__(self) -> None:
         """Raises ValueError where a maximal request could never run."""
-        if self.num_blocks * self.block_size < self.max_model_length:
+        if self.window is not None and self.window < 1:
+            raise ValueError(f"a window has one token or more, not {self.window}")
+        held = self.max_model_length
+        if self.window is not None:  # at its worst: begins and ends inside blocks, and has just taken the next one
+            held = min(held, self.window + 2 * self.block_size)
+        if self.num_blocks * self.block_size < held:
             raise ValueError(
                 f"{self.num_blocks} blocks of {self.block_size} tokens cannot hold one request of "
                 f"{self.max_model_length} tokens"

@@ -7,8 +7,10 @@ each other (Past-Future, ASPLOS'25).
 from collections.abc import Sequence
 
 from sluice_engine.admission import Limits
+from sluice_engine.blocks import HOLE
 from sluice_engine.request import Request
 from sluice_engine.scheduler.books import Books
+from sluice_engine.scheduler.budget import MINIMUM_CHUNK
 from sluice_engine.scheduler.config import SchedulerConfig
 from sluice_engine.scheduler.forecast import predicted_peak
 from sluice_engine.scheduler.lengths import OutputLengths
@@ -25,8 +27,8 @@ class Fitting:
         self._kept_out: tuple[str, int, float] | None = None  # by the predicted peak: whom, as of which departure
 
     def fits(self, request: Request, hit: Sequence[int]) -> bool:
-        """Whether a waiting request may run, from the cached blocks in `hit`. The only one always may, and so may a whole one: it
-        holds no blocks."""
+        """Whether a waiting request may run, from the cached blocks in `hit`. The only one always may, and so may a
+        whole one: it holds no blocks."""
         if request.whole or not self._books.running:
             return True
         if not self._fits_now(request, hit):
@@ -48,9 +50,19 @@ class Fitting:
     def _fits_now(self, request: Request, hit: Sequence[int]) -> bool:
         """Whether its whole sequence, what running prompts still need and a block for each running request fit."""
         books, pool = self._books, self._books.pool
-        need = books.blocks_for(len(request.known) + 1) - len(hit)
-        taken = need + pool.unheld(hit) + sum(books.owed(other) for other in books.running)
+        need = self._owed(len(request.known) + 1, hit)
+        owed = sum(self._owed(len(other.known), other.blocks) for other in books.running if not other.whole)
+        taken = need + pool.unheld(hit) + owed
         return pool.held + taken <= self._most and taken + len(books.running) <= pool.available
+
+    def _owed(self, tokens: int, blocks: Sequence[int]) -> int:
+        """Blocks that a request with this table still takes until so many tokens are computed: with a window, at most
+        what holds that and a chunk."""
+        owed, window = self._books.blocks_for(tokens) - len(blocks), self._config.window
+        if window is None or owed <= 0:
+            return owed
+        span = window + max(MINIMUM_CHUNK, self._limits.bounds.max_batched_tokens)
+        return max(0, min(owed, self._books.blocks_for(span) + 1 - _held(blocks)))
 
     def _predicted_peak(self, request: Request, hit: Sequence[int]) -> float:
         """Blocks that the running requests and this one will hold at their peak; 0 while lengths are unknown."""
@@ -58,5 +70,10 @@ class Fitting:
         growing = (other for other in (*running, request) if not other.whole)
         future = [(self._lengths.remaining(other), len(other.known)) for other in growing]
         known = [(remaining, context) for remaining, context in future if remaining is not None]
-        shared = sum(len(other.blocks) for other in running) - pool.held + len(hit) - pool.unheld(hit)
-        return predicted_peak(known, self._config.block_size) - shared if len(known) == len(future) else 0.0
+        shared = sum(_held(other.blocks) for other in running) - pool.held + _held(hit) - pool.unheld(hit)
+        peak = predicted_peak(known, self._config.block_size, self._config.window)
+        return peak - shared if len(known) == len(future) else 0.0
+
+
+def _held(blocks: Sequence[int]) -> int:
+    return len(blocks) - blocks.count(HOLE)

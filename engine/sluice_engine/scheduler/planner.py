@@ -95,6 +95,8 @@ class StepPlanner:
             context = len(hit) * scheduler.config.block_size
             left = len(request.known) - context
             chunk = budget.whole(left) if request.whole else budget.chunk(left, context)
+            if scheduler.config.window is not None and not request.whole:  # a pool may hold less than the prompt
+                chunk = min(chunk, (scheduler.pool.available - scheduler.pool.unheld(hit)) * scheduler.pool.block_size)
             if chunk <= 0:
                 return
             if request.first_scheduled_at is None:

@@ -48,6 +48,7 @@ class StepSettler:
         """So many more of the request's tokens are cached; `token` was sampled after the last known one."""
         request.computed += count
         self._scheduler.books.index(request)
+        self._scheduler.books.slide(request)
         if request.whole:
             self._say(request, (), "stop", None)
             self._complete(request)
@@ -67,6 +68,7 @@ class StepSettler:
         self._scheduler.counters.charge(request.tenant, OUTPUT_WEIGHT * len(said))
         self._scheduler.books.trim(request)
         self._scheduler.books.index(request)
+        self._scheduler.books.slide(request)
         self._deliver(request, token, said)
 
     def fail(self, request: Request, error: str) -> None:
