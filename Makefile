@@ -39,7 +39,7 @@ generate: $(READY)
 	$(BIN)/python -m sluice crds --write
 
 bench: $(READY)
-	$(BIN)/python -m tests.bench
+	$(BIN)/python -m tests.bench $(PARTS)
 
 # Every autoscaling law on the tracks of the score, minutes; FULL=1: whole days, hours, goes on where it stopped.
 bench-control: $(READY)
@@ -54,4 +54,4 @@ gpu:
 	PYTHONPATH=operator:engine:kernels:. $(PYTHON) -m kernels.bench
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-vllm .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,8 +1,9 @@
-"""What batching brings: 64 requests at once against one at a time, same model, same server, same client, one run.
+"""What batching brings over HTTP: 64 requests at once against one at a time, same model, same server, same client, one run.
 
 The two are interleaved, so that a slow minute of the machine hits both, and medians over the rounds are compared.
 """
 
+import asyncio
 import math
 import statistics
 from collections.abc import Callable
@@ -10,7 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sluice.bench import BenchError, Load, Prompt, Report, run
+from sluice_engine import tiny
 from sluice_engine.tiny import corpus
+from tests.bench.row import Report as Found
+from tests.bench.row import Row as Line
+from tests.bench.row import at_least
 from tests.bench.server import ServerFailed, served
 
 LEAST_RATIO = 3.0
@@ -59,6 +64,26 @@ def ratio(batched: Row, single: Row) -> float | None:
     if batched.failed or single.failed:
         return None
     return batched.tokens_per_second / single.tokens_per_second
+
+
+def report(out: Path, say: Callable[[str], None]) -> Found:
+    """Both rows and their ratio."""
+    say("the tiny model (about a minute the first time)")
+    both = asyncio.run(measure(tiny.ensure(), out / "bench-serve.log", say))
+    data = {
+        row.name: {"failed": row.failed, "error": row.error, "rounds": [each.to_dict() for each in row.reports]}
+        for row in both
+    }
+    bar = at_least(f"{CONCURRENCY} at a time / one at a time", ratio(*both), LEAST_RATIO, " ×")
+    return Found([*(_line(row) for row in both), bar], data)
+
+
+def _line(row: Row) -> Line:
+    name = f"tiny model over HTTP, {row.name}, {THREADS} thread"
+    if row.failed:
+        return Line(name, failed=row.why())
+    first, between = row.median(lambda each: each.ttft_ms.p50), row.median(lambda each: each.itl_ms.p50)
+    return Line(name, f"{row.tokens_per_second:,.0f} tokens/s, TTFT p50 {first:.1f} ms, ITL p50 {between:.1f} ms")
 
 
 async def measure(model: Path, log: Path, say: Callable[[str], None]) -> tuple[Row, Row]:

@@ -8,13 +8,14 @@ place of hashes; the other side is an ordered dictionary of ids.
 import gzip
 import json
 from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from sluice_engine.admission import Bounds, Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Scheduler, SchedulerConfig
+from tests.bench.row import Report, Row
 
 TRACE = Path(__file__).parents[2] / "operator" / "sluice_sim" / "data" / "mooncake_conversation.jsonl.gz"
 BLOCK_SIZE = 512  # tokens; the trace's
@@ -49,6 +50,22 @@ class HitRatio:
     def apart(self) -> float:
         """How far the engine is from the LRU, relative to it."""
         return abs(self.engine - self.lru) / self.lru
+
+
+def report(out: Path, say: Callable[[str], None]) -> Report:
+    """A row for each capacity."""
+    say("the conversations of Mooncake through the prefix cache")
+    found = measure()
+    rows = [
+        Row(
+            f"prefix hits, {each.capacity:.0%} of the unique blocks held",
+            f"{each.engine:.2%} (an LRU: {each.lru:.2%})",
+            f"{MOST_APART:.0%} apart at most",
+            each.apart <= MOST_APART,
+        )
+        for each in found
+    ]
+    return Report(rows, {"capacities": [asdict(each) for each in found]})
 
 
 def measure(capacities: Sequence[float] = CAPACITIES) -> list[HitRatio]:

@@ -8,6 +8,7 @@ import gzip
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from sluice_engine.admission import Bounds, Limits
@@ -17,10 +18,11 @@ from sluice_engine.steptime import solve_non_negative
 from sluice_law.limit import TRUSTED_STEPS
 from sluice_law.steptime import StepTimeModel
 
-DATA = Path(__file__).parent.parent / "data"
-LENGTHS = DATA / "azure2023_conv_2000.csv.gz"
-PROFILE = DATA / "profile_sageserve_llama31_8b_tp2.csv.gz"
+LENGTHS = Path(__file__).parents[2] / "operator" / "sluice_sim" / "data" / "azure2023_conv.csv.gz"
+PROFILE = Path(__file__).parents[1] / "data" / "profile_sageserve_llama31_8b_tp2.csv.gz"
 MAX_MODEL_LENGTH = 8192
+TUNED_ON = slice(0, 2000)  # rows of the trace that constants of the engine were chosen on
+HELD_OUT = slice(9683, 19366)  # the second half: nothing was ever chosen on it
 TIGHT = (0.5, 0.040)  # seconds to the first token, and between tokens on the mean of a request
 LOOSE = (5.0, 0.150)
 
@@ -94,10 +96,9 @@ def step_model() -> StepTimeModel:
     return StepTimeModel(base, prefill_token, prefill_context, sequence, kv_token, steps=TRUSTED_STEPS)
 
 
-def arrivals(requests: int, rate: float, seed: int) -> list[Arrival]:
-    """Poisson at `rate` per second; lengths drawn from the trace's first 2,000 rows."""
-    with gzip.open(LENGTHS, "rt") as lines:
-        lengths = [(int(row["ContextTokens"]), int(row["GeneratedTokens"])) for row in csv.DictReader(lines)]
+def arrivals(requests: int, rate: float, seed: int, rows: slice = TUNED_ON) -> list[Arrival]:
+    """Poisson at `rate` per second; lengths drawn from these rows of the trace."""
+    lengths = _lengths()[rows]
     dice = random.Random(seed)
     at, coming = 0.0, []
     for _ in range(requests):
@@ -106,6 +107,13 @@ def arrivals(requests: int, rate: float, seed: int) -> list[Arrival]:
         slo = TIGHT if dice.random() < 0.5 else LOOSE
         coming.append(Arrival(at, max(1, prompt), max(1, output), slo))
     return coming
+
+
+@cache
+def _lengths() -> list[tuple[int, int]]:
+    with gzip.open(LENGTHS, "rt") as lines:
+        rows = [(int(row["ContextTokens"]), int(row["GeneratedTokens"])) for row in csv.DictReader(lines)]
+    return [lengths for lengths in rows if sum(lengths) <= MAX_MODEL_LENGTH]  # leaves out one of 19,366
 
 
 class _Run:

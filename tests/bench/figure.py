@@ -1,0 +1,34 @@
+"""How every plot of the bench looks: one size, the processor's name in the title, no screen needed."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.bench import processor
+
+OURS, PEER, DOT, TARGET = "#1f6f8b", "#b8c4cc", "#222222", "#c0392b"
+INCHES, DPI = (9.0, 4.5), 110
+
+
+@contextmanager
+def drawing(title: str, to: Path, rows: int = 1, *, on_processor: bool = True) -> Iterator[Any]:
+    """Axes to draw on (an array of them for several rows), saved to `to` as PNG at the end. `on_processor=False` for
+    what no processor has a part in (virtual time)."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    drawn = Figure(figsize=(INCHES[0], INCHES[1] * (0.5 + 0.5 * rows)), layout="constrained")
+    canvas = FigureCanvasAgg(drawn)
+    axes: Any = drawn.subplots(rows, 1, sharex=rows > 1)
+    where = processor.describe()
+    said = f"{where.name} ({', '.join(where.flags)}), {where.cores} cores" if on_processor else "virtual time"
+    drawn.suptitle(f"{title}\n{said}", fontsize=10)
+    yield axes
+    for each in axes if rows > 1 else [axes]:
+        each.grid(axis="y", alpha=0.3)
+        each.spines[["top", "right"]].set_visible(False)
+        each.tick_params(labelsize=8)
+    to.parent.mkdir(parents=True, exist_ok=True)
+    canvas.print_png(to)  # type: ignore[no-untyped-call]
+    drawn.clear()

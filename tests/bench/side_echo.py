@@ -1,0 +1,29 @@
+"""A side for the harness's own tests: continues each prompt by counting on from its last token.
+
+A prompt that begins with 13 kills the process, one that begins with 14 gets no answer tokens.
+"""
+
+import os
+
+from tests.bench.throughput.worker import Generate, Setup, serve
+
+
+def load(setup: Setup) -> tuple[Generate, dict[str, str]]:
+    """Counts."""
+    os.write(1, b"what a library says on standard output must not be taken for an answer\n")
+
+    def generate(prompts: list[list[int]], max_tokens: list[int]) -> list[list[int]]:
+        if prompts[0][0] == 13:
+            os.write(2, b"Error: the 13th\n")
+            os._exit(1)
+        if prompts[0][0] == 14:
+            return [[] for _ in prompts]
+        return [
+            list(range(prompt[-1] + 1, prompt[-1] + 1 + most)) for prompt, most in zip(prompts, max_tokens, strict=True)
+        ]
+
+    return generate, {"dtype": setup.dtype}
+
+
+if __name__ == "__main__":
+    serve(load)

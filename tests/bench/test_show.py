@@ -1,0 +1,56 @@
+"""What the bench says at the end, and that nothing that failed can look like success."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.bench import figure, show
+from tests.bench.row import Report, Row, at_least, at_most
+from tests.bench.show import Part, Say
+
+
+def part(name: str, *rows: Row) -> Part:
+    def measure(out: Path, say: Say) -> Report:
+        say("measuring")
+        return Report(rows, {"number": 3})
+
+    return Part(name, measure)
+
+
+def broken(out: Path, say: Say) -> Report:
+    raise OSError("no such engine")
+
+
+def test_every_row_met_or_recorded_is_exit_code_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    to = tmp_path / "bench.json"
+    assert show.run([part("one", at_least("speed", 2.0, 1.5), Row("seen", "3 tokens/s"))], tmp_path, to) == 0
+    found = json.loads(to.read_text())
+    assert found["good"] and found["parts"]["one"]["data"] == {"number": 3}
+    assert [row["verdict"] for row in found["parts"]["one"]["rows"]] == ["met", "recorded"]
+    assert "speed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "row", [at_least("x", 1.0, 1.5), at_most("x", 2.0, 1.5), at_least("x", None, 1.5), Row("x", failed="gone")]
+)
+def test_a_missed_bar_and_a_missing_number_are_exit_code_1(tmp_path: Path, row: Row) -> None:
+    assert not row.good
+    assert show.run([part("one", Row("seen", "3")), part("two", row)], tmp_path, tmp_path / "bench.json") == 1
+
+
+def test_a_part_that_cannot_be_measured_is_a_failed_row_and_the_others_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    to = tmp_path / "bench.json"
+    assert show.run([Part("bad", broken), part("good", Row("seen", "3"))], tmp_path, to) == 1
+    parts = json.loads(to.read_text())["parts"]
+    assert parts["bad"]["rows"][0]["failed"] == "OSError: no such engine"
+    assert parts["good"]["rows"][0]["verdict"] == "recorded"
+    assert "FAILED" in capsys.readouterr().out
+
+
+def test_a_plot_names_the_processor_and_is_a_picture(tmp_path: Path) -> None:
+    with figure.drawing("a title", tmp_path / "sub" / "plot.png", rows=2) as axes:
+        axes[0].plot([1, 2], [3, 4])
+    assert (tmp_path / "sub" / "plot.png").read_bytes().startswith(b"\x89PNG")

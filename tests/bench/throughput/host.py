@@ -1,0 +1,125 @@
+"""The parent's half of a comparison: workers that exist side by side and run one at a time.
+
+A worker that is not asked is stopped (SIGSTOP to its process group), so that no spinning thread of one engine can slow
+another. Whatever a worker does wrong (does not start, dies, hangs, answers too little) is a WorkerFailed with a reason.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.bench.throughput.load import Load
+from tests.bench.throughput.worker import Setup
+
+ROOT = Path(__file__).parents[3]
+START_SECONDS = 300.0  # vLLM compiles
+ROUND_SECONDS = 900.0
+LAST_WORDS = 300  # characters of the log that a failure quotes
+
+
+class WorkerFailed(Exception):
+    """This side has no number; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One round of one side."""
+
+    seconds: float
+    tokens: Sequence[Sequence[int]]  # of each request
+
+
+class Worker:
+    """One engine in a process of its own, frozen unless it is asked."""
+
+    def __init__(self, module: str, python: str, setup: Setup, log: Path) -> None:
+        """Starts loading. Raises WorkerFailed where the interpreter is not there."""
+        self._log = log
+        with log.open("w") as file:
+            try:
+                self._process = subprocess.Popen(
+                    [python, "-m", module, json.dumps(asdict(setup))],
+                    cwd=ROOT,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=file,
+                    text=True,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise WorkerFailed(f"{python} cannot be started: {error}") from error
+        if self._process.stdin is None or self._process.stdout is None:
+            raise WorkerFailed("it has no pipes")  # never: both were asked for
+        self._questions, self._answers = self._process.stdin, self._process.stdout
+
+    def ready(self) -> dict[str, str]:
+        """Wait until it has loaded, freeze it, and give what it says about itself."""
+        about: dict[str, str] = self._line(START_SECONDS)["ready"]
+        self._signal(signal.SIGSTOP)
+        return about
+
+    def ask(self, load: Load) -> Answer:
+        """Run a load. Raises WorkerFailed, also where a request came back with another number of tokens than asked."""
+        self._signal(signal.SIGCONT)
+        try:
+            self._questions.write(json.dumps({"prompts": load.prompts, "max_tokens": load.max_tokens}) + "\n")
+            self._questions.flush()
+        except OSError as error:
+            raise WorkerFailed(f"it died: {self._last_words()}") from error
+        said = self._line(ROUND_SECONDS)
+        self._signal(signal.SIGSTOP)
+        if [len(tokens) for tokens in said["tokens"]] != list(load.max_tokens):
+            raise WorkerFailed("a request came back with fewer or more tokens than were asked for")
+        return Answer(said["seconds"], said["tokens"])
+
+    def close(self) -> None:
+        """End it and all its children."""
+        self._signal(signal.SIGKILL)
+        self._process.wait()
+        with contextlib.suppress(OSError):  # what a dead worker did not read
+            self._questions.close()
+        self._answers.close()
+
+    def _line(self, seconds: float) -> dict[str, Any]:
+        hung = threading.Event()
+
+        def give_up() -> None:
+            hung.set()
+            self._signal(signal.SIGKILL)
+
+        timer = threading.Timer(seconds, give_up)
+        timer.start()
+        try:
+            line = self._answers.readline()
+        finally:
+            timer.cancel()
+        if not line:
+            raise WorkerFailed(f"no answer within {seconds:g} s" if hung.is_set() else f"it died: {self._last_words()}")
+        said: dict[str, Any] = json.loads(line)
+        return said
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+
+    def _last_words(self) -> str:
+        lines = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
+        errors = [line for line in lines if "Error" in line] or lines
+        return f"{errors[-1].strip()[:LAST_WORDS] if errors else 'it said nothing'} ({self._log})"
+
+
+@contextlib.contextmanager
+def worker(module: str, python: str, setup: Setup, log: Path) -> Iterator[Worker]:
+    """A worker that is ended whatever happens."""
+    running = Worker(module, python, setup, log)
+    try:
+        yield running
+    finally:
+        running.close()

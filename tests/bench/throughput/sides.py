@@ -1,0 +1,42 @@
+"""Who takes part, and in which interpreter each runs."""
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tests.bench.throughput import peer_venv
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One engine of the comparison."""
+
+    name: str
+    title: str
+    module: str
+    python: Callable[[], str]  # may install, so it is asked only when the side takes part; raises PeerUnavailable
+    batch: int = 0  # works through its requests in batches of so many, one after the other; 0: all at once
+
+
+def _here() -> str:
+    return sys.executable
+
+
+def _vllm() -> str:
+    return os.environ.get("SLUICE_BENCH_VLLM_PYTHON") or str(peer_venv.ensure())
+
+
+def _module(name: str) -> str:
+    return f"tests.bench.throughput.side_{name}"
+
+
+SIDES: Mapping[str, Side] = {
+    side.name: side
+    for side in (
+        Side("ours", "Sluice", _module("ours"), _here),
+        Side("vllm", "vLLM, CPU build", _module("vllm"), _vllm),
+        Side("static", "transformers, static batches of 16", _module("static"), _here, batch=16),
+        Side("continuous", "transformers, continuous batching", _module("continuous"), _here),
+    )
+}

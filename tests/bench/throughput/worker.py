@@ -1,0 +1,39 @@
+"""The child's half of a comparison: one engine in a process of its own, asked over its standard input.
+
+Standard library only, because peers live in virtual environments that have nothing of ours. One JSON line in, one out:
+first `{"ready": {...}}` when the engine is loaded, then for each `{"prompts", "max_tokens"}` the seconds that it took
+and the tokens. What libraries print goes to standard error.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Generate = Callable[[list[list[int]], list[int]], list[list[int]]]  # prompts, tokens to generate for each → tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What each engine is told, and nothing else about it differs."""
+
+    model: str  # a folder with config.json and safetensors
+    dtype: str  # float32 or bfloat16: what this processor computes fastest in
+    threads: int
+    concurrency: int  # sequences at once at most
+
+
+def serve(load: Callable[[Setup], tuple[Generate, dict[str, str]]]) -> None:
+    """Load once, then answer until standard input ends. `load` also gives what is worth saying of the engine."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    generate, about = load(Setup(**json.loads(sys.argv[1])))
+    print(json.dumps({"ready": about}), file=answers)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        begun = time.perf_counter()
+        tokens = generate(asked["prompts"], asked["max_tokens"])
+        seconds = time.perf_counter() - begun
+        print(json.dumps({"seconds": seconds, "tokens": tokens}), file=answers)
