@@ -3,12 +3,14 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import sluice_engine
 from sluice_engine import LLM, SamplingParams
+from sluice_engine.seeds import sample_seed
 from sluice_engine.text import TokenizerInvalid
 from tests.engine.oracle import Oracle
 
@@ -192,3 +194,19 @@ def test_the_names_are_loaded_when_they_are_asked_for() -> None:
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("blocks", [64, 11])
+def test_samples_are_those_of_requests_of_their_own(tiny_llama: Path, blocks: int) -> None:
+    """However they share: from one prompt's logits and blocks, or alone; also where they are preempted."""
+    block_bytes = 2 * 2 * 16 * 2 * 16 * 4
+    llm = LLM(tiny_llama, threads=1, kv_size=block_bytes * blocks, max_model_length=160, max_batched_tokens=32)
+    prompt = [2 + 7 * index % 120 for index in range(70)]
+    asked = SamplingParams(
+        n=5, seed=11, temperature=1.2, max_tokens=30, ignore_eos=True, frequency_penalty=0.5, top_k=40
+    )
+    (several,) = llm.generate([prompt], asked)
+    alone = [replace(asked, n=1, seed=sample_seed(11, index)) for index in range(5)]
+    for sample, other in zip(several.samples, llm.generate([prompt] * 5, alone), strict=True):
+        assert sample.token_ids == other.token_ids
+    assert (llm._engine.scheduler.preemptions > 0) == (blocks == 11)
