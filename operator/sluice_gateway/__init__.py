@@ -4,6 +4,7 @@ Knows neither operator nor engine: it is handed a callable that gives the replic
 """
 
 from sluice_gateway.backends import Backend, RoundRobin
+from sluice_gateway.door import Door
 from sluice_gateway.server import Gateway, PortTaken
 
-__all__ = ["Backend", "Gateway", "PortTaken", "RoundRobin"]
+__all__ = ["Backend", "Door", "Gateway", "PortTaken", "RoundRobin"]

@@ -17,6 +17,7 @@ from multidict import CIMultiDict
 from sluice import contract
 from sluice_gateway.answers import error_response, sse_error
 from sluice_gateway.backends import Backend, RoundRobin
+from sluice_gateway.door import Door
 from sluice_gateway.headers import passed_on
 
 REFUSAL_BYTES: Final = 64 * 1024  # of a replica's 503 that is kept while another is asked
@@ -39,9 +40,11 @@ class Proxy:
         session: aiohttp.ClientSession,
         backends: Callable[[], Sequence[Backend]],
         body_seconds: float,
+        door: Door,
     ) -> None:
         self._session = session
         self._backends = backends
+        self._door = door
         self._turns = RoundRobin()
         self._body_seconds = body_seconds
 
@@ -58,7 +61,9 @@ class Proxy:
         headers = passed_on(request.headers)
         refusal: Refusal | None = None
         lost = False
-        for backend in self._turns.order(tuple(self._backends())):
+        # Only work wakes a sleeping model: a poll of /v1/models does not.
+        ready = await self._door.wait(self._backends) if request.method == "POST" else tuple(self._backends())
+        for backend in self._turns.order(ready):
             try:
                 upstream = await self._send(request, backend, headers, body)
             except (aiohttp.ClientError, TimeoutError, OSError):
@@ -76,7 +81,7 @@ class Proxy:
         what = "no replica answered" if lost else "no replica is ready"
         return error_response(
             503, f"{what}: try again soon", "service_unavailable", code="no_replica",
-            headers={contract.HEADER_RETRY_AFTER: "2"},
+            headers={contract.HEADER_RETRY_AFTER: str(self._door.retry_after())},
         )  # fmt: skip
 
     async def _send(

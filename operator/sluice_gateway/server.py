@@ -15,6 +15,7 @@ from aiohttp import web
 from sluice import contract
 from sluice_gateway.answers import error_response
 from sluice_gateway.backends import Backend
+from sluice_gateway.door import Door
 from sluice_gateway.headers import LOCAL_HOSTS, host_name
 from sluice_gateway.proxy import Proxy
 
@@ -39,12 +40,15 @@ class Gateway:
         host: str = "127.0.0.1",
         port: int = 8080,
         body_seconds: float = 30.0,
+        door: Door | None = None,
     ) -> None:
-        """`port` 0 takes a free one. `body_seconds` is the time a client has to send its request."""
+        """`port` 0 takes a free one. `body_seconds` is the time a client has to send its request. `door` says whether
+        requests are held while there is no replica; they are not without one."""
         self._backends = backends
         self._host = host
         self._port = port
         self._body_seconds = body_seconds
+        self._door = door or Door()
         self._runner: web.AppRunner | None = None
         self._session: aiohttp.ClientSession | None = None
         self._in_flight = 0
@@ -78,7 +82,7 @@ class Gateway:
             cookie_jar=aiohttp.DummyCookieJar(),
         )
         app = web.Application(middlewares=[self._guard], client_max_size=MAX_BODY_BYTES)
-        proxy = Proxy(self._session, self._backends, self._body_seconds)
+        proxy = Proxy(self._session, self._backends, self._body_seconds, self._door)
         app.router.add_post(contract.PATH_CHAT_COMPLETIONS, proxy.handle)
         app.router.add_post(contract.PATH_COMPLETIONS, proxy.handle)
         app.router.add_post(contract.PATH_EMBEDDINGS, proxy.handle)

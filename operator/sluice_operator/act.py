@@ -42,7 +42,7 @@ def wanted_replicas(resource: LLMDeployment, fleet: Fleet, decision: Decision) -
     if scaling.mode in ("External", "Off"):
         return resource.spec.replicas
     if scaling.mode == "Advise":
-        return None if current is not None else scaling.min_replicas
+        return None if current is not None else decision.desired
     if decision.replicas is not None:
         return decision.replicas
     return current if current is not None else decision.desired

@@ -122,6 +122,8 @@ def _troubled(facts: Facts) -> Verdict | None:
 def _scaled_to_none(facts: Facts) -> Verdict | None:
     if facts.fleet.deployment is None or facts.fleet.deployment.get("spec", {}).get("replicas", 1) != 0:
         return None
+    if facts.spec is not None and facts.spec.scaling.mode == "Auto" and facts.spec.scaling.min_replicas == 0:
+        return Verdict("False", "Asleep", "No request has come for a while: the next one is held and starts a replica.")
     return Verdict("False", "NoReplicas", "Zero replicas are asked for: raise spec.replicas or set scaling.mode Auto.")
 
 

@@ -9,7 +9,7 @@ from sluice_operator.decide.values import Reason
 
 REPEAT_SECONDS: Final = 600.0
 _MAX_TOLD: Final = 100
-_FINE: Final = frozenset({"Starting", "Paused", "NoReplicas", "Serving"})
+_FINE: Final = frozenset({"Starting", "Paused", "NoReplicas", "Asleep", "Serving"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,14 @@ def notes(facts: Facts, conditions: Iterable[Mapping[str, Any]]) -> tuple[Note, 
                 "ReplicasIgnored",
                 f"spec.replicas is {facts.spec.replicas} and is not read in mode {mode}: "
                 "set scaling.minReplicas and maxReplicas, or scaling.mode External.",
+            )
+        )
+    if facts.spec is not None and facts.spec.scaling.min_replicas == 0 and facts.fleet.held is None:
+        said.append(
+            Note(
+                "ZeroNeedsFrontDoor",
+                "scaling.minReplicas is 0, but no front door holds requests here, so nobody could wake the model: "
+                "one replica stays.",
             )
         )
     return tuple(said)

@@ -188,6 +188,10 @@ class KubeWorld:
         except WorldError as error:
             log.warning("Event %s lost: %s", reason, error)
 
+    def held(self, namespace: str, name: str) -> int | None:
+        """None: a Service cannot hold a request, so nobody would be there to wake a model that has no replica."""
+        return None
+
     def endpoint(self, pod: Object) -> Endpoint | None:
         """The admin port at the pod's address."""
         address = (pod.get("status") or {}).get("podIP")

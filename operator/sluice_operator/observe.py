@@ -41,11 +41,14 @@ class Fleet:
 
     deployment: Object | None
     pods: tuple[PodReport, ...]
+    held: int | None = None  # requests that the front door holds for want of a replica; None: there is no such door
+    wall: float | None = None  # seconds since 1970
 
     @property
     def observed(self) -> Observed:
         """What decide() may look at."""
-        return Observed(pods=tuple(report.view for report in self.pods), replicas=replicas_of(self.deployment))
+        views = tuple(report.view for report in self.pods)
+        return Observed(pods=views, replicas=replicas_of(self.deployment), held=self.held, wall=self.wall)
 
     @property
     def ready(self) -> int:
@@ -86,7 +89,9 @@ async def observe(
     now = clock()
     seen = _remember(seen, {name: phase for name, (phase, _) in phases.items()}, answers, now)
     reports = tuple(_report(pod, phases[_name(pod)][1], endpoints, answers, seen, wall) for pod in found)
-    return Fleet(deployment=deployment, pods=tuple(sorted(reports, key=lambda report: report.view.name))), seen
+    listed = tuple(sorted(reports, key=lambda report: report.view.name))
+    held = world.held(key.namespace, key.name)
+    return Fleet(deployment=deployment, pods=listed, held=held, wall=wall.timestamp()), seen
 
 
 def _name(pod: Object) -> str:

@@ -77,5 +77,8 @@ class World(Protocol):
     async def emit_event(self, resource: Object, reason: str, message: str, *, warning: bool) -> None:
         """Tell it to people: an Event on the resource. Never raises for a lost one."""
 
+    def held(self, namespace: str, name: str) -> int | None:
+        """Requests that a front door holds until a replica is ready; None where there is no door that would."""
+
     def endpoint(self, pod: Object) -> Endpoint | None:
         """Where this pod's admin port answers; None while it has no address."""

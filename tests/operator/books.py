@@ -89,6 +89,10 @@ class BookWorld:
     writes: list[str] = field(default_factory=list)
     events: list[tuple[str, str, bool]] = field(default_factory=list)
     pods: list[Object] = field(default_factory=list)
+    door: int | None = None  # what a front door holds
+
+    def held(self, namespace: str, name: str) -> int | None:
+        return self.door
 
     def _wrote(self, what: str) -> None:
         self.writes.append(what)

@@ -13,7 +13,16 @@ from sluice_law.steptime import StepTimeModel
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.decide import decide
 from sluice_operator.decide.histograms import BOUNDS
-from sluice_operator.decide.values import Decision, EngineSample, Histogram, Memory, Observed, PodPhase, PodView
+from sluice_operator.decide.values import (
+    ColdStart,
+    Decision,
+    EngineSample,
+    Histogram,
+    Memory,
+    Observed,
+    PodPhase,
+    PodView,
+)
 
 MODEL = StepTimeModel(base=0.03, prefill_token=0.0002, sequence=0.004, kv_token=2e-6, steps=1000)
 WORK = Work(output=40, uncached=60)
@@ -123,6 +132,9 @@ class Story:
     decisions: list[tuple[float, Decision]] = field(default_factory=list)
     silent: set[str] = field(default_factory=set)  # pods that do not answer scrapes
     heard: dict[str, tuple[EngineSample, float]] = field(default_factory=dict)
+    held: int | None = None  # at a front door; None: there is none
+    wall: float | None = None  # seconds since 1970 at `now` 0
+    started: dict[str, ColdStart] = field(default_factory=dict)  # how long each pod took
     _made: int = 0
 
     def __post_init__(self) -> None:
@@ -141,6 +153,8 @@ class Story:
             for _ in range(10):
                 for engine in self.engines.values():
                     engine.pass_time(rate / len(self.engines), self.interval / 10)
+            if self.held is not None:
+                self.held = 0 if self.engines else self.held + round(rate * self.interval)
             self.now += self.interval
             self._load()
             self._act(self.decide())
@@ -157,16 +171,19 @@ class Story:
     def observed(self) -> Observed:
         views = [self._view(name, "ready") for name in self.engines]
         views += [PodView(name, "loading", since) for name, since in self.loading.items()]
-        return Observed(pods=tuple(views), replicas=self.replicas)
+        wall = None if self.wall is None else self.wall + self.now
+        return Observed(pods=tuple(views), replicas=self.replicas, held=self.held, wall=wall)
 
     def _view(self, name: str, phase: PodPhase) -> PodView:
         sample, at = self.heard.get(name, (None, None))
-        return PodView(name, phase, 0.0, sample, at)
+        return PodView(name, phase, 0.0, sample, at, cold_start=self.started.get(name))
 
     def _load(self) -> None:
         for name, since in list(self.loading.items()):
             if self.now - since >= self.cold_start:
                 del self.loading[name]
+                took = self.now - since
+                self.started[name] = ColdStart(1.0, 4.0, took - 6.0, 1.0, took)
                 self.engines[name] = Engine()
 
     def _act(self, decision: Decision) -> None:

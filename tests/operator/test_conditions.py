@@ -52,6 +52,7 @@ DECIDED = Decision(replicas=1, desired=1, attainment=0.95, metrics="Fresh")
         (facts(report("a", "loading")), "Progressing", "True", "ReplicasStarting"),
         (facts(READY, report("b", "draining")), "Progressing", "True", "Draining"),
         (facts(replicas=0), "Ready", "False", "NoReplicas"),
+        (facts(replicas=0, spec=spec(scaling={"minReplicas": 0})), "Ready", "False", "Asleep"),
         (facts(report("a", "failed", PULL)), "Ready", "False", "ImagePullFailed"),
         (facts(report("a", "unschedulable", GPU)), "Ready", "False", "Unschedulable"),
         (facts(READY, report("b", "unschedulable", GPU), replicas=2), "Ready", "True", "Serving"),

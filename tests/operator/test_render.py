@@ -51,6 +51,8 @@ WITHOUT_CHILD: dict[str, Any] = {
     "scaling.maxReplicas": 9,
     "scaling.targetKVOccupancyPercent": 50,
     "scaling.scaleDownStabilizationSeconds": 1,
+    "scaling.scaleToZeroAfterSeconds": 60,
+    "scaling.schedules": [{"cron": "0 8 * * *", "durationSeconds": 60, "minReplicas": 1}],
     "admission.mode": "Fixed",
     "admission.concurrency.min": 1,
     "admission.concurrency.max": 9,

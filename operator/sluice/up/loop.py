@@ -12,7 +12,7 @@ from typing import Final
 from sluice.up.file import Wanted
 from sluice.up.show import Show
 from sluice.up.snapshot import take
-from sluice_gateway import Backend, Gateway
+from sluice_gateway import Backend, Door, Gateway
 from sluice_operator.context import Context
 from sluice_operator.decide.values import Decision
 from sluice_operator.local import LocalWorld, LocalWorldOptions
@@ -47,8 +47,14 @@ class Loop:
         self._changed = asyncio.Event()
         self._stop = asyncio.Event()
         self._told: Decision | None = None
+        self.door = Door(
+            hold=wanted.resource.spec.scaling.min_replicas == 0, expected=self._expected, on_held=self._changed.set
+        )
         self.world = LocalWorld(
-            LocalWorldOptions(options.state_dir), on_change=self._changed.set, on_event=self._on_event
+            LocalWorldOptions(options.state_dir),
+            on_change=self._changed.set,
+            on_event=self._on_event,
+            held=lambda: self.door.held,
         )
         self.world.put(wanted.manifest)
         self._context = Context(
@@ -61,6 +67,10 @@ class Loop:
         """The replicas that the front door may send to now."""
         found = self.world.backends(self._key.namespace, self._key.name)
         return [Backend(name, host, port) for name, host, port in found]
+
+    def _expected(self) -> float | None:
+        decision = self._context.decisions.get(self._key)
+        return None if decision is None else decision.retry_after
 
     def stop(self) -> None:
         """The first time: end in order. The second time: at once."""
@@ -122,7 +132,7 @@ async def up(wanted: Wanted, options: UpOptions, show: Show) -> None:
     """
     async with HttpScraper() as scraper:
         loop = Loop(wanted, options, show, scraper)
-        async with Gateway(loop.backends, port=options.port) as gateway, _signals(loop):
+        async with Gateway(loop.backends, port=options.port, door=loop.door) as gateway, _signals(loop):
             show.event("started", {"name": wanted.key.name, "url": gateway.url, "logs": str(options.state_dir)})
             try:
                 await loop.run(gateway.url)

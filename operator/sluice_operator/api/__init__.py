@@ -16,7 +16,16 @@ from sluice_operator.api.engine import (
 )
 from sluice_operator.api.llmdeployment import LLMDeployment
 from sluice_operator.api.parse import InvalidResource, parse
-from sluice_operator.api.spec import SLO, Admission, Concurrency, LLMDeploymentSpec, ModelSpec, Rollout, Scaling
+from sluice_operator.api.spec import (
+    SLO,
+    Admission,
+    Concurrency,
+    LLMDeploymentSpec,
+    ModelSpec,
+    Rollout,
+    Scaling,
+    Schedule,
+)
 from sluice_operator.api.status import (
     AdmissionStatus,
     ColdStart,
@@ -47,6 +56,7 @@ __all__ = [
     "Rollout",
     "SLOStatus",
     "Scaling",
+    "Schedule",
     "Scheduling",
     "Template",
     "Toleration",

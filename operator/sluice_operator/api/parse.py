@@ -117,6 +117,8 @@ def _words_for(detail: ErrorDetails) -> tuple[str, ...]:
             return (f"{path} must be {wanted}, not {_shown(value)}",)
         case "literal_error":
             return (f"{path} must be one of {limits['expected']}, not {_shown(value)}",)
+        case "time_zone":
+            return (f"{path} {detail['msg']}",)
         case _ if kind in _TYPES:
             return (f"{path} must be {_TYPES[kind]}, not {_shown(value)}",)
     return (f"{path}: {detail['msg']}",)

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from sluice_operator.api.base import Model, Rule
 from sluice_operator.api.engine import EngineSpec
-from sluice_operator.api.words import MODEL_URI, PERCENT, SERVED_NAME
+from sluice_operator.api.words import MODEL_URI, PERCENT, SERVED_NAME, Cron, TimeZone
 
 
 class ModelSpec(Model):
@@ -51,6 +51,19 @@ class SLO(Model):
     """The SLO holds when at least this share of all offered requests is good; refused and failed ones are not."""
 
 
+class Schedule(Model):
+    """A floor under the replicas at certain times: never fewer from then on, for so long."""
+
+    cron: Cron
+    """When it begins: minute, hour, day of the month, month, day of the week, e.g. "0 8 * * 1-5"."""
+    timezone: TimeZone = "UTC"
+    """In which time zone, e.g. Europe/Berlin."""
+    duration_seconds: Annotated[int, Field(ge=60, le=604_800)]
+    """For how long. At most a week."""
+    min_replicas: Annotated[int, Field(ge=1, le=1000)]
+    """Never fewer than this meanwhile. They are ordered a measured cold start early."""
+
+
 class Scaling(Model):
     """How many replicas."""
 
@@ -60,19 +73,29 @@ class Scaling(Model):
             sentence="scaling.minReplicas must be less than or equal to scaling.maxReplicas",
             holds=lambda s: s.min_replicas <= s.max_replicas,
         ),
+        Rule(
+            cel="self.schedules.all(one, one.minReplicas <= self.maxReplicas)",
+            sentence="scaling.schedules must not have a minReplicas above scaling.maxReplicas",
+            holds=lambda s: all(one.min_replicas <= s.max_replicas for one in s.schedules),
+        ),
     )
 
     mode: Literal["Auto", "Advise", "External", "Off"] = "Auto"
     """Auto: decide and act. Advise: decide and record, do not act. External: spec.replicas rules, written through /scale
     by an HPA or KEDA. Off: spec.replicas rules, nothing is decided."""
-    min_replicas: Annotated[int, Field(ge=1, le=1000)] = 1
-    """Never fewer than this."""
+    min_replicas: Annotated[int, Field(ge=0, le=1000)] = 1
+    """Never fewer than this. 0: none after scaleToZeroAfterSeconds without a request, where a front door holds the first
+    one until a replica is ready (`sluice up` has one); without such a front door one replica stays."""
     max_replicas: Annotated[int, Field(ge=1, le=1000)] = 1
     """Never more than this."""
     target_kv_occupancy_percent: Annotated[int, Field(ge=1, le=100, alias="targetKVOccupancyPercent")] = 80
     """How full the KV caches may be on average before a replica is added."""
     scale_down_stabilization_seconds: Annotated[int, Field(ge=0, le=86_400)] = 180
-    """A replica leaves only when fewer were enough for this long."""
+    """A replica leaves only when fewer were enough for this long, and for at least as long as a cold start takes."""
+    scale_to_zero_after_seconds: Annotated[int, Field(ge=10, le=604_800)] = 600
+    """With minReplicas 0: the last replica leaves after so long without any request."""
+    schedules: Annotated[tuple[Schedule, ...], Field(max_length=16)] = ()
+    """Floors at certain times; the highest of those that are on counts, minReplicas at least."""
 
 
 class Concurrency(Model):

@@ -5,8 +5,12 @@ Patterns keep to what Go's RE2 (the API server) and Rust's regex (pydantic) read
 
 from decimal import Decimal
 from typing import Annotated, Any, Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from sluice_operator.api.cron import CRON, TIMEZONE
 
 RESOURCE_NAME: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 MODEL_URI: Final = r"^(pvc://[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?(/[^\x00-\x20\x7f]*)?|file:///[^\x00-\x20\x7f]+)$"
@@ -21,6 +25,8 @@ LABEL_KEY: Final = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_
 LABEL_VALUE: Final = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 
 PATTERN_WORDS: Final = {
+    CRON: 'five fields as crontab has them, such as "0 8 * * 1-5"',
+    TIMEZONE: "a time zone such as UTC or Europe/Berlin",
     MODEL_URI: "pvc://claim/path or file:///path, without spaces",
     SERVED_NAME: "letters, digits and - . _ / (a letter or digit at both ends)",
     IMAGE: "an image reference without spaces",
@@ -39,6 +45,18 @@ def _as_text(value: Any) -> Any:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
+def _known_zone(name: str) -> str:
+    """Only this process can say whether it knows the zone: a schema cannot."""
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        words = "must be a time zone such as UTC or Europe/Berlin, not {name}"
+        raise PydanticCustomError("time_zone", words, {"name": name}) from error
+    return name
+
+
+Cron = Annotated[str, Field(max_length=128, pattern=CRON)]
+TimeZone = Annotated[str, Field(max_length=64, pattern=TIMEZONE), AfterValidator(_known_zone)]
 Quantity = Annotated[
     str,
     Field(max_length=32, pattern=QUANTITY),

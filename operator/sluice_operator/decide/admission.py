@@ -11,7 +11,7 @@ from typing import Final
 from sluice_law.capacity import queue_limit, throughput, token_seconds
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.decide.demand import fleet_model, max_concurrency, mean_work, targets, trusted
-from sluice_operator.decide.replicas import Need
+from sluice_operator.decide.need import Need
 from sluice_operator.decide.trust import Fresh
 from sluice_operator.decide.values import Bounds, EngineSample, Memory
 

@@ -33,9 +33,10 @@ def is_sane(start: ColdStart) -> bool:
 
 
 def seconds(memory: Memory, share: float = QUANTILE) -> float | None:
-    """The total that this share of the starts stay within; None where none was measured."""
+    """The total that this share of the starts stay within (the lower where it lies between two: the first start of all
+    pulled the image); None where none was measured."""
     totals = sorted(start.total for _, start in memory.starts)
-    return totals[min(len(totals) - 1, int(share * len(totals)))] if totals else None
+    return totals[int(share * (len(totals) - 1))] if totals else None
 
 
 def usual(memory: Memory) -> ColdStart | None:

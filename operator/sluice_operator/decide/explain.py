@@ -8,7 +8,8 @@ from typing import Final
 
 from sluice_law.capacity import Capacity
 from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.decide.replicas import ROOM, Need
+from sluice_operator.decide.floors import Range
+from sluice_operator.decide.need import ROOM, Need
 from sluice_operator.decide.values import Reason
 
 WORDS: Final[Mapping[str, str]] = {
@@ -39,18 +40,45 @@ def scaled(spec: LLMDeploymentSpec, wanted: Need, before: int, after: int) -> Re
     return Reason("replicas", before, after, wanted.binding, f"{head} {body}".strip(), _numbers(wanted))
 
 
-def bounded(spec: LLMDeploymentSpec, before: int, after: int) -> Reason:
-    """The count was outside spec.scaling's range."""
+def bounded(floor: Range, before: int, after: int) -> Reason:
+    """The count was outside the range."""
+    if after > before and floor.schedule:
+        return Reason("replicas", before, after, "Schedule", f"{before} → {_replicas(after)}: {floor.schedule}.")
     name = "minReplicas" if after > before else "maxReplicas"
     binding = "MinReplicas" if after > before else "MaxReplicas"
     return Reason("replicas", before, after, binding, f"{before} → {_replicas(after)}: {name} is {after}.")
 
 
-def created(after: int, mode: str) -> Reason:
-    """The first count of all."""
+def created(floor: Range, after: int, mode: str) -> Reason:
+    """The first count of all: one replica at least, so that a model that cannot load is known at once."""
     if mode in ("Auto", "Advise"):
+        if floor.schedule:
+            return bounded(floor, 0, after)
+        if not floor.low:
+            sentence = f"0 → {_replicas(after)}: the first one shows that the model loads; idle, it leaves again."
+            return Reason("replicas", 0, after, "FirstReplica", sentence)
         return Reason("replicas", 0, after, "MinReplicas", f"0 → {_replicas(after)}: minReplicas is {after}.")
     return followed(0, after, mode)
+
+
+def woken(after: int, held: int, seconds: float) -> Reason:
+    """The first held request starts a sleeping model."""
+    held_words = "one request is" if held == 1 else f"{held} requests are"
+    sentence = (
+        f"0 → {_replicas(after)}: {held_words} held at the door. The answer begins in about {seconds:.0f} s (cold start). "
+        "Without a request it would have gone on sleeping."
+    )
+    return Reason("replicas", 0, after, "Wake", sentence, (("held", float(held)), ("coldStartSeconds", seconds)))
+
+
+def asleep(spec: LLMDeploymentSpec, seconds: float) -> Reason:
+    """The last replica leaves."""
+    idle = spec.scaling.scale_to_zero_after_seconds
+    sentence = (
+        f"1 → 0 replicas: idle. No request came for {idle} s; any would have kept it. The next one is held at the door "
+        f"and starts a replica, in about {seconds:.0f} s (cold start)."
+    )
+    return Reason("replicas", 1, 0, "Idle", sentence, (("idleSeconds", float(idle)), ("coldStartSeconds", seconds)))
 
 
 def followed(before: int, after: int, mode: str) -> Reason:

@@ -9,9 +9,11 @@ from sluice_operator.decide import coldstart, explain
 from sluice_operator.decide.admission import bounds
 from sluice_operator.decide.confidence import follow
 from sluice_operator.decide.demand import mean_work, targets
+from sluice_operator.decide.floors import Range, allowed
 from sluice_operator.decide.histograms import BOUNDS, quantile
+from sluice_operator.decide.need import Need, need
 from sluice_operator.decide.pressure import kv_share
-from sluice_operator.decide.replicas import Need, need, remember, step
+from sluice_operator.decide.replicas import remember, rest, step
 from sluice_operator.decide.trust import Fresh, fresh
 from sluice_operator.decide.values import Decision, Memory, Observed, Outlook, Reason
 from sluice_operator.decide.victim import victims
@@ -26,10 +28,12 @@ def decide(spec: LLMDeploymentSpec, observed: Observed, memory: Memory, now: flo
     """What to do now, and what to remember. `now` is monotonic seconds. Never raises on what was observed."""
     seen = fresh(observed, memory.scrape_gap, now)
     memory = coldstart.learn(absorb(_begin(memory, seen, now), seen, now), observed)
-    current = _current(spec, observed, memory)
-    wanted = need(spec, seen, memory, now, current)
+    memory = rest(memory, observed, seen, now)
+    floor = allowed(spec, observed, coldstart.seconds(memory) or 0.0)
+    current = _current(floor, spec, observed, memory)
+    wanted = need(spec, floor, seen, memory, now, current)
     memory = follow(memory, wanted.disproved, wanted.proved, now)
-    dial = _replicas(spec, observed, seen, memory, wanted, now)
+    dial = _replicas(spec, floor, observed, seen, memory, wanted, now)
     memory = dial.memory
     limit, reasons, memory = _admission(spec, seen, memory, wanted, now)
     admitted = () if spec.paused else bounds(spec, seen, memory, wanted, dial.desired)
@@ -79,35 +83,42 @@ def _begin(memory: Memory, seen: Fresh, now: float) -> Memory:
     return memory
 
 
-def _current(spec: LLMDeploymentSpec, observed: Observed, memory: Memory) -> int:
+def _current(floor: Range, spec: LLMDeploymentSpec, observed: Observed, memory: Memory) -> int:
     """The count that the law starts from. Advise goes on from its own advice: nobody acts on it here."""
     if spec.scaling.mode == "Advise" and memory.last_set is not None:
         return memory.last_set
-    return spec.scaling.min_replicas if observed.replicas is None else observed.replicas
+    return max(1, floor.low) if observed.replicas is None else observed.replicas
 
 
 def _replicas(
-    spec: LLMDeploymentSpec, observed: Observed, seen: Fresh, memory: Memory, wanted: Need, now: float
+    spec: LLMDeploymentSpec, floor: Range, observed: Observed, seen: Fresh, memory: Memory, wanted: Need, now: float
 ) -> _Dial:
-    mode, current = spec.scaling.mode, _current(spec, observed, memory)
+    mode, current = spec.scaling.mode, _current(floor, spec, observed, memory)
     if mode in ("External", "Off"):
         moved = () if observed.replicas == spec.replicas else (explain.followed(current, spec.replicas, mode),)
         if observed.replicas is None:
-            moved = (explain.created(spec.replicas, mode),)
+            moved = (explain.created(floor, spec.replicas, mode),)
         return _once(_Dial(spec.replicas, spec.replicas, replace(memory, last_set=None), moved))
     if observed.replicas is None:
-        first = (explain.created(spec.scaling.min_replicas, mode),)
-        return _once(_Dial(spec.scaling.min_replicas, spec.scaling.min_replicas, memory, first))
-    memory = remember(spec, memory, wanted, now, current)
-    after = step(spec, seen, memory, wanted, now, current)
+        return _once(_Dial(current, current, memory, (explain.created(floor, current, mode),)))
+    memory = remember(spec, floor, memory, wanted, now, current)
+    waiting = observed.held or 0
+    after = 1 if waiting and floor.inside(current) == 0 else step(spec, floor, seen, memory, wanted, now, current)
     if after < current:
         memory = replace(memory, down_at=now)
     reasons: tuple[Reason, ...] = ()
     if mode == "Auto" and memory.last_set is not None and observed.replicas != memory.last_set:
         reasons = (explain.taken_over(memory.last_set, observed.replicas),)
     if after != current:
-        inside = spec.scaling.min_replicas <= current <= spec.scaling.max_replicas
-        why = explain.scaled(spec, wanted, current, after) if inside else explain.bounded(spec, current, after)
+        cold = coldstart.seconds(memory) or coldstart.USUAL
+        if not floor.low <= current <= floor.high:
+            why = explain.bounded(floor, current, after)
+        elif current == 0:
+            why = explain.woken(after, waiting, cold)
+        elif after == 0:
+            why = explain.asleep(spec, cold)
+        else:
+            why = explain.scaled(spec, wanted, current, after)
         reasons = (*reasons, why)
     # A count we asked for is remembered once it was seen in force: until then an older one is only our own lag.
     in_force = after if mode == "Advise" else (current if after == current else None)

@@ -1,127 +1,57 @@
-"""How many replicas the demand needs: by the model where it is known, by what is measured where the model disagrees.
+"""From what the load needs to the next count, under the rules of moving.
 
-Three steps kept apart: `need` says how many replicas the load wants (to go up) and must keep (to go down), `step`
-turns that into the next count under the rules of stabilisation, `remember` keeps what was wanted.
+`step` goes up at once and down slowly, wakes a sleeping model and lets an idle one sleep; `remember` keeps what was
+wanted through the stabilisation window.
 """
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
-from sluice_law.capacity import Capacity, attainment, enough, split_burstiness
-from sluice_law.capacity import capacity as capacity_of
-from sluice_law.limit import MARGIN
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.decide import coldstart
-from sluice_operator.decide.demand import DRAIN, Demand, Physics, demand, physics, targets
-from sluice_operator.decide.pressure import Pressure, pressure
+from sluice_operator.decide.floors import Range
+from sluice_operator.decide.need import Need, is_idle
 from sluice_operator.decide.trust import Fresh
-from sluice_operator.decide.values import Memory
-from sluice_operator.decide.windows import WINDOW, over
+from sluice_operator.decide.values import Memory, Observed
+from sluice_operator.decide.windows import WINDOW
 
-# What stays after a scale-in is planned to be at most this full: going up costs a cold start, staying costs little.
-ROOM: Final = 0.9
-LOW_KV: Final = 0.5  # of the target: without a trusted model only a plainly empty fleet shrinks
-HOLD_MOST: Final = 600.0  # seconds: an image that was pulled once in half an hour must not hold replicas for as long
-LOADED: Final = 0.5
 SLOTS: Final = 60  # pieces of the stabilisation window that `Memory.wanted` remembers
+HOLD_MOST: Final = 600.0  # seconds: an image that was pulled once in half an hour must not hold replicas for as long
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
-    """What the load asks for, before any rule about moving."""
-
-    up: int  # fewest replicas that meet the SLO for the expected load
-    keep: int  # fewest that would still do so for the highest load, with room
-    binding: str
-    demand: Demand
-    capacity: Capacity | None  # of one replica; None while the model is cold
-    predicted: tuple[float, float]  # attainment with the current count, and with `up`; 1 where nothing is predicted
-    pressure: Pressure | None  # what was measured against the model, if it asked for more
-    hold: str = ""  # why the count must not fall, whatever `keep` says
-    disproved: bool = False  # promises are missed where the model, with all replicas there, said that they are kept
-    proved: bool = False  # promises are kept under a load that says something
-
-
-def need(spec: LLMDeploymentSpec, seen: Fresh, memory: Memory, now: float, current: int) -> Need:
-    """Judge the load. Without anything known, both numbers are the current count."""
-    asked = demand(memory, seen, now)
-    if not seen.known:
-        hold = "no engine could be measured" if seen.ready else "no replica is ready yet"
-        return Need(current, current, "MetricsMissing", asked, None, (1.0, 1.0), None, hold)
-    known = physics(spec, seen, memory)
-    judged = _by_model(spec, known, asked, memory.trust, current) if known is not None else None
-    if judged is not None:
-        capacity: Capacity | None = judged.capacity
-        up, keep, binding, predicted = judged.up, judged.keep, str(judged.capacity.binding), judged.predicted
-    else:
-        up, keep, binding, predicted = 1, _keep_cold(spec, seen, memory, now, current), "Idle", (1.0, 1.0)
-        capacity = None
-    pressed = pressure(spec, seen, memory, now, capacity)
-    settled = seen.coming == 0 and now - memory.settled_at >= WINDOW
-    disproved = pressed is not None and settled and judged is not None and up <= current
-    proved = pressed is None and settled and judged is not None and _is_loaded(seen, memory, judged.capacity, now)
-    if pressed is not None:
-        keep = max(keep, current)
-        if settled and pressed.replicas > up:
-            up, binding = pressed.replicas, pressed.binding
-        else:
-            pressed = None
-    if up <= spec.scaling.min_replicas and keep <= spec.scaling.min_replicas and _is_idle(seen, memory, now):
-        binding = "Idle"
-    hold = ""
-    if seen.missing:
-        hold = f"{seen.missing} of {len(seen.ready)} replicas could not be measured and count as busy"
-    elif now < memory.no_down_until:
-        hold = "an engine restarted and its counters began again"
-    return Need(up, max(keep, up), binding, asked, capacity, predicted, pressed, hold, disproved, proved)
-
-
-@dataclass(frozen=True, slots=True)
-class _Judged:
-    up: int
-    keep: int
-    capacity: Capacity
-    predicted: tuple[float, float]
-
-
-def _by_model(spec: LLMDeploymentSpec, known: Physics, asked: Demand, trust: float, current: int) -> _Judged:
-    """The smallest number whose predicted attainment meets the target. A model that is believed by half is asked
-    about twice the load."""
-    replica, work, promised = known.replica, known.work, targets(spec)
-    bursts, here = asked.nature.dispersion, max(1, current)
-    one = capacity_of(replica, work, promised, MARGIN, split_burstiness(bursts, here))
-    up, reached = enough(replica, work, promised, asked.expected / trust, MARGIN, bursts)
-    # What waits already is worked off flat out: it is late whatever happens, and it passes.
-    up = max(up, _fewest(asked.expected + asked.backlog / DRAIN, one.throughput * trust))
-    keep, _ = enough(replica, work, promised, asked.highest / (ROOM * trust), MARGIN, bursts)
-    rate, share = asked.expected / (trust * here), split_burstiness(bursts, here)
-    now = attainment(replica, work, promised, rate, MARGIN, share)
-    return _Judged(up, max(up, keep), one, (now, reached))
-
-
-def step(spec: LLMDeploymentSpec, seen: Fresh, memory: Memory, wanted: Need, now: float, current: int) -> int:
-    """The next count inside [minReplicas, maxReplicas]: up at once, down one at a time and only after every count
-    wanted in the stabilisation window allowed it, with nothing loading and a whole window observed."""
-    low, high = spec.scaling.min_replicas, max(spec.scaling.min_replicas, spec.scaling.max_replicas)
-    current = min(max(current, low), high)
+def step(
+    spec: LLMDeploymentSpec, floor: Range, seen: Fresh, memory: Memory, wanted: Need, now: float, current: int
+) -> int:
+    """The next count inside the range: up at once, down one at a time and only after every count wanted in the
+    stabilisation window allowed it, with nothing loading and a whole window observed. The last replica leaves only
+    after scaleToZeroAfterSeconds without any request."""
+    current = floor.inside(current)
     if wanted.up > current:
-        return min(wanted.up, high)
+        return min(wanted.up, floor.high)
     window = hold_seconds(spec, memory)
     most = max((count for _, count in memory.wanted), default=current)
     watched = memory.started_at is not None and now - memory.started_at >= window
     spaced = memory.down_at is None or now - memory.down_at >= min(WINDOW, window)
-    if wanted.hold or seen.coming or not watched or not spaced or most >= current:
+    if wanted.hold or seen.coming or not watched or not spaced:
         return current
-    return max(current - 1, low)
+    if current == 1 and floor.low == 0 and memory.idle_since is not None:
+        return 0 if now - memory.idle_since >= spec.scaling.scale_to_zero_after_seconds else 1
+    return current if most >= current else max(current - 1, floor.low, 1)
 
 
-def remember(spec: LLMDeploymentSpec, memory: Memory, wanted: Need, now: float, current: int) -> Memory:
+def rest(memory: Memory, observed: Observed, seen: Fresh, now: float) -> Memory:
+    """Note since when the whole fleet has been idle: every replica measured, and nobody held at the door."""
+    idle = bool(seen.known) and not seen.missing and not observed.held and is_idle(seen, memory, now)
+    if not idle:
+        return memory if memory.idle_since is None else replace(memory, idle_since=None)
+    return replace(memory, idle_since=now) if memory.idle_since is None else memory
+
+
+def remember(spec: LLMDeploymentSpec, floor: Range, memory: Memory, wanted: Need, now: float, current: int) -> Memory:
     """Keep the most that was wanted per slot of the stabilisation window; a hold wants what is there."""
     window = hold_seconds(spec, memory)
     slot = max(1.0, window / SLOTS)
-    low, high = spec.scaling.min_replicas, max(spec.scaling.min_replicas, spec.scaling.max_replicas)
-    count = min(max(wanted.keep, current if wanted.hold else 0, low), high)
+    count = floor.inside(max(wanted.keep, current if wanted.hold else 0))
     hole = slot + max(WINDOW, 3.0 * (memory.scrape_gap or 0.0))
     if not memory.wanted or now - memory.wanted[-1][0] > hole:
         # Nobody watched (another mode, a pause, writes that were refused): a whole window again before anything falls.
@@ -136,28 +66,7 @@ def remember(spec: LLMDeploymentSpec, memory: Memory, wanted: Need, now: float, 
 
 def hold_seconds(spec: LLMDeploymentSpec, memory: Memory) -> float:
     """How long fewer must have been enough: the stabilisation window, and no less than it takes to get a replica back."""
-    return max(float(spec.scaling.scale_down_stabilization_seconds), min(coldstart.seconds(memory) or 0.0, HOLD_MOST))
-
-
-def _fewest(rate: float, each: float) -> int:
-    """Replicas that hold `rate` together; a hair's breadth over is not one more."""
-    return math.ceil(rate / each - 1e-9)
-
-
-def _keep_cold(spec: LLMDeploymentSpec, seen: Fresh, memory: Memory, now: float, current: int) -> int:
-    """Without a trusted model: all of it, one fewer where memory is plainly free and nobody waits, 1 when idle."""
-    if _is_idle(seen, memory, now):
-        return 1
-    occupancy = max(sample.kv_occupancy for _, sample in seen.known)
-    free = occupancy < LOW_KV * spec.scaling.target_kv_occupancy_percent / 100.0
-    return current - 1 if free and not any(sample.waiting for _, sample in seen.known) else current
-
-
-def _is_loaded(seen: Fresh, memory: Memory, one: Capacity, now: float) -> bool:
-    """Whether the fleet works at half of what the model says it holds, or more: then kept promises prove it."""
-    return over(memory, now, WINDOW).rate("finished_total") >= LOADED * one.rate * len(seen.ready)
-
-
-def _is_idle(seen: Fresh, memory: Memory, now: float) -> bool:
-    busy = any(sample.running or sample.waiting for _, sample in seen.known)
-    return not busy and over(memory, now, WINDOW).count("arrived_total") == 0
+    back = coldstart.usual(memory)
+    return max(
+        float(spec.scaling.scale_down_stabilization_seconds), 0.0 if back is None else min(back.total, HOLD_MOST)
+    )

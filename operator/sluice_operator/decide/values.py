@@ -208,6 +208,7 @@ class Memory:
     ready: int = 0  # pods ready at the last call
     settled_at: float = 0.0  # when that number last changed: older evidence is of another fleet
     no_down_until: float = 0.0  # a counter reset hides load for one window
+    idle_since: float | None = None  # when the whole fleet became idle; None: it is not, or nobody knows
     down_at: float | None = None  # the last scale-down
     last_set: int | None = None  # the count we asked for, once it was seen to be in force
     said: tuple[int, int] | None = None  # (before, after) of the newest sentence about replicas: said once

@@ -63,13 +63,16 @@ class LocalWorld:
         *,
         on_change: Callable[[], None] = lambda: None,
         on_event: EventSink = lambda reason, message, warning: None,
+        held: Callable[[], int] | None = None,
     ) -> None:
-        """`on_change()` is called whenever a pod changed; `on_event(reason, message, warning)` for each Event."""
+        """`on_change()` is called whenever a pod changed; `on_event(reason, message, warning)` for each Event; `held()`
+        says how many requests the front door holds, where there is one that does."""
         self._options = options
         self._store = ObjectStore(time.time)
         self._pods: dict[tuple[str, str], LocalPod] = {}
         self._on_change = on_change
         self._on_event = on_event
+        self._held = held
         self._woken = False
         self._closing = False
 
@@ -116,6 +119,10 @@ class LocalWorld:
     async def emit_event(self, resource: Object, reason: str, message: str, *, warning: bool) -> None:
         """Hand it to whoever shows it."""
         self._on_event(reason, message, warning)
+
+    def held(self, namespace: str, name: str) -> int | None:
+        """What the front door of this machine holds."""
+        return None if self._held is None else self._held()
 
     def endpoint(self, pod: Object) -> Endpoint | None:
         """The admin port of a running pod."""

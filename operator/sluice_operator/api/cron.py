@@ -1,0 +1,96 @@
+"""Times of day as cron writes them, in a time zone: when the newest one was.
+
+The five fields of crontab(5): minute, hour, day of the month, month, day of the week (0 and 7 are Sunday); lists,
+ranges, steps. Where both days are restricted, either is enough. A time that the clock skips in spring counts as an
+hour later, one that comes twice in autumn as its first.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
+from typing import Final
+from zoneinfo import ZoneInfo
+
+_MINUTE, _HOUR = "[0-5]?[0-9]", "([01]?[0-9]|2[0-3])"
+_DAY, _MONTH, _WEEKDAY = "([12][0-9]|3[01]|0?[1-9])", "(1[0-2]|0?[1-9])", "[0-7]"
+
+
+def _list_of(number: str) -> str:
+    one = rf"(\*|{number}(-{number})?)(/[1-9][0-9]?)?"
+    return f"{one}(,{one})*"
+
+
+CRON: Final = "^" + " ".join(_list_of(field) for field in (_MINUTE, _HOUR, _DAY, _MONTH, _WEEKDAY)) + "$"
+TIMEZONE: Final = r"^[A-Za-z][A-Za-z0-9_+/-]*$"
+_RANGES: Final = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
+_DAYS_BACK: Final = 8  # that a window of at most a week can have begun before now
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """What each field allows."""
+
+    minutes: tuple[int, ...]
+    hours: tuple[int, ...]
+    days: frozenset[int]
+    months: frozenset[int]
+    weekdays: frozenset[int]  # Monday is 0, as Python counts
+    either: bool  # both kinds of day are restricted: one of them is enough
+
+    def on(self, day: date) -> bool:
+        """Whether a day has any of its times."""
+        by_month, by_week = day.day in self.days, day.weekday() in self.weekdays
+        return day.month in self.months and (by_month or by_week if self.either else by_month and by_week)
+
+    def backwards(self, day: date) -> Iterator[datetime]:
+        """A day's times, latest first, without a zone."""
+        for hour in reversed(self.hours):
+            for minute in reversed(self.minutes):
+                yield datetime.combine(day, time(hour, minute))
+
+
+@lru_cache(maxsize=256)
+def read(text: str) -> Cron:
+    """Text that matches CRON."""
+    fields = text.split(" ")
+    minutes, hours, days, months, weekdays = (
+        _numbers(field, low, high) for field, (low, high) in zip(fields, _RANGES, strict=True)
+    )
+    return Cron(
+        minutes=tuple(sorted(minutes)),
+        hours=tuple(sorted(hours)),
+        days=frozenset(days),
+        months=frozenset(months),
+        weekdays=frozenset((number - 1) % 7 for number in weekdays),
+        either=not fields[2].startswith("*") and not fields[4].startswith("*"),
+    )
+
+
+def newest(text: str, zone: str, now: float) -> float | None:
+    """The last of these times at or before `now` (seconds since 1970, as the result), within eight days; else None."""
+    cron, where = read(text), ZoneInfo(zone)
+    today = datetime.fromtimestamp(now, UTC).astimezone(where).date()
+    for back in range(_DAYS_BACK + 1):
+        day = today - timedelta(days=back)
+        if not cron.on(day):
+            continue
+        for moment in cron.backwards(day):
+            at = moment.replace(tzinfo=where).timestamp()
+            if at <= now:
+                return at
+    return None
+
+
+def _numbers(field: str, low: int, high: int) -> set[int]:
+    found: set[int] = set()
+    for part in field.split(","):
+        span, _, step = part.partition("/")
+        first, _, last = span.partition("-")
+        begin = low if first == "*" else int(first)
+        end = high if first == "*" or (step and not last) else int(last or first)
+        if end < begin:  # 22-2 goes over midnight
+            found.update(range(begin, high + 1, int(step or 1)))
+            begin = low
+        found.update(range(begin, end + 1, int(step or 1)))
+    return found

@@ -1,0 +1,123 @@
+"""How many replicas the load needs: by the model where it is known, by what is measured where the model disagrees.
+
+By the model it is the smallest number whose predicted attainment, the share of good requests as spec.slo counts them,
+meets the target for the forecast demand.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from sluice_law.capacity import Capacity, attainment, enough, split_burstiness
+from sluice_law.capacity import capacity as capacity_of
+from sluice_law.limit import MARGIN
+from sluice_operator.api import LLMDeploymentSpec
+from sluice_operator.decide.demand import DRAIN, Demand, Physics, demand, physics, targets
+from sluice_operator.decide.floors import Range
+from sluice_operator.decide.pressure import Pressure, pressure
+from sluice_operator.decide.trust import Fresh
+from sluice_operator.decide.values import Memory
+from sluice_operator.decide.windows import WINDOW, over
+
+# What stays after a scale-in is planned to be at most this full: going up costs a cold start, staying costs little.
+ROOM: Final = 0.9
+LOW_KV: Final = 0.5  # of the target: without a trusted model only a plainly empty fleet shrinks
+LOADED: Final = 0.5  # of what the model says the fleet holds: from here on kept promises prove it right
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What the load asks for, before any rule about moving."""
+
+    up: int  # fewest replicas that meet the SLO for the expected load
+    keep: int  # fewest that would still do so for the highest load, with room
+    binding: str
+    demand: Demand
+    capacity: Capacity | None  # of one replica; None while the model is cold
+    predicted: tuple[float, float]  # attainment with the current count, and with `up`; 1 where nothing is predicted
+    pressure: Pressure | None  # what was measured against the model, if it asked for more
+    hold: str = ""  # why the count must not fall, whatever `keep` says
+    disproved: bool = False  # promises are missed where the model, with all replicas there, said that they are kept
+    proved: bool = False  # promises are kept under a load that says something
+
+
+def need(spec: LLMDeploymentSpec, floor: Range, seen: Fresh, memory: Memory, now: float, current: int) -> Need:
+    """Judge the load. Without anything known, both numbers are the current count."""
+    asked = demand(memory, seen, now)
+    if not seen.known:
+        hold = "no engine could be measured" if seen.ready else "no replica is ready yet"
+        return Need(current, current, "MetricsMissing", asked, None, (1.0, 1.0), None, hold)
+    known = physics(spec, seen, memory)
+    judged = _by_model(spec, known, asked, memory.trust, current) if known is not None else None
+    if judged is not None:
+        capacity: Capacity | None = judged.capacity
+        up, keep, binding, predicted = judged.up, judged.keep, str(judged.capacity.binding), judged.predicted
+    else:
+        up, keep, binding, predicted = 1, _keep_cold(spec, seen, memory, now, current), "Idle", (1.0, 1.0)
+        capacity = None
+    pressed = pressure(spec, seen, memory, now, capacity)
+    settled = seen.coming == 0 and now - memory.settled_at >= WINDOW
+    disproved = pressed is not None and settled and judged is not None and up <= current
+    proved = pressed is None and settled and judged is not None and _is_loaded(seen, memory, judged.capacity, now)
+    if pressed is not None:
+        keep = max(keep, current)
+        if settled and pressed.replicas > up:
+            up, binding = pressed.replicas, pressed.binding
+        else:
+            pressed = None
+    if max(up, keep) <= max(1, floor.low) and is_idle(seen, memory, now):
+        binding = "Idle"
+    hold = ""
+    if seen.missing:
+        hold = f"{seen.missing} of {len(seen.ready)} replicas could not be measured and count as busy"
+    elif now < memory.no_down_until:
+        hold = "an engine restarted and its counters began again"
+    return Need(up, max(keep, up), binding, asked, capacity, predicted, pressed, hold, disproved, proved)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    up: int
+    keep: int
+    capacity: Capacity
+    predicted: tuple[float, float]
+
+
+def _by_model(spec: LLMDeploymentSpec, known: Physics, asked: Demand, trust: float, current: int) -> _Judged:
+    """The smallest number whose predicted attainment meets the target. A model that is believed by half is asked
+    about twice the load."""
+    replica, work, promised = known.replica, known.work, targets(spec)
+    bursts, here = asked.nature.dispersion, max(1, current)
+    one = capacity_of(replica, work, promised, MARGIN, split_burstiness(bursts, here))
+    up, reached = enough(replica, work, promised, asked.expected / trust, MARGIN, bursts)
+    # What waits already is worked off flat out: it is late whatever happens, and it passes.
+    up = max(up, _fewest(asked.expected + asked.backlog / DRAIN, one.throughput * trust))
+    keep, _ = enough(replica, work, promised, asked.highest / (ROOM * trust), MARGIN, bursts)
+    rate, share = asked.expected / (trust * here), split_burstiness(bursts, here)
+    now = attainment(replica, work, promised, rate, MARGIN, share)
+    return _Judged(up, max(up, keep), one, (now, reached))
+
+
+def _fewest(rate: float, each: float) -> int:
+    """Replicas that hold `rate` together; a hair's breadth over is not one more."""
+    return math.ceil(rate / each - 1e-9)
+
+
+def _keep_cold(spec: LLMDeploymentSpec, seen: Fresh, memory: Memory, now: float, current: int) -> int:
+    """Without a trusted model: all of it, one fewer where memory is plainly free and nobody waits, 1 when idle."""
+    if is_idle(seen, memory, now):
+        return 1
+    occupancy = max(sample.kv_occupancy for _, sample in seen.known)
+    free = occupancy < LOW_KV * spec.scaling.target_kv_occupancy_percent / 100.0
+    return current - 1 if free and not any(sample.waiting for _, sample in seen.known) else current
+
+
+def _is_loaded(seen: Fresh, memory: Memory, one: Capacity, now: float) -> bool:
+    """Whether the fleet works at half of what the model says it holds, or more: then kept promises prove it."""
+    return over(memory, now, WINDOW).rate("finished_total") >= LOADED * one.rate * len(seen.ready)
+
+
+def is_idle(seen: Fresh, memory: Memory, now: float) -> bool:
+    """Whether nothing runs, waits or has come in the window, as far as is known."""
+    busy = any(sample.running or sample.waiting for _, sample in seen.known)
+    return not busy and over(memory, now, WINDOW).count("arrived_total") == 0
