@@ -56,6 +56,8 @@ class Books:
 
     def slide(self, request: Request) -> None:
         """Give back the blocks that left the window: nothing that is still to be computed looks at them."""
+        if self._config.window is None:
+            return
         first = first_seen(request.computed, self._config.window, self._config.block_size)
         if first > request.gone:
             self.pool.release(request.blocks[request.gone : first])
