@@ -19,6 +19,7 @@ from sluice_operator.decide.values import EngineSample
 from sluice_sim.books import Books, Gauges
 from sluice_sim.engine import Visit
 from sluice_sim.fluid_window import FluidWindow, Piece
+from sluice_sim.ramp import steps_within
 from sluice_sim.traces.arrival import BLOCK_TOKENS
 
 MINIMUM_CHUNK = 16  # as the scheduler's: prefill always progresses
@@ -70,6 +71,7 @@ class CoarseEngine:
         self._preemptions = 0
         self._entries = 0
         self._next_tick = now
+        self._learned = replace(self._published, steps=0)  # what the fast loop knows of the steps so far
 
     @property
     def requests(self) -> int:
@@ -92,8 +94,7 @@ class CoarseEngine:
         del lazily  # nothing here costs more when it is taken early
         while self.clock < until:
             self._tick()
-            self._admit()
-            if self._prompts:
+            if self._prompts or self._begin():
                 self._mixed_step()
             elif self._decoders:
                 self._decode_run(until)
@@ -138,7 +139,10 @@ class CoarseEngine:
         if self.clock < self._next_tick:
             return
         self._next_tick = self.clock + TICK_SECONDS
-        self.limits.tick(self.clock, replace(self._published, steps=self.books.steps), self._load())
+        if self._learned.steps < TRUSTED_STEPS:
+            self._learned = replace(self._published, steps=self.books.steps)
+        if self.limits.bounds.concurrency_min < self.limits.bounds.concurrency_max:  # else nothing can move
+            self.limits.tick(self.clock, self._learned, self._load())
 
     def _load(self) -> EngineLoad:
         running, seen = len(self._running), self._window.figures(self.clock)
@@ -171,23 +175,25 @@ class CoarseEngine:
 
     # --- admission ---------------------------------------------------------------------------------------------
 
-    def _admit(self) -> None:
-        """Waiting requests, first come first served, while a place and memory are free."""
-        places = min(self.limits.concurrency, self._config.max_num_seqs)
-        while self._waiting and len(self._running) < places:
-            job = self._waiting[0]
-            cached = self._cached(job)
-            if not self._fits(job, cached):
-                return
-            self._waiting.popleft()
-            job.computed, job.decoding = cached, False
-            self._held += cached
-            self._running[job] = None
-            self._prompts.append(job)
-            if job.visit.record.first_at is None:
-                self.books.prompt_tokens += job.known
-                self.books.cached_tokens += cached
-                job.visit.record.cached = cached
+    def _begin(self) -> bool:
+        """The first that waits begins, where a place and memory are free. Only asked for when a step has room for its
+        prompt: until then those before it may still compute what it shares with them."""
+        if not self._waiting or len(self._running) >= min(self.limits.concurrency, self._config.max_num_seqs):
+            return False
+        job = self._waiting[0]
+        cached = self._cached(job)
+        if not self._fits(job, cached):
+            return False
+        self._waiting.popleft()
+        job.computed, job.decoding = cached, False
+        self._held += cached
+        self._running[job] = None
+        self._prompts.append(job)
+        if job.visit.record.first_at is None:
+            self.books.prompt_tokens += job.known
+            self.books.cached_tokens += cached
+            job.visit.record.cached = cached
+        return True
 
     def _fits(self, job: Job, cached: int) -> bool:
         if not self._running:
@@ -200,17 +206,19 @@ class CoarseEngine:
 
     def _cached(self, job: Job) -> int:
         """Leading tokens of the prompt that are in the prefix cache; its last token is always left to compute."""
-        count = 0
-        for block in job.visit.arrival.blocks:
+        blocks, count = job.visit.arrival.blocks, 0
+        for block in blocks:
             if block not in self._blocks_seen:
                 break
-            self._blocks_seen.move_to_end(block)
             count += 1
+        for block in reversed(blocks[:count]):
+            self._blocks_seen.move_to_end(block)
         size = self._config.block_size
         return min(count * BLOCK_TOKENS, (job.known - 1) // size * size)
 
     def _remember(self, job: Job) -> None:
-        for block in job.visit.arrival.blocks:
+        """A prompt's end is forgotten before its beginning, which others share: as the engine frees its blocks."""
+        for block in reversed(job.visit.arrival.blocks):
             self._blocks_seen[block] = None
             self._blocks_seen.move_to_end(block)
         while len(self._blocks_seen) * BLOCK_TOKENS > self._pool:
@@ -227,7 +235,12 @@ class CoarseEngine:
         seconds = self._budget()
         taken, context, cost = 0, 0.0, 0.0
         done: list[Job] = []
-        for job in self._prompts:
+        while True:
+            if len(done) == len(self._prompts) and not (
+                self._room_left(tokens - taken, seconds, first=taken == 0) and self._begin()
+            ):
+                break
+            job = self._prompts[len(done)]
             chunk = min(job.known - job.computed, tokens - taken, self._pool - self._held - self._decoders - taken)
             chunk = self._bearable(chunk, job.computed, seconds, first=taken == 0)
             if chunk <= 0:
@@ -240,10 +253,15 @@ class CoarseEngine:
             if job.computed < job.known:
                 break
             done.append(job)
+            self._remember(job)
         self._advance(1, decode + cost, taken, context)
         for job in done:
             self._prompts.popleft()
             self._first_token(job)
+
+    def _room_left(self, tokens: int, seconds: float, first: bool) -> bool:
+        """Whether one more prompt could compute anything in this step."""
+        return tokens > 0 and self._bearable(min(tokens, MINIMUM_CHUNK), 0, seconds, first) > 0
 
     @property
     def _read(self) -> int:
@@ -281,7 +299,6 @@ class CoarseEngine:
             record.first_at = self.clock
             self.tokens -= record.prompt
             self.books.ttft.observe(self.clock - record.arrived_at)
-        self._remember(job)
         self.books.generated += 1
         job.left -= 1
         if job.left <= 0:
@@ -304,7 +321,7 @@ class CoarseEngine:
         first = self._profile.base + self._profile.sequence * decoders + self._profile.kv_token * self._read
         growth = self._profile.kv_token * decoders
         room = min(until, self._next_tick) - self.clock
-        count = max(1, min(most, _steps_within(first, growth, room)))
+        count = max(1, min(most, steps_within(first, growth, room)))
         span = count * first + growth * count * (count - 1) / 2
         self._advance(count, span, 0, 0.0, first, growth)
 
@@ -374,14 +391,3 @@ class CoarseEngine:
         """Entries of jobs that were preempted since."""
         while not self._decoding[0][2].decoding or self._decoding[0][2].ends != self._decoding[0][0]:
             heappop(self._decoding)
-
-
-def _steps_within(first: float, growth: float, seconds: float) -> int:
-    """How many steps begin within `seconds`: the least k with k·first + growth·k(k−1)/2 ≥ seconds, at least 1."""
-    if seconds <= first:
-        return 1
-    if growth <= 0:
-        return math.ceil(seconds / first)
-    half = growth / 2.0
-    linear = first - half
-    return math.ceil((math.sqrt(linear * linear + 4.0 * half * seconds) - linear) / (2.0 * half))

@@ -12,7 +12,9 @@ from sluice_sim.settings import Routing
 from sluice_sim.traces.arrival import BLOCK_TOKENS, Arrival
 
 MOST_BLOCKS: Final = 200_000  # remembered by the gateway, oldest use forgotten first: 100 M tokens
-WAIT: Final = 0.1  # what a prompt token ahead counts against one computed twice: that one also takes memory from others
+WAIT: Final = (
+    0.07  # what a prompt token ahead counts against one computed twice: that one also takes memory from others
+)
 
 
 class Target(Protocol):

@@ -95,13 +95,24 @@ def largest_batch(model: StepTimeModel, itl: float, most: int) -> int:
 
 
 def least_engine_seconds(
-    records: Iterable[Record], model: StepTimeModel, itl: float, most: int, share: float = 0.99
+    records: Sequence[Record],
+    model: StepTimeModel,
+    itl: float,
+    most: int,
+    share: float = 0.99,
+    pool: float = math.inf,
 ) -> float:
     """The work lower bound: no schedule serves `share` of the requests well in less engine time (deadlines, whole
-    replicas, cold starts and prefix hits left out, hence loose)."""
-    batch = largest_batch(model, itl, most)
-    costs = sorted(request_seconds(model, one.prompt, one.output, batch) for one in records)
-    return math.fsum(costs[: math.ceil(share * len(costs))])
+    replicas, cold starts and prefix hits left out, hence loose). A step's fixed cost is shared by a full batch, or by
+    what fits into a `pool` of so many tokens: each is a bound of its own, the larger one counts."""
+    batch, count = largest_batch(model, itl, most), math.ceil(share * len(records))
+    by_batch = sorted(request_seconds(model, one.prompt, one.output, batch) for one in records)
+    by_memory = sorted(
+        request_seconds(model, one.prompt, one.output, 1)
+        - model.base * max(0, one.output - 1) * max(0.0, 1.0 - (one.prompt + one.output / 2.0) / pool)
+        for one in records
+    )
+    return max(math.fsum(by_batch[:count]), math.fsum(by_memory[:count]))
 
 
 def most_good(records: Iterable[Record], model: StepTimeModel, itl: float, most: int, engine_seconds: float) -> int:

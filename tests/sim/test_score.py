@@ -72,3 +72,10 @@ def test_the_bounds_take_the_cheapest_requests_first() -> None:
     assert score.least_engine_seconds(records, MODEL, 0.1, 256, share=0.66) == pytest.approx(sum(costs[:2]))
     assert score.most_good(records, MODEL, 0.1, 256, engine_seconds=costs[0] + costs[1]) == 2
     assert score.most_good(records, MODEL, 0.1, 256, engine_seconds=sum(costs) + 1) == 3
+
+
+def test_where_memory_ends_before_the_batch_a_steps_fixed_cost_is_shared_by_what_fits() -> None:
+    records = [record(0, True, prompt=999, output=3)]  # 1,000.5 tokens on the mean: half of a pool of 2,001
+    own = score.request_seconds(MODEL, 999, 3, batch=10**9)
+    assert score.least_engine_seconds(records, MODEL, 0.1, 256, pool=2001) == pytest.approx(own + 2 * 0.02 / 2)
+    assert score.least_engine_seconds(records, MODEL, 0.1, 256) == pytest.approx(own + 2 * 0.02 / 40)

@@ -114,7 +114,7 @@ def _board(board: Board, wish: Wish) -> Plan:
             _note(board, "clairvoyant", clairvoyant(track, wish.test)),
             _note(board, "static", static_peak(track, wish.test)),
             *(
-                _law(board, place(track, law, wish.train, wish.test, not wish.short and track.name != "T1"))
+                _law(board, place(track, law, wish.train, wish.test, whole_curve=law == "sluice" and not wish.short))
                 for law in wish.laws
             ),
         ]

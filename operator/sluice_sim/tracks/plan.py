@@ -145,8 +145,8 @@ def place(track: Track, law: str, train: WindowName, test: WindowName, whole_cur
     judged_default = LAWS[law].knob.default
     judged[judged_default] = Tried(judged_default, at_default)
     yield from judge([chosen])
-    if whole_curve:
-        yield from judge([one.setting for one in searched])
+    near = _around(sorted(one.setting for one in searched), chosen)
+    yield from judge([one.setting for one in searched] if whole_curve else near)
     stricter = sorted(
         (one for one in searched if one.attainment >= searched[0].attainment), key=lambda one: one.attainment
     )
@@ -206,6 +206,12 @@ def _rank(tried: Tried) -> tuple[bool, float]:
 def _neighbours(grid: Sequence[float], setting: float) -> list[float]:
     at = grid.index(setting)
     return [grid[k] for k in (at - 1, at + 1) if 0 <= k < len(grid)]
+
+
+def _around(known: Sequence[float], setting: float) -> list[float]:
+    """The searched settings on both sides."""
+    at = known.index(setting)
+    return [known[k] for k in (at - 1, at + 1) if 0 <= k < len(known)]
 
 
 def _beyond(known: Sequence[float], setting: float) -> float | None:

@@ -30,7 +30,7 @@ _SIM, _LAW, _ENGINE, _DECIDE = (
 # What every simulation runs through. The picture, the command line and the tables change no figure.
 _CORE: Final = tuple(
     _SIM / f"{name}.py"
-    for name in ("books", "coarse", "engine", "fleet", "fluid_window", "pods", "profile_data", "record", "result",
+    for name in ("books", "coarse", "engine", "fleet", "fluid_window", "pods", "profile_data", "ramp", "record", "result",
                  "routing", "score", "settings")
 )  # fmt: skip
 _SHARED: Final = (*(_LAW / f"{name}.py" for name in ("steptime", "limit")), _ENGINE / "admission.py")

@@ -100,7 +100,7 @@ def lower_bound(track: Track, window: WindowName) -> float:
         seen.update(one.blocks)
         records.append(Record(one.at, max(1, one.prompt - known), one.output))
     most = track.spec().engine.scheduling.max_num_seqs
-    seconds = score.least_engine_seconds(records, track.hardware_profile().model, track.itl, most)
+    seconds = score.least_engine_seconds(records, track.hardware_profile().model, track.itl, most, pool=track.kv_tokens)
     return seconds * track.gpus / score.HOUR
 
 
