@@ -26,6 +26,7 @@ from sluice_engine.progress import Progress
 from sluice_engine.results import Result
 from sluice_engine.steering import BeamRounds
 from sluice_engine.text import TextModel, TokenizerInvalid, load_text_model
+from sluice_engine.vectors import compute
 
 Prompt = str | Sequence[int]
 NO_TARGET = 1e9  # seconds: nobody waits for a stream, so latency binds nothing
@@ -72,6 +73,7 @@ class LLM:
         Raises ValueError for what cannot be asked, before any work, and TokenizerInvalid where text needs a tokenizer
         that the model's folder does not have.
         """
+        self._check_task("generate")
         encoded = self._encode(prompts)
         asked = _each(params, len(encoded))
         for index, (tokens, each) in enumerate(zip(encoded, asked, strict=True)):
@@ -99,6 +101,7 @@ class LLM:
         and one that is dropped gives its blocks back at once. Raises as `generate`, and RuntimeError where a beam
         fails.
         """
+        self._check_task("generate")
         encoded = self._encode(prompts)
         params = SamplingParams(max_tokens=max_tokens)
         if type(beam_width) is not int or beam_width < 1:
@@ -116,6 +119,26 @@ class LLM:
         with BeamRounds(self._engine, f"beams-{next(self._names)}", max_tokens) as rounds:
             found = beam_search(encoded, beam_width, max_tokens, length_penalty, model.eos_ids, rounds.expand)
         return [[self._with_text(beam) for beam in beams] for beams in found]
+
+    def embed(self, texts: Prompt | Sequence[Prompt], *, progress: bool | None = None) -> list[tuple[float, ...]]:
+        """Each text's embedding, pooled and scaled as the model's folder says. `progress` and errors as `generate`;
+        RuntimeError where the model fails on a text."""
+        self._check_task("embed")
+        return compute(self._engine, [self._encoded(tokens) for tokens in self._encode(texts)], progress)
+
+    def score(self, query: str, documents: Sequence[str], *, progress: bool | None = None) -> list[float]:
+        """How well each document answers the query, by a cross-encoder. Errors as `embed`."""
+        self._check_task("score")
+        pairs = [self._tokenizer().encode_pair(query, document) for document in documents]
+        messages = [self._encoded(tuple(tokens), tuple(types)) for tokens, types in pairs]
+        return [row[0] for row in compute(self._engine, messages, progress)]
+
+    def _encoded(self, tokens: tuple[int, ...], types: tuple[int, ...] = ()) -> ipc.Encode:
+        return ipc.Encode(f"offline-{next(self._names)}", tokens, time.monotonic(), types if any(types) else ())
+
+    def _check_task(self, task: str) -> None:
+        if self._engine.model.task != task:
+            raise ValueError(f"this model does not {task}; it is loaded to {self._engine.model.task}")
 
     def _with_text(self, beam: Beam) -> Beam:
         if self._text is None:
