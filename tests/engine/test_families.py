@@ -8,8 +8,9 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from sluice_engine.loop import EngineLoop
+from sluice_engine.request import TokenLogprob
 from tests.engine.families import FAMILIES, logits_of, save
-from tests.engine.oracle import Oracle, finish, options, run, submit
+from tests.engine.oracle import Oracle, options, run, submit
 
 
 def prompts(count: int, low: int, high: int, seed: int) -> list[list[int]]:
@@ -32,10 +33,15 @@ def test_logits_are_those_of_transformers_whole_and_in_chunks(folder: Path, budg
     plain = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     texts = [prompts(1, length, length, seed=length)[0] for length in (1, 52, 71, 90)]
     engine = EngineLoop(options(folder, max_batched_tokens=budget))
-    for text, got in zip(texts, logits_of(engine, texts), strict=True):
-        with torch.inference_mode():
-            want = plain(torch.tensor([text])).logits[0, -1]
-        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+    computed = []
+    for _ in range(2):  # the second time, from the blocks of the first
+        engine.last_steps.clear()
+        for text, got in zip(texts, logits_of(engine, texts), strict=True):
+            with torch.inference_mode():
+                want = plain(torch.tensor([text])).logits[0, -1]
+            torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+        computed.append(sum(int(str(step["prefill_tokens"])) for step in engine.last_steps))
+    assert computed == [sum(map(len, texts)), sum(len(text) - (len(text) - 1) // 16 * 16 for text in texts)]
 
 
 def test_batched_chunked_and_repeated_prompts_equal_generate(folder: Path, reference: Oracle) -> None:
@@ -57,13 +63,22 @@ def test_batched_chunked_and_repeated_prompts_equal_generate(folder: Path, refer
 def test_preempted_requests_equal_generate(folder: Path, reference: Oracle) -> None:
     block = EngineLoop(options(folder)).model.kv_shape.block_bytes(16)
     engine = EngineLoop(options(folder, max_model_length=96, kv_size=block * 7))
+    plain = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     texts = prompts(6, 10, 30, seed=2)
     for index, prompt in enumerate(texts):
-        submit(engine, str(index), prompt, 40, ignore_eos=True)
-    got = finish(engine)
-    plain = [token for index in range(len(texts)) for token in got[str(index)]]
-    assert len(plain) == 40 * len(texts)
+        submit(engine, str(index), prompt, 40, ignore_eos=True, logprobs=2)
+    got: dict[str, list[int]] = {}
+    said: dict[str, list[TokenLogprob]] = {}
+    for delta in (delta for report in run(engine) for delta in report.deltas):
+        got.setdefault(delta.request_id, []).extend(delta.token_ids)
+        said.setdefault(delta.request_id, []).extend(delta.logprobs)
     for index, prompt in enumerate(texts):
         told = got[str(index)]
+        assert len(told) == 40
         reference.expect(prompt, told[: told.index(1)] if 1 in told else told, 40)
+        with torch.inference_mode():
+            want = plain(torch.tensor([prompt + told])).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
+        for row, each in zip(want, said[str(index)], strict=True):
+            ids, values = zip(*each.top, strict=True)
+            torch.testing.assert_close(torch.tensor(values), row[list(ids)], rtol=1e-4, atol=1e-4)
     assert engine.scheduler.preemptions > 0
