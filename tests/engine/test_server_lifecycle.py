@@ -17,6 +17,7 @@ from sluice_engine.options import EngineOptions
 from sluice_engine.server.errors import ClientTooSlow
 from sluice_engine.server.lifecycle import Lifecycle, Phase
 from sluice_engine.server.link import EngineLink, Stream
+from sluice_engine.server.places import Places
 from sluice_engine.server.process import reap_orphans
 from sluice_engine.server.protocol import Connection, HttpServer
 from sluice_engine.server.routes import Router
@@ -53,7 +54,7 @@ async def ageing() -> AsyncIterator[tuple[str, HttpServer]]:
     async def hello(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:
         return serving.response(request, 200, b"{}")
 
-    server = HttpServer(Router(serving, {"/": {"GET": hello}}, loopback=True))
+    server = HttpServer(Router(serving, {"/": {"GET": hello}}, loopback=True), Places(16))
     runner = web.ServerRunner(server)
     await runner.setup()
     listener = bind("127.0.0.1", 0, "--port")

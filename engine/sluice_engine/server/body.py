@@ -15,7 +15,8 @@ MAX_BODY_BYTES: Final = 8 * 1024 * 1024
 async def read_object(request: web.BaseRequest) -> dict[str, Any]:
     """The body as a JSON object.
 
-    Raises UnsupportedMedia (415), TooLarge (413), RequestTimeout (408) and BadRequest (400).
+    Raises UnsupportedMedia (415), TooLarge (413), RequestTimeout (408), BadRequest (400), and Unavailable (503) where
+    the bodies of all requests at hand are too many.
     """
     _check_headers(request)
     return parse_object(await _read(request))
@@ -32,6 +33,13 @@ def _check_headers(request: web.BaseRequest) -> None:
         raise _too_large()
 
 
+def release(request: web.BaseRequest) -> None:
+    """The handler holds nothing of the body any more: its bytes are no longer at work. Idempotent; the router does it
+    for a handler that ends."""
+    if isinstance(request.protocol, Connection):
+        request.protocol.release_body()
+
+
 async def _read(request: web.BaseRequest) -> bytes:
     if request.headers.get("Expect", "").lower() == "100-continue":
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -46,6 +54,8 @@ async def _read(request: web.BaseRequest) -> bytes:
                 size += len(part)
                 if size > MAX_BODY_BYTES:
                     raise _too_large()
+                if isinstance(connection, Connection):
+                    connection.take_bytes(len(part))
                 parts.append(part)
     except TimeoutError as error:
         raise RequestTimeout(f"The request's body did not arrive within {RECEIVE_SECONDS:g} s.") from error

@@ -15,7 +15,7 @@ from sluice_engine import ipc
 from sluice_engine.seeds import sample_seed
 from sluice_engine.server import validate
 from sluice_engine.server.answer import Answer
-from sluice_engine.server.body import read_object
+from sluice_engine.server.body import read_object, release
 from sluice_engine.server.errors import BadRequest, ContextTooLong, InternalError
 from sluice_engine.server.link import EngineGone
 from sluice_engine.server.serving import Serving, request_id_of, tenant_of
@@ -68,6 +68,7 @@ async def _complete(
     try:
         stream = await serving.link.submit(message)
         del body, tokens, message  # an answer may take minutes, and its prompt is the engine's now
+        release(request)
         return await (answer.stream(stream) if generation.stream else answer.collect(stream))
     except EngineGone as error:
         for each in answer.ids:

@@ -24,6 +24,7 @@ from sluice_engine.server import admin, data
 from sluice_engine.server.errors import Unavailable
 from sluice_engine.server.lifecycle import DRAINING_RETRY_SECONDS, Lifecycle, Phase
 from sluice_engine.server.link import EngineLink
+from sluice_engine.server.places import ADMIN_CONNECTIONS, Places, data_connections
 from sluice_engine.server.protocol import HttpServer
 from sluice_engine.server.routes import Router
 from sluice_engine.server.serving import Serving
@@ -142,10 +143,13 @@ class Server:
             raise
         loopback = is_loopback(data_socket)
         token = admin.AdminToken(settings.admin_token_file, loopback=loopback)
-        ports = ((data_socket, data.routes(self._options.served_name)), (admin_socket, admin.routes(token)))
+        ports = (
+            (data_socket, data.routes(self._options.served_name), Places(data_connections())),
+            (admin_socket, admin.routes(token), Places(ADMIN_CONNECTIONS)),
+        )
         runners = []
-        for listener, routes in ports:
-            runners.append(await self._start(listener, Router(self._serving, routes, loopback=loopback)))
+        for listener, routes, places in ports:
+            runners.append(await self._start(listener, Router(self._serving, routes, loopback=loopback), places))
         log.info(
             "listening on http://%s:%d, admin on port %d",
             settings.host,
@@ -154,8 +158,8 @@ class Server:
         )
         return runners
 
-    async def _start(self, listener: socket.socket, router: Router) -> web.ServerRunner:
-        runner = web.ServerRunner(HttpServer(router), shutdown_timeout=FLUSH_SECONDS)
+    async def _start(self, listener: socket.socket, router: Router, places: Places) -> web.ServerRunner:
+        runner = web.ServerRunner(HttpServer(router, places), shutdown_timeout=FLUSH_SECONDS)
         await runner.setup()
         await web.SockSite(runner, listener, backlog=BACKLOG).start()
         return runner

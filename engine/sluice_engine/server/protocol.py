@@ -15,6 +15,7 @@ from aiohttp.web_protocol import RequestHandler
 
 from sluice import contract
 from sluice_engine.server.errors import ApiError, BadRequest, InternalError, RequestTimeout
+from sluice_engine.server.places import Places, TurnedAway
 
 RECEIVE_SECONDS: Final = 25.0  # for a whole request, headers and body, from its first byte
 LINGER_SECONDS: Final = 2.0  # how long an unread body is drained after the answer
@@ -26,10 +27,14 @@ log = logging.getLogger("sluice.http")
 
 class Connection(RequestHandler):
     """One client connection. `born` and `max_age` in loop seconds; `deadline` is when the request at hand must have
-    arrived completely."""
+    arrived completely. It has one of the port's places from when it is made until it is lost."""
 
-    def __init__(self, manager: web.Server, *, loop: asyncio.AbstractEventLoop, **settings: Any) -> None:
+    def __init__(
+        self, manager: web.Server, *, places: Places, loop: asyncio.AbstractEventLoop, **settings: Any
+    ) -> None:
         super().__init__(manager, loop=loop, **settings)
+        self._places = places
+        self._body_bytes = 0  # of the request at hand, that nobody has let go of
         self.born = loop.time()
         self.max_age = contract.CONNECTION_MAX_AGE_SECONDS * random.uniform(0.9, 1.1)
         self.deadline = self.born + RECEIVE_SECONDS
@@ -42,7 +47,13 @@ class Connection(RequestHandler):
         return self._loop.time() - self.born > self.max_age
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client connected: its first request has to come."""
+        """A client connected: its first request has to come. Where there is no place, it is told so instead."""
+        if not self._places.can_connect() and isinstance(transport, asyncio.Transport):
+            stranger = TurnedAway(self._places)
+            transport.set_protocol(stranger)
+            stranger.connection_made(transport)
+            return
+        self._places.connections += 1
         self._arm()
         super().connection_made(transport)
 
@@ -56,7 +67,19 @@ class Connection(RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         """The client is gone."""
         self.headers_done()
+        self._places.connections -= 1
         super().connection_lost(exc)
+
+    def take_bytes(self, count: int) -> None:
+        """So many bytes of the request's body are here, until `release_body`. Raises Unavailable where all bodies
+        together are too many."""
+        self._places.take_bytes(count)
+        self._body_bytes += count
+
+    def release_body(self) -> None:
+        """Nothing is left of the request's body, nor of what was made from it. Idempotent."""
+        self._places.give_bytes(self._body_bytes)
+        self._body_bytes = 0
 
     def headers_done(self) -> None:
         """The request's headers are complete; its body has the rest of the deadline."""
@@ -112,7 +135,12 @@ class Connection(RequestHandler):
 class HttpServer(web.Server):
     """aiohttp's low-level server, making our connections. A handler is cancelled when its client leaves."""
 
-    def __init__(self, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]) -> None:
+    def __init__(
+        self,
+        handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
+        places: Places,
+    ) -> None:
+        self._places = places
         super().__init__(
             handler,
             handler_cancellation=True,
@@ -125,4 +153,4 @@ class HttpServer(web.Server):
 
     def __call__(self) -> RequestHandler:
         """A protocol for a new connection."""
-        return Connection(self, loop=self._loop, **self._kwargs)
+        return Connection(self, places=self._places, loop=self._loop, **self._kwargs)

@@ -11,6 +11,7 @@ from typing import Final
 
 from aiohttp import web
 
+from sluice_engine.server.body import release
 from sluice_engine.server.errors import ApiError, BadRequest, ClientTooSlow, InternalError, MethodNotAllowed, NotFound
 from sluice_engine.server.protocol import Connection
 from sluice_engine.server.serving import Serving, request_id_of
@@ -64,7 +65,10 @@ class Router:
             allowed = ", ".join(methods)
             raise MethodNotAllowed(f"This path takes {allowed}.", allowed)
         with self._serving.busy():
-            return await handler(request, self._serving)
+            try:
+                return await handler(request, self._serving)
+            finally:
+                release(request)
 
     def _check_host(self, request: web.BaseRequest) -> None:
         hosts = request.headers.getall("Host", [])

@@ -1,0 +1,147 @@
+"""What a crowd gets over real sockets: 503 at once beyond the places of a port, and the admin port as if alone."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from sluice_engine.metrics import EngineMetrics
+from sluice_engine.options import EngineOptions
+from sluice_engine.server import admin
+from sluice_engine.server.body import read_object
+from sluice_engine.server.lifecycle import Lifecycle
+from sluice_engine.server.link import EngineLink
+from sluice_engine.server.places import TURNED_AWAY, Places
+from sluice_engine.server.protocol import HttpServer
+from sluice_engine.server.routes import Router, Routes
+from sluice_engine.server.serving import Serving
+from sluice_engine.server.sockets import bind
+
+PLACES = 8
+BODIES = 100_000
+
+
+@dataclass
+class Ports:
+    """A data port of few places, whose one handler reads a body and waits; an admin port with its own."""
+
+    data: int
+    admin: int
+    places: Places
+    held: asyncio.Event
+    go_on: asyncio.Event
+
+    async def post(self, size: int) -> tuple[int, dict[str, str], bytes]:
+        body = b'{"a":"' + b"x" * (size - 8) + b'"}'
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(
+                f"http://127.0.0.1:{self.data}/", data=body, headers={"Content-Type": "application/json"}
+            ) as r,
+        ):
+            return r.status, dict(r.headers), await r.read()
+
+
+@pytest.fixture
+async def ports() -> AsyncIterator[Ports]:
+    options = EngineOptions(model="m", served_name="m")
+    link = EngineLink(options, None)  # type: ignore[arg-type]  # no engine is started, so nothing listens
+    serving = Serving(options, EngineMetrics(options), Lifecycle(0.0, lambda: None), link)
+    held, go_on = asyncio.Event(), asyncio.Event()
+
+    async def hold(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:
+        await read_object(request)
+        held.set()
+        await go_on.wait()
+        return serving.response(request, 200, b"{}")
+
+    places = Places(PLACES, BODIES)
+    runners: list[web.ServerRunner] = []
+
+    async def listen(routes: Routes, room: Places) -> int:
+        runner = web.ServerRunner(HttpServer(Router(serving, routes, loopback=True), room), shutdown_timeout=0.1)
+        await runner.setup()
+        runners.append(runner)
+        listener = bind("127.0.0.1", 0, "--port")
+        await web.SockSite(runner, listener, backlog=1024).start()
+        return int(listener.getsockname()[1])
+
+    data_port = await listen({"/": {"POST": hold}}, places)
+    admin_port = await listen(admin.routes(admin.AdminToken(None, loopback=True)), Places(4))
+    yield Ports(data_port, admin_port, places, held, go_on)
+    go_on.set()
+    for runner in runners:
+        await runner.cleanup()
+    serving.threads.shutdown()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Other tasks go on until it holds."""
+    for _ in range(2000):
+        if condition():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("did not happen within 10 s")
+
+
+async def opened(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection("127.0.0.1", port)
+
+
+async def test_beyond_the_places_a_connection_is_told_to_come_again(ports: Ports) -> None:
+    ports.go_on.set()
+    idle = [await opened(ports.data) for _ in range(PLACES)]
+    await until(lambda: ports.places.connections == PLACES)
+    status, headers, raw = await ports.post(1000)
+    error = json.loads(raw)["error"]
+    assert (status, error["code"], error["type"]) == (503, "connections_full", "service_unavailable")
+    assert headers["Retry-After"] == "1"
+    assert str(PLACES) in error["message"]
+    for _, writer in idle:
+        writer.close()
+    await until(lambda: ports.places.connections == 0 == ports.places.turned_away)
+    assert (await ports.post(1000))[0] == 200
+
+
+async def test_a_crowd_keeps_nobody_from_health_and_metrics(ports: Ports) -> None:
+    crowd = await asyncio.gather(*(opened(ports.data) for _ in range(PLACES + TURNED_AWAY + 300)))
+    await until(lambda: ports.places.connections == PLACES)
+    assert ports.places.turned_away <= TURNED_AWAY
+    async with aiohttp.ClientSession() as session:
+        for path in ("/livez", "/metrics"):
+            begun = time.monotonic()
+            async with session.get(f"http://127.0.0.1:{ports.admin}{path}") as response:
+                assert response.status == 200
+            assert time.monotonic() - begun < 2.0
+    for _, writer in crowd:
+        writer.close()
+    await until(lambda: ports.places.connections == 0 == ports.places.turned_away)
+
+
+async def test_bodies_at_work_are_bounded_in_bytes(ports: Ports) -> None:
+    first = asyncio.create_task(ports.post(60_000))
+    await ports.held.wait()
+    assert ports.places.body_bytes == 60_000
+    status, headers, raw = await ports.post(60_000)
+    assert (status, json.loads(raw)["error"]["code"], headers["Retry-After"]) == (503, "bodies_full", "1")
+    small: Awaitable[tuple[int, dict[str, str], bytes]] = asyncio.create_task(ports.post(1000))
+    await until(lambda: ports.places.body_bytes == 61_000)
+    ports.go_on.set()
+    assert (await first)[0] == (await small)[0] == 200
+    assert ports.places.body_bytes == 0
+
+
+async def test_a_client_that_leaves_gives_its_bytes_back(ports: Ports) -> None:
+    _, writer = await opened(ports.data)
+    writer.write(
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 90000\r\n\r\n"
+    )
+    writer.write(b"x" * 50_000)
+    await until(lambda: ports.places.body_bytes > 0)
+    writer.close()
+    await until(lambda: ports.places.body_bytes == 0 == ports.places.connections)
