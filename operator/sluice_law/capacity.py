@@ -111,9 +111,9 @@ def enough(
 ) -> tuple[int, float]:
     """The smallest number of replicas whose predicted attainment meets the target for `rate` in all, and that
     attainment. What no number reaches is not chased: then the share that an idle replica reaches is the whole."""
-    places, spread = _places(replica, work, targets, margin), spread_of(burstiness)
+    places = _places(replica, work, targets, margin)
     top = throughput(replica.model, work, places)
-    goal = _goal(replica, work, targets, places, spread, top)
+    goal = _goal(replica, work, targets, places, spread_of(1.0), top)
 
     def good(count: int) -> float:
         spread = spread_of(split_burstiness(burstiness, count))

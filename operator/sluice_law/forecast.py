@@ -87,6 +87,7 @@ def forecast(rates: Sequence[float], width: float, horizon: float, nature: Natur
         level += max(gain, 1.0 / place) * (rate - level)
     steps = horizon / width
     trend = _trend(rates, steps, noise, walk)
+    level = max(0.0, level + trend * (1.0 - gain) / gain)  # what exponential smoothing lags behind a line (Brown, 1959)
     mean = level + min(max(trend * steps, -level / 2.0), level)
     return Forecast(level, trend / width, max(0.0, mean), math.sqrt(walk * steps), nature)
 

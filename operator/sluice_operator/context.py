@@ -31,15 +31,22 @@ class Remembered:
     children: int | None = None  # fingerprint of the children last applied
     children_at: float = 0.0
     numbers_at: float | None = None  # when numbers last went into the status
-    conflict: tuple[int, float, str] | None = None  # generation, when looked, who serves the same name
     other_writer: tuple[float, str] | None = None  # when noticed, who and what
     healing: tuple[int, float] = (0, 0.0)  # crashed pods replaced so far, when the last one
     told: Mapping[tuple[str, str], float] = field(default_factory=dict)  # (reason, message) of Events → when
 
 
+@dataclass(slots=True)
+class ServedNames:
+    """Who serves which name in one namespace, as last listed."""
+
+    at: float  # monotonic seconds
+    holders: dict[Any, set[tuple[str, str]]] = field(default_factory=dict)  # name → (created, metadata.name) of each
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The operator as one value. `memories` is the only thing in it that changes."""
+    """The operator as one value. `memories`, `decisions` and `names` are what changes in it."""
 
     world: World
     scraper: Scraper
@@ -49,3 +56,4 @@ class Context:
     metrics: OperatorMetrics = field(default_factory=OperatorMetrics)
     memories: dict[Key, Remembered] = field(default_factory=dict)
     decisions: dict[Key, Decision] = field(default_factory=dict)  # the newest of each, for whoever shows them
+    names: dict[str, ServedNames] = field(default_factory=dict)  # by namespace

@@ -142,9 +142,10 @@ async def _sweep(context: Context, workers: Workers, watchdog: Watchdog) -> None
     """List everything now and then: finds what a watch missed, and tells the watchdog."""
     while True:
         with contextlib.suppress(WorldError):
+            asked = watchdog.asks()
             found = await context.world.list(contract.KIND, context.settings.namespace, {})
             keys = {Key(each["metadata"]["namespace"], each["metadata"]["name"]): each for each in found}
-            watchdog.listed({key: str(each["metadata"]["resourceVersion"]) for key, each in keys.items()})
+            watchdog.listed({key: str(each["metadata"]["resourceVersion"]) for key, each in keys.items()}, asked)
             for key in keys.keys() - workers.keys:
                 workers.wake(key)
         await asyncio.sleep(_SWEEP_SECONDS)

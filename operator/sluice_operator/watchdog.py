@@ -39,7 +39,7 @@ class Watchdog:
         self._metrics = metrics or OperatorMetrics()
         self._watchers: set[asyncio.Task[Any]] = set()
         self._cancelled_at: float | None = None
-        self._delivered: dict[Key, str] = {}
+        self._delivered: dict[Key, tuple[str, float]] = {}  # resourceVersion, when
         self._undelivered: dict[Key, float] = {}
         self._last_event = clock()
         self._started = clock()
@@ -53,18 +53,26 @@ class Watchdog:
     def heard(self, key: Key, version: str) -> None:
         """A watch delivered this resource at this resourceVersion."""
         self._last_event = self._clock()
-        self._delivered[key] = version
+        self._delivered[key] = (version, self._last_event)
         self._undelivered.pop(key, None)
 
-    def listed(self, versions: dict[Key, str]) -> None:
-        """A list has shown these. What no watch has delivered in this version starts to age."""
+    def asks(self) -> float:
+        """A list is about to be asked for; give the answer to `listed`."""
+        return self._clock()
+
+    def listed(self, versions: dict[Key, str], asked: float) -> None:
+        """The list that was asked for then has shown these. What no watch has delivered in this version starts to age.
+
+        What a watch delivered since is newer than the list: a resource that was created meanwhile is not in it, and was
+        forgotten here once, though no watch would ever deliver it again."""
         now = self._clock()
-        for gone in self._delivered.keys() - versions.keys():
+        since = {key for key, (_, heard) in self._delivered.items() if heard >= asked}
+        for gone in self._delivered.keys() - versions.keys() - since:
             del self._delivered[gone]
         self._undelivered = {
             key: self._undelivered.get(key, now)
             for key, version in versions.items()
-            if self._delivered.get(key) != version
+            if key not in since and self._delivered.get(key, ("", 0.0))[0] != version
         }
 
     def verdict(self) -> str:

@@ -58,12 +58,13 @@ async def test_a_change_that_only_the_sweep_sees_is_silence() -> None:
     dog = Watchdog(clock=clock)
     dog.start()
     dog.heard(KEY, "1")
-    dog.listed({KEY: "1"})
+    clock.now += 1
+    dog.listed({KEY: "1"}, dog.asks())
     clock.now += 1000
     assert dog.verdict() == ""
-    dog.listed({KEY: "2"})
+    dog.listed({KEY: "2"}, dog.asks())
     clock.now += 74
-    dog.listed({KEY: "3"})
+    dog.listed({KEY: "3"}, dog.asks())
     assert dog.verdict() == ""
     clock.now += 2
     assert "ns/chat" in dog.verdict()
@@ -74,12 +75,42 @@ async def test_a_late_delivery_ends_the_silence() -> None:
     clock, task = Clock(), watcher(forever())
     dog = Watchdog(clock=clock)
     dog.start()
-    dog.listed({KEY: "2"})
+    dog.listed({KEY: "2"}, dog.asks())
     clock.now += 60
     dog.heard(KEY, "2")
     clock.now += 60
     assert dog.verdict() == ""
-    dog.listed({})
+    dog.listed({}, dog.asks())
+    task.cancel()
+
+
+async def test_a_resource_created_while_a_list_is_in_flight_is_not_silence() -> None:
+    clock, task = Clock(), watcher(forever())
+    dog = Watchdog(clock=clock)
+    dog.start()
+    asked = dog.asks()
+    clock.now += 1
+    dog.heard(KEY, "7")  # ADDED, after the API server made the list
+    clock.now += 1
+    dog.listed({}, asked)
+    for _ in range(10):
+        clock.now += 30
+        dog.listed({KEY: "7"}, dog.asks())
+        assert dog.verdict() == ""
+    task.cancel()
+
+
+async def test_a_change_delivered_while_a_list_is_in_flight_is_not_silence() -> None:
+    clock, task = Clock(), watcher(forever())
+    dog = Watchdog(clock=clock)
+    dog.start()
+    dog.heard(KEY, "1")
+    asked = dog.asks()
+    clock.now += 1
+    dog.heard(KEY, "2")
+    dog.listed({KEY: "1"}, asked)
+    clock.now += 100
+    assert dog.verdict() == ""
     task.cancel()
 
 

@@ -1,0 +1,75 @@
+"""The forecast on loads whose nature is known."""
+
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice_law.forecast import USUAL_VOLATILITY, Nature, forecast, nature_of
+
+WIDTH = 10.0
+
+
+def poisson(rng: random.Random, rate: float, batch: int = 1) -> float:
+    """Arrivals per second in one slot, in batches: the index of dispersion is the batch."""
+    left, count = WIDTH, 0
+    while (left := left - rng.expovariate(rate / batch)) > 0:
+        count += batch
+    return count / WIDTH
+
+
+@pytest.mark.parametrize("batch", [1, 4, 10])
+def test_the_index_of_dispersion_is_that_of_the_arrivals(batch: int) -> None:
+    rng = random.Random(3)
+    rates = [poisson(rng, 20.0, batch) for _ in range(180)]
+    assert nature_of(rates, WIDTH, 6, Nature()).dispersion == pytest.approx(batch, rel=0.4)
+
+
+def test_a_steady_load_is_forecast_as_it_is_and_with_little_doubt() -> None:
+    rng = random.Random(5)
+    rates = [poisson(rng, 20.0) for _ in range(180)]
+    ahead = forecast(rates, WIDTH, 60.0, nature_of(rates, WIDTH, 6, Nature()))
+    assert ahead.level == pytest.approx(20.0, rel=0.1)
+    assert ahead.quantile(0.85) < 1.15 * ahead.level
+
+
+def test_a_load_that_walks_is_doubted_more_the_further_it_is_looked_ahead() -> None:
+    rng = random.Random(7)
+    level, rates = 20.0, []
+    for _ in range(180):
+        level = max(5.0, level * math.exp(rng.gauss(0.0, 0.08)))
+        rates.append(poisson(rng, level))
+    nature = nature_of(rates, WIDTH, 6, Nature())
+    assert nature.volatility > 1.3 * USUAL_VOLATILITY
+    near, far = (forecast(rates, WIDTH, seconds, nature).deviation for seconds in (30.0, 300.0))
+    assert far > 2.0 * near
+
+
+def test_a_ramp_is_followed_and_a_jump_is_not_taken_for_one() -> None:
+    nature = Nature()
+    ramp = [10.0 + 0.5 * slot for slot in range(30)]
+    jump = [10.0] * 20 + [20.0] * 10
+    assert forecast(ramp, WIDTH, 60.0, nature).mean > ramp[-1] + 1.0
+    assert forecast(jump, WIDTH, 60.0, nature).trend == 0.0
+
+
+def test_one_jump_makes_no_restless_load() -> None:
+    jump = [10.0] * 20 + [20.0] * 10
+    assert nature_of(jump, WIDTH, 6, Nature()).volatility < 1.5 * USUAL_VOLATILITY
+
+
+def test_what_was_known_before_counts_until_enough_is_measured() -> None:
+    before = Nature(dispersion=8.0, volatility=0.05, slots=60.0)
+    assert nature_of([1.0, 2.0], WIDTH, 6, before) == before
+    assert nature_of([20.0] * 60, WIDTH, 6, before).dispersion == pytest.approx(4.0, rel=0.1)
+
+
+@given(st.lists(st.floats(0, 1e6), max_size=80), st.floats(0, 1000))
+def test_a_forecast_is_a_rate_whatever_was_counted(rates: list[float], horizon: float) -> None:
+    nature = nature_of(rates, WIDTH, 6, Nature())
+    ahead = forecast(rates, WIDTH, horizon, nature)
+    for share in (0.5, 0.85, 0.975):
+        assert 0.0 <= ahead.quantile(share) < math.inf
+    assert 0.25 <= nature.dispersion <= 50.0
