@@ -8,8 +8,7 @@ another. Cached blocks are evicted least recently used; a sequence releases its 
 Where all layers slide, a table begins with HOLEs: blocks that left the window and were given back. Everything here
 passes over them.
 
-Steps are synchronous here: `settle` of one step comes before `plan` of the next, so a freed block can have no writer
-and needs no fence.
+A block that is released may be given away at once. Whoever releases has made sure that no step still writes it.
 """
 
 import hashlib
@@ -144,11 +143,11 @@ class BlockPool:
         `forget` takes them out of the index too: for content that cannot be trusted (a request that failed).
         """
         dropped: list[int] = []
+        if forget:
+            self.forget(blocks)
         for block in reversed(blocks):
             if block == HOLE:
                 break  # the rest are holes too
-            if forget:
-                self._unindex(block)
             self._references[block] -= 1
             if self._references[block] == 0:
                 dropped.append(block)
@@ -157,6 +156,12 @@ class BlockPool:
                 else:
                     self._cached[block] = None
         return dropped
+
+    def forget(self, blocks: Iterable[int]) -> None:
+        """Nobody finds these blocks from now on."""
+        for block in blocks:
+            if block != HOLE:
+                self._unindex(block)
 
     def index(self, block: int, digest: bytes) -> None:
         """Make a full, computed, held block findable. A second copy of the same content stays unindexed."""

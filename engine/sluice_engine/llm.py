@@ -169,6 +169,7 @@ class LLM:
         finally:
             for name in waiting:
                 engine.cancel(ipc.Cancel(name, "abort"))
+            engine.land()  # a step may be under way for those that have just ended
 
     def _growing(self, params: SamplingParams, live: dict[str, Growing]) -> Growing:
         growing = Growing(f"offline-{next(self._names)}", params, self._text)

@@ -1,9 +1,12 @@
 """From a plan to a batch of tensors, without allocating per step where numpy can avoid it.
 
-Block tables live in one matrix with a row per slot; a plan brings only the blocks that are new.
+Block tables live in one matrix with a row per slot; a plan brings only the blocks that are new. What a step needs of
+them is copied out (`gather`), so that the next plan may be installed while the step still runs, and the step's rows can
+be batched again one by one if the model fails on them together.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +15,9 @@ from numpy.typing import NDArray
 
 from sluice_engine.model.batch import Batch, RowGroup
 from sluice_engine.sampling.verify import NO_TOKEN, Drafts
-from sluice_engine.scheduler import Plan, Row
+from sluice_engine.scheduler import PENDING, Plan, Row
+
+Ints = NDArray[np.int64]
 
 
 class Choosing(NamedTuple):
@@ -20,8 +25,8 @@ class Choosing(NamedTuple):
 
     at: NDArray[np.int64]  # flat position of the token whose logits these are
     choosers: list[str]  # request ids
-    slots: NDArray[np.int64]
-    positions: NDArray[np.int64]  # of the token that is chosen
+    slots: Ints
+    positions: Ints  # of the token that is chosen
     samples: NDArray[np.bool_]
     drafts: Drafts | None = None  # None: nobody has any
 
@@ -31,6 +36,33 @@ class Prepared(NamedTuple):
 
     batch: Batch
     choosing: Choosing
+    pending: Ints  # flat positions of tokens that the step before this one samples
+    pending_slots: Ints  # whose tokens those are
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Rows that attend together, with their block tables [R, W] as they were when the step was planned."""
+
+    rows: Sequence[Row]
+    slots: Ints
+    starts: Ints
+    counts: Ints
+    tables: Ints
+
+    def only(self, rows: Sequence[Row]) -> "Gathered | None":
+        """The part of these rows, each of which may have been replaced by another of its slot."""
+        kept = {row.slot: row for row in rows}
+        places = [place for place, row in enumerate(self.rows) if row.slot in kept]
+        if not places:
+            return None
+        return Gathered(
+            [kept[self.rows[place].slot] for place in places],
+            self.slots[places],
+            self.starts[places],
+            np.array([len(kept[self.rows[place].slot].tokens) for place in places], dtype=np.int64),
+            self.tables[places],
+        )
 
 
 class Preparer:
@@ -51,7 +83,7 @@ class Preparer:
         self._device = device
         self._null_block = null_block
         width = -(-max_model_length // block_size)
-        self._tables: NDArray[np.int64] = np.full((max_num_seqs, width), null_block, dtype=np.int64)
+        self._tables: Ints = np.full((max_num_seqs, width), null_block, dtype=np.int64)
 
     def install(self, plan: Plan) -> None:
         """Write the plan's new blocks into the tables; twins begin with the table of the row that they share."""
@@ -62,67 +94,75 @@ class Preparer:
             for twin in row.twins:
                 self._tables[twin.slot] = self._tables[row.slot]
 
-    def batch(self, rows: Sequence[Row]) -> Prepared:
-        """The batch of these rows, installed before."""
-        grouped = [group for group in _by_length(rows) if group]
-        flat = [row for group in grouped for row in group]
-        counts = np.array([len(row.tokens) for row in flat], dtype=np.int64)
-        starts = np.array([row.start for row in flat], dtype=np.int64)
-        slots = np.array([row.slot for row in flat], dtype=np.int64)
+    def gather(self, rows: Sequence[Row]) -> list[Gathered]:
+        """These rows, installed before, in groups of like length, each with a copy of its part of the tables."""
+        return [self._gathered(group) for group in _by_length(rows)]
+
+    def batch(self, gathered: Sequence[Gathered]) -> Prepared:
+        """The batch of these groups."""
+        flat = [row for group in gathered for row in group.rows]
+        slots = np.concatenate([group.slots for group in gathered])
+        starts = np.concatenate([group.starts for group in gathered])
+        counts = np.concatenate([group.counts for group in gathered])
         ends = np.cumsum(counts)
         total = int(ends[-1])
         tokens = np.fromiter((token for row in flat for token in row.tokens), dtype=np.int64, count=total)
-        owner = np.repeat(np.arange(len(flat)), counts)
-        offsets = np.arange(total) - np.repeat(ends - counts, counts)
-        positions = starts[owner] + offsets
-        blocks = self._tables[slots[owner], positions // self._block_size]
+        positions = np.arange(total) + np.repeat(starts - ends + counts, counts)
         groups: list[RowGroup] = []
-        first_row = 0
-        for members in grouped:
-            part = slice(first_row, first_row + len(members))
-            groups.append(
-                self._group(slots[part], starts[part], counts[part], int(ends[first_row] - counts[first_row]))
-            )
-            first_row += len(members)
+        places: list[Ints] = []
+        first_row = first_token = 0
+        for group in gathered:
+            last_row = first_row + len(group.rows)
+            last_token = int(ends[last_row - 1])
+            groups.append(self._group(group, first_token))
+            owner = np.repeat(np.arange(len(group.rows)), group.counts)
+            places.append(group.tables[owner, positions[first_token:last_token] // self._block_size])
+            first_row, first_token = last_row, last_token
+        pending = np.flatnonzero(tokens == PENDING)
+        pending_slots = slots[np.searchsorted(ends, pending, side="right")]
+        slot_mapping = np.concatenate(places) * self._block_size + positions % self._block_size
         choosing = _twinned(_choosing(flat, starts + counts, slots, ends - 1), flat)
         if any(row.drafts for row in flat):
             choosing = _drafted(choosing, flat, tokens)
         batch = Batch(
             input_ids=self._tensor(tokens).unsqueeze(0),
             position_ids=self._tensor(positions).unsqueeze(0),
-            slot_mapping=self._tensor(blocks * self._block_size + positions % self._block_size),
+            slot_mapping=self._tensor(slot_mapping),
             logits_index=self._tensor(choosing.at),
             groups=tuple(groups),
         )
-        return Prepared(batch, choosing)
+        return Prepared(batch, choosing, pending, pending_slots)
 
-    def _group(
-        self, slots: NDArray[np.int64], starts: NDArray[np.int64], counts: NDArray[np.int64], first: int
-    ) -> RowGroup:
-        contexts = starts + counts
-        longest = int(counts.max())
-        width = -(-int(contexts.max()) // self._block_size)
+    def _gathered(self, rows: Sequence[Row]) -> Gathered:
+        slots = np.array([row.slot for row in rows], dtype=np.int64)
+        starts = np.array([row.start for row in rows], dtype=np.int64)
+        counts = np.array([len(row.tokens) for row in rows], dtype=np.int64)
         # Entries past a row's own blocks may be left from a request that had the slot before: pad them.
-        used = -(-contexts // self._block_size)
+        used = -(-(starts + counts) // self._block_size)
+        width = int(used.max())
         entries = np.arange(width)
         held = entries < used[:, None]
         if self._window is not None:  # nor what has left the window: it may be another's by now
             held &= entries >= (np.maximum(starts - self._window + 1, 0) // self._block_size)[:, None]
         tables = np.where(held, self._tables[slots, :width], self._null_block)
+        return Gathered(rows, slots, starts, counts, tables)
+
+    def _group(self, group: Gathered, first: int) -> RowGroup:
+        longest = int(group.counts.max())
         columns = np.arange(longest)
-        inside = columns < counts[:, None]
+        inside = columns < group.counts[:, None]
         return RowGroup(
             first=first,
-            tokens=int(counts.sum()),
-            rows=len(slots),
+            tokens=int(group.counts.sum()),
+            rows=len(group.slots),
             longest=longest,
-            block_tables=self._tensor(tables),
-            context_lens=self._tensor(contexts),
-            query_positions=self._tensor(np.where(inside, starts[:, None] + columns, -1)),
+            block_tables=self._tensor(group.tables),
+            context_lens=self._tensor(group.starts + group.counts),
+            query_positions=self._tensor(np.where(inside, group.starts[:, None] + columns, -1)),
             padded_index=None if inside.all() else self._tensor(np.flatnonzero(inside)),
         )
 
-    def _tensor(self, array: NDArray[np.int64]) -> torch.Tensor:
+    def _tensor(self, array: Ints) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self._device, non_blocking=True)
 
 

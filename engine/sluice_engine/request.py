@@ -64,6 +64,8 @@ class Request:
     hashes: list[bytes] = field(default_factory=list)  # chained, one per full block of `known`
     indexed: int = 0  # leading blocks offered to the prefix index
     slot: int = -1  # row in the runner's per-sequence tables; -1 while waiting
+    begun: int | None = None  # the step in which it (again) began to run; None: it does not run
+    pending: bool = False  # the last known token stands for one that is still being computed
     cached_tokens: int = 0  # prompt tokens found in the prefix cache at first admission
     first_scheduled_at: float | None = None
     last_token_at: float | None = None

@@ -1,18 +1,24 @@
-"""Runs a plan on the model: tensors in, one token per sampling row out. One request's failure stays its own."""
+"""Runs a plan on the model: tensors in, one token per sampling row out. One request's failure stays its own.
+
+Two halves, so that one step can be prepared while another runs: `prepare` turns a plan into tensors, the call that it
+gives computes them. A token that the step before samples is filled in by the second half; the first does without.
+"""
 
 import logging
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from sluice_engine.isolate import isolate
 from sluice_engine.model.batch import Batch
 from sluice_engine.model.kv import KVCache
 from sluice_engine.model.load import LoadedModel
-from sluice_engine.prepare import Preparer
+from sluice_engine.prepare import Gathered, Prepared, Preparer
 from sluice_engine.request import TokenLogprob
 from sluice_engine.sampling import NOT_A_NUMBER, Sampled, Sampler
 from sluice_engine.scheduler import Plan, Row
@@ -35,8 +41,17 @@ class StepResult:
 NOTHING: Final = StepResult([])  # of no step
 
 
+@dataclass(frozen=True, slots=True)
+class PreparedStep:
+    """A plan with its rows gathered, and the batch of all of them."""
+
+    plan: Plan
+    gathered: list[Gathered]
+    prepared: Prepared
+
+
 class Runner:
-    """The model with its KV cache. Not thread-safe: one step at a time."""
+    """The model with its KV cache. Not thread-safe, but that one step may be prepared while another is computed."""
 
     def __init__(self, model: LoadedModel, *, num_blocks: int, block_size: int, max_num_seqs: int) -> None:
         self.model = model
@@ -50,50 +65,74 @@ class Runner:
             window=model.window,
         )
         self._sampler = Sampler(max_num_seqs, model.vocab_size, model.device)
+        self._last: NDArray[np.int64] = np.zeros(max_num_seqs, dtype=np.int64)  # by slot: what was sampled last
 
     def run(self, plan: Plan) -> StepResult:
+        """Prepare and compute."""
+        return self.prepare(plan)()
+
+    def prepare(self, plan: Plan) -> Callable[[], StepResult]:
+        """The plan as tensors; a call computes it. Plans are prepared in their order, while at most the one before is
+        being computed."""
+        self._preparer.install(plan)
+        gathered = self._preparer.gather(plan.rows)
+        return partial(self._execute, PreparedStep(plan, gathered, self._preparer.batch(gathered)))
+
+    def _execute(self, step: PreparedStep) -> StepResult:
         """Compute the plan. If the batch raises, its rows are run one by one, and only those that raise fail; if it
         runs out of memory, its largest request fails and the rest is tried again."""
+        plan = step.plan
         result = StepResult([])
+        if plan.scrub:
+            self.cache.scrub(plan.scrub)
+        if plan.copies:
+            self.cache.copy(plan.copies)
         for join in plan.joins:
             try:
                 self._sampler.join(join.slot, join.sampling, join.known, join.prompt_length)
             except Exception as error:  # noqa: BLE001 - a request can fail, the loop cannot
                 result.errors[join.request_id] = f"its sampling could not be set up: {error}"
-        self._preparer.install(plan)
-        if plan.copies:
-            self.cache.copy(plan.copies)
         rows = _without(plan.rows, result.errors) if result.errors else plan.rows
         tokens: dict[str, int] = {}
         if plan.draft_tokens:
-            tokens = self._with_drafts(rows, result)
+            tokens = self._with_drafts(step, rows, result)
             rows = [_without_drafts(row) for row in rows if row.request_id not in tokens]
-        tokens |= isolate(rows, lambda some: self._forward(some, result), result.errors)
+        tokens |= isolate(rows, lambda some: self._forward(self._batch(step, some), result), result.errors)
         for request_id, token in tokens.items():
             if token == NOT_A_NUMBER:
                 result.errors[request_id] = "the model's output for this request is not a number"
         result.sampled = [tokens.get(name, NOT_A_NUMBER) for row in plan.rows for name in row.choosers]
         return result
 
-    def _with_drafts(self, rows: Sequence[Row], result: StepResult) -> dict[str, int]:
+    def _with_drafts(self, step: PreparedStep, rows: Sequence[Row], result: StepResult) -> dict[str, int]:
         """As `_forward`, less the rows that must run again without their drafts, which are a bet and harm nobody: all of
         them where that raises, and one that is not a number, for the tokens before a draft meet its key and value
         masked, and a masked NaN still is one."""
         try:
-            tokens = self._forward(rows, result)
+            tokens = self._forward(self._batch(step, rows), result)
         except Exception:  # noqa: BLE001 - whatever it was, the step can do without drafts
             _log.exception("a step of %d rows with drafts failed; running it without", len(rows))
             return {}
         drafting = {row.request_id for row in rows if row.drafts}
         return {name: token for name, token in tokens.items() if token != NOT_A_NUMBER or name not in drafting}
 
+    def _batch(self, step: PreparedStep, rows: Sequence[Row]) -> Prepared:
+        """The batch of these rows of a step; that of all of them is at hand."""
+        if rows is step.plan.rows:
+            return step.prepared
+        parts = (group.only(rows) for group in step.gathered)
+        return self._preparer.batch([part for part in parts if part is not None])
+
     @torch.inference_mode()
-    def _forward(self, rows: Sequence[Row], result: StepResult) -> dict[str, int]:
+    def _forward(self, prepared: Prepared, result: StepResult) -> dict[str, int]:
         """A token for every row and its twins: with drafts the one behind those that are accepted. A chunk that does not
         sample has one as well, only to see that it is a number: NaN anywhere in a chunk reaches its last token, and must
         be found before others can hit the chunk's blocks. Logprobs and how many drafts were accepted go into `result`.
         """
-        batch, choosing = self._preparer.batch(rows)
+        batch, choosing = prepared.batch, prepared.choosing
+        if len(prepared.pending):
+            said = torch.from_numpy(self._last[prepared.pending_slots]).to(self.model.device)
+            batch.input_ids[0, torch.from_numpy(prepared.pending).to(self.model.device)] = said
         if int(batch.input_ids.max()) >= self.model.vocab_size or int(batch.input_ids.min()) < 0:
             raise ValueError(f"a token id lies outside the vocabulary of {self.model.vocab_size}")
         output = self.model.module(
@@ -106,6 +145,8 @@ class Runner:
         )
         _, choosers, slots, positions, samples, drafts = choosing
         sampled = self._sampler.sample(output.logits[0], slots, positions, samples, drafts)
+        # A row without a number fails; until that is known a row of the next step may ask what it said.
+        self._last[slots] = np.maximum(sampled.tokens, 0)
         for row, logprob in sampled.logprobs.items():  # in the order of the rows
             name = choosers[row]
             result.logprobs[name] = (*result.logprobs[name], logprob) if name in result.logprobs else (logprob,)
@@ -126,11 +167,6 @@ class Runner:
         broken = [row for row, token in enumerate(sampled.tokens) if token == NOT_A_NUMBER]
         if broken:
             self.cache.erase(batch.slot_mapping[batch.logits_index[broken]])
-
-    def scrub(self, blocks: list[int]) -> None:
-        """Zero blocks that a failed request may have filled with NaN."""
-        if blocks:
-            self.cache.scrub(blocks)
 
 
 def _without(rows: Sequence[Row], failed: Container[str]) -> list[Row]:

@@ -29,7 +29,5 @@ def warm_up(runner: Runner | WholeRunner, config: SchedulerConfig, max_batched_t
             result = runner.run(plan)
             errors |= result.errors
             answered += len(scheduler.settle(plan, result.sampled, 0.0, result.errors)) - len(result.errors)
-            runner.scrub(scheduler.tainted)
-            scheduler.tainted.clear()
     if answered == 0:
         raise ModelInvalid(f"The model cannot run: {next(iter(errors.values()))}.")

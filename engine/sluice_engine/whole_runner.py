@@ -1,6 +1,7 @@
 """Runs a plan of whole texts on a model that embeds or scores: tokens in, one row of numbers per text out."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -21,6 +22,10 @@ class WholeRunner:
         self._device = device
         self.tokens = 0  # real ones
         self.computed_rows = 0  # of attention, padding included; the other layers have none
+
+    def prepare(self, plan: Plan) -> Callable[[], StepResult]:
+        """A call computes the plan."""
+        return partial(self.run, plan)
 
     def run(self, plan: Plan) -> StepResult:
         """Compute the plan. If the batch raises, only the texts that raise by themselves fail."""
@@ -43,6 +48,3 @@ class WholeRunner:
         self.tokens += int(batch.input_ids.shape[1])
         self.computed_rows += batch.computed_rows
         return {row.request_id: vector.tobytes() for row, vector in zip(ordered, vectors, strict=True)}
-
-    def scrub(self, blocks: list[int]) -> None:
-        """Nothing is kept between steps."""

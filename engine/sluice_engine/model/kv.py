@@ -56,7 +56,7 @@ class KVCache:
             keys.view(-1, *keys.shape[2:]).index_fill_(0, places, 0)
             values.view(-1, *values.shape[2:]).index_fill_(0, places, 0)
 
-    def scrub(self, blocks: list[int]) -> None:
+    def scrub(self, blocks: Sequence[int]) -> None:
         """Zero these blocks: a request that failed may have left NaN in them."""
         index = torch.tensor(blocks, dtype=torch.int64, device=self.layers[0][0].device)
         for keys, values in self.layers:

@@ -3,10 +3,11 @@
 from sluice_engine.scheduler.advance import advance, steady_steps, steady_work
 from sluice_engine.scheduler.config import SchedulerConfig
 from sluice_engine.scheduler.door import Refusal
-from sluice_engine.scheduler.plan import Finish, Join, Outcome, Plan, Row
+from sluice_engine.scheduler.plan import PENDING, Finish, Join, Outcome, Plan, Row
 from sluice_engine.scheduler.scheduler import Scheduler
 
 __all__ = [
+    "PENDING",
     "Finish",
     "Join",
     "Outcome",

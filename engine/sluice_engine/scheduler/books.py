@@ -2,15 +2,29 @@
 
 `running` is in order of strength, which is aged priority, then arrival: the strongest always advances, the weakest
 makes room. What rules decide (planner, settler) is not known here.
+
+A step may be planned while the one before it runs, so a request can leave while a step still writes its blocks. They
+are *fenced* then: held until that step has been settled.
 """
 
 from bisect import insort
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
+from dataclasses import dataclass
 
 from sluice_engine.blocks import HOLE, BlockPool, extend_hashes, first_seen
 from sluice_engine.request import Request
 from sluice_engine.scheduler.config import SchedulerConfig
 from sluice_engine.scheduler.policies import aged_arrival
+
+
+@dataclass(slots=True)
+class _Fence:
+    """Blocks of a request that has left while a step may still write them."""
+
+    request_id: str
+    until: int  # this step has been settled
+    blocks: list[int]
+    forget: bool
 
 
 class Books:
@@ -20,9 +34,13 @@ class Books:
         self.pool = BlockPool(config.num_blocks, config.block_size)
         self.running: list[Request] = []  # strongest first
         self.tainted: list[int] = []  # blocks of failed requests, for the runner to scrub before the next step
-        self.departures = 0  # of running requests, so far
+        self.planned = 0  # the last step that was planned
+        self.settled = 0  # the last step that has ended and been settled
+        self.retired: dict[Request, int] = {}  # no longer running; the step that computes their last token is
         self.unseen: set[int] = set()  # slots of forked requests that no plan has named yet
+        self.departures = 0  # times that somebody stopped running or gave blocks back
         self._config = config
+        self._fences: list[_Fence] = []
         self._slots = list(range(config.max_num_seqs - 1, -1, -1))
 
     def blocks_for(self, tokens: int) -> int:
@@ -38,8 +56,7 @@ class Books:
         request.gone = hit.count(HOLE)
         request.computed = len(hit) * self._config.block_size
         request.indexed = len(hit)
-        request.slot = self._slots.pop()
-        insort(self.running, request, key=_strength)
+        self._enter(request)
 
     def grow(self, request: Request, tokens: int) -> None:
         """Give the request's table the blocks for `tokens` tokens. Raises MemoryError where there are none."""
@@ -73,10 +90,9 @@ class Books:
         child.gone = parent.gone
         child.computed = computed
         child.indexed = min(parent.indexed, computed // self._config.block_size)
-        child.slot = self._slots.pop()
+        self._enter(child)
         self.unseen.add(child.slot)
         parent.forked = child.forked = True
-        insort(self.running, child, key=_strength)
 
     def own(self, request: Request, index: int) -> tuple[int, int] | None:
         """Let the request be the only holder of this block of its table, which it is about to write. Returns (source,
@@ -89,21 +105,68 @@ class Books:
         request.blocks[index] = target
         return source, target
 
-    def leave(self, request: Request, forget: bool = False) -> list[int]:
-        """The one way for a running request to give back what it holds. `forget` takes its blocks out of the prefix
-        index. Returns blocks that nobody holds any more."""
+    def retire(self, request: Request) -> None:
+        """Its last token is being computed by the step that was planned last: its place is free for the next step, its
+        blocks when it leaves."""
+        self._vacate(request)
+        self.retired[request] = self.planned
+
+    def leave(self, request: Request, forget: bool = False) -> None:
+        """The one way for a request to give back what it holds, now or as soon as no step writes it. `forget`: nobody
+        finds its blocks from now on, and those that nobody holds any more are `tainted`."""
+        last = self.retired.pop(request, None)
+        if last is None:
+            self._vacate(request)
+            last = self.planned
+        blocks, request.blocks = request.blocks, []
+        if request.pending:
+            request.known.pop()
+        request.pending = request.forked = False
+        request.begun = None
+        request.computed = request.indexed = request.gone = 0
+        if last <= self.settled:
+            self._release(blocks, forget)
+            return
+        if forget:
+            self.pool.forget(blocks)
+        self._fences.append(_Fence(request.request_id, last, blocks, forget))
+
+    def end_step(self, failed: Container[str]) -> None:
+        """The step `settled` has been settled: what waited for that is given back. What requests in `failed` were to
+        compute is trusted by nobody, though they may have left meanwhile."""
+        still: list[_Fence] = []
+        for fence in self._fences:
+            if fence.request_id in failed and not fence.forget:
+                fence.forget = True
+                self.pool.forget(fence.blocks)
+            if fence.until <= self.settled:
+                self._release(fence.blocks, fence.forget)
+            else:
+                still.append(fence)
+        self._fences = still
+
+    @property
+    def empty(self) -> bool:
+        """Whether nobody holds or waits to give back anything."""
+        return not (self.running or self.retired or self._fences)
+
+    def _enter(self, request: Request) -> None:
+        request.slot = self._slots.pop()
+        request.begun = self.planned + 1
+        insort(self.running, request, key=_strength)
+
+    def _vacate(self, request: Request) -> None:
         self.running.remove(request)
-        dropped = self.pool.release(request.blocks, forget)
-        request.blocks = []
-        request.gone = 0
-        request.computed = 0
-        request.indexed = 0
-        self.departures += 1
-        request.forked = False
         self.unseen.discard(request.slot)
         self._slots.append(request.slot)
         request.slot = -1
-        return dropped
+        self.departures += 1
+
+    def _release(self, blocks: list[int], forget: bool) -> None:
+        dropped = self.pool.release(blocks, forget)
+        self.departures += 1
+        if forget:
+            self.tainted += dropped
 
     # --- the prefix index --------------------------------------------------------------------------------------
 
@@ -145,14 +208,17 @@ class Books:
     # --- do they add up ----------------------------------------------------------------------------------------
 
     def check(self, waiting: Iterable[Request]) -> None:
-        """Raise RuntimeError unless the books add up, recounted from the block tables. Call between steps."""
-        self.pool.check(request.blocks for request in self.running)
-        size = self._config.block_size
+        """Raise RuntimeError unless the books add up, recounted from the block tables. Not while planning or settling."""
+        tables = [request.blocks for request in (*self.running, *self.retired)]
+        self.pool.check(tables + [fence.blocks for fence in self._fences])
+        size, under_way = self._config.block_size, self.planned > self.settled
         for request in self.running:
-            if len(request.blocks) * size - request.computed >= size:
+            used = len(request.known) if under_way else request.computed  # a step under way fills what it was given
+            if len(request.blocks) * size - used >= size:
                 raise RuntimeError(f"{request.request_id} wastes a whole block")
             first = first_seen(request.computed, self._config.window, size)
-            if request.blocks and (request.gone != first or request.blocks.count(HOLE) != first):
+            lags = under_way and request.gone < first  # it slides when that step is settled
+            if request.blocks and ((request.gone != first and not lags) or request.blocks.count(HOLE) != request.gone):
                 raise RuntimeError(f"{request.request_id} holds blocks that its window left, or lacks some in it")
         if any(request.blocks or request.slot >= 0 for request in waiting):
             raise RuntimeError("a waiting request holds blocks")

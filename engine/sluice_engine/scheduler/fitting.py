@@ -29,7 +29,7 @@ class Fitting:
     def fits(self, request: Request, hit: Sequence[int]) -> bool:
         """Whether a waiting request may run, from the cached blocks in `hit`. The only one always may, and so may a
         whole one: it holds no blocks."""
-        if request.whole or not self._books.running:
+        if request.whole or self._books.empty:
             return True
         if not self._fits_now(request, hit):
             return False

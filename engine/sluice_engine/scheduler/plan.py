@@ -12,6 +12,9 @@ from sluice_law.steptime import StepWork
 Finish = Literal["stop", "length", "abort", "error"]
 
 
+PENDING = -1  # in place of a token that the step before this one samples; the runner knows it by the slot
+
+
 class Twin(NamedTuple):
     """A further sample of a prompt that a row completes: it chooses its first token from that row's logits and goes
     on from the same blocks."""
@@ -63,9 +66,17 @@ class Plan:
     prompt_tokens: int  # of requests scheduled for the first time
     cached_prompt_tokens: int
     leans: tuple[tuple[str, str], ...] = ()  # (request, other): starts from blocks that the other fills in this step
-    copies: tuple[tuple[int, int], ...] = ()  # (source, target): block contents to copy before anything is computed
+    scrub: tuple[int, ...] = ()  # blocks of failed requests, to zero before anything is computed
+    copies: tuple[tuple[int, int], ...] = ()  # (source, target): block contents to copy, before anything is computed
+    forks: bool = False  # some row has twins
     draft_tokens: int = 0  # beside `work`
     draft_context: float = 0.0  # as `StepWork.prefill_context`
+
+    @property
+    def certain(self) -> bool:
+        """Whether all that it does to the books, but for the tokens themselves, is known before it has run: only then
+        can the next step be planned meanwhile (`foresight.py`)."""
+        return not self.draft_tokens and not self.forks
 
     @property
     def whole_work(self) -> StepWork:

@@ -18,9 +18,14 @@ if TYPE_CHECKING:
 class StepPlanner:
     """Rows handed out so far. Call `decodes`, `prompts`, then `plan`."""
 
-    def __init__(self, scheduler: "Scheduler", now: float) -> None:
+    def __init__(self, scheduler: "Scheduler", now: float, before: "StepPlanner | None" = None) -> None:
+        """`before` is the plan that is being run meanwhile, if any: then nobody is preempted, because who ends with
+        that step is not known yet."""
         self._scheduler = scheduler
         self._now = now
+        self._ahead = before is not None
+        self._filled_before = before.filling if before is not None else {}
+        self.postponed = False  # somebody got nothing because nobody may be preempted: settle before the next plan
         self.rows: list[Row] = []
         self.preempted: str | None = None
         self.kv_tokens = 0
@@ -32,8 +37,9 @@ class StepPlanner:
         self._prompt_tokens = 0
         self._cached_prompt_tokens = 0
         self._copies: list[tuple[int, int]] = []
-        self._filling: dict[int, str] = {}  # block → the request that fills it in this step
+        self.filling: dict[int, str] = {}  # block → the request that fills it in this step
         self._leans: list[tuple[str, str]] = []
+        self._forks = False
         self.draft_tokens = 0
         self.draft_context = 0.0
 
@@ -103,14 +109,15 @@ class StepPlanner:
                 self._prompt_tokens += request.prompt_length
                 self._cached_prompt_tokens += context
             scheduler.start(request, hit, self._now)
-            self._leans += [
-                (request.request_id, owner) for owner in sorted({self._filling[b] for b in hit if b in self._filling})
-            ]
+            owners = {self.filling.get(block) or self._filled_before.get(block) for block in hit}
+            self._leans += [(request.request_id, owner) for owner in sorted(filter(None, owners))]
             self._join(request)
             self._take(budget, request, chunk)
 
     def plan(self, number: int) -> Plan:
         """What was handed out, as a value."""
+        scrub = tuple(self._scheduler.tainted)
+        self._scheduler.tainted.clear()
         return Plan(
             step=number,
             rows=tuple(self.rows),
@@ -120,6 +127,8 @@ class StepPlanner:
             prompt_tokens=self._prompt_tokens,
             cached_prompt_tokens=self._cached_prompt_tokens,
             leans=tuple(self._leans),
+            scrub=scrub,
+            forks=self._forks,
             copies=tuple(self._copies),
             draft_tokens=self.draft_tokens,
             draft_context=self.draft_context,
@@ -148,7 +157,8 @@ class StepPlanner:
         scheduler = self._scheduler
         if scheduler.pool.can_allocate(need):
             return True
-        if self.preempted is not None:
+        if self.preempted is not None or self._ahead:
+            self.postponed = True
             return False
         victim = self._weakest()
         if victim is None or (victim is request and len(scheduler.running) > 1 and request.remaining > 1):
@@ -201,7 +211,7 @@ class StepPlanner:
     def _take(self, budget: PrefillBudget, request: Request, chunk: int) -> None:
         self._scheduler.books.grow(request, request.computed + chunk)
         for block in self._scheduler.books.promise(request, request.computed + chunk):
-            self._filling[block] = request.request_id
+            self.filling[block] = request.request_id
         budget.spend(chunk, request.computed)
         self._prefill_tokens += chunk
         self._prefill_context += chunk_context(chunk, request.computed)
@@ -229,6 +239,7 @@ class StepPlanner:
     def _twins(self, request: Request) -> tuple[Twin, ...]:
         """The further samples that begin with the row that completes the request's prompt."""
         begun = self._scheduler.twins(request, self._now)
+        self._forks |= bool(begun)
         for twin in begun:
             self._join(twin)
             self._leans.append((twin.request_id, request.request_id))

@@ -20,6 +20,7 @@ from sluice_engine.scheduler.correction import TailCorrection
 from sluice_engine.scheduler.door import Refusal, check_possible, closed, too_late
 from sluice_engine.scheduler.drafting import add_drafts
 from sluice_engine.scheduler.fitting import Fitting
+from sluice_engine.scheduler.foresight import foresee, foreseeable, room_ahead
 from sluice_engine.scheduler.lengths import OutputLengths
 from sluice_engine.scheduler.plan import Outcome, Plan
 from sluice_engine.scheduler.planner import StepPlanner
@@ -56,7 +57,8 @@ class Scheduler:
         self.mean_output: float | None = None  # mean generated tokens of ended requests, smoothed
         self.model: StepTimeModel | None = None  # as of the last plan
         self._arrivals = 0
-        self.steps = 0  # planned so far
+        self._under_way: tuple[Plan, StepPlanner] | None = None  # planned last and not settled
+        self._foreseen = 0  # the last step whose effect was booked before it had ended
         self.pool = self.books.pool
         self.running = self.books.running
         self.tainted = self.books.tainted
@@ -88,11 +90,11 @@ class Scheduler:
         return refused
 
     def cancel(self, request_id: str) -> bool:
-        """End a request now; its blocks are free at once. Says whether it was here. Call between steps."""
+        """End a request now; its blocks are free as soon as no step writes them. Says whether it was here."""
         request = self.requests.get(request_id)
         if request is None:
             return False
-        if request.slot >= 0:
+        if request.begun is not None:
             self.end(request, forget=False)
             return True
         del self.requests[request_id]
@@ -113,6 +115,21 @@ class Scheduler:
         return min(self.limits.concurrency, self.config.max_num_seqs)
 
     @property
+    def steps(self) -> int:
+        """Planned so far."""
+        return self.books.planned
+
+    @property
+    def leans_ahead(self) -> Sequence[tuple[str, str]]:
+        """The leans of a step that was planned and not settled."""
+        return () if self._under_way is None else self._under_way[0].leans
+
+    def full(self, request: Request) -> bool:
+        """Whether the request has all the tokens that it may have."""
+        longest = self.config.max_model_length
+        return request.generated >= request.max_tokens or len(request.known) >= longest
+
+    @property
     def tokens_in_flight(self) -> int:
         """Known tokens of everything here, running or waiting."""
         return self.waiting.tokens + sum(len(request.known) for request in self.running)
@@ -130,11 +147,30 @@ class Scheduler:
             if step.rows and self.speculation.open(self.steps + 1):
                 add_drafts(self, step, budget.tokens)
             if step.rows:
-                self.steps += 1
-                return step.plan(self.steps)
+                return self._planned(step)
             if step.preempted is None and not self._park():
                 return None
             # A victim that only shared its blocks made no room: the next one goes.
+
+    def plan_ahead(self, now: float, model: StepTimeModel | None = None) -> Plan | None:
+        """The next step while the last one that was planned still runs, tokens of which it names PENDING. None where
+        that has to be settled first: nothing can be computed without what it brings, somebody has to make room, or a
+        row does more than compute its tokens and sample one (drafts, forks)."""
+        if self._under_way is None:
+            return None
+        plan, before = self._under_way
+        if before.postponed or self.speculation.open(self.steps + 1) or not foreseeable(self, plan):
+            return None
+        if self._foreseen < plan.step:
+            self._foreseen = plan.step
+            foresee(self, plan)
+        if not room_ahead(self):
+            return None
+        self.model = model
+        step = StepPlanner(self, now, before)
+        step.decodes()
+        step.prompts(self._prefill_budget(step))
+        return self._planned(step) if step.rows else None
 
     def settle(
         self,
@@ -146,16 +182,19 @@ class Scheduler:
     ) -> list[Outcome]:
         """Book what a step computed. `sampled` has one token per sampling row, in order, and `accepted` by request how
         many draft tokens stand before it; a request named in `errors` ends with that sentence, its token is ignored."""
+        self.books.settled = plan.step
+        if self._under_way is not None and self._under_way[0] is plan:
+            self._under_way = None
         settler = StepSettler(self, now)
         settler.step(plan, sampled, errors, accepted)
         return settler.outcomes
 
     def decode_last(self, steps: int, now: float, token: int) -> list[Outcome]:
         """The last of so many decode-only steps, for `advance`, which has taken the others: what can end, ends here."""
-        self.steps += steps
+        self.books.planned = self.books.settled = self.steps + steps
         settler = StepSettler(self, now)
         for request in list(self.running):
-            settler.computed(request, 1, token)
+            settler.computed(request, request.computed + 1, token)
         return settler.outcomes
 
     def check(self) -> None:
@@ -163,12 +202,18 @@ class Scheduler:
         waiting = list(self.waiting)
         aside = [*self.siblings, *self.parked.values()]
         self.books.check(waiting + aside)
-        if len(self.requests) != len(self.running) + len(waiting) + len(aside):
+        if len(self.requests) != len(self.running) + len(self.books.retired) + len(waiting) + len(aside):
             raise RuntimeError("a request is neither running nor waiting")
         if self.waiting.tokens != sum(len(request.known) for request in waiting):
             raise RuntimeError("the queue's tokens do not add up")
 
     # --- what planning and settling do -------------------------------------------------------------------------
+
+    def _planned(self, step: StepPlanner) -> Plan:
+        self.books.planned += 1
+        plan = step.plan(self.books.planned)
+        self._under_way = plan, step
+        return plan
 
     def start(self, request: Request, hit: list[int], now: float) -> None:
         """A waiting request begins to run, from the cached blocks in `hit`."""
@@ -179,26 +224,23 @@ class Scheduler:
             request.cached_tokens = request.computed
             self.counters.charge(request.tenant, PROMPT_WEIGHT * (request.prompt_length - request.computed))
 
-    def preempt(self, victim: Request, forget: bool = False) -> list[int]:
+    def preempt(self, victim: Request, forget: bool = False) -> None:
         """Back to its place in the queue; its full blocks stay cached (unless it must `forget` them), the rest is
-        computed again. Returns blocks that nobody holds any more."""
+        computed again."""
         between = victim.steered and victim.remaining == 0
-        dropped = self.books.leave(victim, forget)
+        self.books.leave(victim, forget)
         victim.preemptions += 1
         self.preemptions += 1
         if between:
             self.parked[victim.request_id] = victim
         else:
             self._queue(victim)
-        return dropped
 
     def end(self, request: Request, forget: bool) -> None:
         """A running request is over; `forget` where what it computed cannot be trusted."""
         del self.requests[request.request_id]
         self.speculation.forget(request.request_id)
-        dropped = self.books.leave(request, forget)
-        if forget:
-            self.books.tainted += dropped
+        self.books.leave(request, forget)
         self._hand_on(request)
 
     def twins(self, request: Request, now: float) -> list[Request]:

@@ -25,28 +25,30 @@ class StepSettler:
         tokens, by request, that token comes behind."""
         scheduler = self._scheduler
         tokens = iter(sampled)
-        unfounded = _unfounded(plan, errors) if errors else frozenset()
+        if errors:
+            self._take_back(plan, errors)
         for row in plan.rows:
-            count = len(row.tokens)
+            end = row.start + len(row.tokens)
             for name in row.choosers if row.twins else (row.request_id,):
                 token = next(tokens) if row.samples else None
                 request = scheduler.requests.get(name)
-                if request is None:
+                if request is None or not ran_in(request, plan):
                     continue
                 if name in errors:
                     self.fail(request, errors[name])
-                elif name in unfounded:
-                    scheduler.books.tainted += scheduler.preempt(request, forget=True)
                 elif row.drafts and token is not None:
                     self._verified(request, row, accepted.get(name, 0), token)
                 else:
-                    self.computed(request, count, token)
-                count = 0  # twins begin with it computed
+                    self.computed(request, end, token)
+        scheduler.books.end_step(errors)
         self._learn_overrun(plan)
 
-    def computed(self, request: Request, count: int, token: int | None) -> None:
-        """So many more of the request's tokens are cached; `token` was sampled after the last known one."""
-        request.computed += count
+    def computed(self, request: Request, end: int, token: int | None) -> None:
+        """The request's first `end` tokens are cached; `token` was sampled after the last known one."""
+        request.computed = end
+        if request.pending:
+            request.known.pop()
+            request.pending = False
         self._scheduler.books.index(request)
         self._scheduler.books.slide(request)
         if request.whole:
@@ -89,8 +91,7 @@ class StepSettler:
             return
         request.known.append(token)
         scheduler.counters.charge(request.tenant, OUTPUT_WEIGHT)
-        longest = scheduler.config.max_model_length
-        full = request.generated >= request.max_tokens or len(request.known) >= longest
+        full = scheduler.full(request)
         self._say(request, (*before, token), "length" if full else None, None)
         request.last_token_at = self._now
         if full:
@@ -125,6 +126,17 @@ class StepSettler:
             )
         )
 
+    def _take_back(self, plan: Plan, errors: Mapping[str, str]) -> None:
+        """Requests that began from blocks which a failed request was to fill begin anew, those of the next step too."""
+        failed = set(errors)
+        for request_id, other in (*plan.leans, *self._scheduler.leans_ahead):
+            if other in failed:  # in order of starting, so a chain of them is followed to its end
+                failed.add(request_id)
+        for request_id in failed - errors.keys():
+            request = self._scheduler.requests.get(request_id)
+            if request is not None and request.begun is not None:
+                self._scheduler.preempt(request, forget=True)
+
     def _learn_overrun(self, plan: Plan) -> None:
         """A stream's least gap is this step alone; others waited longer for other reasons."""
         model = self._scheduler.model
@@ -135,13 +147,9 @@ class StepSettler:
             self._scheduler.correction.observe(min(gaps), model.predict(plan.work))
 
 
-def _unfounded(plan: Plan, errors: Mapping[str, str]) -> frozenset[str]:
-    """Requests that shared blocks which a failed request was to fill in this very step."""
-    failed = set(errors)
-    for request_id, other in plan.leans:  # in order of starting, so a chain of them is followed to its end
-        if other in failed:
-            failed.add(request_id)
-    return frozenset(failed - errors.keys())
+def ran_in(request: Request, plan: Plan) -> bool:
+    """Whether a row of this plan is of the request as it runs now: not if it has left since, or begun again."""
+    return request.begun is not None and request.begun <= plan.step
 
 
 def _smoothed(mean: float | None, value: float) -> float:
