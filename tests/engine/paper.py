@@ -4,7 +4,7 @@ what a row reads through its block table. A block shared, copied or freed wrongl
 import hashlib
 from collections.abc import Sequence
 
-from sluice_engine.scheduler import Plan
+from sluice_engine.scheduler import PENDING, Plan
 
 EMPTY = (-1, -1)
 VOCABULARY = 5
@@ -36,6 +36,7 @@ class PaperRunner:
         self._cells = [[EMPTY] * block_size for _ in range(num_blocks)]
         self._tables: dict[int, list[int]] = {}
         self._seeds: dict[int, int] = {}
+        self._said: dict[int, int] = {}  # by slot, last
         self.copies = 0
 
     def run(self, plan: Plan) -> list[int]:
@@ -52,15 +53,17 @@ class PaperRunner:
                 self._tables[twin.slot] = list(table)
         for row in plan.rows:
             for position, token in enumerate(row.tokens, start=row.start):
+                if token == PENDING:
+                    token = self._said[row.slot]
                 block, offset = divmod(position, self._size)
                 self._cells[self._tables[row.slot][block]][offset] = (position, token)
         sampled: list[int] = []
         for row in plan.rows:
             if row.samples:
                 read = self._read(row.slot, row.start + len(row.tokens))
-                sampled += [
-                    next_token(self._seeds[slot], read) for slot in (row.slot, *(twin.slot for twin in row.twins))
-                ]
+                for slot in (row.slot, *(twin.slot for twin in row.twins)):
+                    self._said[slot] = next_token(self._seeds[slot], read)
+                    sampled.append(self._said[slot])
         return sampled
 
     def _read(self, slot: int, count: int) -> list[tuple[int, int]]:

@@ -139,6 +139,7 @@ loads = st.fixed_dictionaries(
         "spare": st.integers(0, 8),
         "seqs": st.integers(1, 9),
         "tokens": st.integers(1, 64),
+        "ahead": st.booleans(),  # whether a step is planned while the one before runs, where that can be
     }
 )
 
@@ -154,15 +155,24 @@ class World:
         self.runner = PaperRunner(blocks, load["size"])
         self.told: dict[str, list[int]] = {}
         self.ends: Counter[str] = Counter()
+        self._ahead = bool(load["ahead"])
+        self._under_way: Plan | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether nobody is here and no step is under way."""
+        return not self.scheduler.requests and self._under_way is None
 
     def prompt(self, most: int) -> list[int]:
         return [self.dice.randrange(2) for _ in range(self.dice.randint(1, most))]  # prefixes collide often
 
     def step(self, failures: float = 0.0) -> list[Outcome]:
-        plan = self.scheduler.plan(0.0)
+        plan = self._under_way or self.scheduler.plan(0.0)
         if plan is None:
             self.scheduler.check()
             return []
+        self._under_way = self.scheduler.plan_ahead(0.0) if self._ahead else None
+        self.scheduler.check()
         names = [name for row in plan.rows for name in row.choosers]
         errors = {name: "broken" for name in names if self.dice.random() < failures}
         outcomes = self.scheduler.settle(plan, self.runner.run(plan), 0.0, errors)
@@ -193,7 +203,7 @@ def test_samples_say_what_they_say_undisturbed_whatever_happens_to_the_others(lo
             lost.add(name)
             assert scheduler.cancel(name)
         lost.update(outcome.request_id for outcome in world.step(failures=0.01) if outcome.finish == "error")
-        if not groups and not scheduler.requests:
+        if not groups and world.over:
             break
     assert not scheduler.requests and scheduler.pool.held == 0
     for name, request in everyone.items():
@@ -239,6 +249,6 @@ def test_beams_go_on_as_told_whatever_is_forked_cancelled_or_preempted(load: dic
         scheduler.check()
     for name in beams:
         assert scheduler.cancel(name)
-    while scheduler.requests:
+    while not world.over:
         world.step()
     assert scheduler.pool.held == 0

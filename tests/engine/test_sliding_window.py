@@ -12,7 +12,7 @@ from sluice_engine.admission import Bounds, Limits
 from sluice_engine.blocks import HOLE, BlockPool, chain_hash
 from sluice_engine.loop import EngineLoop
 from sluice_engine.request import Request, Sampling
-from sluice_engine.scheduler import Scheduler, SchedulerConfig, advance, steady_steps
+from sluice_engine.scheduler import Plan, Scheduler, SchedulerConfig, advance, steady_steps
 from tests.engine.families import FAMILIES, save
 from tests.engine.oracle import Oracle, finish, options, run, submit
 from tests.engine.paper import PaperRunner, undisturbed
@@ -99,6 +99,7 @@ loads = st.fixed_dictionaries(
         "spare": st.integers(0, 8),
         "seqs": st.integers(1, 6),
         "tokens": st.integers(1, 64),
+        "ahead": st.booleans(),
     }
 )
 
@@ -126,6 +127,7 @@ def test_any_load_in_any_pool_says_what_it_says_alone(load: dict[str, int]) -> N
     told: dict[str, list[int]] = {}
     cancelled: set[str] = set()
     left = dice.randint(1, 8)
+    under_way: Plan | None = None
     for _ in range(4000):
         if left and dice.random() < 0.3:
             left -= 1
@@ -139,12 +141,14 @@ def test_any_load_in_any_pool_says_what_it_says_alone(load: dict[str, int]) -> N
             name = dice.choice(list(scheduler.requests))
             cancelled.add(name)
             scheduler.cancel(name)
-        plan = scheduler.plan(0.0)
+        plan = under_way or scheduler.plan(0.0)
         if plan is not None:
+            under_way = scheduler.plan_ahead(0.0) if load["ahead"] else None
+            scheduler.check()
             for outcome in scheduler.settle(plan, runner.run(plan), 0.0):
                 told.setdefault(outcome.request_id, []).extend(outcome.token_ids)
         scheduler.check()
-        if not left and not scheduler.requests:
+        if not left and not scheduler.requests and under_way is None:
             break
     assert not scheduler.requests and scheduler.pool.held == 0
     for name, request in everyone.items():
