@@ -12,6 +12,7 @@ from typing import Self
 from sluice_engine.beams import Branch, Expansion
 from sluice_engine.loop import EngineLoop
 from sluice_engine.request import Request, Sampling, TokenLogprob
+from sluice_engine.scheduler import branch, extend
 
 
 class BeamRounds:
@@ -52,25 +53,25 @@ class BeamRounds:
         """The names of these branches, every one of them with its tokens in the engine, and nothing else."""
         scheduler = self._engine.scheduler
         heirs: dict[int, int] = {}  # branch before → the branch that goes on as the same request
-        for number, branch in enumerate(branches):
-            if branch.origin is not None:
-                heirs.setdefault(branch.origin, number)
+        for number, beam in enumerate(branches):
+            if beam.origin is not None:
+                heirs.setdefault(beam.origin, number)
         for origin, name in enumerate(self._live):
             if origin not in heirs:
                 scheduler.cancel(name)
         names: list[str] = []
-        for number, branch in enumerate(branches):
-            if branch.origin is not None and heirs[branch.origin] == number:
-                names.append(self._live[branch.origin])
+        for number, beam in enumerate(branches):
+            if beam.origin is not None and heirs[beam.origin] == number:
+                names.append(self._live[beam.origin])
                 continue
             name = next(self._names)
             names.append(name)
-            if branch.origin is None:
-                self._submit(name, branch.tokens, most)
+            if beam.origin is None:
+                self._submit(name, beam.tokens, most)
             else:
-                scheduler.branch(self._live[branch.origin], name, branch.tokens[-1])
+                branch(scheduler, self._live[beam.origin], name, beam.tokens[-1])
         for origin, number in heirs.items():  # last: a fork knows what its parent knew before
-            scheduler.extend(self._live[origin], branches[number].tokens[-1])
+            extend(scheduler, self._live[origin], branches[number].tokens[-1])
         return names
 
     def _submit(self, name: str, tokens: tuple[int, ...], most: int) -> None:

@@ -90,5 +90,6 @@ def test_cancelling_every_name_frees_everything_whenever_it_comes(tiny_llama: Pa
         for sample in range(4):
             engine.cancel(ipc.Cancel(f"s{sample}", "abort"))
             engine.scheduler.check()
-        assert not engine.scheduler.requests and engine.scheduler.pool.held == 0
-        run(engine)
+        assert not engine.scheduler.requests
+        run(engine)  # a step may be under way
+        assert engine.scheduler.pool.held == 0

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sluice_engine.admission import Bounds, Limits
 from sluice_engine.request import Request, Sampling
-from sluice_engine.scheduler import Outcome, Plan, Scheduler, SchedulerConfig, steady_steps
+from sluice_engine.scheduler import Outcome, Plan, Scheduler, SchedulerConfig, branch, extend, steady_steps
 from tests.engine.paper import PaperRunner, next_token, undisturbed
 
 
@@ -118,12 +118,12 @@ def test_blocks_of_a_cancelled_beam_are_free_at_once() -> None:
     scheduler.submit(Request("root", list(range(40)), 90, 0.0, steered=True))
     step(scheduler, runner)
     for child in "abc":
-        scheduler.branch("root", child, ord(child))
-    scheduler.extend("root", 7)
+        branch(scheduler, "root", child, ord(child))
+    extend(scheduler, "root", 7)
     for _ in range(20):  # past a block's end
         step(scheduler, runner)
         for name in ("root", *"abc"):
-            scheduler.extend(name, 7)
+            extend(scheduler, name, 7)
     held, available = scheduler.pool.held, scheduler.pool.available
     assert held == 2 + 4 * 2
     assert scheduler.cancel("a") and scheduler.cancel("b")
@@ -237,14 +237,14 @@ def test_beams_go_on_as_told_whatever_is_forked_cancelled_or_preempted(load: dic
             room = 5 - len(beams)
             for _ in range(dice.randint(0, max(0, room))):
                 child, token = f"beam {next(names)}", dice.randrange(5)
-                scheduler.branch(name, child, token)
+                branch(scheduler, name, child, token)
                 beams[child] = [*known, token]
             if dice.random() < 0.3 and len(beams) > 1:
                 assert scheduler.cancel(name)
                 del beams[name]
             else:
                 token = dice.randrange(5)
-                scheduler.extend(name, token)
+                extend(scheduler, name, token)
                 beams[name] = [*known, token]
         scheduler.check()
     for name in beams:

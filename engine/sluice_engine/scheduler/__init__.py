@@ -5,6 +5,7 @@ from sluice_engine.scheduler.config import SchedulerConfig
 from sluice_engine.scheduler.door import Refusal
 from sluice_engine.scheduler.plan import PENDING, Finish, Join, Outcome, Plan, Row
 from sluice_engine.scheduler.scheduler import Scheduler
+from sluice_engine.scheduler.steered import branch, extend
 
 __all__ = [
     "PENDING",
@@ -17,6 +18,8 @@ __all__ = [
     "Scheduler",
     "SchedulerConfig",
     "advance",
+    "branch",
+    "extend",
     "steady_steps",
     "steady_work",
 ]

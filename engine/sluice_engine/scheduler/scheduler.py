@@ -28,6 +28,7 @@ from sluice_engine.scheduler.policies import POLICIES, Outlook
 from sluice_engine.scheduler.settler import StepSettler
 from sluice_engine.scheduler.siblings import Siblings
 from sluice_engine.scheduler.speculation import Speculation
+from sluice_engine.scheduler.steered import park_one, waits_for_word
 from sluice_engine.scheduler.tenants import PROMPT_WEIGHT, TenantCounters
 from sluice_engine.scheduler.waiting import WaitingQueue
 from sluice_law.limit import TRUSTED_STEPS
@@ -83,8 +84,8 @@ class Scheduler:
         outlook = self._outlook(request)
         refused = too_late(self, request, outlook)
         if refused is None:
-            self._arrivals += len(group)
-            self.requests.update((each.request_id, each) for each in group)
+            for each in group:
+                self.enrol(each)
             self.waiting.push(request, outlook)
             self.siblings.attach(request, siblings)
         return refused
@@ -148,7 +149,7 @@ class Scheduler:
                 add_drafts(self, step, budget.tokens)
             if step.rows:
                 return self._planned(step)
-            if step.preempted is None and not self._park():
+            if step.preempted is None and not park_one(self):
                 return None
             # A victim that only shared its blocks made no room: the next one goes.
 
@@ -227,14 +228,14 @@ class Scheduler:
     def preempt(self, victim: Request, forget: bool = False) -> None:
         """Back to its place in the queue; its full blocks stay cached (unless it must `forget` them), the rest is
         computed again."""
-        between = victim.steered and victim.remaining == 0
+        between = waits_for_word(victim)
         self.books.leave(victim, forget)
         victim.preemptions += 1
         self.preemptions += 1
         if between:
             self.parked[victim.request_id] = victim
         else:
-            self._queue(victim)
+            self.queue(victim)
 
     def end(self, request: Request, forget: bool) -> None:
         """A running request is over; `forget` where what it computed cannot be trusted."""
@@ -254,46 +255,17 @@ class Scheduler:
                 twin.first_scheduled_at, twin.cached_tokens = now, request.cached_tokens
                 begun.append(twin)
             else:
-                self._queue(twin)
+                self.queue(twin)
         return begun
 
-    # --- steered requests --------------------------------------------------------------------------------------
+    def enrol(self, request: Request) -> None:
+        """The request is here, behind all that came so far."""
+        request.order = self._arrivals
+        self._arrivals += 1
+        self.requests[request.request_id] = request
 
-    def extend(self, request_id: str, token: int) -> None:
-        """A steered request that has said its last step's outcome goes on with this token. Call between steps."""
-        request = self.requests[request_id]
-        request.known.append(token)
-        if self.parked.pop(request_id, None) is not None:
-            self._queue(request)
-
-    def branch(self, request_id: str, child_id: str, token: int) -> None:
-        """A new steered request that knows what this one does, and goes on with this token; it shares all blocks.
-        Call between steps, before the parent is extended. Raises ValueError where `child_id` is here already."""
-        if child_id in self.requests:
-            raise ValueError(f"request {child_id} is already here")
-        parent = self.requests[request_id]
-        child = parent.sibling(child_id, parent.sampling)
-        child.known = [*parent.known, token]
-        child.hashes = list(parent.hashes)
-        child.steered = child.delivered = True
-        child.first_scheduled_at, child.last_token_at = parent.first_scheduled_at, parent.last_token_at
-        child.order, self._arrivals = self._arrivals, self._arrivals + 1
-        self.requests[child_id] = child
-        if parent.slot >= 0 and len(self.running) < self.places:
-            self.books.fork(parent, child, parent.computed)
-        else:
-            self._queue(child)
-
-    def _park(self) -> bool:
-        """Where nothing can be computed because steered requests between two tokens hold what others wait for, the
-        weakest of them gives way."""
-        idle = [request for request in self.running if request.steered and request.remaining == 0]
-        if not idle or not (self.waiting or len(idle) < len(self.running)):
-            return False
-        self.preempt(idle[-1])
-        return True
-
-    def _queue(self, request: Request) -> None:
+    def queue(self, request: Request) -> None:
+        """The request waits for its turn."""
         self.books.hash_known(request)
         self.waiting.push(request, self._outlook(request))
 
@@ -301,7 +273,7 @@ class Scheduler:
         """Of the samples that waited for one that has left, the first takes its place."""
         others = self.siblings.take(request)
         if others:
-            self._queue(others[0])
+            self.queue(others[0])
             self.siblings.attach(others[0], others[1:])
 
     # --- what planning asks ------------------------------------------------------------------------------------
