@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from transformers import AutoModelForCausalLM
 
 from sluice_engine import LLM
 from sluice_engine.beams import Beam, Branch, Expand, Expansion, beam_search
+from sluice_engine.scheduler import Outcome, Plan
 
 KV = {"threads": 1, "kv_size": 4 << 20}
 EOS = 1
@@ -36,18 +38,18 @@ def test_results_equal_transformers(tiny_llama: Path, width: int, max_tokens: in
 
 def test_beams_share_blocks_and_a_dropped_beam_holds_none(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     llm = LLM(tiny_llama, **KV)
-    engine, most = llm._engine, 0
-    real = engine.runner.run
+    engine, steps = llm._engine, []
+    real = engine.scheduler.settle
 
-    def watched(plan: object) -> object:
-        nonlocal most
-        most = max(most, engine.scheduler.pool.held)
-        return real(plan)  # type: ignore[arg-type]
+    def watched(plan: Plan, *rest: Any) -> list[Outcome]:
+        steps.append((engine.scheduler.pool.held, sum(len(row.tokens) for row in plan.rows)))
+        return real(plan, *rest)
 
-    monkeypatch.setattr(engine.runner, "run", watched)
+    monkeypatch.setattr(engine.scheduler, "settle", watched)
     prompt = [2 + token % 120 for token in range(160)]  # ten blocks
     llm.beam_search([prompt], 4, 24)
-    assert most <= 10 + 4 * 3  # four beams of at most 24 tokens of their own; unshared it were 4 * 12
+    assert max(held for held, _ in steps) <= 10 + 4 * 3  # at most 24 tokens of its own each; unshared it were 4 * 12
+    assert steps[0][1] == 160 and {computed for _, computed in steps[1:]} == {4}  # nothing is computed twice
     assert engine.scheduler.pool.held == 0
 
 
