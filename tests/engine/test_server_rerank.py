@@ -1,8 +1,12 @@
 """/v1/rerank and /v1/score over a real server with a cross-encoder."""
 
+import resource
 import signal
+import socket
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +14,13 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
+from sluice_engine.server.places import ADMIN_CONNECTIONS, OTHER_FILES, TURNED_AWAY
 from tests.engine.serving import Served, serving
 from tests.engine.texts import Reference, save_texts_model, save_tokenizer
 
+FILES = 640
+PLACES = FILES - ADMIN_CONNECTIONS - OTHER_FILES
+CROWD = PLACES + TURNED_AWAY + 100
 QUERY = "what is a cat"
 DOCUMENTS = ["a small animal", "the sea is deep and cold in winter", "cats purr", "iron"]
 
@@ -24,7 +32,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def scores(folder: Path) -> Iterator[Served]:
-    with serving(folder, folder / "log") as served:
+    """A server that may open FILES files: what is left for its data port when the rest has had its own is few."""
+    usual, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, most))
+    with ExitStack() as stack:
+        try:
+            served = stack.enter_context(serving(folder, folder / "log"))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (usual, most))
         yield served
 
 
@@ -106,6 +121,41 @@ def test_a_model_that_scores_neither_embeds_nor_generates(scores: Served) -> Non
         answer = scores.request("POST", path, {"model": "tiny"} | body)
         assert answer.status == 400
         assert "it is served to score: use /v1/rerank" in answer.error["message"]
+
+
+def test_a_crowd_gets_its_places_and_keeps_nobody_from_health_and_metrics(scores: Served) -> None:
+    with ExitStack() as stack:
+        crowd = [
+            stack.enter_context(closing(socket.create_connection(("127.0.0.1", scores.port)))) for _ in range(CROWD)
+        ]
+        for path in ("/livez", "/readyz", "/metrics"):
+            begun = time.monotonic()
+            assert scores.admin("GET", path).status == 200
+            assert time.monotonic() - begun < 2.0
+        scores.wait(lambda: len(ended(crowd)) == CROWD - PLACES)
+        told = [raw for raw in ended(crowd) if raw]
+        assert 1 <= len(told) <= TURNED_AWAY
+        for raw in told:
+            assert raw.startswith(b"HTTP/1.1 503 ")
+            assert b"Retry-After: 1\r\n" in raw
+            assert b'"code":"connections_full"' in raw
+    scores.wait(
+        lambda: scores.request("POST", "/v1/score", {"model": "tiny", "text_1": "a", "text_2": "b"}).status == 200
+    )
+
+
+def ended(crowd: list[socket.socket]) -> list[bytes]:
+    """What those were told whose connections the server has ended; b"" for one that it cut."""
+    found: list[bytes] = []
+    for each in crowd:
+        each.setblocking(False)
+        try:
+            found.append(each.recv(4096, socket.MSG_PEEK))
+        except BlockingIOError:
+            continue
+        except ConnectionResetError:
+            found.append(b"")
+    return found
 
 
 def test_a_drain_finishes_what_is_here_and_ends(scores: Served) -> None:  # the last one: the server is gone after it

@@ -23,7 +23,7 @@ CHAT = "/v1/chat/completions"
 async def upstream(name: str, handler: Handler) -> AsyncIterator[Backend]:
     """A replica that answers every POST by `handler`."""
     app = web.Application()
-    app.router.add_post(CHAT, handler)
+    app.router.add_post("/v1/{path:.+}", handler)
     app.router.add_get("/v1/models", handler)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
@@ -57,6 +57,13 @@ async def full(request: web.Request) -> web.Response:
         status=503,
         headers={"Retry-After": "7"},
     )
+
+
+async def test_every_way_to_ask_a_model_has_a_door() -> None:
+    async with front_door(says("a")) as (gateway, _), aiohttp.ClientSession() as client:
+        for path in ("chat/completions", "completions", "embeddings", "rerank", "score"):
+            async with client.post(f"{gateway.url}/v1/{path}", json={}) as response:
+                assert (await response.json())["says"] == "a"
 
 
 async def test_requests_go_round_and_identifiers_pass_through() -> None:

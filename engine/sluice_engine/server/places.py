@@ -6,7 +6,7 @@ does not fit is told so at once, with 503 and when to come again; nobody waits i
 
 import asyncio
 import resource
-from typing import Final
+from typing import Final, cast
 
 from sluice_engine.server.errors import Unavailable
 
@@ -67,16 +67,17 @@ class TurnedAway(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Say why, whatever the client is about to send."""
-        if not isinstance(transport, asyncio.Transport) or self._places.turned_away >= TURNED_AWAY:
-            transport.close()
+        stream = cast(asyncio.Transport, transport)  # uvloop's are not of asyncio's classes
+        if self._places.turned_away >= TURNED_AWAY:
+            stream.abort()
             return
         self._told = True
         self._places.turned_away += 1
-        transport.write(_farewell(self._places.most_connections))
-        if transport.can_write_eof():
-            transport.write_eof()
+        stream.write(_farewell(self._places.most_connections))
+        if stream.can_write_eof():
+            stream.write_eof()
         # Closing on a client that still sends resets the connection, and the reset may overtake the answer.
-        self._end = asyncio.get_running_loop().call_later(FAREWELL_SECONDS, transport.abort)
+        self._end = asyncio.get_running_loop().call_later(FAREWELL_SECONDS, stream.abort)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """The client has read it, or not."""

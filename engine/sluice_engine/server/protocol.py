@@ -8,7 +8,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
@@ -48,9 +48,9 @@ class Connection(RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client connected: its first request has to come. Where there is no place, it is told so instead."""
-        if not self._places.can_connect() and isinstance(transport, asyncio.Transport):
+        if not self._places.can_connect():
             stranger = TurnedAway(self._places)
-            transport.set_protocol(stranger)
+            cast(asyncio.Transport, transport).set_protocol(stranger)
             stranger.connection_made(transport)
             return
         self._places.connections += 1
