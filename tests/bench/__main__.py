@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.bench import batching, goodput, hit_ratio, kv_waste, pools, show
+from tests.bench.longprompt.report import report as longprompt
 from tests.bench.show import Part
 from tests.bench.throughput.measure import LOAD_64, SPREAD_192
 from tests.bench.throughput.measure import measure as throughput
@@ -19,6 +20,7 @@ PARTS: Sequence[Part] = (
     Part("throughput", lambda out, say: throughput(LOAD_64, out, say)),
     Part("spread", lambda out, say: throughput(SPREAD_192, out, say)),
     Part("batching", batching.report),
+    Part("longprompt", longprompt),
     Part("goodput", goodput.report),
     Part("admission", pools.report),
     Part("waste", kv_waste.report),

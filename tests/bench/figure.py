@@ -20,7 +20,7 @@ def drawing(title: str, to: Path, rows: int = 1, *, on_processor: bool = True) -
 
     drawn = Figure(figsize=(INCHES[0], INCHES[1] * (0.5 + 0.5 * rows)), layout="constrained")
     canvas = FigureCanvasAgg(drawn)
-    axes: Any = drawn.subplots(rows, 1, sharex=rows > 1)
+    axes: Any = drawn.subplots(rows, 1, sharex=rows > 1, sharey=rows > 1)
     where = processor.describe()
     said = f"{where.name} ({', '.join(where.flags)}), {where.cores} cores" if on_processor else "virtual time"
     drawn.suptitle(f"{title}\n{said}", fontsize=10)

@@ -18,7 +18,7 @@ SEEDS = (4, 5, 6)
 REQUESTS = 600
 CHUNKS = (128, 256, 512, 1024, 2048, 4096)
 FALLEN_TO = 0.70
-BRACKET, NEAR = (3.0, 5.0), 0.05  # requests per second
+BRACKET, NEAR = (4.0, 8.0), 0.05  # requests per second
 LEAST_RATIO = 1.3
 
 OURS = System("edf, chunks by latency", "edf", 2048, True, True)
@@ -48,7 +48,8 @@ def goodput(results: Sequence[Result]) -> float:
 
 
 def fallen(model: StepTimeModel) -> tuple[float, System]:
-    """The load at which the best fixed chunk has fallen to 70 %, and that chunk."""
+    """The load at which the best fixed chunk has fallen to 70 %, and that chunk. Raises RuntimeError where that load
+    lies outside of what is looked through."""
     low, high, best = *BRACKET, fixed(CHUNKS[-1])
     while high - low > NEAR:
         rate = (low + high) / 2
@@ -56,6 +57,8 @@ def fallen(model: StepTimeModel) -> tuple[float, System]:
         chunk = max(shares, key=shares.__getitem__)
         best = fixed(chunk)
         low, high = (rate, high) if shares[chunk] > FALLEN_TO else (low, rate)
+    if high == BRACKET[1] or low == BRACKET[0]:
+        raise RuntimeError(f"the load where goodput falls to {FALLEN_TO:.0%} is not within {BRACKET} requests/s")
     return high, best
 
 
@@ -101,5 +104,5 @@ def _draw(found: dict[str, list[Result]], rate: float, best: System, to: Path) -
         bar = 100 * LEAST_RATIO * goodput(found[best.name])
         axes.axvline(bar, color=figure.TARGET, lw=1, label=f"{LEAST_RATIO:g} × the best fixed chunk")
         axes.set_xlabel("% of requests offered that met both targets (mean; dots: seeds)")
-        axes.legend(fontsize=8, loc="lower right")
+        axes.legend(fontsize=8, loc="upper right")
     return to

@@ -2,6 +2,8 @@
 failed row, and the others go on."""
 
 import json
+import signal
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -15,6 +17,7 @@ from tests.bench import processor
 from tests.bench.row import Report, Row
 
 Say = Callable[[str], None]
+FILE_WIDTH = 160  # characters, where the table goes to no terminal
 COLOURS: Mapping[str, str] = {"met": "green", "recorded": "dim", "NOT MET": "red", "FAILED": "bold red"}
 
 
@@ -27,7 +30,8 @@ class Part:
 
 
 def run(parts: Sequence[Part], out: Path, to: Path) -> int:
-    """0 if every row is good, else 1."""
+    """0 if every row is good, else 1. A SIGTERM ends what parts have started before it ends this process."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     out.mkdir(parents=True, exist_ok=True)
     where = processor.describe()
     progress = Console(stderr=True)
@@ -44,7 +48,7 @@ def run(parts: Sequence[Part], out: Path, to: Path) -> int:
         "parts": {name: _json(report) | {"took_seconds": seconds[name]} for name, report in reports.items()},
     }
     to.write_text(json.dumps(found, indent=2) + "\n")
-    console = Console()
+    console = Console() if sys.stdout.isatty() else Console(width=FILE_WIDTH)
     console.print(table(where, reports))
     for report in reports.values():
         for plot in report.plots:

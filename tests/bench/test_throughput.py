@@ -20,7 +20,7 @@ LOAD = Load("four", ((1, 2), (3, 4), (5, 6), (7, 8)), (3, 1, 2, 4))
 
 
 def side(name: str = "echo", python: str = sys.executable, batch: int = 0) -> Side:
-    return Side(name, name, ECHO, lambda: python, batch)
+    return Side(name, name, ECHO, lambda: python, batch=batch)
 
 
 def run(sides: list[Side], tmp_path: Path, load: Load = LOAD, rounds: int = 2, *, split: bool = False) -> list[Outcome]:

@@ -75,7 +75,9 @@ def _start(
     side = outcome.side
     say(f"starting and warming {side.title}")
     try:
-        running = stack.enter_context(worker(side.module, side.python(), setup, logs / f"bench-{side.name}.log"))
+        python = side.python()
+        log = logs / f"bench-{side.name}.log"
+        running = stack.enter_context(worker(side.module, python, setup, log, side.environment(python)))
         outcome.about = running.ready()
         running.ask(load.warm_up(setup.concurrency, WARM_UP_TOKENS))
     except (WorkerFailed, PeerUnavailable) as failure:

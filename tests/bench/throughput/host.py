@@ -10,16 +10,17 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tests.bench.throughput.load import Load
 from tests.bench.throughput.worker import Setup
 
 ROOT = Path(__file__).parents[3]
-START_SECONDS = 300.0  # vLLM compiles
+START_SECONDS = 600.0  # vLLM compiles
 ROUND_SECONDS = 900.0
 LAST_WORDS = 300  # characters of the log that a failure quotes
 
@@ -39,7 +40,7 @@ class Answer:
 class Worker:
     """One engine in a process of its own, frozen unless it is asked."""
 
-    def __init__(self, module: str, python: str, setup: Setup, log: Path) -> None:
+    def __init__(self, module: str, python: str, setup: Setup, log: Path, more: Mapping[str, str]) -> None:
         """Starts loading. Raises WorkerFailed where the interpreter is not there."""
         self._log = log
         with log.open("w") as file:
@@ -47,6 +48,7 @@ class Worker:
                 self._process = subprocess.Popen(
                     [python, "-m", module, json.dumps(asdict(setup))],
                     cwd=ROOT,
+                    env=os.environ | dict(more),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=file,
@@ -116,9 +118,11 @@ class Worker:
 
 
 @contextlib.contextmanager
-def worker(module: str, python: str, setup: Setup, log: Path) -> Iterator[Worker]:
-    """A worker that is ended whatever happens."""
-    running = Worker(module, python, setup, log)
+def worker(
+    module: str, python: str, setup: Setup, log: Path, more: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Worker]:
+    """A worker that is ended whatever happens. `more` of the environment than this process has."""
+    running = Worker(module, python, setup, log, more)
     try:
         yield running
     finally:

@@ -30,7 +30,11 @@ class Comparison:
 
 
 LOAD_64 = Comparison(
-    "engine_load_64", ("ours", "vllm", "static", "continuous"), bars.LOAD_64, split=False, check_tokens=True
+    "engine_load_64",
+    ("ours", "vllm", "vllm-cores", "static", "continuous"),
+    bars.LOAD_64,
+    split=False,
+    check_tokens=True,
 )
 SPREAD_192 = Comparison("engine_load_spread_192", ("ours", "static"), bars.SPREAD_192, split=True, check_tokens=False)
 

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from tests.bench.throughput import peer_venv
 
@@ -16,6 +17,7 @@ class Side:
     title: str
     module: str
     python: Callable[[], str]  # may install, so it is asked only when the side takes part; raises PeerUnavailable
+    environment: Callable[[str], Mapping[str, str]] = lambda python: {}  # more of it, given the interpreter
     batch: int = 0  # works through its requests in batches of so many, one after the other; 0: all at once
 
 
@@ -27,6 +29,13 @@ def _vllm() -> str:
     return os.environ.get("SLUICE_BENCH_VLLM_PYTHON") or str(peer_venv.ensure())
 
 
+def _every_core(python: str) -> Mapping[str, str]:
+    """vLLM leaves one core to its scheduler; told to compute on all, it wants Intel's OpenMP, which its wheel brings."""
+    cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))
+    openmp = Path(python).parents[1] / "lib" / "libiomp5.so"
+    return {"VLLM_CPU_OMP_THREADS_BIND": cores} | ({"LD_PRELOAD": str(openmp)} if openmp.exists() else {})
+
+
 def _module(name: str) -> str:
     return f"tests.bench.throughput.side_{name}"
 
@@ -36,6 +45,7 @@ SIDES: Mapping[str, Side] = {
     for side in (
         Side("ours", "Sluice", _module("ours"), _here),
         Side("vllm", "vLLM, CPU build", _module("vllm"), _vllm),
+        Side("vllm-cores", "vLLM, CPU build, told to use all cores", _module("vllm"), _vllm, _every_core),
         Side("static", "transformers, static batches of 16", _module("static"), _here, batch=16),
         Side("continuous", "transformers, continuous batching", _module("continuous"), _here),
     )

@@ -5,14 +5,18 @@ first `{"ready": {...}}` when the engine is loaded, then for each `{"prompts", "
 and the tokens. What libraries print goes to standard error.
 """
 
+import ctypes
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 Generate = Callable[[list[list[int]], list[int]], list[list[int]]]  # prompts, tokens to generate for each → tokens
+
+_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,7 @@ class Setup:
 
 def serve(load: Callable[[Setup], tuple[Generate, dict[str, str]]]) -> None:
     """Load once, then answer until standard input ends. `load` also gives what is worth saying of the engine."""
+    _end_with_parent()
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     generate, about = load(Setup(**json.loads(sys.argv[1])))
@@ -37,3 +42,9 @@ def serve(load: Callable[[Setup], tuple[Generate, dict[str, str]]]) -> None:
         tokens = generate(asked["prompts"], asked["max_tokens"])
         seconds = time.perf_counter() - begun
         print(json.dumps({"seconds": seconds, "tokens": tokens}), file=answers)
+
+
+def _end_with_parent() -> None:
+    """The parent freezes this process: if it is killed meanwhile, only the kernel can still end us."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

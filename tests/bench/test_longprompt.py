@@ -1,0 +1,43 @@
+"""The arithmetic behind the long prompt's rows, and one small episode on the real engine."""
+
+import math
+
+import pytest
+
+from sluice_law.steptime import StepTimeModel, StepWork
+from tests.bench.longprompt.least import least_seconds
+from tests.bench.longprompt.report import Found, p99
+
+
+def test_the_least_is_whole_steps_of_the_target() -> None:
+    model = StepTimeModel(base=0.010, prefill_token=0.001)
+    # 10 tokens fit beside the base in 20 ms; 95 tokens are nine full steps and one of 5
+    assert least_seconds(model, 95, 0.020, sequences=4, kv_tokens=100) == pytest.approx(9 * 0.020 + 0.015)
+
+
+def test_no_chunks_of_one_size_are_faster_within_the_target() -> None:
+    model = StepTimeModel(0.004, 2e-5, 4e-9, 1e-4, 1e-7)
+    target, prompt, sequences, kv = 0.02, 4096, 16, 4096
+    least = least_seconds(model, prompt, target, sequences, kv)
+    for size in (64, 128, 200, 256):
+        seconds, computed, worst, cached = 0.0, 0, 0.0, kv
+        while computed < prompt:
+            chunk = min(size, prompt - computed)
+            step = model.predict(StepWork(chunk, chunk * (computed + chunk / 2), sequences, cached))
+            seconds, computed, worst, cached = seconds + step, computed + chunk, max(worst, step), cached + sequences
+        assert worst > target or seconds >= least
+
+
+def test_where_streams_alone_take_the_target_no_prompt_ever_ends() -> None:
+    assert least_seconds(StepTimeModel(base=0.03, prefill_token=1e-5), 10, 0.02, 1, 1) == math.inf
+
+
+def test_p99_and_medians_over_episodes() -> None:
+    assert p99([float(n) for n in range(1, 101)]) == 99.0
+    assert p99([3.0]) == 3.0
+    episodes = [
+        {"target": 0.02, "ttft": t, "least_ttft": 2.0, "steps": [{"at": -1.0, "gap": 9.0}, {"at": 1.0, "gap": g}]}
+        for t, g in ((2.0, 0.01), (3.0, 0.02), (9.0, 0.09))
+    ]
+    found = Found("x", episodes)
+    assert (found.p99_over_target, found.ttft_over_least) == (1.0, 1.5)
