@@ -8,7 +8,9 @@ import torch
 from numpy.typing import NDArray
 
 from sluice_engine.request import Sampling
+from sluice_engine.sampling import Drafts, Sampler
 from sluice_engine.sampling.draw import draw
+from sluice_engine.sampling.verify import NO_TOKEN
 from tests.engine.drawing import sampled
 
 WIDTH = 24
@@ -18,13 +20,14 @@ KNOWN = [3, 5, 5, 7, 3, 9, 9, 9]  # the first four are the prompt
 BIAS = ((2, 1.5), (11, -100.0), (3, -0.5))
 
 
-def exact(sampling: Sampling) -> NDArray[np.float64]:
+def exact(sampling: Sampling, known: list[int] = KNOWN) -> NDArray[np.float64]:
     """The distribution that is asked for, written out naively from the definitions."""
     scores = LOGITS[0].double().numpy().copy()
     for token, value in sampling.logit_bias:
         scores[token] += value
-    generated = np.bincount(KNOWN[4:], minlength=WIDTH)
-    for token in set(KNOWN):
+    scores[list(sampling.barred)] = -np.inf
+    generated = np.bincount(known[4:], minlength=WIDTH)
+    for token in set(known):
         scores[token] = (
             scores[token] / sampling.repetition_penalty
             if scores[token] > 0
@@ -60,13 +63,51 @@ def exact(sampling: Sampling) -> NDArray[np.float64]:
         {"repetition_penalty": 0.6},
         {"logit_bias": BIAS},
         {"logit_bias": BIAS, "repetition_penalty": 1.3, "frequency_penalty": 0.4, "top_p": 0.9, "temperature": 0.8},
+        {"barred": (9, 2), "stops_from": DRAWS},
     ],
 )
 def test_draws_follow_the_exact_distribution(changes: dict[str, object]) -> None:
     sampling = Sampling(**({"temperature": 1.0, "seed": 11} | changes))  # type: ignore[arg-type]
     tokens = sampled(LOGITS.expand(DRAWS, -1), [sampling] * DRAWS, range(DRAWS), KNOWN, 4).tokens
-    want = exact(sampling) * DRAWS
-    got = np.bincount(tokens, minlength=WIDTH)
+    assert_drawn_from(exact(sampling), tokens)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"temperature": 0.7, "min_p": 0.05},
+        {"top_k": 6, "top_p": 0.9},
+        {"logit_bias": BIAS, "repetition_penalty": 1.5, "frequency_penalty": 0.8, "presence_penalty": 0.5},
+    ],
+)
+def test_draft_tokens_change_no_distribution(changes: dict[str, object]) -> None:
+    """Two draft tokens a request: what comes first, what comes behind an accepted one and what replaces a rejected one
+    follows the exact distribution given what stands before it."""
+    requests, drafts = DRAWS // 2, LOGITS[0].topk(2).indices.tolist()
+    sampler = Sampler(requests, WIDTH, LOGITS.device)
+    for slot in range(requests):
+        sampling = Sampling(**({"temperature": 1.0, "seed": 1000 + slot} | changes))  # type: ignore[arg-type]
+        sampler.join(slot, sampling, KNOWN, 4)
+    rows = np.arange(3 * requests)
+    follows = np.tile(np.array([*drafts, NO_TOKEN]), requests)
+    result = sampler.sample(
+        LOGITS.expand(len(rows), -1), rows // 3, 8 + rows % 3, None, Drafts(rows - rows % 3, follows)
+    )
+    tokens, kept = np.array(result.tokens).reshape(-1, 3), np.asarray(result.kept).reshape(-1, 3)
+    assert kept[:, 0].all()
+    assert (kept[:, 1] == (tokens[:, 0] == drafts[0])).all()
+    assert (kept[:, 2] == (kept[:, 1] & (tokens[:, 1] == drafts[1]))).all()
+    said = list(KNOWN)
+    for place in range(3):
+        assert kept[:, place].sum() > 100
+        assert_drawn_from(exact(sampling, said), tokens[kept[:, place], place].tolist())
+        said.append(follows[place])
+
+
+def assert_drawn_from(shares: NDArray[np.float64], tokens: list[int]) -> None:
+    """Chi-square."""
+    want, got = shares * len(tokens), np.bincount(tokens, minlength=WIDTH)
     assert got[want == 0].sum() == 0
     rare = (want > 0) & (want < 5)  # pooled: the chi-square approximation needs five expected per cell
     cells = [(got[i], want[i]) for i in np.flatnonzero(want >= 5)]
