@@ -169,10 +169,13 @@ class EngineLoop:
 
     def _learn(self, plan: Plan, seconds: float) -> None:
         """The fit sees plain steps only: thousands of steps with drafts must not say what a prompt's tokens take."""
+        cost, model = self.scheduler.speculation.cost, self.fit.model
+        if model.steps >= TRUSTED_STEPS and plan.draft_tokens:
+            cost.draft_step(plan.draft_tokens, plan.draft_context, seconds, model.predict(plan.work))
+        elif model.steps >= TRUSTED_STEPS and not plan.work.prefill_tokens:
+            cost.plain_step(seconds, model.predict(plan.work))
         if not plan.draft_tokens:
             self.fit.observe(plan.work, seconds)
-        elif self.fit.model.steps >= TRUSTED_STEPS:
-            self.scheduler.speculation.observe(plan.draft_tokens, seconds, self.fit.model.predict(plan.whole_work))
 
     def _hold_pace(self, flight: Flight) -> None:
         pace: StepTimeModel | None = self.options.pace

@@ -1,9 +1,16 @@
 """When drafting pays: lengths by the step-time model, rest where it does not, a look now and then, and the way back."""
 
+import random
+from dataclasses import replace
+
 import pytest
 
+from sluice_engine.admission import Bounds, Limits
 from sluice_engine.request import Request
+from sluice_engine.scheduler import Scheduler, SchedulerConfig
+from sluice_engine.scheduler.draftcost import DraftCost
 from sluice_engine.scheduler.speculation import MOST, PERIOD, PROBES, Price, Speculation
+from sluice_law.steptime import StepTimeModel
 
 CHEAP = Price(worth=1.0, token=0.1, context=0.0)
 DEAR = Price(worth=1.0, token=1.1, context=0.0)  # costs more than a token that is accepted for certain
@@ -114,13 +121,39 @@ def test_a_text_without_repetition_is_left_alone_and_so_are_those_that_come_afte
     assert speculation.open(PERIOD // 2)
 
 
-def test_steps_that_take_longer_than_the_terms_say_make_drafts_dearer() -> None:
-    speculation = Speculation("auto")
+MODEL = StepTimeModel(base=0.01, prefill_token=0.001, prefill_context=1e-6)
+
+
+@pytest.mark.parametrize(("each", "context"), [(0.003, 0), (0.0001, 0), (0.004, 2000)])
+def test_what_draft_tokens_take_is_learned_through_stalls(each: float, context: int) -> None:
+    cost, dice = DraftCost(), random.Random(3)
     for _ in range(200):
-        speculation.observe(drafted=4, seconds=0.014, predicted=0.010)
-    assert speculation.surcharge == pytest.approx(0.001, rel=0.01)
-    speculation.observe(drafted=4, seconds=9.0, predicted=0.010)  # somebody else's stall
-    assert speculation.surcharge < 0.0012
+        stall = 10.0 if dice.random() < 0.2 else 1.0  # the model is right on the mean, so 2.8 times the usual step
+        cost.plain_step(stall * 0.01 / 2.8, 0.01)
+        stall = 10.0 if dice.random() < 0.2 else 1.0
+        cost.draft_step(4, 4.0 * context, stall * (0.01 / 2.8 + 4 * each), 0.01)
+    price = MODEL.prefill_token + MODEL.prefill_context * context + cost.surcharge(MODEL)
+    assert price == pytest.approx(each, rel=0.05)
+    assert cost.level() == pytest.approx(1 / 2.8)
+
+
+def test_one_odd_step_with_drafts_does_not_move_their_cost() -> None:
+    cost = DraftCost()
+    cost.draft_step(4, 0.0, 9.0, 0.01)
+    assert cost.surcharge(MODEL) == 0.0
+
+
+def test_a_cost_that_was_too_high_is_found_out_though_nobody_can_afford_it() -> None:
+    engine = Scheduler(SchedulerConfig(64, 4, 8, 200, speculation="auto"), Limits(Bounds(max_batched_tokens=64)))
+    for _ in range(20):
+        engine.speculation.cost.draft_step(4, 0.0, 9.0, 0.01)
+    engine.submit(Request("a", list(REPEATING), 150, 0.0))
+    asked = []
+    model = replace(MODEL, steps=1000)
+    while (plan := engine.plan(0.0, model)) is not None:
+        asked.append(plan.draft_tokens)
+        engine.settle(plan, [1], 0.0)
+    assert max(asked) == 1 and 3 <= sum(asked) <= 6
 
 
 def test_what_ended_is_forgotten() -> None:

@@ -32,13 +32,15 @@ def add_drafts(scheduler: "Scheduler", step: "StepPlanner", tokens: int) -> None
         for place, row in enumerate(step.rows)
         if len(row.tokens) == 1 and row.samples and not row.twins
     }
+    asked = not speculation.probes(scheduler.steps + 1)
     decoding = [request for request_id in places if not (request := scheduler.requests[request_id]).steered]
     for request in speculation.candidates(scheduler.steps + 1, decoding):
         cost = 0.0 if price is None else price.cost(request.computed)
         most = min(tokens, _room(scheduler, request))
-        if cost > 0.0:
-            most = min(most, int(seconds / cost))
-        draft = speculation.draft(request, most, price) if most > 0 else ()
+        if cost > 0.0:  # one is always allowed to ask, else nobody would learn that drafts have become cheaper
+            most = min(most, max(int(seconds / cost), 0 if asked else 1))
+        asked = True
+        draft = speculation.draft(request, max(0, most), price)
         if draft:
             tokens -= len(draft)
             seconds -= cost * len(draft)
@@ -50,9 +52,10 @@ def _price(scheduler: "Scheduler", step: "StepPlanner") -> tuple[Price | None, f
     model, yielded = scheduler.model, sum(row.samples for row in step.rows)
     if model is None or model.steps < TRUSTED_STEPS or not yielded:
         return None, 0.0
-    plain, tail = model.predict(step.work), scheduler.correction.tail()
+    cost = scheduler.speculation.cost
+    plain, tail = cost.level() * model.predict(step.work), scheduler.correction.tail()
     target = tightest([target / tail for target in step.itl_targets], plain, math.inf)
-    price = Price(plain / yielded, model.prefill_token + scheduler.speculation.surcharge, model.prefill_context)
+    price = Price(plain / yielded, model.prefill_token + cost.surcharge(model), model.prefill_context)
     return price, min(STRETCH * plain, target - plain)
 
 

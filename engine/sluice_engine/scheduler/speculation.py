@@ -15,12 +15,14 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 from sluice_engine.request import Request
+from sluice_engine.scheduler.draftcost import DraftCost
 from sluice_engine.scheduler.lookup import PromptLookup
 
 Mode = Literal["auto", "on", "off"]
 MODES: Final[tuple[Mode, ...]] = ("auto", "on", "off")
 MOST = 12  # draft tokens of one row: longer ones hardly gain, and blocks are set aside for them
 PERIOD = 32  # steps
+LEAST_SHARE = 0.02  # of a token's worth: no draft token is free, whatever was measured
 RETURN_MARGIN = 1.5  # by how much drafting must pay before one that rests begins again
 MISSES = 8  # looks without a find before a request rests
 PROBE = 4  # draft tokens that only ask whether the chance has changed
@@ -44,8 +46,7 @@ class Price(NamedTuple):
     def length(self, chance: float, context: int, margin: float = 1.0) -> int:
         """Draft tokens that pay: the largest i with chance^i · worth ≥ margin · cost."""
         share = margin * self.cost(context) / self.worth
-        if share <= 0.0:
-            return MOST
+        share = max(share, LEAST_SHARE)
         if share > chance:
             return 0
         return min(MOST, int(math.log(share) / math.log(chance))) if chance < 1.0 else MOST
@@ -79,7 +80,7 @@ class Speculation:
         self.mode = mode
         self.drafted = 0
         self.accepted = 0
-        self.surcharge = 0.0  # seconds per draft token beyond the model's terms
+        self.cost = DraftCost()
         self._streams: dict[str, _Stream] = {}
         self._active: set[str] = set()
         self._engine = _Counts(1.0, 2.0)
@@ -91,7 +92,7 @@ class Speculation:
         turn = step % PERIOD
         if self.mode == "off" or turn == 0:
             return False
-        return bool(self._active) or (self._probes(step) and bool(self._streams))
+        return bool(self._active) or (self.probes(step) and bool(self._streams))
 
     def join(self, request: Request) -> None:
         """The request has its first token: from now on it may draft."""
@@ -108,7 +109,7 @@ class Speculation:
     def candidates(self, step: int, decoding: list[Request]) -> list[Request]:
         """Who may draft in this step: those that do, and in a probing step a few of the others, in turns."""
         drafting = [request for request in decoding if request.request_id in self._active]
-        if not self._probes(step):
+        if not self.probes(step):
             return drafting
         resting = [r for r in decoding if r.request_id not in self._active and r.request_id in self._streams]
         begin = self._probed % len(resting) if resting else 0
@@ -125,8 +126,6 @@ class Speculation:
         if active and length == 0:
             self._active.discard(request.request_id)
         wanted = length if active else length or PROBE
-        if min(most, wanted) <= 0:
-            return ()
         found = stream.lookup.draft(request.known, min(most, wanted))
         self._looked(request.request_id, stream, bool(found), pays=length > 0)
         return found
@@ -140,13 +139,6 @@ class Speculation:
         stream = self._streams.get(request_id)
         if stream is not None:
             stream.counts.add(drafted, accepted, KEEP)
-
-    def observe(self, drafted: int, seconds: float, predicted: float) -> None:
-        """A step with so many draft tokens took `seconds` where the model's terms say `predicted`, `surcharge` left out.
-        One odd step moves the surcharge little: the deviation is cut at what was predicted."""
-        if drafted and predicted > 0.0:
-            beyond = min(max(seconds - predicted, -predicted), predicted) / drafted
-            self.surcharge += 0.05 * (beyond - self.surcharge)
 
     def _chance(self, stream: _Stream) -> float:
         """α: the request's own, as far as it has been tested."""
@@ -163,5 +155,6 @@ class Speculation:
             if stream.misses >= MISSES:
                 self._active.discard(request_id)
 
-    def _probes(self, step: int) -> bool:
+    def probes(self, step: int) -> bool:
+        """Whether this step looks for requests that rest."""
         return self.mode == "auto" and step % PERIOD == PERIOD // 2
