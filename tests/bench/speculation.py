@@ -1,8 +1,8 @@
 """Speculation off, on and auto, interleaved in one process: `python -m tests.bench.speculation MODEL`.
 
 The two ends: a text that repeats one token (forced by a bias, so every draft is right) and one that is drawn at
-temperature 1 (drafts are nearly always wrong). One stream, and 16 at a time. Tokens per second of processor time of the
-one thread that computes: other work on the machine moves that least.
+temperature 1 (drafts are nearly always wrong). One stream, and 16 at a time. Tokens per second of processor
+time with one computing thread: other work on the machine moves that least.
 """
 
 import statistics
@@ -22,11 +22,11 @@ TEXTS = {
 
 
 def tokens_per_second(llm: LLM, streams: int, params: SamplingParams) -> float:
-    """Generated tokens per second of this thread's processor time, in one run."""
+    """Generated tokens per second of this process's processor time, in one run."""
     prompts = [[7 + stream, *range(20 + stream, 60 + stream)] for stream in range(streams)]
-    begun = time.thread_time()
+    begun = time.process_time()
     llm.generate(prompts, params, progress=False)
-    return streams * TOKENS / (time.thread_time() - begun)
+    return streams * TOKENS / (time.process_time() - begun)
 
 
 def main(folder: str) -> None:
