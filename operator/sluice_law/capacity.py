@@ -40,6 +40,7 @@ Binding = Literal["InterTokenLatency", "KVOccupancy", "TimeToFirstToken", "Concu
 MAX_UTILISATION: Final = 0.95
 MIN_UTILISATION: Final = 0.05  # what is late even then is late for its own length: more replicas do not help it
 HALVINGS: Final = 9  # to a five hundredth of μ(n*)
+ROUGHLY: Final = 5  # to a thirtieth: enough to say which of two bounds gains more
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ def capacity(replica: Replica, work: Work, targets: Targets, margin: float = 1.0
     """The largest load that meets all targets. `margin` ≥ 1 is kept between the mean inter-token time and its target,
     `burstiness` is the index of dispersion of this replica's arrivals (1: Poisson)."""
     model = replica.model
-    concurrency, rate = _operating_point(replica, work, targets, margin, burstiness)
+    concurrency, rate = _operating_point(replica, work, targets, margin, burstiness, HALVINGS)
     return Capacity(
         rate=rate,
         throughput=throughput(model, work, concurrency),
@@ -141,7 +142,15 @@ def binding_of(replica: Replica, work: Work, targets: Targets, margin: float = 1
         ("TimeToFirstToken", replica, replace(targets, ttft=2 * targets.ttft)),
         ("ConcurrencyLimit", replace(replica, max_concurrency=2 * replica.max_concurrency), targets),
     )
-    return max(looser, key=lambda bound: _operating_point(bound[1], work, bound[2], margin, burstiness)[1])[0]
+    places, base = _places(replica, work, targets, margin), 0.0
+    gains: list[tuple[float, Binding]] = []
+    for name, one, promised in looser:
+        if promised is targets and _places(one, work, targets, margin) == places:
+            base = base or _operating_point(replica, work, targets, margin, burstiness, ROUGHLY)[1]
+            gains.append((base, name))  # this bound is not where n* ends: without it nothing changes
+        else:
+            gains.append((_operating_point(one, work, promised, margin, burstiness, ROUGHLY)[1], name))
+    return max(gains, key=lambda gain: gain[0])[1]
 
 
 def first_token_seconds(
@@ -167,7 +176,7 @@ def queue_limit(rate: float, seconds: float, step_seconds: float) -> int:
 
 
 def _operating_point(
-    replica: Replica, work: Work, targets: Targets, margin: float, burstiness: float
+    replica: Replica, work: Work, targets: Targets, margin: float, burstiness: float, halvings: int
 ) -> tuple[int, float]:
     """n*, and the share of μ(n*) that the time to first token allows as a rate, by bisection: lateness grows with it."""
     places, spread = _places(replica, work, targets, margin), spread_of(burstiness)
@@ -176,7 +185,7 @@ def _operating_point(
     low, high = MIN_UTILISATION * top, MAX_UTILISATION * top
     if _good(replica, work, targets, places, high, spread) >= goal:
         return places, high
-    for _ in range(HALVINGS):
+    for _ in range(halvings):
         middle = (low + high) / 2.0
         if _good(replica, work, targets, places, middle, spread) >= goal:
             low = middle

@@ -23,8 +23,11 @@ from sluice_law.work import Work, concurrency_at, prefill_seconds, throughput, t
 SERVICE_VARIANCE: Final = 1.0  # squared coefficient of variation of output lengths: 0.8–1.2 on the Azure 2023 trace
 PROMPT_VARIANCE: Final = 2.0  # the same of prompt work: 1.3 (Azure 2023) to 2.5 (ServeGen), heavier than exponential
 LEAST_SHARE: Final = 0.05  # of a second that is left to prompts, however many sequences decode
-SUMMED: Final = 256  # terms of the chain's sum; where there are more places, each term stands for several
+SUMMED: Final = 256  # places up to which the chain is summed one by one
+PIECES: Final = 128  # beyond, in so many pieces: each is at most half as wide as the number in service scatters
+_NO_LOAD: Final = 1e-9  # of what is served flat out
 _NEGLIGIBLE: Final = 1e7  # so many times what waits: the share that waits is nobody
+_LOG_NEGLIGIBLE: Final = 23.0  # the same beside any queue that a utilisation of 99.9 % makes
 
 
 def spread_of(burstiness: float) -> float:
@@ -37,12 +40,14 @@ def waiting_share(model: StepTimeModel, work: Work, places: int, rate: float, sp
     top = throughput(model, work, places)
     if rate >= top:
         return 1.0
+    if rate < _NO_LOAD * top:
+        return 0.0
     output, grouped = max(work.output, 1.0), max(1.0, spread)
     groups = max(1, int(places / grouped))
     fixed = rate * output * model.base / grouped
     each = rate * output * (token_seconds(model, work, 1.0) - model.base)
     full = 1.0 / (1.0 - rate / top)
-    rest = _below(groups, fixed, each, full) if groups <= SUMMED else _below_many(groups, fixed, each)
+    rest = _below(groups, fixed, each, full) if groups <= SUMMED else _below_many(groups, fixed, each, full)
     return full / (rest + full)
 
 
@@ -57,20 +62,27 @@ def _below(places: int, fixed: float, each: float, full: float) -> float:
     return total
 
 
-def _below_many(places: int, fixed: float, each: float) -> float:
-    """The same in `SUMMED` pieces, each by its middle. w(k) = b^k·Γ(k+1+a/b) / (Γ(k+1)·Γ(1+a/b)), the negative
-    binomial's weights; a^k/k!, the Poisson's, where a batch costs nothing per sequence."""
+def _below_many(places: int, fixed: float, each: float, full: float) -> float:
+    """The same in `PIECES`, each by its middle. w(k) = b^k·Γ(k+1+a/b) / (Γ(k+1)·Γ(1+a/b)), the negative binomial's
+    weights; a^k/k!, the Poisson's, where a batch costs nothing per sequence."""
     poisson = each * places < 1e-9 * fixed
-    ratio = 0.0 if poisson else fixed / each
+    ratio, log_each = (0.0, math.log(fixed)) if poisson else (fixed / each, math.log(each))
+    lgamma, exp = math.lgamma, math.exp
 
     def log_weight(k: float) -> float:
-        if poisson:
-            return k * math.log(fixed) - math.lgamma(k + 1.0)
-        return k * math.log(each) + math.lgamma(k + 1.0 + ratio) - math.lgamma(k + 1.0)
+        return k * log_each - lgamma(k + 1.0) + (0.0 if poisson else lgamma(k + 1.0 + ratio))
 
-    top, width = log_weight(places), places / SUMMED
-    middles = (places - 0.5 - (index + 0.5) * width for index in range(SUMMED))
-    return width * math.fsum(math.exp(min(log_weight(max(k, 0.0)) - top, 300.0)) for k in middles)
+    top, width, total, last = log_weight(places), places / PIECES, 0.0, 1.0
+    for index in range(PIECES):
+        above = log_weight(max(places - 0.5 - (index + 0.5) * width, 0.0)) - top
+        if above > _LOG_NEGLIGIBLE:
+            return _NEGLIGIBLE * full
+        weight = exp(above)
+        total += weight
+        if weight < last and weight < 1e-6 * total:
+            break
+        last = weight
+    return width * total
 
 
 def prompt_share(model: StepTimeModel, work: Work, decoding: float, itl: float, batch_tokens: int) -> float:

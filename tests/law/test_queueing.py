@@ -82,3 +82,9 @@ def test_a_promise_that_no_number_keeps_is_not_chased() -> None:
 def test_a_burst_over_many_replicas_is_a_small_one_for_each() -> None:
     assert split_burstiness(5.0, 1) == 5.0
     assert split_burstiness(5.0, 4) == 2.0
+
+
+@pytest.mark.parametrize("rate", [0.0, 5e-324, 1e-300, 1e-12])
+def test_no_load_waits_for_nothing(rate: float) -> None:
+    assert waiting_share(MODEL, WORK, 15, rate) == pytest.approx(0.0, abs=1e-9)
+    assert waiting_share(LIGHT, WORK, 4096, rate) == pytest.approx(0.0, abs=1e-9)

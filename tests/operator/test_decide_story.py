@@ -1,5 +1,8 @@
 """decide() over minutes: a deployment's day, compressed. One engine holds about 2.5 requests per second here, 3.6 flat out."""
 
+import math
+from dataclasses import replace
+
 import pytest
 
 from sluice_operator.decide import decide
@@ -96,6 +99,19 @@ def test_bounds_are_tight_while_capacity_is_on_its_way_and_open_when_it_is_there
     assert before.concurrency_max == after.concurrency_max == 64
     assert during.concurrency_max < 20
     assert {b.ttl for b in (before, during, after)} == {30.0}
+
+
+def test_a_new_replicas_door_opens_slowly_and_one_that_was_there_before_us_is_open() -> None:
+    story = Story(replicas=2)
+    story.run(60, OVER)
+    pods = {name: story._view(name, "ready") for name in story.engines}
+    for age, share in ((0.0, 0.25), (9.0, 0.6), (15.0, 1.0)):
+        fresh = replace(pods["chat-2"], since=story.now - age)
+        observed = Observed((pods["chat-1"], fresh), replicas=2)
+        found = dict(decide(story.spec, observed, story.memory, story.now)[0].bounds)
+        assert found["chat-1"].concurrency_max == 64
+        assert (found["chat-2"].concurrency_max == 64) == (share == 1.0)
+        assert found["chat-2"].concurrency_max >= math.ceil(share * 10)
 
 
 def test_the_queue_bound_follows_the_limit_in_force() -> None:

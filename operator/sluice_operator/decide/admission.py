@@ -6,55 +6,88 @@ relaxed and the engine's own loop decides. A replica whose own model is still co
 door opens as far as its sisters' experience goes, no herd rushes in.
 """
 
+import math
+from dataclasses import dataclass
 from typing import Final
 
-from sluice_law.capacity import queue_limit, throughput, token_seconds
+from sluice_law.capacity import Targets, Work, queue_limit, throughput, token_seconds
+from sluice_law.steptime import StepTimeModel
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.decide.demand import fleet_model, max_concurrency, mean_work, targets, trusted
 from sluice_operator.decide.need import Need
 from sluice_operator.decide.trust import Fresh
-from sluice_operator.decide.values import Bounds, EngineSample, Memory
+from sluice_operator.decide.values import Bounds, EngineSample, Memory, PodView
 
 TTL: Final = 30.0  # seconds: six periods of 5 s; limits that were tightened do not outlive their reason by more
+SLOW_START: Final = 15.0  # seconds: three periods of 5 s, about the length of a first round of answers
+FIRST: Final = 0.25  # of n*, at once: a replica that admits nobody learns nothing
+
+
+@dataclass(frozen=True, slots=True)
+class _Common:
+    """What is the same for every engine of the fleet."""
+
+    targets: Targets
+    least: int
+    most: int
+    held: int | None  # n* of the model; None: not known
+    tight: bool  # replicas are on their way
+    model: StepTimeModel | None  # the sisters' experience, for a replica that has none of its own
+    work: Work | None
 
 
 def bounds(
-    spec: LLMDeploymentSpec, seen: Fresh, memory: Memory, wanted: Need, target: int
+    spec: LLMDeploymentSpec, seen: Fresh, memory: Memory, wanted: Need, target: int, now: float
 ) -> tuple[tuple[str, Bounds], ...]:
     """Bounds for each engine that was measured; one that was not keeps its last until their TTL ends."""
     if spec.admission.mode == "Off":
         return ()
-    tight = target > len(seen.ready)
-    return tuple((pod.name, _bounds(spec, seen, memory, wanted, sample, tight)) for pod, sample in seen.known)
+    most = max_concurrency(spec)
+    common = _Common(
+        targets=targets(spec),
+        least=most if spec.admission.mode == "Fixed" else min(spec.admission.concurrency.min, most),
+        most=most,
+        held=None if wanted.capacity is None or spec.admission.mode == "Fixed" else wanted.capacity.concurrency,
+        tight=target > len(seen.ready),
+        model=fleet_model(seen),
+        work=mean_work(memory.lengths),
+    )
+    return tuple((pod.name, _bounds(spec, common, memory, pod, sample, now)) for pod, sample in seen.known)
 
 
 def _bounds(
-    spec: LLMDeploymentSpec, seen: Fresh, memory: Memory, wanted: Need, sample: EngineSample, tight: bool
+    spec: LLMDeploymentSpec, common: _Common, memory: Memory, pod: PodView, sample: EngineSample, now: float
 ) -> Bounds:
-    most, promised = max_concurrency(spec), targets(spec)
-    least = min(spec.admission.concurrency.min, most)
-    if spec.admission.mode == "Fixed":
-        least = most
-    elif wanted.capacity is not None and (tight or trusted(sample) is None):
-        most = min(max(wanted.capacity.concurrency, least), most)
+    opening = _opening(memory, pod, now)
+    most = common.most
+    if common.held is not None and (common.tight or opening < 1.0 or trusted(sample) is None):
+        most = min(max(math.ceil(opening * common.held), common.least), most)
     share = spec.scaling.target_kv_occupancy_percent / 100.0
     return Bounds(
-        concurrency_min=least,
+        concurrency_min=common.least,
         concurrency_max=most,
-        max_queue=_queue(spec, seen, memory, sample, least, most),
+        max_queue=_queue(spec, common, sample, most),
         kv_watermark=(1.0 + share) / 2.0,  # above the scaling target, or the target could never be passed and seen
-        itl_target=promised.itl,
-        ttft_target=promised.ttft,
+        itl_target=common.targets.itl,
+        ttft_target=common.targets.ttft,
         ttl=TTL,
     )
 
 
-def _queue(spec: LLMDeploymentSpec, seen: Fresh, memory: Memory, sample: EngineSample, least: int, most: int) -> int:
+def _opening(memory: Memory, pod: PodView, now: float) -> float:
+    """How far the door of a replica is open, 0..1: it opens over the first seconds, so that what waits elsewhere does not
+    come in as one herd of prompts. One that served before we looked is open."""
+    if memory.started_at is None or pod.since <= memory.started_at:
+        return 1.0
+    return min(1.0, max(FIRST, (now - pod.since) / SLOW_START))
+
+
+def _queue(spec: LLMDeploymentSpec, common: _Common, sample: EngineSample, most: int) -> int:
     """What the engine serves within maxQueueSeconds at the limit in force, by its own model or its sisters'; a full
     batch while nothing is known."""
-    model, work = trusted(sample) or fleet_model(seen), mean_work(memory.lengths)
+    model, work = trusted(sample) or common.model, common.work
     if model is None or work is None:
         return most
-    limit = min(max(sample.concurrency, least), most)
+    limit = min(max(sample.concurrency, common.least), most)
     step = token_seconds(model, work, limit)
     return queue_limit(throughput(model, work, limit), float(spec.admission.max_queue_seconds), step)

@@ -36,7 +36,7 @@ def decide(spec: LLMDeploymentSpec, observed: Observed, memory: Memory, now: flo
     dial = _replicas(spec, floor, observed, seen, memory, wanted, now)
     memory = dial.memory
     limit, reasons, memory = _admission(spec, seen, memory, wanted, now)
-    admitted = () if spec.paused else bounds(spec, seen, memory, wanted, dial.desired)
+    admitted = () if spec.paused else bounds(spec, seen, memory, wanted, dial.desired, now)
     names = {pod.name for pod in seen.ready}
     limits = {name: value for name, value in memory.limits if name in names}
     limits |= {name: value.concurrency_max for name, value in admitted}

@@ -1,6 +1,8 @@
 """Which pods can be believed now: a sample that is stale, not a number, negative or absurd counts as missing."""
 
+import math
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final
 
 from sluice_operator.decide.histograms import ABSURD, is_sane_histogram
@@ -32,6 +34,7 @@ _GAUGES: Final = (
     "concurrency",
     "queue_limit",
 )
+_numbers: Final = attrgetter(*_GAUGES, *COUNTERS)
 _MAX_TERM: Final = 1e6  # seconds per unit of work: no engine takes eleven days for a token
 
 
@@ -80,8 +83,9 @@ def fresh(observed: Observed, scrape_gap: float | None, now: float) -> Fresh:
 
 def is_sane(sample: EngineSample) -> bool:
     """Whether every number can be meant. NaN compares false with everything."""
-    values = [float(getattr(sample, name)) for name in (*_GAUGES, *COUNTERS)]
-    if not all(0.0 <= value < ABSURD for value in values) or sample.kv_occupancy > 1.01:
+    values = _numbers(sample)
+    # The sum finds a NaN, which no comparison of the others would.
+    if not (min(values) >= 0.0 and max(values) < ABSURD and math.isfinite(sum(values))) or sample.kv_occupancy > 1.01:
         return False
     model = sample.step_model
     if model is not None:

@@ -7,6 +7,7 @@ that fell says that the engine started again, and it is taken as the new base.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter, sub
 from typing import Final
 
 from sluice_operator.decide.histograms import BOUNDS
@@ -21,6 +22,7 @@ SHORT: Final = 10.0  # two scrapes at 5 s: the quickest difference that is not o
 SLOT: Final = 0.9  # ticks closer than this are added up: at most WINDOW / SLOT of them are kept
 FORGET: Final = 120.0  # seconds; lengths change slower than rates, and the mean of a heavy tail needs the samples
 _LONGEST_GAP: Final = 60.0  # an outage is not the scrape interval
+_counters: Final = attrgetter(*COUNTERS)
 _ARRIVED: Final = COUNTERS.index("arrived_total")
 
 
@@ -60,13 +62,14 @@ def absorb(memory: Memory, seen: Fresh, now: float) -> Memory:
         after[pod.name] = new
         if old is None:
             continue
-        if _fell(old, new):
+        grew = _difference(old, new)
+        if grew is None:
             reset = True
             continue
         newest = min(at - old.at, _LONGEST_GAP)
         gap = newest if gap is None else gap + 0.1 * (newest - gap)
-        growths.append(_growth(old, new, sample, now))
-        arrivals.append((old.at, new.at, new.counters[_ARRIVED] - old.counters[_ARRIVED]))
+        growths.append(_growth(grew, new.at - old.at, sample, now))
+        arrivals.append((old.at, new.at, grew[0][_ARRIVED]))
         joined += new.running - old.running
     memory = replace(
         memory,
@@ -97,17 +100,20 @@ def over(memory: Memory, now: float, seconds: float) -> Sums:
     )
 
 
-def _growth(old: PodTotals, new: PodTotals, sample: EngineSample, now: float) -> Tick:
+_Grew = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]  # counters, ttft, itl
+
+
+def _growth(grew: _Grew, span: float, sample: EngineSample, now: float) -> Tick:
     """What one pod did between two scrapes. Of a long silence only the window's share counts: the rest is older."""
-    span = new.at - old.at
     share = min(1.0, WINDOW / span)
+    counters, ttft, itl = grew if share == 1.0 else [tuple(share * value for value in row) for row in grew]
     return Tick(
         at=now,
         seconds=span * share,
-        counters=_difference(old.counters, new.counters, share),
+        counters=counters,
         block_seconds=sample.kv_blocks * span * share,
-        ttft=_difference(old.ttft, new.ttft, share),
-        itl=_difference(old.itl, new.itl, share),
+        ttft=ttft,
+        itl=itl,
     )
 
 
@@ -151,20 +157,25 @@ def _totals(name: str, at: float, sample: EngineSample) -> PodTotals:
     return PodTotals(
         name=name,
         at=at,
-        counters=tuple(float(getattr(sample, counter)) for counter in COUNTERS),
+        counters=_counters(sample),
         running=sample.running,
         ttft=sample.ttft.counts or nothing,
         itl=sample.itl.counts or nothing,
     )
 
 
-def _fell(old: PodTotals, new: PodTotals) -> bool:
-    pairs = ((old.counters, new.counters), (old.ttft, new.ttft), (old.itl, new.itl))
-    return any(b < a - 1e-9 for before, after in pairs for a, b in zip(before, after, strict=True))
-
-
-def _difference(old: Sequence[float], new: Sequence[float], share: float) -> tuple[float, ...]:
-    return tuple(share * max(0.0, b - a) for a, b in zip(old, new, strict=True))
+def _difference(old: PodTotals, new: PodTotals) -> _Grew | None:
+    """How far every total grew; None where one fell: the engine started again."""
+    rows = []
+    for before, after in ((old.counters, new.counters), (old.ttft, new.ttft), (old.itl, new.itl)):
+        row = tuple(map(sub, after, before))
+        least = min(row)
+        if least < 0.0:
+            if least < -1e-9:
+                return None
+            row = tuple(max(0.0, value) for value in row)
+        rows.append(row)
+    return rows[0], rows[1], rows[2]
 
 
 def _sum(rows: Sequence[Sequence[float]]) -> tuple[float, ...]:
