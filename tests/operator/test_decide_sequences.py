@@ -1,5 +1,6 @@
 """Whatever engines, watches and clocks do over minutes: counts and limits in range, no fall unwatched, no flapping."""
 
+import itertools
 import math
 import sys
 from collections.abc import Iterator
@@ -105,7 +106,7 @@ def test_in_any_weather_the_dials_keep_their_rules(sequence: list[Step]) -> None
     assert _size(rough.story.memory) < 256 * KB
     downs = [at for (_, a), (at, b) in zip(rough.replicas, rough.replicas[1:], strict=False) if b < a]
     ups = [at for (_, a), (at, b) in zip(rough.replicas, rough.replicas[1:], strict=False) if b > a]
-    assert all(later - sooner >= WINDOW for sooner, later in zip(downs, downs[1:], strict=False))
+    assert all(later - sooner >= WINDOW for sooner, later in itertools.pairwise(downs))
     # Down only after a whole window in which nothing more was wanted: none follows an up sooner.
     assert all(down - up >= WINDOW for up in ups for down in downs if down > up)
 
