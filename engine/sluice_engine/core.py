@@ -99,6 +99,8 @@ def serve(channel: Messages, engine: "EngineLoop") -> None:
     while True:
         for message in channel.received(wait):
             _take(channel, engine, message)
+        if (wait := engine.spare) > 0.0:
+            continue  # the step under way leaves time for more to arrive before the next one is planned
         report = engine.step()
         if report is not None:
             channel.send(report)

@@ -25,6 +25,8 @@ from sluice_engine.window import LoadWindow
 from sluice_law.limit import TRUSTED_STEPS
 from sluice_law.steptime import StepTimeModel, StepWork
 
+PLANNING_SECONDS = 0.004  # set aside for planning and preparing a step, so that the next one can begin in time
+
 _log = logging.getLogger(__name__)
 
 
@@ -59,6 +61,15 @@ class EngineLoop:
     def ready(self) -> ipc.Ready:
         """What the HTTP process is told when the engine serves."""
         return self._started.ready(paced=self.options.pace is not None)
+
+    @property
+    def spare(self) -> float:
+        """Seconds that the step under way is predicted to take still, less what planning the next one needs: until
+        then it is better to wait for requests that could be part of it. 0 where nothing is known or under way."""
+        flight, model = self._flight, self.fit.model
+        if flight is None or not self._pipeline.overlapped or model.steps < TRUSTED_STEPS:
+            return 0.0
+        return max(0.0, flight.begun + model.predict(flight.plan.whole_work) - PLANNING_SECONDS - self._clock())
 
     @property
     def has_work(self) -> bool:

@@ -106,7 +106,7 @@ class Preparer:
         counts = np.concatenate([group.counts for group in gathered])
         ends = np.cumsum(counts)
         total = int(ends[-1])
-        tokens = np.fromiter((token for row in flat for token in row.tokens), dtype=np.int64, count=total)
+        tokens = np.array([token for row in flat for token in row.tokens], dtype=np.int64)
         positions = np.arange(total) + np.repeat(starts - ends + counts, counts)
         groups: list[RowGroup] = []
         places: list[Ints] = []
@@ -134,9 +134,8 @@ class Preparer:
         return Prepared(batch, choosing, pending, pending_slots)
 
     def _gathered(self, rows: Sequence[Row]) -> Gathered:
-        slots = np.array([row.slot for row in rows], dtype=np.int64)
-        starts = np.array([row.start for row in rows], dtype=np.int64)
-        counts = np.array([len(row.tokens) for row in rows], dtype=np.int64)
+        table = np.array([(row.slot, row.start, len(row.tokens)) for row in rows], dtype=np.int64)
+        slots, starts, counts = np.ascontiguousarray(table.T)
         # Entries past a row's own blocks may be left from a request that had the slot before: pad them.
         used = -(-(starts + counts) // self._block_size)
         width = int(used.max())

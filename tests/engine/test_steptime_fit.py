@@ -45,9 +45,9 @@ def test_thousands_of_decode_only_steps_hardly_move_the_prefill_terms() -> None:
     dice = random.Random(1)
     learn(fit, TRUE, 1500, dice, prefill=0.5, noise=0.03)
     before = fit.model
-    learn(fit, TRUE, 5000, dice, prefill=0.0, noise=0.03)
-    assert fit.model.prefill_token == pytest.approx(before.prefill_token, rel=0.03)
-    assert fit.model.prefill_context == pytest.approx(before.prefill_context, rel=0.03)
+    learn(fit, TRUE, 10_000, dice, prefill=0.0, noise=0.03)
+    assert fit.model.prefill_token == pytest.approx(before.prefill_token, rel=0.01)
+    assert fit.model.prefill_context == pytest.approx(before.prefill_context, rel=0.01)
 
 
 def test_a_long_time_at_one_batch_size_does_not_mix_up_base_and_sequences() -> None:
@@ -66,7 +66,7 @@ def test_a_machine_that_slows_down_is_followed() -> None:
     dice = random.Random(3)
     learn(fit, TRUE, 1000, dice, prefill=0.4, noise=0.02)
     slower = StepTimeModel(base=0.016, prefill_token=3e-4, prefill_context=4e-8, sequence=6e-4, kv_token=8e-7)
-    learn(fit, slower, 3000, dice, prefill=0.4, noise=0.02)
+    learn(fit, slower, 200, dice, prefill=0.4, noise=0.02)
     work = StepWork(128, 128 * 500.0, 32, 32_000)
     assert fit.model.predict(work) == pytest.approx(slower.predict(work), rel=0.10)
 

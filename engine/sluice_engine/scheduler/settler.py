@@ -1,6 +1,6 @@
 """One step's results while they are booked: tokens delivered, requests ended, failures kept to those that failed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sluice_engine.request import Request
@@ -19,29 +19,68 @@ class StepSettler:
         self._scheduler = scheduler
         self._now = now
         self.outcomes: list[Outcome] = []
+        self._charges: dict[str, int] = {}  # tokens by tenant, charged at the end of the step
+        config = scheduler.config
+        self._size, self._longest, self._slides = config.block_size, config.max_model_length, config.window is not None
 
     def step(self, plan: Plan, sampled: Sequence[int], errors: Mapping[str, str], accepted: Mapping[str, int]) -> None:
         """All rows of a plan. `sampled` has one token per sampling row, in order; `accepted` says of how many draft
         tokens, by request, that token comes behind."""
-        scheduler = self._scheduler
         tokens = iter(sampled)
         if errors:
             self._take_back(plan, errors)
+        in_order = not errors and plan.certain
         for row in plan.rows:
-            end = row.start + len(row.tokens)
-            for name in row.choosers if row.twins else (row.request_id,):
-                token = next(tokens) if row.samples else None
-                request = scheduler.requests.get(name)
-                if request is None or not ran_in(request, plan):
-                    continue
-                if name in errors:
-                    self.fail(request, errors[name])
-                elif row.drafts and token is not None:
-                    self._verified(request, row, accepted.get(name, 0), token)
-                else:
-                    self.computed(request, end, token)
-        scheduler.books.end_step(errors)
+            if not (in_order and row.samples and self._stream(plan, row, tokens)):
+                self._row(plan, row, tokens, errors, accepted)
+        for tenant, count in self._charges.items():
+            self._scheduler.counters.charge(tenant, OUTPUT_WEIGHT * count)
+        self._scheduler.books.end_step(errors)
         self._learn_overrun(plan)
+
+    def _stream(self, plan: Plan, row: Row, tokens: Iterator[int]) -> bool:
+        """One more token in the middle of an answer, which is what most rows of most steps are: `_row`, with all that
+        cannot be the case there left out. False, and no token taken, where it may be."""
+        request = self._scheduler.requests.get(row.request_id)
+        if request is None or request.last_token_at is None or request.steered or not ran_in(request, plan):
+            return False
+        known, end = request.known, row.start + len(row.tokens)
+        if end + 1 >= self._longest or end + 1 >= request.prompt_length + request.max_tokens:
+            return False
+        token = next(tokens)
+        request.computed = end
+        if request.pending:
+            known.pop()
+            request.pending = False
+        if end % self._size == 0:
+            self._scheduler.books.index(request)
+        if self._slides:
+            self._scheduler.books.slide(request)
+        if token in request.stop_ids:
+            self._say(request, (), "stop", None)
+            self._complete(request)
+            return True
+        known.append(token)
+        self._charges[request.tenant] = self._charges.get(request.tenant, 0) + 1
+        self._say(request, (token,), None, None)
+        request.last_token_at = self._now
+        return True
+
+    def _row(
+        self, plan: Plan, row: Row, tokens: Iterator[int], errors: Mapping[str, str], accepted: Mapping[str, int]
+    ) -> None:
+        """Any row, and those that share its logits."""
+        for name in row.choosers if row.twins else (row.request_id,):
+            token = next(tokens) if row.samples else None
+            request = self._scheduler.requests.get(name)
+            if request is None or not ran_in(request, plan):
+                continue
+            if name in errors:
+                self.fail(request, errors[name])
+            elif row.drafts and token is not None:
+                self._verified(request, row, accepted.get(name, 0), token)
+            else:
+                self.computed(request, row.start + len(row.tokens), token)
 
     def computed(self, request: Request, end: int, token: int | None) -> None:
         """The request's first `end` tokens are cached; `token` was sampled after the last known one."""
@@ -110,19 +149,21 @@ class StepSettler:
         scheduler.end(request, forget=False)
 
     def _say(self, request: Request, token_ids: tuple[int, ...], finish: Finish | None, error: str | None) -> None:
-        now, first = self._now, not request.delivered
+        now, first, last, begun = self._now, not request.delivered, request.last_token_at, request.first_scheduled_at
         request.delivered = True
-        started = request.first_scheduled_at if request.first_scheduled_at is not None else now
+        waited = (now if begun is None else begun) - request.arrived_at
+        gap = None if last is None else now - last
+        # By position: names cost as much again, and there is one of these for each token of the engine.
         self.outcomes.append(
             Outcome(
-                request_id=request.request_id,
-                token_ids=token_ids,
-                finish=finish,
-                error=error,
-                first=first,
-                cached_tokens=request.cached_tokens,
-                queue_seconds=max(0.0, started - request.arrived_at),
-                gap=None if request.last_token_at is None else now - request.last_token_at,
+                request.request_id,
+                token_ids,
+                finish,
+                error,
+                first,
+                request.cached_tokens,
+                max(0.0, waited),
+                gap,
             )
         )
 

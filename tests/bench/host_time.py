@@ -1,0 +1,87 @@
+"""What a step costs beside the model: planning, preparing tensors and settling, by the real scheduler and preparer.
+
+`python -m tests.bench.host_time` prints one line. 256 requests decode; each step's tokens are made up, nothing computes.
+"""
+
+import statistics
+import sys
+import time
+from dataclasses import dataclass
+
+import torch
+
+from sluice_engine.admission import Bounds, Limits
+from sluice_engine.prepare import Preparer
+from sluice_engine.request import Request
+from sluice_engine.scheduler import Scheduler, SchedulerConfig
+from sluice_law.steptime import StepTimeModel
+
+LENGTH = 2048
+MODEL = StepTimeModel(base=0.01, prefill_token=4e-5, prefill_context=6e-9, sequence=1e-5, kv_token=1e-7, steps=1000)
+
+
+@dataclass(frozen=True, slots=True)
+class HostTime:
+    """Seconds of host time per step, and the ratio of the medians with a long queue and without."""
+
+    p50: float
+    p99: float
+    queue_ratio: float
+
+
+class Host:
+    """`running` decoding requests and `waiting` ones behind them, stepped without a model."""
+
+    def __init__(self, running: int, waiting: int) -> None:
+        config = SchedulerConfig(num_blocks=running * LENGTH // 16, max_num_seqs=running, max_model_length=LENGTH)
+        bounds = Bounds(concurrency_max=running, max_queue=waiting + running, max_batched_tokens=8192)
+        self._scheduler = Scheduler(config, Limits(bounds))
+        self._preparer = Preparer(
+            max_num_seqs=running,
+            max_model_length=LENGTH,
+            block_size=16,
+            null_block=config.num_blocks,
+            device=torch.device("cpu"),
+        )
+        for index in range(running + waiting):
+            known = [index] * 40 if index < running else [index] * 8
+            self._scheduler.submit(Request(str(index), known, LENGTH - 64, 0.0))
+        while any(request.remaining > 1 for request in self._scheduler.running) or not self._scheduler.running:
+            self.step()
+
+    def step(self) -> float:
+        """Seconds of one step."""
+        begun = time.perf_counter()
+        plan = self._scheduler.plan(0.0, MODEL)
+        if plan is None:
+            raise RuntimeError("nothing decodes any more: measure fewer steps")
+        self._preparer.install(plan)
+        self._preparer.batch(self._preparer.gather(plan.rows))
+        self._scheduler.settle(plan, [7] * sum(row.samples for row in plan.rows), 0.0)
+        return time.perf_counter() - begun
+
+
+def measure(running: int = 256, waiting: int = 10_000, steps: int = 400) -> HostTime:
+    """Step both worlds in turns, so that a busy machine slows both alike."""
+    plain, queued = Host(running, 0), Host(running, waiting)
+    times: list[float] = []
+    behind: list[float] = []
+    for _ in range(steps):
+        times.append(plain.step())
+        behind.append(queued.step())
+    p99 = sorted(times)[int(0.99 * len(times))]
+    return HostTime(statistics.median(times), p99, statistics.median(behind) / statistics.median(times))
+
+
+def main() -> int:
+    """One line."""
+    found = measure()
+    sys.stdout.write(
+        f"host time per step, 256 running: p50 {1e3 * found.p50:.2f} ms, p99 {1e3 * found.p99:.2f} ms; "
+        f"with 10,000 waiting {found.queue_ratio:.2f} times that\n"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
