@@ -4,12 +4,13 @@ Least squares on relative errors (weights 1/T²). Observations are grouped by th
 prompt tokens and of sequences); each group keeps its own decaying sums and forgets when a step of its own shape
 arrives, and much more slowly when one of its kind (with or without prompt tokens) does. So thousands of decode-only
 steps hardly move what was learned about prompts, and a long time at one batch size does not erase what other sizes
-said. The first step of a new size (a power of two of flat tokens) is left out: it pays for new primitives.
+said. Steps that are off to one side time after time are another regime: their kind then begins almost anew. The first step of a new size (a power of two of flat tokens) is left out: it pays for new primitives.
 
 The sums of all groups form one 5 × 5 normal system, solved with the non-negativity of Lawson & Hanson's NNLS by
 eliminating the most negative term. Standard library only: 5 × 5 is too small for anything else to be faster.
 """
 
+import math
 from collections.abc import Sequence
 
 from sluice_law.steptime import StepTimeModel, StepWork
@@ -22,6 +23,11 @@ _EAGER_STEPS = 64  # solved after every step until here, then after every fourth
 _CLIP = 4.0  # a step this many times off the trusted prediction is somebody else's stall
 _TRUSTED_STEPS = 8  # of one group, before its prediction is trusted that far: a first prompt is no stall of decoding
 _ERROR_MEMORY = 0.02
+_DRIFT_MEMORY = 0.1  # of the signed deviation of each kind: about ten steps
+_DRIFT_CLIP = 0.4  # logarithm: a stall is one large deviation, another regime is many
+_DRIFT_LIMIT = 0.2  # logarithm: a fifth off, step after step, is another regime and not noise
+_DRIFT_STEPS = 16  # of one kind, between two such verdicts
+_AFTERWARDS = 0.02  # what is kept of a kind's sums then: enough for shapes that have not come again yet
 
 
 class _Sums:
@@ -46,6 +52,8 @@ class StepTimeFit:
         self._seen: set[int] = set()
         self._error = 0.0
         self._steps = 0
+        self._drift = {False: 0.0, True: 0.0}
+        self._judged = {False: 0, True: 0}  # steps of the kind when it last began anew
 
     def observe(self, work: StepWork, seconds: float) -> None:
         """Learn from one step. Times that are not positive are ignored."""
@@ -60,6 +68,7 @@ class StepTimeFit:
             predicted = self.model.predict(work)
             self._error += _ERROR_MEMORY * (min(abs(predicted - seconds) / seconds, 10.0) - self._error)
             if predicted > 0.0 and sums.steps >= _TRUSTED_STEPS:
+                self._watch(work.prefill_tokens > 0, math.log(seconds / predicted))
                 seconds = min(max(seconds, predicted / _CLIP), predicted * _CLIP)
         self._add(sums, work, seconds)
         self._steps += 1
@@ -67,6 +76,19 @@ class StepTimeFit:
             self._solve()
         else:
             self._publish(_coefficients(self.model))
+
+    def _watch(self, kind: bool, deviation: float) -> None:
+        """Where steps of a kind are off to one side time after time, something has changed for good (another clock,
+        another load on the machine): what was learned before then counts for little."""
+        clipped = min(max(deviation, -_DRIFT_CLIP), _DRIFT_CLIP)
+        self._drift[kind] += _DRIFT_MEMORY * (clipped - self._drift[kind])
+        if abs(self._drift[kind]) < _DRIFT_LIMIT or self._kinds[kind] - self._judged[kind] < _DRIFT_STEPS:
+            return
+        self._judged[kind], self._drift[kind] = self._kinds[kind], 0.0
+        for (prefill, _), sums in self._groups.items():
+            if (prefill > 0) == kind:
+                sums.matrix = [[_AFTERWARDS * value for value in line] for line in sums.matrix]
+                sums.vector = [_AFTERWARDS * value for value in sums.vector]
 
     def _add(self, sums: _Sums, work: StepWork, seconds: float) -> None:
         kind = work.prefill_tokens > 0
