@@ -12,7 +12,7 @@ from sluice_engine.whole_runner import WholeRunner
 from tests.engine.oracle import options, run, submit
 from tests.engine.texts import Reference, save_texts_model, texts
 
-LENGTHS = [1, 7, 200, 33, 90, 12, 150, 41, 64, 5, 18, 250, 77, 101, 30, 9] * 3
+LENGTHS = [1, 7, 200, 33, 90, 12, 150, 41, 64, 5, 18, 250, 77, 101, 30, 9] * 2
 
 
 def encode(engine: EngineLoop, given: list[list[int]], types: list[list[int]] | None = None) -> None:
@@ -31,7 +31,7 @@ def vectors(reports: list[ipc.StepReport]) -> dict[str, torch.Tensor]:
     return found
 
 
-@pytest.mark.parametrize("name", ["bert", "qwen3", "roberta", "xlm-roberta-score"])
+@pytest.mark.parametrize("name", ["bert", "qwen3", "xlm-roberta-score"])
 def test_mixed_lengths_through_full_steps_equal_a_padded_batch(name: str, tmp_path: Path) -> None:
     engine = EngineLoop(options(save_texts_model(name, tmp_path), max_batched_tokens=512))
     given = texts(LENGTHS)

@@ -36,7 +36,7 @@ def steps(engine: Scheduler, model: StepTimeModel | None = None) -> list[Plan]:
     return plans
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(SIZES, st.sampled_from(sorted(POLICIES)), st.integers(6, 20), st.integers(1, 80), st.booleans())
 def test_among_generating_requests_each_is_computed_once_and_whole(
     sizes: list[tuple[int, int]], policy: str, blocks: int, budget: int, fitted: bool
