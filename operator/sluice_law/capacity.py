@@ -32,6 +32,7 @@ __all__ = [
     "split_burstiness",
     "throughput",
     "token_seconds",
+    "watermark",
 ]
 
 Binding = Literal["InterTokenLatency", "KVOccupancy", "TimeToFirstToken", "ConcurrencyLimit"]
@@ -39,6 +40,7 @@ Binding = Literal["InterTokenLatency", "KVOccupancy", "TimeToFirstToken", "Concu
 # Beyond this the predicted wait moves by its own size per percent of load: no estimate of the load is that good.
 MAX_UTILISATION: Final = 0.95
 MIN_UTILISATION: Final = 0.05  # what is late even then is late for its own length: more replicas do not help it
+KV_PEAK: Final = 0.75  # of what the memory target for the mean leaves free: a peak may fill so much of it
 HALVINGS: Final = 9  # to a five hundredth of μ(n*)
 ROUGHLY: Final = 5  # to a thirtieth: enough to say which of two bounds gains more
 
@@ -49,7 +51,7 @@ class Replica:
 
     model: StepTimeModel
     kv_tokens: float
-    kv_share: float  # share of the pool that running requests may fill, 0..1
+    kv_share: float  # share of the pool that running requests may fill on the mean, 0..1
     max_concurrency: int
     min_concurrency: int = 1  # the limit never falls below, whatever the inter-token target
     batch_tokens: int = 2048  # that one step computes at most
@@ -73,7 +75,7 @@ class Capacity:
     concurrency: int  # n*
     itl: float  # S(n*), seconds
     ttft: float  # at `rate`, at the attainment percentile, seconds
-    kv_occupancy: float  # n*·L / pool
+    kv_occupancy: float  # mean at `rate`: what runs then, times L, over the pool
     binding: Binding
 
 
@@ -82,13 +84,14 @@ def capacity(replica: Replica, work: Work, targets: Targets, margin: float = 1.0
     `burstiness` is the index of dispersion of this replica's arrivals (1: Poisson)."""
     model = replica.model
     concurrency, rate = _operating_point(replica, work, targets, margin, burstiness, HALVINGS)
+    running = concurrency_at(model, work, rate, concurrency)
     return Capacity(
         rate=rate,
         throughput=throughput(model, work, concurrency),
         concurrency=concurrency,
         itl=token_seconds(model, work, concurrency),
         ttft=first_token_seconds(model, work, concurrency, rate, targets.attainment, burstiness),
-        kv_occupancy=concurrency * work.context / replica.kv_tokens if replica.kv_tokens > 0 else 0.0,
+        kv_occupancy=running * work.context / replica.kv_tokens if replica.kv_tokens > 0 else 0.0,
         binding=binding_of(replica, work, targets, margin, burstiness),
     )
 
@@ -120,7 +123,7 @@ def enough(
         spread = spread_of(split_burstiness(burstiness, count))
         return _good(replica, work, targets, places, rate / count, spread)
 
-    low = max(1, math.ceil(rate / (MAX_UTILISATION * top) - 1e-9))
+    low = max(1, math.ceil(rate / min(MAX_UTILISATION * top, _rate_in_memory(replica, work)) - 1e-9))
     reached = good(low)
     if reached >= goal:
         return low, reached
@@ -182,7 +185,7 @@ def _operating_point(
     places, spread = _places(replica, work, targets, margin), spread_of(burstiness)
     top = throughput(replica.model, work, places)
     goal = _goal(replica, work, targets, places, spread, top)
-    low, high = MIN_UTILISATION * top, MAX_UTILISATION * top
+    low, high = MIN_UTILISATION * top, min(MAX_UTILISATION * top, _rate_in_memory(replica, work))
     if _good(replica, work, targets, places, high, spread) >= goal:
         return places, high
     for _ in range(halvings):
@@ -197,8 +200,20 @@ def _operating_point(
 def _places(replica: Replica, work: Work, targets: Targets, margin: float) -> int:
     """n*: the most that latency, memory and the configured bounds let run at once."""
     by_itl = _itl_concurrency(replica.model, work, targets.itl / margin, replica.max_concurrency)
-    by_kv = math.floor(replica.kv_share * replica.kv_tokens / max(work.context, 1.0))
+    by_kv = math.floor(watermark(replica.kv_share) * replica.kv_tokens / max(work.context, 1.0))
     return max(1, min(max(by_itl, replica.min_concurrency), by_kv, replica.max_concurrency))
+
+
+def watermark(kv_share: float) -> float:
+    """The share of the pool that running requests may fill at a peak where `kv_share` is the target for the mean: the
+    target must be passed to be seen, and places beyond it serve a burst that would wait otherwise."""
+    return kv_share + KV_PEAK * (1.0 - kv_share)
+
+
+def _rate_in_memory(replica: Replica, work: Work) -> float:
+    """The rate at which the pool is filled to the target on the mean (Little's law)."""
+    inside = max(1.0, replica.kv_share * replica.kv_tokens / max(work.context, 1.0))
+    return throughput(replica.model, work, inside)
 
 
 def _goal(replica: Replica, work: Work, targets: Targets, places: int, spread: float, top: float) -> float:

@@ -7,7 +7,7 @@ prompts take the share f of each second, so n sequences that decode together wai
 
 seconds per token (P', C': prompt tokens and Σ chunk × context per second). A scheduler that cuts prompts into chunks
 can keep every step within the target exactly as long as S(n) does, so the largest such n is the limit, unless memory
-ends sooner: n·(held per sequence + growth) ≤ watermark · pool. It falls at once and rises slowly: the one protects
+ends sooner: n·(held per sequence + growth/2) ≤ watermark · pool. It falls at once and rises slowly: the one protects
 who is already being served, the other keeps a burst of short prompts from opening the door to a herd.
 """
 
@@ -24,6 +24,9 @@ RELAXED: Final = 0.5  # mean / target up to which scatter cannot reach the targe
 CORRECTION_BOUNDS: Final = (0.5, 3.0)  # a model further off than this is not corrected but wrong
 SMOOTHING: Final = 0.3  # per tick: one odd second moves a smoothed value by a third, three in a row by two thirds
 RISE: Final = 0.1  # share per tick: doubling takes seven ticks, about one request's length
+# Sequences do not end together: while one writes its last token others have begun anew. Half of what each still adds is
+# what all hold on the mean; the scheduler's own forecast, which knows each request, guards the peak.
+ENDS_SPREAD: Final = 0.5
 MAX_PREFILL_SHARE: Final = 0.95
 
 
@@ -141,7 +144,7 @@ def _kv_limit(load: EngineLoad, watermark: float, maximum: int) -> int:
     """The largest n whose blocks, grown as expected, stay under the watermark. Shared prefixes count once."""
     if load.running <= 0:
         return maximum
-    per_sequence = load.kv_tokens_held / load.running + max(0.0, load.growth_per_sequence)
+    per_sequence = load.kv_tokens_held / load.running + ENDS_SPREAD * max(0.0, load.growth_per_sequence)
     if per_sequence <= 0:
         return maximum
     return min(maximum, math.floor(watermark * load.kv_tokens_total / per_sequence))

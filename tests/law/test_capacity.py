@@ -45,8 +45,9 @@ def test_inter_token_latency_binds() -> None:
 
 def test_memory_binds() -> None:
     held = capacity(replace(REPLICA, kv_tokens=1_000), WORK, TARGETS)
-    assert (held.binding, held.concurrency) == ("KVOccupancy", 6)
-    assert held.kv_occupancy <= 0.8
+    assert (held.binding, held.concurrency) == ("KVOccupancy", 7)
+    assert (7 * WORK.context) / 1_000 <= 0.95 < (8 * WORK.context) / 1_000  # at a peak
+    assert held.kv_occupancy <= 0.8  # on the mean
 
 
 def test_time_to_first_token_binds() -> None:

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from sluice_law.capacity import Targets, Work, queue_limit, throughput, token_seconds
+from sluice_law.capacity import Targets, Work, queue_limit, throughput, token_seconds, watermark
 from sluice_law.steptime import StepTimeModel
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.decide.demand import fleet_model, max_concurrency, mean_work, targets, trusted
@@ -67,7 +67,7 @@ def _bounds(
         concurrency_min=common.least,
         concurrency_max=most,
         max_queue=_queue(spec, common, sample, most),
-        kv_watermark=(1.0 + share) / 2.0,  # above the scaling target, or the target could never be passed and seen
+        kv_watermark=watermark(share),
         itl_target=common.targets.itl,
         ttft_target=common.targets.ttft,
         ttl=TTL,
