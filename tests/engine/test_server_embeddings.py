@@ -74,7 +74,8 @@ def test_numbers_and_base64_say_the_same(client: OpenAI, embeds: Served, folder:
     torch.testing.assert_close(vectors(plain), rows, rtol=1e-4, atol=1e-5)
     packed = embeds.request("POST", PATH, {"model": "tiny", "input": TEXTS, "encoding_format": "base64"}).json()
     for entry, told in zip(packed["data"], plain.data, strict=True):
-        assert list(struct.unpack("<64f", base64.b64decode(entry["embedding"]))) == told.embedding
+        numbers = struct.unpack("<64f", base64.b64decode(entry["embedding"]))
+        torch.testing.assert_close(list(numbers), told.embedding, rtol=1e-4, atol=1e-5)  # in another batch, another sum
 
 
 def test_fewer_dimensions_are_the_first_ones_at_unit_length(client: OpenAI, folder: Path) -> None:
