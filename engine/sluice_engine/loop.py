@@ -185,7 +185,7 @@ class EngineLoop:
             cost.draft_step(plan.draft_tokens, plan.draft_context, seconds, model.predict(plan.work))
         elif model.steps >= TRUSTED_STEPS and not plan.work.prefill_tokens:
             cost.plain_step(seconds, model.predict(plan.work))
-        if not plan.draft_tokens:
+        if not plan.draft_tokens and not plan.copies:
             self.fit.observe(plan.work, seconds)
 
     def _hold_pace(self, flight: Flight) -> None:

@@ -65,6 +65,8 @@ class Request:
     indexed: int = 0  # leading blocks offered to the prefix index
     slot: int = -1  # row in the runner's per-sequence tables; -1 while waiting
     begun: int | None = None  # the step in which it (again) began to run; None: it does not run
+    swapped: list[int] = field(default_factory=list)  # host blocks that keep its first `swapped_tokens` while it waits
+    swapped_tokens: int = 0
     pending: bool = False  # the last known token stands for one that is still being computed
     cached_tokens: int = 0  # prompt tokens found in the prefix cache at first admission
     first_scheduled_at: float | None = None

@@ -5,6 +5,7 @@ gives computes them. A token that the step before samples is filled in by the se
 """
 
 import logging
+import time
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,6 +23,8 @@ from sluice_engine.prepare import Gathered, Prepared, Preparer
 from sluice_engine.request import TokenLogprob
 from sluice_engine.sampling import NOT_A_NUMBER, Sampled, Sampler
 from sluice_engine.scheduler import Plan, Row
+
+_COPIES = 8  # pairs of them, to measure one
 
 _log = logging.getLogger(__name__)
 
@@ -53,9 +56,11 @@ class PreparedStep:
 class Runner:
     """The model with its KV cache. Not thread-safe, but that one step may be prepared while another is computed."""
 
-    def __init__(self, model: LoadedModel, *, num_blocks: int, block_size: int, max_num_seqs: int) -> None:
+    def __init__(
+        self, model: LoadedModel, *, num_blocks: int, block_size: int, max_num_seqs: int, host_blocks: int = 0
+    ) -> None:
         self.model = model
-        self.cache = KVCache(model.kv_shape, num_blocks, block_size, model.device)
+        self.cache = KVCache(model.kv_shape, num_blocks, block_size, model.device, host_blocks)
         self._preparer = Preparer(
             max_num_seqs=max_num_seqs,
             max_model_length=model.max_model_length,
@@ -70,6 +75,16 @@ class Runner:
     def run(self, plan: Plan) -> StepResult:
         """Prepare and compute."""
         return self.prepare(plan)()
+
+    def swap_seconds(self) -> float:
+        """Measured: seconds to copy one block to host memory, or back. Before serving: it writes the first block."""
+        self.cache.copy([(0, self.cache.null_block)])
+        begun = time.perf_counter()
+        for _ in range(_COPIES):
+            self.cache.copy([(0, self.cache.null_block), (self.cache.null_block, 0)])
+        if self.model.device.type == "cuda":
+            torch.cuda.synchronize(self.model.device)
+        return (time.perf_counter() - begun) / (2 * _COPIES)
 
     def prepare(self, plan: Plan) -> Callable[[], StepResult]:
         """The plan as tensors; a call computes it. Plans are prepared in their order, while at most the one before is

@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
@@ -39,11 +40,16 @@ class Started:
             max_num_seqs=options.max_num_seqs,
             max_model_length=self.model.max_model_length,
             window=self.model.window,
+            host_blocks=0
+            if self.model.pooled is not None
+            else options.swap_size // self.model.kv_shape.block_bytes(options.block_size),
             policy=options.policy,
             speculation=options.speculation,
         )
         self.runner = _runner(self.model, self.config)
         warm_up(self.runner, self.config, options.max_batched_tokens, self.model.vocab_size)
+        if isinstance(self.runner, Runner) and self.config.host_blocks:
+            self.config = replace(self.config, swap_block_seconds=self.runner.swap_seconds())
         self.load_seconds["warm"] = clock() - begun
         on_progress(ipc.Loading("warm", 1.0, self.load_seconds["warm"]))
         gc.collect()
@@ -90,7 +96,11 @@ def _runner(model: LoadedModel, config: SchedulerConfig) -> Runner | WholeRunner
         return WholeRunner(model.pooled, model.vocab_size, model.device)
     try:
         return Runner(
-            model, num_blocks=config.num_blocks, block_size=config.block_size, max_num_seqs=config.max_num_seqs
+            model,
+            num_blocks=config.num_blocks,
+            block_size=config.block_size,
+            max_num_seqs=config.max_num_seqs,
+            host_blocks=config.host_blocks,
         )
     except (MemoryError, RuntimeError) as error:  # torch reports a failed allocation as RuntimeError
         size = config.num_blocks * model.kv_shape.block_bytes(config.block_size)

@@ -30,10 +30,12 @@ def undisturbed(seed: int, prompt: Sequence[int], count: int, window: int | None
 class PaperRunner:
     """Runs plans over `num_blocks` blocks, looking at `window` tokens at most."""
 
-    def __init__(self, num_blocks: int, block_size: int, window: int | None = None) -> None:
+    def __init__(self, num_blocks: int, block_size: int, window: int | None = None, host_blocks: int = 0) -> None:
         self._size = block_size
         self._window = window
-        self._cells = [[EMPTY] * block_size for _ in range(num_blocks)]
+        self._cells = [[EMPTY] * block_size for _ in range(num_blocks + host_blocks)]
+        self._first_host = num_blocks
+        self.swaps = 0
         self._tables: dict[int, list[int]] = {}
         self._seeds: dict[int, int] = {}
         self._said: dict[int, int] = {}  # by slot, last
@@ -42,8 +44,13 @@ class PaperRunner:
     def run(self, plan: Plan) -> list[int]:
         """The tokens of the plan's choosers: copies first, then every row writes, then every row reads."""
         self.copies += len(plan.copies)
-        contents = [list(self._cells[source]) for source, _ in plan.copies]
-        for (_, target), content in zip(plan.copies, contents, strict=True):
+        within = [copy for copy in plan.copies if max(copy) < self._first_host]
+        for source, target in plan.copies:
+            if max(source, target) >= self._first_host:
+                self._cells[target] = list(self._cells[source])
+                self.swaps += 1
+        contents = [list(self._cells[source]) for source, _ in within]
+        for (_, target), content in zip(within, contents, strict=True):
             self._cells[target] = content
         self._seeds.update((join.slot, join.sampling.seed) for join in plan.joins)
         for row in plan.rows:

@@ -31,10 +31,18 @@ class KVShape:
 class KVCache:
     """Keys and values of all layers, zeroed: per layer a pair of [num_blocks + 1, block_size, kv_heads, head_dim]."""
 
-    def __init__(self, shape: KVShape, num_blocks: int, block_size: int, device: torch.device) -> None:
+    def __init__(
+        self, shape: KVShape, num_blocks: int, block_size: int, device: torch.device, host_blocks: int = 0
+    ) -> None:
         self.block_size = block_size
         self.null_block = num_blocks
         size = (num_blocks + 1, block_size, shape.kv_heads, shape.head_dim)
+        # [host_blocks, layers, keys and values, block_size, kv_heads, head_dim]: one block is one stretch of memory
+        self._host = torch.empty(
+            (host_blocks, shape.layers, 2, *size[1:]),
+            dtype=shape.dtype,
+            pin_memory=host_blocks > 0 and device.type == "cuda",
+        )
         self.layers = [
             (
                 torch.zeros(size, dtype=shape.dtype, device=device),
@@ -44,11 +52,28 @@ class KVCache:
         ]
 
     def copy(self, copies: Sequence[tuple[int, int]]) -> None:
-        """Copy whole blocks, all sources read before any target is written."""
-        sources, targets = torch.tensor(copies, dtype=torch.int64, device=self.layers[0][0].device).unbind(1)
+        """Copy whole blocks (`Plan.copies`): those to and from host memory in their order, then those within the pool,
+        where all sources are read before any target is written."""
+        first = self.null_block  # from here on numbers are of host memory
+        for source, target in copies:
+            if max(source, target) >= first:
+                self._swap(source, target)
+        within = [pair for pair in copies if max(pair) < first]
+        if not within:
+            return
+        sources, targets = torch.tensor(within, dtype=torch.int64, device=self.layers[0][0].device).unbind(1)
         for keys, values in self.layers:
             keys.index_copy_(0, targets, keys.index_select(0, sources))
             values.index_copy_(0, targets, values.index_select(0, sources))
+
+    def _swap(self, source: int, target: int) -> None:
+        first = self.null_block
+        for layer, pair in enumerate(self.layers):
+            for part, cache in enumerate(pair):
+                if target >= first:
+                    self._host[target - first, layer, part].copy_(cache[source], non_blocking=True)
+                else:
+                    cache[target].copy_(self._host[source - first, layer, part], non_blocking=True)
 
     def erase(self, places: torch.Tensor) -> None:
         """Zero single tokens' keys and values: int64 [N] of block · block_size + offset."""

@@ -18,6 +18,8 @@ class SchedulerConfig:
     policy: str = "fcfs"  # one of policies.POLICIES
     predicted_admission: bool = True  # admit by the predicted peak of KV; off: by what is held now and a margin
     window: int | None = None  # every layer sees so many tokens, a token's own included; None: some see all
+    host_blocks: int = 0  # in host memory, for requests that are preempted; 0: they compute again
+    swap_block_seconds: float = 0.0  # measured: what it takes to copy one block out, or back
     speculation: Mode = "off"  # whether decoding requests draft; auto: while the step-time model says that it pays
 
     def __post_init__(self) -> None:

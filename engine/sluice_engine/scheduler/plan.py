@@ -67,7 +67,8 @@ class Plan:
     cached_prompt_tokens: int
     leans: tuple[tuple[str, str], ...] = ()  # (request, other): starts from blocks that the other fills in this step
     scrub: tuple[int, ...] = ()  # blocks of failed requests, to zero before anything is computed
-    copies: tuple[tuple[int, int], ...] = ()  # (source, target): block contents to copy, before anything is computed
+    copies: tuple[tuple[int, int], ...] = ()  # (source, target): block contents to copy, before anything is computed;
+    # blocks of host memory are numbered behind those of the pool; copies to and from it come first, in their order
     forks: bool = False  # some row has twins
     draft_tokens: int = 0  # beside `work`
     draft_context: float = 0.0  # as `StepWork.prefill_context`

@@ -98,7 +98,7 @@ class StepPlanner:
             hit = scheduler.books.match(request)
             if not scheduler.fitting.fits(request, hit):
                 return
-            context = len(hit) * scheduler.config.block_size
+            context = max(len(hit) * scheduler.config.block_size, request.swapped_tokens)
             left = len(request.known) - context
             chunk = budget.whole(left) if request.whole else budget.chunk(left, context)
             if scheduler.config.window is not None and not request.whole:  # a pool may hold less than the prompt
@@ -129,7 +129,7 @@ class StepPlanner:
             leans=tuple(self._leans),
             scrub=scrub,
             forks=self._forks,
-            copies=tuple(self._copies),
+            copies=(*self._scheduler.swap.take(), *self._copies),
             draft_tokens=self.draft_tokens,
             draft_context=self.draft_context,
         )

@@ -29,6 +29,7 @@ from sluice_engine.scheduler.settler import StepSettler
 from sluice_engine.scheduler.siblings import Siblings
 from sluice_engine.scheduler.speculation import Speculation
 from sluice_engine.scheduler.steered import park_one, waits_for_word
+from sluice_engine.scheduler.swap import Swap
 from sluice_engine.scheduler.tenants import PROMPT_WEIGHT, TenantCounters
 from sluice_engine.scheduler.waiting import WaitingQueue
 from sluice_law.limit import TRUSTED_STEPS
@@ -47,6 +48,7 @@ class Scheduler:
         self.correction = TailCorrection()
         self.speculation = Speculation(config.speculation)
         self.books = Books(config)
+        self.swap = Swap(config)
         self.fitting = Fitting(config, limits, self.books, self.lengths)
         self.waiting = WaitingQueue(self.policy, self.counters)
         self.siblings = Siblings()
@@ -54,6 +56,7 @@ class Scheduler:
         self.requests: dict[str, Request] = {}
         self.draining = False
         self.preemptions = 0
+        self.swaps = 0  # preemptions that copied out
         self.residence: float | None = None  # mean seconds that a request runs, smoothed
         self.mean_output: float | None = None  # mean generated tokens of ended requests, smoothed
         self.model: StepTimeModel | None = None  # as of the last plan
@@ -102,6 +105,7 @@ class Scheduler:
         self.speculation.forget(request_id)
         if self.parked.pop(request_id, None) is None and not self.siblings.discard(request):
             self.waiting.remove(request)
+            self.swap.drop(request)
             self._hand_on(request)
         return True
 
@@ -203,6 +207,7 @@ class Scheduler:
         waiting = list(self.waiting)
         aside = [*self.siblings, *self.parked.values()]
         self.books.check(waiting + aside)
+        self.swap.check(waiting + aside)
         if len(self.requests) != len(self.running) + len(self.books.retired) + len(waiting) + len(aside):
             raise RuntimeError("a request is neither running nor waiting")
         if self.waiting.tokens != sum(len(request.known) for request in waiting):
@@ -220,15 +225,24 @@ class Scheduler:
         """A waiting request begins to run, from the cached blocks in `hit`."""
         self.waiting.remove(request)
         self.books.start(request, hit)
+        if request.swapped_tokens > request.computed:
+            self.books.grow(request, request.swapped_tokens)
+            request.computed = request.swapped_tokens
+            self.swap.back(request, len(hit))
+        else:
+            self.swap.drop(request)
         if request.first_scheduled_at is None:
             request.first_scheduled_at = now
             request.cached_tokens = request.computed
             self.counters.charge(request.tenant, PROMPT_WEIGHT * (request.prompt_length - request.computed))
 
     def preempt(self, victim: Request, forget: bool = False) -> None:
-        """Back to its place in the queue; its full blocks stay cached (unless it must `forget` them), the rest is
-        computed again."""
+        """Back to its place in the queue; its full blocks stay cached (unless it must `forget` them). The rest is
+        computed again, or copied out and back where that is predicted to be quicker."""
         between = waits_for_word(victim)
+        if not forget and self.swap.pays(victim, self.model):
+            self.swap.out(victim)
+            self.swaps += 1
         self.books.leave(victim, forget)
         victim.preemptions += 1
         self.preemptions += 1
