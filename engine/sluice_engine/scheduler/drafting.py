@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from sluice_engine.scheduler.planner import StepPlanner
     from sluice_engine.scheduler.scheduler import Scheduler
 
-STRETCH = 0.5  # of the step's own time, which drafts may add at most
+STRETCH = 4.0  # times the step's own time, which drafts may add at most
+STRETCH_WHEN_LATE = 0.5  # the same where every target is missed already: then none of them bounds the drafts
 
 
 def add_drafts(scheduler: "Scheduler", step: "StepPlanner", tokens: int) -> None:
@@ -54,7 +55,7 @@ def _price(scheduler: "Scheduler", step: "StepPlanner") -> tuple[Price | None, f
         return None, 0.0
     cost = scheduler.speculation.cost
     plain, tail = cost.level() * model.predict(step.work), scheduler.correction.tail()
-    target = tightest([target / tail for target in step.itl_targets], plain, math.inf)
+    target = tightest([target / tail for target in step.itl_targets], plain, (1 + STRETCH_WHEN_LATE) * plain)
     price = Price(plain / yielded, model.prefill_token + cost.surcharge(model), model.prefill_context)
     return price, min(STRETCH * plain, target - plain)
 
