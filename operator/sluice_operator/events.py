@@ -49,6 +49,8 @@ def notes(facts: Facts, conditions: Iterable[Mapping[str, Any]]) -> tuple[Note, 
 
 
 def _of_decision(reason: Reason, acted: bool) -> Note:
+    if reason.binding == "Refusing":
+        return Note("RequestsRefused", reason.sentence, warning=True)
     if reason.dial == "admission":
         return Note("LimitsMoved", reason.sentence)
     if not acted:

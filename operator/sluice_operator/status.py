@@ -135,7 +135,11 @@ def _rounded(value: float | None, scale: float, digits: int = 0) -> float | None
 
 def _binding(listed: Iterable[Mapping[str, Any]]) -> str:
     """What moved the limit last, of all that is listed."""
-    moves = [str(entry.get("reason")) for entry in listed if entry.get("kind") == "admission"]
+    moves = [
+        str(entry.get("reason"))
+        for entry in listed
+        if entry.get("kind") == "admission" and entry.get("from") != entry.get("to")
+    ]
     return moves[-1] if moves else "Steady"
 
 

@@ -110,6 +110,25 @@ def readmitted(
     return Reason("admission", before, after, binding, sentence, _numbers(wanted))
 
 
+def refused(
+    spec: LLMDeploymentSpec, wanted: Need, limit: int, count: float, seconds: float, served: float, coming: float | None
+) -> Reason:
+    """Why the fleet turns requests away."""
+    asked, queue = wanted.demand, spec.admission.max_queue_seconds
+    if coming is not None:
+        then = f"Another replica should serve in {coming:.0f} s."
+    elif wanted.up > spec.scaling.max_replicas:
+        then = f"{wanted.up} replicas are needed, maxReplicas is {spec.scaling.max_replicas}: raise it."
+    else:
+        then = "A higher admission.maxQueueSeconds would have let them wait instead."
+    sentence = (
+        f"{count:.0f} requests refused in {seconds:.0f} s: about {_rate(asked.level)} req/s come, {_rate(served)} are "
+        f"served, and more would have waited over {queue} s (admission.maxQueueSeconds). {then}"
+    )
+    numbers = (*_numbers(wanted), ("refused", round(count, 4)), ("servedRate", round(served, 4)))
+    return Reason("admission", limit, limit, "Refusing", sentence, numbers)
+
+
 def _up(spec: LLMDeploymentSpec, wanted: Need, after: int) -> str:
     if wanted.capacity is None:
         return ""

@@ -13,6 +13,7 @@ from sluice_operator.decide.floors import Range, allowed
 from sluice_operator.decide.histograms import BOUNDS, quantile
 from sluice_operator.decide.need import Need, need
 from sluice_operator.decide.pressure import kv_share
+from sluice_operator.decide.refusals import refusals
 from sluice_operator.decide.replicas import remember, rest, step
 from sluice_operator.decide.trust import Fresh, fresh
 from sluice_operator.decide.values import Decision, Memory, Observed, Outlook, Reason
@@ -36,6 +37,8 @@ def decide(spec: LLMDeploymentSpec, observed: Observed, memory: Memory, now: flo
     dial = _replicas(spec, floor, observed, seen, memory, wanted, now)
     memory = dial.memory
     limit, reasons, memory = _admission(spec, seen, memory, wanted, now)
+    refused, memory = refusals(spec, seen, memory, wanted, limit, now)
+    reasons = (*reasons, *refused)
     admitted = () if spec.paused else bounds(spec, seen, memory, wanted, dial.desired, now)
     names = {pod.name for pod in seen.ready}
     limits = {name: value for name, value in memory.limits if name in names}

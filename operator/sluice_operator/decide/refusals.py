@@ -1,0 +1,30 @@
+"""Saying why requests are turned away: once when it begins, again while it lasts, and silence before the next time."""
+
+from dataclasses import replace
+from typing import Final
+
+from sluice_operator.api import LLMDeploymentSpec
+from sluice_operator.decide import coldstart, explain
+from sluice_operator.decide.need import Need
+from sluice_operator.decide.trust import Fresh
+from sluice_operator.decide.values import Memory, Reason
+from sluice_operator.decide.windows import WINDOW, over
+
+AGAIN: Final = 300.0  # seconds
+
+
+def refusals(
+    spec: LLMDeploymentSpec, seen: Fresh, memory: Memory, wanted: Need, limit: int | None, now: float
+) -> tuple[tuple[Reason, ...], Memory]:
+    """The sentence about refusals, where one is due. Any reason that an engine counts (`sluice_rejections_total`)."""
+    window = over(memory, now, WINDOW)
+    count = window.count("rejected_total")
+    if limit is None:
+        return (), memory
+    if count < 1.0:
+        return (), memory if memory.refusing_since is None else replace(memory, refusing_since=None)
+    if memory.refusing_since is not None and now - memory.refusing_since < AGAIN:
+        return (), memory
+    coming = coldstart.remaining(memory, seen, now)
+    why = explain.refused(spec, wanted, limit, count, window.seconds, window.rate("finished_total"), coming)
+    return (why,), replace(memory, refusing_since=now)
