@@ -22,7 +22,11 @@ def drawing(title: str, to: Path, rows: int = 1, *, on_processor: bool = True) -
     canvas = FigureCanvasAgg(drawn)
     axes: Any = drawn.subplots(rows, 1, sharex=rows > 1, sharey=rows > 1)
     where = processor.describe()
-    said = f"{where.name} ({', '.join(where.flags)}), {where.cores} cores" if on_processor else "virtual time"
+    said = (
+        f"{where.name} ({', '.join(where.flags)}), {where.cores} cores"
+        if on_processor
+        else "the scheduler in virtual time: the same on each machine"
+    )
     drawn.suptitle(f"{title}\n{said}", fontsize=10)
     yield axes
     for each in axes if rows > 1 else [axes]:

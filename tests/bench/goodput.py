@@ -47,30 +47,29 @@ def goodput(results: Sequence[Result]) -> float:
     return mean(result.goodput for result in results)
 
 
-def fallen(model: StepTimeModel) -> tuple[float, System]:
-    """The load at which the best fixed chunk has fallen to 70 %, and that chunk. Raises RuntimeError where that load
+def fallen(model: StepTimeModel) -> float:
+    """The load at which the best fixed chunk has fallen to 70 %, requests per second. Raises RuntimeError where that
     lies outside of what is looked through."""
-    low, high, best = *BRACKET, fixed(CHUNKS[-1])
+    low, high = BRACKET
     while high - low > NEAR:
         rate = (low + high) / 2
-        shares = {chunk: goodput(runs(fixed(chunk), model, rate)) for chunk in CHUNKS}
-        chunk = max(shares, key=shares.__getitem__)
-        best = fixed(chunk)
-        low, high = (rate, high) if shares[chunk] > FALLEN_TO else (low, rate)
+        best = max(goodput(runs(fixed(chunk), model, rate)) for chunk in CHUNKS)
+        low, high = (rate, high) if best > FALLEN_TO else (low, rate)
     if high == BRACKET[1] or low == BRACKET[0]:
         raise RuntimeError(f"the load where goodput falls to {FALLEN_TO:.0%} is not within {BRACKET} requests/s")
-    return high, best
+    return high
 
 
 def report(out: Path, say: Callable[[str], None]) -> Report:
     """A row for each system, and the ratio."""
     model = step_model()
     say("the load where the best fixed chunk falls to 70 %")
-    rate, best = fallen(model)
+    rate = fallen(model)
     found: dict[str, list[Result]] = {}
     for system in (*map(fixed, CHUNKS), OURS, *ABLATIONS):
         say(system.name)
         found[system.name] = runs(system, model, rate)
+    best = max(map(fixed, CHUNKS), key=lambda system: goodput(found[system.name]))
     ratio = goodput(found[OURS.name]) / goodput(found[best.name])
     title = f"goodput at {rate:.2f} requests/s"
     rows = [Row(f"{title}, {name}", _each(results)) for name, results in found.items()]

@@ -15,6 +15,7 @@ from pathlib import Path
 from sluice_engine.admission import Bounds, Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Scheduler, SchedulerConfig
+from tests.bench import figure
 from tests.bench.row import Report, Row
 
 TRACE = Path(__file__).parents[2] / "operator" / "sluice_sim" / "data" / "mooncake_conversation.jsonl.gz"
@@ -65,7 +66,22 @@ def report(out: Path, say: Callable[[str], None]) -> Report:
         )
         for each in found
     ]
-    return Report(rows, {"capacities": [asdict(each) for each in found]})
+    return Report(rows, {"capacities": [asdict(each) for each in found]}, [_draw(found, out / "hit-ratio.png")])
+
+
+def _draw(found: Sequence[HitRatio], to: Path) -> Path:
+    with figure.drawing(
+        "Prefix cache hits on Mooncake's conversations (grey: an independent LRU, colour: the engine)",
+        to,
+        on_processor=False,
+    ) as axes:
+        for place, each in enumerate(found):
+            shares = [100 * each.lru, 100 * each.engine]
+            bars = axes.bar([place - 0.2, place + 0.2], shares, width=0.38, color=[figure.PEER, figure.OURS])
+            axes.bar_label(bars, fmt="%.2f", fontsize=8)
+        axes.set_xticks(range(len(found)), [f"{each.capacity:.0%} of the unique blocks held" for each in found])
+        axes.set_ylabel("% of all blocks found")
+    return to
 
 
 def measure(capacities: Sequence[float] = CAPACITIES) -> list[HitRatio]:

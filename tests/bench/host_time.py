@@ -6,7 +6,9 @@
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -15,7 +17,10 @@ from sluice_engine.prepare import Preparer
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Scheduler, SchedulerConfig
 from sluice_law.steptime import StepTimeModel
+from tests.bench import figure
+from tests.bench.row import Report, at_most
 
+MOST_P50_MS, MOST_P99_MS, MOST_QUEUE_RATIO = 1.0, 2.0, 1.1
 LENGTH = 2048
 MODEL = StepTimeModel(base=0.01, prefill_token=4e-5, prefill_context=6e-9, sequence=1e-5, kv_token=1e-7, steps=1000)
 
@@ -27,6 +32,8 @@ class HostTime:
     p50: float
     p99: float
     queue_ratio: float
+    times: tuple[float, ...] = ()  # of each step without a queue
+    behind: tuple[float, ...] = ()  # and with it
 
 
 class Host:
@@ -70,7 +77,40 @@ def measure(running: int = 256, waiting: int = 10_000, steps: int = 400) -> Host
         times.append(plain.step())
         behind.append(queued.step())
     p99 = sorted(times)[int(0.99 * len(times))]
-    return HostTime(statistics.median(times), p99, statistics.median(behind) / statistics.median(times))
+    return HostTime(
+        statistics.median(times), p99, statistics.median(behind) / statistics.median(times), tuple(times), tuple(behind)
+    )
+
+
+def report(out: Path, say: Callable[[str], None]) -> Report:
+    """Rows and plot for `make bench`."""
+    say("256 running requests, without and with 10,000 waiting ones")
+    found = measure()
+    rows = [
+        at_most("planning, preparing and settling, 256 running, p50", 1e3 * found.p50, MOST_P50_MS, " ms"),
+        at_most("the same, p99", 1e3 * found.p99, MOST_P99_MS, " ms"),
+        at_most("the same with 10,000 waiting / without, p50", found.queue_ratio, MOST_QUEUE_RATIO, " ×"),
+    ]
+    data = {"p50": found.p50, "p99": found.p99, "queue_ratio": found.queue_ratio, "steps": len(found.times)}
+    return Report(rows, data, [_draw(found, out / "host-time.png")])
+
+
+def _draw(found: HostTime, to: Path) -> Path:
+    with figure.drawing("Host time per step: planning, preparing tensors, settling; 256 requests decode", to) as axes:
+        for name, times, colour in (
+            ("nobody waits", found.times, figure.OURS),
+            ("10,000 wait", found.behind, figure.DOT),
+        ):
+            ordered = sorted(1e3 * seconds for seconds in times)
+            shares = [100 * (number + 1) / len(ordered) for number in range(len(ordered))]
+            axes.plot(ordered, shares, color=colour, label=name)
+        axes.axvline(MOST_P50_MS, color=figure.TARGET, lw=1, label="p50 at most")
+        axes.axvline(MOST_P99_MS, color=figure.TARGET, lw=1, ls=":", label="p99 at most")
+        axes.set_xscale("log")
+        axes.set_xlabel("milliseconds")
+        axes.set_ylabel("% of steps that took no longer")
+        axes.legend(fontsize=8, loc="lower right")
+    return to
 
 
 def main() -> int:

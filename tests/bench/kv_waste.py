@@ -9,13 +9,14 @@ from pathlib import Path
 from sluice_engine.admission import Bounds, Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Scheduler, SchedulerConfig
+from tests.bench import figure
 from tests.bench.row import Report, at_most
 
 LENGTHS = Path(__file__).parents[2] / "operator" / "sluice_sim" / "data" / "azure2023_conv.csv.gz"
 CONCURRENCY = 64
 BLOCK_SIZE = 16
 MOST_PERCENT = 4.0
-CHECKED_EVERY = 256  # steps: recounting the books costs as much as a step
+CHECKED_EVERY = 256  # steps: recounting the books costs as much as a step; a point of the plot, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class Waste:
     steps: int
     allocated: int
     used: int
+    over_time: tuple[float, ...]  # per cent, after every so many steps
     worst_places: int  # most unused places of one sequence after any step; a block has 16
 
     @property
@@ -43,7 +45,22 @@ def report(out: Path, say: Callable[[str], None]) -> Report:
         at_most(f"KV waste: {where}", waste.percent, MOST_PERCENT, " %"),
         at_most("most unused places of one sequence, ever", waste.worst_places, BLOCK_SIZE - 1, " tokens"),
     ]
-    return Report(rows, {**asdict(waste), "percent": waste.percent})
+    return Report(rows, {**asdict(waste), "percent": waste.percent}, [_draw(waste, out / "kv-waste.png")])
+
+
+def _draw(waste: Waste, to: Path) -> Path:
+    title = f"KV places allocated and not used: azure2023_conv, {waste.requests:,} requests, {CONCURRENCY} at a time"
+    with figure.drawing(title, to, on_processor=False) as axes:
+        steps = [CHECKED_EVERY * number for number in range(1, len(waste.over_time) + 1)]
+        axes.plot(
+            steps, waste.over_time, color=figure.OURS, lw=1, label=f"after a step; {waste.percent:.2f} % over all"
+        )
+        axes.axhline(MOST_PERCENT, color=figure.TARGET, lw=1, label=f"{MOST_PERCENT:g} % at most")
+        axes.set_xlabel("step")
+        axes.set_ylabel(f"% of allocated places (blocks of {BLOCK_SIZE} tokens)")
+        axes.set_ylim(bottom=0)
+        axes.legend(fontsize=8)
+    return to
 
 
 def measure(requests: int | None = None) -> Waste:
@@ -61,14 +78,17 @@ def measure(requests: int | None = None) -> Waste:
         if refused is not None:
             raise RuntimeError(f"row {index} of the trace was refused: {refused.message}")
     steps = allocated = used = worst = 0
+    over_time: list[float] = []
     while (plan := scheduler.plan(0.0)) is not None:
         scheduler.settle(plan, [0] * sum(row.samples for row in plan.rows), 0.0)
         steps += 1
+        held = sum(len(request.blocks) for request in scheduler.running) * config.block_size
+        computed = sum(request.computed for request in scheduler.running)
+        for request in scheduler.running:
+            worst = max(worst, len(request.blocks) * config.block_size - request.computed)
+        allocated += held
+        used += computed
         if steps % CHECKED_EVERY == 0:
             scheduler.check()
-        for request in scheduler.running:
-            places = len(request.blocks) * config.block_size
-            allocated += places
-            used += request.computed
-            worst = max(worst, places - request.computed)
-    return Waste(len(lengths), steps, allocated, used, worst)
+            over_time.append(100 * (held - computed) / max(1, held))
+    return Waste(len(lengths), steps, allocated, used, tuple(over_time), worst)

@@ -31,17 +31,20 @@ class Part:
 
 def run(parts: Sequence[Part], out: Path, to: Path) -> int:
     """0 if every row is good, else 1. A SIGTERM ends what parts have started before it ends this process."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     out.mkdir(parents=True, exist_ok=True)
     where = processor.describe()
     progress = Console(stderr=True)
     reports: dict[str, Report] = {}
     seconds: dict[str, float] = {}
-    with progress.status("") as status:
-        for part in parts:
-            begun = time.monotonic()
-            reports[part.name] = _measured(part, out, _say(part.name, progress, status.update))
-            seconds[part.name] = round(time.monotonic() - begun, 1)
+    try:
+        with progress.status("") as status:
+            for part in parts:
+                begun = time.monotonic()
+                reports[part.name] = _measured(part, out, _say(part.name, progress, status.update))
+                seconds[part.name] = round(time.monotonic() - begun, 1)
+    finally:
+        signal.signal(signal.SIGTERM, before)
     found = {
         "processor": asdict(where),
         "good": all(row.good for report in reports.values() for row in report.rows),

@@ -1,9 +1,10 @@
 """A side for the harness's own tests: continues each prompt by counting on from its last token.
 
-A prompt that begins with 13 kills the process, one that begins with 14 gets no answer tokens.
+A prompt that begins with 13 kills the process, one with 14 gets no answer tokens, one with 15 raises beside a thread.
 """
 
 import os
+import threading
 
 from tests.bench.throughput.worker import Generate, Setup, serve
 
@@ -16,6 +17,9 @@ def load(setup: Setup) -> tuple[Generate, dict[str, str]]:
         if prompts[0][0] == 13:
             os.write(2, b"Error: the 13th\n")
             os._exit(1)
+        if prompts[0][0] == 15:
+            threading.Thread(target=threading.Event().wait).start()
+            raise ValueError("the 15th")
         if prompts[0][0] == 14:
             return [[] for _ in prompts]
         return [

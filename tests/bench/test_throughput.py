@@ -83,6 +83,8 @@ def test_a_side_that_fails_has_no_number_and_the_others_go_on(tmp_path: Path) ->
     assert good.failed is None and good.tokens_per_second
     (died,) = run([side()], tmp_path, Load("x", ((13,),), (2,)))
     assert died.failed and "Error: the 13th" in died.failed
+    (raised,) = run([side()], tmp_path, Load("x", ((15,),), (2,)))
+    assert raised.failed and "ValueError: the 15th" in raised.failed
     (short,) = run([side()], tmp_path, Load("x", ((14,),), (2,)), rounds=1)
     assert short.failed and "fewer or more tokens" in short.failed
     assert short.tokens_per_second is None

@@ -11,8 +11,10 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TextIO
 
 Generate = Callable[[list[list[int]], list[int]], list[list[int]]]  # prompts, tokens to generate for each → tokens
 
@@ -34,6 +36,15 @@ def serve(load: Callable[[Setup], tuple[Generate, dict[str, str]]]) -> None:
     _end_with_parent()
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
+    try:
+        _answer(load, answers)
+    except BaseException:  # noqa: BLE001 - whatever it is ends this process, and the parent reads the log
+        traceback.print_exc()
+        os._exit(1)  # an engine's own threads would keep it, and the parent would wait
+    os._exit(0)
+
+
+def _answer(load: Callable[[Setup], tuple[Generate, dict[str, str]]], answers: TextIO) -> None:
     generate, about = load(Setup(**json.loads(sys.argv[1])))
     print(json.dumps({"ready": about}), file=answers)
     for line in sys.stdin:
