@@ -1,4 +1,4 @@
-"""Compiles the processor's attention kernel, if a C compiler is there. Standard library only.
+"""Compiles the processor's kernels, if a C compiler is there. Standard library only.
 
 Run by the build hook, as a program of its own: `python engine/native/build.py`. The library has a plain C interface
 and picks its instructions when it runs, so one build serves every processor of its architecture.
@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-SOURCE = Path(__file__).with_name("attention.c")
+SOURCES = sorted(Path(__file__).parent.glob("*.c"))
 LIBRARY = Path(__file__).parent.parent / "sluice_engine" / "_native" / "libsluice_cpu.so"
 _FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-pthread", "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi")
 
@@ -41,7 +41,7 @@ def _try(compiler: str, target: Path) -> str | None:
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / target.name
         try:
-            command = [compiler, *_FLAGS, "-o", str(made), str(SOURCE), "-lm"]
+            command = [compiler, *_FLAGS, "-o", str(made), *map(str, SOURCES), "-lm"]
             subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(made, target)

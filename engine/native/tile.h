@@ -1,113 +1,24 @@
 /* One tile of paged attention: up to MAX_ROWS query rows of one KV head over all the keys they may see.
  *
- * Included once per instruction set by attention.c, which sets NAME(x), to give each copy its own names, and LANES, the
- * floats of one register there: 16 with AVX-512, 8 with AVX2, else 4. Written with GCC's vector types, so the compiler
- * picks the instructions. Keys are taken LANES at a time.
+ * Included once per instruction set, after lanes.h. Keys are taken LANES at a time.
  *
  * Softmax is computed online (Milakov and Gimelshein, arXiv 1805.02867): per row a running maximum and sum, rescaled
  * when the maximum grows. NaN is kept: one in a key, value or query reaches the output of every row that sees it.
  */
 
-typedef float NAME(floats) __attribute__((vector_size(4 * LANES), may_alias));
-typedef uint32_t NAME(words) __attribute__((vector_size(4 * LANES)));
-typedef int32_t NAME(ints) __attribute__((vector_size(4 * LANES)));
-typedef uint16_t NAME(halves) __attribute__((vector_size(2 * LANES)));
-typedef float NAME(v4) __attribute__((vector_size(16)));
-#define V NAME(floats)
-
-static INLINE V NAME(load)(const void *from, int64_t index, int bf16) {
-    V out;
-    if (bf16) {
-        NAME(halves) half;
-        memcpy(&half, (const uint16_t *)from + index, sizeof half);
-        NAME(words) wide = __builtin_convertvector(half, NAME(words)) << 16;
-        memcpy(&out, &wide, sizeof out);
-    } else {
-        memcpy(&out, (const float *)from + index, sizeof out);
-    }
-    return out;
-}
-
-static INLINE void NAME(store)(void *to, int64_t index, V in, int bf16) {
-    if (!bf16) {
-        memcpy((float *)to + index, &in, sizeof in);
-        return;
-    }
-    NAME(words) bits;
-    memcpy(&bits, &in, sizeof bits);
-    NAME(words) rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16; /* to nearest even */
-    NAME(words) isnan = (NAME(words))(in != in);
-    rounded = (isnan & 0x7fc0) | (~isnan & rounded);
-    NAME(halves) half = __builtin_convertvector(rounded, NAME(halves));
-    memcpy((uint16_t *)to + index, &half, sizeof half);
-}
-
-static INLINE float NAME(sum)(V x) {
-#if LANES == 16
-    typedef float v8 __attribute__((vector_size(32)));
-    v8 half = __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7) +
-              __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15);
-#else
-    V half = x;
-#endif
-#if LANES >= 8
-    NAME(v4) b = __builtin_shufflevector(half, half, 0, 1, 2, 3) + __builtin_shufflevector(half, half, 4, 5, 6, 7);
-#else
-    NAME(v4) b = half;
-#endif
-    return (b[0] + b[1]) + (b[2] + b[3]);
-}
-
-static INLINE float NAME(max)(V x) {
-#if LANES == 16
-    typedef float v8 __attribute__((vector_size(32)));
-    v8 low = __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7);
-    v8 high = __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15);
-    v8 half = PICK(low > high, low, high);
-#else
-    V half = x;
-#endif
-#if LANES >= 8
-    NAME(v4) left = __builtin_shufflevector(half, half, 0, 1, 2, 3);
-    NAME(v4) right = __builtin_shufflevector(half, half, 4, 5, 6, 7);
-    NAME(v4) b = PICK(left > right, left, right);
-#else
-    NAME(v4) b = half;
-#endif
-    float c = b[0] > b[1] ? b[0] : b[1], d = b[2] > b[3] ? b[2] : b[3];
-    return c > d ? c : d;
-}
-
-/* e^x by range reduction and a polynomial of degree 6 (Cephes expf): error about 2 ulp. Below -87 it is 0, above 88
- * e^88; NaN stays NaN, because no comparison with it is true. */
-static INLINE V NAME(exp)(V x) {
-    const V zero = {0};
-    V clamped = PICK(x > 88.0f, zero + 88.0f, x);
-    NAME(ints) tiny = x < -87.0f;
-    clamped = PICK(tiny, zero, clamped);
-    V scaled = clamped * 1.44269504088896341f;
-    NAME(ints) sane = scaled == scaled;
-    scaled = PICK(sane, scaled, zero);
-    V half = PICK(scaled < 0.0f, zero - 0.5f, zero + 0.5f);
-    NAME(ints) whole = __builtin_convertvector(scaled + half, NAME(ints));
-    V n = __builtin_convertvector(whole, V);
-    V r = clamped - n * 0.693359375f + n * 2.12194440e-4f;
-    V p = zero + 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * r * r + r + 1.0f;
-    NAME(ints) bits = (whole + 127) << 23;
-    V power;
-    memcpy(&power, &bits, sizeof power);
-    return PICK(tiny, zero, p * power);
-}
-
 static INLINE V NAME(cap)(V scores, float softcap) { /* softcap · tanh(score / softcap) */
     V e = NAME(exp)(scores * (2.0f / softcap));
     return softcap - 2.0f * softcap / (e + 1.0f);
+}
+
+/* Scores of keys that a query does not see become -inf: from `count` on, before `oldest` and after `newest`. */
+static INLINE V NAME(hide)(V scores, int count, int64_t oldest, int64_t newest) {
+    const float lowest = oldest > 0 ? (float)oldest : 0.0f, end = (float)(newest < count ? newest : count - 1);
+    V index;
+    for (int j = 0; j < LANES; j++)
+        index[j] = (float)j;
+    scores = PICK(index < lowest, (V){0} - INFINITY, scores);
+    return PICK(index > end, (V){0} - INFINITY, scores);
 }
 
 static INLINE void NAME(body)(const struct work *work, const struct layer *layer, const struct tile *tile,
@@ -198,9 +109,7 @@ static INLINE void NAME(body)(const struct work *work, const struct layer *layer
             const int64_t position = tile->position + r / group;
             const int64_t oldest = layer->window > 0 ? position - layer->window + 1 : 0;
             if (count < LANES || at + count - 1 > position || at < oldest)
-                for (int j = 0; j < LANES; j++)
-                    if (j >= count || at + j > position || at + j < oldest)
-                        scores[j] = -INFINITY;
+                scores = NAME(hide)(scores, count, oldest - at, position - at);
             const float top = NAME(max)(scores);
             if (top > highest[r]) {
                 const float shrink = highest[r] == -INFINITY ? 0.0f : expf(highest[r] - top);
@@ -246,23 +155,3 @@ static INLINE void NAME(body)(const struct work *work, const struct layer *layer
             NAME(store)(layer->out, to + LANES * l, *(V *)(out + r * dim + LANES * l) / whole, bf16);
     }
 }
-
-static void NAME(run_tile)(const struct work *work, const struct layer *layer, const struct tile *tile) {
-    if (work->bf16) {
-        if (work->dim == 64)
-            NAME(body)(work, layer, tile, 64, 1);
-        else if (work->dim == 128)
-            NAME(body)(work, layer, tile, 128, 1);
-        else
-            NAME(body)(work, layer, tile, (int)work->dim, 1);
-    } else {
-        if (work->dim == 64)
-            NAME(body)(work, layer, tile, 64, 0);
-        else if (work->dim == 128)
-            NAME(body)(work, layer, tile, 128, 0);
-        else
-            NAME(body)(work, layer, tile, (int)work->dim, 0);
-    }
-}
-
-#undef V

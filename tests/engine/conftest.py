@@ -1,9 +1,10 @@
-"""A tiny random Llama with grouped-query attention, and plain transformers as the oracle."""
+"""A tiny random Llama with grouped-query attention, plain transformers as the oracle, and the compiled kernels."""
 
 from pathlib import Path
 
 import pytest
 import torch
+from native.build import compile_library, compilers
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from tests.engine.oracle import Oracle
@@ -39,3 +40,13 @@ def tiny_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def oracle(tiny_llama: Path) -> Oracle:
     return Oracle(tiny_llama)
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path | None:
+    """The kernels, compiled for these tests; None on a machine without a C compiler, where torch is all there is."""
+    path = tmp_path_factory.mktemp("native") / "libsluice_cpu.so"
+    if not compilers():
+        return None
+    assert compile_library(path, compilers()) is None
+    return path

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from native.build import compile_library, compilers
+from native.build import compile_library
 from transformers import AutoModelForCausalLM
 
 from sluice_engine.loop import EngineLoop
@@ -56,16 +56,6 @@ def cases(draw: st.DrawFn) -> Case:
         dtype=draw(st.sampled_from([torch.float32, torch.bfloat16])),
         seed=draw(st.integers(0, 1 << 20)),
     )
-
-
-@pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path | None:
-    """The kernel, compiled for these tests; None on a machine without a C compiler, where torch is all there is."""
-    path = tmp_path_factory.mktemp("native") / "libsluice_cpu.so"
-    if not compilers():
-        return None
-    assert compile_library(path, compilers()) is None
-    return path
 
 
 def backends(library: Path | None, threads: int = 1) -> list[PagedAttention]:

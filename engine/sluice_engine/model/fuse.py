@@ -133,14 +133,14 @@ def _merge(group: Siblings, shared: set[int], smallest: dict[torch.dtype, int]) 
 def _replace_norms(module: torch.nn.Module) -> int:
     count = 0
     for name, child in list(module.named_modules()):
-        replacement = _as_rms_norm(child)
+        replacement = as_rms_norm(child)
         if replacement is not None:
             module.set_submodule(name, replacement)
             count += 1
     return count
 
 
-def _as_rms_norm(module: torch.nn.Module) -> RMSNorm | None:
+def as_rms_norm(module: torch.nn.Module) -> RMSNorm | None:
     """The module as torch's norm, when that gives the same on rows of very different size (so that epsilon counts).
     The weight is taken as it is, or as an offset from one (Gemma)."""
     parameters = dict(module.named_parameters())
@@ -161,7 +161,7 @@ def _as_rms_norm(module: torch.nn.Module) -> RMSNorm | None:
     for epsilon in sorted(epsilons):
         for offset in (0.0, 1.0):
             candidate = RMSNorm(weight + offset if offset else weight, epsilon)
-            if _same(candidate(probe), want):
+            if same(candidate(probe), want):
                 return candidate
     return None
 
@@ -193,10 +193,10 @@ def _packing_works(plain: torch.nn.Linear) -> bool:
     except (RuntimeError, AttributeError, NotImplementedError) as error:
         _log.warning("weights are not packed, torch here cannot: %s", str(error).splitlines()[0])
         return False
-    return _same(got, linear(probe, plain.weight, plain.bias))
+    return same(got, linear(probe, plain.weight, plain.bias))
 
 
-def _same(got: torch.Tensor, want: torch.Tensor) -> bool:
+def same(got: torch.Tensor, want: torch.Tensor) -> bool:
     if got.shape != want.shape or got.dtype != want.dtype:
         return False
     row = want.float().abs().amax(dim=-1, keepdim=True)

@@ -5,12 +5,14 @@ positions still enter attention as 0 × value, and 0 × NaN is NaN: padding must
 request may have filled.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
 from sluice_engine.model.errors import InsufficientMemory
+from sluice_engine.model.pages import area
 from sluice_engine.options import EngineOptions
 
 
@@ -44,11 +46,7 @@ class KVCache:
             pin_memory=host_blocks > 0 and device.type == "cuda",
         )
         self.layers = [
-            (
-                torch.zeros(size, dtype=shape.dtype, device=device),
-                torch.zeros(size, dtype=shape.dtype, device=device),
-            )
-            for _ in range(shape.layers)
+            (_zeros(size, shape.dtype, device), _zeros(size, shape.dtype, device)) for _ in range(shape.layers)
         ]
 
     def copy(self, copies: Sequence[tuple[int, int]]) -> None:
@@ -87,6 +85,12 @@ class KVCache:
         for keys, values in self.layers:
             keys.index_fill_(0, index, 0)
             values.index_fill_(0, index, 0)
+
+
+def _zeros(size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    if device.type == "cpu":
+        return area(math.prod(size) * dtype.itemsize).view(dtype).view(size)
+    return torch.zeros(size, dtype=dtype, device=device)
 
 
 def blocks_that_fit(options: EngineOptions, shape: KVShape, max_model_length: int, memory_left: int) -> int:

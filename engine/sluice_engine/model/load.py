@@ -13,12 +13,13 @@ import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
 from sluice_engine.model import attention, native
+from sluice_engine.model.compiled import Different, compile_forward
 from sluice_engine.model.errors import AcceleratorNotFound, InvalidOption, ModelInvalid, ModelNotFound
 from sluice_engine.model.fuse import fuse
 from sluice_engine.model.kv import KVShape
 from sluice_engine.model.pooled import PooledModel, load_pooled, usable_positions
 from sluice_engine.model.sentence import Task, pick_task, read_sentence_files
-from sluice_engine.model.structure import check, observe, refuse_by_config
+from sluice_engine.model.structure import Structure, check, observe, refuse_by_config
 from sluice_engine.options import EngineOptions
 
 _log = logging.getLogger(__name__)
@@ -49,12 +50,11 @@ def load_model(options: EngineOptions) -> LoadedModel:
     config = _read_config(folder)
     dtype = pick_dtype(options.dtype, _checkpoint_dtype(config), device)
     task = pick_task(options.task, folder, config)
-    attention.register(
-        native.find(torch.get_num_threads()) if device.type == "cpu" else None, paged_kernel=device.type == "cuda"
-    )
+    kernel = native.find(torch.get_num_threads()) if device.type == "cpu" else None
+    attention.register(kernel, paged_kernel=device.type == "cuda")
     transformers.utils.logging.disable_progress_bar()
     if task == "generate":
-        return _load_generating(options, folder, config, dtype, device)
+        return _load_generating(options, folder, config, dtype, device, kernel)
     return _load_pooled(options, task, folder, config, dtype, device)
 
 
@@ -92,10 +92,40 @@ def _load_generating(
     config: transformers.PretrainedConfig,
     dtype: torch.dtype,
     device: torch.device,
+    kernel: native.NativeAttention | None,
 ) -> LoadedModel:
     if type(config) not in AutoModelForCausalLM._model_mapping:
         raise ModelInvalid(f"Model type {config.model_type!r} is not a decoder-only language model of transformers.")
     length = _model_length(options, getattr(config.get_text_config(), "max_position_embeddings", None))
+    module, structure = _observed(folder, config, dtype, device)
+    kv_shape, window = structure.kv_shape(dtype), structure.window
+    vocab_size = module.get_output_embeddings().weight.shape[0]
+    try:
+        compiled = compile_forward(module, structure, kv_shape, kernel)
+    except Different:
+        _log.warning("the compiled decoder gives other logits than this model: its layers are run by torch")
+        module, structure = _observed(folder, config, dtype, device)
+        compiled = False
+    if not compiled:
+        fuse(module, structure, device)
+    del structure  # it holds the layers that were replaced
+    _log.info("loaded %s as %s on %s", type(module).__name__, dtype, device)
+    return LoadedModel(
+        module=module,
+        device=device,
+        dtype=dtype,
+        kv_shape=kv_shape,
+        max_model_length=length,
+        vocab_size=vocab_size,
+        eos_ids=_eos_ids(folder, config),
+        window=window,
+    )
+
+
+def _observed(
+    folder: Path, config: transformers.PretrainedConfig, dtype: torch.dtype, device: torch.device
+) -> tuple[torch.nn.Module, Structure]:
+    """transformers' module of this folder, looked at and found fit to serve."""
     try:
         module = AutoModelForCausalLM.from_pretrained(
             folder,
@@ -111,21 +141,7 @@ def _load_generating(
     module = module.to(device).eval().requires_grad_(False)
     structure = observe(module, device)
     check(module, config, structure)
-    kv_shape, window = structure.kv_shape(dtype), structure.window
-    vocab_size = module.get_output_embeddings().weight.shape[0]
-    fuse(module, structure, device)
-    del structure  # it holds the layers that were replaced
-    _log.info("loaded %s as %s on %s", type(module).__name__, dtype, device)
-    return LoadedModel(
-        module=module,
-        device=device,
-        dtype=dtype,
-        kv_shape=kv_shape,
-        max_model_length=length,
-        vocab_size=vocab_size,
-        eos_ids=_eos_ids(folder, config),
-        window=window,
-    )
+    return module, structure
 
 
 def pick_device(asked: str) -> torch.device:

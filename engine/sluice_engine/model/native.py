@@ -1,7 +1,8 @@
-"""The processor's attention kernel (`engine/native/`), called through ctypes; absent where it was not compiled.
+"""The processor's kernels (`engine/native/`), called through ctypes; absent where they were not compiled.
 
-It reads the pages where they lie, in one call for all rows of a step, and writes the step's keys and values first.
-Built when the package is installed and a C compiler is there (`sluice/build_hook.py`); everything works without.
+Here is attention alone, for models that torch runs otherwise: it reads the pages where they lie, in one call for all
+rows of a step, and writes the step's keys and values first. `decoder.py` runs whole models. Built when the package is
+installed and a C compiler is there (`sluice/build_hook.py`); everything works without.
 """
 
 import ctypes
@@ -17,12 +18,12 @@ from sluice_engine.model.batch import Batch
 
 _log = logging.getLogger(__name__)
 LIBRARY = Path(__file__).parent.parent / "_native" / "libsluice_cpu.so"
-LEVELS = {0: "no vector extension in particular", 1: "AVX2", 2: "AVX-512"}
+LEVELS = {0: "no vector extension in particular", 1: "AVX2", 2: "AVX-512", 3: "AVX-512 with bf16"}
 _BEST = max(LEVELS)
 
 
-class _Work(ctypes.Structure):
-    """`struct work` of attention.c: one step, shared by all layers."""
+class Work(ctypes.Structure):
+    """`struct work` of kernels.h: one step, shared by all layers."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("rows", "tokens", "heads", "kv_heads")),
@@ -32,7 +33,7 @@ class _Work(ctypes.Structure):
 
 
 class _Layer(ctypes.Structure):
-    """`struct layer` of attention.c: one layer's tensors."""
+    """`struct layer` of kernels.h: one layer's tensors."""
 
     _fields_ = (
         ("query", ctypes.c_void_p),
@@ -51,10 +52,10 @@ class _Layer(ctypes.Structure):
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class Described:
     """A step's struct and the arrays that it points to."""
 
-    work: _Work
+    work: Work
     arrays: tuple[NDArray[np.int64], ...]
 
 
@@ -62,11 +63,11 @@ class NativeAttention:
     """The kernel, with the number of threads it may use. Raises OSError where the library cannot be loaded."""
 
     def __init__(self, threads: int, library: Path = LIBRARY, level: int = _BEST) -> None:
-        loaded = ctypes.CDLL(str(library))
+        self.library = loaded = ctypes.CDLL(str(library))
         self._attend = loaded.sluice_attend
-        self._attend.argtypes = (ctypes.POINTER(_Work), ctypes.POINTER(_Layer), ctypes.c_int)
+        self._attend.argtypes = (ctypes.POINTER(Work), ctypes.POINTER(_Layer), ctypes.c_int)
         self._attend.restype = ctypes.c_int
-        self._threads = threads
+        self.threads = threads
         self.level = min(level, int(loaded.sluice_level()))
 
     def can_attend(self, query: torch.Tensor, key: torch.Tensor, key_cache: torch.Tensor) -> bool:
@@ -102,7 +103,7 @@ class NativeAttention:
         _, heads, tokens, dim = query.shape
         step = batch.native.get(heads)
         if step is None:
-            step = batch.native[heads] = self._step(batch, heads, caches[0], query.dtype)
+            step = batch.native[heads] = describe(batch, heads, caches[0], self.threads)
         out = torch.empty(1, tokens, heads, dim, dtype=query.dtype)
         layer = _Layer(
             query.data_ptr(),
@@ -126,27 +127,29 @@ class NativeAttention:
             raise RuntimeError(f"the attention kernel refused a step of {tokens} tokens (code {refused})")
         return out
 
-    def _step(self, batch: Batch, heads: int, cache: torch.Tensor, dtype: torch.dtype) -> _Step:
-        lengths, starts, firsts, tables = [], [], [], []
-        used = 0
-        for group in batch.groups:
-            positions = group.query_positions.numpy()
-            rows, width = group.block_tables.shape
-            lengths.append((positions >= 0).sum(axis=1))
-            starts.append(positions[:, 0])
-            firsts.append(used + width * np.arange(rows))
-            tables.append(group.block_tables.numpy().reshape(-1))
-            used += rows * width
-        row_first = np.concatenate(([0], np.cumsum(np.concatenate(lengths)))).astype(np.int64)
-        arrays = (
-            row_first,
-            *(np.ascontiguousarray(np.concatenate(parts), dtype=np.int64) for parts in (starts, firsts, tables)),
-            np.ascontiguousarray(batch.slot_mapping.numpy()),
-        )
-        _, block_size, kv_heads, dim = cache.shape
-        sizes = (len(row_first) - 1, int(row_first[-1]), heads, kv_heads, dim, block_size)
-        work = _Work(*sizes, int(dtype == torch.bfloat16), self._threads, *(array.ctypes.data for array in arrays))
-        return _Step(work, arrays)
+
+def describe(batch: Batch, heads: int, cache: torch.Tensor, threads: int) -> Described:
+    """The batch as `struct work`, for a cache [blocks, block_size, Hkv, D] whose dtype is the model's."""
+    lengths, starts, firsts, tables = [], [], [], []
+    used = 0
+    for group in batch.groups:
+        positions = group.query_positions.numpy()
+        rows, width = group.block_tables.shape
+        lengths.append((positions >= 0).sum(axis=1))
+        starts.append(positions[:, 0])
+        firsts.append(used + width * np.arange(rows))
+        tables.append(group.block_tables.numpy().reshape(-1))
+        used += rows * width
+    row_first = np.concatenate(([0], np.cumsum(np.concatenate(lengths)))).astype(np.int64)
+    arrays = (
+        row_first,
+        *(np.ascontiguousarray(np.concatenate(parts), dtype=np.int64) for parts in (starts, firsts, tables)),
+        np.ascontiguousarray(batch.slot_mapping.numpy()),
+    )
+    _, block_size, kv_heads, dim = cache.shape
+    sizes = (len(row_first) - 1, int(row_first[-1]), heads, kv_heads, dim, block_size)
+    work = Work(*sizes, int(cache.dtype == torch.bfloat16), threads, *(array.ctypes.data for array in arrays))
+    return Described(work, arrays)
 
 
 def find(threads: int, library: Path | None = None) -> NativeAttention | None:

@@ -1,0 +1,228 @@
+/* A forward pass of a decoder of Llama's kind in one call, from the embedded tokens to the logits.
+ *
+ * Each layer is eight phases (norm, product, rotation and cache, attention, product, norm, two products); the threads
+ * share the items of a phase and meet between phases. Nothing is allocated but the list of attention tiles.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "attention.h"
+#include "pool.h"
+
+#define PHASES_OF_LAYER 8
+#define OTHER_PHASES 3
+#define BUFFERS 6
+#define ROW_CHUNK 16 /* rows that a thread takes at once, where a row is little work */
+#define PRODUCT_ROWS 96 /* rows that a thread multiplies with a panel at once */
+
+struct decoder_layer {
+    struct product query_key_value, output, gate_up, down;
+    const void *norm_before, *norm_after;   /* [hidden]: before attention, and after it */
+    const void *norm_query, *norm_key;      /* [dim], or NULL */
+    void *key_cache, *value_cache;          /* [blocks, block_size, kv_heads, dim] */
+    int64_t window;                         /* 0: none */
+    float scale, softcap;                   /* softcap 0: none */
+};
+
+struct decoder {
+    int64_t layers, hidden, inner, vocab;   /* inner: width of the feed-forward layers */
+    const struct decoder_layer *layer;
+    const void *norm_last;                  /* [hidden] */
+    struct product head;
+    float epsilon;
+};
+
+struct step { /* what one call reads and writes, besides `struct work` */
+    void *hidden;                           /* [tokens, hidden]: embedded tokens; overwritten */
+    const int64_t *positions;               /* [tokens] */
+    const int64_t *wanted;                  /* [count] flat indices whose logits are asked for */
+    int64_t count;
+    const void *cosine, *sine;              /* [positions, dim / 2] */
+    void *scratch;                          /* sluice_scratch bytes */
+    float *logits;                          /* [count, vocab] */
+};
+
+struct pass {
+    const struct decoder *decoder;
+    const struct work *work;
+    const struct step *step;
+    const struct kernels *kernels;
+    const struct tile *tiles;
+    int64_t tile_count;
+    _Atomic int64_t *next; /* one counter for each phase */
+    char *hidden, *normed, *mixed, *attended, *gated; /* [tokens, ...] */
+    char *hidden_wanted, *attended_wanted;            /* the rows that are asked for, once the rest is of no use */
+};
+
+static int64_t qkv_width(const struct work *work) {
+    return (work->heads + 2 * work->kv_heads) * work->dim;
+}
+
+/* Bytes of the four buffers of a step and of the two gathered ones. */
+static void lay_out(const struct decoder *decoder, const struct work *work, int64_t count, int64_t sizes[BUFFERS]) {
+    const int64_t item = work->bf16 ? 2 : 4, attended = work->heads * work->dim;
+    const int64_t widths[BUFFERS] = {decoder->hidden, qkv_width(work), attended,
+                                     decoder->inner,  decoder->hidden, attended};
+    const int64_t most = work->tokens > count ? work->tokens : count; /* a row may be asked for several times */
+    for (int i = 0; i < BUFFERS; i++)
+        sizes[i] = ((i < 4 ? most : count) * widths[i] * item + 63) / 64 * 64;
+}
+
+int64_t sluice_scratch(const struct decoder *decoder, const struct work *work, int64_t count) {
+    int64_t sizes[BUFFERS], sum = 64;
+    lay_out(decoder, work, count, sizes);
+    for (int i = 0; i < BUFFERS; i++)
+        sum += sizes[i];
+    return sum;
+}
+
+static void norm_rows(const struct pass *pass, _Atomic int64_t *next, const char *in, const void *weight, int64_t rows) {
+    const int64_t size = pass->decoder->hidden;
+    const size_t bytes = (size_t)size * (pass->work->bf16 ? 2 : 4);
+    for (int64_t chunk; pool_take(next, (rows + ROW_CHUNK - 1) / ROW_CHUNK, &chunk);)
+        for (int64_t row = chunk * ROW_CHUNK; row < rows && row < (chunk + 1) * ROW_CHUNK; row++)
+            pass->kernels->norm(in + (size_t)row * bytes, weight, pass->decoder->epsilon, size,
+                                pass->normed + (size_t)row * bytes, (int)pass->work->bf16);
+}
+
+static void multiply(const struct pass *pass, _Atomic int64_t *next, const struct product *product, const void *in,
+                     int64_t rows, void *out, int64_t stride) {
+    const int64_t chunks = (rows + PRODUCT_ROWS - 1) / PRODUCT_ROWS, each = chunks ? (rows + chunks - 1) / chunks : 0;
+    for (int64_t item; pool_take(next, chunks * pass->kernels->panels(product), &item);) {
+        const int64_t first = item % chunks * each, left = rows - first;
+        if (left > 0)
+            pass->kernels->multiply(product, item / chunks, in, first, left < each ? left : each, out, stride,
+                                    (int)pass->work->bf16);
+    }
+}
+
+/* Queries and keys are rotated where they lie; keys and values go to the cache. */
+static void rotate_and_keep(const struct pass *pass, _Atomic int64_t *next, const struct decoder_layer *layer) {
+    const struct work *work = pass->work;
+    const int bf16 = (int)work->bf16;
+    const size_t item = bf16 ? 2 : 4, head_bytes = item * (size_t)work->dim;
+    for (int64_t row; pool_take(next, work->tokens, &row);) {
+        char *heads = pass->mixed + item * (size_t)(row * qkv_width(work));
+        const size_t angle = item * (size_t)(pass->step->positions[row] * (work->dim / 2));
+        for (int64_t head = 0; head < work->heads + work->kv_heads; head++) {
+            const void *norm = head < work->heads ? layer->norm_query : layer->norm_key;
+            char *at = heads + (size_t)head * head_bytes;
+            if (norm != NULL)
+                pass->kernels->norm(at, norm, pass->decoder->epsilon, work->dim, at, bf16);
+            pass->kernels->rotate(at, (const char *)pass->step->cosine + angle, (const char *)pass->step->sine + angle,
+                                  work->dim, bf16);
+        }
+        const size_t bytes = (size_t)work->kv_heads * head_bytes, to = (size_t)work->slots[row] * bytes;
+        const char *keys = heads + (size_t)work->heads * head_bytes;
+        memcpy((char *)layer->key_cache + to, keys, bytes);
+        memcpy((char *)layer->value_cache + to, keys + bytes, bytes);
+    }
+}
+
+static void attend(const struct pass *pass, _Atomic int64_t *next, const struct decoder_layer *layer) {
+    const struct work *work = pass->work;
+    const struct layer view = {.query = pass->mixed, .query_token = qkv_width(work), .query_head = work->dim,
+                               .key_cache = layer->key_cache, .value_cache = layer->value_cache, .out = pass->attended,
+                               .window = layer->window, .scale = layer->scale, .softcap = layer->softcap};
+    for (int64_t index; pool_take(next, pass->tile_count, &index);)
+        pass->kernels->attend(work, &view, &pass->tiles[index]);
+}
+
+/* The wanted rows of the residual and of attention's output. No other row's feed-forward layer is of use in the end. */
+static void gather(const struct pass *pass, _Atomic int64_t *next) {
+    const size_t item = pass->work->bf16 ? 2 : 4, hidden = item * (size_t)pass->decoder->hidden;
+    const size_t attended = item * (size_t)(pass->work->heads * pass->work->dim);
+    for (int64_t row; pool_take(next, pass->step->count, &row);) {
+        const size_t from = (size_t)pass->step->wanted[row];
+        memcpy(pass->hidden_wanted + (size_t)row * hidden, pass->hidden + from * hidden, hidden);
+        memcpy(pass->attended_wanted + (size_t)row * attended, pass->attended + from * attended, attended);
+    }
+}
+
+static void run(void *context, int thread, int threads) {
+    const struct pass *pass = context;
+    const struct decoder *decoder = pass->decoder;
+    const int64_t hidden = decoder->hidden;
+    _Atomic int64_t *next = pass->next;
+    int64_t rows = pass->work->tokens;
+    char *stream = pass->hidden, *attended = pass->attended;
+    (void)thread, (void)threads;
+    for (int64_t index = 0; index < decoder->layers; index++) {
+        const struct decoder_layer *layer = &decoder->layer[index];
+        norm_rows(pass, next++, stream, layer->norm_before, rows);
+        pool_barrier();
+        multiply(pass, next++, &layer->query_key_value, pass->normed, rows, pass->mixed, qkv_width(pass->work));
+        pool_barrier();
+        rotate_and_keep(pass, next++, layer);
+        pool_barrier();
+        attend(pass, next++, layer);
+        pool_barrier();
+        if (index == decoder->layers - 1) {
+            gather(pass, next++);
+            pool_barrier();
+            stream = pass->hidden_wanted, attended = pass->attended_wanted, rows = pass->step->count;
+        }
+        multiply(pass, next++, &layer->output, attended, rows, stream, hidden);
+        pool_barrier();
+        norm_rows(pass, next++, stream, layer->norm_after, rows);
+        pool_barrier();
+        multiply(pass, next++, &layer->gate_up, pass->normed, rows, pass->gated, decoder->inner);
+        pool_barrier();
+        multiply(pass, next++, &layer->down, pass->gated, rows, stream, hidden);
+        pool_barrier();
+    }
+    norm_rows(pass, next++, stream, decoder->norm_last, rows);
+    pool_barrier();
+    multiply(pass, next++, &decoder->head, pass->normed, rows, pass->step->logits, decoder->vocab);
+}
+
+/* Whether this code computes a decoder of these sizes at this level: 0, else 1. */
+int sluice_can_decode(const struct decoder *decoder, const struct work *work, int level) {
+    if (!attention_fits(work) || decoder->hidden % 16 || decoder->inner % 16)
+        return 1;
+    return work->bf16 && !kernels_of(level)->pairs;
+}
+
+/* One step. `level` caps the instructions, and is the one that the weights were packed for. Returns 0; 1: sizes that
+ * this code has no room for; 2: out of memory. Nothing is written unless it returns 0. */
+int sluice_decode(const struct decoder *decoder, const struct work *work, const struct step *step, int level) {
+    if (sluice_can_decode(decoder, work, level))
+        return 1;
+    const int64_t phases = PHASES_OF_LAYER * decoder->layers + OTHER_PHASES, tiles = attention_count(work);
+    char *memory = calloc(1, sizeof(_Atomic int64_t) * (size_t)phases + sizeof(struct tile) * (size_t)tiles);
+    if (memory == NULL)
+        return 2;
+    struct tile *cut = (struct tile *)(memory + sizeof(_Atomic int64_t) * (size_t)phases);
+    attention_cut(work, cut);
+    struct pass pass = {.decoder = decoder, .work = work, .step = step, .kernels = kernels_of(level), .tiles = cut,
+                        .tile_count = tiles, .hidden = step->hidden, .next = (_Atomic int64_t *)memory};
+    int64_t sizes[BUFFERS];
+    lay_out(decoder, work, step->count, sizes);
+    char **buffers[BUFFERS] = {&pass.normed, &pass.mixed,         &pass.attended,
+                               &pass.gated,  &pass.hidden_wanted, &pass.attended_wanted};
+    char *at = (char *)(((uintptr_t)step->scratch + 63) / 64 * 64);
+    for (int i = 0; i < BUFFERS; at += sizes[i], i++)
+        *buffers[i] = at;
+    pool_run((int)work->threads, run, &pass);
+    free(memory);
+    return 0;
+}
+
+/* Rows of a packed weight as they were, to out [count, inner]: embeddings, where they are the head's weight. */
+void sluice_rows(const struct product *product, const int64_t *rows, int64_t count, int bf16, void *out, int level) {
+    const struct kernels *kernels = kernels_of(level);
+    for (int64_t row = 0; row < count; row++)
+        kernels->unpack(product, rows[row], bf16, (char *)out + (size_t)(row * product->inner) * (bf16 ? 2 : 4));
+}
+
+/* What packing a weight takes: how many outputs its panels hold, padding included. */
+int64_t sluice_packed_rows(const struct product *product, int level) {
+    const struct kernels *kernels = kernels_of(level);
+    return kernels->panels(product) * kernels->width;
+}
+
+/* Packs weight [outer, inner] and bias [outer] or NULL into `packed` and `packed_bias`, of sluice_packed_rows each. */
+void sluice_pack(const struct product *product, const void *weight, const void *bias, int bf16, void *packed,
+                 float *packed_bias, int level) {
+    kernels_of(level)->pack(product, weight, bias, bf16, packed, packed_bias);
+}

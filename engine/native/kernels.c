@@ -1,0 +1,78 @@
+/* The same loops compiled for each set of instructions, and the choice among them at run time. */
+#include "kernels.h"
+
+#include <math.h>
+#include <string.h>
+
+#define INLINE inline __attribute__((always_inline))
+#define ALIGNED __attribute__((aligned(64)))
+/* Per lane: a where the comparison held, else b. */
+#define PICK(mask, a, b) ((__typeof__(b))(((__typeof__(mask))(a) & (mask)) | ((__typeof__(mask))(b) & ~(mask))))
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) /* clang has no target pragma */
+#define SEVERAL
+#include <immintrin.h>
+#if __GNUC__ >= 10
+#define WITH_BF16
+#endif
+#endif
+
+#define NAME(x) plain_##x
+#define LANES 4
+#include "section.h"
+#ifdef SEVERAL
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#define NAME(x) avx2_##x
+#define LANES 8
+#include "section.h"
+#pragma GCC pop_options
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,prefer-vector-width=512")
+#define NAME(x) avx512_##x
+#define LANES 16
+#include "section.h"
+#pragma GCC pop_options
+#ifdef WITH_BF16
+#pragma GCC push_options
+#pragma GCC target("avx512bf16,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,prefer-vector-width=512")
+#define NAME(x) bf16_##x
+#define LANES 16
+#define PAIRS
+#include "section.h"
+#pragma GCC pop_options
+#endif
+#endif
+
+int sluice_level(void) {
+#ifdef SEVERAL
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("fma")) {
+#ifdef WITH_BF16
+        if (__builtin_cpu_supports("avx512bf16"))
+            return 3;
+#endif
+        return 2;
+    }
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return 1;
+#endif
+    return 0;
+}
+
+const struct kernels *kernels_of(int level) {
+    const int best = sluice_level();
+    level = level < best ? level : best;
+#ifdef SEVERAL
+#ifdef WITH_BF16
+    if (level >= 3)
+        return &bf16_kernels;
+#endif
+    if (level >= 2)
+        return &avx512_kernels;
+    if (level == 1)
+        return &avx2_kernels;
+#endif
+    return &plain_kernels;
+}

@@ -1,0 +1,68 @@
+/* The loops whose instructions are picked at run time: one table of functions for each set of instructions. */
+#ifndef SLUICE_KERNELS_H
+#define SLUICE_KERNELS_H
+#include <stddef.h>
+#include <stdint.h>
+
+#define MAX_ROWS 64 /* query rows of an attention tile: tokens × query heads */
+#define MAX_DIM 256
+#define BLOCK_ROWS 6 /* rows of a product that share each register of the weight */
+
+struct work { /* one step; all layers share it */
+    int64_t rows, tokens, heads, kv_heads, dim, block_size, bf16, threads;
+    const int64_t *row_first;   /* [rows + 1] flat index of each row's first token */
+    const int64_t *row_start;   /* [rows] position of that token */
+    const int64_t *table_first; /* [rows] where the row's block table begins in `tables` */
+    const int64_t *tables;      /* flat block numbers */
+    const int64_t *slots;       /* [tokens] where each token's key and value go */
+};
+
+struct layer { /* one layer's tensors for attention; strides in elements, the last dimension is dense */
+    const void *query;                       /* [tokens, heads, dim] */
+    int64_t query_token, query_head;
+    const void *key, *value;                 /* [tokens, kv_heads, dim] */
+    int64_t key_token, key_head, value_token, value_head;
+    void *key_cache, *value_cache;           /* [blocks, block_size, kv_heads, dim], dense */
+    void *out;                               /* [tokens, heads, dim], dense */
+    int64_t window;                          /* 0: none */
+    float scale, softcap;                    /* softcap 0: none */
+};
+
+struct tile { /* the part of an attention that one thread takes */
+    int64_t row, token, position, kv_head;
+    int count; /* tokens */
+    int heads; /* KV heads from `kv_head` on; more than one only where count is 1 */
+};
+
+enum kind {
+    PLAIN,
+    ADDED, /* to what is in `out`: the residual */
+    GATED, /* outputs are gates, then values: out = silu(gate) · value, half as wide */
+    SCORES /* float32 out, though rounded to the weight's type */
+};
+
+struct product { /* a packed weight, see product.h */
+    const void *packed;
+    const float *bias; /* packed as well, or NULL */
+    int64_t inner, outer, kind;
+};
+
+struct kernels {
+    void (*attend)(const struct work *, const struct layer *, const struct tile *);
+    void (*multiply)(const struct product *, int64_t panel, const void *in, int64_t first, int64_t count, void *out,
+                     int64_t out_stride, int bf16);
+    int64_t (*panels)(const struct product *);
+    void (*pack)(const struct product *, const void *weight, const void *bias, int bf16, void *packed, float *packed_bias);
+    void (*unpack)(const struct product *, int64_t index, int bf16, void *out);
+    void (*norm)(const void *in, const void *weight, float epsilon, int64_t size, void *out, int bf16);
+    void (*rotate)(void *head, const void *cosine, const void *sine, int64_t size, int bf16);
+    int64_t width; /* outputs of a panel */
+    int pairs;     /* whether products of bf16 weights can be computed */
+};
+
+/* 3: AVX-512 with bf16, 2: AVX-512, 1: AVX2, 0: what every processor has. */
+int sluice_level(void);
+
+/* The best set up to `level` that this processor has. */
+const struct kernels *kernels_of(int level);
+#endif

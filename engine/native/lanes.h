@@ -1,0 +1,145 @@
+/* Registers of floats: load, store, sum, largest, e^x.
+ *
+ * Included once per instruction set by kernels.c, which sets NAME(x), to give each copy its own names, and LANES, the
+ * floats of one register there: 16 with AVX-512, 8 with AVX2, else 4. Written with GCC's vector types, so the compiler
+ * picks the instructions.
+ */
+
+typedef float NAME(floats) __attribute__((vector_size(4 * LANES), may_alias));
+typedef uint32_t NAME(words) __attribute__((vector_size(4 * LANES)));
+typedef int32_t NAME(ints) __attribute__((vector_size(4 * LANES)));
+typedef uint16_t NAME(halves) __attribute__((vector_size(2 * LANES)));
+typedef float NAME(v4) __attribute__((vector_size(16)));
+#define V NAME(floats)
+
+static INLINE V NAME(load)(const void *from, int64_t index, int bf16) {
+    V out;
+    if (bf16) {
+        NAME(halves) half;
+        memcpy(&half, (const uint16_t *)from + index, sizeof half);
+        NAME(words) wide = __builtin_convertvector(half, NAME(words)) << 16;
+        memcpy(&out, &wide, sizeof out);
+    } else {
+        memcpy(&out, (const float *)from + index, sizeof out);
+    }
+    return out;
+}
+
+static INLINE void NAME(store)(void *to, int64_t index, V in, int bf16) {
+    if (!bf16) {
+        memcpy((float *)to + index, &in, sizeof in);
+        return;
+    }
+    NAME(words) bits;
+    memcpy(&bits, &in, sizeof bits);
+    NAME(words) rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16; /* to nearest even */
+    NAME(words) isnan = (NAME(words))(in != in);
+    rounded = (isnan & 0x7fc0) | (~isnan & rounded);
+    NAME(halves) half = __builtin_convertvector(rounded, NAME(halves));
+    memcpy((uint16_t *)to + index, &half, sizeof half);
+}
+
+static INLINE float NAME(sum)(V x) {
+#if LANES == 16
+    typedef float v8 __attribute__((vector_size(32)));
+    v8 half = __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7) +
+              __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15);
+#else
+    V half = x;
+#endif
+#if LANES >= 8
+    NAME(v4) b = __builtin_shufflevector(half, half, 0, 1, 2, 3) + __builtin_shufflevector(half, half, 4, 5, 6, 7);
+#else
+    NAME(v4) b = half;
+#endif
+    return (b[0] + b[1]) + (b[2] + b[3]);
+}
+
+static INLINE float NAME(max)(V x) {
+#if LANES == 16
+    typedef float v8 __attribute__((vector_size(32)));
+    v8 low = __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7);
+    v8 high = __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15);
+    v8 half = PICK(low > high, low, high);
+#else
+    V half = x;
+#endif
+#if LANES >= 8
+    NAME(v4) left = __builtin_shufflevector(half, half, 0, 1, 2, 3);
+    NAME(v4) right = __builtin_shufflevector(half, half, 4, 5, 6, 7);
+    NAME(v4) b = PICK(left > right, left, right);
+#else
+    NAME(v4) b = half;
+#endif
+    float c = b[0] > b[1] ? b[0] : b[1], d = b[2] > b[3] ? b[2] : b[3];
+    return c > d ? c : d;
+}
+
+/* e^x by range reduction and a polynomial of degree 6 (Cephes expf): error about 2 ulp. Below -87 it is 0, above 88
+ * e^88; NaN stays NaN, because no comparison with it is true. */
+static INLINE V NAME(exp)(V x) {
+    const V zero = {0};
+    V clamped = PICK(x > 88.0f, zero + 88.0f, x);
+    NAME(ints) tiny = x < -87.0f;
+    clamped = PICK(tiny, zero, clamped);
+    V scaled = clamped * 1.44269504088896341f;
+    NAME(ints) sane = scaled == scaled;
+    scaled = PICK(sane, scaled, zero);
+    V half = PICK(scaled < 0.0f, zero - 0.5f, zero + 0.5f);
+    NAME(ints) whole = __builtin_convertvector(scaled + half, NAME(ints));
+    V n = __builtin_convertvector(whole, V);
+    V r = clamped - n * 0.693359375f + n * 2.12194440e-4f;
+    V p = zero + 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    NAME(ints) bits = (whole + 127) << 23;
+    V power;
+    memcpy(&power, &bits, sizeof power);
+    return PICK(tiny, zero, p * power);
+}
+
+/* One number of a tensor, and rounding to the tensor's type, for what is too odd or too little for whole registers. */
+static INLINE float NAME(get)(const void *from, int64_t index, int bf16) {
+    if (!bf16)
+        return ((const float *)from)[index];
+    uint32_t bits = (uint32_t)((const uint16_t *)from)[index] << 16;
+    float out;
+    memcpy(&out, &bits, sizeof out);
+    return out;
+}
+
+static INLINE float NAME(rounded)(float in, int bf16) {
+    if (!bf16)
+        return in;
+    uint32_t bits;
+    memcpy(&bits, &in, sizeof bits);
+    bits = in != in ? 0x7fc00000u : (bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff0000u; /* to nearest even */
+    memcpy(&in, &bits, sizeof in);
+    return in;
+}
+
+static INLINE void NAME(put)(void *to, int64_t index, float in, int bf16) {
+    uint32_t bits;
+    in = NAME(rounded)(in, bf16);
+    memcpy(&bits, &in, sizeof bits);
+    if (bf16)
+        ((uint16_t *)to)[index] = (uint16_t)(bits >> 16);
+    else
+        ((float *)to)[index] = in;
+}
+
+static INLINE V NAME(round)(V in, int bf16) {
+    if (!bf16)
+        return in;
+    NAME(words) bits;
+    memcpy(&bits, &in, sizeof bits);
+    NAME(words) isnan = (NAME(words))(in != in);
+    bits = (bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff0000u;
+    bits = (isnan & 0x7fc00000u) | (~isnan & bits);
+    memcpy(&in, &bits, sizeof in);
+    return in;
+}

@@ -1,0 +1,200 @@
+/* A tile of paged attention where the processor multiplies pairs of bf16: the same sums as tile.h, keys and values not
+ * widened. Included by section.h where PAIRS is set. Weights are rounded to bf16 before they meet the values, as
+ * torch does; their sum is not. The head dimension is a multiple of 32. */
+
+#define PAIR(from) ({ int32_t both_; memcpy(&both_, from, sizeof both_); _mm512_set1_epi32(both_); })
+
+/* 16 × 16 words: column i becomes row i. */
+static INLINE void NAME(turn)(__m512i *x) {
+    __m512i y[16];
+#pragma GCC unroll 8
+    for (int i = 0; i < 16; i += 2) {
+        y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
+        y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 16; i += 4) {
+        x[i] = _mm512_unpacklo_epi64(y[i], y[i + 2]);
+        x[i + 1] = _mm512_unpackhi_epi64(y[i], y[i + 2]);
+        x[i + 2] = _mm512_unpacklo_epi64(y[i + 1], y[i + 3]);
+        x[i + 3] = _mm512_unpackhi_epi64(y[i + 1], y[i + 3]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        const __m512i a = _mm512_shuffle_i32x4(x[i], x[i + 4], 0x88), b = _mm512_shuffle_i32x4(x[i], x[i + 4], 0xdd);
+        const __m512i c = _mm512_shuffle_i32x4(x[i + 8], x[i + 12], 0x88);
+        const __m512i d = _mm512_shuffle_i32x4(x[i + 8], x[i + 12], 0xdd);
+        y[i] = _mm512_shuffle_i32x4(a, c, 0x88);
+        y[i + 8] = _mm512_shuffle_i32x4(a, c, 0xdd);
+        y[i + 4] = _mm512_shuffle_i32x4(b, d, 0x88);
+        y[i + 12] = _mm512_shuffle_i32x4(b, d, 0xdd);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++)
+        x[i] = y[i];
+}
+
+/* Scores of `rows` queries with 16 keys: query [rows, dim], keys [dim / 2, 16, 2]. */
+static INLINE void NAME(scores)(const uint16_t *query, const int dim, const uint16_t *keys, const int rows, V *out) {
+    __m512 even[4], odd[4]; /* two sums: each product waits for the one before */
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++)
+        even[r] = odd[r] = _mm512_setzero_ps();
+    for (int d = 0; d < dim; d += 4) {
+        const __m512i one = _mm512_load_si512(keys + d * 16), two = _mm512_load_si512(keys + d * 16 + 32);
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++) {
+            even[r] = _mm512_dpbf16_ps(even[r], (__m512bh)PAIR(query + r * dim + d), (__m512bh)one);
+            odd[r] = _mm512_dpbf16_ps(odd[r], (__m512bh)PAIR(query + r * dim + d + 2), (__m512bh)two);
+        }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++)
+        out[r] = (V)_mm512_add_ps(even[r], odd[r]);
+}
+
+/* What a tile remembers between keys: for each query row its sum so far, and of softmax the sum and the maximum. */
+struct NAME(state) {
+    uint16_t query[MAX_ROWS * MAX_DIM] ALIGNED;
+    float out[MAX_ROWS * MAX_DIM] ALIGNED;
+    V sums[MAX_ROWS];
+    float highest[MAX_ROWS];
+};
+
+/* Up to 16 keys and values of one head, turned and paired for the products. */
+struct NAME(pairs) {
+    uint16_t keys[LANES * MAX_DIM] ALIGNED;   /* [dim / 2, 16, 2] */
+    uint16_t values[LANES * MAX_DIM] ALIGNED; /* [8, dim, 2] */
+};
+
+static INLINE void NAME(read)(const uint16_t *key, const uint16_t *value, int64_t stride, int count, const int dim,
+                              struct NAME(pairs) *pairs) {
+    const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37,
+                                         5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+    const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
+    uint16_t filled[2][LANES * MAX_DIM] ALIGNED;
+    if (count < LANES) { /* so that what follows need not ask for each key */
+        memset(filled, 0, sizeof filled);
+        for (int j = 0; j < count; j++) {
+            memcpy(filled[0] + j * dim, key + j * stride, 2 * (size_t)dim);
+            memcpy(filled[1] + j * dim, value + j * stride, 2 * (size_t)dim);
+        }
+        key = filled[0], value = filled[1], stride = dim;
+    }
+    for (int d = 0; d < dim; d += 32) {
+        __m512i part[LANES];
+#pragma GCC unroll 16
+        for (int j = 0; j < LANES; j++)
+            part[j] = _mm512_loadu_si512(key + j * stride + d);
+        NAME(turn)(part);
+#pragma GCC unroll 16
+        for (int j = 0; j < LANES; j++)
+            _mm512_store_si512(pairs->keys + d * LANES + j * 32, part[j]);
+    }
+    for (int j = 0; j < count; j += 2)
+        for (int d = 0; d < dim; d += 32) {
+            const __m512i one = _mm512_loadu_si512(value + j * stride + d);
+            const __m512i two = _mm512_loadu_si512(value + (j + 1) * stride + d);
+            uint16_t *to = pairs->values + j * dim + 2 * d;
+            _mm512_store_si512(to, _mm512_permutex2var_epi16(one, low, two));
+            _mm512_store_si512(to + 32, _mm512_permutex2var_epi16(one, high, two));
+        }
+}
+
+/* Adds up to 16 keys to the rows [first, first + rows) of the state. Row r is of token r / group of the tile. */
+static INLINE void NAME(add)(const struct layer *layer, const struct tile *tile, int64_t at, int count, int group,
+                             int first, int rows, const int dim, const struct NAME(pairs) *pairs,
+                             struct NAME(state) *state) {
+    V weights[MAX_ROWS];
+    uint16_t rounded[MAX_ROWS * LANES] ALIGNED;
+    const uint16_t *query = state->query + first * dim;
+    int row = 0;
+    for (; row + 4 <= rows; row += 4)
+        NAME(scores)(query + row * dim, dim, pairs->keys, 4, weights + row);
+    for (; row + 2 <= rows; row += 2)
+        NAME(scores)(query + row * dim, dim, pairs->keys, 2, weights + row);
+    if (row < rows)
+        NAME(scores)(query + row * dim, dim, pairs->keys, 1, weights + row);
+    for (int r = 0; r < rows; r++) {
+        V scores = weights[r] * layer->scale;
+        if (layer->softcap > 0)
+            scores = NAME(cap)(scores, layer->softcap);
+        const int64_t position = tile->position + r / group;
+        const int64_t oldest = layer->window > 0 ? position - layer->window + 1 : 0;
+        if (count < LANES || at + count - 1 > position || at < oldest)
+            scores = NAME(hide)(scores, count, oldest - at, position - at);
+        float *highest = &state->highest[first + r], top = _mm512_reduce_max_ps((__m512)scores);
+        if (top > *highest) {
+            const float shrink = *highest == -INFINITY ? 0.0f : expf(*highest - top);
+            state->sums[first + r] *= shrink;
+            for (int d = 0; d < dim; d += LANES)
+                *(V *)(state->out + (first + r) * dim + d) *= shrink;
+            *highest = top;
+        }
+        /* Nothing seen yet: weights are 0, not e^(-inf + inf); a NaN score keeps its NaN. */
+        const V weight = NAME(exp)(scores - (*highest == -INFINITY ? 0.0f : *highest));
+        const __m256bh narrow = _mm512_cvtneps_pbh((__m512)weight);
+        memcpy(rounded + r * LANES, &narrow, sizeof narrow);
+        state->sums[first + r] += weight;
+    }
+    for (int r = 0; r < rows; r++)
+        for (int d = 0; d < dim; d += 2 * LANES) {
+            float *o = state->out + (first + r) * dim + d;
+            __m512 a = _mm512_load_ps(o), b = _mm512_load_ps(o + LANES);
+            for (int j = 0; j < count; j += 2) {
+                const __m512i pair = PAIR(rounded + r * LANES + j);
+                const uint16_t *v = pairs->values + j * dim + 2 * d;
+                a = _mm512_dpbf16_ps(a, (__m512bh)pair, (__m512bh)_mm512_load_si512(v));
+                b = _mm512_dpbf16_ps(b, (__m512bh)pair, (__m512bh)_mm512_load_si512(v + 2 * LANES));
+            }
+            _mm512_store_ps(o, a), _mm512_store_ps(o + LANES, b);
+        }
+}
+
+static INLINE void NAME(pair_body)(const struct work *work, const struct layer *layer, const struct tile *tile,
+                                   const int dim) {
+    const int group = (int)(work->heads / work->kv_heads), rows = tile->count * group, all = rows * tile->heads;
+    const int64_t last = tile->position + tile->count - 1, stride = work->kv_heads * (int64_t)dim;
+    const int64_t *table = work->tables + work->table_first[tile->row], size = work->block_size;
+    const uint16_t *keys = (const uint16_t *)layer->key_cache + tile->kv_head * dim;
+    const uint16_t *values = (const uint16_t *)layer->value_cache + tile->kv_head * dim;
+    struct NAME(state) state;
+    struct NAME(pairs) pairs;
+
+    for (int r = 0; r < all; r++) { /* rows of a head together */
+        const int64_t token = tile->token + r % rows / group, head = (tile->kv_head + r / rows) * group + r % group;
+        memcpy(state.query + r * dim,
+               (const uint16_t *)layer->query + token * layer->query_token + head * layer->query_head, 2 * (size_t)dim);
+        memset(state.out + r * dim, 0, sizeof(float) * (size_t)dim);
+        state.sums[r] = (V){0};
+        state.highest[r] = -INFINITY;
+    }
+    int64_t first = layer->window > 0 ? tile->position - layer->window + 1 : 0;
+    first = first < 0 ? 0 : first;
+    for (int64_t at = first; at <= last;) {
+        const int64_t room = size - at % size, left = last - at + 1, to = at + (room < LANES ? room : LANES);
+        const int count = (int)(room < LANES ? (room < left ? room : left) : (left < LANES ? left : LANES));
+        const int64_t base = (table[at / size] * size + at % size) * stride;
+        /* The next keys lie elsewhere: ask for a share of them before each head. */
+        const int64_t next = to <= last ? (table[to / size] * size + to % size) * stride : base;
+        const int64_t span = to <= last ? (size - to % size < LANES ? size - to % size : LANES) : 0;
+        for (int head = 0; head < tile->heads; head++) {
+            for (int64_t j = span * head / tile->heads; j < span * (head + 1) / tile->heads; j++)
+                for (int d = 0; d < dim * tile->heads; d += 32) {
+                    __builtin_prefetch(keys + next + j * stride + d);
+                    __builtin_prefetch(values + next + j * stride + d);
+                }
+            NAME(read)(keys + base + head * dim, values + base + head * dim, stride, count, dim, &pairs);
+            NAME(add)(layer, tile, at, count, group, head * rows, rows, dim, &pairs, &state);
+        }
+        at += count;
+    }
+    for (int r = 0; r < all; r++) {
+        const int64_t token = tile->token + r % rows / group, head = (tile->kv_head + r / rows) * group + r % group;
+        const float whole = NAME(sum)(state.sums[r]);
+        for (int d = 0; d < dim; d += LANES)
+            NAME(store)(layer->out, (token * work->heads + head) * dim + d, *(V *)(state.out + r * dim + d) / whole, 1);
+    }
+}
+
+#undef PAIR

@@ -1,0 +1,104 @@
+/* A wait spins for some ten microseconds, as long as phases of a step differ, and then sleeps: on a machine with fewer
+ * free processors than threads, spinning longer would keep the very thread out that is waited for. */
+#include "pool.h"
+
+#include <pthread.h>
+
+#define SPINS 2000 /* pauses; one takes some 15 to 40 ns */
+#define SIZE_BITS 9 /* of `turn`: the team's size; the rest counts turns */
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    _Atomic int sleepers;
+    _Atomic uint64_t turn; /* turn and size in one word: a thread that wakes late never mixes two turns */
+    pool_function function;
+    void *context;
+    int threads, workers;
+    _Atomic int arrived;
+    _Atomic uint64_t passed; /* barriers */
+} pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static inline void pause_briefly(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static uint64_t wait_for_change(_Atomic uint64_t *word, uint64_t seen) {
+    uint64_t now;
+    for (int spin = 0; spin < SPINS; spin++) {
+        if ((now = atomic_load(word)) != seen)
+            return now;
+        pause_briefly();
+    }
+    pthread_mutex_lock(&pool.lock);
+    atomic_fetch_add(&pool.sleepers, 1);
+    while ((now = atomic_load(word)) == seen)
+        pthread_cond_wait(&pool.changed, &pool.lock);
+    atomic_fetch_sub(&pool.sleepers, 1);
+    pthread_mutex_unlock(&pool.lock);
+    return now;
+}
+
+static void change(_Atomic uint64_t *word, uint64_t value) {
+    atomic_store(word, value); /* sequentially consistent: either we see the sleeper, or it sees the value */
+    if (atomic_load(&pool.sleepers) > 0) {
+        pthread_mutex_lock(&pool.lock);
+        pthread_cond_broadcast(&pool.changed);
+        pthread_mutex_unlock(&pool.lock);
+    }
+}
+
+void pool_barrier(void) {
+    if (pool.threads == 1)
+        return;
+    const int others = pool.threads - 1; /* read before arriving: after that the next turn may begin */
+    const uint64_t passed = atomic_load(&pool.passed);
+    if (atomic_fetch_add(&pool.arrived, 1) == others) {
+        atomic_store(&pool.arrived, 0);
+        change(&pool.passed, passed + 1);
+    } else {
+        wait_for_change(&pool.passed, passed);
+    }
+}
+
+static void *work(void *argument) {
+    const int number = (int)(intptr_t)argument;
+    uint64_t seen = 0;
+    for (;;) {
+        seen = wait_for_change(&pool.turn, seen);
+        if (number < (int)(seen & ((1 << SIZE_BITS) - 1))) {
+            pool.function(pool.context, number, pool.threads);
+            pool_barrier();
+        }
+    }
+    return NULL;
+}
+
+static int started(int wanted) { /* how many workers there are, up to `wanted`; starts those that are missing */
+    while (pool.workers < wanted && pool.workers < MAX_THREADS - 1) {
+        pthread_t thread;
+        pthread_attr_t attributes;
+        pthread_attr_init(&attributes);
+        pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+        pthread_attr_setstacksize(&attributes, 4 << 20);
+        int failed = pthread_create(&thread, &attributes, work, (void *)(intptr_t)(pool.workers + 1));
+        pthread_attr_destroy(&attributes);
+        if (failed)
+            break;
+        pool.workers++;
+    }
+    return pool.workers < wanted ? pool.workers : wanted;
+}
+
+void pool_run(int threads, pool_function function, void *context) {
+    pool.function = function, pool.context = context;
+    pool.threads = threads > 1 ? started(threads - 1) + 1 : 1;
+    if (pool.threads > 1)
+        change(&pool.turn, ((atomic_load(&pool.turn) >> SIZE_BITS) + 1) << SIZE_BITS | (uint64_t)pool.threads);
+    function(context, 0, pool.threads);
+    pool_barrier();
+}

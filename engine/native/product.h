@@ -1,0 +1,191 @@
+/* Products of a step's rows with a packed weight.
+ *
+ * Included once per instruction set, after lanes.h. A weight [out, in] lies in panels of WIDTH outputs: for each input
+ * (in bf16 for each pair of inputs, which is what the processor's instruction takes) the panel's outputs side by side.
+ * So a panel is read once, in order, and BLOCK_ROWS rows share each register of it.
+ */
+
+#define COLUMNS (LANES == 16 ? 4 : 2) /* registers of a panel's width: BLOCK_ROWS × COLUMNS sums must stay in registers */
+#define WIDTH (COLUMNS * LANES)
+
+static INLINE void NAME(sums)(const float *panel, const float *in, int64_t stride, int64_t inner, const int rows,
+                              V (*sums)[COLUMNS]) {
+    V sum[BLOCK_ROWS][COLUMNS];
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int c = 0; c < COLUMNS; c++)
+            sum[r][c] = (V){0};
+    for (int64_t k = 0; k < inner; k++) {
+        V weight[COLUMNS];
+#pragma GCC unroll 4
+        for (int c = 0; c < COLUMNS; c++)
+            memcpy(&weight[c], panel + k * WIDTH + c * LANES, sizeof(V));
+        __builtin_prefetch(panel + (k + 24) * WIDTH);
+        if (WIDTH > 16)
+            __builtin_prefetch(panel + (k + 24) * WIDTH + 16);
+#pragma GCC unroll 6
+        for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+            for (int c = 0; c < COLUMNS; c++)
+                sum[r][c] += in[r * stride + k] * weight[c];
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int c = 0; c < COLUMNS; c++)
+            sums[r][c] = sum[r][c];
+}
+
+#ifdef PAIRS /* the processor multiplies pairs of bf16 and sums them in float32 */
+static INLINE void NAME(pair_sums)(const uint16_t *panel, const uint16_t *in, int64_t stride, int64_t inner,
+                                   const int rows, V (*sums)[COLUMNS]) {
+    __m512 sum[BLOCK_ROWS][COLUMNS];
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int c = 0; c < COLUMNS; c++)
+            sum[r][c] = _mm512_setzero_ps();
+    for (int64_t k = 0; k < inner; k += 2) {
+        __m512i weight[COLUMNS];
+#pragma GCC unroll 4
+        for (int c = 0; c < COLUMNS; c++) {
+            weight[c] = _mm512_loadu_si512(panel + k * WIDTH + c * 32);
+            __builtin_prefetch(panel + (k + 32) * WIDTH + c * 32);
+        }
+#pragma GCC unroll 6
+        for (int r = 0; r < rows; r++) {
+            int32_t pair;
+            memcpy(&pair, in + r * stride + k, sizeof pair);
+            const __m512i both = _mm512_set1_epi32(pair);
+#pragma GCC unroll 4
+            for (int c = 0; c < COLUMNS; c++)
+                sum[r][c] = _mm512_dpbf16_ps(sum[r][c], (__m512bh)both, (__m512bh)weight[c]);
+        }
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int c = 0; c < COLUMNS; c++)
+            sums[r][c] = (V)sum[r][c];
+}
+#define SUMS(rows) \
+    bf16 ? NAME(pair_sums)((const uint16_t *)panel, (const uint16_t *)in, stride, inner, rows, sums) \
+         : NAME(sums)((const float *)panel, (const float *)in, stride, inner, rows, sums)
+#else
+#define SUMS(rows) NAME(sums)((const float *)panel, (const float *)in, stride, inner, rows, sums)
+#endif
+
+static __attribute__((noinline)) void NAME(block)(const void *panel, const void *in, int64_t stride, int64_t inner,
+                                                  int rows, int bf16, V (*sums)[COLUMNS]) {
+    (void)bf16;
+    switch (rows) {
+    case 1: SUMS(1); break;
+    case 2: SUMS(2); break;
+    case 3: SUMS(3); break;
+    case 4: SUMS(4); break;
+    case 5: SUMS(5); break;
+    default: SUMS(6); break;
+    }
+}
+
+/* What becomes of one row's sums of one panel: bias, then the activation or the residual, each rounded as the plain
+ * model rounds it. Columns from `valid` on are padding. */
+static INLINE void NAME(finish)(const struct product *product, V *sums, int64_t panel, int64_t row, void *out,
+                                int64_t out_stride, int bf16) {
+    const int gated = product->kind == GATED, registers = gated ? COLUMNS / 2 : COLUMNS, width = registers * LANES;
+    const int64_t first = panel * width, left = (gated ? product->outer / 2 : product->outer) - first;
+    const int valid = (int)(left < width ? left : width);
+    const int narrow = bf16 && product->kind != SCORES;
+    const size_t item = narrow ? 2 : 4, bytes = item * (size_t)valid;
+    char *to = (char *)out + item * (size_t)(row * out_stride + first), whole[4 * WIDTH];
+    for (int c = 0; c < COLUMNS; c++) {
+        if (product->bias != NULL)
+            sums[c] += *(const V *)(product->bias + panel * WIDTH + c * LANES);
+        sums[c] = NAME(round)(sums[c], bf16);
+    }
+    if (gated) {
+        for (int c = 0; c < registers; c++) {
+            V silu = sums[c] / (1.0f + NAME(exp)(-sums[c]));
+            sums[c] = NAME(round)(silu, bf16) * sums[c + registers];
+        }
+    } else if (product->kind == ADDED) {
+        const void *before = to;
+        if (valid < width) {
+            memset(whole, 0, sizeof whole);
+            before = memcpy(whole, to, bytes);
+        }
+        for (int c = 0; c < registers; c++)
+            sums[c] += NAME(load)(before, c * LANES, narrow);
+    }
+    void *target = valid < width ? whole : to;
+    for (int c = 0; c < registers; c++)
+        NAME(store)(target, c * LANES, sums[c], narrow);
+    if (valid < width)
+        memcpy(to, whole, bytes);
+}
+
+/* out[row, panel's columns] for rows [first, first + count). */
+static void NAME(multiply)(const struct product *product, int64_t panel, const void *in, int64_t first, int64_t count,
+                           void *out, int64_t out_stride, int bf16) {
+    const int64_t inner = product->inner;
+    const size_t item = bf16 ? 2 : 4;
+    const char *weight = (const char *)product->packed + item * (size_t)(panel * WIDTH * inner);
+    V sums[BLOCK_ROWS][COLUMNS];
+    for (int64_t blocks = (count + BLOCK_ROWS - 1) / BLOCK_ROWS, row = first; blocks > 0; blocks--) {
+        const int rows = (int)((first + count - row + blocks - 1) / blocks); /* blocks of like size */
+        NAME(block)(weight, (const char *)in + item * (size_t)(row * inner), inner, inner, rows, bf16, sums);
+        for (int r = 0; r < rows; r++)
+            NAME(finish)(product, sums[r], panel, row + r, out, out_stride, bf16);
+        row += rows;
+    }
+}
+
+/* The row of the weight that a place in a panel holds; -1 for padding. A gated panel holds as many gates, in its first
+ * half, as values, in its second. */
+static int64_t NAME(row_at)(const struct product *product, int64_t panel, int64_t column) {
+    if (product->kind != GATED) {
+        const int64_t row = panel * WIDTH + column;
+        return row < product->outer ? row : -1;
+    }
+    const int64_t half = WIDTH / 2, pairs = product->outer / 2, row = panel * half + column % half;
+    return row < pairs ? row + (column < half ? 0 : pairs) : -1;
+}
+
+static int64_t NAME(panels)(const struct product *product) {
+    return product->kind == GATED ? (product->outer / 2 + WIDTH / 2 - 1) / (WIDTH / 2)
+                                  : (product->outer + WIDTH - 1) / WIDTH;
+}
+
+/* Fills `packed` [panels, in, WIDTH], `packed_bias` [panels, WIDTH] from weight [out, in] and bias [out] or NULL. */
+static void NAME(pack)(const struct product *product, const void *weight, const void *bias, int bf16, void *packed,
+                       float *packed_bias) {
+    const int64_t inner = product->inner, group = bf16 ? 2 : 1, panels = NAME(panels)(product);
+    for (int64_t panel = 0; panel < panels; panel++)
+        for (int64_t column = 0; column < WIDTH; column++) {
+            const int64_t row = NAME(row_at)(product, panel, column), base = panel * WIDTH * inner + column * group;
+            if (bias != NULL)
+                packed_bias[panel * WIDTH + column] = row < 0 ? 0.0f : NAME(get)(bias, row, bf16);
+            for (int64_t k = 0; k < inner; k++) {
+                const int64_t to = base + k / group * group * WIDTH + k % group;
+                if (bf16)
+                    ((uint16_t *)packed)[to] = row < 0 ? 0 : ((const uint16_t *)weight)[row * inner + k];
+                else
+                    ((float *)packed)[to] = row < 0 ? 0.0f : ((const float *)weight)[row * inner + k];
+            }
+        }
+}
+
+/* Row `index` of a packed weight, as it was: the embedding, where it is the head's weight too. */
+static void NAME(unpack)(const struct product *product, int64_t index, int bf16, void *out) {
+    const int64_t inner = product->inner, group = bf16 ? 2 : 1;
+    const int64_t base = index / WIDTH * WIDTH * inner + index % WIDTH * group;
+    for (int64_t k = 0; k < inner; k += group) {
+        if (bf16)
+            memcpy((uint16_t *)out + k, (const uint16_t *)product->packed + base + k * WIDTH, 4);
+        else
+            ((float *)out)[k] = ((const float *)product->packed)[base + k * WIDTH];
+    }
+}
+
+#undef SUMS
