@@ -17,7 +17,7 @@ from sluice_operator.decide.windows import SHORT, WINDOW, over
 
 ENOUGH: Final = 5.0  # requests in the lengths' memory before their mean says anything
 PLANNED: Final = 0.85  # of what the load may be one cold start ahead; the queueing answers for what is shorter
-HIGHEST: Final = 0.975  # the same for what scale-in must survive: to be wrong costs a cold start of missed promises
+HIGHEST: Final = 0.9  # the same for what scale-in must survive, for a whole stabilisation window without a break
 SIGMAS: Final = 2.0  # a short count is believed as far as chance would not make it once in forty
 DRAIN: Final = 30.0  # seconds in which what waits now should be worked off: one window, so that it shows in the next
 

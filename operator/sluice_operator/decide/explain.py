@@ -9,7 +9,7 @@ from typing import Final
 from sluice_law.capacity import Capacity
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.decide.floors import Range
-from sluice_operator.decide.need import ROOM, Need
+from sluice_operator.decide.need import Need
 from sluice_operator.decide.values import Reason
 
 WORDS: Final[Mapping[str, str]] = {
@@ -156,7 +156,7 @@ def _down(spec: LLMDeploymentSpec, wanted: Need, before: int, after: int) -> str
     one = wanted.capacity
     return (
         f"{_rate(wanted.demand.highest)} req/s at most, one replica holds {_one(spec, one)}; no more than "
-        f"{_replicas(after)} needed for {window} s. Above {_rate(one.rate * ROOM * after)} req/s {before} would have stayed."
+        f"{_replicas(after)} needed for {window} s. Above {_rate(one.rate * after)} req/s {before} would have stayed."
     )
 
 

@@ -19,8 +19,6 @@ from sluice_operator.decide.trust import Fresh
 from sluice_operator.decide.values import Memory
 from sluice_operator.decide.windows import WINDOW, over
 
-# What stays after a scale-in is planned to be at most this full: going up costs a cold start, staying costs little.
-ROOM: Final = 0.9
 LOW_KV: Final = 0.5  # of the target: without a trusted model only a plainly empty fleet shrinks
 LOADED: Final = 0.5  # of what the model says the fleet holds: from here on kept promises prove it right
 
@@ -92,7 +90,7 @@ def _by_model(spec: LLMDeploymentSpec, known: Physics, asked: Demand, trust: flo
     up, reached = enough(replica, work, promised, asked.expected / trust, MARGIN, bursts)
     # What waits already is worked off flat out: it is late whatever happens, and it passes.
     up = max(up, _fewest(asked.expected + asked.backlog / DRAIN, one.throughput * trust))
-    keep, _ = enough(replica, work, promised, asked.highest / (ROOM * trust), MARGIN, bursts)
+    keep, _ = enough(replica, work, promised, asked.highest / trust, MARGIN, bursts)
     rate, share = asked.expected / (trust * here), split_burstiness(bursts, here)
     now = attainment(replica, work, promised, rate, MARGIN, share)
     return _Judged(up, max(up, keep), one, (now, reached))
