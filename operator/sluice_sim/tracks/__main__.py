@@ -55,7 +55,7 @@ def main(
     )
     boards = measured(wish, runner)
     found = bars(boards)
-    command = f"make bench-control{' FULL=1' if full else ''}"
+    command = _command(wish)
     with Console(width=150, record=True, file=sys.stderr, quiet=True) as kept:
         for board in boards:
             for where in (console, kept):
@@ -80,6 +80,18 @@ def main(
     )  # fmt: skip
     if not all(found.values()):
         raise typer.Exit(1)
+
+
+def _command(wish: Wish) -> str:
+    """What gives these figures again."""
+    if (wish.tracks, wish.laws, wish.robust) == (NAMES, tuple(LAWS), not wish.short):
+        return "make bench-control" if wish.short else "make bench-control FULL=1"
+    words = ["python -m sluice_sim.tracks", *([] if wish.short else ["--full"]), f"--tracks {','.join(wish.tracks)}"]
+    if wish.laws != tuple(LAWS):
+        words.append(f"--laws {','.join(wish.laws)}")
+    if wish.robust == wish.short:
+        words.append("--robust" if wish.robust else "--no-robust")
+    return " ".join(words)
 
 
 if __name__ == "__main__":
