@@ -32,7 +32,6 @@ __all__ = [
     "split_burstiness",
     "throughput",
     "token_seconds",
-    "watermark",
 ]
 
 Binding = Literal["InterTokenLatency", "KVOccupancy", "TimeToFirstToken", "ConcurrencyLimit"]
@@ -40,7 +39,6 @@ Binding = Literal["InterTokenLatency", "KVOccupancy", "TimeToFirstToken", "Concu
 # Beyond this the predicted wait moves by its own size per percent of load: no estimate of the load is that good.
 MAX_UTILISATION: Final = 0.95
 MIN_UTILISATION: Final = 0.05  # what is late even then is late for its own length: more replicas do not help it
-KV_PEAK: Final = 0.75  # of what the memory target for the mean leaves free: a peak may fill so much of it
 HALVINGS: Final = 9  # to a five hundredth of μ(n*)
 ROUGHLY: Final = 5  # to a thirtieth: enough to say which of two bounds gains more
 
@@ -200,14 +198,8 @@ def _operating_point(
 def _places(replica: Replica, work: Work, targets: Targets, margin: float) -> int:
     """n*: the most that latency, memory and the configured bounds let run at once."""
     by_itl = _itl_concurrency(replica.model, work, targets.itl / margin, replica.max_concurrency)
-    by_kv = math.floor(watermark(replica.kv_share) * replica.kv_tokens / max(work.context, 1.0))
+    by_kv = math.floor(replica.kv_tokens / max(work.context, 1.0))  # a peak may fill it all; the target is for the mean
     return max(1, min(max(by_itl, replica.min_concurrency), by_kv, replica.max_concurrency))
-
-
-def watermark(kv_share: float) -> float:
-    """The share of the pool that running requests may fill at a peak where `kv_share` is the target for the mean: the
-    target must be passed to be seen, and places beyond it serve a burst that would wait otherwise."""
-    return kv_share + KV_PEAK * (1.0 - kv_share)
 
 
 def _rate_in_memory(replica: Replica, work: Work) -> float:

@@ -143,7 +143,7 @@ def test_memory_can_bind_instead_of_latency() -> None:
     story = Story()
     story.engines["chat-1"] = Engine(kv_blocks=30)
     story.run(60, 0.5)
-    story.run(60, 1.6)
+    story.run(60, 2.0)
     assert story.replicas == 2
     assert "KV cache" in story.sentences()[0]
 

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from sluice_law.capacity import Targets, Work, queue_limit, throughput, token_seconds, watermark
+from sluice_law.capacity import Targets, Work, queue_limit, throughput, token_seconds
 from sluice_law.steptime import StepTimeModel
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.decide.demand import fleet_model, max_concurrency, mean_work, targets, trusted
@@ -62,12 +62,11 @@ def _bounds(
     most = common.most
     if common.held is not None and (common.tight or opening < 1.0 or trusted(sample) is None):
         most = min(max(math.ceil(opening * common.held), common.least), most)
-    share = spec.scaling.target_kv_occupancy_percent / 100.0
     return Bounds(
         concurrency_min=common.least,
         concurrency_max=most,
         max_queue=_queue(spec, common, sample, most),
-        kv_watermark=watermark(share),
+        kv_watermark=1.0,  # the scheduler's own forecast, which knows each request, keeps what is needed free
         itl_target=common.targets.itl,
         ttft_target=common.targets.ttft,
         ttl=TTL,
