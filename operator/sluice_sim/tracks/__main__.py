@@ -1,8 +1,8 @@
 """`python -m sluice_sim.tracks`: measure the score, show it, write it. What was measured before is not measured again."""
 
 import json
-import sys
 import time
+from io import StringIO
 from pathlib import Path
 from typing import Annotated
 
@@ -56,7 +56,7 @@ def main(
     boards = measured(wish, runner)
     found = bars(boards)
     command = _command(wish)
-    with Console(width=150, record=True, file=sys.stderr, quiet=True) as kept:
+    with Console(width=150, record=True, file=StringIO()) as kept:
         for board in boards:
             for where in (console, kept):
                 if board.laws:
