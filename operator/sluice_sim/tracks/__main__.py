@@ -56,17 +56,16 @@ def main(
     boards = measured(wish, runner)
     found = bars(boards)
     command = _command(wish)
-    with Console(width=150, record=True, file=StringIO()) as kept:
+    kept = Console(width=150, record=True, file=StringIO())
+    for where in (console, kept):
         for board in boards:
-            for where in (console, kept):
-                if board.laws:
-                    where.print(laws_table(board))
-                if board.overload:
-                    where.print(overload_table(board))
-        for where in (console, kept):
-            for sentence, reached in found.items():
-                where.print(f"{'met   ' if reached else 'MISSED'}  {sentence}", highlight=False)
-        text = kept.export_text()
+            if board.laws:
+                where.print(laws_table(board))
+            if board.overload:
+                where.print(overload_table(board))
+        for sentence, reached in found.items():
+            where.print(f"{'met   ' if reached else 'MISSED'}  {sentence}", highlight=False)
+    text = kept.export_text()
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "table.txt").write_text(f"{command}\n\n{text}", encoding="utf-8")
     value = as_json(boards, command) | {"bars": found}

@@ -60,7 +60,7 @@ def _frontier(axis: Any, board: Board) -> None:
     axis.plot([1.0], [100.0 * board.clairvoyant.found["attainment"]], marker="*", markersize=13, color="black",
               linestyle="", label="clairvoyant", zorder=4)  # fmt: skip
     axis.axhline(99.0, color=GREY, linewidth=0.8)
-    axis.set_xlim(0.6, 3.0)
+    axis.set_xlim(0.8, 2.2)
     axis.set_ylim(85.0, 100.3)
     axis.set_xlabel("GPU-hours / clairvoyant")
     axis.set_ylabel("good requests, %")
