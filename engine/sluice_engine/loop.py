@@ -8,22 +8,20 @@ takes effect with the next plan. All but the model runs on the caller's thread.
 import dataclasses
 import logging
 import time
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from sluice_engine import ipc
 from sluice_engine.admission import Limits
 from sluice_engine.options import EngineOptions
 from sluice_engine.pipeline import Execute, Flight, Pipeline
-from sluice_engine.report import limits_message, snapshot
-from sluice_engine.runner import NOTHING, StepResult
-from sluice_engine.scheduler import Outcome, Plan, Scheduler
+from sluice_engine.report import Reporter, snapshot
+from sluice_engine.scheduler import Plan, Scheduler
 from sluice_engine.start import Progress, Started, bounds_of
 from sluice_engine.steptime import StepTimeFit
 from sluice_engine.translate import delta_of, request_of, seed_of
 from sluice_engine.window import LoadWindow
 from sluice_law.limit import TRUSTED_STEPS
-from sluice_law.steptime import StepTimeModel, StepWork
+from sluice_law.steptime import StepTimeModel
 
 PLANNING_SECONDS = 0.004  # set aside for planning and preparing a step, so that the next one can begin in time
 
@@ -50,10 +48,10 @@ class EngineLoop:
         self.scheduler = Scheduler(self._started.config, self.limits)
         self.fit = StepTimeFit()
         self.window = LoadWindow()
-        self.last_steps: deque[dict[str, object]] = deque(maxlen=32)
+        self._reporter = Reporter(self.scheduler, self.limits)
+        self.last_steps = self._reporter.last_steps
         self._departed: list[ipc.Delta] = []
         self._moved = False
-        self._preemptions = self._drafted = self._accepted = 0
         self._flight: Flight | None = None
         self._last_end: float | None = None
 
@@ -137,7 +135,7 @@ class EngineLoop:
         flight = self._flight or self._begin()
         if flight is None:
             self._last_end = None
-            return self._report(None, [], self._clock(), 0.0) if self._departed or self._moved else None
+            return self._report(None, (), self._clock(), 0.0) if self._departed or self._moved else None
         return self._land(flight, self._prepare_ahead())
 
     def land(self) -> ipc.StepReport | None:
@@ -154,7 +152,13 @@ class EngineLoop:
         self._last_end = ended if self.scheduler.requests else None
         self._learn(plan, seconds)
         self.window.record(plan.work, [gap for outcome in outcomes for gap in outcome.gaps], ended)
-        return self._report(plan, outcomes, ended, seconds, result)
+        return self._report(plan, [delta_of(outcome, result) for outcome in outcomes], ended, seconds)
+
+    def _report(self, plan: Plan | None, said: Iterable[ipc.Delta], ended: float, seconds: float) -> ipc.StepReport:
+        deltas = (*self._departed, *said)
+        self._departed.clear()
+        self._moved = False
+        return self._reporter.report(plan, deltas, ended, seconds, self.fit.model)
 
     def _begin(self) -> Flight | None:
         """Plan and begin a step while none is under way."""
@@ -174,9 +178,7 @@ class EngineLoop:
 
     def state(self) -> dict[str, object]:
         """The scheduler's snapshot as JSON-able data."""
-        state = snapshot(self.scheduler, self.limits, self._clock())
-        state["last_steps"] = list(self.last_steps)
-        return state
+        return snapshot(self.scheduler, self.limits, self._clock()) | {"last_steps": list(self.last_steps)}
 
     def _learn(self, plan: Plan, seconds: float) -> None:
         """The fit sees plain steps only: thousands of steps with drafts must not say what a prompt's tokens take."""
@@ -194,58 +196,3 @@ class EngineLoop:
             left = flight.begun + pace.predict(flight.plan.whole_work) - self._clock()
             if left > 0:
                 self._sleep(left)
-
-    def _report(
-        self,
-        plan: Plan | None,
-        outcomes: list[Outcome],
-        ended: float,
-        seconds: float,
-        result: StepResult = NOTHING,
-    ) -> ipc.StepReport:
-        deltas = (*self._departed, *(delta_of(outcome, result) for outcome in outcomes))
-        self._departed.clear()
-        self._moved = False
-        work = plan.work if plan else StepWork()
-        scheduler, model = self.scheduler, self.fit.model
-        drafted, accepted = scheduler.speculation.drafted, scheduler.speculation.accepted
-        if plan is not None:
-            self.last_steps.append(
-                {
-                    "step": plan.step,
-                    "seconds": round(seconds, 6),
-                    "prefill_tokens": work.prefill_tokens,
-                    "sequences": work.sequences,
-                    "kv_tokens": work.kv_tokens,
-                    "draft_tokens": plan.draft_tokens,
-                    "preempted": plan.preempted,
-                }
-            )
-        report = ipc.StepReport(
-            deltas=deltas,
-            ended_at=ended,
-            seconds=seconds,
-            prefill_tokens=work.prefill_tokens,
-            prefill_context=work.prefill_context,
-            sequences=work.sequences,
-            kv_tokens=work.kv_tokens,
-            generated_tokens=sum(len(outcome.token_ids) for outcome in outcomes),
-            prompt_tokens=plan.prompt_tokens if plan else 0,
-            cached_prompt_tokens=plan.cached_prompt_tokens if plan else 0,
-            preemptions=scheduler.preemptions - self._preemptions,
-            running=len(scheduler.running),
-            waiting=len(scheduler.waiting),
-            tokens_in_flight=scheduler.tokens_in_flight,
-            blocks_held=scheduler.pool.held,
-            blocks_cached=scheduler.pool.cached,
-            blocks_free=scheduler.pool.free,
-            limits=limits_message(self.limits, ended),
-            model=(model.base, model.prefill_token, model.prefill_context, model.sequence, model.kv_token),
-            model_error=model.error_ratio,
-            model_steps=model.steps,
-            draft_tokens=drafted - self._drafted,
-            accepted_draft_tokens=accepted - self._accepted,
-        )
-        self._preemptions = scheduler.preemptions
-        self._drafted, self._accepted = drafted, accepted
-        return report

@@ -1,8 +1,73 @@
-"""The engine's inside as messages: limits in force, and the snapshot behind `GET /state`."""
+"""The engine's inside as messages: each step's report, limits in force, and the snapshot behind `GET /state`."""
+
+from collections import deque
 
 from sluice_engine import ipc
 from sluice_engine.admission import Limits
-from sluice_engine.scheduler import Scheduler
+from sluice_engine.scheduler import Plan, Scheduler
+from sluice_law.steptime import StepTimeModel, StepWork
+
+_LAST_STEPS = 32  # kept for `GET /state`
+
+
+class Reporter:
+    """Reports of one step after another, and what the last ones were; counts what is new since the report before."""
+
+    def __init__(self, scheduler: Scheduler, limits: Limits) -> None:
+        self.last_steps: deque[dict[str, object]] = deque(maxlen=_LAST_STEPS)
+        self._scheduler, self._limits = scheduler, limits
+        self._preemptions = self._drafted = self._accepted = 0
+
+    def report(
+        self, plan: Plan | None, deltas: tuple[ipc.Delta, ...], ended: float, seconds: float, model: StepTimeModel
+    ) -> ipc.StepReport:
+        """What the step that ended at `ended` (seconds of the engine's clock) brought; `plan` None: there was none."""
+        scheduler, pool = self._scheduler, self._scheduler.pool
+        work = plan.work if plan else StepWork()
+        drafted, accepted = scheduler.speculation.drafted, scheduler.speculation.accepted
+        if plan is not None:
+            self.last_steps.append(_line(plan, seconds))
+        report = ipc.StepReport(
+            deltas=deltas,
+            ended_at=ended,
+            seconds=seconds,
+            prefill_tokens=work.prefill_tokens,
+            prefill_context=work.prefill_context,
+            sequences=work.sequences,
+            kv_tokens=work.kv_tokens,
+            generated_tokens=sum(len(delta.token_ids) for delta in deltas),
+            prompt_tokens=plan.prompt_tokens if plan else 0,
+            cached_prompt_tokens=plan.cached_prompt_tokens if plan else 0,
+            preemptions=scheduler.preemptions - self._preemptions,
+            running=len(scheduler.running),
+            waiting=len(scheduler.waiting),
+            tokens_in_flight=scheduler.tokens_in_flight,
+            blocks_held=pool.held,
+            blocks_cached=pool.cached,
+            blocks_free=pool.free,
+            limits=limits_message(self._limits, ended),
+            model=(model.base, model.prefill_token, model.prefill_context, model.sequence, model.kv_token),
+            model_error=model.error_ratio,
+            model_steps=model.steps,
+            draft_tokens=drafted - self._drafted,
+            accepted_draft_tokens=accepted - self._accepted,
+        )
+        self._preemptions = scheduler.preemptions
+        self._drafted, self._accepted = drafted, accepted
+        return report
+
+
+def _line(plan: Plan, seconds: float) -> dict[str, object]:
+    """A step as `GET /state` shows it."""
+    return {
+        "step": plan.step,
+        "seconds": round(seconds, 6),
+        "prefill_tokens": plan.work.prefill_tokens,
+        "sequences": plan.work.sequences,
+        "kv_tokens": plan.work.kv_tokens,
+        "draft_tokens": plan.draft_tokens,
+        "preempted": plan.preempted,
+    }
 
 
 def limits_message(limits: Limits, now: float) -> ipc.Limits:

@@ -104,3 +104,8 @@ class Request:
     def remaining(self) -> int:
         """Known tokens whose KV is still to compute; 1 for a decoding request."""
         return len(self.known) - self.computed
+
+    @property
+    def waits_for_word(self) -> bool:
+        """Whether a steered request has said all that it can until it is told how to go on."""
+        return self.steered and self.remaining == 0

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
 
 import numpy as np
 import torch
@@ -39,9 +38,6 @@ class StepResult:
     logprobs: dict[str, tuple[TokenLogprob, ...]] = field(default_factory=dict)
     accepted: dict[str, int] = field(default_factory=dict)
     vectors: dict[str, bytes] = field(default_factory=dict)  # of whole texts, float32 in little-endian
-
-
-NOTHING: Final = StepResult([])  # of no step
 
 
 @dataclass(frozen=True, slots=True)

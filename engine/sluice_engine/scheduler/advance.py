@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from sluice_engine.blocks import extend_hashes
 from sluice_engine.scheduler.plan import Outcome
 from sluice_engine.scheduler.scheduler import Scheduler
+from sluice_engine.scheduler.settler import StepSettler
 from sluice_engine.scheduler.tenants import OUTPUT_WEIGHT
 from sluice_law.steptime import StepWork
 
@@ -63,7 +64,7 @@ def advance(scheduler: Scheduler, ends_at: Sequence[float], token: int = 0) -> l
         if count > 1:
             request.last_token_at = ends_at[-2]
             request.delivered = True
-    return scheduler.decode_last(count, ends_at[-1], token)
+    return _decode_last(scheduler, count, ends_at[-1], token)
 
 
 def _decode(scheduler: Scheduler, count: int, token: int) -> None:
@@ -88,6 +89,15 @@ def _decode(scheduler: Scheduler, count: int, token: int) -> None:
             request.indexed = block + 1
         else:
             request.blocks += scheduler.pool.allocate(1)
+
+
+def _decode_last(scheduler: Scheduler, steps: int, now: float, token: int) -> list[Outcome]:
+    """The last of so many steps, the others of which were taken: what can end, ends here."""
+    scheduler.books.planned = scheduler.books.settled = scheduler.steps + steps
+    settler = StepSettler(scheduler, now)
+    for request in list(scheduler.running):
+        settler.computed(request, request.computed + 1, token)
+    return settler.outcomes
 
 
 def _blocks_wanted(scheduler: Scheduler, steps: int) -> int:

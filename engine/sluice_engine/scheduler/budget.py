@@ -6,9 +6,14 @@ until the inter-token target (Sarathi-Serve's stall-free batching, with a measur
 
 import math
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 from sluice_law.limit import TRUSTED_STEPS
 from sluice_law.steptime import StepTimeModel, StepWork
+
+if TYPE_CHECKING:
+    from sluice_engine.scheduler.planner import StepPlanner
+    from sluice_engine.scheduler.scheduler import Scheduler
 
 MINIMUM_CHUNK = 16  # prefill always progresses, whatever the model says
 
@@ -60,6 +65,19 @@ class PrefillBudget:
         if self._model is not None:
             self._seconds -= self._model.prefill_token * tokens
             self._seconds -= self._model.prefill_context * chunk_context(tokens, context)
+
+
+def prefill_budget(scheduler: "Scheduler", step: "StepPlanner") -> PrefillBudget:
+    """What the decodes of this step leave to prompts. Targets are made tighter by what steps overrun their prediction
+    at the tail."""
+    bounds, tail = scheduler.limits.bounds, scheduler.correction.tail()
+    return PrefillBudget(
+        tokens=max(MINIMUM_CHUNK, bounds.max_batched_tokens - len(step.rows)),
+        model=scheduler.model,
+        decode=StepWork(sequences=len(step.rows), kv_tokens=step.kv_tokens),
+        itl_targets=[target / tail for target in step.itl_targets],
+        itl_default=bounds.itl_target / tail,
+    )
 
 
 def tightest(targets: Collection[float], decode_seconds: float, default: float) -> float:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from sluice_engine.request import Request
 from sluice_engine.scheduler.budget import PrefillBudget, chunk_context
+from sluice_engine.scheduler.moves import preempt, start, start_twins
 from sluice_engine.scheduler.plan import Join, Plan, Row, Twin
+from sluice_engine.scheduler.rank import rank
 from sluice_law.steptime import StepWork
 
 if TYPE_CHECKING:
@@ -70,10 +72,10 @@ class StepPlanner:
     def prompts(self, budget: PrefillBudget) -> None:
         """Chunks of prompts that already run and, between them as the policy has it, of waiting ones."""
         scheduler = self._scheduler
-        begun = [(scheduler.rank(r, self._now), r) for r in scheduler.running if r.remaining > 1]
+        begun = [(rank(scheduler, r, self._now), r) for r in scheduler.running if r.remaining > 1]
         begun.sort()
-        for rank, request in begun:
-            self._admit(budget, rank)
+        for place, request in begun:
+            self._admit(budget, place)
             if budget.tokens <= 0:
                 return
             if request.slot < 0:  # it made room for another
@@ -108,7 +110,7 @@ class StepPlanner:
             if request.first_scheduled_at is None:
                 self._prompt_tokens += request.prompt_length
                 self._cached_prompt_tokens += context
-            scheduler.start(request, hit, self._now)
+            start(scheduler, request, hit, self._now)
             owners = {self.filling.get(block) or self._filled_before.get(block) for block in hit}
             self._leans += [(request.request_id, owner) for owner in sorted(filter(None, owners))]
             self._join(request)
@@ -163,7 +165,7 @@ class StepPlanner:
         victim = self._weakest()
         if victim is None or (victim is request and len(scheduler.running) > 1 and request.remaining > 1):
             return False  # the weakest prompt keeps what it has and waits for others to end
-        scheduler.preempt(victim)
+        preempt(scheduler, victim)
         self.preempted = victim.request_id
         return victim is not request and scheduler.pool.can_allocate(need)
 
@@ -238,7 +240,7 @@ class StepPlanner:
 
     def _twins(self, request: Request) -> tuple[Twin, ...]:
         """The further samples that begin with the row that completes the request's prompt."""
-        begun = self._scheduler.twins(request, self._now)
+        begun = start_twins(self._scheduler, request, self._now)
         self._forks |= bool(begun)
         for twin in begun:
             self._join(twin)

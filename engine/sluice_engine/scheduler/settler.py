@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sluice_engine.request import Request
+from sluice_engine.scheduler.moves import end, preempt
 from sluice_engine.scheduler.plan import Finish, Outcome, Plan, Row
 from sluice_engine.scheduler.tenants import OUTPUT_WEIGHT
 from sluice_law.limit import TRUSTED_STEPS
@@ -115,7 +116,7 @@ class StepSettler:
     def fail(self, request: Request, error: str) -> None:
         """The request ends with this sentence; what it computed is trusted by nobody."""
         self._say(request, (), "error", error)
-        self._scheduler.end(request, forget=True)
+        end(self._scheduler, request, forget=True)
 
     def _deliver(self, request: Request, token: int, before: tuple[int, ...] = ()) -> None:
         """One more token; those `before` it came in the same step and are known already."""
@@ -146,7 +147,7 @@ class StepSettler:
             if not request.whole:
                 scheduler.mean_output = _smoothed(scheduler.mean_output, float(request.generated))
                 scheduler.lengths.add(request.tenant, request.generated)
-        scheduler.end(request, forget=False)
+        end(scheduler, request, forget=False)
 
     def _say(self, request: Request, token_ids: tuple[int, ...], finish: Finish | None, error: str | None) -> None:
         now, first, last, begun = self._now, not request.delivered, request.last_token_at, request.first_scheduled_at
@@ -176,7 +177,7 @@ class StepSettler:
         for request_id in failed - errors.keys():
             request = self._scheduler.requests.get(request_id)
             if request is not None and request.begun is not None:
-                self._scheduler.preempt(request, forget=True)
+                preempt(self._scheduler, request, forget=True)
 
     def _learn_overrun(self, plan: Plan) -> None:
         """A stream's least gap is this step alone; others waited longer for other reasons."""

@@ -7,7 +7,7 @@ blocks are given back, and what they know is computed again when they go on.
 
 from typing import TYPE_CHECKING
 
-from sluice_engine.request import Request
+from sluice_engine.scheduler.moves import enrol, preempt, queue
 
 if TYPE_CHECKING:
     from sluice_engine.scheduler.scheduler import Scheduler
@@ -18,7 +18,7 @@ def extend(scheduler: "Scheduler", request_id: str, token: int) -> None:
     request = scheduler.requests[request_id]
     request.known.append(token)
     if scheduler.parked.pop(request_id, None) is not None:
-        scheduler.queue(request)
+        queue(scheduler, request)
 
 
 def branch(scheduler: "Scheduler", request_id: str, child_id: str, token: int) -> None:
@@ -34,23 +34,18 @@ def branch(scheduler: "Scheduler", request_id: str, child_id: str, token: int) -
     child.hashes = list(parent.hashes)
     child.steered = child.delivered = True
     child.first_scheduled_at, child.last_token_at = parent.first_scheduled_at, parent.last_token_at
-    scheduler.enrol(child)
+    enrol(scheduler, child)
     if parent.slot >= 0 and len(scheduler.running) < scheduler.places:
         scheduler.books.fork(parent, child, parent.computed)
     else:
-        scheduler.queue(child)
-
-
-def waits_for_word(request: Request) -> bool:
-    """Whether the request has said all that it can until it is told how to go on."""
-    return request.steered and request.remaining == 0
+        queue(scheduler, child)
 
 
 def park_one(scheduler: "Scheduler") -> bool:
     """Where nothing can be computed because of steered requests that wait for word, the weakest of them gives way.
     Says whether one did."""
-    idle = [request for request in scheduler.running if waits_for_word(request)]
+    idle = [request for request in scheduler.running if request.waits_for_word]
     if not idle or not (scheduler.waiting or len(idle) < len(scheduler.running)):
         return False
-    scheduler.preempt(idle[-1])
+    preempt(scheduler, idle[-1])
     return True
