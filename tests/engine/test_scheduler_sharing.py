@@ -8,6 +8,7 @@ from sluice_engine.admission import Bounds, Limits
 from sluice_engine.loop import EngineLoop
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Plan, Scheduler, SchedulerConfig
+from sluice_engine.scheduler.moves import preempt
 from tests.engine.oracle import Oracle, finish, options, submit
 
 
@@ -95,6 +96,21 @@ def test_a_request_with_tokens_in_this_step_is_never_the_victim() -> None:
         assert plan.preempted not in {row.request_id for row in plan.rows}
         scheduler.settle(plan, [7] * sum(row.samples for row in plan.rows), 0.0)
         scheduler.check()
+
+
+def test_blocks_that_come_back_after_a_preemption_are_found_at_once() -> None:
+    """Even where the last of them is not full: the next one to fill would be too late for who asks meanwhile."""
+    scheduler = engine()
+    scheduler.submit(request("a", max_tokens=100))
+    for _ in range(10):
+        scheduler.settle(plan_of(scheduler), [7], 0.0)
+    preempt(scheduler, scheduler.requests["a"], forget=True)
+    plan = plan_of(scheduler)
+    assert rows(plan) == [("a", 0, 50)]
+    scheduler.settle(plan, [7], 0.0)
+    assert scheduler.running[0].indexed == 3
+    scheduler.submit(Request("b", [*range(40), *[7] * 10], 4, 0.0))
+    assert rows(plan_of(scheduler)) == [("a", 50, 1), ("b", 48, 2)]
 
 
 @pytest.mark.parametrize("copies", [2, 5])

@@ -53,7 +53,7 @@ class StepSettler:
         if request.pending:
             known.pop()
             request.pending = False
-        if end % self._size == 0:
+        if end % self._size == 0 or len(row.tokens) > 1:  # many where it comes back after a preemption
             self._scheduler.books.index(request)
         if self._slides:
             self._scheduler.books.slide(request)
