@@ -16,7 +16,7 @@ import msgspec
 from sluice_engine.request import TokenLogprob
 
 FinishReason = Literal["stop", "length", "abort", "error"]
-RejectReason = Literal["queue_full", "kv_full", "draining", "slo_unreachable"]
+RejectReason = Literal["queue_full", "displaced", "kv_full", "draining", "slo_unreachable"]
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,7 +167,7 @@ class Delta(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Rejected(msgspec.Struct, frozen=True, tag=True):
-    """Refused before any work. `retry_after` is the predicted wait in seconds."""
+    """Refused before any work, on arrival or while it waited. `retry_after` is the predicted wait in seconds."""
 
     request_id: str
     reason: RejectReason

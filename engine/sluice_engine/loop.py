@@ -75,7 +75,8 @@ class EngineLoop:
         return bool(self.scheduler.requests or self._departed or self._moved or self._flight)
 
     def submit(self, message: ipc.Submit | ipc.Encode) -> ipc.Rejected | None:
-        """Queue a request. A refusal comes back; a request that can never run ends with an error in the next report."""
+        """Queue a request. A refusal comes back, of it or of one that waited and makes way; a request that can never run
+        ends with an error in the next report."""
         samples = message.samples if isinstance(message, ipc.Submit) else ()
         try:
             request = request_of(message, self.model)
@@ -90,7 +91,7 @@ class EngineLoop:
             return None
         if refusal is None:
             return None
-        return ipc.Rejected(message.request_id, refusal.reason, refusal.retry_after, refusal.message)
+        return ipc.Rejected(refusal.request_id, refusal.reason, refusal.retry_after, refusal.message)
 
     def cancel(self, message: ipc.Cancel) -> None:
         """End a request now and free its blocks; unknown or ended ids are ignored."""

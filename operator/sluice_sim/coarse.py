@@ -78,16 +78,16 @@ class CoarseEngine:
         """In flight here, running or waiting."""
         return len(self._running) + len(self._waiting)
 
-    def submit(self, visit: Visit) -> bool:
-        """A request arrives. False: the queue is full."""
+    def submit(self, visit: Visit) -> Visit | None:
+        """A request arrives. Says who is refused: the request itself where the queue is full, or nobody."""
         self.books.arrived += 1
         places = min(self.limits.concurrency, self._config.max_num_seqs)
         if len(self._waiting) >= self.limits.bounds.max_queue + max(0, places - len(self._running)):
             self.books.rejected += 1
-            return False
+            return visit
         self.tokens += visit.arrival.prompt
         self._waiting.append(Job(visit, visit.arrival.prompt, visit.arrival.output))
-        return True
+        return None
 
     def run_until(self, until: float, lazily: bool = False) -> None:
         """Take every step that begins before `until`."""

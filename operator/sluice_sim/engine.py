@@ -5,7 +5,7 @@ scrape; everything else is planned and settled step by step.
 """
 
 from bisect import bisect_right
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from sluice_engine.admission import TICK_SECONDS, Bounds, Limits
 from sluice_engine.request import Request
@@ -21,11 +21,13 @@ from sluice_sim.traces import Arrival, prompt_tokens
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """A request at an engine: its number in the trace, what arrived, and the life that is written down."""
+    """A request at an engine: its number in the trace, what arrived, the life that is written down, and the replicas
+    that it was offered to."""
 
     number: int
     arrival: Arrival
     record: Record
+    tried: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +74,9 @@ class SimEngine:
         """What it publishes, with as many steps behind it as were taken."""
         return replace(self._published, steps=self.books.steps)
 
-    def submit(self, visit: Visit) -> bool:
-        """A request arrives at the present clock (call `run_until` its arrival first). False: the queue is full."""
+    def submit(self, visit: Visit) -> Visit | None:
+        """A request arrives at the present clock (call `run_until` its arrival first). Says who is refused: the request
+        itself, one that waited and makes way for it, or nobody."""
         self.books.arrived += 1
         name, one = f"r{visit.number}", visit.arrival
         request = Request(
@@ -84,12 +87,18 @@ class SimEngine:
             priority=one.priority,
             tenant=one.tenant,
         )
-        if self.scheduler.submit(request) is not None:
+        refusal = self.scheduler.submit(request)
+        if refusal is not None:
             self.books.rejected += 1
-            return False
+            if refusal.request_id == name:
+                return visit
         self._visits[name] = visit
         self.tokens += one.prompt
-        return True
+        if refusal is None:
+            return None
+        displaced = self._visits.pop(refusal.request_id)
+        self.tokens -= displaced.arrival.prompt
+        return displaced
 
     def run_until(self, until: float, lazily: bool = False) -> None:
         """Take every step that ends by `until`; one that is under way then goes on in the next call. `lazily` leaves a run

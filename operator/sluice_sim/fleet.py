@@ -122,20 +122,32 @@ class Fleet:
         self._offer(visit, now)
 
     def _offer(self, visit: Visit, now: float) -> None:
-        """The gateway tries each ready replica once, in its policy's order."""
+        """The gateway tries each ready replica once, in its policy's order; a request that is displaced by this one goes
+        on to those that it was not offered to yet."""
+        homeless: Visit | None = visit
+        while homeless is not None:
+            offered, homeless = homeless, self._place(homeless, now)
+            if homeless is offered:
+                offered.record.refused = True
+                return
+
+    def _place(self, visit: Visit, now: float) -> Visit | None:
+        """Who has no place when a replica has taken this request, or none has; None where everybody has one."""
         ready = [pod for pod in self._pods if pod.engine is not None and not pod.leaving]
         if self._router.needs_load:
             for pod in ready:
                 if pod.engine is not None:
                     pod.engine.run_until(now, lazily=True)
         for pod in self._router.order(ready, visit.arrival):
-            if pod.engine is None:
+            if pod.engine is None or pod.name in visit.tried:
                 continue
+            visit.tried.add(pod.name)
             pod.engine.run_until(now)
-            if pod.engine.submit(visit):
+            refused = pod.engine.submit(visit)
+            if refused is not visit:
                 self._router.sent(visit.arrival, pod.name)
-                return
-        visit.record.refused = True
+                return refused
+        return visit
 
     def _add(self, now: float, ready_at: float | None = None) -> None:
         self._made += 1

@@ -26,8 +26,8 @@ class Engine(Protocol):
         """In flight."""
         ...
 
-    def submit(self, visit: Visit) -> bool:
-        """A request arrives now. False: the queue is full."""
+    def submit(self, visit: Visit) -> Visit | None:
+        """A request arrives now. Says who is refused: this one, one that waited and makes way for it, or nobody."""
         ...
 
     def run_until(self, until: float, lazily: bool = False) -> None:

@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
 
-from tests.engine.serving import JSON, Reader, Served, body, gone, poll, refused, serving
+from tests.engine.serving import CHAT, JSON, Answer, Reader, Served, body, gone, poll, refused, serving
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +81,33 @@ def test_requests_over_the_queue_are_refused_with_retry_after(guarded: Served) -
     assert all(json.loads(reader.text)["error"]["code"] == "queue_full" for reader in refusals)
     assert any(reader.last_event == b"data: [DONE]" for reader in readers)
     assert guarded.metric("sluice_rejections_total", reason="queue_full") == rejected + len(refusals)
+
+
+def test_more_important_work_displaces_what_waits_and_has_not_begun(guarded: Served) -> None:
+    token = JSON | {"Authorization": "Bearer s3cret"}
+    guarded.admin("PATCH", "/limits", {"max_concurrent": {"max": 1}, "max_queue": 2, "ttl_seconds": 30}, token)
+    displaced = guarded.metric("sluice_rejections_total", reason="displaced")
+    rejected = guarded.metric("sluice_requests_total", outcome="rejected")
+    with ThreadPoolExecutor(6) as pool:
+
+        def ask(priority: int, count: int, stream: bool) -> list[Future[Answer]]:
+            asked = body(300, stream=stream) | {"priority": priority, "n": 1 if stream else 2}
+            return [pool.submit(guarded.request, "POST", CHAT, asked) for _ in range(count)]
+
+        low = ask(-1, 2, stream=True) + ask(-1, 2, stream=False)
+        guarded.wait(lambda: guarded.metric("sluice_requests_waiting") >= 2, 10)
+        high = [future.result(60) for future in ask(1, 2, stream=True)]
+        answers = [future.result(60) for future in low]
+    assert [answer.status for answer in high] == [200, 200]
+    gone = [answer for answer in answers if answer.status == 503 and answer.error["code"] == "displaced"]
+    assert gone
+    for answer in gone:
+        assert "higher priority" in answer.error["message"]
+        assert answer.error["type"] == "service_unavailable"
+        assert int(answer.headers["retry-after"]) >= 1
+    others = sum(answer.status == 503 for answer in answers) - len(gone)
+    assert guarded.metric("sluice_rejections_total", reason="displaced") == displaced + len(gone)
+    assert guarded.metric("sluice_requests_total", outcome="rejected") == rejected + len(gone) + others
 
 
 def test_post_drain_is_unready_then_refuses_and_stays_alive(guarded: Served) -> None:

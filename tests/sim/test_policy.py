@@ -45,6 +45,22 @@ def test_under_overload_a_small_tenant_waits_less_where_the_policy_is_fair() -> 
     assert good_share(fair) > good_share(first) + 0.3
 
 
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_short_queue_sheds_low_priority_first_and_everybody_has_one_end(replicas: int) -> None:
+    short = spec(
+        scaling={"minReplicas": replicas, "maxReplicas": replicas},
+        engine={"scheduling": {"policy": "priority"}},
+        admission={"maxQueueSeconds": 1},
+    )
+    run = Fleet(short, Settings(MODEL, 32_000)).run(
+        labelled(poisson(6.0 * replicas, 60, 60, 40, seed=1), high=0.2, priority=50, tenants=TENANTS, seed=1)
+    )
+    high, low = ([one for one in run.records if (one.priority > 0) is more] for more in (True, False))
+    assert all(one.refused == (one.ended_at is None) for one in run.records)
+    assert sum(one.refused for one in low) > 0.3 * len(low)
+    assert good_share(high) >= 0.99
+
+
 def test_coarse_steps_say_that_they_keep_no_policy(tmp_path: Path) -> None:
     file = tmp_path / "chat.yaml"
     file.write_text(YAML + "  engine: {scheduling: {policy: fair}}\n", encoding="utf-8")

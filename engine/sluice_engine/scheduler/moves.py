@@ -70,6 +70,13 @@ def preempt(scheduler: "Scheduler", victim: Request, forget: bool = False) -> No
         queue(scheduler, victim)
 
 
+def displace(scheduler: "Scheduler", request: Request) -> None:
+    """A waiting request that has never run is refused after all, with all its samples."""
+    for each in scheduler.siblings.take(request):
+        del scheduler.requests[each.request_id]
+    scheduler.cancel(request.request_id)
+
+
 def end(scheduler: "Scheduler", request: Request, forget: bool) -> None:
     """A running request is over; `forget` where what it computed cannot be trusted."""
     del scheduler.requests[request.request_id]

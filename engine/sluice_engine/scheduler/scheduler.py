@@ -18,12 +18,12 @@ from sluice_engine.scheduler.books import Books
 from sluice_engine.scheduler.budget import prefill_budget
 from sluice_engine.scheduler.config import SchedulerConfig
 from sluice_engine.scheduler.correction import TailCorrection
-from sluice_engine.scheduler.door import Refusal, check_possible, closed, too_late
+from sluice_engine.scheduler.door import Refusal, check_possible, closed, crowded_out, too_late, weight_of
 from sluice_engine.scheduler.drafting import add_drafts
 from sluice_engine.scheduler.fitting import Fitting
 from sluice_engine.scheduler.foresight import foresee, foreseeable, room_ahead
 from sluice_engine.scheduler.lengths import OutputLengths
-from sluice_engine.scheduler.moves import end, enrol, hand_on
+from sluice_engine.scheduler.moves import displace, end, enrol, hand_on
 from sluice_engine.scheduler.plan import Outcome, Plan
 from sluice_engine.scheduler.planner import StepPlanner
 from sluice_engine.scheduler.policies import POLICIES
@@ -72,27 +72,33 @@ class Scheduler:
     # --- arrivals and departures -------------------------------------------------------------------------------
 
     def submit(self, request: Request, siblings: Sequence[Request] = ()) -> Refusal | None:
-        """Queue a request and further samples of its prompt, or say why not. Raises ValueError for what could never
-        run."""
+        """Queue a request and further samples of its prompt. Says whom that refuses and why: the request itself, or one
+        that waited and is displaced by it. Raises ValueError for what could never run."""
         group = (request, *siblings)
         known = next((each.request_id for each in group if each.request_id in self.requests), None)
         if known is not None:
             raise ValueError(f"request {known} is already here")
         check_possible(request, self.config)
-        refused = closed(self)
-        if refused is not None:
+        weight = weight_of(self, request, len(group))
+        refused = closed(self, request) or crowded_out(self, request, weight)
+        if refused is not None and refused.request_id == request.request_id:
             return refused
+        leaves = None if refused is None else self.requests[refused.request_id]
         self.books.hash_known(request)
         for number, each in enumerate(group):
             each.order = self.arrivals + number
             each.hashes = list(request.hashes)
         outlook = outlook_of(self, request)
-        refused = too_late(self, request, outlook)
-        if refused is None:
-            for each in group:
-                enrol(self, each)
-            self.waiting.push(request, outlook)
-            self.siblings.attach(request, siblings)
+        late = too_late(self, request, outlook, leaves)
+        if late is not None:
+            return late
+        if leaves is not None:
+            displace(self, leaves)
+        for each in group:
+            enrol(self, each)
+        self.waiting.push(request, outlook)
+        self.waiting.displaceable.add(request.request_id, request.priority, request.tenant, weight)
+        self.siblings.attach(request, siblings)
         return refused
 
     def cancel(self, request_id: str) -> bool:

@@ -26,6 +26,13 @@ class TenantCounters:
         """Weighted tokens, lifts included."""
         return self._served.get(tenant, 0.0)
 
+    def standing(self, tenant: str) -> float:
+        """Its counter if a request of it came now: lifted where nothing of it waits."""
+        if tenant in self._waiting:
+            return self.served(tenant)
+        least = self.least()
+        return max(self.served(tenant), self._last_left if least is None else self.served(least))
+
     def charge(self, tenant: str, weighted_tokens: float) -> None:
         """The tenant was served."""
         self._served[tenant] = self.served(tenant) + weighted_tokens
@@ -33,9 +40,7 @@ class TenantCounters:
     def arrive(self, tenant: str) -> None:
         """One more request of the tenant waits."""
         if tenant not in self._waiting:
-            least = self.least()
-            floor = self._last_left if least is None else self.served(least)
-            self._served[tenant] = max(self.served(tenant), floor)
+            self._served[tenant] = self.standing(tenant)
             if tenant not in self._in_heap:
                 self._in_heap.add(tenant)
                 heapq.heappush(self._heap, (self.served(tenant), tenant))

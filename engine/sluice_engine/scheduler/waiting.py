@@ -10,6 +10,7 @@ from itertools import count
 from typing import NamedTuple
 
 from sluice_engine.request import Request
+from sluice_engine.scheduler.displacing import Displaceable
 from sluice_engine.scheduler.policies import Outlook, Policy
 from sluice_engine.scheduler.tenants import TenantCounters
 
@@ -35,6 +36,7 @@ class WaitingQueue:
         self.policy = policy
         self.tokens = 0  # known tokens of all that wait
         self.prefill_tokens = 0  # those of them that are not cached, as of arrival
+        self.displaceable = Displaceable(counters)
         self._counters = counters
         self._lanes: dict[str, list[Entry]] = {}
         self._entries: dict[str, Entry] = {}
@@ -70,6 +72,7 @@ class WaitingQueue:
         """The request waits no longer. Raises KeyError where it does not."""
         entry = self._entries.pop(request.request_id)
         self._counters.depart(request.tenant)
+        self.displaceable.discard(request.request_id, request.priority, request.tenant)
         self.tokens -= len(request.known)
         self.prefill_tokens -= entry.tokens
         lane = self._lanes[self._lane(request)]
@@ -98,15 +101,22 @@ class WaitingQueue:
                 return entry
         return None
 
-    def before(self, request: Request, number: float) -> tuple[int, int]:
-        """Requests that would be served before this arrival with this number, and their prompt tokens to compute.
+    def before(self, request: Request, number: float, without: Request | None = None) -> tuple[int, int]:
+        """Requests that would be served before this arrival with this number, and their prompt tokens to compute;
+        `without` one that waits but will not.
 
         O(1) for `fcfs`, else O(n): for the door, never for a step. `fair`: of its own tenant only, an underestimate.
         """
         if self.policy.name == "fcfs":
-            return len(self), self.prefill_tokens
+            if without is None:
+                return len(self), self.prefill_tokens
+            return len(self) - 1, self.prefill_tokens - self._entries[without.request_id].tokens
         lane = self._lane(request)
-        ahead = [e.tokens for e in self._entries.values() if e.number <= number and self._lane(e.request) == lane]
+        ahead = [
+            entry.tokens
+            for entry in self._entries.values()
+            if entry.number <= number and self._lane(entry.request) == lane and entry.request is not without
+        ]
         return len(ahead), sum(ahead)
 
     def _lane(self, request: Request) -> str:

@@ -69,7 +69,7 @@ class Stream:
         return True
 
     def reject(self, message: ipc.Rejected) -> None:
-        """The engine refused the request."""
+        """The engine refused the request; it may have waited."""
         self.rejected = message
         self._wake()
 
