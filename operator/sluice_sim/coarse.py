@@ -8,7 +8,7 @@ in tests/sim.
 
 import math
 from collections import OrderedDict, deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from heapq import heappop, heappush
 
 from sluice_engine.admission import TICK_SECONDS, Bounds, Limits
@@ -17,6 +17,7 @@ from sluice_law.limit import TRUSTED_STEPS, EngineLoad
 from sluice_law.steptime import StepTimeModel
 from sluice_operator.decide.values import EngineSample
 from sluice_sim.books import Books, Gauges
+from sluice_sim.coarse_queue import CoarseQueue, Job
 from sluice_sim.engine import Visit
 from sluice_sim.fluid_window import FluidWindow, Piece
 from sluice_sim.ramp import steps_within
@@ -24,19 +25,6 @@ from sluice_sim.traces.arrival import BLOCK_TOKENS
 
 MINIMUM_CHUNK = 16  # as the scheduler's: prefill always progresses
 LEARNING = 0.1  # share of the newest end in the smoothed output length, as the scheduler's
-
-
-@dataclass(slots=True, eq=False)
-class Job:
-    """A visit at work. Tokens; `ends` on the engine's count of decode steps."""
-
-    visit: Visit
-    known: int  # prompt, and what was generated before a preemption
-    left: int  # output tokens still to give
-    computed: int = 0
-    begun: int = 0  # the step count when it began to decode
-    ends: int = 0
-    decoding: bool = False
 
 
 class CoarseEngine:
@@ -57,7 +45,7 @@ class CoarseEngine:
         self._profile, self._published, self._config = profile, published or profile, config
         self._pool = config.num_blocks * config.block_size
         self._window = FluidWindow()
-        self._waiting: deque[Job] = deque()
+        self._waiting = CoarseQueue()
         self._running: dict[Job, None] = {}  # in order of admission
         self._prompts: deque[Job] = deque()  # of those, the ones whose prompt is not computed yet
         self._decoding: list[tuple[int, int, Job]] = []  # a heap by end
@@ -79,15 +67,18 @@ class CoarseEngine:
         return len(self._running) + len(self._waiting)
 
     def submit(self, visit: Visit) -> Visit | None:
-        """A request arrives. Says who is refused: the request itself where the queue is full, or nobody."""
+        """A request arrives. Says who is refused: the request itself, one that waited and makes way for it, or nobody."""
         self.books.arrived += 1
         places = min(self.limits.concurrency, self._config.max_num_seqs)
-        if len(self._waiting) >= self.limits.bounds.max_queue + max(0, places - len(self._running)):
-            self.books.rejected += 1
-            return visit
+        full = len(self._waiting) >= self.limits.bounds.max_queue + max(0, places - len(self._running))
+        job = Job(visit, visit.arrival.prompt, visit.arrival.output)
+        refused = self._waiting.come(job, self._mean_output or 0.0, full)
         self.tokens += visit.arrival.prompt
-        self._waiting.append(Job(visit, visit.arrival.prompt, visit.arrival.output))
-        return None
+        if refused is None:
+            return None
+        self.books.rejected += 1
+        self.tokens -= refused.visit.arrival.prompt
+        return refused.visit
 
     def run_until(self, until: float, lazily: bool = False) -> None:
         """Take every step that begins before `until`."""
@@ -180,11 +171,11 @@ class CoarseEngine:
         prompt: until then those before it may still compute what it shares with them."""
         if not self._waiting or len(self._running) >= min(self.limits.concurrency, self._config.max_num_seqs):
             return False
-        job = self._waiting[0]
+        job = self._waiting.first
         cached = self._cached(job)
         if not self._fits(job, cached):
             return False
-        self._waiting.popleft()
+        self._waiting.start(cached)
         job.computed, job.decoding = cached, False
         self._held += cached
         self._running[job] = None
@@ -361,6 +352,7 @@ class CoarseEngine:
     def _end(self, job: Job) -> None:
         record = job.visit.record
         record.ended_at = self.clock
+        self._waiting.ended(job)
         self._leave(job)
         bounds = self.limits.bounds
         self.books.end(record.judge(bounds.ttft_target, bounds.itl_target))
@@ -383,7 +375,7 @@ class CoarseEngine:
                 self._prompts.remove(job)
             self._leave(job)
             job.known, job.computed = job.visit.arrival.prompt + job.visit.arrival.output - job.left, 0
-            self._waiting.appendleft(job)
+            self._waiting.come_back(job)
             self._preemptions += 1
         return bool(self._running)
 

@@ -30,10 +30,13 @@ _SIM, _LAW, _ENGINE, _DECIDE = (
 # What every simulation runs through. The picture, the command line and the tables change no figure.
 _CORE: Final = tuple(
     _SIM / f"{name}.py"
-    for name in ("books", "coarse", "engine", "fleet", "fluid_window", "pods", "profile_data", "ramp", "record", "result",
-                 "routing", "score", "settings")
+    for name in ("books", "coarse", "coarse_queue", "engine", "fleet", "fluid_window", "pods", "profile_data", "ramp",
+                 "record", "result", "routing", "score", "settings")
 )  # fmt: skip
-_SHARED: Final = (*(_LAW / f"{name}.py" for name in ("steptime", "limit")), _ENGINE / "admission.py")
+_SHARED: Final = (
+    *(_LAW / f"{name}.py" for name in ("steptime", "limit")),
+    *(_ENGINE / f"{name}.py" for name in ("admission", "scheduler/displacing", "scheduler/tenants")),
+)
 _TRACK: Final = tuple(
     _SIM / "tracks" / f"{name}.py" for name in ("job", "overload", "requests", "schedule", "track", "variants")
 )
