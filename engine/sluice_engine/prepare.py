@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sluice_engine.model.batch import Batch, RowGroup
 from sluice_engine.sampling.verify import NO_TOKEN, Drafts
-from sluice_engine.scheduler import PENDING, Plan, Row
+from sluice_engine.scheduler import PENDING, Row
 
 Ints = NDArray[np.int64]
 
@@ -85,9 +85,9 @@ class Preparer:
         width = -(-max_model_length // block_size)
         self._tables: Ints = np.full((max_num_seqs, width), null_block, dtype=np.int64)
 
-    def install(self, plan: Plan) -> None:
-        """Write the plan's new blocks into the tables; twins begin with the table of the row that they share."""
-        for row in plan.rows:
+    def install(self, rows: Sequence[Row]) -> None:
+        """Write the rows' new blocks into the tables; twins begin with the table of the row that they share."""
+        for row in rows:
             if row.new_blocks:
                 end = row.first_block + len(row.new_blocks)
                 self._tables[row.slot, row.first_block : end] = row.new_blocks

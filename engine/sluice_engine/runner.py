@@ -6,7 +6,7 @@ gives computes them. A token that the step before samples is filled in by the se
 
 import logging
 import time
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sluice_engine.blockwork import BlockWork
 from sluice_engine.isolate import isolate
 from sluice_engine.model.batch import Batch
 from sluice_engine.model.kv import KVCache
@@ -42,11 +43,12 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True)
 class PreparedStep:
-    """A plan with its rows gathered, and the batch of all of them."""
+    """A plan with its rows gathered but for those in `errors`, and the batch of all of them; None where that failed."""
 
     plan: Plan
     gathered: list[Gathered]
-    prepared: Prepared
+    prepared: Prepared | None
+    errors: dict[str, str]
 
 
 class Runner:
@@ -57,6 +59,7 @@ class Runner:
     ) -> None:
         self.model = model
         self.cache = KVCache(model.kv_shape, num_blocks, block_size, model.device, host_blocks)
+        self._blockwork = BlockWork(self.cache)
         self._preparer = Preparer(
             max_num_seqs=max_num_seqs,
             max_model_length=model.max_model_length,
@@ -74,30 +77,43 @@ class Runner:
 
     def swap_seconds(self) -> float:
         """Measured: seconds to copy one block to host memory, or back. Before serving: it writes the first block."""
-        self.cache.copy([(0, self.cache.null_block)])
+        host = self.cache.first_host
+        self.cache.swap(0, host)
         begun = time.perf_counter()
         for _ in range(_COPIES):
-            self.cache.copy([(0, self.cache.null_block), (self.cache.null_block, 0)])
+            self.cache.swap(0, host)
+            self.cache.swap(host, 0)
         if self.model.device.type == "cuda":
             torch.cuda.synchronize(self.model.device)
         return (time.perf_counter() - begun) / (2 * _COPIES)
 
     def prepare(self, plan: Plan) -> Callable[[], StepResult]:
         """The plan as tensors; a call computes it. Plans are prepared in their order, while at most the one before is
-        being computed."""
-        self._preparer.install(plan)
-        gathered = self._preparer.gather(plan.rows)
-        return partial(self._execute, PreparedStep(plan, gathered, self._preparer.batch(gathered)))
+        being computed. Of rows that raise by themselves the call says so."""
+        errors: dict[str, str] = {}
+        groups = isolate(plan.rows, self._gather, errors)
+        gathered = [group for some in groups.values() for group in some]
+        prepared = None
+        if not errors:
+            try:
+                prepared = self._preparer.batch(gathered)
+            except Exception:  # noqa: BLE001 - the call batches again what it can, and finds out who raises
+                _log.exception("a batch of %d rows could not be prepared", len(plan.rows))
+        return partial(self._execute, PreparedStep(plan, gathered, prepared, errors))
+
+    def _gather(self, rows: Sequence[Row]) -> dict[str, list[Gathered]]:
+        """The rows in groups, all under the name of the first: whose they are is known from the groups."""
+        self._preparer.install(rows)
+        return {rows[0].request_id: self._preparer.gather(rows)}
 
     def _execute(self, step: PreparedStep) -> StepResult:
         """Compute the plan. If the batch raises, its rows are run one by one, and only those that raise fail; if it
         runs out of memory, its largest request fails and the rest is tried again."""
         plan = step.plan
-        result = StepResult([])
-        if plan.scrub:
-            self.cache.scrub(plan.scrub)
-        if plan.copies:
-            self.cache.copy(plan.copies)
+        result = StepResult([], dict(step.errors))
+        wrong = self._blockwork.do(plan)
+        if wrong:
+            result.errors |= dict.fromkeys(_holders(step.gathered, wrong), "a block of its cache could not be written")
         for join in plan.joins:
             try:
                 self._sampler.join(join.slot, join.sampling, join.known, join.prompt_length)
@@ -128,8 +144,8 @@ class Runner:
         return {name: token for name, token in tokens.items() if token != NOT_A_NUMBER or name not in drafting}
 
     def _batch(self, step: PreparedStep, rows: Sequence[Row]) -> Prepared:
-        """The batch of these rows of a step; that of all of them is at hand."""
-        if rows is step.plan.rows:
+        """The batch of these rows of a step; that of all of them is at hand, unless it could not be prepared."""
+        if rows is step.plan.rows and step.prepared is not None:
             return step.prepared
         parts = (group.only(rows) for group in step.gathered)
         return self._preparer.batch([part for part in parts if part is not None])
@@ -178,6 +194,16 @@ class Runner:
         broken = [row for row, token in enumerate(sampled.tokens) if token == NOT_A_NUMBER]
         if broken:
             self.cache.erase(batch.slot_mapping[batch.logits_index[broken]])
+
+
+def _holders(gathered: Sequence[Gathered], blocks: Collection[int]) -> list[str]:
+    """Whose rows have one of these blocks in their table."""
+    wanted = np.fromiter(blocks, dtype=np.int64, count=len(blocks))
+    return [
+        group.rows[place].request_id
+        for group in gathered
+        for place in np.flatnonzero(np.isin(group.tables, wanted).any(axis=1)).tolist()
+    ]
 
 
 def _without(rows: Sequence[Row], failed: Container[str]) -> list[Row]:

@@ -62,7 +62,7 @@ class Host:
         plan = self._scheduler.plan(0.0, MODEL)
         if plan is None:
             raise RuntimeError("nothing decodes any more: measure fewer steps")
-        self._preparer.install(plan)
+        self._preparer.install(plan.rows)
         self._preparer.batch(self._preparer.gather(plan.rows))
         self._scheduler.settle(plan, [7] * sum(row.samples for row in plan.rows), 0.0)
         return time.perf_counter() - begun

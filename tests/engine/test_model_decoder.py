@@ -6,7 +6,6 @@ import math
 import weakref
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -135,7 +134,7 @@ def paged_logits(case: Case, kernel: NativeAttention) -> torch.Tensor | None:
                 rows.append(Row(str(index), index, start, tokens[start:end], True, 0, own))
         if not rows:
             continue
-        preparer.install(SimpleNamespace(rows=rows))
+        preparer.install(rows)
         prepared = preparer.batch(preparer.gather(rows))
         batch = prepared.batch
         with torch.inference_mode():

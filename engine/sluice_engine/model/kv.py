@@ -6,7 +6,7 @@ request may have filled.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -49,23 +49,29 @@ class KVCache:
             (_zeros(size, shape.dtype, device), _zeros(size, shape.dtype, device)) for _ in range(shape.layers)
         ]
 
-    def copy(self, copies: Sequence[tuple[int, int]]) -> None:
-        """Copy whole blocks (`Plan.copies`): those to and from host memory in their order, then those within the pool,
-        where all sources are read before any target is written."""
-        first = self.null_block  # from here on numbers are of host memory
-        for source, target in copies:
-            if max(source, target) >= first:
-                self._swap(source, target)
-        within = [pair for pair in copies if max(pair) < first]
-        if not within:
-            return
-        sources, targets = torch.tensor(within, dtype=torch.int64, device=self.layers[0][0].device).unbind(1)
-        for keys, values in self.layers:
-            keys.index_copy_(0, targets, keys.index_select(0, sources))
-            values.index_copy_(0, targets, values.index_select(0, sources))
+    @property
+    def first_host(self) -> int:
+        """From here on block numbers are of host memory."""
+        return self.null_block
 
-    def _swap(self, source: int, target: int) -> None:
-        first = self.null_block
+    @property
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """Keys and values of one layer after another."""
+        return (tensor for pair in self.layers for tensor in pair)
+
+    def copy_within(self, tensor: torch.Tensor, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copy whole blocks of one of the `tensors` in one go, (source, target) each: all sources are read before any
+        target is written."""
+        sources, targets = torch.tensor(pairs, dtype=torch.int64, device=tensor.device).unbind(1)
+        tensor.index_copy_(0, targets, tensor.index_select(0, sources))
+
+    def copy_one(self, tensor: torch.Tensor, source: int, target: int) -> None:
+        """Copy one block of one of the `tensors`, which takes no memory."""
+        tensor[target].copy_(tensor[source])
+
+    def swap(self, source: int, target: int) -> None:
+        """Copy a block to host memory or back, over all layers; a number from `first_host` on is there."""
+        first = self.first_host
         for layer, pair in enumerate(self.layers):
             for part, cache in enumerate(pair):
                 if target >= first:
@@ -85,6 +91,11 @@ class KVCache:
         for keys, values in self.layers:
             keys.index_fill_(0, index, 0)
             values.index_fill_(0, index, 0)
+
+    def scrub_one(self, block: int) -> None:
+        """Zero one block, which takes no memory."""
+        for tensor in self.tensors:
+            tensor[block].zero_()
 
 
 def _zeros(size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
