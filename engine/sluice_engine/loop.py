@@ -16,14 +16,13 @@ from sluice_engine.options import EngineOptions
 from sluice_engine.pipeline import Execute, Flight, Pipeline
 from sluice_engine.report import Reporter, snapshot
 from sluice_engine.scheduler import Plan, Scheduler
+from sluice_engine.scheduler.foresight import planning_time
 from sluice_engine.start import Progress, Started, bounds_of
 from sluice_engine.steptime import StepTimeFit
 from sluice_engine.translate import delta_of, request_of, seed_of
 from sluice_engine.window import LoadWindow
 from sluice_law.limit import TRUSTED_STEPS
 from sluice_law.steptime import StepTimeModel
-
-PLANNING_SECONDS = 0.004  # set aside for planning and preparing a step, so that the next one can begin in time
 
 _log = logging.getLogger(__name__)
 
@@ -64,10 +63,10 @@ class EngineLoop:
     def spare(self) -> float:
         """Seconds that the step under way is predicted to take still, less what planning the next one needs: until
         then it is better to wait for requests that could be part of it. 0 where nothing is known or under way."""
-        flight, model = self._flight, self.fit.model
-        if flight is None or not self._pipeline.overlapped or model.steps < TRUSTED_STEPS:
+        flight = self._flight
+        if flight is None or not self._pipeline.overlapped:
             return 0.0
-        return max(0.0, flight.begun + model.predict(flight.plan.whole_work) - PLANNING_SECONDS - self._clock())
+        return max(0.0, planning_time(flight.plan, flight.begun, self.fit.model) - self._clock())
 
     @property
     def has_work(self) -> bool:

@@ -1,21 +1,26 @@
 """One engine in virtual time: the real scheduler, admission and block code; only the model is a step-time profile.
 
 Runs of identical decode steps are taken at once (`advance`), in closed form up to the next arrival, end, tick or
-scrape; everything else is planned and settled step by step.
+scrape; everything else is planned and settled step by step. `overlap` plans each step shortly before the one before
+has ended, as an engine does whose steps overlap; it costs the closed form, and all that it changes is that who arrives
+in those last milliseconds starts one step later.
 """
 
 from bisect import bisect_right
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from sluice_engine.admission import TICK_SECONDS, Bounds, Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Outcome, Plan, Scheduler, SchedulerConfig, advance, steady_steps, steady_work
+from sluice_engine.scheduler.foresight import planning_time
 from sluice_engine.window import LoadWindow
 from sluice_law.steptime import StepTimeModel, StepWork
 from sluice_operator.decide.values import EngineSample
 from sluice_operator.exposition import parse
 from sluice_sim.books import Books, Gauges
 from sluice_sim.record import Record
+from sluice_sim.steptimes import StepTimes
 from sluice_sim.traces import Arrival, prompt_tokens
 
 
@@ -40,17 +45,31 @@ class _Run:
     sequences: int
 
 
+@dataclass(slots=True)
+class _Step:
+    """One under way. `plan_at`: when the next one is planned, while this one runs; None: after it has been settled."""
+
+    plan: Plan
+    begun: float
+    ends_at: float
+    plan_at: float | None = None
+    next: Plan | None = None
+
+
 class SimEngine:
-    """Started at `now`, ready at once; the caller accounts for its cold start. Steps take what `profile` says;
-    `published` is what the engine believes of itself and publishes."""
+    """Started at `now`, ready at once; the caller accounts for its cold start. Steps take what `times` says, which also
+    knows what the engine believes of itself and publishes. `on_plan` sees each plan that is not part of a run taken at
+    once, in order."""
 
     def __init__(
         self,
-        profile: StepTimeModel,
+        times: StepTimes,
         config: SchedulerConfig,
         bounds: Bounds,
         now: float,
-        published: StepTimeModel | None = None,
+        *,
+        overlap: bool = False,
+        on_plan: Callable[[Plan], None] = lambda _: None,
     ) -> None:
         self.limits = Limits(bounds)
         self.scheduler = Scheduler(config, self.limits)
@@ -58,11 +77,12 @@ class SimEngine:
         self.books = Books()
         self.clock = now
         self.tokens = 0
-        self._profile, self._published = profile, published or profile
+        self._times, self._overlap, self._on_plan = times, overlap, on_plan
         self._visits: dict[str, Visit] = {}
-        self._pending: tuple[Plan, float] | None = None
+        self._pending: _Step | None = None
         self._run: _Run | None = None
         self._next_tick = now
+        self._wakes_at: float | None = None  # an idle engine's loop, once a second
 
     @property
     def requests(self) -> int:
@@ -71,8 +91,8 @@ class SimEngine:
 
     @property
     def model(self) -> StepTimeModel:
-        """What it publishes, with as many steps behind it as were taken."""
-        return replace(self._published, steps=self.books.steps)
+        """What it believes of its steps, and publishes."""
+        return self._times.belief
 
     def submit(self, visit: Visit) -> Visit | None:
         """A request arrives at the present clock (call `run_until` its arrival first). Says who is refused: the request
@@ -106,23 +126,41 @@ class SimEngine:
         while True:
             cut = False
             if self._pending is not None:
-                plan, ends_at = self._pending
-                if ends_at > until:
+                self._plan_ahead(self._pending, until)
+                if self._pending.ends_at > until:
                     return
-                self._settle(plan, ends_at)
+                self._settle(self._pending)
+                if self._pending is not None:
+                    continue
             elif self._run is not None:
                 cut = self._run.ends[-1] > until
                 if cut and lazily:
                     return
                 self._take(self._run, until)
-            self._tick()
+            self._tick(self.clock)
             if not cut and self._begin_run():
                 continue
-            plan_or_none = self.scheduler.plan(self.clock, self.model)
-            if plan_or_none is None:
+            plan = self.scheduler.plan(self.clock, self.model)
+            if plan is None:
                 self._idle(until)
                 return
-            self._pending = (plan_or_none, self.clock + self._profile.predict(plan_or_none.work))
+            self._begin(plan)
+
+    def _begin(self, plan: Plan) -> None:
+        self._wakes_at = None
+        self._on_plan(plan)
+        step = _Step(plan, self.clock, self._times.end(plan.work, self.clock))
+        if self._overlap:
+            step.plan_at = planning_time(plan, self.clock, self.model)
+        self._pending = step
+
+    def _plan_ahead(self, step: _Step, until: float) -> None:
+        """The next step, planned while this one runs; one planning for each step."""
+        if step.plan_at is None or min(step.plan_at, step.ends_at) > until:
+            return
+        at, step.plan_at = min(step.plan_at, step.ends_at), None
+        self._tick(at)
+        step.next = self.scheduler.plan_ahead(at, self.model)
 
     def scrape(self) -> EngineSample:
         """What /metrics says now, read by the operator's parser."""
@@ -141,7 +179,7 @@ class SimEngine:
             block_size=scheduler.pool.block_size,
             preemptions=scheduler.preemptions,
             limits=self.limits,
-            model=self._published,
+            model=self._times.belief,
         )
 
     def lost(self) -> list[Visit]:
@@ -149,28 +187,33 @@ class SimEngine:
         return list(self._visits.values())
 
     def _idle(self, until: float) -> None:
-        """Nothing to compute: time passes, and the fast loop sees an empty window once it has emptied."""
-        while self._next_tick <= until and self.limits.concurrency < self.limits.bounds.concurrency_max:
-            self.clock = max(self.clock, self._next_tick)
-            self._tick()
+        """Nothing to compute: time passes, and the loop wakes once a second so that the fast loop sees an empty window."""
+        if self._wakes_at is None:
+            self._wakes_at = self.clock + TICK_SECONDS
+        while self._wakes_at <= until and self.limits.concurrency < self.limits.bounds.concurrency_max:
+            self._tick(self._wakes_at)
+            self._wakes_at += TICK_SECONDS
         self.clock = max(self.clock, until)
 
-    def _tick(self) -> None:
-        self.limits.expire(self.clock)
-        if self.clock < self._next_tick:
+    def _tick(self, now: float) -> None:
+        self.limits.expire(now)
+        if now < self._next_tick:
             return
-        self._next_tick = self.clock + TICK_SECONDS
-        self.limits.tick(self.clock, self.model, self.window.load(self.scheduler, self.clock))
+        self._next_tick = now + TICK_SECONDS
+        self.limits.tick(now, self.model, self.window.load(self.scheduler, now))
 
     def _begin_run(self) -> bool:
         """Look ahead over the decode-only steps that end before anything here can change; says whether there is any."""
+        profile = self._times.profile
+        if profile is None or self._overlap:
+            return False
         most = steady_steps(self.scheduler)
         if most < 2 or self.clock >= self._next_tick:
             return False
         if not all(request.delivered for request in self.scheduler.running):
             return False  # a prompt's last token: its first answer is written down in a step of its own
         work = steady_work(self.scheduler)
-        first, growth = self._profile.predict(work), self._profile.kv_token * work.sequences
+        first, growth = profile.predict(work), profile.kv_token * work.sequences
         ends: list[float] = []
         at, seconds = self.clock, first
         while len(ends) < most and at + seconds <= self._next_tick:
@@ -192,15 +235,21 @@ class SimEngine:
         outcomes = advance(self.scheduler, ends)
         tokens = run.sequences * count
         self.books.book(span, count, max(held, self.scheduler.pool.held), tokens)
+        self._times.took(StepWork(sequences=run.sequences), span, count)
         self.books.itl.observe_ramp(run.first, run.growth, count, run.sequences)
         self.window.record(StepWork(sequences=run.sequences), (span / count,), ends[-1], times=tokens)
         self.clock = ends[-1]
         self._deliver(outcomes)
 
-    def _settle(self, plan: Plan, ends_at: float) -> None:
-        held, span = self.scheduler.pool.held, ends_at - self.clock
-        outcomes = self.scheduler.settle(plan, [0] * sum(row.samples for row in plan.rows), ends_at)
-        self._pending, self.clock = None, ends_at
+    def _settle(self, step: _Step) -> None:
+        """The step has ended. One that was planned meanwhile begins at once, as in the engine."""
+        plan, held = step.plan, self.scheduler.pool.held
+        span, self.clock, self._pending = step.ends_at - self.clock, step.ends_at, None
+        if step.next is not None:
+            self._begin(step.next)
+        sampled = [0] * sum(len(row.choosers) for row in plan.rows)
+        outcomes = self.scheduler.settle(plan, sampled, step.ends_at)
+        self._times.took(plan.work, step.ends_at - step.begun, 1)
         self.books.prompt_tokens += plan.prompt_tokens
         self.books.cached_tokens += plan.cached_prompt_tokens
         tokens = sum(len(outcome.token_ids) for outcome in outcomes)
@@ -209,7 +258,7 @@ class SimEngine:
         for gap in gaps:
             if gap is not None:
                 self.books.itl.observe(gap)
-        self.window.record(plan.work, gaps, ends_at)
+        self.window.record(plan.work, gaps, step.ends_at)
         self._deliver(outcomes)
 
     def _deliver(self, outcomes: list[Outcome]) -> None:

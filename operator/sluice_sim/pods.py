@@ -13,6 +13,7 @@ from sluice_sim.books import Gauges
 from sluice_sim.coarse import CoarseEngine
 from sluice_sim.engine import SimEngine, Visit
 from sluice_sim.settings import Chance, Mode, Settings
+from sluice_sim.steptimes import Profiled
 
 
 class Engine(Protocol):
@@ -51,8 +52,9 @@ def started_engine(
     mode: Mode, truth: StepTimeModel, config: SchedulerConfig, bounds: Bounds, now: float, published: StepTimeModel
 ) -> Engine:
     """An engine of the mode, ready at `now`."""
-    made = SimEngine if mode == "exact" else CoarseEngine
-    return made(truth, config, bounds, now, published)
+    if mode == "exact":
+        return SimEngine(Profiled(truth, published), config, bounds, now)
+    return CoarseEngine(truth, config, bounds, now, published)
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from sluice_sim.coarse import CoarseEngine
 from sluice_sim.data import bundled
 from sluice_sim.engine import SimEngine, Visit
 from sluice_sim.fleet import Fleet
+from sluice_sim.pods import started_engine
 from sluice_sim.profiles import named_profile
 from sluice_sim.record import Record
 from sluice_sim.result import Summary, summarise
@@ -26,9 +27,16 @@ def visits(count: int, every: float, prompt: int, output: int) -> list[Visit]:
     ]
 
 
-def served(made: type[SimEngine] | type[CoarseEngine], count: int, every: float, config: SchedulerConfig = CONFIG,
-           prompt: int = 80, output: int = 30) -> tuple[list[Record], SimEngine | CoarseEngine]:  # fmt: skip
-    engine = made(MODEL, config, Bounds(itl_target=0.1, concurrency_max=64), 0.0)
+def started(mode: Mode, config: SchedulerConfig = CONFIG) -> SimEngine | CoarseEngine:
+    engine = started_engine(mode, MODEL, config, Bounds(itl_target=0.1, concurrency_max=64), 0.0, MODEL)
+    if not isinstance(engine, SimEngine | CoarseEngine):
+        raise TypeError(engine)
+    return engine
+
+
+def served(mode: Mode, count: int, every: float, config: SchedulerConfig = CONFIG, prompt: int = 80,
+           output: int = 30) -> tuple[list[Record], SimEngine | CoarseEngine]:  # fmt: skip
+    engine = started(mode, config)
     mine = visits(count, every, prompt, output)
     for one in mine:
         engine.run_until(one.arrival.at)
@@ -38,16 +46,16 @@ def served(made: type[SimEngine] | type[CoarseEngine], count: int, every: float,
 
 
 def test_one_after_the_other_takes_exactly_what_exact_mode_takes() -> None:
-    exact, _ = served(SimEngine, 5, 10.0)
-    coarse, _ = served(CoarseEngine, 5, 10.0)
+    exact, _ = served("exact", 5, 10.0)
+    coarse, _ = served("coarse", 5, 10.0)
     for one, other in zip(exact, coarse, strict=True):
         assert other.first_at == pytest.approx(one.first_at, abs=1e-9)
         assert other.ended_at == pytest.approx(one.ended_at, abs=1e-9)
 
 
 def test_a_full_engine_serves_within_a_few_percent_of_exact() -> None:
-    exact, one = served(SimEngine, 200, 0.15)
-    coarse, other = served(CoarseEngine, 200, 0.15)
+    exact, one = served("exact", 200, 0.15)
+    coarse, other = served("coarse", 200, 0.15)
     assert other.books.steps == pytest.approx(one.books.steps, rel=0.03)
     assert other.books.generated == one.books.generated
     assert _mean(coarse) == pytest.approx(_mean(exact), rel=0.03)
@@ -55,7 +63,7 @@ def test_a_full_engine_serves_within_a_few_percent_of_exact() -> None:
 
 def test_preemption_makes_room_and_everybody_ends() -> None:
     tight = SchedulerConfig(num_blocks=80, max_model_length=1_024, predicted_admission=False)
-    records, engine = served(CoarseEngine, 30, 0.05, tight, prompt=60, output=300)
+    records, engine = served("coarse", 30, 0.05, tight, prompt=60, output=300)
     assert all(record.ended_at is not None for record in records)
     assert engine.gauges().preemptions > 0
     assert engine.gauges().running == engine.gauges().waiting == engine.requests == engine.tokens == 0
@@ -63,11 +71,9 @@ def test_preemption_makes_room_and_everybody_ends() -> None:
     assert engine.books.generated == sum(record.output for record in records)
 
 
-@pytest.mark.parametrize("made", [SimEngine, CoarseEngine])
-def test_a_coarse_scrape_is_what_the_operators_parser_reads_from_the_text(
-    made: type[SimEngine] | type[CoarseEngine],
-) -> None:
-    engine = made(MODEL, CONFIG, Bounds(itl_target=0.1, concurrency_max=64), 0.0)
+@pytest.mark.parametrize("mode", MODES)
+def test_a_coarse_scrape_is_what_the_operators_parser_reads_from_the_text(mode: Mode) -> None:
+    engine = started(mode)
     for one in visits(70, 0.0, 100, 200):
         engine.submit(one)
     engine.run_until(3.0)

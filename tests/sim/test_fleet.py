@@ -13,6 +13,7 @@ from sluice_sim.record import Record
 from sluice_sim.result import summarise
 from sluice_sim.run import Run
 from sluice_sim.settings import Settings
+from sluice_sim.steptimes import Profiled
 from sluice_sim.traces import Arrival, poisson
 from tests.operator.decide_fleet import MODEL, spec
 
@@ -21,7 +22,7 @@ SETTINGS = Settings(MODEL, kv_tokens=32_000, interval=1.0, cold_start=10.0)
 
 def engine(**bounds: float) -> SimEngine:
     started = Bounds(**{"itl_target": 0.1, "concurrency_max": 64, **bounds})  # type: ignore[arg-type]
-    return SimEngine(MODEL, SchedulerConfig(num_blocks=2_000, max_model_length=4_096), started, 0.0)
+    return SimEngine(Profiled(MODEL), SchedulerConfig(num_blocks=2_000, max_model_length=4_096), started, 0.0)
 
 
 def visit(number: int, at: float, prompt: int, output: int) -> Visit:

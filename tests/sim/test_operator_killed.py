@@ -12,6 +12,7 @@ from sluice_operator.reconcile import reconcile
 from sluice_operator.world import Endpoint
 from sluice_sim.engine import SimEngine, Visit
 from sluice_sim.record import Record
+from sluice_sim.steptimes import Profiled
 from sluice_sim.traces import poisson
 from tests.operator.books import KEY, BookWorld, Clock, Killed, manifest, operator, pod, world_with
 
@@ -39,7 +40,7 @@ class Loop:
     def __init__(self) -> None:
         self.clock = Clock()
         config = SchedulerConfig(num_blocks=3000, block_size=16, max_num_seqs=64, max_model_length=8192)
-        self.engine = SimEngine(MODEL, config, STARTED, self.clock.now)
+        self.engine = SimEngine(Profiled(MODEL), config, STARTED, self.clock.now)
         self.arrivals = poisson(3.5, 400.0, 60, 40, 1)
         self.sent = 0
         admission = {"concurrency": {"min": 2, "max": 64}}

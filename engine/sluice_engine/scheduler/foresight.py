@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING
 
 from sluice_engine.scheduler.plan import PENDING, Plan
 from sluice_engine.scheduler.settler import ran_in
+from sluice_law.limit import TRUSTED_STEPS
+from sluice_law.steptime import StepTimeModel
+
+PLANNING_SECONDS = 0.004  # set aside for planning and preparing a step, so that the next one can begin in time
 
 if TYPE_CHECKING:
     from sluice_engine.scheduler.scheduler import Scheduler
@@ -17,6 +21,14 @@ if TYPE_CHECKING:
 def foreseeable(scheduler: "Scheduler", plan: Plan) -> bool:
     """Whether nobody waits to be told what to say, or shares a block that it will write."""
     return plan.certain and not any(request.forked or request.steered for request in scheduler.running)
+
+
+def planning_time(plan: Plan, begun: float, model: StepTimeModel) -> float:
+    """When the step after one that began at `begun` is best planned: as late as it can be ready in time, so that who
+    arrives until then is part of it; at once where nothing is known of how long steps take."""
+    if model.steps < TRUSTED_STEPS:
+        return begun
+    return max(begun, begun + model.predict(plan.whole_work) - PLANNING_SECONDS)
 
 
 def foresee(scheduler: "Scheduler", plan: Plan) -> None:
