@@ -47,12 +47,12 @@ class _Run:
 
 @dataclass(slots=True)
 class _Step:
-    """One under way. `plan_at`: when the next one is planned, while this one runs; None: after it has been settled."""
+    """One under way. `ahead`: the next one is still to be planned while this one runs."""
 
     plan: Plan
     begun: float
     ends_at: float
-    plan_at: float | None = None
+    ahead: bool
     next: Plan | None = None
 
 
@@ -137,28 +137,34 @@ class SimEngine:
                 if cut and lazily:
                     return
                 self._take(self._run, until)
-            self._tick(self.clock)
+            if self.clock >= until:
+                return  # who arrives at this very instant is part of what is planned now
+            if self.scheduler.requests:
+                self._tick(self.clock)
             if not cut and self._begin_run():
                 continue
             plan = self.scheduler.plan(self.clock, self.model)
             if plan is None:
                 self._idle(until)
                 return
-            self._begin(plan)
+            step = self._begin(plan)
+            if step.ahead:  # an engine that had no step under way begins this one and plans the next in one go
+                step.ahead, step.next = False, self.scheduler.plan_ahead(self.clock, self.model)
 
-    def _begin(self, plan: Plan) -> None:
+    def _begin(self, plan: Plan) -> _Step:
         self._wakes_at = None
         self._on_plan(plan)
-        step = _Step(plan, self.clock, self._times.end(plan.work, self.clock))
-        if self._overlap:
-            step.plan_at = planning_time(plan, self.clock, self.model)
-        self._pending = step
+        self._pending = _Step(plan, self.clock, self._times.end(plan.work, self.clock), self._overlap)
+        return self._pending
 
     def _plan_ahead(self, step: _Step, until: float) -> None:
         """The next step, planned while this one runs; one planning for each step."""
-        if step.plan_at is None or min(step.plan_at, step.ends_at) > until:
+        if not step.ahead:
             return
-        at, step.plan_at = min(step.plan_at, step.ends_at), None
+        at = min(planning_time(step.plan, step.begun, self.model), step.ends_at)
+        if at >= until:
+            return
+        step.ahead = False
         self._tick(at)
         step.next = self.scheduler.plan_ahead(at, self.model)
 
@@ -235,7 +241,7 @@ class SimEngine:
         outcomes = advance(self.scheduler, ends)
         tokens = run.sequences * count
         self.books.book(span, count, max(held, self.scheduler.pool.held), tokens)
-        self._times.took(StepWork(sequences=run.sequences), span, count)
+        self._times.took(StepWork(sequences=run.sequences), count)
         self.books.itl.observe_ramp(run.first, run.growth, count, run.sequences)
         self.window.record(StepWork(sequences=run.sequences), (span / count,), ends[-1], times=tokens)
         self.clock = ends[-1]
@@ -249,7 +255,7 @@ class SimEngine:
             self._begin(step.next)
         sampled = [0] * sum(len(row.choosers) for row in plan.rows)
         outcomes = self.scheduler.settle(plan, sampled, step.ends_at)
-        self._times.took(plan.work, step.ends_at - step.begun, 1)
+        self._times.took(plan.work, plain=not plan.copies)
         self.books.prompt_tokens += plan.prompt_tokens
         self.books.cached_tokens += plan.cached_prompt_tokens
         tokens = sum(len(outcome.token_ids) for outcome in outcomes)

@@ -29,8 +29,8 @@ class StepTimes(Protocol):
         """When the step that begins now ends."""
         ...
 
-    def took(self, work: StepWork, seconds: float, steps: int) -> None:
-        """So many steps of this kind have ended."""
+    def took(self, work: StepWork, steps: int = 1, plain: bool = True) -> None:
+        """So many steps of this kind have ended; one that also copied blocks is not plain."""
         ...
 
 
@@ -50,7 +50,7 @@ class Profiled:
         """By the profile."""
         return begun + self._profile.predict(work)
 
-    def took(self, work: StepWork, seconds: float, steps: int) -> None:
+    def took(self, work: StepWork, steps: int = 1, plain: bool = True) -> None:
         """Counted."""
         self._steps += steps
 
@@ -81,7 +81,8 @@ class Recorded:
         self._begun += 1
         return self._steps[self._begun - 1].ended_at
 
-    def took(self, work: StepWork, seconds: float, steps: int) -> None:
-        """Learned, from the recorded seconds."""
+    def took(self, work: StepWork, steps: int = 1, plain: bool = True) -> None:
+        """Learned, from the recorded seconds; as the engine does, from plain steps only."""
         self._ended += 1
-        self._fit.observe(work, self._steps[self._ended - 1].seconds)
+        if plain:
+            self._fit.observe(work, self._steps[self._ended - 1].seconds)

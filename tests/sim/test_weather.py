@@ -64,7 +64,7 @@ def test_what_had_not_begun_goes_to_the_replicas_that_are_left() -> None:
     """Both pods are full when the first of them dies: what waited there is served, what had begun is broken."""
     fleet = Fleet(spec(scaling={"minReplicas": 2, "maxReplicas": 2}), settings(pod_failures=1.0, seed=DIES_EARLY))
     dies_at = min(after for pod in ("replica-1", "replica-2") if (after := fleet_chance().failure(pod)) is not None)
-    burst = [Arrival(dies_at - 0.3, 100, 60) for _ in range(40)]
+    burst = [Arrival(dies_at - 0.3 + 0.001 * number, 100, 60) for number in range(40)]
     found = fleet.run(burst)
     broken = [record for record in found.records if record.failed]
     assert found.failures >= 1 and 0 < len(broken) < 20

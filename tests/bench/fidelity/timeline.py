@@ -1,0 +1,81 @@
+"""Requests that reach a real engine when a list says so, through the loop that serves; what came of them is kept.
+
+The clock and the waiting are arguments: a real one measures, one that is moved by hand makes a recording that is the
+same each time.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from sluice_engine import ipc
+from sluice_engine.core import serve
+from sluice_engine.loop import EngineLoop
+from sluice_sim.record import Record
+from sluice_sim.steptimes import RecordedStep
+from sluice_sim.traces import Arrival
+
+
+class _Ended(Exception):
+    """Every answer is complete."""
+
+
+@dataclass
+class Timeline:
+    """A channel of the engine's loop. Seconds of `clock`, from `begun` on. `records` are in the order of `arrivals`."""
+
+    arrivals: Sequence[Arrival]
+    prompts: Sequence[tuple[int, ...]]
+    clock: Callable[[], float]
+    wait: Callable[[float], None]
+    begun: float = 0.0
+    records: list[Record] = field(default_factory=list)
+    taken: list[float] = field(default_factory=list)  # when the engine heard of each request
+    steps: list[RecordedStep] = field(default_factory=list)
+    _sent: int = 0
+    _ended: int = 0
+
+    def received(self, wait: float) -> list[ipc.ToEngine]:
+        """Who has arrived, waiting up to `wait` seconds for the first."""
+        due = self._due()
+        if not due and wait > 0:
+            if self._ended == len(self.arrivals):
+                raise _Ended
+            left = self.begun + self.arrivals[self._sent].at - self.clock() if self._sent < len(self.arrivals) else wait
+            self.wait(max(0.0, min(wait, left)))
+            due = self._due()
+        return due
+
+    def send(self, message: ipc.FromEngine) -> None:
+        """Write down what a step did. Raises RuntimeError for what no measurement should contain."""
+        if not isinstance(message, ipc.StepReport):
+            raise RuntimeError(f"the engine refused or failed: {message}")  # noqa: TRY004 - what came of a request
+        if message.sequences or message.prefill_tokens:
+            self.steps.append(RecordedStep(message.ended_at, message.seconds))
+        for delta in message.deltas:
+            record = self.records[int(delta.request_id[1:])]
+            if record.first_at is None:
+                record.first_at = message.ended_at - self.begun
+            if delta.finish is not None:
+                if delta.finish != "length":
+                    raise RuntimeError(f"{delta.request_id} ended with {delta.finish}: {delta.error}")
+                record.ended_at = message.ended_at - self.begun
+                self._ended += 1
+
+    def _due(self) -> list[ipc.ToEngine]:
+        due: list[ipc.ToEngine] = []
+        while self._sent < len(self.arrivals) and self.begun + self.arrivals[self._sent].at <= self.clock():
+            one, prompt = self.arrivals[self._sent], self.prompts[self._sent]
+            params = ipc.SamplingParams(max_tokens=one.output, temperature=0.0, ignore_eos=True)
+            due.append(ipc.Submit(f"r{self._sent}", prompt, params, self.begun + one.at, one.priority, one.tenant))
+            self.taken.append(self.clock())
+            self.records.append(Record(one.at, one.prompt, one.output))
+            self._sent += 1
+        return due
+
+
+def serve_all(engine: EngineLoop, timeline: Timeline) -> None:
+    """Run the engine's own loop until the last answer is complete."""
+    try:
+        serve(timeline, engine)
+    except _Ended:
+        return
