@@ -12,7 +12,7 @@ LOAD  ?= kind load docker-image
 
 .PHONY: demo test e2e lint generate bench bench-control bench-kernels images gpu clean
 
-$(READY): pyproject.toml .ci/constraints.txt
+$(READY): pyproject.toml .ci/constraints.txt $(wildcard engine/native/*)
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Sluice needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c .ci/constraints.txt -e '.[dev]'

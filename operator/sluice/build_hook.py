@@ -1,4 +1,4 @@
-"""Hatch's hook: compiles the processor's attention kernel into a wheel or an editable install.
+"""Hatch's hook: compiles the processor's kernels into a wheel or an editable install.
 
 No compiler, or one that fails, is a warning and never an error: the engine computes the same with torch then. It
 stands here, and not beside the kernel, because every image has this folder and hatch wants its hook.
@@ -27,7 +27,7 @@ class NativeBuildHook(BuildHookInterface):
             return
         done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            self.app.display_warning(f"sluice: the attention kernel for processors is left out: {done.stderr.strip()}")
+            self.app.display_warning(f"sluice: the compiled kernels for processors are left out: {done.stderr.strip()}")
             return
         build_data["artifacts"].append(LIBRARY)
         build_data["pure_python"] = False

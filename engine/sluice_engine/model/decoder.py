@@ -124,7 +124,7 @@ class NativeDecoder:
 
     def __init__(self, parts: DecoderParts, kernel: NativeAttention, head_dim: int) -> None:
         self._kernel, self._library = kernel, kernel.library
-        self._decode = self._library.sluice_decode
+        self._decode = kernel.decode
         self._scratch_bytes = self._library.sluice_scratch
         self._scratch_bytes.restype = ctypes.c_int64
         self._library.sluice_packed_rows.restype = ctypes.c_int64

@@ -60,11 +60,12 @@ class Described:
 
 
 class NativeAttention:
-    """The kernel, with the number of threads it may use. Raises OSError where the library cannot be loaded."""
+    """The kernel, with the number of threads it may use. Raises OSError where the library cannot be loaded,
+    AttributeError where it is an older one."""
 
     def __init__(self, threads: int, library: Path = LIBRARY, level: int = _BEST) -> None:
         self.library = loaded = ctypes.CDLL(str(library))
-        self._attend = loaded.sluice_attend
+        self._attend, self.decode = loaded.sluice_attend, loaded.sluice_decode
         self._attend.argtypes = (ctypes.POINTER(Work), ctypes.POINTER(_Layer), ctypes.c_int)
         self._attend.restype = ctypes.c_int
         self.threads = threads
@@ -161,7 +162,7 @@ def find(threads: int, library: Path | None = None) -> NativeAttention | None:
     try:
         kernel = NativeAttention(threads, library)
     except (OSError, AttributeError) as error:
-        _log.warning("attention by torch over gathered pages: %s cannot be used: %s", library, error)
+        _log.warning("computing by torch: %s cannot be used: %s; install again to compile it anew", library, error)
         return None
     _log.info("attention by the compiled kernel, with %s", LEVELS[kernel.level])
     return kernel
