@@ -207,6 +207,7 @@ class StepReport(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     prompt_tokens: int  # prompt tokens of requests first scheduled in this step
     cached_prompt_tokens: int
     preemptions: int
+    swaps: int = 0  # of them, those that copied to host memory
     running: int
     waiting: int
     tokens_in_flight: int

@@ -147,7 +147,8 @@ class EngineMetrics:
         self._generated = self._counter(contract.GENERATED_TOKENS, "Generated tokens.")
         self._drafted = self._counter(contract.DRAFT_TOKENS, "Draft tokens of speculation that were verified.")
         self._accepted = self._counter(contract.ACCEPTED_DRAFT_TOKENS, "Draft tokens that were accepted.")
-        self._preemptions = self._counter(contract.PREEMPTIONS, "Requests preempted by recompute.")
+        self._preemptions = self._counter(contract.PREEMPTIONS, "Requests that lost their blocks to others.")
+        self._swaps = self._counter(contract.SWAPS, "Preempted requests that were copied to host memory.")
 
     # --- what the engine says ----------------------------------------------------------------------------------
 
@@ -182,6 +183,7 @@ class EngineMetrics:
         self._cached_total.inc(report.cached_prompt_tokens)
         self._generated.inc(report.generated_tokens)
         self._preemptions.inc(report.preemptions)
+        self._swaps.inc(report.swaps)
         self._drafted.inc(report.draft_tokens)
         self._accepted.inc(report.accepted_draft_tokens)
         if report.seconds > 0:

@@ -3,11 +3,13 @@
 The HTTP process parses and checks it (errors name the option), the engine process receives it as JSON.
 """
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from sluice_law.steptime import StepTimeModel
+
+SWAP_SIZE: Final = 64 << 20
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +35,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     ttft_target: float = 2.0
     policy: str = "fcfs"  # fcfs | priority | srpf | edf | fair
     speculation: Literal["auto", "on", "off"] = "auto"  # drafts by prompt lookup; auto: while they pay
-    swap_size: int = 64 << 20  # bytes of host memory for what preempted requests have computed; 0: they compute again
+    swap_size: int = SWAP_SIZE  # bytes of host memory for what preempted requests have computed; 0: they compute again
     overlap: bool = True  # plan and prepare the next step while one runs
     threads: int | None = None  # torch threads; None: from the cgroup's cpu.max
     pace: StepTimeModel | None = None  # development: hold each step to this model

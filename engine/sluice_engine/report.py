@@ -16,7 +16,7 @@ class Reporter:
     def __init__(self, scheduler: Scheduler, limits: Limits) -> None:
         self.last_steps: deque[dict[str, object]] = deque(maxlen=_LAST_STEPS)
         self._scheduler, self._limits = scheduler, limits
-        self._preemptions = self._drafted = self._accepted = 0
+        self._preemptions = self._swaps = self._drafted = self._accepted = 0
 
     def report(
         self, plan: Plan | None, deltas: tuple[ipc.Delta, ...], ended: float, seconds: float, model: StepTimeModel
@@ -39,6 +39,7 @@ class Reporter:
             prompt_tokens=plan.prompt_tokens if plan else 0,
             cached_prompt_tokens=plan.cached_prompt_tokens if plan else 0,
             preemptions=scheduler.preemptions - self._preemptions,
+            swaps=scheduler.swaps - self._swaps,
             running=len(scheduler.running),
             waiting=len(scheduler.waiting),
             tokens_in_flight=scheduler.tokens_in_flight,
@@ -52,7 +53,7 @@ class Reporter:
             draft_tokens=drafted - self._drafted,
             accepted_draft_tokens=accepted - self._accepted,
         )
-        self._preemptions = scheduler.preemptions
+        self._preemptions, self._swaps = scheduler.preemptions, scheduler.swaps
         self._drafted, self._accepted = drafted, accepted
         return report
 
@@ -107,6 +108,10 @@ def snapshot(scheduler: Scheduler, limits: Limits, now: float) -> dict[str, obje
             for request in scheduler.requests.values()
         ],
         "blocks": {"held": pool.held, "cached": pool.cached, "free": pool.free, "total": pool.num_blocks},
+        "host_blocks": {
+            "held": scheduler.config.host_blocks - scheduler.swap.free,
+            "total": scheduler.config.host_blocks,
+        },
         "limits": {
             "concurrency": limits.concurrency,
             "concurrency_min": limits.bounds.concurrency_min,
@@ -118,4 +123,5 @@ def snapshot(scheduler: Scheduler, limits: Limits, now: float) -> dict[str, obje
             "reason": limits.reason,
         },
         "preemptions": scheduler.preemptions,
+        "swaps": scheduler.swaps,
     }

@@ -104,6 +104,7 @@ PROMPT_TOKENS_TOTAL: Final = "sluice_prompt_tokens_total"
 CACHED_PROMPT_TOKENS: Final = "sluice_cached_prompt_tokens_total"
 GENERATED_TOKENS: Final = "sluice_generated_tokens_total"
 PREEMPTIONS: Final = "sluice_preemptions_total"
+SWAPS: Final = "sluice_swaps_total"  # preemptions that copied to host memory
 DRAFT_TOKENS: Final = "sluice_draft_tokens_total"  # guessed by speculation, and verified
 ACCEPTED_DRAFT_TOKENS: Final = "sluice_accepted_draft_tokens_total"
 

@@ -32,6 +32,7 @@ COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]] | None]] = {
     contract.CACHED_PROMPT_TOKENS: None,
     contract.GENERATED_TOKENS: None,
     contract.PREEMPTIONS: None,
+    contract.SWAPS: None,
     contract.DRAFT_TOKENS: None,
     contract.ACCEPTED_DRAFT_TOKENS: None,
 }

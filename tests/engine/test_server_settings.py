@@ -25,14 +25,14 @@ def test_every_option_reaches_the_engine() -> None:
             "device": "cpu", "max-model-length": "512", "kv-size": "64Mi", "kv-memory-fraction": "0.5",
             "block-size": "8", "max-num-seqs": "32", "max-batched-tokens": "128", "concurrency-min": "2",
             "concurrency-max": "64", "max-queue": "0", "kv-watermark": "0.9", "itl-ms": "80", "ttft-ms": "1500",
-            "policy": "edf", "speculation": "on", "threads": "1", "pace": "base=0.03, sequence=0.004,prefill_token=0.0002,prefill_context=0,kv_token=2e-6",
+            "policy": "edf", "speculation": "on", "swap-size": "0", "threads": "1", "pace": "base=0.03, sequence=0.004,prefill_token=0.0002,prefill_context=0,kv_token=2e-6",
             "drain-seconds": "0", "grace-seconds": "0",
         }
     )  # fmt: skip
     assert (options.served_name, options.kv_size, options.concurrency_max, options.max_queue) == ("a/b", 2**26, 32, 0)
     assert (options.itl_target, options.ttft_target, options.max_model_length) == (0.08, 1.5, 512)
     assert options.policy == "edf"
-    assert options.speculation == "on"
+    assert (options.speculation, options.swap_size) == ("on", 0)
     assert options.pace == StepTimeModel(base=0.03, prefill_token=0.0002, sequence=0.004, kv_token=2e-6)
     assert (settings.host, settings.port, settings.admin_port) == ("::1", 9, 10)
 
@@ -41,7 +41,7 @@ def test_every_option_reaches_the_engine() -> None:
     ("option", "value"),
     [
         ("port", "x"), ("port", "-1"), ("port", "65536"), ("port", "1.5"), ("admin-port", "8000"), ("dtype", "int3"),
-        ("device", "tpu"), ("kv-size", "64Q"), ("kv-size", "-1"), ("kv-size", "0"), ("kv-size", "much"),
+        ("device", "tpu"), ("kv-size", "64Q"), ("kv-size", "-1"), ("kv-size", "0"), ("kv-size", "much"), ("swap-size", "-1"),
         ("kv-memory-fraction", "0"), ("kv-memory-fraction", "1.1"), ("block-size", "0"), ("max-num-seqs", "0"),
         ("max-batched-tokens", "²"), ("concurrency-min", "999"), ("concurrency-max", "0"), ("max-queue", "-1"),
         ("kv-watermark", "nan"), ("itl-ms", "0"), ("itl-ms", "inf"), ("ttft-ms", "-5"), ("threads", "0"),

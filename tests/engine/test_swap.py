@@ -15,7 +15,7 @@ from sluice_engine.scheduler import Plan, Scheduler, SchedulerConfig
 from sluice_engine.scheduler.policies import POLICIES
 from sluice_engine.scheduler.swap import Swap
 from sluice_law.steptime import StepTimeModel
-from tests.engine.oracle import finish, options, submit
+from tests.engine.oracle import options, run, submit
 from tests.engine.paper import PaperRunner, undisturbed
 
 MODEL = StepTimeModel(base=0.004, prefill_token=1e-4, prefill_context=1e-7, sequence=5e-4, steps=1000)
@@ -117,7 +117,13 @@ def test_a_real_model_says_the_same_after_a_swap(tiny_llama: Path, temperature: 
         for index in range(6):
             prompt = [2 + index] * 20
             submit(engine, str(index), prompt, 60, temperature=temperature, seed=index, ignore_eos=True)
-        return finish(engine), engine.scheduler.swaps
+        reports, found = run(engine), dict[str, list[int]]()
+        for delta in (delta for report in reports for delta in report.deltas):
+            found.setdefault(delta.request_id, []).extend(delta.token_ids)
+        swaps = sum(report.swaps for report in reports)
+        state, total = engine.state(), engine.scheduler.config.host_blocks
+        assert state["swaps"] == swaps and state["host_blocks"] == {"held": 0, "total": total} and total > 0
+        return found, swaps
 
     disturbed, swaps = texts(blocks=14)
     assert swaps > 0

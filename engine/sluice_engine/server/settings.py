@@ -4,13 +4,13 @@ They come from the command line or from SLUICE_<OPTION>; both are text, so both 
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
 from sluice import contract
-from sluice_engine.options import EngineOptions
+from sluice_engine.options import SWAP_SIZE, EngineOptions
 from sluice_engine.scheduler import policies
 from sluice_engine.scheduler.speculation import MODES
 from sluice_law.steptime import StepTimeModel, parse_model
@@ -87,6 +87,7 @@ def parse(raw: Mapping[str, str | None]) -> tuple[EngineOptions, ServerSettings]
         ttft_target=reader.number("ttft-ms", 0.0, 1e7, 2000.0) / 1000,
         policy=reader.choice("policy", POLICIES),
         speculation=reader.choice("speculation", MODES),
+        swap_size=reader.amount("swap-size", SWAP_SIZE),
         threads=reader.optional("threads", 1, 1024),
         pace=parse_pace(raw.get("pace")),
         drain_seconds=reader.number("drain-seconds", 0.0, 86400.0, 300.0, zero=True),
@@ -156,14 +157,18 @@ class _Reader:
 
     def size(self, name: str) -> int | None:
         text = self._raw.get(name)
-        return None if not text else _checked(parse_size, name, text)
+        if not text:
+            return None
+        value = self.amount(name, 0)
+        if value <= 0:
+            raise OptionInvalid(f"--{name} must be above 0; not {text!r}.")
+        return value
 
-
-def _checked(read: Callable[[str], int], name: str, text: str) -> int:
-    try:
-        value = read(text)
-    except ValueError as error:
-        raise OptionInvalid(f"--{name} must be a size such as 64Mi or 2Gi; not {text!r}.") from error
-    if value <= 0:
-        raise OptionInvalid(f"--{name} must be above 0; not {text!r}.")
-    return value
+    def amount(self, name: str, default: int) -> int:
+        text = self._raw.get(name)
+        if not text:
+            return default
+        try:
+            return parse_size(text)
+        except ValueError as error:
+            raise OptionInvalid(f"--{name} must be a size such as 64Mi or 2Gi; not {text!r}.") from error

@@ -51,6 +51,7 @@ def serve(
     speculation: Annotated[
         Text, _option("speculation", "Drafts by prompt lookup: auto, on or off. [auto]", "MODE")
     ] = None,
+    swap_size: Annotated[Text, _option("swap-size", "Host memory for the preempted; 0: none. [64Mi]", "SIZE")] = None,
     threads: Annotated[Text, _option("threads", "Compute threads on CPU. [from the cgroup]", "N")] = None,
     pace: Annotated[
         Text, _option("pace", "Development: hold steps to a model, e.g. base=0.03,sequence=0.004.", "TERMS")
