@@ -1,12 +1,22 @@
-"""What every room's tests may share: the tiny trained model, and a server of it."""
+"""What every room's tests may share: the tiny trained model, a server of it, and how property tests choose examples.
 
+`make test` tries the same examples each time, so that who repeats a run sees what was seen; `HYPOTHESIS_PROFILE=search
+make test` looks for new ones.
+"""
+
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from sluice_engine import tiny
 from tests.engine.serving import Served, serving
+
+settings.register_profile("repeatable", derandomize=True)
+settings.register_profile("search")
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,7 @@ USUAL_DISPERSION: Final = 1.0  # Poisson, until measured otherwise
 USUAL_VOLATILITY: Final = 0.013  # of the level per √second: a tenth in a minute
 DISPERSION_BOUNDS: Final = (0.25, 50.0)
 VOLATILITY_MOST: Final = 0.2  # of the level per √second: it doubles in half a minute
+LEAST_RATE: Final = 1e-9  # requests/s; less is nobody: one request in thirty years
 PRIOR_SLOTS: Final = 12.0  # that many slots' worth of belief in what was known before
 FILTERED: Final = 60  # slots that the level is taken from: older ones have no weight left
 TREND_LEAST: Final = 12  # slots that a trend is looked for in: fewer cannot tell one from noise
@@ -59,7 +60,7 @@ def nature_of(rates: Sequence[float], width: float, ahead: int, before: Nature) 
     """
     far = max(2, min(ahead, len(rates) // 4))
     mean = math.fsum(rates) / len(rates) if rates else 0.0
-    if len(rates) < 6 or mean <= 0:
+    if len(rates) < 6 or mean < LEAST_RATE:
         return before
     apart = _squared(rates, 1)
     walk = max(0.0, (_squared(rates, far) - apart) / (far - 1))
