@@ -55,6 +55,22 @@ def test_no_piece_of_the_schedule_can_spare_a_replica_and_the_peak_has_the_most(
             assert sum(known.misses(fewer, 0, known.pieces)) > allowed
 
 
+class Dearer(Judge):
+    """Where every replica less than twenty costs two requests, whatever a search over windows believed."""
+
+    def misses(self, counts: tuple[int, ...], first: int, end: int) -> list[int]:
+        return [2 * (20 - count) for count in counts[first:end]]
+
+
+def test_paths_that_promised_too_much_are_taken_less_far_not_given_up() -> None:
+    found = [Arrival(k / 10, 60, 40) for k in range(1000)]
+    known, said = Dearer(track(), track().settings(), found, PIECE), list[str]()
+    believed = Path((20,), tuple(Step(0, 1, PIECE) for _ in range(15)))
+    assert verified(known, [believed], note=said.append) == (15,)  # ten may be missed: five replicas less
+    assert len(said) == 7  # and the search itself came there: nothing was left to be trimmed
+    assert len(set(said)) > 2
+
+
 def test_an_empty_piece_needs_the_fewest() -> None:
     found = [one for one in poisson(0.5, PIECE, 60, 40, seed=1) if one.at < PIECE]
     known = Judge(track(), track().settings(), found, SECONDS)

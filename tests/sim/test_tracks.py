@@ -1,8 +1,11 @@
 """The tracks of the score: what they say, and that their requests are a function of their files."""
 
+from dataclasses import replace
+
 import pytest
 
 from sluice_sim.traces import Arrival
+from sluice_sim.tracks.job import CLAIRVOYANT, Job, law_of
 from sluice_sim.tracks.requests import requests
 from sluice_sim.tracks.schedule import Scheduled
 from sluice_sim.tracks.tasks import endless, lower_bound
@@ -47,6 +50,13 @@ def test_the_overload_track_has_its_priorities_and_tenants() -> None:
 def test_a_schedule_has_its_replicas_ready_when_their_piece_begins() -> None:
     schedule = Scheduled((2, 5, 1), lead=60.0)
     assert [schedule.at(now) for now in (0, 299, 300, 599, 600, 10_000)] == [2, 2, 5, 5, 1, 1]
+
+
+def test_the_clairvoyant_launches_as_early_as_its_weather_asks() -> None:
+    track = read_track("T2")
+    job = Job(track="T2", window="test", law=CLAIRVOYANT, counts=(1, 2), variant="cold start 300 s")
+    assert law_of(track, job) == Scheduled((1, 2), lead=300.0)
+    assert law_of(track, replace(job, variant="plain")) == Scheduled((1, 2), lead=track.cold_start)
 
 
 def test_an_endless_cache_holds_what_came_before_but_never_a_prompts_last_token() -> None:

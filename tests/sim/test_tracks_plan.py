@@ -6,10 +6,24 @@ from typing import Any
 
 import pytest
 
+from sluice_sim.data import FOLDER
 from sluice_sim.laws.registry import LAWS
-from sluice_sim.tracks.job import STATIC, Job
-from sluice_sim.tracks.plan import MOST_RUNS, Placed, Plan, Tried, attained_at, place, placed, static_peak, tune
+from sluice_sim.tracks import store as store_module
+from sluice_sim.tracks.job import CLAIRVOYANT, STATIC, Job
+from sluice_sim.tracks.plan import (
+    MOST_RUNS,
+    Placed,
+    Plan,
+    Tried,
+    Unreachable,
+    attained_at,
+    place,
+    placed,
+    static_peak,
+    tune,
+)
 from sluice_sim.tracks.runner import Runner
+from sluice_sim.tracks.sources import sources
 from sluice_sim.tracks.store import Store, key_of
 from sluice_sim.tracks.tasks import Bound
 from sluice_sim.tracks.track import read_track
@@ -87,6 +101,13 @@ def test_the_static_peak_is_the_fewest_that_reach_the_target() -> None:
     assert {job.law for job in asked} == {STATIC}
 
 
+def test_a_peak_that_no_count_reaches_is_an_error_that_says_how_far_it_came() -> None:
+    asked: list[Job] = []
+    with pytest.raises(Unreachable, match=r"T4 test: 32 replicas .* 90\.00%"):
+        driven(static_peak(TRACK, "test"), lambda job: (0.9, job.setting or 0), asked)
+    assert max(job.setting or 0 for job in asked) == 4 * TRACK.most
+
+
 def test_attainment_at_a_price_lies_on_the_line_between_neighbouring_settings() -> None:
     curve = [Tried(1, {"attainment": 0.9, "gpu_hours": 1.0}), Tried(2, {"attainment": 1.0, "gpu_hours": 3.0})]
     assert attained_at(curve, 2.0) == pytest.approx(0.95)
@@ -112,6 +133,16 @@ def test_what_was_measured_is_not_measured_again_and_a_cut_off_line_is(tmp_path:
     assert cut.measured == 1
 
 
+def test_a_piece_after_a_line_that_was_cut_off_is_kept(tmp_path: Path) -> None:
+    store = Store(tmp_path / "pieces.jsonl")
+    store.put("a", "one", {"x": 1})
+    store.put("b", "two", {"x": 2})
+    store.path.write_text(store.path.read_text()[:-20])
+    Store(store.path).put("c", "three", {"x": 3})
+    again = Store(store.path)
+    assert ("a" in again, "b" in again, again["c"]) == (True, False, {"x": 3})
+
+
 def test_a_store_forgets_what_nobody_asks_for(tmp_path: Path) -> None:
     store = Store(tmp_path / "pieces.jsonl")
     store.put("a", "one", {"x": 1})
@@ -130,3 +161,35 @@ def test_a_piece_depends_on_its_job_its_track_and_its_laws_code() -> None:
         key_of(TRACK, job, "more"),
     ]
     assert len({key_of(TRACK, job), *others}) == 5
+
+
+@pytest.mark.parametrize("law", ["sluice", "static", CLAIRVOYANT, "kpa"])
+def test_a_piece_depends_on_every_file_that_its_run_goes_through(law: str) -> None:
+    files = {"/".join(path.parts[-3:]) for path in sources(law)}
+    assert files >= {
+        "operator/sluice_sim/steptimes.py", "operator/sluice_sim/fleet.py", "sluice_sim/laws/law.py",
+        "sluice_sim/traces/servegen.py", "sluice_operator/api/spec.py", "operator/sluice_operator/exposition.py",
+        "operator/sluice/contract.py", "operator/sluice_law/limit.py", "engine/sluice_engine/admission.py",
+        "sluice_engine/scheduler/scheduler.py", "scheduler/policies/fair.py", "engine/sluice_engine/blocks.py",
+    }  # fmt: skip
+    assert not any("/server/" in name or "/model/" in name for name in files)
+    assert ("sluice_operator/decide/law.py" in files) == ("sluice_sim/laws/ours.py" in files) == (law != "kpa")
+    assert ("sluice_sim/laws/kpa.py" in files) == (law == "kpa")
+    for name in ("clairvoyant", "tasks"):
+        assert (f"sluice_sim/tracks/{name}.py" in files) == (law == CLAIRVOYANT)
+
+
+def test_a_piece_depends_on_its_trace_and_on_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def keys(changed: str) -> list[str]:
+        folder = tmp_path / changed
+        folder.mkdir()
+        for path in FOLDER.glob("*.gz"):
+            (folder / path.name).write_bytes(path.read_bytes() + (b"more" if path.name.startswith(changed) else b""))
+        monkeypatch.setattr(store_module, "DATA", folder)
+        return [key_of(read_track(name), Job(track=name, window="test", law="kpa")) for name in ("T2", "T3")]
+
+    (before_2, before_3), trace = keys("nothing"), read_track("T3").load.trace
+    assert read_track("T2").load.trace != trace
+    after_2, after_3 = keys(trace)
+    assert (after_2, after_3 != before_3) == (before_2, True)
+    assert keys("profile_")[0] != before_2

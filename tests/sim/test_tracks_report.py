@@ -55,6 +55,16 @@ def test_the_bars_are_judged_by_the_figures() -> None:
     assert not all(reached for sentence, reached in bars([better]).items() if "cheapest" in sentence)
 
 
+def test_a_clairvoyant_that_misses_the_target_itself_fails_the_bench() -> None:
+    lacking, stormy = board(), board()
+    lacking.clairvoyant = Clairvoyant("T4", (3, 4), found(0.985, 3.0), 2.5)
+    stormy.weather = {"cold start 120 s": 0.992, "cold start 300 s": 0.9871}
+    for one, said in ((lacking, "98.50%, plain"), (stormy, "98.71%, cold start 300 s")):
+        (row,) = [sentence for sentence in bars([one]) if "the clairvoyant itself" in sentence]
+        assert not bars([one])[row]
+        assert said in row
+
+
 def test_the_json_is_plain_and_without_series() -> None:
     value = json.loads(json.dumps(as_json([board()], "make bench-control")))
     law = value["tracks"]["T4"]["laws"]["sluice"]

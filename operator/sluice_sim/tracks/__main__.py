@@ -11,6 +11,7 @@ from rich.console import Console
 
 from sluice_sim.laws.registry import LAWS, UnknownLaw, named
 from sluice_sim.tracks.bench import Wish, bars, measured
+from sluice_sim.tracks.plan import Unreachable
 from sluice_sim.tracks.plots import draw
 from sluice_sim.tracks.report import as_json, laws_table, overload_table
 from sluice_sim.tracks.runner import Runner
@@ -53,7 +54,11 @@ def main(
         workers,
         lambda text: progress.print(f"{time.monotonic() - began:6.0f} s  {text}", highlight=False, soft_wrap=True),
     )
-    boards = measured(wish, runner)
+    try:
+        boards = measured(wish, runner)
+    except Unreachable as error:
+        progress.print(str(error), highlight=False, soft_wrap=True)
+        raise typer.Exit(1) from error
     found = bars(boards)
     command = _command(wish)
     kept = Console(width=150, record=True, file=StringIO())

@@ -178,8 +178,8 @@ def verified(
     is tried once more until none can lose a replica."""
     allowed = math.floor((1.0 - attainment) * judge.requests + 1e-9)
     low, high, best = 0.0, SPARE * judge.requests, None
-    for _ in range(7):
-        middle = allowed if best is None and low == 0.0 else (low + high) / 2.0
+    for attempt in range(7):
+        middle = (low + high) / 2.0 if attempt else allowed
         counts = tuple(joined(paths, middle)[0])
         missed = sum(judge.misses(counts, 0, judge.pieces))
         note(

@@ -102,7 +102,7 @@ def law_of(track: Track, job: Job) -> Law:
     if job.law == STATIC:
         return Static(round(job.setting or track.least))
     if job.law == CLAIRVOYANT:
-        return Scheduled(job.counts, track.cold_start)
+        return Scheduled(job.counts, VARIANTS[job.variant](track.settings()).cold_start)
     entry = LAWS[job.law]
     return entry.default() if job.setting is None else entry.make(job.setting)
 

@@ -21,7 +21,12 @@ Found = dict[str, Any]
 Plan = Generator[Sequence[Task], Sequence[Found], Any]
 TARGET: Final = 0.99
 MOST_RUNS: Final = 9  # of one law's knob on a train window
+MOST_STATIC: Final = 4  # times the track's most replicas: what a constant fleet is tried up to
 MOST_MORE: Final = 4  # further settings on the test window where the tuned one misses the target
+
+
+class Unreachable(ValueError):
+    """No constant number of replicas keeps the track's promise. The message says how far they came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +95,20 @@ def clairvoyant(track: Track, window: WindowName, variant: str = "plain") -> Pla
 
 
 def static_peak(track: Track, window: WindowName) -> Plan:
-    """The fewest replicas that, always there, reach the target. Returns (replicas, Found)."""
+    """The fewest replicas that, always there, reach the target. Returns (replicas, Found). Raises Unreachable where
+    MOST_STATIC times the track's most do not."""
     low, high = 0, track.least  # low fails, high is tried
     seen: dict[int, Found] = {}
     while True:
         (seen[high],) = yield [Job(track=track.name, window=window, law=STATIC, setting=float(high))]
         if seen[high]["attainment"] >= TARGET:
             break
-        low, high = high, high * 2
+        if high >= MOST_STATIC * track.most:
+            raise Unreachable(
+                f"{track.name} {window}: {high} replicas that are always there serve {seen[high]['attainment']:.2%} of the "
+                f"requests well, not {TARGET:.0%}: its promise or its load in tracks/files/{track.name}.toml cannot be kept"
+            )
+        low, high = high, min(high * 2, MOST_STATIC * track.most)
     while high - low > 1:
         middle = (low + high) // 2
         (seen[middle],) = yield [Job(track=track.name, window=window, law=STATIC, setting=float(middle))]

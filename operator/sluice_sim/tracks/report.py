@@ -22,6 +22,7 @@ class Board:
     laws: list[Placed] = field(default_factory=list)
     overload: dict[str, Found] = field(default_factory=dict)
     robust: dict[str, dict[str, float | None]] = field(default_factory=dict)  # law → variant → R99
+    weather: dict[str, float] = field(default_factory=dict)  # variant → attainment of its own clairvoyant
     exact: dict[str, Found] = field(default_factory=dict)
     hit_bound: float | None = None
 

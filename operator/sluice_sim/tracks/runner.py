@@ -36,7 +36,10 @@ class Runner:
         if self.workers < 1:
             return self._drive(plans, None)
         with ProcessPoolExecutor(self.workers, mp_context=get_context("spawn")) as pool:
-            return self._drive(plans, pool)
+            try:
+                return self._drive(plans, pool)
+            finally:
+                pool.shutdown(cancel_futures=True)  # a plan that raised is not kept waiting by all that was asked for
 
     def _drive(self, plans: Sequence[Plan], pool: Executor | None) -> list[Any]:
         results: dict[int, Any] = {}
