@@ -21,6 +21,7 @@ from typing import Final
 USUAL_DISPERSION: Final = 1.0  # Poisson, until measured otherwise
 USUAL_VOLATILITY: Final = 0.013  # of the level per √second: a tenth in a minute
 DISPERSION_BOUNDS: Final = (0.25, 50.0)
+VOLATILITY_LEAST: Final = 1e-3  # of the level per √second: 6 % in an hour; a load that never moves is not believed
 VOLATILITY_MOST: Final = 0.2  # of the level per √second: it doubles in half a minute
 LEAST_RATE: Final = 1e-9  # requests/s; less is nobody: one request in thirty years
 PRIOR_SLOTS: Final = 12.0  # that many slots' worth of belief in what was known before
@@ -70,7 +71,11 @@ def nature_of(rates: Sequence[float], width: float, ahead: int, before: Nature) 
     dispersion = (weight * noise * width / mean + known * before.dispersion) / (weight + known)
     pieces = weight / far  # differences that overlap are one measurement
     variance = (pieces * walk / width / mean**2 + known * before.volatility**2) / (pieces + known)
-    return Nature(min(max(dispersion, low), high), min(math.sqrt(variance), VOLATILITY_MOST), weight + known)
+    return Nature(
+        min(max(dispersion, low), high),
+        min(max(math.sqrt(variance), VOLATILITY_LEAST), VOLATILITY_MOST),
+        weight + known,
+    )
 
 
 def forecast(rates: Sequence[float], width: float, horizon: float, nature: Nature) -> Forecast:
@@ -88,6 +93,7 @@ def forecast(rates: Sequence[float], width: float, horizon: float, nature: Natur
         level += max(gain, 1.0 / place) * (rate - level)
     steps = horizon / width
     trend = _trend(rates, steps, noise, walk)
+    gain = max(gain, 1.0 / len(recent))  # the one that the last slot was weighed with: never 0
     level = max(0.0, level + trend * (1.0 - gain) / gain)  # what exponential smoothing lags behind a line (Brown, 1959)
     mean = level + min(max(trend * steps, -level / 2.0), level)
     return Forecast(level, trend / width, max(0.0, mean), math.sqrt(walk * steps), nature)

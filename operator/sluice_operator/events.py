@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sluice_operator.conditions import Facts
+from sluice_operator.decide.explain import REFUSING
 from sluice_operator.decide.values import Reason
 
 REPEAT_SECONDS: Final = 600.0
 _MAX_TOLD: Final = 100
+_BY_REASON: Final = frozenset({"LimitsMoved", "RequestsRefused"})  # their sentences are full of numbers
 _FINE: Final = frozenset({"Starting", "Paused", "NoReplicas", "Asleep", "Serving"})
 
 
@@ -49,7 +51,7 @@ def notes(facts: Facts, conditions: Iterable[Mapping[str, Any]]) -> tuple[Note, 
 
 
 def _of_decision(reason: Reason, acted: bool) -> Note:
-    if reason.binding == "Refusing":
+    if reason.binding == REFUSING:
         return Note("RequestsRefused", reason.sentence, warning=True)
     if reason.dial == "admission":
         return Note("LimitsMoved", reason.sentence)
@@ -76,12 +78,12 @@ def fresh(
 ) -> tuple[tuple[Note, ...], dict[tuple[str, str], float]]:
     """The notes not told within REPEAT_SECONDS, and the memory that has them now; bounded.
 
-    Moving limits are one story however the numbers change: they repeat by reason alone.
+    Moving limits and refused requests are one story however the numbers change: they repeat by reason alone.
     """
     kept = {what: when for what, when in told.items() if now - when < REPEAT_SECONDS}
     out = []
     for note in said:
-        what = (note.reason, "" if note.reason == "LimitsMoved" else note.message)
+        what = (note.reason, "" if note.reason in _BY_REASON else note.message)
         if what not in kept:
             kept[what] = now
             out.append(note)

@@ -10,6 +10,7 @@ from typing import Any, Final
 from sluice_operator.conditions import Facts, conditions, trouble_of
 from sluice_operator.decide.coldstart import PHASES
 from sluice_operator.decide.experience import experienced
+from sluice_operator.decide.explain import REFUSING
 from sluice_operator.decide.values import ColdStart, Memory, Outlook, Reason
 from sluice_operator.observe import replicas_of
 from sluice_operator.render import names
@@ -60,9 +61,9 @@ def build(
         "reason": trouble.reason if trouble else listed[0]["reason"],
         "decisions": decisions,
         "conditions": listed,
+        # Always set, for the schema's default would fill it in; on time, for in a large fleet starts come one by one.
+        "coldStarts": list(starts if numbers_due else previous.get("coldStarts") or ()),
     }
-    if starts:
-        status["coldStarts"] = list(starts)
     carried = {name: previous[name] for name in _NUMBERS if name in previous}
     return status | carried | (numbers(facts, decisions) if numbers_due or not carried else {})
 
@@ -157,15 +158,19 @@ def record(reason: Reason, now: str) -> dict[str, Any]:
 
 
 def append(listed: Iterable[Mapping[str, Any]], records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The last decisions, newest last. A limit that keeps moving for one reason stays one entry, so that it does not
-    push the replica decisions out."""
+    """The last decisions, newest last. A limit that keeps moving for one reason stays one entry, and so do refusals that
+    come and go between two replica decisions: neither pushes the replica decisions out."""
     kept = [dict(entry) for entry in listed]
     for entry in records:
         new = dict(entry)
-        last = kept[-1] if kept else {}
-        if new["kind"] == "admission" and (last.get("kind"), last.get("reason")) == ("admission", new["reason"]):
-            new["from"] = last.get("from", new["from"])
-            kept.pop()
+        if new["reason"] == REFUSING:
+            begun = max((place for place, old in enumerate(kept) if old.get("kind") == "replicas"), default=-1)
+            kept = kept[: begun + 1] + [old for old in kept[begun + 1 :] if old.get("reason") != REFUSING]
+        elif new["kind"] == "admission":
+            place = max((place for place, old in enumerate(kept) if old.get("reason") != REFUSING), default=-1)
+            last = kept[place] if place >= 0 else {}
+            if (last.get("kind"), last.get("reason")) == ("admission", new["reason"]):
+                new["from"] = kept.pop(place).get("from", new["from"])
         kept.append(new)
     return kept[-MAX_DECISIONS:]
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sluice_law.forecast import USUAL_VOLATILITY, Nature, forecast, nature_of
+from sluice_law.forecast import USUAL_VOLATILITY, VOLATILITY_LEAST, Nature, forecast, nature_of
 
 WIDTH = 10.0
 
@@ -74,3 +74,15 @@ def test_a_forecast_is_a_rate_whatever_was_counted(rates: list[float], horizon: 
     for share in (0.5, 0.85, 0.975):
         assert 0.0 <= ahead.quantile(share) < math.inf
     assert 0.25 <= nature.dispersion <= 50.0
+
+
+@given(st.floats(0.0, 1e-6), st.lists(st.floats(0, 1e6), max_size=80))
+@example(0.0, [10.0 + slot for slot in range(60)])
+@example(1e-200, [10.0 + slot for slot in range(60)])
+def test_a_load_that_never_moved_is_forecast_too(volatility: float, rates: list[float]) -> None:
+    ahead = forecast(rates, WIDTH, 60.0, Nature(volatility=volatility))
+    assert 0.0 <= ahead.quantile(0.85) < math.inf
+
+
+def test_no_load_is_believed_never_to_move() -> None:
+    assert nature_of([20.0] * 180, WIDTH, 6, Nature(volatility=0.0)).volatility >= VOLATILITY_LEAST

@@ -136,3 +136,18 @@ def test_moving_limits_do_not_push_replica_decisions_out() -> None:
 def test_ten_decisions_are_kept() -> None:
     listed = append([], [entry("replicas", "Queue", n, n + 1) for n in range(25)])
     assert [each["to"] for each in listed] == list(range(16, 26))
+
+
+def test_refusals_that_come_and_go_do_not_push_replica_decisions_out() -> None:
+    listed = [entry("replicas", "Queue", 1, 2)]
+    for limit in range(40, 10, -1):
+        listed = append(listed, [entry("admission", "Refusing", limit, limit)])
+        listed = append(listed, [entry("admission", "InterTokenLatency", limit, limit - 1)])
+    assert [each["reason"] for each in listed if each["reason"] != "InterTokenLatency"] == ["Queue", "Refusing"]
+    listed = append(listed, [entry("replicas", "Queue", 2, 3), entry("admission", "Refusing", 8, 8)])
+    assert [each["reason"] for each in listed].count("Refusing") == 2
+
+
+def test_refused_requests_are_told_by_their_reason_whatever_the_numbers() -> None:
+    said = (Note("RequestsRefused", "3 requests refused"), Note("RequestsRefused", "7 requests refused"))
+    assert len(fresh(said, {}, 0.0)[0]) == 1

@@ -1,5 +1,6 @@
 """What the law learns over minutes, what it keeps over a restart, and how it tells of refusals."""
 
+import itertools
 import math
 from dataclasses import replace
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from sluice_operator.api import LLMDeployment, parse
 from sluice_operator.conditions import Facts
 from sluice_operator.decide import coldstart
+from sluice_operator.decide.refusals import AGAIN
 from sluice_operator.decide.trust import fresh
 from sluice_operator.decide.values import ColdStart, Decision, Memory
 from sluice_operator.status import numbers, recalled, starts_of
@@ -136,3 +138,22 @@ def test_capacity_on_its_way_says_when_it_should_serve() -> None:
 def test_the_resource_takes_the_status_that_is_written() -> None:
     document = manifest() | {"status": status_of(busy_day()) | {"decisions": [], "conditions": []}}
     assert isinstance(parse(document, strict=False), LLMDeployment)
+
+
+def test_a_load_that_never_moved_is_taken_over_and_decided_upon() -> None:
+    story = busy_day()
+    story.memory = recalled(status_of(story) | {"forecast": status_of(story)["forecast"] | {"volatility": 0}})
+    assert story.memory.before.volatility > 0
+    story.run(120, 4.0)
+    assert story.decisions[-1][1].forecast is not None
+
+
+def test_refusals_that_come_and_go_are_said_no_more_often_than_those_that_last() -> None:
+    story = Story(spec=spec(scaling={"maxReplicas": 1}))
+    story.run(60, 1.25)
+    for _ in range(8):
+        story.run(20, 12.0)
+        story.run(60, 0.3)
+    said = [at for at, d in story.decisions for reason in d.reasons if reason.binding == "Refusing"]
+    assert len(said) >= 2
+    assert all(later - sooner >= AGAIN for sooner, later in itertools.pairwise(said))

@@ -9,6 +9,7 @@ import pytest
 
 from sluice import contract
 from sluice_operator.api import LLMDeploymentStatus
+from sluice_operator.crd import structural_schema
 from sluice_operator.reconcile import GONE, reconcile
 from sluice_operator.world import Object, WorldError
 from tests.operator.books import KEY, BookWorld, Clock, Engines, Killed, exposition, manifest, operator, pod, world_with
@@ -354,3 +355,11 @@ async def test_an_evicted_pod_is_not_counted_while_others_live() -> None:
     await reconcile(KEY, context)
     assert world.status["replicas"] == 1
     assert world.condition("Progressing")["reason"] != "Evicted"
+
+
+async def test_what_the_schemas_defaults_fill_in_is_no_change() -> None:
+    world = world_with()
+    await settle(world)
+    known = structural_schema(LLMDeploymentStatus)["properties"]
+    filled = {name: value["default"] for name, value in known.items() if "default" in value}
+    assert {**filled, **world.status} == world.status

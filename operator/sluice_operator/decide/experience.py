@@ -8,7 +8,7 @@ stabilisation window has been observed.
 import math
 from typing import Final
 
-from sluice_law.forecast import DISPERSION_BOUNDS, PRIOR_SLOTS, VOLATILITY_MOST, Nature
+from sluice_law.forecast import DISPERSION_BOUNDS, PRIOR_SLOTS, VOLATILITY_LEAST, VOLATILITY_MOST, Nature
 from sluice_operator.decide import coldstart, confidence
 from sluice_operator.decide.values import ColdStart, Lengths, Memory, Outlook
 
@@ -24,7 +24,7 @@ def experienced(starts: tuple[tuple[str, ColdStart], ...], outlook: Outlook | No
     low, high = DISPERSION_BOUNDS
     nature = Nature()
     if low <= outlook.dispersion <= high and 0.0 <= outlook.volatility <= VOLATILITY_MOST:
-        nature = Nature(outlook.dispersion, outlook.volatility, 5.0 * PRIOR_SLOTS)
+        nature = Nature(outlook.dispersion, max(outlook.volatility, VOLATILITY_LEAST), 5.0 * PRIOR_SLOTS)
     return Memory(
         starts=memory.starts,
         before=nature,

@@ -12,6 +12,8 @@ from sluice_operator.decide.floors import Range
 from sluice_operator.decide.need import Need
 from sluice_operator.decide.values import Reason
 
+REFUSING: Final = "Refusing"  # what binds where requests are turned away
+
 WORDS: Final[Mapping[str, str]] = {
     "InterTokenLatency": "ITL binds",
     "KVOccupancy": "KV cache binds",
@@ -126,7 +128,7 @@ def refused(
         f"served, and more would have waited over {queue} s (admission.maxQueueSeconds). {then}"
     )
     numbers = (*_numbers(wanted), ("refused", round(count, 4)), ("servedRate", round(served, 4)))
-    return Reason("admission", limit, limit, "Refusing", sentence, numbers)
+    return Reason("admission", limit, limit, REFUSING, sentence, numbers)
 
 
 def _up(spec: LLMDeploymentSpec, wanted: Need, after: int) -> str:

@@ -1,4 +1,4 @@
-"""Saying why requests are turned away: once when it begins, again while it lasts, and silence before the next time."""
+"""Saying why requests are turned away: once when it begins and again from time to time, however often it comes and goes."""
 
 from dataclasses import replace
 from typing import Final
@@ -19,12 +19,10 @@ def refusals(
     """The sentence about refusals, where one is due. Any reason that an engine counts (`sluice_rejections_total`)."""
     window = over(memory, now, WINDOW)
     count = window.count("rejected_total")
-    if limit is None:
+    if limit is None or count < 1.0:
         return (), memory
-    if count < 1.0:
-        return (), memory if memory.refusing_since is None else replace(memory, refusing_since=None)
-    if memory.refusing_since is not None and now - memory.refusing_since < AGAIN:
+    if memory.refused_said_at is not None and now - memory.refused_said_at < AGAIN:
         return (), memory
     coming = coldstart.remaining(memory, seen, now)
     why = explain.refused(spec, wanted, limit, count, window.seconds, window.rate("finished_total"), coming)
-    return (why,), replace(memory, refusing_since=now)
+    return (why,), replace(memory, refused_said_at=now)

@@ -216,5 +216,5 @@ class Memory:
     limit_said: tuple[float, int] | None = (
         None  # (when, concurrency) that the next sentence about admission starts from
     )
-    refusing_since: float | None = None  # when refusals were last said; None: none in the window
+    refused_said_at: float | None = None  # when refusals were last said; None: never
     limit_fell: bool = False  # the newest such sentence told of a fall: only then is a rise news
