@@ -157,3 +157,19 @@ def test_refusals_that_come_and_go_are_said_no_more_often_than_those_that_last()
     said = [at for at, d in story.decisions for reason in d.reasons if reason.binding == "Refusing"]
     assert len(said) >= 2
     assert all(later - sooner >= AGAIN for sooner, later in itertools.pairwise(said))
+
+
+def test_in_a_fleet_of_more_than_are_kept_each_start_is_learned_once() -> None:
+    story = Story(spec=spec(scaling={"minReplicas": 24, "maxReplicas": 24}), replicas=24)
+    story.started = {name: ColdStart(0.0, 0.0, place, 0.0, place) for place, name in enumerate(story.engines, start=1)}
+    story.decide()
+    first = story.memory.starts
+    for _ in range(3):
+        story.now += 0.5
+        story.decide()
+        assert story.memory.starts == first
+    before = [pod for pod, _ in first]
+    story.memory = recalled({"coldStarts": starts_of(story.memory)})
+    story.now += 5
+    story.decide()
+    assert [pod for pod, _ in story.memory.starts] == before  # those that it does not list are older

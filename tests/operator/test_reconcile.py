@@ -3,6 +3,7 @@
 import copy
 import itertools
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -363,3 +364,18 @@ async def test_what_the_schemas_defaults_fill_in_is_no_change() -> None:
     known = structural_schema(LLMDeploymentStatus)["properties"]
     filled = {name: value["default"] for name, value in known.items() if "default" in value}
     assert {**filled, **world.status} == world.status
+
+
+async def test_a_large_fleet_whose_starts_come_one_by_one_writes_them_with_the_numbers() -> None:
+    world, clock = world_with(manifest(scaling={"minReplicas": 24, "maxReplicas": 24})), Clock()
+    context, changes = operator(world, clock=clock), 0
+    text = exposition() + 'sluice_load_phase_seconds{phase="load"} 7\n'
+    context = replace(context, scraper=Engines(text))
+    for number in range(24):
+        world.pods = [*world.pods, pod(f"chat-{number}")]
+        before = world.status.get("coldStarts")
+        await reconcile(KEY, context)
+        changes += before != world.status.get("coldStarts")
+        clock.now += 5
+    assert 2 <= changes <= 5
+    assert len(world.status["coldStarts"]) == 16

@@ -17,14 +17,20 @@ PHASES: Final = ("schedule", "pull", "load", "warm", "total")
 
 
 def learn(memory: Memory, observed: Observed) -> Memory:
-    """Keep each pod's start once, the newest `KEPT` of them. One that cannot be meant is not kept."""
-    known = {name for name, _ in memory.starts}
+    """Keep each pod's start once, the newest `KEPT` of them. One that cannot be meant is not kept. What was learned of a
+    pod is known as long as the pod is there: in a fleet of more than `KEPT` its start may long have made way."""
+    first = memory.learned is None
+    known = {name for name, _ in memory.starts} | set(memory.learned or ())
     new = [
         (pod.name, pod.cold_start)
         for pod in observed.pods
         if pod.cold_start is not None and pod.name not in known and is_sane(pod.cold_start)
     ]
-    return replace(memory, starts=(*memory.starts, *new)[-KEPT:]) if new else memory
+    known |= {name for name, _ in new}
+    learned = tuple(sorted(pod.name for pod in observed.pods if pod.name in known))
+    # What a predecessor left are the newest starts of its fleet: those that it lists no more are older.
+    starts = (*new, *memory.starts) if first else (*memory.starts, *new)
+    return replace(memory, starts=starts[-KEPT:], learned=learned)
 
 
 def is_sane(start: ColdStart) -> bool:

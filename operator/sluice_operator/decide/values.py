@@ -201,6 +201,7 @@ class Memory:
     slots: tuple[tuple[int, float], ...] = ()  # (number of the slot of time, requests that arrived in it), oldest first
     before: Nature = field(default_factory=Nature)  # how the load moved before this process, from the status
     starts: tuple[tuple[str, ColdStart], ...] = ()  # (pod, how long it took), newest last
+    learned: tuple[str, ...] | None = None  # pods that are there and whose start is or was among them; None: first look
     trust: float = 1.0  # in the model: 1 as long as reality agrees
     trust_at: float = 0.0  # when it last moved
     scrape_gap: float | None = None  # smoothed seconds between two scrapes of one pod
