@@ -72,8 +72,8 @@ class _Record:
     @property
     def mean_gap(self) -> float | None:
         """Mean seconds between two tokens of an answer; None where no answer has two."""
-        gaps = self.tokens - len(self.answers)
-        return sum(a.last_at - a.first_at for a in self.answers.values()) / gaps if gaps else None
+        gaps = self.tokens - len(self.answers)  # below nothing for a text's vector, which has no tokens
+        return sum(a.last_at - a.first_at for a in self.answers.values()) / gaps if gaps > 0 else None
 
 
 class EngineMetrics:
@@ -198,8 +198,7 @@ class EngineMetrics:
 
     def on_rejected(self, message: ipc.Rejected) -> None:
         """The engine refused a request."""
-        if self._records.pop(message.request_id, None) is not None:  # its record stays open, so nothing more counts it
-            self._count_refusal(message.reason)
+        self.rejected(message.request_id, message.reason)
 
     def on_limits(self, limits: ipc.Limits) -> None:
         """Limits and targets in force from now on."""
@@ -226,6 +225,11 @@ class EngineMetrics:
         """A valid request was refused before it reached the engine."""
         self._arrived.inc()
         self._count_refusal(reason)
+
+    def rejected(self, name: str, reason: str) -> None:
+        """The engine refused the request of this name, or what it belongs to as a whole. Idempotent."""
+        if self._records.pop(name, None) is not None:  # its record stays open, so nothing more counts it
+            self._count_refusal(reason)
 
     def ended(self, name: str, outcome: Outcome) -> None:
         """An answer left without the engine ending it: a stop string, a client gone, our fault. Idempotent."""

@@ -19,14 +19,16 @@ class Story:
 
     def step(self, *deltas: ipc.Delta, after: float = 0.05, held: int = 0, seconds: float = 0.05) -> None:
         self.now += after
-        report = ipc.StepReport(
+        self.metrics.on_step(self.report(*deltas, held=held, seconds=seconds), self.now)
+
+    def report(self, *deltas: ipc.Delta, held: int = 0, seconds: float = 0.05) -> ipc.StepReport:
+        return ipc.StepReport(
             deltas=deltas, ended_at=self.now, seconds=seconds, prefill_tokens=0, prefill_context=0.0,
             sequences=len(deltas), kv_tokens=0, generated_tokens=len(deltas), prompt_tokens=0,
             cached_prompt_tokens=0, preemptions=0, running=len(deltas), waiting=0, tokens_in_flight=0,
             blocks_held=held, blocks_cached=0, blocks_free=10 - held, limits=starting_limits(OPTIONS),
             model=(0.01, 0.0, 0.0, 0.0, 0.0), model_error=0.1, model_steps=3,
         )  # fmt: skip
-        self.metrics.on_step(report, self.now)
 
     def value(self, series: str) -> float:
         for line in self.metrics.render().decode().splitlines():
@@ -97,6 +99,15 @@ def test_a_request_with_several_answers_is_one_request() -> None:
     assert story.value(f"{contract.OUTPUT_TOKENS}_sum") == 5
     assert story.value(f"{contract.INTER_TOKEN_LATENCY}_count") == 3
     assert story.value(f"{contract.TIME_PER_OUTPUT_TOKEN}_sum") == pytest.approx(0.8 / 3)
+
+
+def test_a_text_that_is_answered_with_a_vector_has_no_time_per_token() -> None:
+    story = Story()
+    story.metrics.started(["a"], story.now, 7)
+    story.step(ipc.Delta("a", (), "stop", queue_seconds=0.2, vector=b"\0" * 8), after=0.5)
+    assert story.slo() == {"met": 1.0}
+    assert story.value(f"{contract.TIME_TO_FIRST_TOKEN}_sum") == pytest.approx(0.5)
+    assert story.value(f"{contract.TIME_PER_OUTPUT_TOKEN}_count") == 0
 
 
 def test_block_seconds_count_what_gauges_miss_between_scrapes() -> None:

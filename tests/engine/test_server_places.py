@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import resource
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -16,7 +17,15 @@ from sluice_engine.server import admin
 from sluice_engine.server.body import read_object
 from sluice_engine.server.lifecycle import Lifecycle
 from sluice_engine.server.link import EngineLink
-from sluice_engine.server.places import TURNED_AWAY, Places
+from sluice_engine.server.places import (
+    ADMIN_CONNECTIONS,
+    MAX_CONNECTIONS,
+    OTHER_FILES,
+    TURNED_AWAY,
+    Places,
+    data_connections,
+    raise_open_files,
+)
 from sluice_engine.server.protocol import HttpServer
 from sluice_engine.server.routes import Router, Routes
 from sluice_engine.server.serving import Serving
@@ -145,3 +154,16 @@ async def test_a_client_that_leaves_gives_its_bytes_back(ports: Ports) -> None:
     await until(lambda: ports.places.body_bytes > 0)
     writer.close()
     await until(lambda: ports.places.body_bytes == 0 == ports.places.connections)
+
+
+def test_a_low_soft_limit_of_open_files_is_raised_as_far_as_places_need() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = MAX_CONNECTIONS + ADMIN_CONNECTIONS + OTHER_FILES
+    most = needed if hard == resource.RLIM_INFINITY else min(hard, needed)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (800, hard))
+        raise_open_files()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (most, hard)
+        assert data_connections() == min(MAX_CONNECTIONS, most - ADMIN_CONNECTIONS - OTHER_FILES)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

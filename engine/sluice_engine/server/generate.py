@@ -50,6 +50,7 @@ async def _complete(
     serving.check_task("generate")
     serving.check_accepting()
     tokens = await _encode(serving, generation)
+    generation = generation.without_prompt()
     params = _params(serving, generation, len(tokens))
     answer = Answer(serving, request, generation, wire, Usage(prompt=len(tokens)))
     tenant = tenant_of(request)

@@ -5,6 +5,7 @@ does not fit is told so at once, with 503 and when to come again; nobody waits i
 """
 
 import asyncio
+import logging
 import resource
 from typing import Final, cast
 
@@ -17,6 +18,8 @@ MAX_BODY_BYTES_AT_WORK: Final = 64 * 1024 * 1024  # parsed, a body takes several
 RETRY_SECONDS: Final = 1.0
 TURNED_AWAY: Final = 128  # at a time: beyond, a connection is cut without a word
 FAREWELL_SECONDS: Final = 2.0  # for the client to read why, while what it sends is thrown away
+
+log = logging.getLogger("sluice.http")
 
 
 class Places:
@@ -47,6 +50,19 @@ class Places:
     def give_bytes(self, count: int) -> None:
         """So many bytes are gone."""
         self.body_bytes -= count
+
+
+def raise_open_files() -> None:
+    """Let this process open what all places take, as far as its hard limit goes: soft limits are often 1024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = MAX_CONNECTIONS + ADMIN_CONNECTIONS + OTHER_FILES
+    most = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    if soft == resource.RLIM_INFINITY or soft >= most:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    except (OSError, ValueError) as error:  # some systems have a lower ceiling than the limit they tell
+        log.warning("the limit of open files stays at %d: %s", soft, error)
 
 
 def data_connections() -> int:

@@ -24,7 +24,7 @@ from sluice_engine.server import admin, data
 from sluice_engine.server.errors import Unavailable
 from sluice_engine.server.lifecycle import DRAINING_RETRY_SECONDS, Lifecycle, Phase
 from sluice_engine.server.link import EngineLink
-from sluice_engine.server.places import ADMIN_CONNECTIONS, Places, data_connections
+from sluice_engine.server.places import ADMIN_CONNECTIONS, Places, data_connections, raise_open_files
 from sluice_engine.server.protocol import HttpServer
 from sluice_engine.server.routes import Router
 from sluice_engine.server.serving import Serving
@@ -109,6 +109,7 @@ class Server:
         Raises OptionInvalid (a port is taken) and StartFailed.
         """
         check_model(self._options.model)
+        raise_open_files()
         runners = await self._listen()
         self._handle_signals()
         engine = asyncio.create_task(self._link.run(), name="engine")

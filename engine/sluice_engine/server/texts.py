@@ -3,6 +3,9 @@
 A call may bring more texts than the queue holds, so that no more than half of what may run and wait is handed over at
 once: a call of any size can be served, and others get in beside it. Whatever way the call leaves (answered, client
 gone, refused, our fault), what the engine may still hold of it is cancelled.
+
+In the books each text that was sent is a request. Where the engine refuses one, those that it had and had not answered
+count as rejected for the same reason: they end with the call, and nobody aborted them.
 """
 
 import asyncio
@@ -121,12 +124,14 @@ async def compute(request: web.BaseRequest, serving: Serving, given: Sequence[Te
         )
         for index, each in enumerate(given)
     ]
-    waiting = iter(messages)
     limits = serving.limits()
+    waiting = iter(messages)
+    first = tuple(islice(waiting, max(1, (limits.concurrency + limits.max_queue) // 2)))
+    stream = Stream(len(first))
     vectors: dict[str, bytes] = {}
     queued = 0.0
     try:
-        stream = await _send(serving, islice(waiting, max(1, (limits.concurrency + limits.max_queue) // 2)), None)
+        await _send(serving, first, stream)
         while len(vectors) < len(messages):
             deltas = await _take(request, stream)
             for delta in deltas:
@@ -136,9 +141,10 @@ async def compute(request: web.BaseRequest, serving: Serving, given: Sequence[Te
                 vectors[delta.request_id] = delta.vector
                 queued = max(queued, delta.queue_seconds)
             await _send(serving, islice(waiting, len(deltas)), stream)
-    except InternalError:
-        for message in messages:
-            serving.metrics.ended(message.request_id, "error")
+    except ApiError:
+        if stream.rejected is None:
+            for message in messages:
+                serving.metrics.ended(message.request_id, "error")
         raise
     except EngineGone as error:
         for message in messages:
@@ -147,17 +153,19 @@ async def compute(request: web.BaseRequest, serving: Serving, given: Sequence[Te
     finally:
         for message in messages:
             serving.link.cancel(message.request_id, "abort")
+            if stream.rejected is not None:
+                serving.metrics.rejected(message.request_id, stream.rejected.reason)
             serving.metrics.ended(message.request_id, "abort")
     return Computed(
         [vectors[message.request_id] for message in messages], sum(len(each.token_ids) for each in given), queued
     )
 
 
-async def _send(serving: Serving, messages: Iterable[ipc.Encode], stream: Stream | None) -> Stream:
+async def _send(serving: Serving, messages: Iterable[ipc.Encode], stream: Stream) -> None:
     some = tuple(messages)
     for message in some:
         serving.metrics.started(message.names, message.arrived_at, len(message.token_ids))
-    return await serving.link.submit(*some, stream=stream)
+    await serving.link.submit(*some, stream=stream)
 
 
 async def _take(request: web.BaseRequest, stream: Stream) -> list[ipc.Delta]:

@@ -4,7 +4,7 @@ What is out of range is a 400 with `param`; what the OpenAI API has and this eng
 `unsupported_parameter`, never ignored: a client that asks for something must get it or learn that it cannot.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sluice_engine.server.choices import FIELDS, Choices, chat_choices, completion_choices
@@ -63,8 +63,8 @@ NEUTRAL: Final[dict[str, tuple[object, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A checked request. Exactly one of `messages` and `prompt` is set; `max_tokens` None is the rest of the
-    context."""
+    """A checked request. Exactly one of `messages` and `prompt` is set, until the prompt is encoded; `max_tokens`
+    None is the rest of the context."""
 
     messages: tuple[Message, ...] | None
     prompt: str | tuple[int, ...] | None
@@ -87,6 +87,10 @@ class Generation:
     def prompt_param(self) -> str:
         """The field that errors about the prompt name."""
         return "prompt" if self.messages is None else "messages"
+
+    def without_prompt(self) -> "Generation":
+        """What the answer needs, as long as it takes: the prompt is encoded and need not stay in memory."""
+        return replace(self, messages=None, prompt=None)
 
 
 def chat(body: Object, served_name: str) -> Generation:
