@@ -14,6 +14,8 @@ from sluice_operator.decide.values import ColdStart, EngineSample, PodPhase
 from sluice_operator.world import Object
 
 MAX_WORDS: Final = 1000  # of a foreign message that is carried on
+UNEXPLAINED: Final = 60.0  # seconds from the container's start to ready that no phase accounts for: imports, probes
+UNEXPLAINED_TIMES: Final = 2.0  # the phases: they do not cover everything
 _IMAGE_TROUBLE: Final = frozenset(
     {"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"}
 )
@@ -85,7 +87,11 @@ def deletion_cost(pod: Object) -> int | None:
 
 
 def cold_start(pod: Object, sample: EngineSample | None) -> ColdStart | None:
-    """How long the start took, phase by phase; None before the pod is ready, and for one that has been restarted."""
+    """How long the start took, phase by phase; None before the pod is ready, and for one that has been restarted.
+
+    The Ready stamp moves whenever readiness comes back, so it is believed only where the engine's own account of its
+    start explains it: a pod that was unready for a moment after hours did not start for hours.
+    """
     container = _engine_container(pod.get("status") or {})
     created = stamp(pod.get("metadata", {}).get("creationTimestamp"))
     scheduled = stamp(condition(pod, "PodScheduled").get("lastTransitionTime"))
@@ -96,7 +102,10 @@ def cold_start(pod: Object, sample: EngineSample | None) -> ColdStart | None:
     started = stamp(((container.get("state") or {}).get("running") or {}).get("startedAt"))
     if created is None or scheduled is None or started is None or ready_at is None:
         return None
-    warm = dict(sample.load_seconds).get("warm", 0.0) if sample else 0.0
+    spent = dict(sample.load_seconds) if sample else {}
+    if _between(started, ready_at) > UNEXPLAINED_TIMES * sum(spent.values()) + UNEXPLAINED:
+        return None
+    warm = spent.get("warm", 0.0)
     total = _between(created, ready_at)
     schedule, pull = _between(created, scheduled), _between(scheduled, started)
     return ColdStart(schedule, pull, max(0.0, _between(started, ready_at) - warm), warm, total)

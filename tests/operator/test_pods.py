@@ -83,6 +83,23 @@ def test_a_restarted_pod_measures_no_cold_start() -> None:
     assert cold_start(item, None) is None
 
 
+@pytest.mark.parametrize("seconds", [None, 5.0])
+def test_readiness_that_came_back_after_hours_is_no_cold_start(seconds: float | None) -> None:
+    item = pod("a")
+    item["status"]["conditions"][1]["lastTransitionTime"] = "2026-11-21T11:00:00Z"
+    text = exposition() + ("" if seconds is None else f'sluice_load_phase_seconds{{phase="load"}} {seconds}\n')
+    assert cold_start(item, parse(text)) is None
+    assert cold_start(item, None) is None
+
+
+def test_a_start_that_loads_for_minutes_is_measured_once_the_engine_accounts_for_it() -> None:
+    item = pod("a")
+    item["status"]["conditions"][1]["lastTransitionTime"] = "2026-11-21T08:05:00Z"
+    assert cold_start(item, None) is None
+    start = cold_start(item, parse(exposition() + 'sluice_load_phase_seconds{phase="load"} 270\n'))
+    assert start is not None and start.total == 300
+
+
 @pytest.mark.parametrize("text", [None, 3, "yesterday", "2026-11-21T08:00:00"])
 def test_what_is_no_stamp_is_none(text: Any) -> None:
     assert stamp(text) is None

@@ -379,3 +379,22 @@ async def test_a_large_fleet_whose_starts_come_one_by_one_writes_them_with_the_n
         clock.now += 5
     assert 2 <= changes <= 5
     assert len(world.status["coldStarts"]) == 16
+
+
+async def test_a_readiness_that_blinks_makes_no_cold_start_for_whoever_looks() -> None:
+    world, clock = world_with(), Clock()
+    world.pods = [pod("a")]
+    context = operator(world, clock=clock)
+    await reconcile(KEY, context)
+    learned = world.status["coldStarts"]
+    assert [entry["total"] for entry in learned] == [10.0]
+    ready = world.pods[0]["status"]["conditions"][1]
+    for status in ("False", "True"):
+        ready.update(status=status, lastTransitionTime="2026-11-21T11:00:00Z")
+        clock.now += 60
+        await reconcile(KEY, context)
+    assert world.status["coldStarts"] == learned
+    world.pods.append(copy.deepcopy(world.pods[0]))
+    world.pods[1]["metadata"]["name"] = "b"  # whose start its predecessor did not know
+    await reconcile(KEY, operator(world, clock=clock))
+    assert world.status["coldStarts"] == learned
