@@ -10,6 +10,7 @@ import pytest
 from sluice_operator.api import LLMDeployment, parse
 from sluice_operator.conditions import Facts
 from sluice_operator.decide import coldstart
+from sluice_operator.decide.confidence import LEAST
 from sluice_operator.decide.refusals import AGAIN
 from sluice_operator.decide.trust import fresh
 from sluice_operator.decide.values import ColdStart, Decision, Memory
@@ -173,3 +174,15 @@ def test_in_a_fleet_of_more_than_are_kept_each_start_is_learned_once() -> None:
     story.now += 5
     story.decide()
     assert [pod for pod, _ in story.memory.starts] == before  # those that it does not list are older
+
+
+@pytest.mark.parametrize(("rate", "enough"), [(1.25, 1), (2.2, 1), (4.0, 2), (9.0, 4)])
+def test_after_misses_that_had_nothing_to_do_with_capacity_trust_and_size_come_back(rate: float, enough: int) -> None:
+    story = Story(spec=spec(scaling={"maxReplicas": 10}), replicas=enough)
+    story.run(300, rate)
+    assert story.replicas == enough
+    story.memory = replace(story.memory, trust=LEAST)
+    assert max(decision.desired for decision in story.run(300, rate)) > enough
+    story.run(1500, rate)
+    assert story.replicas == enough
+    assert story.memory.trust >= 0.9

@@ -20,7 +20,7 @@ from sluice_operator.decide.values import Memory
 from sluice_operator.decide.windows import WINDOW, over
 
 LOW_KV: Final = 0.5  # of the target: without a trusted model only a plainly empty fleet shrinks
-LOADED: Final = 0.5  # of what the model says the fleet holds: from here on kept promises prove it right
+LOADED: Final = 0.5  # of what the fleet was sized to hold: from here on kept promises prove it right
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,8 @@ def need(spec: LLMDeploymentSpec, floor: Range, seen: Fresh, memory: Memory, now
     pressed = pressure(spec, seen, memory, now, capacity)
     settled = seen.coming == 0 and now - memory.settled_at >= WINDOW
     disproved = pressed is not None and settled and judged is not None and up <= current
-    proved = pressed is None and settled and judged is not None and _is_loaded(seen, memory, judged.capacity, now)
+    kept = pressed is None and settled
+    proved = kept and judged is not None and (judged.dear or _is_loaded(seen, memory, judged.capacity, now))
     if pressed is not None:
         keep = max(keep, current)
         if settled and pressed.replicas > up:
@@ -79,6 +80,7 @@ class _Judged:
     keep: int
     capacity: Capacity
     predicted: tuple[float, float]
+    dear: bool  # a model that is believed in full would ask for fewer
 
 
 def _by_model(spec: LLMDeploymentSpec, known: Physics, asked: Demand, trust: float, current: int) -> _Judged:
@@ -91,9 +93,10 @@ def _by_model(spec: LLMDeploymentSpec, known: Physics, asked: Demand, trust: flo
     # What waits already is worked off flat out: it is late whatever happens, and it passes.
     up = max(up, _fewest(asked.expected + asked.backlog / DRAIN, one.throughput * trust))
     keep, _ = enough(replica, work, promised, asked.highest / trust, MARGIN, bursts)
+    dear = trust < 1.0 and keep > enough(replica, work, promised, asked.highest, MARGIN, bursts)[0]
     rate, share = asked.expected / (trust * here), split_burstiness(bursts, here)
     now = attainment(replica, work, promised, rate, MARGIN, share)
-    return _Judged(up, max(up, keep), one, (now, reached))
+    return _Judged(up, max(up, keep), one, (now, reached), dear)
 
 
 def _fewest(rate: float, each: float) -> int:
@@ -111,8 +114,9 @@ def _keep_cold(spec: LLMDeploymentSpec, seen: Fresh, memory: Memory, now: float,
 
 
 def _is_loaded(seen: Fresh, memory: Memory, one: Capacity, now: float) -> bool:
-    """Whether the fleet works at half of what the model says it holds, or more: then kept promises prove it."""
-    return over(memory, now, WINDOW).rate("finished_total") >= LOADED * one.rate * len(seen.ready)
+    """Whether the fleet works at half of what it was sized to hold, or more: then kept promises prove the model. A model
+    that is believed by half is given twice the replicas: each has but half of the load that it could have."""
+    return over(memory, now, WINDOW).rate("finished_total") >= LOADED * one.rate * memory.trust * len(seen.ready)
 
 
 def is_idle(seen: Fresh, memory: Memory, now: float) -> bool:
