@@ -129,7 +129,7 @@ async def test_an_answer_in_the_making_holds_neither_prompt_nor_bytes(
     generates: Desk, path: str, body: dict[str, Any]
 ) -> None:
     call = generates.post(path, body)
-    await until(lambda: bool(generates.link.sent) and generates.places.body_bytes == 0)
+    await until(lambda: bool(generates.link.sent) and generates.places.room.count == 0)
     held = [each for each in gc.get_objects() if type(each) is Generation]
     assert [(each.messages, each.prompt) for each in held] == [(None, None)]
     generates.link.say(generates.story.report(ipc.Delta(generates.link.sent[0].request_id, (5,), "length")))

@@ -27,12 +27,14 @@ from sluice_engine.server.places import (
     raise_open_files,
 )
 from sluice_engine.server.protocol import HttpServer
+from sluice_engine.server.room import Room
 from sluice_engine.server.routes import Router, Routes
 from sluice_engine.server.serving import Serving
 from sluice_engine.server.sockets import bind
 
 PLACES = 8
-BODIES = 100_000
+BODIES = 200_000
+SMALL_BODIES = 100_000
 
 
 @dataclass
@@ -69,7 +71,7 @@ async def ports() -> AsyncIterator[Ports]:
         await go_on.wait()
         return serving.response(request, 200, b"{}")
 
-    places = Places(PLACES, BODIES)
+    places = Places(PLACES, Room(BODIES, SMALL_BODIES))
     runners: list[web.ServerRunner] = []
 
     async def listen(routes: Routes, room: Places) -> int:
@@ -100,6 +102,18 @@ async def until(condition: Callable[[], bool]) -> None:
 
 async def opened(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     return await asyncio.open_connection("127.0.0.1", port)
+
+
+async def stalled(ports: Ports, sent: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A client that sends so much of a body, and no more."""
+    before = ports.places.room.count
+    reader, writer = await opened(ports.data)
+    writer.write(
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 8000000\r\n\r\n"
+    )
+    writer.write(b"x" * sent)
+    await until(lambda: ports.places.room.count == before + sent)
+    return reader, writer
 
 
 async def test_beyond_the_places_a_connection_is_told_to_come_again(ports: Ports) -> None:
@@ -133,27 +147,41 @@ async def test_a_crowd_keeps_nobody_from_health_and_metrics(ports: Ports) -> Non
 
 
 async def test_bodies_at_work_are_bounded_in_bytes(ports: Ports) -> None:
-    first = asyncio.create_task(ports.post(60_000))
+    first = asyncio.create_task(ports.post(BODIES))
     await ports.held.wait()
-    assert ports.places.body_bytes == 60_000
-    status, headers, raw = await ports.post(60_000)
+    assert ports.places.room.count == BODIES
+    status, headers, raw = await ports.post(BODIES)
     assert (status, json.loads(raw)["error"]["code"], headers["Retry-After"]) == (503, "bodies_full", "1")
     small: Awaitable[tuple[int, dict[str, str], bytes]] = asyncio.create_task(ports.post(1000))
-    await until(lambda: ports.places.body_bytes == 61_000)
+    await until(lambda: ports.places.room.count == BODIES + 1000)
     ports.go_on.set()
     assert (await first)[0] == (await small)[0] == 200
-    assert ports.places.body_bytes == 0
+    assert ports.places.room.count == 0
+
+
+@pytest.mark.parametrize(("sent", "newcomer", "left"), [(95_000, 150_000, 0), (95_000, 1000, 2), (50_000, 40_000, 1)])
+async def test_bodies_that_stall_make_room_for_those_that_come(
+    ports: Ports, sent: int, newcomer: int, left: int
+) -> None:
+    ports.go_on.set()
+    clients = [await stalled(ports, sent) for _ in range(2)]
+    assert (await ports.post(newcomer))[0] == 200
+    assert ports.places.room.count == left * sent
+    for reader, writer in clients[: 2 - left]:
+        told = await reader.read(4096)
+        assert told.startswith(b"HTTP/1.1 503 ")
+        assert b"had not arrived completely and was cut off" in told
+        assert b"Retry-After: 1" in told
+        writer.close()
+    for _, writer in clients:
+        writer.close()
+    await until(lambda: ports.places.room.count == 0 == ports.places.connections)
 
 
 async def test_a_client_that_leaves_gives_its_bytes_back(ports: Ports) -> None:
-    _, writer = await opened(ports.data)
-    writer.write(
-        b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 90000\r\n\r\n"
-    )
-    writer.write(b"x" * 50_000)
-    await until(lambda: ports.places.body_bytes > 0)
+    _, writer = await stalled(ports, 50_000)
     writer.close()
-    await until(lambda: ports.places.body_bytes == 0 == ports.places.connections)
+    await until(lambda: ports.places.room.count == 0 == ports.places.connections)
 
 
 def test_a_low_soft_limit_of_open_files_is_raised_as_far_as_places_need() -> None:

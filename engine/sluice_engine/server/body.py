@@ -16,7 +16,7 @@ async def read_object(request: web.BaseRequest) -> dict[str, Any]:
     """The body as a JSON object.
 
     Raises UnsupportedMedia (415), TooLarge (413), RequestTimeout (408), BadRequest (400), and Unavailable (503) where
-    the bodies of all requests at hand are too many.
+    the bodies of all requests at hand are too many, this one perhaps not arrived completely.
     """
     _check_headers(request)
     return parse_object(await _read(request))
@@ -44,24 +44,34 @@ async def _read(request: web.BaseRequest) -> bytes:
     if request.headers.get("Expect", "").lower() == "100-continue":
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0  # the real response has not begun
-    connection = request.protocol
-    deadline = connection.deadline if isinstance(connection, Connection) else None
+    connection = request.protocol if isinstance(request.protocol, Connection) else None
     parts: list[bytes] = []
     size = 0
     try:
-        async with asyncio.timeout_at(deadline):
+        async with asyncio.timeout_at(connection.deadline if connection is not None else None) as limit:
+            if connection is not None:
+                connection.begin_body(lambda: _end_now(limit))
             while part := await request.content.readany():
                 size += len(part)
                 if size > MAX_BODY_BYTES:
                     raise _too_large()
-                if isinstance(connection, Connection):
+                if connection is not None:
                     connection.take_bytes(len(part))
                 parts.append(part)
     except TimeoutError as error:
+        if connection is not None:
+            connection.check_body()
         raise RequestTimeout(f"The request's body did not arrive within {RECEIVE_SECONDS:g} s.") from error
     except web.RequestPayloadError as error:
         raise BadRequest("The request's body is not framed as its headers say.") from error
+    if connection is not None:
+        connection.body_arrived()
     return b"".join(parts)
+
+
+def _end_now(limit: asyncio.Timeout) -> None:
+    if not limit.expired():  # its own time may have run out a moment ago
+        limit.reschedule(0.0)
 
 
 def parse_object(body: bytes) -> dict[str, Any]:

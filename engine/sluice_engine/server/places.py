@@ -10,12 +10,11 @@ import resource
 from typing import Final, cast
 
 from sluice_engine.server.errors import Unavailable
+from sluice_engine.server.room import RETRY_SECONDS, Room
 
 MAX_CONNECTIONS: Final = 16384  # of the data port: idle ones cost some tens of kilobytes each
 ADMIN_CONNECTIONS: Final = 256
 OTHER_FILES: Final = 256  # descriptors for the engine, logs, weights' metadata and those who are being turned away
-MAX_BODY_BYTES_AT_WORK: Final = 64 * 1024 * 1024  # parsed, a body takes several times its size
-RETRY_SECONDS: Final = 1.0
 TURNED_AWAY: Final = 128  # at a time: beyond, a connection is cut without a word
 FAREWELL_SECONDS: Final = 2.0  # for the client to read why, while what it sends is thrown away
 
@@ -23,33 +22,17 @@ log = logging.getLogger("sluice.http")
 
 
 class Places:
-    """Counts of one port."""
+    """Counts of one port, and its room for bodies."""
 
-    def __init__(self, connections: int, body_bytes: int = MAX_BODY_BYTES_AT_WORK) -> None:
+    def __init__(self, connections: int, room: Room | None = None) -> None:
         self.most_connections = connections
-        self.most_body_bytes = body_bytes
+        self.room = Room() if room is None else room
         self.connections = 0
-        self.body_bytes = 0
         self.turned_away = 0  # connections that are being told
 
     def can_connect(self) -> bool:
         """Whether there is a place for one more connection."""
         return self.connections < self.most_connections
-
-    def take_bytes(self, count: int) -> None:
-        """So many more bytes of a body are here. Raises Unavailable, and takes none, where they are too many."""
-        if self.body_bytes + count > self.most_body_bytes:
-            raise Unavailable(
-                f"The bodies of the requests at hand fill the {self.most_body_bytes} bytes that this server sets "
-                "aside for them; send the request again.",
-                code="bodies_full",
-                retry_after=RETRY_SECONDS,
-            )
-        self.body_bytes += count
-
-    def give_bytes(self, count: int) -> None:
-        """So many bytes are gone."""
-        self.body_bytes -= count
 
 
 def raise_open_files() -> None:

@@ -16,6 +16,7 @@ from aiohttp.web_protocol import RequestHandler
 from sluice import contract
 from sluice_engine.server.errors import ApiError, BadRequest, InternalError, RequestTimeout
 from sluice_engine.server.places import Places, TurnedAway
+from sluice_engine.server.room import Held
 
 RECEIVE_SECONDS: Final = 25.0  # for a whole request, headers and body, from its first byte
 LINGER_SECONDS: Final = 2.0  # how long an unread body is drained after the answer
@@ -34,7 +35,7 @@ class Connection(RequestHandler):
     ) -> None:
         super().__init__(manager, loop=loop, **settings)
         self._places = places
-        self._body_bytes = 0  # of the request at hand, that nobody has let go of
+        self._body: Held | None = None  # of the request at hand, which nobody has let go of
         self.born = loop.time()
         self.max_age = contract.CONNECTION_MAX_AGE_SECONDS * random.uniform(0.9, 1.1)
         self.deadline = self.born + RECEIVE_SECONDS
@@ -70,16 +71,31 @@ class Connection(RequestHandler):
         self._places.connections -= 1
         super().connection_lost(exc)
 
+    def begin_body(self, on_cut: Callable[[], None]) -> None:
+        """The request's body begins; `on_cut` is called where it has to make room for others."""
+        self._body = Held(on_cut)
+
     def take_bytes(self, count: int) -> None:
         """So many bytes of the request's body are here, until `release_body`. Raises Unavailable where all bodies
         together are too many."""
-        self._places.take_bytes(count)
-        self._body_bytes += count
+        if self._body is not None:
+            self._places.room.take(self._body, count)
+
+    def check_body(self) -> None:
+        """Raises Unavailable where the request's body has been cut off."""
+        if self._body is not None:
+            self._places.room.check(self._body)
+
+    def body_arrived(self) -> None:
+        """The request's body is complete. Raises Unavailable where it has been cut off."""
+        if self._body is not None:
+            self._places.room.arrived(self._body)
 
     def release_body(self) -> None:
         """Nothing is left of the request's body, nor of what was made from it. Idempotent."""
-        self._places.give_bytes(self._body_bytes)
-        self._body_bytes = 0
+        if self._body is not None:
+            self._places.room.give_back(self._body)
+            self._body = None
 
     def headers_done(self) -> None:
         """The request's headers are complete; its body has the rest of the deadline."""
