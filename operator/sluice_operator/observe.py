@@ -21,6 +21,7 @@ class Seen:
 
     phases: Mapping[str, tuple[str, float]] = field(default_factory=dict)  # pod → phase, monotonic seconds of entry
     samples: Mapping[str, tuple[EngineSample, float]] = field(default_factory=dict)  # pod → newest good scrape, when
+    lost: Mapping[str, float] = field(default_factory=dict)  # pod that was ready before → when it no longer was
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ async def observe(
     answers = await scrape_all(scraper, asked)
     now = clock()
     seen = _remember(seen, {name: phase for name, (phase, _) in phases.items()}, answers, now)
-    reports = tuple(_report(pod, phases[_name(pod)][1], endpoints, answers, seen, wall) for pod in found)
+    reports = tuple(_report(pod, phases[_name(pod)][1], endpoints, answers, seen, wall, now) for pod in found)
     listed = tuple(sorted(reports, key=lambda report: report.view.name))
     held = world.held(key.namespace, key.name)
     return Fleet(deployment=deployment, pods=listed, held=held, wall=wall.timestamp()), seen
@@ -101,13 +102,15 @@ def _name(pod: Object) -> str:
 def _remember(
     seen: Seen, phases: Mapping[str, str], answers: Mapping[str, EngineSample | ScrapeError], now: float
 ) -> Seen:
-    entered = {}
+    entered, lost = {}, {name: at for name, at in seen.lost.items() if name in phases}
     for name, phase in phases.items():
         before = seen.phases.get(name)
+        if before is not None and before[0] == "ready" != phase:
+            lost[name] = now
         entered[name] = before if before is not None and before[0] == phase else (phase, now)
     samples = {name: sample for name, sample in seen.samples.items() if name in phases}
     samples.update({name: (answer, now) for name, answer in answers.items() if isinstance(answer, EngineSample)})
-    return Seen(phases=entered, samples=samples)
+    return Seen(phases=entered, samples=samples, lost=lost)
 
 
 def _report(
@@ -117,12 +120,16 @@ def _report(
     answers: Mapping[str, EngineSample | ScrapeError],
     seen: Seen,
     wall: datetime,
+    now: float,
 ) -> PodReport:
     name = _name(pod)
     phase, since = lens.phase_of(pod)[0], seen.phases[name][1]
     sample, sample_at = seen.samples.get(name, (None, None))
     answer = answers.get(name)
-    created = lens.stamp(pod["metadata"].get("creationTimestamp"))
+    began = lens.start_began(pod)
+    ages = [max(0.0, (wall - began).total_seconds())] if began else []
+    if name in seen.lost:
+        ages.append(now - seen.lost[name])
     view = PodView(
         name=name,
         phase=phase,
@@ -130,7 +137,7 @@ def _report(
         sample=sample,
         sample_at=sample_at,
         message=trouble.message if trouble else "",
-        created_age=max(0.0, (wall - created).total_seconds()) if created else 0.0,
+        start_age=min(ages, default=None),
         cold_start=lens.cold_start(pod, sample),
     )
     return PodReport(

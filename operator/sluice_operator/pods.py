@@ -111,6 +111,16 @@ def cold_start(pod: Object, sample: EngineSample | None) -> ColdStart | None:
     return ColdStart(schedule, pull, max(0.0, _between(started, ready_at) - warm), warm, total)
 
 
+def start_began(pod: Object) -> datetime | None:
+    """When its newest start began: the container's own where it was started again, else the pod's creation."""
+    container = _engine_container(pod.get("status") or {})
+    if container is not None and container.get("restartCount"):
+        again = stamp(((container.get("state") or {}).get("running") or {}).get("startedAt"))
+        if again is not None:
+            return again
+    return stamp(pod.get("metadata", {}).get("creationTimestamp"))
+
+
 def stamp(text: Any) -> datetime | None:
     """An RFC 3339 stamp; None for anything else."""
     if not isinstance(text, str):

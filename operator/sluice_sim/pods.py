@@ -68,9 +68,14 @@ class Pod:
     leaving: bool = False
     left_at: float | None = None
     starts: int = 1
+    began_at: float = field(init=False)  # when the newest start began
     fails_at: float = inf
     _samples: deque[tuple[float, EngineSample]] = field(default_factory=deque)
     _seen: tuple[float, EngineSample] | None = None
+
+    def __post_init__(self) -> None:
+        """The first start begins with the pod."""
+        self.began_at = self.created_at
 
     @property
     def requests(self) -> int:
@@ -92,6 +97,7 @@ class Pod:
         lost = [] if self.engine is None else self.engine.lost()
         self.starts += 1
         self.engine, self.fails_at = None, inf
+        self.began_at = now
         self.ready_at = now + chance.cold_start(self.name, self.starts)
         self._samples.clear()
         self._seen = None
@@ -99,9 +105,8 @@ class Pod:
 
     def view(self, now: float, settings: Settings, chance: Chance) -> PodView:
         """What a law sees of it now: a late metric looks fresh, a lost one leaves the one before."""
-        age = now - self.created_at
         if self.engine is None:
-            return PodView(self.name, "loading", self.created_at, created_age=age)
+            return PodView(self.name, "loading", self.began_at, start_age=now - self.began_at)
         if not chance.scrape_lost():
             self._samples.append((now, self.engine.scrape()))
         while self._samples and self._samples[0][0] <= now - settings.metrics_delay:
@@ -109,9 +114,9 @@ class Pod:
             self._seen = (at + settings.metrics_delay, sample)
         phase: PodPhase = "draining" if self.leaving else "ready"
         if self._seen is None:
-            return PodView(self.name, phase, self.ready_at, created_age=age, cold_start=self._start())
+            return PodView(self.name, phase, self.ready_at, cold_start=self._start())
         sample_at, sample = self._seen[0], self._seen[1]
-        return PodView(self.name, phase, self.ready_at, sample, sample_at, created_age=age, cold_start=self._start())
+        return PodView(self.name, phase, self.ready_at, sample, sample_at, cold_start=self._start())
 
     def _start(self) -> ColdStart | None:
         """How long the first start took, as a cluster would measure it; None for a pod that was there from the beginning,

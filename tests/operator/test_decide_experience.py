@@ -13,7 +13,7 @@ from sluice_operator.decide import coldstart
 from sluice_operator.decide.confidence import LEAST
 from sluice_operator.decide.refusals import AGAIN
 from sluice_operator.decide.trust import fresh
-from sluice_operator.decide.values import ColdStart, Decision, Memory
+from sluice_operator.decide.values import ColdStart, Decision, Memory, Observed, PodView
 from sluice_operator.status import numbers, recalled, starts_of
 from tests.operator.books import manifest
 from tests.operator.decide_fleet import MODEL, Engine, Story, spec
@@ -186,3 +186,10 @@ def test_after_misses_that_had_nothing_to_do_with_capacity_trust_and_size_come_b
     story.run(1500, rate)
     assert story.replicas == enough
     assert story.memory.trust >= 0.9
+
+
+def test_capacity_that_is_late_is_never_promised_for_later_than_two_starts_from_now() -> None:
+    late = PodView("a", "loading", since=0.0, start_age=3.0 * 3600)
+    assert coldstart.remaining(Memory(), fresh(Observed(pods=(late,)), 5.0, 10.0), 10.0) == 2.0 * coldstart.USUAL
+    again = replace(late, start_age=20.0)
+    assert coldstart.remaining(Memory(), fresh(Observed(pods=(again,)), 5.0, 10.0), 10.0) == coldstart.USUAL - 20.0

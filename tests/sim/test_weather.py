@@ -4,6 +4,8 @@ import pytest
 
 from sluice_engine.admission import Bounds
 from sluice_engine.scheduler import SchedulerConfig
+from sluice_operator.decide.trust import fresh
+from sluice_operator.decide.values import Observed
 from sluice_sim.fleet import Fleet
 from sluice_sim.pods import Pod, started_engine
 from sluice_sim.result import summarise
@@ -117,3 +119,12 @@ def test_settings_that_no_simulation_can_have_are_said() -> None:
     ):
         with pytest.raises(ValueError, match=r"."):
             settings(**wrong)
+
+
+def test_a_pod_that_was_started_again_after_hours_is_on_its_way_like_a_new_one() -> None:
+    chance = Chance(settings(cold_start=100.0))
+    one = Pod("replica-1", 0.0, 100.0)
+    one.die(7200.0, chance)
+    view = one.view(7230.0, settings(), chance)
+    assert (view.since, view.start_age) == (7200.0, 30.0)
+    assert fresh(Observed(pods=(view,)), 5.0, 7230.0).coming == 1

@@ -53,9 +53,9 @@ def usual(memory: Memory) -> ColdStart | None:
 
 def remaining(memory: Memory, seen: Fresh, now: float) -> float | None:
     """Seconds until the next replica that is on its way should serve; None where none is. One that takes longer than
-    all before is given a tenth of its age more each time."""
+    all before is given a tenth of its age more each time, up to twice what starts take."""
     if not seen.young:
         return None
     expected = seconds(memory) or USUAL
-    ages = [max(pod.created_age, now - pod.since, 0.0) for pod in seen.young]
-    return min(max(expected - age, 0.1 * age, 1.0) for age in ages)
+    ages = [max(now - pod.since if pod.start_age is None else pod.start_age, 0.0) for pod in seen.young]
+    return min(min(max(expected - age, 0.1 * age, 1.0), max(2.0 * expected, 1.0)) for age in ages)

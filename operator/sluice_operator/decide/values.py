@@ -80,7 +80,7 @@ class PodView:
     sample: EngineSample | None = None
     sample_at: float | None = None  # monotonic seconds of that scrape
     message: str = ""  # the scheduler's or kubelet's own words
-    created_age: float = 0.0  # seconds since creation, by the API server's stamps
+    start_age: float | None = None  # seconds since this start of it began; None: since it entered this phase
     cold_start: ColdStart | None = None  # how long its start took, once it is ready
 
 

@@ -1,0 +1,38 @@
+"""How old the start is that a pod is in: the pod's own, its container's, or the one since readiness was lost."""
+
+from datetime import UTC, datetime, timedelta
+
+from sluice_operator.observe import Seen, observe
+from sluice_operator.world import Object
+from tests.operator.books import KEY, Engines, pod, world_with
+
+CREATED = datetime(2026, 11, 21, 8, tzinfo=UTC)
+
+
+async def ages(*looks: tuple[float, Object]) -> list[float | None]:
+    """The pod's start age at each look: (seconds since its creation, what it says then)."""
+    world, seen, found = world_with(), Seen(), []
+    for at, item in looks:
+        world.pods = [item]
+        wall = CREATED + timedelta(seconds=at)
+        fleet, seen = await observe(KEY, world, Engines(), seen, clock=lambda now=at: now, wall=wall)  # type: ignore[misc]
+        found.append(fleet.observed.pods[0].start_age)
+    return found
+
+
+def unready(restarts: int = 0, started: str = "2026-11-21T08:00:03Z") -> Object:
+    container = {"restartCount": restarts, "state": {"running": {"startedAt": started}}}
+    return pod("a", ready=False, podIP="10.0.0.1", containerStatuses=[container])
+
+
+async def test_a_first_start_is_as_old_as_the_pod_through_all_its_phases() -> None:
+    pulling = pod("a", ready=False, containerStatuses=[{"state": {"waiting": {"reason": "ContainerCreating"}}}])
+    assert await ages((2.0, pulling), (30.0, unready())) == [2.0, 30.0]
+
+
+async def test_a_container_that_was_started_again_is_as_old_as_that_start() -> None:
+    assert await ages((7210.0, unready(1, "2026-11-21T10:00:00Z"))) == [10.0]
+
+
+async def test_a_pod_that_lost_its_readiness_is_as_old_as_that_loss() -> None:
+    assert (await ages((7200.0, pod("a")), (7205.0, unready()), (7215.0, unready())))[1:] == [0.0, 10.0]
