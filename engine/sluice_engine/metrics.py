@@ -132,7 +132,9 @@ class EngineMetrics:
         self._output = self._histogram(contract.OUTPUT_TOKENS, "Output tokens per request.", contract.TOKEN_BUCKETS)
 
     def _make_counters(self) -> None:
-        self._arrived = self._counter(contract.REQUESTS_ARRIVED, "Valid requests at their arrival, refused ones too.")
+        self._arrived = self._counter(
+            contract.REQUESTS_ARRIVED, "Valid requests at their first arrival anywhere, refused ones too."
+        )
         self._requests = self._labelled(contract.REQUESTS, "Requests at their end.", "outcome", contract.OUTCOMES)
         self._slo = self._labelled(
             contract.SLO_REQUESTS, "Completed requests against the SLO.", "result", contract.SLO_RESULTS
@@ -216,14 +218,19 @@ class EngineMetrics:
 
     # --- what the HTTP side says -------------------------------------------------------------------------------
 
-    def started(self, names: Sequence[str], arrived_at: float, prompt_tokens: int) -> None:
-        """A valid request goes to the engine, where its answers have these names: one request, however many."""
-        self._arrived.inc()
+    def started(
+        self, names: Sequence[str], arrived_at: float, prompt_tokens: int, *, offered_before: bool = False
+    ) -> None:
+        """A valid request goes to the engine, where its answers have these names: one request, however many. One that
+        was offered to another replica before has arrived there."""
+        if not offered_before:
+            self._arrived.inc()
         self._records.update(dict.fromkeys(names, _Record(arrived_at, prompt_tokens, len(names))))
 
-    def refused(self, reason: str) -> None:
+    def refused(self, reason: str, *, offered_before: bool = False) -> None:
         """A valid request was refused before it reached the engine."""
-        self._arrived.inc()
+        if not offered_before:
+            self._arrived.inc()
         self._count_refusal(reason)
 
     def rejected(self, name: str, reason: str) -> None:

@@ -47,6 +47,8 @@ HEADER_REQUEST_ID: Final = "x-request-id"
 HEADER_QUEUE_MS: Final = "x-sluice-queue-ms"
 HEADER_CACHED_TOKENS: Final = "x-sluice-cached-tokens"
 HEADER_RETRY_AFTER: Final = "Retry-After"
+# From the front door to an engine: which try this is of a request that another replica had before; absent on the first.
+HEADER_ATTEMPT: Final = "x-sluice-attempt"
 
 # --- how the operator starts an engine -------------------------------------------------------------------------
 

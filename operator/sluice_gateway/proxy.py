@@ -59,19 +59,28 @@ class Proxy:
                 headers={"Connection": "close"},
             )  # fmt: skip
         headers = passed_on(request.headers)
+        headers.popall(contract.HEADER_ATTEMPT, None)  # ours to say: with it, an engine counts no arrival
+        attempt = 1
         refusal: Refusal | None = None
         lost = False
         # Only work wakes a sleeping model: a poll of /v1/models does not.
         ready = await self._door.wait(self._backends) if request.method == "POST" else tuple(self._backends())
         for backend in self._turns.order(ready):
+            if attempt > 1:
+                headers[contract.HEADER_ATTEMPT] = str(attempt)
             try:
                 upstream = await self._send(request, backend, headers, body)
+            except aiohttp.ClientConnectorError:
+                lost = True  # nobody has had the request: the next try is as the first
+                continue
             except (aiohttp.ClientError, TimeoutError, OSError):
-                lost = True  # refused, or gone before any byte of an answer: nothing was told to the client yet
+                lost = True  # gone before any byte of an answer: nothing was told to the client yet
+                attempt += 1
                 continue
             try:
                 if upstream.status == 503:
                     refusal = await _refusal(upstream)
+                    attempt += 1
                     continue
                 return await _stream(request, upstream)
             finally:

@@ -68,7 +68,7 @@ class CoarseEngine:
 
     def submit(self, visit: Visit) -> Visit | None:
         """A request arrives. Says who is refused: the request itself, one that waited and makes way for it, or nobody."""
-        self.books.arrived += 1
+        self.books.arrived += not visit.offered_before
         places = min(self.limits.concurrency, self._config.max_num_seqs)
         full = len(self._waiting) >= self.limits.bounds.max_queue + max(0, places - len(self._running))
         job = Job(visit, visit.arrival.prompt, visit.arrival.output)

@@ -34,6 +34,11 @@ class Visit:
     record: Record
     tried: set[str] = field(default_factory=set)
 
+    @property
+    def offered_before(self) -> bool:
+        """Whether another replica than the one that is asked now has had it: there it arrived."""
+        return len(self.tried) > 1
+
 
 @dataclass(frozen=True, slots=True)
 class _Run:
@@ -97,7 +102,7 @@ class SimEngine:
     def submit(self, visit: Visit) -> Visit | None:
         """A request arrives at the present clock (call `run_until` its arrival first). Says who is refused: the request
         itself, one that waited and makes way for it, or nobody."""
-        self.books.arrived += 1
+        self.books.arrived += not visit.offered_before
         name, one = f"r{visit.number}", visit.arrival
         request = Request(
             name,

@@ -1,12 +1,17 @@
 """Bad input over HTTP: a client may send anything; it gets OpenAI's error shape and the neighbours notice nothing."""
 
+import asyncio
 import json
 import socket
 import time
 from collections.abc import Iterator
 
+import aiohttp
 import pytest
+from aiohttp import web
 
+from sluice import contract
+from sluice_gateway import Backend, Gateway
 from tests.engine.serving import Served
 
 CHAT = "/v1/chat/completions"
@@ -119,6 +124,37 @@ def test_an_odd_request_id_is_replaced(served: Served, given: str) -> None:
 def test_errors_carry_the_clients_request_id(served: Served) -> None:
     answer = served.request("POST", CHAT, b"{", {**TYPE, "x-request-id": "abc-123"})
     assert answer.headers["x-request-id"] == "abc-123"
+
+
+def test_a_request_that_another_replica_refused_before_is_served_and_no_second_arrival(served: Served) -> None:
+    """Through the front door; port 1 stands for nobody, the first replica for one that is full."""
+
+    async def full(request: web.Request) -> web.Response:
+        await request.read()
+        return web.json_response({}, status=503)
+
+    async def asked() -> list[int]:
+        app = web.Application()
+        app.router.add_post(CHAT, full)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        ports = (1, runner.addresses[0][1], served.port)
+        backends = [Backend(f"r{port}", "127.0.0.1", port) for port in ports]
+        try:
+            async with Gateway(lambda: backends, port=0) as gateway, aiohttp.ClientSession() as client:
+                found = []
+                for _ in ports:
+                    async with client.post(gateway.url + CHAT, json=GOOD) as response:
+                        found.append(response.status)
+                return found
+        finally:
+            await runner.cleanup()
+
+    arrived, done = served.metric(contract.REQUESTS_ARRIVED), served.metric(contract.REQUESTS, outcome="length")
+    assert asyncio.run(asked()) == [200, 200, 200]
+    assert served.metric(contract.REQUESTS, outcome="length") == done + 3
+    assert served.metric(contract.REQUESTS_ARRIVED) == arrived + 1  # that which came here first, in its turn
 
 
 def test_a_body_in_a_hundred_thousand_chunks_is_read(served: Served) -> None:

@@ -84,6 +84,16 @@ def test_aborted_failed_and_refused_requests_are_never_met() -> None:
     assert story.value(f'{contract.REJECTIONS}{{reason="draining"}}') == 1
 
 
+def test_a_request_that_another_replica_had_before_is_no_second_arrival() -> None:
+    story = Story()
+    story.metrics.started(["a"], story.now, 7, offered_before=True)
+    story.step(token("stop"))
+    story.metrics.refused("draining", offered_before=True)
+    assert story.value(contract.REQUESTS_ARRIVED) == 0
+    assert story.value(f'{contract.REQUESTS}{{outcome="stop"}}') == 1
+    assert story.value(f'{contract.REJECTIONS}{{reason="draining"}}') == 1
+
+
 def test_a_request_with_several_answers_is_one_request() -> None:
     story = Story()
     story.metrics.started(["a", "b"], story.now, 7)

@@ -106,6 +106,38 @@ async def test_a_refusal_is_healed_by_the_next_replica() -> None:
                 assert (response.status, (await response.json())["says"]) == (200, "b")
 
 
+def notes(seen: list[str | None], then: Handler) -> Handler:
+    """As `then`, after writing down which try the front door says it is."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        seen.append(request.headers.get("x-sluice-attempt"))
+        return await then(request)
+
+    return handler
+
+
+async def test_a_replica_is_told_that_another_one_had_the_request_before() -> None:
+    seen: list[str | None] = []
+    doors = [notes(seen, one) for one in (full, full, says("c"))]
+    async with (
+        front_door(*doors) as (gateway, _),
+        aiohttp.ClientSession() as client,
+        client.post(gateway.url + CHAT, json={}, headers={"X-Sluice-Attempt": "7"}) as response,
+    ):
+        assert response.status == 200
+    assert seen == [None, "2", "3"]  # a client cannot say it itself
+
+
+async def test_a_replica_that_never_had_the_request_is_no_try() -> None:
+    seen: list[str | None] = []
+    async with front_door(notes(seen, says("b"))) as (gateway, backends), aiohttp.ClientSession() as client:
+        backends.insert(0, Backend("gone", "127.0.0.1", 1))
+        for _ in range(2):
+            async with client.post(gateway.url + CHAT, json={}) as response:
+                assert response.status == 200
+    assert seen == [None, None]
+
+
 async def test_the_last_refusal_is_passed_on_when_all_are_full() -> None:
     async with (
         front_door(full, full) as (gateway, _),

@@ -4,7 +4,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from sluice_operator.api import LLMDeploymentSpec
+from sluice_operator.decide.values import Decision, Memory, Observed
 from sluice_sim.fleet import Fleet
+from sluice_sim.laws.ours import Sluice
 from sluice_sim.result import summarise
 from sluice_sim.routing import Router
 from sluice_sim.settings import MODES, Mode, Routing, Settings
@@ -80,3 +83,25 @@ def test_what_one_replica_refuses_the_next_one_takes() -> None:
     run = Fleet(small, Settings(MODEL, kv_tokens=32_000, routing="prefix_aware")).run(arrivals)
     assert 0 < sum(record.refused for record in run.records) < 39
     assert all(record.refused or record.ended_at is not None for record in run.records)
+
+
+class Watching(Sluice):
+    """Our law, and what it was shown last."""
+
+    shown: Observed
+
+    def decide(
+        self, spec: LLMDeploymentSpec, observed: Observed, memory: Memory, now: float
+    ) -> tuple[Decision, Memory]:
+        Watching.shown = observed
+        return super().decide(spec, observed, memory, now)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_request_arrives_once_however_many_replicas_refuse_it(mode: Mode) -> None:
+    small = spec(scaling={"mode": "Off"}, replicas=3, admission={"concurrency": {"min": 1, "max": 1}, "mode": "Fixed"})
+    arrivals = [Arrival(6.0 + 0.001 * i, 100, 30) for i in range(80)]
+    run = Fleet(small, Settings(MODEL, kv_tokens=32_000, mode=mode), Watching()).run(arrivals)
+    samples = [pod.sample for pod in Watching.shown.pods if pod.sample is not None]
+    assert sum(one.rejected_total for one in samples) >= 3 * sum(one.refused for one in run.records) > 0
+    assert sum(one.arrived_total for one in samples) == len(arrivals)

@@ -50,7 +50,7 @@ async def embeddings(request: web.BaseRequest, serving: Serving) -> web.StreamRe
     serving.check_task("embed")
     wish = _check(body, serving.ready.max_model_length, serving.ready.vector_size)
     how = urgency(body, arrived_at)
-    serving.check_accepting()
+    serving.check_accepting(request)
     characters = sum(len(each) for each in wish.inputs)
     texts = await offload(serving, characters, lambda: _encode(serving, wish))
     computed = await compute(request, serving, texts, how)

@@ -18,7 +18,7 @@ from sluice_engine.server.answer import Answer
 from sluice_engine.server.body import read_object, release
 from sluice_engine.server.errors import BadRequest, ContextTooLong, InternalError
 from sluice_engine.server.link import EngineGone
-from sluice_engine.server.serving import Serving, request_id_of, tenant_of
+from sluice_engine.server.serving import Serving, offered_before, request_id_of, tenant_of
 from sluice_engine.server.wire import ChatWire, CompletionWire, Usage, Wire
 from sluice_engine.text.template import TemplateFailed
 
@@ -48,7 +48,7 @@ async def _complete(
     _check_ids(body, serving.ready.max_model_length)
     generation = check(body, serving.served_name)
     serving.check_task("generate")
-    serving.check_accepting()
+    serving.check_accepting(request)
     tokens = await _encode(serving, generation)
     generation = generation.without_prompt()
     params = _params(serving, generation, len(tokens))
@@ -65,7 +65,7 @@ async def _complete(
         itl_target=generation.itl_target,
         samples=tuple((each, sample_seed(params.seed, index)) for index, each in enumerate(answer.ids) if index),
     )
-    serving.metrics.started(answer.ids, arrived_at, len(tokens))
+    serving.metrics.started(answer.ids, arrived_at, len(tokens), offered_before=offered_before(request))
     try:
         stream = await serving.link.submit(message)
         del body, tokens, message  # an answer may take minutes, and its prompt is the engine's now

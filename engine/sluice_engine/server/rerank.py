@@ -93,7 +93,7 @@ async def _begin(request: web.BaseRequest, serving: Serving, fields: frozenset[s
 async def _scores(
     request: web.BaseRequest, serving: Serving, pairs: Sequence[Pair], how: Urgency
 ) -> tuple[list[float], Computed]:
-    serving.check_accepting()
+    serving.check_accepting(request)
     characters = sum(len(first) + len(second) for first, second, _ in pairs)
     if characters > MAX_CHARACTERS:
         raise BadRequest(

@@ -97,10 +97,10 @@ class Serving:
                 code="model_not_supported",
             )
 
-    def check_accepting(self) -> None:
+    def check_accepting(self, request: web.BaseRequest) -> None:
         """Raises Unavailable, and counts it, while nothing is accepted."""
         if (refusal := self.lifecycle.refusal()) is not None:
-            self.metrics.refused("draining")
+            self.metrics.refused("draining", offered_before=offered_before(request))
             raise refusal
 
     @contextlib.contextmanager
@@ -166,6 +166,11 @@ def request_id_of(request: web.BaseRequest) -> str:
         given = request.headers.get(contract.HEADER_REQUEST_ID, "")
         known = request[REQUEST_ID] = given if _REQUEST_ID_PATTERN.fullmatch(given) else uuid.uuid4().hex
     return known
+
+
+def offered_before(request: web.BaseRequest) -> bool:
+    """Whether the front door says that another replica has had the request: the fleet counts its arrival once."""
+    return request.headers.get(contract.HEADER_ATTEMPT, "1") != "1"
 
 
 def tenant_of(request: web.BaseRequest) -> str:

@@ -23,7 +23,7 @@ from sluice_engine import ipc
 from sluice_engine.server.errors import ApiError, BadRequest, ContextTooLong, InternalError, Unavailable
 from sluice_engine.server.fields import Object, integer, text
 from sluice_engine.server.link import EngineGone, Stream
-from sluice_engine.server.serving import Serving, request_id_of, tenant_of
+from sluice_engine.server.serving import Serving, offered_before, request_id_of, tenant_of
 from sluice_engine.server.validate import MAX_PRIORITY, targets
 
 INLINE_CHARACTERS: Final = 2048  # less is encoded on the loop: a thread costs more than it does
@@ -131,7 +131,7 @@ async def compute(request: web.BaseRequest, serving: Serving, given: Sequence[Te
     vectors: dict[str, bytes] = {}
     queued = 0.0
     try:
-        await _send(serving, first, stream)
+        await _send(request, serving, first, stream)
         while len(vectors) < len(messages):
             deltas = await _take(request, stream)
             for delta in deltas:
@@ -140,7 +140,7 @@ async def compute(request: web.BaseRequest, serving: Serving, given: Sequence[Te
                     raise InternalError(request_id_of(request))
                 vectors[delta.request_id] = delta.vector
                 queued = max(queued, delta.queue_seconds)
-            await _send(serving, islice(waiting, len(deltas)), stream)
+            await _send(request, serving, islice(waiting, len(deltas)), stream)
     except ApiError:
         if stream.rejected is None:
             for message in messages:
@@ -161,10 +161,10 @@ async def compute(request: web.BaseRequest, serving: Serving, given: Sequence[Te
     )
 
 
-async def _send(serving: Serving, messages: Iterable[ipc.Encode], stream: Stream) -> None:
-    some = tuple(messages)
+async def _send(request: web.BaseRequest, serving: Serving, messages: Iterable[ipc.Encode], stream: Stream) -> None:
+    some, again = tuple(messages), offered_before(request)
     for message in some:
-        serving.metrics.started(message.names, message.arrived_at, len(message.token_ids))
+        serving.metrics.started(message.names, message.arrived_at, len(message.token_ids), offered_before=again)
     await serving.link.submit(*some, stream=stream)
 
 

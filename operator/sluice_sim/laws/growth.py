@@ -60,6 +60,12 @@ class Growth:
         """The same per second."""
         return self.count(name) / self.seconds if self.seconds > 0 else 0.0
 
+    @property
+    def accepted(self) -> float:
+        """Requests that engines took, at least: a second replica that refuses a request counts no second arrival of it,
+        and whoever waits has no first token yet, so neither figure is too high and the larger one is nearer."""
+        return max(self.count("arrived_total") - self.count("rejected_total"), self.values[_ITL - 1])
+
     def ttft(self, share: float) -> float | None:
         """The time to first token that `share` of the window's requests stay under; None without any."""
         return quantile(self.values[_TTFT:_ITL], share)
@@ -114,7 +120,7 @@ def over(ledger: Ledger, now: float, seconds: float) -> Growth:
 
 def traffic(growth: Growth) -> Traffic | None:
     """The window's mean request; None while none has come or ended in it."""
-    accepted = growth.count("arrived_total") - growth.count("rejected_total")
+    accepted = growth.accepted
     finished = growth.count("finished_total")
     prompt, output = growth.count("prompt_tokens_total"), growth.count("generated_tokens_total")
     if min(accepted, finished, prompt, output) <= 0 or growth.seconds <= 0:

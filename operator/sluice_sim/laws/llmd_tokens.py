@@ -82,9 +82,8 @@ def prefill_speed(model: StepTimeModel | None, chunk: int) -> float:
 def _uncached_prompt(ledger: growth.Ledger, now: float) -> float:
     """Tokens of the mean prompt that no cache holds; 0 while none was computed."""
     window = growth.over(ledger, now, WINDOW)
-    accepted = window.count("arrived_total") - window.count("rejected_total")
     tokens = window.count("prompt_tokens_total") - window.count("cached_prompt_tokens_total")
-    return max(0.0, tokens) / accepted if accepted > 0 else 0.0
+    return max(0.0, tokens) / window.accepted if window.accepted > 0 else 0.0
 
 
 LLMD_TOKENS: Final = Entry(BUDGET, LlmdTokens)
