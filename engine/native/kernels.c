@@ -44,6 +44,8 @@
 #endif
 #endif
 
+int sluice_abi(void) { return ABI; }
+
 int sluice_level(void) {
 #ifdef SEVERAL
     __builtin_cpu_init();

@@ -6,6 +6,7 @@
 
 #define MAX_ROWS 64 /* query rows of an attention tile: tokens × query heads */
 #define MAX_DIM 256
+#define ABI 1 /* raised with every change of what Python sees: structs, functions, their arguments. Also in native.py */
 #define BLOCK_ROWS 6 /* rows of a product that share each register of the weight */
 
 struct work { /* one step; all layers share it */
@@ -59,6 +60,9 @@ struct kernels {
     int64_t width; /* outputs of a panel */
     int pairs;     /* whether products of bf16 weights can be computed */
 };
+
+/* ABI, so that a library which was compiled from other sources is known as such. */
+int sluice_abi(void);
 
 /* 3: AVX-512 with bf16, 2: AVX-512, 1: AVX2, 0: what every processor has. */
 int sluice_level(void);

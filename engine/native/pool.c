@@ -18,6 +18,19 @@ static struct {
     _Atomic int arrived;
     _Atomic uint64_t passed; /* barriers */
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+static pthread_mutex_t team = PTHREAD_MUTEX_INITIALIZER; /* held by the one call that the threads work for */
+
+static void reset(void) { /* after fork: the threads stayed in the parent, and so did who held the locks */
+    pthread_mutex_init(&team, NULL);
+    pthread_mutex_init(&pool.lock, NULL);
+    pthread_cond_init(&pool.changed, NULL);
+    pool.threads = pool.workers = 0;
+    atomic_store(&pool.sleepers, 0);
+    atomic_store(&pool.turn, 0);
+    atomic_store(&pool.arrived, 0);
+}
+
+__attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL, NULL, reset); }
 
 static inline void pause_briefly(void) {
 #if defined(__x86_64__)
@@ -95,10 +108,12 @@ static int started(int wanted) { /* how many workers there are, up to `wanted`; 
 }
 
 void pool_run(int threads, pool_function function, void *context) {
+    pthread_mutex_lock(&team);
     pool.function = function, pool.context = context;
     pool.threads = threads > 1 ? started(threads - 1) + 1 : 1;
     if (pool.threads > 1)
         change(&pool.turn, ((atomic_load(&pool.turn) >> SIZE_BITS) + 1) << SIZE_BITS | (uint64_t)pool.threads);
     function(context, 0, pool.threads);
     pool_barrier();
+    pthread_mutex_unlock(&team);
 }

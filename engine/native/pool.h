@@ -10,7 +10,7 @@
 typedef void (*pool_function)(void *context, int thread, int threads);
 
 /* Runs `function` on `threads` threads, the caller's included, or on as many as could be started; returns when all have
- * returned. One call at a time: the engine computes on one thread. */
+ * returned. A call from another thread meanwhile (a second engine in the process) waits for its turn. */
 void pool_run(int threads, pool_function function, void *context);
 
 /* Waits until every thread of the team is here. What they wrote before is seen after. */

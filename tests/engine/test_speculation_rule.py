@@ -165,3 +165,7 @@ def test_what_ended_is_forgotten() -> None:
     assert not any(speculation.open(step) for step in range(2 * PERIOD))
     speculation.settle("a", 3, 1)
     assert (speculation.drafted, speculation.accepted) == (3, 1)
+
+
+def test_nobody_drafts_where_a_step_is_predicted_to_take_no_time() -> None:
+    assert Price(0.0, 0.01, 0.0).length(0.9, 100) == Price(0.0, 0.0, 0.0).length(1.0, 0) == 0

@@ -20,6 +20,7 @@ _log = logging.getLogger(__name__)
 LIBRARY = Path(__file__).parent.parent / "_native" / "libsluice_cpu.so"
 LEVELS = {0: "no vector extension in particular", 1: "AVX2", 2: "AVX-512", 3: "AVX-512 with bf16"}
 _BEST = max(LEVELS)
+ABI = 1  # of kernels.h: which structs and functions the library has
 
 
 class Work(ctypes.Structure):
@@ -60,11 +61,13 @@ class Described:
 
 
 class NativeAttention:
-    """The kernel, with the number of threads it may use. Raises OSError where the library cannot be loaded,
-    AttributeError where it is an older one."""
+    """The kernel, with the number of threads it may use. Raises OSError where the library cannot be loaded or was
+    compiled from other sources, AttributeError where it is so old that it lacks a function."""
 
     def __init__(self, threads: int, library: Path = LIBRARY, level: int = _BEST) -> None:
         self.library = loaded = ctypes.CDLL(str(library))
+        if (found := int(loaded.sluice_abi())) != ABI:
+            raise OSError(f"it was compiled from other sources (interface {found}, not {ABI})")
         self._attend, self.decode = loaded.sluice_attend, loaded.sluice_decode
         self._attend.argtypes = (ctypes.POINTER(Work), ctypes.POINTER(_Layer), ctypes.c_int)
         self._attend.restype = ctypes.c_int

@@ -44,7 +44,9 @@ class Price(NamedTuple):
         return max(0.0, self.token + self.context * context)
 
     def length(self, chance: float, context: int, margin: float = 1.0) -> int:
-        """Draft tokens that pay: the largest i with chance^i · worth ≥ margin · cost."""
+        """Draft tokens that pay: the largest i with chance^i · worth ≥ margin · cost; none where a token is worth 0."""
+        if self.worth <= 0.0:
+            return 0
         share = margin * self.cost(context) / self.worth
         share = max(share, LEAST_SHARE)
         if share > chance:
