@@ -19,6 +19,7 @@ import msgspec
 from sluice_engine import ipc
 from sluice_engine.beams import Beam, beam_search
 from sluice_engine.growing import Growing
+from sluice_engine.interrupts import held_back
 from sluice_engine.loop import EngineLoop
 from sluice_engine.options import EngineOptions
 from sluice_engine.params import SamplingParams
@@ -81,11 +82,11 @@ class LLM:
         live: dict[str, Growing] = {}
         groups = [[self._growing(each, live) for _ in range(each.n)] for each in asked]
         submitted_at = time.monotonic()
-        for group, tokens, each in zip(groups, encoded, asked, strict=True):
-            room = self._engine.model.max_model_length - len(tokens)
-            samples = tuple((growing.name, each.sample_seed(sample)) for sample, growing in enumerate(group))
-            self._submit(ipc.Submit(samples[0][0], tokens, each.wire(room), submitted_at, samples=samples[1:]))
-        self._run(live, progress)
+        messages = [
+            self._submission(group, tokens, each, submitted_at)
+            for group, tokens, each in zip(groups, encoded, asked, strict=True)
+        ]
+        self._run(messages, live, progress)
         return [
             Result(tokens, submitted_at, group[0].cached_tokens, tuple(growing.sample for growing in group))
             for tokens, group in zip(encoded, groups, strict=True)
@@ -146,14 +147,20 @@ class LLM:
         decoder = self._text.detokenizer()
         return Beam(beam.token_ids, beam.score, beam.finish_reason, decoder.feed(beam.token_ids) + decoder.flush())
 
-    def _run(self, live: dict[str, Growing], progress: bool | None) -> None:
-        """Step until every answer is complete; whatever stops that leaves nothing behind in the engine."""
+    def _run(self, messages: Sequence[ipc.Submit], live: dict[str, Growing], progress: bool | None) -> None:
+        """Submit, and step until every answer is complete; whatever stops that leaves nothing behind in the engine."""
         engine, tokens = self._engine, 0
         waiting = set(live)
         try:
+            for message in messages:
+                with held_back():
+                    refusal = engine.submit(message)
+                if refusal is not None:
+                    raise RuntimeError(f"the engine refused a request: {refusal.message}")
             with Progress(len(live), sys.stderr.isatty() if progress is None else progress) as bar:
                 while waiting:
-                    report = engine.step()
+                    with held_back():
+                        report = engine.step()
                     if report is None:
                         raise RuntimeError(f"the engine has nothing to do and {len(waiting)} answers are not complete")
                     for delta in report.deltas:
@@ -167,19 +174,20 @@ class LLM:
                             waiting.discard(growing.name)
                     bar.update(len(live) - len(waiting), tokens)
         finally:
-            for name in waiting:
-                engine.cancel(ipc.Cancel(name, "abort"))
-            engine.land()  # a step may be under way for those that have just ended
+            with held_back():
+                engine.abandon(waiting)
 
     def _growing(self, params: SamplingParams, live: dict[str, Growing]) -> Growing:
         growing = Growing(f"offline-{next(self._names)}", params, self._text)
         live[growing.name] = growing
         return growing
 
-    def _submit(self, message: ipc.Submit) -> None:
-        refusal = self._engine.submit(message)
-        if refusal is not None:
-            raise RuntimeError(f"the engine refused a request: {refusal.message}")
+    def _submission(
+        self, group: Sequence[Growing], tokens: tuple[int, ...], params: SamplingParams, now: float
+    ) -> ipc.Submit:
+        room = self._engine.model.max_model_length - len(tokens)
+        samples = tuple((growing.name, params.sample_seed(sample)) for sample, growing in enumerate(group))
+        return ipc.Submit(samples[0][0], tokens, params.wire(room), now, samples=samples[1:])
 
     def _encode(self, prompts: Prompt | Sequence[Prompt]) -> list[tuple[int, ...]]:
         listed: Sequence[Prompt] = [prompts] if isinstance(prompts, str) else prompts  # type: ignore[assignment]

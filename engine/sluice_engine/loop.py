@@ -51,7 +51,8 @@ class EngineLoop:
         self.last_steps = self._reporter.last_steps
         self._departed: list[ipc.Delta] = []
         self._moved = False
-        self._flight: Flight | None = None
+        self._flight: Flight | None = None  # begun and not settled
+        self._next: tuple[Plan, Execute] | None = None  # prepared and not begun
         self._last_end: float | None = None
 
     @property
@@ -132,20 +133,34 @@ class EngineLoop:
 
         Where steps overlap, the next one is under way when this returns."""
         self.tick()
-        flight = self._flight or self._begin()
-        if flight is None:
+        if self._flight is None:
+            self._flight = self._begin()
+        if self._flight is None:
             self._last_end = None
             return self._report(None, (), self._clock(), 0.0) if self._departed or self._moved else None
-        return self._land(flight, self._prepare_ahead())
+        if self._next is None:
+            self._next = self._prepare_ahead()
+        return self._land(self._flight)
 
-    def land(self) -> ipc.StepReport | None:
-        """Wait for the step under way, if there is one, and begin no other."""
-        return None if self._flight is None else self._land(self._flight, None)
+    def land(self) -> list[ipc.StepReport]:
+        """Wait for the step under way, and for the one that was planned behind it if the wait for the first was
+        interrupted: what a plan promised to the prefix cache must be computed. Plans no other."""
+        reports: list[ipc.StepReport] = []
+        while self._flight is not None:
+            reports.append(self._land(self._flight))
+        return reports
 
-    def _land(self, flight: Flight, prepared: tuple[Plan, Execute] | None) -> ipc.StepReport:
-        result = flight.result()
+    def abandon(self, names: Iterable[str]) -> None:
+        """End these requests and whatever step is under way for them."""
+        for name in names:
+            self.cancel(ipc.Cancel(name, "abort"))
+        self.land()
+
+    def _land(self, flight: Flight) -> ipc.StepReport:
+        result = flight.result()  # interrupted here, it can be asked again
         self._hold_pace(flight)
         ended = self._clock()
+        prepared, self._next = self._next, None
         self._flight = None if prepared is None else self._pipeline.begin(prepared, ended)
         plan, seconds = flight.plan, ended - flight.begun
         outcomes = self.scheduler.settle(plan, result.sampled, ended, result.errors, result.accepted)

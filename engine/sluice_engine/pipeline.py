@@ -1,7 +1,8 @@
-"""Steps on their way through the runner: with a thread of its own, one runs while the next is planned and prepared.
+"""Steps on their way through the runner, on a thread of its own: where steps overlap, one runs while the next is
+planned and prepared.
 
 torch gives up Python's lock while it computes, so planning takes none of the model's time where the model leaves a core
-or an accelerator to do it. Without the thread a step runs when its result is asked for.
+or an accelerator to do it. A Ctrl-C interrupts who waits for a step, never the step.
 """
 
 from collections.abc import Callable
@@ -28,20 +29,16 @@ class Flight:
 
     plan: Plan
     begun: float
-    result: Execute  # waits for it, or computes it now
+    result: Execute  # waits for it, as often as it is asked
 
 
 class Pipeline:
-    """A runner and, where steps overlap, its thread."""
+    """A runner and its thread. `overlapped`: whether the next step is to be prepared while one runs."""
 
     def __init__(self, runner: Prepares, overlapped: bool) -> None:
+        self.overlapped = overlapped
         self._runner = runner
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="model") if overlapped else None
-
-    @property
-    def overlapped(self) -> bool:
-        """Whether a step that was begun runs by itself."""
-        return self._thread is not None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
 
     def prepare(self, plan: Plan) -> tuple[Plan, Execute]:
         """The plan and its tensors, to begin when its turn comes."""
@@ -50,7 +47,5 @@ class Pipeline:
     def begin(self, prepared: tuple[Plan, Execute], now: float) -> Flight:
         """The step is under way."""
         plan, execute = prepared
-        if self._thread is None:
-            return Flight(plan, now, execute)
         future: Future[StepResult] = self._thread.submit(execute)
         return Flight(plan, now, future.result)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from sluice_engine.beams import Branch, Expansion
+from sluice_engine.interrupts import held_back
 from sluice_engine.loop import EngineLoop
 from sluice_engine.request import Request, Sampling, TokenLogprob
 from sluice_engine.scheduler import branch, extend
@@ -30,16 +31,19 @@ class BeamRounds:
 
     def __exit__(self, *_: object) -> None:
         """Ends all beams."""
-        for name in self._live:
-            self._engine.scheduler.cancel(name)
-        self._live = []
+        with held_back():
+            for name in self._live:
+                self._engine.scheduler.cancel(name)
+            self._live = []
+            self._engine.land()
 
     def expand(self, branches: Sequence[Branch], most: int) -> list[Expansion]:
         """The `most` most likely next tokens of each branch. Raises RuntimeError where a beam fails."""
         self._live = self._placed(branches, most)
         answers: dict[str, TokenLogprob] = {}
         while len(answers) < len(self._live):
-            report = self._engine.step()
+            with held_back():
+                report = self._engine.step()
             if report is None:
                 raise RuntimeError(f"the engine has nothing to do and {len(self._live)} beams are not complete")
             for delta in report.deltas:

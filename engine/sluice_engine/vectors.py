@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from sluice_engine import ipc
+from sluice_engine.interrupts import held_back
 from sluice_engine.loop import EngineLoop
 from sluice_engine.progress import Progress
 
@@ -29,12 +30,14 @@ def compute(engine: EngineLoop, messages: Sequence[ipc.Encode], progress: bool |
     tokens = 0
     try:
         for message in messages:
-            refusal = engine.submit(message)
+            with held_back():
+                refusal = engine.submit(message)
             if refusal is not None:
                 raise RuntimeError(f"the engine refused a text: {refusal.message}")
         with Progress(len(messages), sys.stderr.isatty() if progress is None else progress) as bar:
             while waiting:
-                report = engine.step()
+                with held_back():
+                    report = engine.step()
                 if report is None:
                     raise RuntimeError(f"the engine has nothing to do and {len(waiting)} texts are not computed")
                 for delta in report.deltas:
@@ -47,6 +50,6 @@ def compute(engine: EngineLoop, messages: Sequence[ipc.Encode], progress: bool |
                 tokens += report.prompt_tokens
                 bar.update(len(rows), tokens)
     finally:
-        for name in waiting:
-            engine.cancel(ipc.Cancel(name, "abort"))
+        with held_back():
+            engine.abandon(waiting)
     return [rows[message.request_id] for message in messages]

@@ -42,4 +42,4 @@ def test_a_step_under_way_is_landed_after_its_requests_have_gone(tiny_llama: Pat
     engine.cancel(ipc.Cancel("a", "abort"))
     assert engine.scheduler.pool.held == 1  # a step writes it
     engine.land()
-    assert engine.scheduler.pool.held == 0 and engine.land() is None
+    assert engine.scheduler.pool.held == 0 and engine.land() == []
