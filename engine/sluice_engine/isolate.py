@@ -34,6 +34,18 @@ def isolate(
     return {}
 
 
+def check_device(device: torch.device) -> None:
+    """To be asked where a step failed for all of its rows. Raises RuntimeError where the accelerator computes nothing
+    any more, whoever asks: after some errors only a new process can use it."""
+    if device.type == "cpu":
+        return
+    try:
+        torch.ones(1, device=device).item()
+    except Exception as error:
+        if not out_of_memory(error):
+            raise RuntimeError(f"{device} computes nothing any more; the engine must start anew: {error}") from error
+
+
 def out_of_memory(error: Exception) -> bool:
     """Whether an allocation failed; torch's allocator for the processor says so in words only."""
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or (

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from sluice_engine.blockwork import BlockWork
-from sluice_engine.isolate import isolate
+from sluice_engine.isolate import check_device, isolate
 from sluice_engine.model.batch import Batch
 from sluice_engine.model.kv import KVCache
 from sluice_engine.model.load import LoadedModel
@@ -108,7 +108,8 @@ class Runner:
 
     def _execute(self, step: PreparedStep) -> StepResult:
         """Compute the plan. If the batch raises, its rows are run one by one, and only those that raise fail; if it
-        runs out of memory, its largest request fails and the rest is tried again."""
+        runs out of memory, its largest request fails and the rest is tried again. Raises RuntimeError where the
+        accelerator is lost."""
         plan = step.plan
         result = StepResult([], dict(step.errors))
         wrong = self._blockwork.do(plan)
@@ -128,6 +129,8 @@ class Runner:
         for request_id, token in tokens.items():
             if token == NOT_A_NUMBER:
                 result.errors[request_id] = "the model's output for this request is not a number"
+        if all(row.request_id in result.errors for row in plan.rows):
+            check_device(self.model.device)
         result.sampled = [tokens.get(name, NOT_A_NUMBER) for row in plan.rows for name in row.choosers]
         return result
 

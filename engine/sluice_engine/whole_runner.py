@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from sluice_engine.isolate import isolate
+from sluice_engine.isolate import check_device, isolate
 from sluice_engine.model.pooled import PooledModel
 from sluice_engine.model.whole import by_length, whole_batch
 from sluice_engine.runner import StepResult
@@ -28,7 +28,8 @@ class WholeRunner:
         return partial(self.run, plan)
 
     def run(self, plan: Plan) -> StepResult:
-        """Compute the plan. If the batch raises, only the texts that raise by themselves fail."""
+        """Compute the plan. If the batch raises, only the texts that raise by themselves fail. Raises RuntimeError where
+        the accelerator is lost."""
         types = {join.request_id: join.token_types for join in plan.joins if join.token_types}
         errors: dict[str, str] = {}
         vectors = isolate(plan.rows, lambda rows: self._forward(rows, types), errors)
@@ -36,6 +37,8 @@ class WholeRunner:
             if not np.isfinite(np.frombuffer(vector, dtype="<f4")).all():
                 errors[request_id] = "the model's output for this request is not a number"
                 del vectors[request_id]
+        if not vectors:
+            check_device(self._device)
         return StepResult([], errors, vectors=vectors)
 
     def _forward(self, rows: Sequence[Row], types: dict[str, tuple[int, ...]]) -> dict[str, bytes]:

@@ -11,8 +11,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice_engine import ipc
+from sluice_engine import ipc, runner
 from sluice_engine.blockwork import BlockWork
+from sluice_engine.isolate import check_device
 from sluice_engine.loop import EngineLoop
 from sluice_engine.model.kv import KVCache, KVShape
 from sluice_engine.request import Request
@@ -56,10 +57,10 @@ def undisturbed(tiny_llama: Path) -> Told:
 def out_of_memory(when: Callable[..., bool], work: Callable[..., Any]) -> Callable[..., Any]:
     """`work`, for which there is no memory where `when` says so."""
 
-    def attempt(*arguments: Any) -> Any:
-        if when(*arguments):
+    def attempt(*arguments: Any, **named: Any) -> Any:
+        if when(*arguments, **named):
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return work(*arguments)
+        return work(*arguments, **named)
 
     return attempt
 
@@ -180,3 +181,20 @@ def test_what_comes_back_from_a_lost_host_block_is_lost_until_it_is_written_agai
     assert contents(cache)[2:4] == [{2.0}, {1.0}]
     assert work.do(plan(copies=((4, 8), (8, 2)))) == set()
     assert contents(cache)[2] == {4.0}
+
+
+def test_a_device_that_computes_nothing_any_more_ends_the_loop_and_bad_requests_do_not(
+    tiny_llama: Path, overlap: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = start(tiny_llama, overlap)
+    for _ in range(20):
+        engine.scheduler.submit(Request("bad", [5, 2**70, 6], 9, 0.0))
+        run(engine)
+    device = torch.device("meta")  # has memory and cannot compute
+    monkeypatch.setattr(runner, "check_device", lambda _: check_device(device))
+    submit(engine, "a", PROMPTS["a"], 2)
+    run(engine)
+    monkeypatch.setattr(engine.model.module, "forward", out_of_memory(lambda *_, **__: True, lambda: None))
+    submit(engine, "b", PROMPTS["b"], 2)
+    with pytest.raises(RuntimeError, match="meta computes nothing any more; the engine must start anew"):
+        run(engine)
