@@ -143,11 +143,23 @@ def gone(pid: int) -> bool:
         return True
 
 
-def start(model: Path, log: Path, *options: str, env: dict[str, str] | None = None) -> Served:
-    """Starts a server without waiting for it."""
+LIMITED = """
+import os, resource, sys
+files = int(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+def start(
+    model: Path, log: Path, *options: str, env: dict[str, str] | None = None, open_files: int | None = None
+) -> Served:
+    """Starts a server without waiting for it; one that may open no more than so many files, where that is given."""
     port, admin_port = free_port(), free_port()
     command = [sys.executable, "-m", "sluice", "serve", str(model), "--served-name", "tiny", "--threads", "1"]
     command += ["--port", str(port), "--admin-port", str(admin_port), "--kv-size", "4Mi", "--grace-seconds", "0"]
+    if open_files is not None:  # by a process of its own: who is not root cannot raise a hard limit again
+        command = [sys.executable, "-c", LIMITED, str(open_files), *command]
     roots = os.pathsep.join(str(Path(__file__).parents[2] / root) for root in ("operator", "engine", "kernels"))
     with log.open("wb") as sink:
         process = subprocess.Popen(
@@ -165,9 +177,11 @@ def answers(served: Served, path: str, status: int) -> bool:
 
 
 @contextmanager
-def serving(model: Path, log: Path, *options: str, env: dict[str, str] | None = None) -> Iterator[Served]:
+def serving(
+    model: Path, log: Path, *options: str, env: dict[str, str] | None = None, open_files: int | None = None
+) -> Iterator[Served]:
     """A server that is ready; it and its engine process are gone afterwards."""
-    served = start(model, log, *options, env=env)
+    served = start(model, log, *options, env=env, open_files=open_files)
     try:
         served.wait(lambda: served.process.poll() is not None or answers(served, "/readyz", 200), 90)
         assert served.process.poll() is None, log.read_text()[-3000:]

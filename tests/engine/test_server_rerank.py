@@ -1,6 +1,5 @@
 """/v1/rerank and /v1/score over a real server with a cross-encoder."""
 
-import resource
 import signal
 import socket
 import time
@@ -33,13 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def scores(folder: Path) -> Iterator[Served]:
     """A server that may open FILES files: what is left for its data port when the rest has had its own is few."""
-    usual, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, most))
-    with ExitStack() as stack:
-        try:
-            served = stack.enter_context(serving(folder, folder / "log"))
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (usual, most))
+    with serving(folder, folder / "log", open_files=FILES) as served:
         yield served
 
 
