@@ -10,7 +10,7 @@ IMAGE_TAG    ?= dev
 BUILD ?= docker build
 LOAD  ?= kind load docker-image
 
-.PHONY: demo test e2e lint generate bench bench-control bench-kernels images gpu clean
+.PHONY: demo test e2e lint generate bench bench-control fidelity bench-kernels images gpu clean
 
 $(READY): pyproject.toml .ci/constraints.txt $(wildcard engine/native/*)
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Sluice needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
@@ -44,6 +44,10 @@ bench: $(READY)
 # Every autoscaling law on the tracks of the score, minutes; FULL=1: whole days, hours, goes on where it stopped.
 bench-control: $(READY)
 	$(BIN)/python -m sluice_sim.tracks $(if $(FULL),--full)
+
+# Does the simulator predict this machine's engine? About ten minutes; wants a quiet machine.
+fidelity: $(READY)
+	$(BIN)/python -m tests.bench.fidelity
 
 images:
 	$(BUILD) -t $(IMAGE_PREFIX)/operator:$(IMAGE_TAG) -f operator/Dockerfile .

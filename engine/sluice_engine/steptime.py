@@ -96,7 +96,7 @@ class StepTimeFit:
         keep = _KEEP * self._fade(kind, sums)
         sums.updated_at = self._kinds[kind]
         sums.steps += 1
-        row = [value / seconds for value in _features(work)]
+        row = [value / seconds for value in features(work)]
         for i in range(_TERMS):
             line, scale = sums.matrix[i], row[i]
             for j in range(_TERMS):
@@ -177,7 +177,8 @@ def _solve_linear(rows: list[list[float]]) -> list[float]:
     return solution
 
 
-def _features(work: StepWork) -> tuple[float, ...]:
+def features(work: StepWork) -> tuple[float, ...]:
+    """What the five terms are multiplied by, in the order of `StepTimeModel`'s fields."""
     return (1.0, work.prefill_tokens, work.prefill_context, work.sequences, work.kv_tokens)
 
 

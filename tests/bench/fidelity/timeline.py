@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from sluice_engine import ipc
 from sluice_engine.core import serve
 from sluice_engine.loop import EngineLoop
+from sluice_law.steptime import StepWork
 from sluice_sim.record import Record
 from sluice_sim.steptimes import RecordedStep
 from sluice_sim.traces import Arrival
@@ -31,6 +32,7 @@ class Timeline:
     records: list[Record] = field(default_factory=list)
     taken: list[float] = field(default_factory=list)  # when the engine heard of each request
     steps: list[RecordedStep] = field(default_factory=list)
+    work: list[tuple[StepWork, float]] = field(default_factory=list)  # of each step, and its seconds
     _sent: int = 0
     _ended: int = 0
 
@@ -51,6 +53,8 @@ class Timeline:
             raise RuntimeError(f"the engine refused or failed: {message}")  # noqa: TRY004 - what came of a request
         if message.sequences or message.prefill_tokens:
             self.steps.append(RecordedStep(message.ended_at, message.seconds))
+            work = StepWork(message.prefill_tokens, message.prefill_context, message.sequences, message.kv_tokens)
+            self.work.append((work, message.seconds))
         for delta in message.deltas:
             record = self.records[int(delta.request_id[1:])]
             if record.first_at is None:

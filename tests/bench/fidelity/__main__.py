@@ -1,0 +1,49 @@
+"""`make fidelity`: the simulator against the engine of this machine. Prints a table, writes .out/fidelity.json.
+
+Exit code 0 only where every percentile is as near as it must be. Takes about ten minutes; wants a quiet machine.
+"""
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.bench import processor
+from tests.bench.fidelity.measure import REQUESTS, measure
+from tests.bench.throughput import llama
+
+OUT = Path(".out")
+
+
+def main(arguments: list[str]) -> int:
+    """Measure, show, write; the exit code. One argument: how many requests instead of 1,000."""
+    requests = int(arguments[0]) if arguments else REQUESTS
+    progress = Console(stderr=True)
+    found, profile = measure(llama.ensure(), lambda text: progress.print(text, markup=False, highlight=False), requests)
+    where = processor.describe()
+    table = Table(title=f"{where.name}: engine (three runs) and simulator, {requests} requests each")
+    for heading in ("load", "time", "engine, ms", "simulator, ms", "apart", "allowed", "met"):
+        table.add_column(heading, justify="right")
+    for one in found:
+        table.add_row(
+            f"{one.utilisation:g}",
+            f"{one.what} p{one.percentile}",
+            " ".join(f"{1e3 * seconds:.1f}" for seconds in one.engine),
+            f"{1e3 * one.simulated:.1f}",
+            f"{100 * one.apart:.1f} %",
+            f"{100 * one.bar:.0f} %",
+            "[green]yes" if one.met else "[red]no",
+        )
+    Console().print(table)
+    OUT.mkdir(exist_ok=True)
+    rows = [{**asdict(one), "apart": one.apart, "bar": one.bar, "met": one.met} for one in found]
+    document = {"processor": asdict(where), "profile": asdict(profile), "requests": requests, "rows": rows}
+    (OUT / "fidelity.json").write_text(json.dumps(document, indent=2) + "\n")
+    return 0 if all(one.met for one in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

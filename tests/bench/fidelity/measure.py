@@ -1,0 +1,172 @@
+"""How well the simulator predicts the engine on this machine: the same arrivals through both, at three loads.
+
+The profile is fitted from runs on another seed (weighted least squares over all their steps, terms non-negative). Each
+load is served three times by the engine, so that its own spread is known: where that is wider than the bar, nobody
+could predict it better.
+"""
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sluice_engine.loop import EngineLoop
+from sluice_engine.options import EngineOptions
+from sluice_engine.steptime import features, solve_non_negative
+from sluice_law.steptime import StepTimeModel, StepWork
+from sluice_sim.engine import SimEngine, Visit
+from sluice_sim.record import Record
+from sluice_sim.steptimes import Profiled
+from sluice_sim.traces import Arrival
+from tests.bench.fidelity.timeline import Timeline, serve_all
+from tests.bench.throughput.load import VOCABULARY
+
+UTILISATIONS = (0.3, 0.6, 0.8)
+REQUESTS, RUNS = 1_000, 3
+PLACES = 64
+NO_TARGET = 1e9  # seconds: latency binds nothing, so the limit stays where it is
+BARS = {50: 0.10, 99: 0.15}  # of the percentile of time to first token and of mean inter-token time
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One percentile of one time at one load: seconds of the engine's runs and of the simulator."""
+
+    utilisation: float
+    what: str
+    percentile: int
+    engine: tuple[float, ...]
+    simulated: float
+
+    @property
+    def measured(self) -> float:
+        """The engine's median run."""
+        return statistics.median(self.engine)
+
+    @property
+    def apart(self) -> float:
+        """The simulator against it, relative."""
+        return abs(self.simulated - self.measured) / self.measured
+
+    @property
+    def bar(self) -> float:
+        """What is allowed: for p99 twice the engine's own spread where that is more."""
+        spread = (max(self.engine) - min(self.engine)) / self.measured
+        return BARS[self.percentile] if self.percentile == 50 else max(BARS[99], 2 * spread)
+
+    @property
+    def met(self) -> bool:
+        """Whether the prediction is near enough."""
+        return self.apart <= self.bar
+
+
+class Bench:
+    """A real engine with the bench's model, and what was learned of its steps."""
+
+    def __init__(self, model: Path) -> None:
+        self.engine = EngineLoop(
+            EngineOptions(
+                model=str(model), served_name="bench", speculation="off", max_num_seqs=PLACES, concurrency_min=PLACES,
+                concurrency_max=PLACES, itl_target=NO_TARGET, ttft_target=NO_TARGET, max_model_length=2048,
+            )
+        )  # fmt: skip
+        self._steps: list[tuple[StepWork, float]] = []
+
+    def serve(self, arrivals: Sequence[Arrival], seed: int) -> Sequence[Record]:
+        """By the real engine, in real time. Prompts are random: no cache knows them."""
+        draw = random.Random(f"prompts/{seed}")
+        prompts = [tuple(draw.randrange(VOCABULARY) for _ in range(one.prompt)) for one in arrivals]
+        timeline = Timeline(arrivals, prompts, time.monotonic, time.sleep, begun=time.monotonic())
+        serve_all(self.engine, timeline)
+        self._steps += timeline.work
+        return timeline.records
+
+    def forget(self) -> None:
+        """Steps so far say nothing of the load to come."""
+        self._steps.clear()
+
+    def profile(self) -> StepTimeModel:
+        """Fitted from every step that was served so far, relative errors weighed alike."""
+        size = len(features(StepWork()))
+        matrix = [[0.0] * size for _ in range(size)]
+        vector = [0.0] * size
+        for work, seconds in self._steps:
+            row = [value / seconds for value in features(work)]
+            for i in range(size):
+                vector[i] += row[i]
+                for j in range(size):
+                    matrix[i][j] += row[i] * row[j]
+        base, prefill_token, prefill_context, sequence, kv_token = solve_non_negative(matrix, vector)
+        return StepTimeModel(base, prefill_token, prefill_context, sequence, kv_token)
+
+    def simulate(self, arrivals: Sequence[Arrival], profile: StepTimeModel) -> Sequence[Record]:
+        """The same arrivals in virtual time."""
+        engine = self.engine
+        sim = SimEngine(Profiled(profile), engine.scheduler.config, engine.limits.started, 0.0, overlap=True)
+        records = []
+        for number, one in enumerate(arrivals):
+            record = Record(one.at, one.prompt, one.output)
+            records.append(record)
+            sim.run_until(one.at)
+            sim.submit(Visit(number, one, record))
+        sim.run_until(arrivals[-1].at + 1e6)
+        return records
+
+
+def arrivals(rate: float, count: int, seed: int) -> list[Arrival]:
+    """Poisson arrivals; prompts log-normal 16 to 256 tokens, outputs log-normal 8 to 64."""
+    draw, at, made = random.Random(f"arrivals/{seed}"), 0.0, []
+    for _ in range(count):
+        at += draw.expovariate(rate)
+        prompt = min(max(round(draw.lognormvariate(4.3, 0.7)), 16), 256)
+        made.append(Arrival(at, prompt, min(max(round(draw.lognormvariate(3.1, 0.6)), 8), 64)))
+    return made
+
+
+def measure(model: Path, say: Callable[[str], None], requests: int = REQUESTS) -> tuple[list[Compared], StepTimeModel]:
+    """Warm up, find the capacity, fit the profile on seeds of its own, then compare at each load."""
+    bench = Bench(model)
+    say("warming up")
+    bench.serve(arrivals(1e4, 200, seed=1), 1)
+    say("capacity: 400 requests at once")
+    capacity = _rate(bench.serve(arrivals(1e4, 400, seed=2), 2))
+    bench.forget()
+    for load in UTILISATIONS:
+        say(f"profile at {load:g} of {capacity:.1f} requests/s")
+        bench.serve(arrivals(load * capacity, max(1, requests // 2), seed=3), 3)
+    profile = bench.profile()
+    found: list[Compared] = []
+    for load in UTILISATIONS:
+        listed = arrivals(load * capacity, requests, seed=4)
+        runs = []
+        for run in range(RUNS):
+            say(f"{requests} requests at {load:g} of {capacity:.1f} requests/s, run {run + 1} of {RUNS}")
+            runs.append(bench.serve(listed, 10 + run))
+        found += compare(load, runs, bench.simulate(listed, profile))
+    return found, profile
+
+
+def compare(load: float, runs: Sequence[Sequence[Record]], simulated: Sequence[Record]) -> list[Compared]:
+    """p50 and p99 of both times."""
+    return [
+        Compared(
+            load, what, percentile, tuple(_percentile(run, what, percentile) for run in runs),
+            _percentile(simulated, what, percentile),
+        )
+        for what in ("ttft", "itl")
+        for percentile in BARS
+    ]  # fmt: skip
+
+
+def _percentile(records: Sequence[Record], what: str, percentile: int) -> float:
+    times = sorted(value for record in records if (value := record.ttft if what == "ttft" else record.itl) is not None)
+    return times[min(len(times) - 1, int(percentile / 100 * len(times)))]
+
+
+def _rate(records: Sequence[Record]) -> float:
+    """Requests per second while all places were taken: between the first tenth of the ends and the ninth."""
+    ends = sorted(record.ended_at for record in records if record.ended_at is not None)
+    first, last = len(ends) // 10, len(ends) * 9 // 10
+    return (last - first) / (ends[last] - ends[first])
