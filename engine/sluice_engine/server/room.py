@@ -24,7 +24,8 @@ class Share:
 
     most: int
     count: int = 0
-    arriving: set["Held"] = field(default_factory=set)  # what may be cut off
+    arriving: dict["Held", None] = field(default_factory=dict)  # may be cut off; who sent last comes last: of equals
+    # the one that has been quiet for longest goes
 
 
 @dataclass(eq=False, slots=True)
@@ -62,7 +63,7 @@ class Room:
             self._cut(max(share.arriving, key=lambda other: other.count))
         held.share, held.count = share, size
         share.count += size
-        share.arriving.add(held)
+        share.arriving[held] = None
 
     def check(self, held: Held) -> None:
         """Raises Unavailable where the body has been cut off."""
@@ -73,12 +74,12 @@ class Room:
         """The body is complete and stays until it is given back. Raises Unavailable where it has been cut off."""
         self.check(held)
         if held.share is not None:
-            held.share.arriving.discard(held)
+            held.share.arriving.pop(held, None)
 
     def give_back(self, held: Held) -> None:
         """Nothing is left of the body, nor of what was made from it. Idempotent."""
         if held.share is not None:
-            held.share.arriving.discard(held)
+            held.share.arriving.pop(held, None)
             held.share.count -= held.count
         held.share, held.count = None, 0
 
