@@ -3,11 +3,11 @@
 Polling goes through one `kubectl proxy`: a process per question would eat the processor that the engines need.
 """
 
+import http.client
 import json
 import subprocess
 import threading
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -78,11 +78,11 @@ class Cluster:
         return None if text is None else json.loads(text)
 
     def text(self, path: str) -> str | None:
-        """GET an API path as text; None for 404 and for what does not answer now (a pod that just left)."""
+        """GET an API path as text; None for 404 and for what does not answer whole now (a pod that just left)."""
         try:
             with urllib.request.urlopen(self.api + path, timeout=10) as answer:
                 return str(answer.read().decode())
-        except (urllib.error.URLError, OSError):
+        except (OSError, http.client.HTTPException):  # the second: an answer that broke off in the middle is no OSError
             return None
 
     def patch(self, kind: str, name: str, change: Object) -> str:
@@ -164,20 +164,27 @@ class Recorder(threading.Thread):
         self._cluster, self._name = cluster, name
         self._end = threading.Event()
         self._began = time.monotonic()
+        self._broke: Exception | None = None
 
     def run(self) -> None:
         """Until `stop`."""
-        while not self._end.wait(1.0):
-            deployment = self._cluster.deployment(self._name)
-            if deployment:
-                self._note("replicas", float(deployment["spec"].get("replicas", 1)))
-            for pod in self._cluster.pods(self._name):
-                samples = self._cluster.metrics(name_of(pod))
-                leaving = "leaving" if "deletionTimestamp" in pod["metadata"] else "serving"
-                limit = samples.get(f'{contract.ADMISSION_LIMIT}{{kind="concurrency"}}')
-                if limit is not None:
-                    self._note(f"limit {name_of(pod)}", limit)
-                    self._note(f"{leaving} {name_of(pod)}", samples[contract.REQUESTS_RUNNING])
+        try:
+            while not self._end.wait(1.0):
+                self._look()
+        except Exception as broke:  # noqa: BLE001 - raised again in `values`: a witness that fell asleep must not look like a fleet that stands still
+            self._broke = broke
+
+    def _look(self) -> None:
+        deployment = self._cluster.deployment(self._name)
+        if deployment:
+            self._note("replicas", float(deployment["spec"].get("replicas", 1)))
+        for pod in self._cluster.pods(self._name):
+            samples = self._cluster.metrics(name_of(pod))
+            leaving = "leaving" if "deletionTimestamp" in pod["metadata"] else "serving"
+            limit = samples.get(f'{contract.ADMISSION_LIMIT}{{kind="concurrency"}}')
+            if limit is not None:
+                self._note(f"limit {name_of(pod)}", limit)
+                self._note(f"{leaving} {name_of(pod)}", samples[contract.REQUESTS_RUNNING])
 
     def stop(self) -> None:
         """End the thread."""
@@ -185,7 +192,9 @@ class Recorder(threading.Thread):
         self.join()
 
     def values(self, prefix: str) -> dict[str, list[float]]:
-        """What was seen under names that begin so, in order of time."""
+        """What was seen under names that begin so, in order of time. Raises what ended the watch, if anything did."""
+        if self._broke is not None:
+            raise RuntimeError(f"the recorder of {self._name} broke") from self._broke
         found: dict[str, list[float]] = {}
         for _, what, value in list(self.seen):
             if what.startswith(prefix):
