@@ -19,8 +19,8 @@ import msgspec
 from sluice_engine import ipc
 from sluice_engine.beams import Beam, beam_search
 from sluice_engine.growing import Growing
-from sluice_engine.interrupts import held_back
 from sluice_engine.loop import EngineLoop
+from sluice_engine.offline import step, submitted
 from sluice_engine.options import EngineOptions
 from sluice_engine.params import SamplingParams
 from sluice_engine.progress import Progress
@@ -151,31 +151,19 @@ class LLM:
         """Submit, and step until every answer is complete; whatever stops that leaves nothing behind in the engine."""
         engine, tokens = self._engine, 0
         waiting = set(live)
-        try:
-            for message in messages:
-                with held_back():
-                    refusal = engine.submit(message)
-                if refusal is not None:
-                    raise RuntimeError(f"the engine refused a request: {refusal.message}")
-            with Progress(len(live), sys.stderr.isatty() if progress is None else progress) as bar:
-                while waiting:
-                    with held_back():
-                        report = engine.step()
-                    if report is None:
-                        raise RuntimeError(f"the engine has nothing to do and {len(waiting)} answers are not complete")
-                    for delta in report.deltas:
-                        growing = live.get(delta.request_id)
-                        if growing is None:  # of a call that was interrupted
-                            continue
-                        tokens += len(delta.token_ids)
-                        if growing.take(delta, report.ended_at):
-                            engine.cancel(ipc.Cancel(growing.name, "stop"))
-                        if growing.done:
-                            waiting.discard(growing.name)
-                    bar.update(len(live) - len(waiting), tokens)
-        finally:
-            with held_back():
-                engine.abandon(waiting)
+        with submitted(engine, messages, waiting), Progress(len(live), progress) as bar:
+            while waiting:
+                report = step(engine, f"{len(waiting)} answers are not complete")
+                for delta in report.deltas:
+                    growing = live.get(delta.request_id)
+                    if growing is None:  # of a call that was interrupted
+                        continue
+                    tokens += len(delta.token_ids)
+                    if growing.take(delta, report.ended_at):
+                        engine.cancel(ipc.Cancel(growing.name, "stop"))
+                    if growing.done:
+                        waiting.discard(growing.name)
+                bar.update(len(live) - len(waiting), tokens)
 
     def _growing(self, params: SamplingParams, live: dict[str, Growing]) -> Growing:
         growing = Growing(f"offline-{next(self._names)}", params, self._text)

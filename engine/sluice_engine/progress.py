@@ -1,5 +1,6 @@
 """A bar on standard error while prompts are answered; nothing at all where it is not wanted."""
 
+import sys
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -10,11 +11,14 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """A context that shows how many of `total` answers are complete and the tokens per second so far."""
+    """A context that shows how many of `total` answers are complete and the tokens per second so far.
 
-    def __init__(self, total: int, shown: bool) -> None:
+    `shown` None: where standard error is a terminal.
+    """
+
+    def __init__(self, total: int, shown: bool | None) -> None:
         self._total = total
-        self._shown = shown
+        self._shown = sys.stderr.isatty() if shown is None else shown
         self._bar: Bar | None = None
         self._task: TaskID | None = None
         self._begun = time.monotonic()

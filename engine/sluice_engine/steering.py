@@ -12,6 +12,7 @@ from typing import Self
 from sluice_engine.beams import Branch, Expansion
 from sluice_engine.interrupts import held_back
 from sluice_engine.loop import EngineLoop
+from sluice_engine.offline import step
 from sluice_engine.request import Request, Sampling, TokenLogprob
 from sluice_engine.scheduler import branch, extend
 
@@ -42,11 +43,7 @@ class BeamRounds:
         self._live = self._placed(branches, most)
         answers: dict[str, TokenLogprob] = {}
         while len(answers) < len(self._live):
-            with held_back():
-                report = self._engine.step()
-            if report is None:
-                raise RuntimeError(f"the engine has nothing to do and {len(self._live)} beams are not complete")
-            for delta in report.deltas:
+            for delta in step(self._engine, f"{len(self._live)} beams are not complete").deltas:
                 if delta.error is not None and delta.request_id in self._live:
                     raise RuntimeError(f"a beam failed: {delta.error}")
                 if delta.logprobs:

@@ -1,12 +1,11 @@
 """Texts to vectors, offline: handed to the engine in this process, stepped until each has its row of numbers."""
 
 import struct
-import sys
 from collections.abc import Sequence
 
 from sluice_engine import ipc
-from sluice_engine.interrupts import held_back
 from sluice_engine.loop import EngineLoop
+from sluice_engine.offline import step, submitted
 from sluice_engine.progress import Progress
 
 
@@ -28,28 +27,16 @@ def compute(engine: EngineLoop, messages: Sequence[ipc.Encode], progress: bool |
     waiting = {message.request_id for message in messages}
     rows: dict[str, tuple[float, ...]] = {}
     tokens = 0
-    try:
-        for message in messages:
-            with held_back():
-                refusal = engine.submit(message)
-            if refusal is not None:
-                raise RuntimeError(f"the engine refused a text: {refusal.message}")
-        with Progress(len(messages), sys.stderr.isatty() if progress is None else progress) as bar:
-            while waiting:
-                with held_back():
-                    report = engine.step()
-                if report is None:
-                    raise RuntimeError(f"the engine has nothing to do and {len(waiting)} texts are not computed")
-                for delta in report.deltas:
-                    if delta.request_id not in waiting:  # of a call that was interrupted
-                        continue
-                    waiting.discard(delta.request_id)
-                    if delta.error is not None:
-                        raise RuntimeError(f"a text failed: {delta.error}")
-                    rows[delta.request_id] = struct.unpack(f"<{len(delta.vector) // 4}f", delta.vector)
-                tokens += report.prompt_tokens
-                bar.update(len(rows), tokens)
-    finally:
-        with held_back():
-            engine.abandon(waiting)
+    with submitted(engine, messages, waiting), Progress(len(messages), progress) as bar:
+        while waiting:
+            report = step(engine, f"{len(waiting)} texts are not computed")
+            for delta in report.deltas:
+                if delta.request_id not in waiting:  # of a call that was interrupted
+                    continue
+                waiting.discard(delta.request_id)
+                if delta.error is not None:
+                    raise RuntimeError(f"a text failed: {delta.error}")
+                rows[delta.request_id] = struct.unpack(f"<{len(delta.vector) // 4}f", delta.vector)
+            tokens += report.prompt_tokens
+            bar.update(len(rows), tokens)
     return [rows[message.request_id] for message in messages]

@@ -13,6 +13,7 @@ from tests.bench.throughput.load import Load, read
 from tests.bench.throughput.peer_venv import PeerUnavailable, requirements
 from tests.bench.throughput.sides import SIDES, Side
 from tests.bench.throughput.worker import Setup
+from tests.engine.families import SMALL
 
 ECHO = "tests.bench.side_echo"
 SETUP = Setup("model", "float32", 1, 64)
@@ -124,17 +125,14 @@ def test_vllm_is_installed_without_pictures_and_sound_and_with_a_plain_torch() -
 
 def test_greedy_tokens_of_transformers_hold_and_others_do_not(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    config = LlamaConfig(
-        hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, vocab_size=101
-    )
-    model = LlamaForCausalLM(config).eval()
+    model = LlamaForCausalLM(LlamaConfig(**SMALL)).eval()
     model.save_pretrained(tmp_path)
     model.generation_config.eos_token_id = None
     prompt = [5, 6, 7]
     answer = model.generate(torch.tensor([prompt]), max_new_tokens=8, do_sample=False, pad_token_id=0)[0, 3:].tolist()
     right = tokens.compare(tmp_path, [prompt], [answer], "float32", threads=1)
     assert right.holds and right.exact == right.tokens == 8 and right.allowed == tokens.TIE
-    wrong = [*answer[:4], (answer[4] + 1) % 101, *answer[5:]]
+    wrong = [*answer[:4], (answer[4] + 1) % 128, *answer[5:]]
     found = tokens.compare(tmp_path, [prompt], [wrong], "float32", threads=1)
     assert not found.holds and found.exact < 8
     assert bars.agreement(found, "float32").verdict == "NOT MET"

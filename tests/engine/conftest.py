@@ -7,7 +7,17 @@ import torch
 from native.build import compile_library, compilers
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from tests.engine.families import SMALL
 from tests.engine.oracle import Oracle
+
+SIZES = {
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "max_position_embeddings": 512,
+    "pad_token_id": None,
+    "tie_word_embeddings": False,
+    "initializer_range": 0.3,  # wide, so that greedy text is not one token over and over
+}
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -19,19 +29,7 @@ def _one_thread() -> None:
 def tiny_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A saved model folder: hidden 64, 2 layers, 4 query heads over 2 KV heads, float32, random but seeded."""
     torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=128,
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=512,
-        bos_token_id=0,
-        eos_token_id=1,
-        tie_word_embeddings=False,
-        initializer_range=0.3,  # wide, so that greedy text is not one token over and over
-    )
+    config = LlamaConfig(**SMALL | SIZES)
     folder = tmp_path_factory.mktemp("tiny-llama")
     LlamaForCausalLM(config).save_pretrained(folder)
     return folder

@@ -29,9 +29,23 @@ def said(llm: LLM, turn: int) -> list[tuple[int, ...]]:
 
 
 def nothing_left(llm: LLM) -> bool:
+    """Nothing is queued, computed or held once an interrupted call is over."""
+    llm._engine.step()  # reports that they have gone
     scheduler = llm._engine.scheduler
     scheduler.check()
     return scheduler.pool.held == 0 and not scheduler.requests and not llm._engine.has_work
+
+
+def goes_on_like(calm: LLM, llm: LLM, turn: int) -> None:
+    """The interrupted one is empty, and answers what it was interrupted at as one that never was."""
+    assert nothing_left(llm)
+    assert said(llm, turn) == said(calm, turn)
+
+
+@pytest.fixture(params=[False, True], ids=["one by one", "overlapped"])
+def pair(request: pytest.FixtureRequest, tiny_llama: Path) -> tuple[LLM, LLM]:
+    """One to interrupt, and one that is left in peace."""
+    return start(tiny_llama, request.param), start(tiny_llama, request.param)
 
 
 def once(number: int, act: Callable[[], None]) -> Callable[[], None]:
@@ -44,11 +58,10 @@ def interrupt() -> None:
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("overlap", [False, True])
 def test_after_an_interrupted_wait_the_same_prompts_have_the_same_answers(
-    tiny_llama: Path, overlap: bool, monkeypatch: pytest.MonkeyPatch
+    pair: tuple[LLM, LLM], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    llm, calm = start(tiny_llama, overlap), start(tiny_llama, overlap)
+    llm, calm = pair
     begin = Pipeline.begin
     for turn in range(8):
         strike = once(turn, interrupt)
@@ -65,16 +78,13 @@ def test_after_an_interrupted_wait_the_same_prompts_have_the_same_answers(
         with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
             patched.setattr(llm._engine._pipeline, "begin", lambda *arguments: begun(llm._engine._pipeline, *arguments))
             llm.generate(prompts(turn), GREEDY)
-        llm._engine.step()  # reports that they have gone
-        assert nothing_left(llm)
-        assert said(llm, turn) == said(calm, turn)
+        goes_on_like(calm, llm, turn)
 
 
-@pytest.mark.parametrize("overlap", [False, True])
 def test_a_signal_while_a_step_is_prepared_waits_for_its_end(
-    tiny_llama: Path, overlap: bool, monkeypatch: pytest.MonkeyPatch
+    pair: tuple[LLM, LLM], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    llm, calm = start(tiny_llama, overlap), start(tiny_llama, overlap)
+    llm, calm = pair
     prepare = Runner.prepare
     for turn in range(4):
         strike = once(turn, lambda: os.kill(os.getpid(), signal.SIGINT))
@@ -86,9 +96,7 @@ def test_a_signal_while_a_step_is_prepared_waits_for_its_end(
         with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
             patched.setattr(Runner, "prepare", prepared)
             llm.generate(prompts(turn), GREEDY)
-        llm._engine.step()
-        assert nothing_left(llm)
-        assert said(llm, turn) == said(calm, turn)
+        goes_on_like(calm, llm, turn)
 
 
 @pytest.mark.parametrize("refused", [False, True])
@@ -108,5 +116,4 @@ def test_what_stops_the_submitting_leaves_nothing_queued(
     with monkeypatch.context() as patched, pytest.raises(RuntimeError if refused else KeyboardInterrupt):
         patched.setattr(llm._engine, "submit", submit)
         llm.generate(prompts(0), GREEDY)
-    llm._engine.step()
     assert nothing_left(llm)

@@ -19,6 +19,7 @@ from sluice_engine.model.errors import (
 from sluice_engine.model.kv import KVShape, blocks_that_fit
 from sluice_engine.model.load import load_model, pick_device, pick_dtype
 from sluice_engine.model.resources import memory_left, processors
+from tests.engine.families import SMALL
 from tests.engine.oracle import Oracle, finish, options, submit
 
 
@@ -127,20 +128,6 @@ def test_without_a_limit_the_machine_is_the_limit(tmp_path: Path) -> None:
     meminfo.write_text("MemAvailable: 10 kB\n")
     assert memory_left(tmp_path, meminfo) == 10 * 1024
     assert processors(tmp_path) >= 1
-
-
-SMALL = {
-    "vocab_size": 128,
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 256,
-    "bos_token_id": 0,
-    "eos_token_id": 1,
-    "initializer_range": 0.3,
-}
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,16 @@ def step(scheduler: Scheduler, now: float = 0.0, model: StepTimeModel | None = N
     return plan, outcomes
 
 
+def chunk(*targets: float | None) -> int:
+    """The chunk of a long prompt beside streams with these targets."""
+    scheduler = engine(tokens=2048, itl_target=0.05)
+    for index, target in enumerate(targets):
+        scheduler.submit(request(f"s{index}", 10, itl_target=target))
+    step(scheduler)
+    scheduler.submit(request("long", 4000))
+    return step(scheduler, model=MODEL)[0].work.prefill_tokens
+
+
 def test_sixty_streams_and_two_chunks_of_512_share_a_step_of_1084_tokens() -> None:
     scheduler = engine(tokens=1084)
     for index in range(60):
@@ -86,28 +96,12 @@ def test_a_slot_freed_by_length_is_taken_in_the_very_next_step() -> None:
 
 
 def test_the_tightest_target_of_those_that_decode_sets_the_chunk() -> None:
-    def chunk(*targets: float | None) -> int:
-        scheduler = engine(tokens=2048, itl_target=0.05)
-        for index, target in enumerate(targets):
-            scheduler.submit(request(f"s{index}", 10, itl_target=target))
-        step(scheduler)
-        scheduler.submit(request("long", 4000))
-        return step(scheduler, model=MODEL)[0].work.prefill_tokens
-
     assert chunk(None, None) > chunk(None, 0.03) > chunk(None, 0.02) > 0
     assert chunk(0.03, 0.2) == chunk(None, 0.03)
     assert chunk(0.2) == 2047  # a stream that can wait: the whole budget
 
 
 def test_a_target_that_decoding_alone_misses_holds_nobody_back() -> None:
-    def chunk(*targets: float | None) -> int:
-        scheduler = engine(tokens=2048, itl_target=0.05)
-        for index, target in enumerate(targets):
-            scheduler.submit(request(f"s{index}", 10, itl_target=target))
-        step(scheduler)
-        scheduler.submit(request("long", 4000))
-        return step(scheduler, model=MODEL)[0].work.prefill_tokens
-
     assert chunk(1e-6, None) == chunk(None, None)
     assert chunk(1e-6, 0.03) == chunk(None, 0.03)
     assert chunk(1e-6) == chunk(None)

@@ -10,6 +10,7 @@ from sluice_operator.context import Context
 from sluice_operator.decide.values import Bounds, EngineSample
 from sluice_operator.exposition import parse
 from sluice_operator.local.store import ObjectStore
+from sluice_operator.reconcile import reconcile
 from sluice_operator.scrape import ScrapeError
 from sluice_operator.settings import Settings
 from sluice_operator.world import Endpoint, Key, Object
@@ -190,3 +191,10 @@ def world_with(resource: Object | None = None) -> BookWorld:
     world = BookWorld()
     world.store.apply(resource or manifest())
     return world
+
+
+async def settle(world: BookWorld, clock: Clock | None = None, passes: int = 4) -> None:
+    """So many passes of one operator."""
+    context = operator(world, clock=clock)
+    for _ in range(passes):
+        await reconcile(KEY, context)

@@ -2,10 +2,7 @@
 
 import itertools
 import math
-import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +12,7 @@ from sluice_operator.decide import decide
 from sluice_operator.decide.histograms import BOUNDS
 from sluice_operator.decide.values import ColdStart, Decision, EngineSample, Histogram, Memory, Observed, PodView
 from tests.operator.decide_fleet import Engine, Story, spec
+from tests.operator.memory_size import size_of
 
 WINDOW = 20
 KB = 1024
@@ -103,7 +101,7 @@ def test_in_any_weather_the_dials_keep_their_rules(sequence: list[Step]) -> None
             assert 1 <= bounds.max_queue < 10_000 and 0 < bounds.kv_watermark <= 1
         if after < before:
             assert decision.metrics in ("Fresh", "NoTraffic") and before - after == 1
-    assert _size(rough.story.memory) < 256 * KB
+    assert size_of(rough.story.memory) < 256 * KB
     downs = [at for (_, a), (at, b) in zip(rough.replicas, rough.replicas[1:], strict=False) if b < a]
     ups = [at for (_, a), (at, b) in zip(rough.replicas, rough.replicas[1:], strict=False) if b > a]
     assert all(later - sooner >= WINDOW for sooner, later in itertools.pairwise(downs))
@@ -118,20 +116,8 @@ def test_memory_of_64_replicas_over_half_an_hour_of_seconds_stays_under_256_kb()
     starts = tuple((f"chat-{n}", ColdStart(1.5, 2.5, 3.5, 4.5, 12.5)) for n in range(16))
     wanted = tuple((float(n), n) for n in range(61))
     whole = replace(story.memory, slots=full, starts=starts, wanted=wanted)
-    assert _size(whole) < 256 * KB
-
-
-def _size(value: Any) -> int:
-    """Bytes of a value and of everything it holds, each object counted as often as it is referred to."""
-
-    def parts(item: Any) -> Iterator[Any]:
-        if is_dataclass(item):
-            yield from (getattr(item, f.name) for f in fields(item))
-        elif isinstance(item, tuple):
-            yield from item
-
-    return sys.getsizeof(value) + sum(_size(part) for part in parts(value))
+    assert size_of(whole) < 256 * KB
 
 
 def test_the_memory_that_was_never_used_is_small() -> None:
-    assert _size(Memory()) < KB * 4
+    assert size_of(Memory()) < KB * 4

@@ -1,9 +1,7 @@
 """Each row of the table "metric states → action", then modes, then anything at all."""
 
 import math
-import sys
-from collections.abc import Iterator
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -14,6 +12,7 @@ from sluice_operator.decide import decide
 from sluice_operator.decide.histograms import BOUNDS
 from sluice_operator.decide.values import EngineSample, Histogram, Memory, Observed, PodPhase, PodView
 from tests.operator.decide_fleet import MODEL, Engine, Story, spec
+from tests.operator.memory_size import size_of
 
 BUSY, QUIET = 1.25, 0.2
 
@@ -228,7 +227,7 @@ def test_whatever_is_observed_the_dials_stay_in_range_and_memory_bounded(data: s
         if decision.metrics in ("Partial", "Stale", "NoPods"):
             assert decision.replicas >= replicas
         replicas = decision.replicas
-    assert _size(memory) < 256 * 1024
+    assert size_of(memory) < 256 * 1024
 
 
 def test_memory_of_64_replicas_over_an_hour_of_seconds_stays_under_256_kb() -> None:
@@ -236,16 +235,4 @@ def test_memory_of_64_replicas_over_an_hour_of_seconds_stays_under_256_kb() -> N
     story.run(60, 100.0)
     for _ in range(10):
         story.run(5, 100.0)
-    assert _size(story.memory) < 256 * 1024
-
-
-def _size(value: Any) -> int:
-    """Bytes of a value and of everything it holds, each object counted as often as it is referred to."""
-
-    def parts(item: Any) -> Iterator[Any]:
-        if is_dataclass(item):
-            yield from (getattr(item, f.name) for f in fields(item))
-        elif isinstance(item, tuple):
-            yield from item
-
-    return sys.getsizeof(value) + sum(_size(part) for part in parts(value))
+    assert size_of(story.memory) < 256 * 1024

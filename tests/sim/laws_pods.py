@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from sluice_operator.decide.values import EngineSample, Observed, PodView
-from tests.operator.decide_fleet import Engine
+from tests.operator.decide_fleet import MODEL, Engine
 
 EMPTY: EngineSample = Engine().sample()
 
@@ -13,6 +13,17 @@ EMPTY: EngineSample = Engine().sample()
 def sample(**values: Any) -> EngineSample:
     """An idle engine's scrape with some of its numbers replaced."""
     return replace(EMPTY, **values)
+
+
+def served(requests: float) -> EngineSample:
+    """An engine with a model that so many requests came to and left, of 60 tokens that got 40 each."""
+    return sample(
+        step_model=MODEL,
+        arrived_total=requests,
+        finished_total=requests,
+        prompt_tokens_total=60 * requests,
+        generated_tokens_total=40 * requests,
+    )
 
 
 def ready(samples: Sequence[EngineSample | None], at: float = 0.0) -> tuple[PodView, ...]:

@@ -10,7 +10,7 @@ from sluice_sim.laws.dynamo_throughput import DYNAMO_THROUGHPUT
 from sluice_sim.laws.growth import Traffic
 from sluice_sim.laws.kalman import Trend, observe
 from tests.operator.decide_fleet import MODEL, spec
-from tests.sim.laws_pods import fleet, sample
+from tests.sim.laws_pods import fleet, sample, served
 
 WIDE = spec(scaling={"maxReplicas": 50})
 BY = Regression(base=0.02, prompt_token=1e-4, cached_token=1e-6)
@@ -84,15 +84,7 @@ def test_own_example_the_throughput_loop_acts_at_the_end_of_three_minutes() -> N
     law, memory = DYNAMO_THROUGHPUT.default(), DYNAMO_THROUGHPUT.default().initial()
     counts = {}
     for call in range(0, 186, 5):
-        pods = [
-            sample(
-                step_model=MODEL,
-                arrived_total=9.0 * call,
-                finished_total=9.0 * call,
-                prompt_tokens_total=540.0 * call,
-                generated_tokens_total=360.0 * call,
-            )
-        ]
+        pods = [served(9.0 * call)]
         decision, memory = law.decide(WIDE, fleet(pods, call), memory, float(call))
         counts[call] = decision.replicas
     mean = Traffic(9.0, 60, 40, 0.0)
@@ -107,15 +99,7 @@ def test_the_throughput_loop_holds_while_replicas_are_on_their_way() -> None:
     law, memory = DYNAMO_THROUGHPUT.default(), DYNAMO_THROUGHPUT.default().initial()
     decision = None
     for call in range(0, 181, 5):
-        pods = [
-            sample(
-                step_model=MODEL,
-                arrived_total=90.0 * call,
-                finished_total=90.0 * call,
-                prompt_tokens_total=5400.0 * call,
-                generated_tokens_total=3600.0 * call,
-            )
-        ]
+        pods = [served(90.0 * call)]
         decision, memory = law.decide(WIDE, fleet(pods, call, loading=1), memory, float(call))
     assert decision is not None and decision.replicas == 2
 

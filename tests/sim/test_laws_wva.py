@@ -21,7 +21,7 @@ from sluice_sim.laws.wva_v1 import analyse as spare
 from sluice_sim.laws.wva_v2 import WVA_V2, Replica, Shape, from_limits, step
 from sluice_sim.laws.wva_v2 import analyse as tokens
 from tests.operator.decide_fleet import MODEL, spec
-from tests.sim.laws_pods import fleet, sample
+from tests.sim.laws_pods import fleet, sample, served
 
 WIDE = spec(scaling={"maxReplicas": 50})
 SHORT = Shape(prompt=100, output=50, batched_tokens=0, sequences=256)
@@ -206,15 +206,7 @@ def test_own_example_three_parameters_cost_what_five_terms_do() -> None:
 def test_own_example_replicas_are_the_rate_over_the_largest_rate() -> None:
     law, memory = WVA_QUEUEING.default(), WVA_QUEUEING.default().initial()
     for call in range(0, 301, 15):
-        pods = [
-            sample(
-                step_model=MODEL,
-                arrived_total=8.0 * call,
-                finished_total=8.0 * call,
-                prompt_tokens_total=480.0 * call,
-                generated_tokens_total=320.0 * call,
-            )
-        ]
+        pods = [served(8.0 * call)]
         _, memory = law.decide(WIDE, fleet(pods, call), memory, float(call))
     by, size = fitted([MODEL], Size(60, 40)), Size(60, 40)
     rate = largest_rate(by, size, 64, Targets(ttft=2.0, itl=0.1))

@@ -54,3 +54,8 @@ class InvalidOption(StartError):
     """An option contradicts the model or another option."""
 
     reason = REASON_INVALID_OPTION
+
+
+def first_line(error: Exception) -> str:
+    """What an error of a library says in its first line; its type where it says nothing."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

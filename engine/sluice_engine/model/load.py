@@ -14,10 +14,11 @@ from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
 from sluice_engine.model import attention, native
 from sluice_engine.model.compiled import Different, compile_forward
-from sluice_engine.model.errors import AcceleratorNotFound, InvalidOption, ModelInvalid, ModelNotFound
+from sluice_engine.model.errors import AcceleratorNotFound, InvalidOption, ModelInvalid, ModelNotFound, first_line
 from sluice_engine.model.fuse import fuse
 from sluice_engine.model.kv import KVShape
 from sluice_engine.model.pooled import PooledModel, load_pooled, usable_positions
+from sluice_engine.model.pretrained import from_folder
 from sluice_engine.model.sentence import Task, pick_task, read_sentence_files
 from sluice_engine.model.structure import Structure, check, observe, refuse_by_config
 from sluice_engine.options import EngineOptions
@@ -126,18 +127,7 @@ def _observed(
     folder: Path, config: transformers.PretrainedConfig, dtype: torch.dtype, device: torch.device
 ) -> tuple[torch.nn.Module, Structure]:
     """transformers' module of this folder, looked at and found fit to serve."""
-    try:
-        module = AutoModelForCausalLM.from_pretrained(
-            folder,
-            config=config,
-            dtype=dtype,
-            use_safetensors=True,
-            trust_remote_code=False,
-            local_files_only=True,
-            attn_implementation=attention.NAME,
-        )
-    except Exception as error:
-        raise ModelInvalid(f"The model in {folder} cannot be loaded: {_first_line(error)}") from error
+    module = from_folder(AutoModelForCausalLM, folder, config, dtype)
     module = module.to(device).eval().requires_grad_(False)
     structure = observe(module, device)
     check(module, config, structure)
@@ -200,7 +190,7 @@ def _read_config(folder: Path) -> transformers.PretrainedConfig:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except Exception as error:
         raise ModelInvalid(
-            f"{folder / 'config.json'} cannot be read as a model's config: {_first_line(error)}"
+            f"{folder / 'config.json'} cannot be read as a model's config: {first_line(error)}"
         ) from error
     refuse_by_config(config)
     return config
@@ -234,7 +224,3 @@ def _eos_ids(folder: Path, config: transformers.PretrainedConfig) -> frozenset[i
     if eos is None:
         return frozenset()
     return frozenset([eos] if isinstance(eos, int) else eos)
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -9,7 +9,7 @@ import inspect
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import cast, get_args
 
 import torch
 import transformers
@@ -17,9 +17,9 @@ from torch.nn.functional import normalize
 from transformers import AutoModel, AutoModelForSequenceClassification
 from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions
 
-from sluice_engine.model import attention
 from sluice_engine.model.errors import ModelInvalid
 from sluice_engine.model.fuse import fuse
+from sluice_engine.model.pretrained import from_folder
 from sluice_engine.model.sentence import Pooling, Task, pick_pooling, read_sentence_files, shows_probability
 from sluice_engine.model.structure import check, observe
 from sluice_engine.model.whole import WholeBatch, pooled, whole_batch
@@ -124,20 +124,7 @@ def _load(
             f"The model in {folder} sorts texts into {config.num_labels} classes; a cross-encoder gives one score "
             "(num_labels 1 in config.json), and that is what this engine serves."
         )
-    try:
-        module, report = auto.from_pretrained(
-            folder,
-            config=config,
-            dtype=dtype,
-            use_safetensors=True,
-            trust_remote_code=False,
-            local_files_only=True,
-            attn_implementation=attention.NAME,
-            output_loading_info=True,
-        )
-    except Exception as error:
-        line = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise ModelInvalid(f"The model in {folder} cannot be loaded: {line}") from error
+    module, report = from_folder(auto, folder, config, dtype, output_loading_info=True)
     # A pooler that only pre-training used is often left out, and embeddings do not pass through it.
     lacking = sorted(key for key in report["missing_keys"] if task == "score" or "pooler." not in key)
     if lacking:
@@ -145,7 +132,7 @@ def _load(
             f"The weights in {folder} lack {len(lacking)} that {type(module).__name__} needs to {task} "
             f"({', '.join(lacking[:3])}); save the whole model with save_pretrained."
         )
-    return module
+    return cast(transformers.PreTrainedModel, module)
 
 
 def _position_offset(module: torch.nn.Module) -> int:

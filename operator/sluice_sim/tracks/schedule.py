@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.decide import decide
 from sluice_operator.decide.values import Decision, Memory, Observed
 from sluice_sim.laws.law import Knob
+from sluice_sim.laws.ours import held
 
 PIECE: Final = 300.0  # seconds of a schedule's piece
 COUNT: Final = Knob("replicas", 1.0, (1.0,), "replicas")
@@ -59,11 +59,3 @@ class Scheduled:
     def at(self, now: float) -> int:
         """The count that the schedule wants to be ready."""
         return self.counts[min(len(self.counts) - 1, int(now / PIECE))]
-
-
-def held(
-    spec: LLMDeploymentSpec, observed: Observed, memory: Memory, now: float, count: int
-) -> tuple[Decision, Memory]:
-    """decide() with minReplicas = maxReplicas = count: it drains what is over, and admits."""
-    scaling = spec.scaling.model_copy(update={"min_replicas": count, "max_replicas": count})
-    return decide(spec.model_copy(update={"scaling": scaling}), observed, memory, now)
