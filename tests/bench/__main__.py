@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.bench import batching, goodput, hit_ratio, host_time, kv_waste, pools, show
+from tests.bench import batching, goodput, hit_ratio, host_time, kv_waste, pools, show, speculation
 from tests.bench.longprompt.report import report as longprompt
 from tests.bench.show import Part
 from tests.bench.throughput.measure import LOAD_64, SPREAD_192
@@ -21,6 +21,7 @@ PARTS: Sequence[Part] = (
     Part("spread", lambda out, say: throughput(SPREAD_192, out, say)),
     Part("batching", batching.report),
     Part("longprompt", longprompt),
+    Part("speculation", speculation.report),
     Part("goodput", goodput.report),
     Part("admission", pools.report),
     Part("waste", kv_waste.report),

@@ -1,4 +1,4 @@
-"""Speculation off, on and auto, interleaved in one process: `python -m tests.bench.speculation MODEL`.
+"""Speculation off, on and auto, interleaved in one process.
 
 The two ends: a text that repeats one token (forced by a bias, so every draft is right) and one that is drawn at
 temperature 1 (drafts are nearly always wrong). One stream, and 16 at a time. Tokens per second of processor
@@ -6,19 +6,89 @@ time with one computing thread: other work on the machine moves that least.
 """
 
 import statistics
-import sys
 import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from sluice_engine import LLM, SamplingParams
-from tests.bench.processor import describe
+from tests.bench.row import Report, Row, at_least
+from tests.bench.throughput.llama import ensure
 
 MODES = ("off", "on", "auto")
 ROUNDS = 3
 TOKENS = 96
+STREAMS = (1, 16)
 TEXTS = {
     "repeats": SamplingParams(max_tokens=TOKENS, temperature=0.0, ignore_eos=True, logit_bias={7: 100.0}),
     "drawn": SamplingParams(max_tokens=TOKENS, temperature=1.0, seed=5, ignore_eos=True),
 }
+LEAST_WHERE_WRONG = 0.95  # auto over off where drafts are wrong: it must have switched itself off
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One kind of text at so many streams, by mode: medians of tokens per second, drafted tokens, accepted ones."""
+
+    text: str
+    streams: int
+    rates: Mapping[str, float]
+    drafted: Mapping[str, int]
+    accepted: Mapping[str, int]
+
+    def over_off(self, mode: str) -> float:
+        """Its speed over that without speculation."""
+        return self.rates[mode] / self.rates["off"]
+
+    @property
+    def row(self) -> Row:
+        """For the table."""
+        modes = (
+            f"{mode} {self.over_off(mode):.2f} × ({self.accepted[mode]:,} of {self.drafted[mode]:,} drafts accepted)"
+            for mode in MODES[1:]
+        )
+        speed = f"off {self.rates['off']:,.0f} tokens/s of processor time"
+        return Row(f"text that {TITLES[self.text]}, {self.streams} at a time", f"{speed}, {', '.join(modes)}")
+
+
+TITLES = {"repeats": "repeats itself", "drawn": "is drawn"}
+
+
+def report(_out: Path, say: Callable[[str], None]) -> Report:
+    """All kinds of text, and the bar that auto costs nothing where drafts are wrong."""
+    folder = str(ensure())
+    engines = {mode: LLM(folder, threads=1, kv_size=256 << 20, speculation=mode) for mode in MODES}
+    found = []
+    for text in TEXTS:
+        for streams in STREAMS:
+            say(f"speculation: text that {TITLES[text]}, {streams} at a time")
+            found.append(measure(engines, text, streams))
+    worst = min(each.over_off("auto") for each in found if each.text == "drawn")
+    rows = [each.row for each in found]
+    rows.append(at_least("auto / off where drafts are wrong", worst, LEAST_WHERE_WRONG, " ×"))
+    return Report(rows, {f"{each.text}-{each.streams}": asdict(each) for each in found})
+
+
+def measure(engines: Mapping[str, LLM], text: str, streams: int) -> Found:
+    """In turns; the first turn warms shapes and is left out."""
+    rates: dict[str, list[float]] = {mode: [] for mode in MODES}
+    before = {mode: _counts(llm) for mode, llm in engines.items()}
+    for turn in range(ROUNDS + 1):
+        for mode, llm in engines.items():
+            rate = tokens_per_second(llm, streams, TEXTS[text])
+            if turn:
+                rates[mode].append(rate)
+    spent = {
+        mode: [now - then for now, then in zip(_counts(llm), before[mode], strict=True)]
+        for mode, llm in engines.items()
+    }
+    return Found(
+        text,
+        streams,
+        {mode: statistics.median(each) for mode, each in rates.items()},
+        {mode: drafted for mode, (drafted, _) in spent.items()},
+        {mode: accepted for mode, (_, accepted) in spent.items()},
+    )
 
 
 def tokens_per_second(llm: LLM, streams: int, params: SamplingParams) -> float:
@@ -29,33 +99,6 @@ def tokens_per_second(llm: LLM, streams: int, params: SamplingParams) -> float:
     return streams * TOKENS / (time.process_time() - begun)
 
 
-def main(folder: str) -> None:
-    """A line per kind of text and number of streams: medians, ratios to off, and what was drafted and accepted."""
-    engines = {mode: LLM(folder, threads=1, kv_size=256 << 20, speculation=mode) for mode in MODES}
-    sys.stdout.write(f"{describe()}, one thread, {folder}\n")
-    for name, params in TEXTS.items():
-        for streams in (1, 16):
-            found: dict[str, list[float]] = {mode: [] for mode in MODES}
-            before = {mode: _counts(llm) for mode, llm in engines.items()}
-            for turn in range(ROUNDS + 1):  # the first one warms shapes and is left out
-                for mode, llm in engines.items():
-                    rate = tokens_per_second(llm, streams, params)
-                    if turn:
-                        found[mode].append(rate)
-            middle = {mode: statistics.median(rates) for mode, rates in found.items()}
-            for mode, llm in engines.items():
-                drafted, accepted = (now - then for now, then in zip(_counts(llm), before[mode], strict=True))
-                sys.stdout.write(
-                    f"{name:8} {streams:3} {mode:4} {middle[mode]:8.0f} tokens/s {middle[mode] / middle['off']:5.2f}"
-                    f"  drafted {drafted}, accepted {accepted}\n"
-                )
-            sys.stdout.flush()
-
-
 def _counts(llm: LLM) -> tuple[int, int]:
     speculation = llm._engine.scheduler.speculation
     return speculation.drafted, speculation.accepted
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

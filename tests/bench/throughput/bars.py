@@ -47,4 +47,5 @@ def _speed(outcome: Outcome) -> Row:
     if speed is None:
         return Row(outcome.side.title, failed=outcome.failed or "nothing was measured")
     how = "parts of one run" if outcome.split else "rounds"
-    return Row(outcome.side.title, f"{speed:,.0f} tokens/s ({how}: {', '.join(f'{r:,.0f}' for r in outcome.rates)})")
+    rates, computed = ", ".join(f"{r:,.0f}" for r in outcome.rates), outcome.about.get("computed")
+    return Row(outcome.side.title, f"{speed:,.0f} tokens/s ({how}: {rates})" + (f"; {computed}" if computed else ""))

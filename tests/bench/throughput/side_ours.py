@@ -1,5 +1,6 @@
 """Our engine, as an offline caller has it."""
 
+import logging
 import sys
 from importlib.metadata import version
 
@@ -8,10 +9,25 @@ from tests.bench.throughput.worker import Generate, Setup, serve
 KV_BYTES = 1 << 30
 
 
+class Heard(logging.Handler):
+    """What the engine said while it loaded: which kernels compute, and why not the fastest, if not."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the line."""
+        self.lines.append(record.getMessage())
+
+
 def load(setup: Setup) -> tuple[Generate, dict[str, str]]:
     """`LLM.generate`, speculation and quantization off."""
     from sluice_engine import LLM, SamplingParams
 
+    heard, log = Heard(), logging.getLogger("sluice_engine.model")
+    log.addHandler(heard)
+    log.setLevel(logging.INFO)
     llm = LLM(
         setup.model,
         dtype=setup.dtype,
@@ -25,7 +41,8 @@ def load(setup: Setup) -> tuple[Generate, dict[str, str]]:
         params = [SamplingParams(max_tokens=most, temperature=0.0, ignore_eos=True) for most in max_tokens]
         return [list(result.token_ids) for result in llm.generate(prompts, params, progress=False)]
 
-    return generate, {"torch": version("torch"), "transformers": version("transformers"), "python": sys.version[:6]}
+    versions = {"torch": version("torch"), "transformers": version("transformers"), "python": sys.version[:6]}
+    return generate, versions | {"computed": "; ".join(heard.lines)}
 
 
 if __name__ == "__main__":

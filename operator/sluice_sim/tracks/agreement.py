@@ -1,0 +1,139 @@
+"""`python -m sluice_sim.tracks.agreement`: do the simulator's two speeds tell the same story? Three hours, both ways.
+
+Coarse mode is what the long tracks are scored with; what it says is worth as much as its agreement with the real
+scheduler, stepped. Same arrivals, same law, same weather; attainment and GPU-hours must agree within 5 %.
+"""
+
+import json
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from sluice_sim.settings import Mode
+from sluice_sim.tracks.job import Job, Outcome, simulate
+from sluice_sim.tracks.store import RESULTS
+from sluice_sim.tracks.track import Track, Window, read_track
+
+MOST: Final = 0.05  # relative
+LAW: Final = "sluice"
+MODES: Final[tuple[Mode, ...]] = ("exact", "coarse")
+
+
+@dataclass(frozen=True, slots=True)
+class Hour:
+    """A piece of a track's load, up to an hour of it. Seconds of the trace."""
+
+    track: str
+    start: float
+    seconds: float
+
+    def narrowed(self) -> Track:
+        """The track with this piece as its test window."""
+        return replace(read_track(self.track), windows=(("test", Window(self.start, self.seconds)),))
+
+
+# A day's early evening, all of Azure's bursts, all of Mooncake's long shared prompts.
+HOURS: Final = (Hour("T1", 151_200, 3_600), Hour("T2", 0, 3_502), Hour("T3", 0, 3_537))
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One hour, both ways."""
+
+    hour: Hour
+    exact: Outcome
+    coarse: Outcome
+
+    @property
+    def attainment_off(self) -> float:
+        """Coarse over exact, less one."""
+        return self.coarse.attainment / self.exact.attainment - 1.0
+
+    @property
+    def hours_off(self) -> float:
+        """GPU-hours, coarse over exact, less one."""
+        return self.coarse.gpu_hours / self.exact.gpu_hours - 1.0
+
+    @property
+    def agree(self) -> bool:
+        """Both within MOST."""
+        return max(abs(self.attainment_off), abs(self.hours_off)) <= MOST
+
+
+def run(hour: Hour, mode: Mode) -> Outcome:
+    """One of the two."""
+    return simulate(hour.narrowed(), Job(track=hour.track, window="test", law=LAW, mode=mode))
+
+
+def compare(hours: Sequence[Hour], workers: int = 2) -> list[Pair]:
+    """All hours, `workers` at once."""
+    asked = [(hour, mode) for hour in hours for mode in MODES]
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        found = list(pool.map(run, *zip(*asked, strict=True)))
+    return [Pair(hour, *found[2 * index : 2 * index + 2]) for index, hour in enumerate(hours)]
+
+
+def shown(pairs: Sequence[Pair]) -> Table:
+    """A row for each hour."""
+    table = Table(
+        "hour", "requests", "attainment, exact", "coarse", "off", "GPU-hours, exact", "coarse", "off", "faster"
+    )
+    for pair in pairs:
+        exact, coarse = pair.exact, pair.coarse
+        table.add_row(
+            f"{pair.hour.track} from {pair.hour.start:,.0f} s",
+            f"{exact.requests:,}",
+            f"{exact.attainment:.2%}",
+            f"{coarse.attainment:.2%}",
+            f"{pair.attainment_off:+.2%}",
+            f"{exact.gpu_hours:.2f}",
+            f"{coarse.gpu_hours:.2f}",
+            f"{pair.hours_off:+.2%}",
+            f"{exact.cpu_seconds / coarse.cpu_seconds:.0f} ×",
+        )
+    return table
+
+
+def as_json(pairs: Sequence[Pair]) -> dict[str, Any]:
+    """What is kept."""
+    return {
+        "command": "python -m sluice_sim.tracks.agreement",
+        "law": LAW,
+        "most": MOST,
+        "hours": [
+            {
+                "track": pair.hour.track,
+                "start": pair.hour.start,
+                "seconds": pair.hour.seconds,
+                "attainment_off": round(pair.attainment_off, 6),
+                "gpu_hours_off": round(pair.hours_off, 6),
+                "exact": pair.exact.to_dict(),
+                "coarse": pair.coarse.to_dict(),
+            }
+            for pair in pairs
+        ],
+    }
+
+
+def main(
+    workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 2,
+    out: Annotated[Path, typer.Option(help="Where agreement.json goes.")] = RESULTS,
+) -> None:
+    """Compare; the exit code is 1 where they disagree."""
+    pairs = compare(HOURS, workers)
+    Console(width=150).print(shown(pairs))
+    (out / "agreement.json").write_text(json.dumps(as_json(pairs), indent=1) + "\n", encoding="utf-8")
+    if not all(pair.agree for pair in pairs):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    typer.run(main)
