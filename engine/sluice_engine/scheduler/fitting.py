@@ -24,7 +24,7 @@ class Fitting:
         self._limits = limits
         self._books = books
         self._lengths = lengths
-        self._kept_out: tuple[str, int, float] | None = None  # by the predicted peak: whom, as of which departure
+        self._kept_out: tuple[int, int, int, float] | None = None  # by the predicted peak: whom, and as of when
 
     def fits(self, request: Request, hit: Sequence[int]) -> bool:
         """Whether a waiting request may run, from the cached blocks in `hit`. The only one always may, and so may a
@@ -35,8 +35,10 @@ class Fitting:
             return False
         if not self._config.predicted_admission:
             return True
-        asked = (request.request_id, self._books.departures, self._most)
-        if asked == self._kept_out:  # who was kept out stays so until somebody gives blocks back
+        # Who was kept out stays so until somebody leaves or more of the prompt is shared: a request that writes moves a
+        # block from what it will take to what it has, and one that gives back what left its window had it counted so.
+        asked = (request.order, self._books.departures, _held(hit) - self._books.pool.unheld(hit), self._most)
+        if asked == self._kept_out:
             return False
         fits = self._predicted_peak(request, hit) <= self._most
         self._kept_out = None if fits else asked
