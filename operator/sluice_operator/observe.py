@@ -6,22 +6,36 @@ No judgement here. Ages are seconds of our own monotonic clock since we first sa
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 
 from sluice_operator import pods as lens
-from sluice_operator.decide.values import EngineSample, Observed, PodView
+from sluice_operator.decide.values import EngineSample, Observed, PodPhase, PodView
 from sluice_operator.pods import Trouble
 from sluice_operator.render import names
 from sluice_operator.scrape import ScrapeError, Scraper, scrape_all
 from sluice_operator.world import Endpoint, Key, Object, World
+
+BLINK: Final = 15.0  # seconds unready: no queue of others gathers meanwhile, and what is warm does not cool
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A readiness that was lost: since when it had stood, when it went, and which start of the container it was of."""
+
+    since: float
+    at: float
+    start: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What observation carries from one pass to the next; only of pods that still exist."""
 
-    phases: Mapping[str, tuple[str, float]] = field(default_factory=dict)  # pod → phase, monotonic seconds of entry
+    phases: Mapping[str, tuple[PodPhase, float]] = field(
+        default_factory=dict
+    )  # pod → phase, monotonic seconds of entry
     samples: Mapping[str, tuple[EngineSample, float]] = field(default_factory=dict)  # pod → newest good scrape, when
-    lost: Mapping[str, float] = field(default_factory=dict)  # pod that was ready before → when it no longer was
+    lost: Mapping[str, Lost] = field(default_factory=dict)  # pod that was ready before → its newest loss of that
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +102,8 @@ async def observe(
     asked = [e for name, e in endpoints.items() if e is not None and phases[name][0] in ("ready", "draining")]
     answers = await scrape_all(scraper, asked)
     now = clock()
-    seen = _remember(seen, {name: phase for name, (phase, _) in phases.items()}, answers, now)
+    starts = {_name(pod): lens.start_began(pod) for pod in found}
+    seen = _remember(seen, {name: phase for name, (phase, _) in phases.items()}, starts, answers, now)
     reports = tuple(_report(pod, phases[_name(pod)][1], endpoints, answers, seen, wall, now) for pod in found)
     listed = tuple(sorted(reports, key=lambda report: report.view.name))
     held = world.held(key.namespace, key.name)
@@ -100,14 +115,24 @@ def _name(pod: Object) -> str:
 
 
 def _remember(
-    seen: Seen, phases: Mapping[str, str], answers: Mapping[str, EngineSample | ScrapeError], now: float
+    seen: Seen,
+    phases: Mapping[str, PodPhase],
+    starts: Mapping[str, datetime | None],
+    answers: Mapping[str, EngineSample | ScrapeError],
+    now: float,
 ) -> Seen:
-    entered, lost = {}, {name: at for name, at in seen.lost.items() if name in phases}
+    """A pod that is ready again after a blink has been so all the while, unless it was started anew in between."""
+    entered, lost = {}, {name: loss for name, loss in seen.lost.items() if name in phases}
     for name, phase in phases.items():
-        before = seen.phases.get(name)
+        before, loss = seen.phases.get(name), lost.get(name)
         if before is not None and before[0] == "ready" != phase:
-            lost[name] = now
-        entered[name] = before if before is not None and before[0] == phase else (phase, now)
+            lost[name] = Lost(before[1], now, starts[name])
+        if before is not None and before[0] == phase:
+            entered[name] = before
+        elif phase == "ready" and loss is not None and now - loss.at <= BLINK and loss.start == starts[name]:
+            entered[name] = (phase, loss.since)
+        else:
+            entered[name] = (phase, now)
     samples = {name: sample for name, sample in seen.samples.items() if name in phases}
     samples.update({name: (answer, now) for name, answer in answers.items() if isinstance(answer, EngineSample)})
     return Seen(phases=entered, samples=samples, lost=lost)
@@ -129,7 +154,7 @@ def _report(
     began = lens.start_began(pod)
     ages = [max(0.0, (wall - began).total_seconds())] if began else []
     if name in seen.lost:
-        ages.append(now - seen.lost[name])
+        ages.append(now - seen.lost[name].at)
     view = PodView(
         name=name,
         phase=phase,
