@@ -2,17 +2,20 @@
 
 The engine's fast loop moves inside them. While replicas are on their way the upper bound is what the SLO allows by
 the fleet's model, so that what was admitted is served well and the rest waits outside; when none is missing it is
-relaxed and the engine's own loop decides. A replica whose own model is still cold gets the tight bound too: its
+relaxed and the engine's own loop decides. A pod that no node takes, or that a quota refuses, is on its way for as long
+as a cold start takes: after that nothing comes that one could wait for, and the engine's own loop holds the promise
+with what is there, refusing no more than it must. A replica whose own model is still cold gets the tight bound too: its
 door opens as far as its sisters' experience goes, no herd rushes in.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sluice_law.capacity import Targets, Work, queue_limit, throughput, token_seconds
 from sluice_law.steptime import StepTimeModel
 from sluice_operator.api import LLMDeploymentSpec
+from sluice_operator.decide import coldstart
 from sluice_operator.decide.demand import fleet_model, max_concurrency, mean_work, targets, trusted
 from sluice_operator.decide.need import Need
 from sluice_operator.decide.trust import Fresh
@@ -48,11 +51,23 @@ def bounds(
         least=most if spec.admission.mode == "Fixed" else min(spec.admission.concurrency.min, most),
         most=most,
         held=None if wanted.capacity is None or spec.admission.mode == "Fixed" else wanted.capacity.concurrency,
-        tight=target > len(seen.ready),
+        tight=target > len(seen.ready) and _will_come(memory, now),
         model=fleet_model(seen),
         work=mean_work(memory.lengths),
     )
     return tuple((pod.name, _bounds(spec, common, memory, pod, sample, now)) for pod, sample in seen.known)
+
+
+def note_missing(memory: Memory, seen: Fresh, target: int, now: float) -> Memory:
+    """Remember since when fewer replicas serve than are wanted without any of them being on its way."""
+    if target <= len(seen.ready) or seen.coming:
+        return memory if memory.short_since is None else replace(memory, short_since=None)
+    return replace(memory, short_since=now) if memory.short_since is None else memory
+
+
+def _will_come(memory: Memory, now: float) -> bool:
+    """Whether replicas that are missing can be waited for."""
+    return memory.short_since is None or now - memory.short_since < (coldstart.seconds(memory) or coldstart.USUAL)
 
 
 def _bounds(

@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.decide import coldstart, explain
-from sluice_operator.decide.admission import bounds
+from sluice_operator.decide.admission import bounds, note_missing
 from sluice_operator.decide.confidence import follow
 from sluice_operator.decide.demand import mean_work, targets
 from sluice_operator.decide.floors import Range, allowed
@@ -35,7 +35,7 @@ def decide(spec: LLMDeploymentSpec, observed: Observed, memory: Memory, now: flo
     wanted = need(spec, floor, seen, memory, now, current)
     memory = follow(memory, wanted.disproved, wanted.proved, now)
     dial = _replicas(spec, floor, observed, seen, memory, wanted, now)
-    memory = dial.memory
+    memory = note_missing(dial.memory, seen, dial.desired, now)
     limit, reasons, memory = _admission(spec, seen, memory, wanted, now)
     refused, memory = refusals(spec, seen, memory, wanted, limit, now)
     reasons = (*reasons, *refused)

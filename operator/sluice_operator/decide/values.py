@@ -208,6 +208,7 @@ class Memory:
     wanted: tuple[tuple[float, int], ...] = ()  # (monotonic seconds, most replicas the law wanted), in coarse slots
     ready: int = 0  # pods ready at the last call
     settled_at: float = 0.0  # when that number last changed: older evidence is of another fleet
+    short_since: float | None = None  # since when replicas are missing of which none is on its way; None: it is not so
     no_down_until: float = 0.0  # a counter reset hides load for one window
     idle_since: float | None = None  # when the whole fleet became idle; None: it is not, or nobody knows
     down_at: float | None = None  # the last scale-down
