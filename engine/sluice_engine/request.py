@@ -69,6 +69,7 @@ class Request:
     swapped_tokens: int = 0
     pending: bool = False  # the last known token stands for one that is still being computed
     cached_tokens: int = 0  # prompt tokens found in the prefix cache at first admission
+    prompt_counted: bool = False  # in the totals of prompt tokens: its own, or that of the sample that it waited for
     first_scheduled_at: float | None = None
     last_token_at: float | None = None
     forked: bool = False  # began from another's blocks, or lent its own: the next row must see to its last block

@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -91,6 +92,19 @@ def test_who_takes_the_place_of_a_first_sample_that_leaves_computes_for_the_othe
     assert scheduler.cancel("s0") and scheduler.cancel("s2") and not scheduler.cancel("s0")
     scheduler.check()
     assert texts(scheduler, runner) == {"s1": undisturbed(1, range(40), 8)}
+
+
+@pytest.mark.parametrize("leaves", ["nobody", "first", "failed"])
+def test_a_prompt_counts_once_whatever_becomes_of_its_samples(leaves: str) -> None:
+    scheduler, runner = engine(seqs=2, tokens=16), PaperRunner(64, 16)
+    first, *others = group("s", list(range(40)), 5)
+    scheduler.submit(first, others)
+    counted = step(scheduler, runner, {"s0": "it broke"} if leaves == "failed" else None)[0].prompt_tokens
+    if leaves == "first":
+        scheduler.cancel("s0")
+    while scheduler.requests:
+        counted += step(scheduler, runner)[0].prompt_tokens
+    assert counted == 40
 
 
 def test_samples_of_a_prompt_that_failed_compute_it_themselves() -> None:

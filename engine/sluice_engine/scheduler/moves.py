@@ -44,6 +44,7 @@ def start_twins(scheduler: "Scheduler", request: Request, now: float) -> list[Re
     place queue, and find the prompt's full blocks in the prefix cache."""
     begun: list[Request] = []
     for twin in scheduler.siblings.take(request):
+        twin.prompt_counted = True  # with the request's: one prompt, however many samples
         if len(scheduler.running) < scheduler.places and scheduler.fitting.fits(twin, request.blocks):
             scheduler.books.fork(request, twin, request.prompt_length)
             scheduler.books.unseen.discard(twin.slot)  # the row says so
@@ -89,5 +90,6 @@ def hand_on(scheduler: "Scheduler", request: Request) -> None:
     """Of the samples that waited for one that has left, the first takes its place."""
     others = scheduler.siblings.take(request)
     if others:
+        others[0].prompt_counted = request.prompt_counted
         queue(scheduler, others[0])
         scheduler.siblings.attach(others[0], others[1:])

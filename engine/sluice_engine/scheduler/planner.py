@@ -107,7 +107,8 @@ class StepPlanner:
                 chunk = min(chunk, (scheduler.pool.available - scheduler.pool.unheld(hit)) * scheduler.pool.block_size)
             if chunk <= 0:
                 return
-            if request.first_scheduled_at is None:
+            if not request.prompt_counted:
+                request.prompt_counted = True
                 self._prompt_tokens += request.prompt_length
                 self._cached_prompt_tokens += context
             start(scheduler, request, hit, self._now)

@@ -33,6 +33,7 @@ def branch(scheduler: "Scheduler", request_id: str, child_id: str, token: int) -
     child.known = [*parent.known, token]
     child.hashes = list(parent.hashes)
     child.steered = child.delivered = True
+    child.prompt_counted = parent.prompt_counted
     child.first_scheduled_at, child.last_token_at = parent.first_scheduled_at, parent.last_token_at
     enrol(scheduler, child)
     if parent.slot >= 0 and len(scheduler.running) < scheduler.places:
