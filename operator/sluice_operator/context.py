@@ -57,3 +57,10 @@ class Context:
     memories: dict[Key, Remembered] = field(default_factory=dict)
     decisions: dict[Key, Decision] = field(default_factory=dict)  # the newest of each, for whoever shows them
     names: dict[str, ServedNames] = field(default_factory=dict)  # by namespace
+
+    def forget(self, key: Key) -> None:
+        """The resource is gone, and with the last one of its namespace the names that were served there."""
+        self.memories.pop(key, None)
+        self.decisions.pop(key, None)
+        if not any(other.namespace == key.namespace for other in self.memories):
+            self.names.pop(key.namespace, None)

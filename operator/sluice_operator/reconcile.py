@@ -47,8 +47,7 @@ async def reconcile(key: Key, context: Context) -> float:
     """Seconds until the next wanted pass; GONE after a deletion. Raises WorldError: try again with backoff."""
     document = await context.world.get(contract.KIND, key.namespace, key.name)
     if document is None or document["metadata"].get("deletionTimestamp"):
-        context.memories.pop(key, None)
-        context.decisions.pop(key, None)
+        context.forget(key)
         return GONE
     uid = str(document["metadata"].get("uid", ""))
     if _remembered(key, context).uid != uid:

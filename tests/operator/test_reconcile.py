@@ -2,6 +2,7 @@
 
 from sluice import contract
 from sluice_operator.reconcile import GONE, reconcile
+from sluice_operator.world import Key
 from tests.operator.books import KEY, Clock, Engines, manifest, operator, pod, settle, world_with
 
 
@@ -97,7 +98,20 @@ async def test_a_deleted_resource_is_forgotten() -> None:
     await reconcile(KEY, context)
     world.store.delete(contract.KIND, KEY.namespace, KEY.name)
     assert await reconcile(KEY, context) == GONE
-    assert not context.memories and not context.decisions
+    assert not context.memories and not context.decisions and not context.names
+
+
+async def test_names_are_known_for_as_long_as_one_of_the_namespace_is_there() -> None:
+    world = world_with()
+    other = manifest()
+    other["metadata"]["name"] = "other"
+    world.store.apply(other)
+    context = operator(world)
+    for key in (KEY, Key(KEY.namespace, "other")):
+        await reconcile(key, context)
+    world.store.delete(contract.KIND, KEY.namespace, KEY.name)
+    await reconcile(KEY, context)
+    assert KEY.namespace in context.names
 
 
 async def test_a_resource_made_anew_under_the_same_name_starts_without_memory() -> None:
