@@ -20,6 +20,7 @@ struct decoder_layer {
     const void *norm_before, *norm_after;   /* [hidden]: before attention, and after it */
     const void *norm_query, *norm_key;      /* [dim], or NULL */
     void *key_cache, *value_cache;          /* [blocks, block_size, kv_heads, dim] */
+    int64_t group;                          /* whose block tables and slots it uses */
     int64_t window;                         /* 0: none */
     float scale, softcap;                   /* softcap 0: none */
 };
@@ -44,7 +45,7 @@ struct step { /* what one call reads and writes, besides `struct work` */
 
 struct pass {
     const struct decoder *decoder;
-    const struct work *work;
+    const struct work *work;                /* one for each group of layers, alike but for block tables and slots */
     const struct step *step;
     const struct kernels *kernels;
     const struct tile *tiles;
@@ -98,7 +99,7 @@ static void multiply(const struct pass *pass, _Atomic int64_t *next, const struc
 
 /* Queries and keys are rotated where they lie; keys and values go to the cache. */
 static void rotate_and_keep(const struct pass *pass, _Atomic int64_t *next, const struct decoder_layer *layer) {
-    const struct work *work = pass->work;
+    const struct work *work = &pass->work[layer->group];
     const int bf16 = (int)work->bf16;
     const size_t item = bf16 ? 2 : 4, head_bytes = item * (size_t)work->dim;
     for (int64_t row; pool_take(next, work->tokens, &row);) {
@@ -120,7 +121,7 @@ static void rotate_and_keep(const struct pass *pass, _Atomic int64_t *next, cons
 }
 
 static void attend(const struct pass *pass, _Atomic int64_t *next, const struct decoder_layer *layer) {
-    const struct work *work = pass->work;
+    const struct work *work = &pass->work[layer->group];
     const struct layer view = {.query = pass->mixed, .query_token = qkv_width(work), .query_head = work->dim,
                                .key_cache = layer->key_cache, .value_cache = layer->value_cache, .out = pass->attended,
                                .window = layer->window, .scale = layer->scale, .softcap = layer->softcap};
@@ -183,8 +184,9 @@ int sluice_can_decode(const struct decoder *decoder, const struct work *work, in
     return work->bf16 && !kernels_of(level)->pairs;
 }
 
-/* One step. `level` caps the instructions, and is the one that the weights were packed for. Returns 0; 1: sizes that
- * this code has no room for; 2: out of memory. Nothing is written unless it returns 0. */
+/* One step. `work` has an entry for each group of layers. `level` caps the instructions, and is the one that the weights
+ * were packed for. Returns 0; 1: sizes that this code has no room for; 2: out of memory. Nothing is written unless it
+ * returns 0. */
 int sluice_decode(const struct decoder *decoder, const struct work *work, const struct step *step, int level) {
     if (sluice_can_decode(decoder, work, level))
         return 1;

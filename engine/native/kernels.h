@@ -6,10 +6,10 @@
 
 #define MAX_ROWS 64 /* query rows of an attention tile: tokens × query heads */
 #define MAX_DIM 256
-#define ABI 1 /* raised with every change of what Python sees: structs, functions, their arguments. Also in native.py */
+#define ABI 2 /* raised with every change of what Python sees: structs, functions, their arguments. Also in native.py */
 #define BLOCK_ROWS 6 /* rows of a product that share each register of the weight */
 
-struct work { /* one step; all layers share it */
+struct work { /* one step; all layers of a group share it */
     int64_t rows, tokens, heads, kv_heads, dim, block_size, bf16, threads;
     const int64_t *row_first;   /* [rows + 1] flat index of each row's first token */
     const int64_t *row_start;   /* [rows] position of that token */

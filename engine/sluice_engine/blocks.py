@@ -5,8 +5,12 @@ content is indexed and may be hit), *free*. Full blocks are found by chained SHA
 hit on block i implies equal tokens in blocks 0..i; SHA-256 because collisions would leak one prompt's state into
 another. Cached blocks are evicted least recently used; a sequence releases its tail first, so tails go first.
 
-Where all layers slide, a table begins with HOLEs: blocks that left the window and were given back. Everything here
-passes over them.
+Where layers attend in different ways, full and within a sliding window, they are cached apart, in *groups* of equally
+many layers: one block holds a stretch of `block_size` tokens for the layers of one group. All groups take their blocks
+from this one pool, because what is short texts' need of the one kind is long texts' of the other (the idea is vLLM's
+hybrid KV cache). A block table names a block of each group, in turn, for each stretch; a model of one kind has one
+group, and its table is the plain one. A block of a group that slides leaves a HOLE when it has left the window and was
+given back. Everything here passes over them.
 
 A block that is released may be given away at once. Whoever releases has made sure that no step still writes it.
 """
@@ -16,7 +20,7 @@ from array import array
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 
-HOLE = -1  # in a block table: no block, because no layer looks back so far
+HOLE = -1  # in a block table: no block, because no layer of the group looks back so far
 _ROOT = hashlib.sha256(b"sluice prefix index").digest()
 
 
@@ -36,6 +40,11 @@ def extend_hashes(hashes: list[bytes], tokens: Sequence[int], block_size: int, t
 def first_seen(position: int, window: int | None, block_size: int) -> int:
     """The first block that the token at `position` looks at, where a layer sees `window` tokens, its own included."""
     return 0 if window is None else max(0, position - window + 1) // block_size
+
+
+def in_group(digest: bytes, group: int) -> bytes:
+    """The identity of a full block of this group of layers, by that of its stretch."""
+    return digest + group.to_bytes(2) if group else digest
 
 
 def _root_of(tenant: str) -> bytes:
@@ -79,14 +88,29 @@ class BlockPool:
         """Blocks that `allocate` can hand out now."""
         return len(self._free) + len(self._cached)
 
-    def match(self, hashes: Sequence[bytes], window: int | None = None) -> list[int]:
-        """The blocks of the longest prefix of `hashes` that can be gone on from; takes no reference.
+    def match(self, hashes: Sequence[bytes], windows: Sequence[int | None] = (None,)) -> list[int]:
+        """The blocks of the longest prefix of `hashes` that can be gone on from, of all groups; takes no reference.
 
-        Without a `window` all its blocks are indexed; with one, those are that the next token looks at, and the others
-        are HOLEs.
+        `windows` says what each group's layers see. Of a group without a window all blocks of the prefix are indexed; of
+        one with, those are that the next token looks at, and the others are HOLEs.
         """
-        if window is not None:
-            return self._match_window(hashes, window)
+        if len(windows) == 1 and windows[0] is None:
+            return self._plain_prefix(hashes)
+        lasting = [group for group, window in enumerate(windows) if window is None]
+        sliding = [group for group, window in enumerate(windows) if window is not None]
+        end = first = self._common_prefix(hashes, lasting)
+        if sliding:
+            seen = max(window for window in windows if window is not None)
+            end = self._seen_prefix(hashes[:end], sliding, seen)
+            first = first_seen(end * self.block_size, seen, self.block_size)
+        found: list[int] = []
+        for stretch in range(end):
+            for group, window in enumerate(windows):
+                held = window is None or stretch >= first
+                found.append(self._index[in_group(hashes[stretch], group)] if held else HOLE)
+        return found
+
+    def _plain_prefix(self, hashes: Sequence[bytes]) -> list[int]:
         found: list[int] = []
         for digest in hashes:
             block = self._index.get(digest)
@@ -95,15 +119,23 @@ class BlockPool:
             found.append(block)
         return found
 
-    def _match_window(self, hashes: Sequence[bytes], window: int) -> list[int]:
-        indexed = [self._index.get(digest) for digest in hashes]
-        run = length = first = 0
-        for end, block in enumerate(indexed, start=1):
-            run = 0 if block is None else run + 1
-            seen = first_seen(end * self.block_size, window, self.block_size)
-            if run >= end - seen:
-                length, first = end, seen
-        return [HOLE] * first + [block for block in indexed[first:length] if block is not None]
+    def _common_prefix(self, hashes: Sequence[bytes], groups: Sequence[int]) -> int:
+        """How many stretches from the first on are indexed for all of these groups."""
+        for stretch, digest in enumerate(hashes):
+            for group in groups:
+                if in_group(digest, group) not in self._index:
+                    return stretch
+        return len(hashes)
+
+    def _seen_prefix(self, hashes: Sequence[bytes], groups: Sequence[int], window: int) -> int:
+        """The most stretches of which those that the next token looks at are indexed for all of these groups. From
+        the end back, so that it looks at little more than a window."""
+        end = stretch = len(hashes)
+        while stretch > first_seen(end * self.block_size, window, self.block_size):
+            stretch -= 1
+            if any(in_group(hashes[stretch], group) not in self._index for group in groups):
+                end = stretch
+        return end
 
     def unheld(self, blocks: Iterable[int]) -> int:
         """How many of `blocks` are cached, that is, would leave `available` when acquired."""
@@ -147,7 +179,7 @@ class BlockPool:
             self.forget(blocks)
         for block in reversed(blocks):
             if block == HOLE:
-                break  # the rest are holes too
+                continue
             self._references[block] -= 1
             if self._references[block] == 0:
                 dropped.append(block)

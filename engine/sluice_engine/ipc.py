@@ -135,7 +135,7 @@ class Ready(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
     dtype: str
     device: str
-    block_size: int
+    block_size: float  # tokens that a block is worth: of `block_size` ones it holds one group of layers
     num_blocks: int
     max_model_length: int
     vocab_size: int  # width of the logits: token ids at or beyond it are refused

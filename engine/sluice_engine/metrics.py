@@ -166,7 +166,7 @@ class EngineMetrics:
                 self._load_phase.labels(phase).set(seconds)
         self._paced.set(1.0 if message.paced else 0.0)
         self._model_info.labels(_version(), message.dtype, self._options.served_name).set(1)
-        self._cache_info.labels(str(message.block_size), str(message.num_blocks)).set(1)
+        self._cache_info.labels(f"{message.block_size:g}", str(message.num_blocks)).set(1)
         self._blocks.labels("free").set(message.num_blocks)
 
     def on_step(self, report: ipc.StepReport, now: float) -> None:

@@ -6,7 +6,7 @@ be batched again one by one if the model fails on them together.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -42,7 +42,8 @@ class Prepared(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """Rows that attend together, with their block tables [R, W] as they were when the step was planned."""
+    """Rows that attend together, with their block tables [R, groups of layers, W] as they were when the step was
+    planned."""
 
     rows: Sequence[Row]
     slots: Ints
@@ -76,13 +77,13 @@ class Preparer:
         block_size: int,
         null_block: int,
         device: torch.device,
-        window: int | None = None,
+        windows: Sequence[int | None] = (None,),
     ) -> None:
         self._block_size = block_size
-        self._window = window  # of all layers
+        self._windows = windows  # by group of layers
         self._device = device
         self._null_block = null_block
-        width = -(-max_model_length // block_size)
+        width = -(-max_model_length // block_size) * len(windows)
         self._tables: Ints = np.full((max_num_seqs, width), null_block, dtype=np.int64)
 
     def install(self, rows: Sequence[Row]) -> None:
@@ -109,28 +110,30 @@ class Preparer:
         tokens = np.array([token for row in flat for token in row.tokens], dtype=np.int64)
         positions = np.arange(total) + np.repeat(starts - ends + counts, counts)
         groups: list[RowGroup] = []
-        places: list[Ints] = []
+        places: list[Ints] = []  # [groups of layers, tokens] each
         first_row = first_token = 0
         for group in gathered:
             last_row = first_row + len(group.rows)
             last_token = int(ends[last_row - 1])
             groups.append(self._group(group, first_token))
             owner = np.repeat(np.arange(len(group.rows)), group.counts)
-            places.append(group.tables[owner, positions[first_token:last_token] // self._block_size])
+            places.append(group.tables[owner, :, positions[first_token:last_token] // self._block_size].T)
             first_row, first_token = last_row, last_token
         pending = np.flatnonzero(tokens == PENDING)
         pending_slots = slots[np.searchsorted(ends, pending, side="right")]
-        slot_mapping = np.concatenate(places) * self._block_size + positions % self._block_size
+        slots_of = np.concatenate(places, axis=1) * self._block_size + positions % self._block_size
         choosing = _twinned(_choosing(flat, starts + counts, slots, ends - 1), flat)
         if any(row.drafts for row in flat):
             choosing = _drafted(choosing, flat, tokens)
         batch = Batch(
             input_ids=self._tensor(tokens).unsqueeze(0),
             position_ids=self._tensor(positions).unsqueeze(0),
-            slot_mapping=self._tensor(slot_mapping),
+            slot_mapping=self._tensor(slots_of[0]),
             logits_index=self._tensor(choosing.at),
             groups=tuple(groups),
         )
+        if len(self._windows) > 1:
+            batch = replace(batch, others=self._others(batch, gathered, slots_of))
         return Prepared(batch, choosing, pending, pending_slots)
 
     def _gathered(self, rows: Sequence[Row]) -> Gathered:
@@ -140,11 +143,29 @@ class Preparer:
         used = -(-(starts + counts) // self._block_size)
         width = int(used.max())
         entries = np.arange(width)
-        held = entries < used[:, None]
-        if self._window is not None:  # nor what has left the window: it may be another's by now
-            held &= entries >= (np.maximum(starts - self._window + 1, 0) // self._block_size)[:, None]
-        tables = np.where(held, self._tables[slots, :width], self._null_block)
-        return Gathered(rows, slots, starts, counts, tables)
+        held = (entries < used[:, None])[:, None]  # [R, 1, W]
+        groups = len(self._windows)
+        tables = self._tables[slots, : width * groups].reshape(len(slots), width, groups).transpose(0, 2, 1)
+        if any(self._windows):  # nor what has left a window: it may be another's by now
+            seen = np.array([width * self._block_size if window is None else window for window in self._windows])
+            first = np.maximum(starts[:, None] - seen + 1, 0) // self._block_size  # [R, groups]
+            held = held & (entries >= first[:, :, None])
+        return Gathered(rows, slots, starts, counts, np.where(held, tables, self._null_block))
+
+    def _others(self, batch: Batch, gathered: Sequence[Gathered], slots_of: Ints) -> tuple[Batch, ...]:
+        """The batch as further groups of layers see it; what all see alike is shared, the masks too."""
+        return tuple(
+            replace(
+                batch,
+                slot_mapping=self._tensor(slots_of[index]),
+                groups=tuple(
+                    replace(rows, block_tables=self._tensor(group.tables[:, index]))
+                    for rows, group in zip(batch.groups, gathered, strict=True)
+                ),
+                native={},
+            )
+            for index in range(1, len(self._windows))
+        )
 
     def _group(self, group: Gathered, first: int) -> RowGroup:
         longest = int(group.counts.max())
@@ -155,7 +176,7 @@ class Preparer:
             tokens=int(group.counts.sum()),
             rows=len(group.slots),
             longest=longest,
-            block_tables=self._tensor(group.tables),
+            block_tables=self._tensor(group.tables[:, 0]),
             context_lens=self._tensor(group.starts + group.counts),
             query_positions=self._tensor(np.where(inside, group.starts[:, None] + columns, -1)),
             padded_index=None if inside.all() else self._tensor(np.flatnonzero(inside)),

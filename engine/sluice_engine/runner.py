@@ -66,7 +66,7 @@ class Runner:
             block_size=block_size,
             null_block=self.cache.null_block,
             device=model.device,
-            window=model.window,
+            windows=model.kv_shape.groups.windows,
         )
         self._sampler = Sampler(max_num_seqs, model.vocab_size, model.device)
         self._last: NDArray[np.int64] = np.zeros(max_num_seqs, dtype=np.int64)  # by slot: what was sampled last
@@ -196,7 +196,8 @@ class Runner:
         masked NaN still is one (`model/kv.py`)."""
         broken = [row for row, token in enumerate(sampled.tokens) if token == NOT_A_NUMBER]
         if broken:
-            self.cache.erase(batch.slot_mapping[batch.logits_index[broken]])
+            for each in (batch, *batch.others):
+                self.cache.erase(each.slot_mapping[batch.logits_index[broken]])
 
 
 def _holders(gathered: Sequence[Gathered], blocks: Collection[int]) -> list[str]:
@@ -205,7 +206,7 @@ def _holders(gathered: Sequence[Gathered], blocks: Collection[int]) -> list[str]
     return [
         group.rows[place].request_id
         for group in gathered
-        for place in np.flatnonzero(np.isin(group.tables, wanted).any(axis=1)).tolist()
+        for place in np.flatnonzero(np.isin(group.tables, wanted).any(axis=(1, 2))).tolist()
     ]
 
 

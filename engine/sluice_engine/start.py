@@ -35,11 +35,11 @@ class Started:
         begun = clock()
         on_progress(ipc.Loading("warm", 0.0, 0.0))
         self.config = SchedulerConfig(
-            num_blocks=blocks_that_fit(options, self.model.kv_shape, _longest_kept(self.model, options), memory_left()),
+            num_blocks=blocks_that_fit(options, self.model.kv_shape, self.model.max_model_length, memory_left()),
             block_size=options.block_size,
             max_num_seqs=options.max_num_seqs,
             max_model_length=self.model.max_model_length,
-            window=self.model.window,
+            windows=self.model.kv_shape.groups.windows,
             host_blocks=0
             if self.model.pooled is not None
             else options.swap_size // self.model.kv_shape.block_bytes(options.block_size),
@@ -60,7 +60,7 @@ class Started:
         return ipc.Ready(
             dtype=str(self.model.dtype).removeprefix("torch."),
             device=str(self.model.device),
-            block_size=self.config.block_size,
+            block_size=self.config.block_size / self.config.groups,
             num_blocks=self.config.num_blocks,
             max_model_length=self.model.max_model_length,
             vocab_size=self.model.vocab_size,
@@ -82,13 +82,6 @@ def bounds_of(options: EngineOptions) -> Bounds:
         itl_target=options.itl_target,
         ttft_target=options.ttft_target,
     )
-
-
-def _longest_kept(model: LoadedModel, options: EngineOptions) -> int:
-    """Tokens whose keys and values one request holds at most."""
-    if model.window is None:
-        return model.max_model_length
-    return min(model.max_model_length, model.window + options.max_batched_tokens + 2 * options.block_size)
 
 
 def _runner(model: LoadedModel, config: SchedulerConfig) -> Runner | WholeRunner:

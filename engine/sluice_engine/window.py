@@ -3,6 +3,7 @@
 from collections import Counter, deque
 from collections.abc import Iterable
 
+from sluice_engine.request import Request
 from sluice_engine.scheduler import Scheduler
 from sluice_law.limit import EngineLoad
 from sluice_law.steptime import StepWork
@@ -45,8 +46,8 @@ class LoadWindow:
             prefill_rate=sum(step[1] for step in self._steps) / span,
             prefill_context_rate=sum(step[2] for step in self._steps) / span,
             observed_itl=_percentile(gaps, 0.95),
-            kv_tokens_total=scheduler.config.num_blocks * scheduler.config.block_size,
-            kv_tokens_held=scheduler.pool.held * scheduler.config.block_size,
+            kv_tokens_total=scheduler.config.num_blocks * scheduler.config.block_size // scheduler.config.groups,
+            kv_tokens_held=scheduler.pool.held * scheduler.config.block_size // scheduler.config.groups,
             growth_per_sequence=_growth(scheduler),
             mean_sequences=sum(step[4] * step[3].total() for step in self._steps) / gaps.total() if gaps else None,
             mean_itl=sum(gap * count for gap, count in gaps.items()) / gaps.total() if gaps else None,
@@ -75,5 +76,13 @@ def _growth(scheduler: Scheduler) -> float:
     for request in scheduler.running:
         left = request.max_tokens - request.generated
         mean = request.max_tokens / 2 if scheduler.mean_output is None else scheduler.mean_output
-        expected += min(left, max(1.0, mean - request.generated))
+        expected += _kept(scheduler, request, min(left, max(1.0, mean - request.generated)))
     return expected / len(scheduler.running)
+
+
+def _kept(scheduler: Scheduler, request: Request, more: float) -> float:
+    """By how many tokens what the request holds grows with so many more, layers that slide counted by their share."""
+    window, groups, sliding = scheduler.config.window, scheduler.config.groups, scheduler.config.sliding
+    if window is None:
+        return more
+    return (more * (groups - sliding) + min(more, max(0, window - request.computed)) * sliding) / groups

@@ -16,23 +16,26 @@ def next_token(seed: int, context: Sequence[tuple[int, int]]) -> int:
     return int.from_bytes(digest) % VOCABULARY
 
 
-def undisturbed(seed: int, prompt: Sequence[int], count: int, window: int | None = None) -> list[int]:
-    """What a request alone says, where each token looks at the last `window` ones only, its own included.
+def undisturbed(seed: int, prompt: Sequence[int], count: int, windows: Sequence[int | None] = (None,)) -> list[int]:
+    """What a request alone says, where the layers of each group look at the last so many tokens, one's own included.
 
     A token's cell holds the token alone, so unlike keys and values it says nothing of what the token looked at.
     """
     known = list(prompt)
     while len(known) < len(prompt) + count:
-        known.append(next_token(seed, list(enumerate(known))[-(window or len(known)) :]))
+        seen = list(enumerate(known))
+        known.append(next_token(seed, [cell for window in windows for cell in seen[-(window or len(seen)) :]]))
     return known[len(prompt) :]
 
 
 class PaperRunner:
-    """Runs plans over `num_blocks` blocks, looking at `window` tokens at most."""
+    """Runs plans over `num_blocks` blocks, whose layers look at so many tokens by group."""
 
-    def __init__(self, num_blocks: int, block_size: int, window: int | None = None, host_blocks: int = 0) -> None:
+    def __init__(
+        self, num_blocks: int, block_size: int, windows: Sequence[int | None] = (None,), host_blocks: int = 0
+    ) -> None:
         self._size = block_size
-        self._window = window
+        self._windows = windows
         self._cells = [[EMPTY] * block_size for _ in range(num_blocks + host_blocks)]
         self._first_host = num_blocks
         self.swaps = 0
@@ -62,18 +65,32 @@ class PaperRunner:
             for position, token in enumerate(row.tokens, start=row.start):
                 if token == PENDING:
                     token = self._said[row.slot]
-                block, offset = divmod(position, self._size)
-                self._cells[self._tables[row.slot][block]][offset] = (position, token)
+                for group in range(len(self._windows)):
+                    block, offset = self._place(row.slot, group, position)
+                    self._cells[block][offset] = (position, token)
         sampled: list[int] = []
         for row in plan.rows:
+            self._read(row.slot, row.start + 1)  # the row's first token looks further back than its last
+            read = self._read(row.slot, row.start + len(row.tokens))
             if row.samples:
-                read = self._read(row.slot, row.start + len(row.tokens))
                 for slot in (row.slot, *(twin.slot for twin in row.twins)):
                     self._said[slot] = next_token(self._seeds[slot], read)
                     sampled.append(self._said[slot])
         return sampled
 
+    def _place(self, slot: int, group: int, position: int) -> tuple[int, int]:
+        stretch, offset = divmod(position, self._size)
+        block = self._tables[slot][stretch * len(self._windows) + group]
+        assert block >= 0, f"position {position} has no block in group {group}"
+        return block, offset
+
     def _read(self, slot: int, count: int) -> list[tuple[int, int]]:
-        first = 0 if self._window is None else max(0, count - self._window)
-        places = (divmod(position, self._size) for position in range(first, count))
-        return [self._cells[self._tables[slot][block]][offset] for block, offset in places]
+        """What the last of so many tokens looks at, one group after another."""
+        read: list[tuple[int, int]] = []
+        for group, window in enumerate(self._windows):
+            for position in range(0 if window is None else max(0, count - window), count):
+                block, offset = self._place(slot, group, position)
+                cell = self._cells[block][offset]
+                assert cell[0] == position, f"the cell of position {position} in group {group} has {cell}"
+                read.append(cell)
+        return read

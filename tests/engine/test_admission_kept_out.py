@@ -11,9 +11,11 @@ from sluice_engine.scheduler import Scheduler, SchedulerConfig
 from sluice_engine.scheduler.fitting import Fitting
 from sluice_engine.scheduler.lengths import TRUSTED
 
+Windows = tuple[int | None, ...]
 
-def engine(blocks: int, tokens: int, window: int | None = None, policy: str = "priority") -> Scheduler:
-    config = SchedulerConfig(num_blocks=blocks, max_model_length=1900, policy=policy, window=window)
+
+def engine(blocks: int, tokens: int, windows: Windows = (None,), policy: str = "priority") -> Scheduler:
+    config = SchedulerConfig(num_blocks=blocks, max_model_length=1900, policy=policy, windows=windows)
     return Scheduler(config, Limits(Bounds(concurrency_max=32, max_batched_tokens=tokens)))
 
 
@@ -55,10 +57,10 @@ def test_another_request_of_the_same_name_is_another_question() -> None:
     assert step(scheduler) == ["again"]
 
 
-@given(st.integers(0, 10**6), st.sampled_from([None, 40]), st.sampled_from(["fcfs", "priority"]))
-def test_what_is_remembered_is_what_would_be_found_anew(seed: int, window: int | None, policy: str) -> None:
+@given(st.integers(0, 10**6), st.sampled_from([(None,), (40,), (None, 40)]), st.sampled_from(["fcfs", "priority"]))
+def test_what_is_remembered_is_what_would_be_found_anew(seed: int, windows: Windows, policy: str) -> None:
     dice = random.Random(seed)
-    scheduler = engine(blocks=dice.randint(130, 200), tokens=dice.choice([32, 64, 256]), window=window, policy=policy)
+    scheduler = engine(blocks=dice.randint(130, 200), tokens=dice.choice([32, 64, 256]), windows=windows, policy=policy)
     written(scheduler, dice.choice([20, 200]))
     starts = [[dice.randrange(2, 9) for _ in range(700)] for _ in range(2)]
     for number in range(25):

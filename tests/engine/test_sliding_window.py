@@ -1,5 +1,5 @@
-"""Where all layers slide, blocks that left the window are given back while the request runs, and nothing else changes:
-tokens, prefix hits and the books."""
+"""Where layers slide, all of them or some, blocks that left the window are given back while the request runs, and nothing
+else changes: tokens, prefix hits and the books."""
 
 import random
 from pathlib import Path
@@ -9,15 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluice_engine.admission import Bounds, Limits
-from sluice_engine.blocks import HOLE, BlockPool, chain_hash
+from sluice_engine.blocks import HOLE, BlockPool, chain_hash, in_group
 from sluice_engine.loop import EngineLoop
 from sluice_engine.request import Request, Sampling
 from sluice_engine.scheduler import Plan, Scheduler, SchedulerConfig, advance, steady_steps
+from sluice_engine.scheduler.budget import MINIMUM_CHUNK
+from sluice_law.steptime import StepTimeModel
 from tests.engine.families import FAMILIES, save
 from tests.engine.oracle import Oracle, finish, options, run, submit
 from tests.engine.paper import PaperRunner, undisturbed
 
 WINDOW = 24  # of the family's tiny Mistral
+MODEL = StepTimeModel(base=0.004, prefill_token=1e-4, prefill_context=1e-7, sequence=5e-4, steps=1000)
 
 
 @pytest.fixture(scope="module")
@@ -84,10 +87,37 @@ def test_a_hit_needs_the_windows_blocks_only() -> None:
     for place in (0, 2, 3, 5):
         pool.index(blocks[place], hashes[place])
     assert pool.match(hashes) == [blocks[0]]
-    assert pool.match(hashes, window=9) == [HOLE, HOLE, blocks[2], blocks[3]]  # position 16 looks at 8..15
-    assert pool.match(hashes, window=10) == [blocks[0]]  # and here at 7 too
-    assert pool.match(hashes, window=5) == [HOLE] * 5 + [blocks[5]]
-    assert pool.match(hashes, window=1) == [HOLE] * 6  # a token that sees only itself needs nothing
+    assert pool.match(hashes, windows=(9,)) == [HOLE, HOLE, blocks[2], blocks[3]]  # position 16 looks at 8..15
+    assert pool.match(hashes, windows=(10,)) == [blocks[0]]  # and here at 7 too
+    assert pool.match(hashes, windows=(5,)) == [HOLE] * 5 + [blocks[5]]
+    assert pool.match(hashes, windows=(1,)) == [HOLE] * 6  # a token that sees only itself needs nothing
+
+
+def test_a_hit_in_groups_needs_all_blocks_of_full_layers_and_the_windows_of_sliding_ones() -> None:
+    pool = BlockPool(12, 4)
+    hashes = [bytes([stretch]) * 32 for stretch in range(4)]
+    blocks = pool.allocate(12)
+    for place, block in enumerate(blocks):
+        pool.index(block, in_group(hashes[place // 3], place % 3))
+    windows = (None, 5, 5)
+    assert pool.match(hashes, windows) == [
+        blocks[0],
+        HOLE,
+        HOLE,
+        blocks[3],
+        HOLE,
+        HOLE,
+        blocks[6],
+        HOLE,
+        HOLE,
+        *blocks[9:],
+    ]
+    pool.forget([blocks[10]])  # one that slides, of the last stretch: the stretch before it is gone on from
+    assert pool.match(hashes, windows) == [blocks[0], HOLE, HOLE, blocks[3], HOLE, HOLE, *blocks[6:9]]
+    pool.forget([blocks[1], blocks[2]])  # left the window long ago
+    assert len(pool.match(hashes, windows)) == 9
+    pool.forget([blocks[3]])  # of layers that see all
+    assert pool.match(hashes, windows) == []  # the first stretch's sliding blocks are gone
 
 
 loads = st.fixed_dictionaries(
@@ -95,6 +125,9 @@ loads = st.fixed_dictionaries(
         "seed": st.integers(0, 2**32),
         "size": st.sampled_from([1, 3, 8]),
         "window": st.integers(1, 30),
+        "full": st.integers(0, 2),
+        "sliding": st.integers(1, 3),
+        "host": st.sampled_from([0, 40]),
         "length": st.integers(8, 90),
         "spare": st.integers(0, 8),
         "seqs": st.integers(1, 6),
@@ -105,13 +138,16 @@ loads = st.fixed_dictionaries(
 
 
 def build(load: dict[str, int]) -> Scheduler:
-    size = load["size"]
+    size, length, window = load["size"], load["length"], load["window"]
+    windows = (None,) * load["full"] + (window,) * load["sliding"]
+    kept = load["full"] * -(-length // size) + load["sliding"] * -(-min(length, window + 2 * size) // size)
     config = SchedulerConfig(
-        num_blocks=-(-min(load["length"], load["window"] + 2 * size) // size) + load["spare"],
+        num_blocks=kept + load["spare"],
         block_size=size,
         max_num_seqs=load["seqs"],
-        max_model_length=load["length"],
-        window=load["window"],
+        max_model_length=length,
+        windows=windows,
+        host_blocks=load["host"],
     )
     bounds = Bounds(concurrency_max=load["seqs"], max_batched_tokens=load["tokens"], kv_watermark=1.0)
     return Scheduler(config, Limits(bounds))
@@ -120,9 +156,12 @@ def build(load: dict[str, int]) -> Scheduler:
 @settings(max_examples=150, deadline=None)
 @given(loads)
 def test_any_load_in_any_pool_says_what_it_says_alone(load: dict[str, int]) -> None:
-    """Forks, cancels, preemptions and prefix hits; the paper's attention looks at the window alone."""
+    """Forks, cancels, preemptions of both kinds and prefix hits; the paper's layers look at their windows alone."""
     dice, scheduler = random.Random(load["seed"]), build(load)
-    runner = PaperRunner(scheduler.config.num_blocks, load["size"], load["window"])
+    windows, size = scheduler.config.windows, load["size"]
+    runner = PaperRunner(scheduler.config.num_blocks, size, windows, load["host"])
+    chunks = 2 if load["ahead"] else 1  # one that is planned while another is computed
+    most = -(-load["window"] // size) + chunks * -(-max(load["tokens"], MINIMUM_CHUNK) // size) + 2
     everyone: dict[str, Request] = {}
     told: dict[str, list[int]] = {}
     cancelled: set[str] = set()
@@ -141,19 +180,20 @@ def test_any_load_in_any_pool_says_what_it_says_alone(load: dict[str, int]) -> N
             name = dice.choice(list(scheduler.requests))
             cancelled.add(name)
             scheduler.cancel(name)
-        plan = under_way or scheduler.plan(0.0)
+        plan = under_way or scheduler.plan(0.0, MODEL)
         if plan is not None:
-            under_way = scheduler.plan_ahead(0.0) if load["ahead"] else None
+            under_way = scheduler.plan_ahead(0.0, MODEL) if load["ahead"] else None
             scheduler.check()
             for outcome in scheduler.settle(plan, runner.run(plan), 0.0):
                 told.setdefault(outcome.request_id, []).extend(outcome.token_ids)
         scheduler.check()
+        assert all(len(r.blocks) // len(windows) - r.gone <= most for r in scheduler.running if r.blocks)
         if not left and not scheduler.requests and under_way is None:
             break
-    assert not scheduler.requests and scheduler.pool.held == 0
+    assert not scheduler.requests and scheduler.pool.held == 0 and scheduler.swap.free == load["host"]
     for name, request in everyone.items():
         prompt = request.known[: request.prompt_length]
-        want = undisturbed(request.sampling.seed, prompt, request.max_tokens, window=load["window"])
+        want = undisturbed(request.sampling.seed, prompt, request.max_tokens, windows)
         got = told.get(name, [])
         assert got == (want[: len(got)] if name in cancelled else want)
 

@@ -218,19 +218,18 @@ class PagedAttention:
         if sluice_batch is None or sluice_cache is None:
             raise ModelInvalid("This model does not hand forward's keyword arguments to its attention layers.")
         keys, values = sluice_cache.layers[module.layer_idx]
+        batch = sluice_batch.of(sluice_cache.group_of[module.layer_idx])
         if self.native is not None and self.native.can_attend(query, key, keys):
-            return self.native.attend(
-                query, key, value, (keys, values), sluice_batch, scale, rule.window, softcap
-            ), None
+            return self.native.attend(query, key, value, (keys, values), batch, scale, rule.window, softcap), None
         _, kv_heads, _, dim = key.shape
-        keys.view(-1, kv_heads, dim).index_copy_(0, sluice_batch.slot_mapping, key.transpose(1, 2)[0])
-        values.view(-1, kv_heads, dim).index_copy_(0, sluice_batch.slot_mapping, value.transpose(1, 2)[0])
+        keys.view(-1, kv_heads, dim).index_copy_(0, batch.slot_mapping, key.transpose(1, 2)[0])
+        values.view(-1, kv_heads, dim).index_copy_(0, batch.slot_mapping, value.transpose(1, 2)[0])
         flat = query.transpose(1, 2)[0]
         parts = [
             (self.decode if group.longest == 1 else gathered_chunks)(
                 flat[group.first : group.first + group.tokens], keys, values, group, rule
             )
-            for group in sluice_batch.groups
+            for group in batch.groups
         ]
         return _joined(parts), None
 

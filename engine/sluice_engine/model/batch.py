@@ -41,7 +41,8 @@ class RowGroup:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Inputs of one forward pass over T flat tokens in N rows."""
+    """Inputs of one forward pass over T flat tokens in N rows. Block tables and slots are those of the first group of
+    layers (`groups.py`); the `others` are the same but for these."""
 
     input_ids: torch.Tensor  # [1, T] int64
     position_ids: torch.Tensor  # [1, T] int64
@@ -49,3 +50,8 @@ class Batch:
     logits_index: torch.Tensor  # [N] int64: flat position of each row's last token
     groups: tuple[RowGroup, ...]
     native: dict[int, Any] = field(default_factory=dict)  # the compiled kernel's view of it, by query heads; built once
+    others: tuple["Batch", ...] = ()
+
+    def of(self, group: int) -> "Batch":
+        """As the layers of this group see it."""
+        return self.others[group - 1] if group else self

@@ -1,6 +1,7 @@
 """Whether a loaded model is run by the compiled decoder, decided by trying it: same logits, or torch runs the model."""
 
 import logging
+from dataclasses import replace
 
 import torch
 
@@ -58,7 +59,8 @@ def _probe(shape: KVShape) -> tuple[Batch, KVCache]:
         padded_index=None,
     )
     ids = positions.unsqueeze(0)
-    return Batch(ids, ids, positions, positions, (group,)), KVCache(shape, 1, _TOKENS, torch.device("cpu"))
+    cache = KVCache(replace(shape, grouped=None), 1, _TOKENS, torch.device("cpu"))
+    return Batch(ids, ids, positions, positions, (group,)), cache
 
 
 def _logits(module: torch.nn.Module, batch: Batch, cache: KVCache) -> torch.Tensor:

@@ -39,7 +39,7 @@ class _Layer(ctypes.Structure):
         *((name, _Product) for name in ("query_key_value", "output", "gate_up", "down")),
         *((name, ctypes.c_void_p) for name in ("norm_before", "norm_after", "norm_query", "norm_key")),
         *((name, ctypes.c_void_p) for name in ("key_cache", "value_cache")),
-        ("window", ctypes.c_int64),
+        *((name, ctypes.c_int64) for name in ("group", "window")),
         ("scale", ctypes.c_float),
         ("softcap", ctypes.c_float),
     )
@@ -174,7 +174,11 @@ class NativeDecoder:
         """
         self._attach(sluice_cache)
         hidden = self._embedding(input_ids).contiguous()
-        described = describe(sluice_batch, self._heads, sluice_cache.layers[0][0], self._kernel.threads)
+        described = [
+            describe(each, self._heads, sluice_cache.layers[0][0], self._kernel.threads)
+            for each in (sluice_batch, *sluice_batch.others)
+        ]
+        work = (Work * len(described))(*(each.work for each in described))
         count, vocab = len(logits_to_keep), self._decoder.vocab
         if self._logits.numel() < count * vocab:
             self._logits = torch.empty(count * vocab)
@@ -186,12 +190,10 @@ class NativeDecoder:
             count,
             cosine,
             sine,
-            self._scratch(described.work, count),
+            self._scratch(work[0], count),
             self._logits.data_ptr(),
         )
-        refused = self._decode(
-            ctypes.byref(self._decoder), ctypes.byref(described.work), ctypes.byref(step), self._kernel.level
-        )
+        refused = self._decode(ctypes.byref(self._decoder), work, ctypes.byref(step), self._kernel.level)
         if refused:
             raise RuntimeError(f"the compiled decoder refused a step of {input_ids.shape[1]} tokens (code {refused})")
         return Output(self._logits[: count * vocab].view(1, count, vocab))
@@ -267,8 +269,8 @@ class NativeDecoder:
     def _attach(self, cache: KVCache) -> None:
         if self._cache is not cache:
             self._cache = cache
-            for layer, (keys, values) in zip(self._layers, cache.layers, strict=True):
-                layer.key_cache, layer.value_cache = keys.data_ptr(), values.data_ptr()
+            for layer, (keys, values), group in zip(self._layers, cache.layers, cache.group_of, strict=True):
+                layer.key_cache, layer.value_cache, layer.group = keys.data_ptr(), values.data_ptr(), group
 
     def _scratch(self, work: Work, count: int) -> int:
         size = self._scratch_bytes(ctypes.byref(self._decoder), ctypes.byref(work), ctypes.c_int64(count))

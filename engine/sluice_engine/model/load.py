@@ -41,7 +41,6 @@ class LoadedModel:
     eos_ids: frozenset[int]
     task: Task = "generate"
     pooled: PooledModel | None = None
-    window: int | None = None  # tokens that every layer sees at most; None where one sees all
 
 
 def load_model(options: EngineOptions) -> LoadedModel:
@@ -99,7 +98,7 @@ def _load_generating(
         raise ModelInvalid(f"Model type {config.model_type!r} is not a decoder-only language model of transformers.")
     length = _model_length(options, getattr(config.get_text_config(), "max_position_embeddings", None))
     module, structure = _observed(folder, config, dtype, device)
-    kv_shape, window = structure.kv_shape(dtype), structure.window
+    kv_shape = structure.kv_shape(dtype)
     vocab_size = module.get_output_embeddings().weight.shape[0]
     try:
         compiled = compile_forward(module, structure, kv_shape, kernel)
@@ -119,7 +118,6 @@ def _load_generating(
         max_model_length=length,
         vocab_size=vocab_size,
         eos_ids=_eos_ids(folder, config),
-        window=window,
     )
 
 

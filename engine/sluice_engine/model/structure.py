@@ -12,6 +12,7 @@ import transformers
 
 from sluice_engine.model.attention import AttentionCall
 from sluice_engine.model.errors import ModelInvalid
+from sluice_engine.model.groups import group_layers
 from sluice_engine.model.kv import KVShape
 
 _ATTENDING = {"full_attention", "sliding_attention", "attention"}
@@ -33,16 +34,11 @@ class Structure:
     calls: tuple[AttentionCall, ...]
     siblings: tuple[Siblings, ...]
 
-    @property
-    def window(self) -> int | None:
-        """How many tokens the layer that sees most of them sees; None where one sees all."""
-        windows = [call.rule.window for call in self.calls]
-        return None if None in windows else max(window for window in windows if window is not None)
-
     def kv_shape(self, dtype: torch.dtype) -> KVShape:
-        """What one layer caches for one token; the same for all layers once `check` has passed."""
-        first = self.calls[0]
-        return KVShape(layers=len(self.calls), kv_heads=first.kv_heads, head_dim=first.key_dim, dtype=dtype)
+        """What one layer caches for one token, the same for all layers once `check` has passed, and which of them are
+        cached together."""
+        first, groups = self.calls[0], group_layers([call.rule.window for call in self.calls])
+        return KVShape(len(self.calls), first.kv_heads, first.key_dim, dtype, groups)
 
 
 @torch.inference_mode()

@@ -6,7 +6,6 @@ request gains a token, and blocks are taken as they fill. `advance(k)` does that
 
 from collections.abc import Sequence
 
-from sluice_engine.blocks import extend_hashes
 from sluice_engine.scheduler.plan import Outcome
 from sluice_engine.scheduler.scheduler import Scheduler
 from sluice_engine.scheduler.settler import StepSettler
@@ -70,25 +69,23 @@ def advance(scheduler: Scheduler, ends_at: Sequence[float], token: int = 0) -> l
 def _decode(scheduler: Scheduler, count: int, token: int) -> None:
     """All of the steps but the settling of the last one. Blocks are taken and indexed in the order in which single
     steps would: of two with equal content the one that was full first is found, unless it was evicted by then."""
-    size = scheduler.config.block_size
-    events: list[tuple[int, bool, int, int]] = []  # (step, whether a block became full in it, place in running, block)
+    size, groups = scheduler.config.block_size, scheduler.config.groups
+    events: list[tuple[int, bool, int, int]] = []  # (step, whether blocks became full in it, place in running, stretch)
     for place, request in enumerate(scheduler.running):
         begun = request.computed
         request.known.extend([token] * (count - 1))
         request.computed += count - 1
         scheduler.counters.charge(request.tenant, OUTPUT_WEIGHT * (count - 1))
-        wanted = scheduler.books.blocks_for(begun + count)
-        events += [(block * size - begun + 1, False, place, block) for block in range(len(request.blocks), wanted)]
+        taken = range(len(request.blocks) // groups, -(-(begun + count) // size))
+        events += [(stretch * size - begun + 1, False, place, stretch) for stretch in taken]
         full = range(begun // size, request.computed // size) if scheduler.config.prefix_cache else ()
-        events += [((block + 1) * size - begun, True, place, block) for block in full]
-    for _, became_full, place, block in sorted(events):
+        events += [((stretch + 1) * size - begun, True, place, stretch) for stretch in full]
+    for _, became_full, place, stretch in sorted(events):
         request = scheduler.running[place]
         if became_full:
-            extend_hashes(request.hashes, request.known, size, request.tenant)
-            scheduler.pool.index(request.blocks[block], request.hashes[block])
-            request.indexed = block + 1
+            scheduler.books.index_stretch(request, stretch)
         else:
-            request.blocks += scheduler.pool.allocate(1)
+            request.blocks += scheduler.pool.allocate(groups)
 
 
 def _decode_last(scheduler: Scheduler, steps: int, now: float, token: int) -> list[Outcome]:
@@ -101,5 +98,5 @@ def _decode_last(scheduler: Scheduler, steps: int, now: float, token: int) -> li
 
 
 def _blocks_wanted(scheduler: Scheduler, steps: int) -> int:
-    size = scheduler.config.block_size
-    return sum(-(-(r.computed + steps) // size) - len(r.blocks) for r in scheduler.running)
+    wanted = scheduler.books.blocks_for
+    return sum(wanted(r.computed + steps) - len(r.blocks) for r in scheduler.running)

@@ -8,10 +8,10 @@ are *fenced* then: held until that step has been settled.
 """
 
 from bisect import insort
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
-from sluice_engine.blocks import HOLE, BlockPool, extend_hashes, first_seen
+from sluice_engine.blocks import HOLE, BlockPool, extend_hashes, first_seen, in_group
 from sluice_engine.request import Request
 from sluice_engine.scheduler.config import SchedulerConfig
 from sluice_engine.scheduler.policies import aged_arrival
@@ -40,23 +40,35 @@ class Books:
         self.unseen: set[int] = set()  # slots of forked requests that no plan has named yet
         self.departures = 0  # times that somebody stopped running or gave blocks back
         self._config = config
+        self._groups = config.groups
+        self._sliding = [group for group, window in enumerate(config.windows) if window is not None]
         self._fences: list[_Fence] = []
         self._slots = list(range(config.max_num_seqs - 1, -1, -1))
 
     def blocks_for(self, tokens: int) -> int:
-        """Blocks that hold this many tokens."""
-        return -(-tokens // self._config.block_size)
+        """Blocks that hold this many tokens, of all groups of layers."""
+        return -(-tokens // self._config.block_size) * self._groups
 
     # --- a request runs, grows and leaves ----------------------------------------------------------------------
 
     def start(self, request: Request, hit: list[int]) -> None:
         """A request begins to run, from the cached blocks in `hit`."""
         self.pool.acquire(hit)
+        stretches = len(hit) // self._groups
         request.blocks = list(hit)
-        request.gone = hit.count(HOLE)
-        request.computed = len(hit) * self._config.block_size
-        request.indexed = len(hit)
+        request.gone = hit.count(HOLE) // max(1, len(self._sliding))
+        request.computed = stretches * self._config.block_size
+        request.indexed = stretches
         self._enter(request)
+
+    def resume(self, request: Request) -> None:
+        """After `start`: blocks for what host memory keeps of the request behind what was still cached; from now on
+        that is computed. Raises MemoryError."""
+        request.computed = request.swapped_tokens
+        self.slide(request)  # first, because what was still cached may lie before the window by now
+        behind = request.swapped[len(request.blocks) :]
+        new = iter(self.pool.allocate(len(behind) - behind.count(HOLE)))
+        request.blocks += [HOLE if block == HOLE else next(new) for block in behind]
 
     def grow(self, request: Request, tokens: int) -> None:
         """Give the request's table the blocks for `tokens` tokens. Raises MemoryError where there are none."""
@@ -73,12 +85,16 @@ class Books:
 
     def slide(self, request: Request) -> None:
         """Give back the blocks that left the window: nothing that is still to be computed looks at them."""
-        if self._config.window is None:
+        if not self._sliding:
             return
         first = first_seen(request.computed, self._config.window, self._config.block_size)
         if first > request.gone:
-            self.pool.release(request.blocks[request.gone : first])
-            request.blocks[request.gone : first] = [HOLE] * (first - request.gone)
+            table, groups = request.blocks, self._groups
+            left = range(request.gone * groups, min(first * groups, len(table)), groups)
+            places = [place + group for place in left for group in self._sliding]
+            self.pool.release([table[place] for place in places])
+            for place in places:
+                table[place] = HOLE
             request.gone = first
 
     def fork(self, parent: Request, child: Request, computed: int) -> None:
@@ -94,16 +110,20 @@ class Books:
         self.unseen.add(child.slot)
         parent.forked = child.forked = True
 
-    def own(self, request: Request, index: int) -> tuple[int, int] | None:
-        """Let the request be the only holder of this block of its table, which it is about to write. Returns (source,
-        target) of the copy that it takes, None where it takes none. Raises MemoryError."""
-        source = request.blocks[index]
-        if not self.pool.shared(source):
-            return None
-        (target,) = self.pool.allocate(1)
-        self.pool.release([source])
-        request.blocks[index] = target
-        return source, target
+    def shared(self, request: Request, stretch: int) -> list[int]:
+        """Places in the request's table whose blocks, of this stretch, others hold as well."""
+        places = range(stretch * self._groups, (stretch + 1) * self._groups)
+        return [place for place in places if self.pool.shared(request.blocks[place])]
+
+    def own(self, request: Request, stretch: int) -> list[tuple[int, int]]:
+        """Let the request be the only holder of the blocks of this stretch, which it is about to write. Returns (source,
+        target) of the copies that it takes. Raises MemoryError."""
+        places = self.shared(request, stretch)
+        sources, targets = [request.blocks[place] for place in places], self.pool.allocate(len(places))
+        self.pool.release(sources)
+        for place, target in zip(places, targets, strict=True):
+            request.blocks[place] = target
+        return list(zip(sources, targets, strict=True))
 
     def retire(self, request: Request) -> None:
         """Its last token is being computed by the step that was planned last: its place is free for the next step, its
@@ -181,15 +201,14 @@ class Books:
         if not self._shares(request):
             return []
         most = (len(request.known) - 1) // self._config.block_size
-        return self.pool.match(request.hashes[:most], self._config.window)
+        return self.pool.match(request.hashes[:most], self._config.windows)
 
     def index(self, request: Request) -> None:
         """Offer blocks that became full and computed to the prefix index."""
         full = request.computed // self._config.block_size
         if full > request.indexed and self._shares(request):
             self.hash_known(request)
-            for block in range(request.indexed, full):
-                self.pool.index(request.blocks[block], request.hashes[block])
+            self._index(request, range(request.indexed, full))
             request.indexed = full
 
     def promise(self, request: Request, computed: int) -> list[int]:
@@ -197,10 +216,28 @@ class Books:
         them: in each layer the keys and values of the whole batch are written before any is read. Returns them."""
         if not self._shares(request):
             return []
-        filled = range(request.indexed, computed // self._config.block_size)
-        for block in filled:
-            self.pool.index(request.blocks[block], request.hashes[block])
-        return [request.blocks[block] for block in filled]
+        return self._index(request, range(request.indexed, computed // self._config.block_size))
+
+    def index_stretch(self, request: Request, stretch: int) -> None:
+        """Offer the blocks of one stretch, which became full and computed."""
+        self.hash_known(request)
+        self._index(request, (stretch,))
+        request.indexed = stretch + 1
+
+    def _index(self, request: Request, stretches: Sequence[int]) -> list[int]:
+        """Make the blocks of these stretches findable, and name them."""
+        if self._groups == 1 and not self._sliding:
+            for stretch in stretches:
+                self.pool.index(request.blocks[stretch], request.hashes[stretch])
+            return [request.blocks[stretch] for stretch in stretches]
+        found: list[int] = []
+        for stretch in stretches:
+            for group in range(self._groups):
+                block = request.blocks[stretch * self._groups + group]
+                if block != HOLE:
+                    self.pool.index(block, in_group(request.hashes[stretch], group))
+                    found.append(block)
+        return found
 
     def _shares(self, request: Request) -> bool:
         return self._config.prefix_cache and not request.whole
@@ -214,11 +251,14 @@ class Books:
         size, under_way = self._config.block_size, self.planned > self.settled
         for request in self.running:
             used = len(request.known) if under_way else request.computed  # a step under way fills what it was given
-            if len(request.blocks) * size - used >= size:
+            if len(request.blocks) * size - used * self._groups >= size * self._groups:
                 raise RuntimeError(f"{request.request_id} wastes a whole block")
             first = first_seen(request.computed, self._config.window, size)
             lags = under_way and request.gone < first  # it slides when that step is settled
-            if request.blocks and ((request.gone != first and not lags) or request.blocks.count(HOLE) != request.gone):
+            table, left = request.blocks, request.gone * self._groups
+            holes = sum(table[group : left : self._groups].count(HOLE) for group in self._sliding)
+            right = holes == table.count(HOLE) == request.gone * len(self._sliding)
+            if table and not (right and (request.gone == first or lags)):
                 raise RuntimeError(f"{request.request_id} holds blocks that its window left, or lacks some in it")
         if any(request.blocks or request.slot >= 0 for request in waiting):
             raise RuntimeError("a waiting request holds blocks")

@@ -8,7 +8,7 @@ from sluice_engine.scheduler.speculation import Mode
 
 @dataclass(frozen=True, slots=True)
 class SchedulerConfig:
-    """The pool must hold one request of `max_model_length` tokens, or of what its window shows of them."""
+    """The pool must hold one request of `max_model_length` tokens, or of what its windows show of them."""
 
     num_blocks: int
     block_size: int = 16
@@ -17,22 +17,44 @@ class SchedulerConfig:
     prefix_cache: bool = True
     policy: str = "fcfs"  # one of policies.POLICIES
     predicted_admission: bool = True  # admit by the predicted peak of KV; off: by what is held now and a margin
-    window: int | None = None  # every layer sees so many tokens, a token's own included; None: some see all
+    windows: tuple[int | None, ...] = (None,)  # by group of layers: tokens that they see, a token's own included
     host_blocks: int = 0  # in host memory, for requests that are preempted; 0: they compute again
     swap_block_seconds: float = 0.0  # measured: what it takes to copy one block out, or back
     speculation: Mode = "off"  # whether decoding requests draft; auto: while the step-time model says that it pays
 
     def __post_init__(self) -> None:
         """Raises ValueError where a maximal request could never run."""
-        if self.window is not None and self.window < 1:
-            raise ValueError(f"a window has one token or more, not {self.window}")
-        held = self.max_model_length
-        if self.window is not None:  # at its worst: begins and ends inside blocks, and has just taken the next one
-            held = min(held, self.window + 2 * self.block_size)
-        if self.num_blocks * self.block_size < held:
+        seen = {window for window in self.windows if window is not None}
+        if not self.windows or len(seen) > 1 or any(window < 1 for window in seen):
+            raise ValueError(f"windows are of one size, of one token or more, or None for all; not {self.windows}")
+        # A window at its worst begins and ends inside blocks, and has just taken the next one.
+        if self.num_blocks < self.blocks_held(self.max_model_length, 2 * self.block_size):
             raise ValueError(
                 f"{self.num_blocks} blocks of {self.block_size} tokens cannot hold one request of "
                 f"{self.max_model_length} tokens"
             )
         if self.policy not in POLICIES:
             raise ValueError(f"there is no policy {self.policy!r}; choose one of {', '.join(POLICIES)}")
+
+    @property
+    def groups(self) -> int:
+        """Blocks that a stretch of `block_size` tokens takes: one for each group of layers."""
+        return len(self.windows)
+
+    @property
+    def sliding(self) -> int:
+        """How many of them are given back when the stretch has left the window."""
+        return len(self.windows) - self.windows.count(None)
+
+    @property
+    def window(self) -> int | None:
+        """Tokens that the layers see that slide; None where none does."""
+        return max((window for window in self.windows if window is not None), default=None)
+
+    def blocks_held(self, tokens: int, ahead: int) -> int:
+        """Blocks that one request of so many tokens holds at most, with `ahead` tokens beside its window."""
+        size, window = self.block_size, self.window
+        stretches = -(-tokens // size)
+        if window is None:
+            return self.groups * stretches
+        return (self.groups - self.sliding) * stretches + self.sliding * min(stretches, -(-(window + ahead) // size))

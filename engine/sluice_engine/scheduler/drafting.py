@@ -69,7 +69,8 @@ def _room(scheduler: "Scheduler", request: Request) -> int:
         scheduler.config.max_model_length - len(request.known) - 1,
     )
     spare = min(books.pool.available, int(bounds.kv_watermark * books.pool.num_blocks) - books.pool.held)
-    return min(wanted, (len(request.blocks) + max(0, spare)) * books.pool.block_size - len(request.known))
+    stretches = (len(request.blocks) + max(0, spare)) // scheduler.config.groups
+    return min(wanted, stretches * books.pool.block_size - len(request.known))
 
 
 def _lengthen(scheduler: "Scheduler", step: "StepPlanner", place: int, draft: tuple[int, ...]) -> None:

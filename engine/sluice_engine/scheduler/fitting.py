@@ -52,19 +52,30 @@ class Fitting:
     def _fits_now(self, request: Request, hit: Sequence[int]) -> bool:
         """Whether its whole sequence, what running prompts still need and a block for each running request fit."""
         books, pool = self._books, self._books.pool
-        need = self._owed(len(request.known) + 1, hit)
+        need = max(self._owed(len(request.known) + 1, hit), coming_back(request, hit))
         owed = sum(self._owed(len(other.known), other.blocks) for other in books.running if not other.whole)
         taken = need + pool.unheld(hit) + owed
-        return pool.held + taken <= self._most and taken + len(books.running) <= pool.available
+        return pool.held + taken <= self._most and taken + len(books.running) * self._config.groups <= pool.available
 
     def _owed(self, tokens: int, blocks: Sequence[int]) -> int:
         """Blocks that a request with this table still takes until so many tokens are computed: with a window, at most
         what holds that and a chunk."""
-        owed, window = self._books.blocks_for(tokens) - len(blocks), self._config.window
+        config, owed = self._config, self._books.blocks_for(tokens) - len(blocks)
+        window, groups = config.window, config.groups
         if window is None or owed <= 0:
             return owed
-        span = window + max(MINIMUM_CHUNK, self._limits.bounds.max_batched_tokens)
-        return max(0, min(owed, self._books.blocks_for(span) + 1 - _held(blocks)))
+        stretches = owed // groups
+        seen = -(-(window + max(MINIMUM_CHUNK, self._limits.bounds.max_batched_tokens)) // config.block_size) + 1
+        seen -= len(blocks) // groups - blocks.count(HOLE) // config.sliding
+        return stretches * (groups - config.sliding) + max(0, min(stretches, seen)) * config.sliding
+
+    def first_room(self, request: Request, hit: Sequence[int]) -> int:
+        """Tokens that a waiting request could compute at once with every block there is, from those in `hit`."""
+        pool, groups, back = self._books.pool, self._config.groups, coming_back(request, hit)
+        table = max(len(hit), len(request.swapped))
+        free = max(0, pool.available - pool.unheld(hit) - back)
+        found = max(len(hit) // groups * pool.block_size, request.swapped_tokens)
+        return (table // groups + free // groups) * pool.block_size - found
 
     def _predicted_peak(self, request: Request, hit: Sequence[int]) -> float:
         """Blocks that the running requests and this one will hold at their peak; 0 while lengths are unknown."""
@@ -73,8 +84,13 @@ class Fitting:
         future = [(self._lengths.remaining(other), len(other.known)) for other in growing]
         known = [(remaining, context) for remaining, context in future if remaining is not None]
         shared = sum(_held(other.blocks) for other in running) - pool.held + _held(hit) - pool.unheld(hit)
-        peak = predicted_peak(known, self._config.block_size, self._config.window)
+        peak = predicted_peak(known, self._config.block_size, self._config.windows)
         return peak - shared if len(known) == len(future) else 0.0
+
+
+def coming_back(request: Request, hit: Sequence[int]) -> int:
+    """Blocks that it takes to copy back what host memory keeps of the request, behind those in `hit`."""
+    return _held(request.swapped[len(hit) :])
 
 
 def _held(blocks: Sequence[int]) -> int:

@@ -5,21 +5,29 @@ them. With requests in order of what they still write, longest first, r_i tokens
 
     peak = max over i of  Σ_{j ≤ i} c_j  +  i · r_i
 
-and where each holds a window of W tokens at most, no term is above i · W.
+and where each holds a window of W tokens at most, no term is above i · W. Groups of layers that differ in that add up
+in each term.
 """
 
-import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
-def predicted_peak(requests: Iterable[tuple[int, int]], block_size: int, window: int | None = None) -> float:
-    """Blocks at the peak, for (tokens still to write, tokens held once its prompt is computed) of each request.
+def predicted_peak(
+    requests: Iterable[tuple[int, int]], block_size: int, windows: Sequence[int | None] = (None,)
+) -> float:
+    """Blocks at the peak, for (tokens still to write, tokens held once its prompt is computed) of each request, where
+    the layers of each group see as many tokens as `windows` says.
 
     On the mean half of each request's last block is empty at any time, and so is half of the first one of a window.
     """
     held, peak = 0, 0.0
-    most = math.inf if window is None else window + block_size
+    lasting = windows.count(None)
+    kept = [window + block_size for window in windows if window is not None]
     for count, (remaining, context) in enumerate(sorted(requests, reverse=True), start=1):
         held += context
-        peak = max(peak, min(held + count * (remaining + block_size / 2), count * most))
+        tokens = held + count * (remaining + block_size / 2)
+        total = lasting * tokens
+        for most in kept:
+            total += min(tokens, count * most)
+        peak = max(peak, total)
     return peak / block_size

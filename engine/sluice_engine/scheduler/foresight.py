@@ -47,7 +47,7 @@ def foresee(scheduler: "Scheduler", plan: Plan) -> None:
 
 def room_ahead(scheduler: "Scheduler") -> bool:
     """Whether there is room for the next token of all that decode, so that nobody has to give way."""
-    wanted, size = 0, scheduler.config.block_size
+    wanted, size, groups = 0, scheduler.config.block_size, scheduler.config.groups
     for request in scheduler.running:
-        wanted += request.computed >= len(request.blocks) * size and request.remaining == 1
-    return wanted <= scheduler.pool.available
+        wanted += request.computed * groups >= len(request.blocks) * size and request.remaining == 1
+    return wanted * groups <= scheduler.pool.available

@@ -28,8 +28,7 @@ def start(scheduler: "Scheduler", request: Request, hit: list[int], now: float) 
     scheduler.waiting.remove(request)
     scheduler.books.start(request, hit)
     if request.swapped_tokens > request.computed:
-        scheduler.books.grow(request, request.swapped_tokens)
-        request.computed = request.swapped_tokens
+        scheduler.books.resume(request)
         scheduler.swap.back(request, len(hit))
     else:
         scheduler.swap.drop(request)

@@ -24,6 +24,7 @@ class StepPlanner:
         """`before` is the plan that is being run meanwhile, if any: then nobody is preempted, because who ends with
         that step is not known yet."""
         self._scheduler = scheduler
+        self._groups = scheduler.config.groups
         self._now = now
         self._ahead = before is not None
         self._filled_before = before.filling if before is not None else {}
@@ -47,20 +48,20 @@ class StepPlanner:
 
     def decodes(self) -> None:
         """Every decoding request its one token. The engine's hottest loop: a step's time bounds everybody's."""
-        running, size = self._scheduler.running, self._scheduler.config.block_size
+        running, size, groups = self._scheduler.running, self._scheduler.config.block_size, self._groups
         add, targets, kv_tokens = self.rows.append, self.itl_targets, 0
         leaders = self._scheduler.siblings.leaders
         for request in running:  # which may lose its tail on the way
             known, start = request.known, request.computed
             if len(known) - start != 1:
                 continue
-            if start >= len(request.blocks) * size and not self._make_room(request, start + 1):
+            if start * groups >= len(request.blocks) * size and not self._make_room(request, start + 1):
                 continue
-            first = -(-start // size)
+            first = -(-start // size) * groups
             if request.forked:
                 if not self._own_tail(request, start):
                     continue
-                first = self._unseen(request, start // size)
+                first = self._unseen(request, start // size * groups)
             kv_tokens += start + 1
             target = request.itl_target
             targets.add(self._scheduler.itl_target(request) if target is None else target)
@@ -100,11 +101,11 @@ class StepPlanner:
             hit = scheduler.books.match(request)
             if not scheduler.fitting.fits(request, hit):
                 return
-            context = max(len(hit) * scheduler.config.block_size, request.swapped_tokens)
+            context = max(len(hit) // self._groups * scheduler.config.block_size, request.swapped_tokens)
             left = len(request.known) - context
             chunk = budget.whole(left) if request.whole else budget.chunk(left, context)
             if scheduler.config.window is not None and not request.whole:  # a pool may hold less than the prompt
-                chunk = min(chunk, (scheduler.pool.available - scheduler.pool.unheld(hit)) * scheduler.pool.block_size)
+                chunk = min(chunk, scheduler.fitting.first_room(request, hit))
             if chunk <= 0:
                 return
             if not request.prompt_counted:
@@ -144,8 +145,8 @@ class StepPlanner:
 
     def _room(self, request: Request) -> int:
         """Tokens that the request could compute now with every block there is."""
-        pool = self._scheduler.pool
-        return (len(request.blocks) + pool.available) * pool.block_size - request.computed
+        pool, groups = self._scheduler.pool, self._groups
+        return (len(request.blocks) // groups + pool.available // groups) * pool.block_size - request.computed
 
     def _make_room(self, request: Request, tokens: int) -> bool:
         """Grow the request's table to `tokens`, preempting at most one request in this step. False: not this step."""
@@ -171,15 +172,14 @@ class StepPlanner:
         return victim is not request and scheduler.pool.can_allocate(need)
 
     def _own_tail(self, request: Request, start: int) -> bool:
-        """Copy on write: before a forked request writes at `start`, the block there becomes its own. False: not in
+        """Copy on write: before a forked request writes at `start`, the blocks there become its own. False: not in
         this step."""
         books, size = self._scheduler.books, self._scheduler.config.block_size
         if start % size:
-            if self._scheduler.pool.shared(request.blocks[start // size]) and not self._free(request, 1):
+            shared = books.shared(request, start // size)
+            if shared and not self._free(request, len(shared)):
                 return False
-            copy = books.own(request, start // size)  # the victim may have been the other holder
-            if copy is not None:
-                self._copies.append(copy)
+            self._copies += books.own(request, start // size)  # the victim may have been the other holder
         request.forked = False
         return True
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 def outlook_of(scheduler: "Scheduler", request: Request) -> Outlook:
     """Tokens that the request has to compute, as the prefix cache stands, and the seconds that they are predicted to
     take; 0 seconds while no model is trusted."""
-    running, size = request.slot >= 0, scheduler.config.block_size
-    cached = request.computed if running else len(scheduler.books.match(request)) * size
+    running, size, groups = request.slot >= 0, scheduler.config.block_size, scheduler.config.groups
+    cached = request.computed if running else len(scheduler.books.match(request)) // groups * size
     tokens, seconds = len(request.known) - cached, 0.0
     if scheduler.model is not None and scheduler.model.steps >= TRUSTED_STEPS:
         work = StepWork(prefill_tokens=tokens, prefill_context=chunk_context(tokens, cached))

@@ -2,11 +2,13 @@
 
 Host blocks are numbered behind those of the pool, so that a copy is a pair of numbers wherever it goes. Copies are made
 in the order of the plans, before a step computes anything: a block may be given away in the plan that copies it out.
+Where blocks have left a window, what is kept here has the same HOLEs.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
+from sluice_engine.blocks import HOLE
 from sluice_engine.request import Request
 from sluice_engine.scheduler.budget import chunk_context
 from sluice_engine.scheduler.config import SchedulerConfig
@@ -33,10 +35,11 @@ class Swap:
     def pays(self, request: Request, model: StepTimeModel | None) -> bool:
         """Whether there is room for what the request has computed, and the model predicts that computing it again takes
         longer than copying it out and back. Its prefix may stay cached here, which neither side counts."""
-        blocks = -(-request.computed // self._config.block_size)
+        config = self._config
+        blocks = -(-request.computed // config.block_size) * config.groups - request.gone * config.sliding
         if not 0 < blocks <= self.free or model is None or model.steps < TRUSTED_STEPS:
             return False
-        if request.whole or request.steered or self._config.window is not None:
+        if request.whole or request.steered:
             return False
         work = StepWork(prefill_tokens=request.computed, prefill_context=chunk_context(request.computed, 0))
         again = model.predict(work) - model.base  # in a step that others share
@@ -45,18 +48,18 @@ class Swap:
     def out(self, request: Request) -> None:
         """Copy what the request has computed; call before it leaves. Its last known token is computed again anyway."""
         request.swapped_tokens = min(request.computed, len(request.known) - 1)
-        held = request.blocks[: -(-request.swapped_tokens // self._config.block_size)]
-        request.swapped = [self._free.pop() for _ in held]
-        self._copies += zip(held, request.swapped, strict=True)
+        held = request.blocks[: -(-request.swapped_tokens // self._config.block_size) * self._config.groups]
+        request.swapped = [HOLE if block == HOLE else self._free.pop() for block in held]
+        self._copies += _pairs(held, request.swapped)
 
     def back(self, request: Request, found: int) -> None:
         """Copy into the blocks that the request has been given, behind the `found` ones that were still cached."""
-        self._copies += zip(request.swapped[found:], request.blocks[found : len(request.swapped)], strict=True)
+        self._copies += _pairs(request.swapped[found:], request.blocks[found : len(request.swapped)])
         self.drop(request)
 
     def drop(self, request: Request) -> None:
         """What the request has here is of no use any more."""
-        self._free += request.swapped
+        self._free += [block for block in request.swapped if block != HOLE]
         request.swapped, request.swapped_tokens = [], 0
 
     def take(self) -> list[Copy]:
@@ -66,7 +69,11 @@ class Swap:
 
     def check(self, waiting: Iterable[Request]) -> None:
         """Raise RuntimeError unless each host block is free or one waiting request's."""
-        held = [block for request in waiting for block in request.swapped]
+        held = [block for request in waiting for block in request.swapped if block != HOLE]
         every = range(self._config.num_blocks, self._config.num_blocks + self._config.host_blocks)
         if sorted(held + self._free) != list(every):
             raise RuntimeError(f"host blocks: held {len(held)} + free {self.free} is not total {len(every)}")
+
+
+def _pairs(sources: Sequence[int], targets: Sequence[int]) -> list[Copy]:
+    return [pair for pair in zip(sources, targets, strict=True) if HOLE not in pair]

@@ -83,7 +83,7 @@ class Server:
         self._serving.check_complete()
         paced = ", held to a given step time by --pace" if message.paced else ""
         log.info(
-            "ready: %s on %s in %s, %d KV blocks of %d tokens, context %d%s",
+            "ready: %s on %s in %s, %d KV blocks of %g tokens, context %d%s",
             self._options.served_name,
             message.device,
             message.dtype,
