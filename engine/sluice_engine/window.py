@@ -51,6 +51,7 @@ class LoadWindow:
             growth_per_sequence=_growth(scheduler),
             mean_sequences=sum(step[4] * step[3].total() for step in self._steps) / gaps.total() if gaps else None,
             mean_itl=sum(gap * count for gap, count in gaps.items()) / gaps.total() if gaps else None,
+            written_per_sequence=sum(request.generated for request in running) / len(running) if running else 0.0,
         )
 
     def _forget(self, now: float) -> None:

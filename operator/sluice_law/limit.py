@@ -7,12 +7,13 @@ prompts take the share f of each second, so n sequences that decode together wai
 
 seconds per token (P', C': prompt tokens and Σ chunk × context per second). A scheduler that cuts prompts into chunks
 can keep every step within the target exactly as long as S(n) does, so the largest such n is the limit, unless memory
-ends sooner: n·(held per sequence + growth/2) ≤ watermark · pool. It falls at once and rises slowly: the one protects
-who is already being served, the other keeps a burst of short prompts from opening the door to a herd.
+ends sooner (`_kv_limit`). It falls at once and rises slowly: the one protects
+who is already being served, the other keeps a burst of short prompts from opening the door to a herd. A bound that
+opens is followed at once: who moved it has thought of the herd.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sluice_law.steptime import StepTimeModel
@@ -24,9 +25,7 @@ RELAXED: Final = 0.5  # mean / target up to which scatter cannot reach the targe
 CORRECTION_BOUNDS: Final = (0.5, 3.0)  # a model further off than this is not corrected but wrong
 SMOOTHING: Final = 0.3  # per tick: one odd second moves a smoothed value by a third, three in a row by two thirds
 RISE: Final = 0.1  # share per tick: doubling takes seven ticks, about one request's length
-# Sequences do not end together: while one writes its last token others have begun anew. Half of what each still adds is
-# what all hold on the mean; the scheduler's own forecast, which knows each request, guards the peak.
-ENDS_SPREAD: Final = 0.5
+PEAK_SIGMAS: Final = 2.0  # the pool holds what runs 97 times in 100; the scheduler's own forecast guards the rest
 MAX_PREFILL_SHARE: Final = 0.95
 
 
@@ -45,17 +44,19 @@ class EngineLoad:
     growth_per_sequence: float  # tokens that a running sequence is expected still to add
     mean_itl: float | None = None  # mean of the same inter-token times: what the model's S(n) is compared with
     mean_sequences: float | None = None  # rows decoding beside those tokens, on the mean over tokens; None: `running`
+    written_per_sequence: float | None = None  # tokens that a running sequence has written; None: as many as it will
 
 
 @dataclass(frozen=True, slots=True)
 class LimitState:
-    """What the fast loop carries from one tick to the next; the last four are smoothed."""
+    """What the fast loop carries from one tick to the next; the four after `limit` are smoothed."""
 
     limit: int
     correction: float = 1.0  # observed / predicted mean inter-token time: what the model gets wrong
     margin: float = 1.0  # room kept between the mean and the target; grows as latency nears it
     prefill_share: float = 0.0  # f
     context: float = 0.0  # L; kept while nothing runs, so that the first request after a pause finds it
+    own: float | None = None  # where latency and memory had it, inf where only the bound did; None: at `limit`
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +75,17 @@ def next_limit(
     """The next limit and what binds it: "itl", "kv", "bounds" or "cold" (no trusted model yet: the maximum)."""
     maximum = max(targets.minimum, targets.maximum)
     if model is None or model.steps < TRUSTED_STEPS:
-        return LimitState(limit=maximum), "cold"
+        return LimitState(limit=maximum, own=math.inf), "cold"
     learned = _learn(state, model, load, targets.itl)
     by_itl = _itl_limit(learned, model, targets.itl, maximum)
     by_kv = _kv_limit(load, targets.kv_watermark, maximum)
-    wanted = max(targets.minimum, min(by_itl, by_kv, maximum))
-    if wanted > state.limit >= targets.minimum:
-        wanted = min(wanted, state.limit + max(1, int(state.limit * RISE)))
-    binding = "bounds" if min(by_itl, by_kv) >= maximum else "itl" if by_itl <= by_kv else "kv"
-    return _with_limit(learned, wanted), binding
+    own = float(min(by_itl, by_kv))
+    before = max(state.limit if state.own is None else state.own, targets.minimum)
+    if own > before:
+        own = min(own, before + max(1, int(before * RISE)))
+    binding = "bounds" if own >= maximum else "itl" if by_itl <= by_kv else "kv"
+    limit = int(max(targets.minimum, min(own, maximum)))
+    return replace(learned, limit=limit, own=math.inf if own >= maximum else own), binding
 
 
 def predicted_itl(model: StepTimeModel, sequences: float, context: float, prefill_share: float) -> float:
@@ -108,8 +111,8 @@ def _learn(state: LimitState, model: StepTimeModel, load: EngineLoad, target: fl
         predicted = predicted_itl(model, rows, context, share)
         low, high = CORRECTION_BOUNDS
         correction = min(max(load.mean_itl / predicted, low), high) if predicted > 0 else high
-    return LimitState(
-        limit=state.limit,
+    return replace(
+        state,
         correction=_smooth(state.correction, correction),
         margin=_smooth(state.margin, _margin(load, target)),
         prefill_share=share,
@@ -141,19 +144,31 @@ def _margin(load: EngineLoad, target: float) -> float:
 
 
 def _kv_limit(load: EngineLoad, watermark: float, maximum: int) -> int:
-    """The largest n whose blocks, grown as expected, stay under the watermark. Shared prefixes count once."""
+    """The largest n whose blocks stay under the watermark, now and as they grow. Shared prefixes count once.
+
+    Sequences do not end together: while one writes its last token others have begun anew. Where the time left is that
+    of a renewal process in balance (as much written as still to write: Cox, "Renewal Theory", 1962) their sum stays as
+    it is, and scatters by √n of one age's deviation, which is its mean over √3 where ages are uniform (central limit
+    theorem). What is to be written beyond that balance belongs to sequences that began together: half of the
+    difference is still to come on the mean. So with h held, w written and g growth per sequence
+
+        n·(h + max(0, g − w)/2) + z·√n·max(w, g)/√3 ≤ watermark · pool
+
+    and never less than what all would hold at their ends, n·(h + g).
+    """
     if load.running <= 0:
         return maximum
-    per_sequence = load.kv_tokens_held / load.running + ENDS_SPREAD * max(0.0, load.growth_per_sequence)
-    if per_sequence <= 0:
+    held, growth = load.kv_tokens_held / load.running, max(0.0, load.growth_per_sequence)
+    written = growth if load.written_per_sequence is None else load.written_per_sequence
+    room = watermark * load.kv_tokens_total
+    mean = held + max(0.0, growth - written) / 2.0
+    if mean <= 0:
         return maximum
-    return min(maximum, math.floor(watermark * load.kv_tokens_total / per_sequence))
+    scatter = PEAK_SIGMAS * max(written, growth) / math.sqrt(3.0)
+    root = (math.sqrt(scatter * scatter + 4.0 * mean * room) - scatter) / (2.0 * mean)
+    return min(maximum, max(math.floor(root * root), math.floor(room / (held + growth))))
 
 
 def _smooth(old: float, new: float) -> float:
     """One step of exponential smoothing."""
     return old + SMOOTHING * (new - old)
-
-
-def _with_limit(state: LimitState, limit: int) -> LimitState:
-    return LimitState(limit, state.correction, state.margin, state.prefill_share, state.context)

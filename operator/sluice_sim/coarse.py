@@ -150,13 +150,18 @@ class CoarseEngine:
             growth_per_sequence=self._growth(),
             mean_itl=seen.mean,
             mean_sequences=seen.sequences,
+            written_per_sequence=self._written(),
         )
+
+    def _written(self) -> float:
+        """Tokens that a running request has written, on the mean."""
+        return self._steps - self._begun_sum / self._decoders if self._decoders else 0.0
 
     def _growth(self) -> float:
         """Tokens that a running request is expected still to write: what is known of the mean, less what it wrote."""
         if not self._decoders:
             return self._mean_output or 0.0
-        written = self._steps - self._begun_sum / self._decoders
+        written = self._written()
         mean = written * 2.0 if self._mean_output is None else self._mean_output
         return max(1.0, mean - written)
 

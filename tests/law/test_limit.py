@@ -62,7 +62,33 @@ def test_a_tail_above_the_target_lowers_the_limit_but_never_to_nothing() -> None
 
 def test_memory_binds_when_sequences_are_long() -> None:
     limit, binding = settle(replace(LOAD, kv_tokens_total=2_500))
-    assert (limit, binding) == (10, "kv")  # 200 tokens each now, and half of the 50 that each still adds
+    assert (limit, binding) == (10, "kv")  # 200 tokens each now; their ages scatter the sum of ten by 183
+
+
+def test_sequences_that_began_together_are_given_room_to_grow_and_those_of_all_ages_what_they_hold() -> None:
+    pool = replace(
+        LOAD, running=50, kv_tokens_total=1_000_000, growth_per_sequence=500.0, observed_itl=None, mean_itl=None
+    )
+    open_ = replace(TARGETS, maximum=10_000, itl=1e6, kv_watermark=1.0)
+    balanced = settle(replace(pool, kv_tokens_held=50 * 4_500, written_per_sequence=500.0), 10_000, open_)
+    together = settle(
+        replace(pool, kv_tokens_held=50 * 4_000, growth_per_sequence=1_000.0, written_per_sequence=0.0), 10_000, open_
+    )
+    ending = settle(
+        replace(pool, kv_tokens_held=50 * 5_000, growth_per_sequence=1.0, written_per_sequence=999.0), 10_000, open_
+    )
+    assert balanced == (220, "kv")  # of 222 that their mean would fill
+    assert together == (218, "kv")  # though 250 would fit now
+    assert ending == (199, "kv")  # what all hold at their ends: no sum is larger
+
+
+def test_a_bound_that_opens_is_followed_at_once_where_nothing_else_had_tightened() -> None:
+    state = LimitState(limit=64)
+    for _ in range(5):
+        state, binding = next_limit(state, MODEL, LOAD, replace(TARGETS, maximum=4))
+    assert (state.limit, binding) == (4, "bounds")
+    opened, _ = next_limit(state, MODEL, LOAD, TARGETS)
+    assert opened.limit == settle(LOAD)[0]
 
 
 def test_it_falls_at_once_and_rises_by_a_tenth() -> None:
