@@ -11,7 +11,15 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from sluice_law.queueing import decoding_at, late_share, own_seconds, prompt_share, spread_of, waiting_share
+from sluice_law.queueing import (
+    SERVICE_VARIANCE,
+    decoding_at,
+    late_share,
+    own_seconds,
+    prompt_share,
+    spread_of,
+    waiting_share,
+)
 from sluice_law.steptime import StepTimeModel
 from sluice_law.work import Work, concurrency_at, prefill_seconds, throughput, token_seconds
 
@@ -102,14 +110,28 @@ def attainment(
     return _good(replica, work, targets, _places(replica, work, targets, margin), rate, spread_of(burstiness))
 
 
-def split_burstiness(burstiness: float, replicas: int) -> float:
-    """Index of dispersion of each replica's share: a burst that is spread over r replicas is an r-th of itself to
-    each, the rest is chance (thinning a process: I − 1 scales with the share kept; Cox & Lewis, 1966)."""
-    return 1.0 + (burstiness - 1.0) / max(1, replicas)
+def split_burstiness(burstiness: float, replicas: int, unevenness: float = 1.0) -> float:
+    """The index of dispersion whose Poisson-split equivalent each replica sees. What the whole fleet has at work scatters
+    by z = (I + c²)/2; an r-th of that falls on each of r replicas, and what the split adds is u·(1 − 1/r):
+
+        z_r = z/r + u·(1 − 1/r)        I_r = 2·z_r − c²
+
+    u = 1: requests are split by lot (thinning a process: I − 1 scales with the share kept; Cox & Lewis, 1966), u near 0:
+    the emptiest is found for each, so that the fleet is one queue. Below 0 where even the lengths of answers even out.
+    """
+    count = max(1, replicas)
+    spread = (burstiness + SERVICE_VARIANCE) / 2.0
+    return 2.0 * (spread / count + unevenness * (1.0 - 1.0 / count)) - SERVICE_VARIANCE
 
 
 def enough(
-    replica: Replica, work: Work, targets: Targets, rate: float, margin: float = 1.0, burstiness: float = 1.0
+    replica: Replica,
+    work: Work,
+    targets: Targets,
+    rate: float,
+    margin: float = 1.0,
+    burstiness: float = 1.0,
+    unevenness: float = 1.0,
 ) -> tuple[int, float]:
     """The smallest number of replicas whose predicted attainment meets the target for `rate` in all, and that
     attainment. What no number reaches is not chased: then the share that an idle replica reaches is the whole."""
@@ -118,7 +140,7 @@ def enough(
     goal = _goal(replica, work, targets, places, spread_of(1.0), top)
 
     def good(count: int) -> float:
-        spread = spread_of(split_burstiness(burstiness, count))
+        spread = spread_of(split_burstiness(burstiness, count, unevenness))
         return _good(replica, work, targets, places, rate / count, spread)
 
     low = max(1, math.ceil(rate / min(MAX_UTILISATION * top, _rate_in_memory(replica, work)) - 1e-9))

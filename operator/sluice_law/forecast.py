@@ -94,7 +94,9 @@ def forecast(rates: Sequence[float], width: float, horizon: float, nature: Natur
     steps = horizon / width
     trend = _trend(rates, steps, noise, walk)
     gain = max(gain, 1.0 / len(recent))  # the one that the last slot was weighed with: never 0
-    level = max(0.0, level + trend * (1.0 - gain) / gain)  # what exponential smoothing lags behind a line (Brown, 1959)
+    # What exponential smoothing lags behind a line (Brown, 1959) that began where the trend was seen to.
+    lag = (1.0 - gain) / gain * (1.0 - (1.0 - gain) ** _watched(rates, steps))
+    level = max(0.0, level + trend * lag)
     mean = level + min(max(trend * steps, -level / 2.0), level)
     return Forecast(level, trend / width, max(0.0, mean), math.sqrt(walk * steps), nature)
 
@@ -111,7 +113,7 @@ def _trend(rates: Sequence[float], steps: float, noise: float, walk: float) -> f
     """Slope per slot over the last two horizons' doubles, as far as both halves of them show it (a jump is in one half
     or between them, never in both), less what noise and walk alone would show: one standard error of a straight
     line's slope and of a random walk's own."""
-    half = min(len(rates), FILTERED, max(TREND_LEAST, math.ceil(4.0 * steps))) // 2
+    half = _watched(rates, steps) // 2
     if half < TREND_LEAST // 2:
         return 0.0
     early, late = _slope(rates[-2 * half : -half]), _slope(rates[-half:])
@@ -120,6 +122,11 @@ def _trend(rates: Sequence[float], steps: float, noise: float, walk: float) -> f
     squares = half * (half * half - 1.0) / 12.0
     chance = math.sqrt(noise / squares + 1.2 * walk / half)
     return math.copysign(max(0.0, min(abs(early), abs(late)) - chance), late)
+
+
+def _watched(rates: Sequence[float], steps: float) -> int:
+    """Slots that a trend is looked for in."""
+    return min(len(rates), FILTERED, max(TREND_LEAST, math.ceil(4.0 * steps)))
 
 
 def _slope(rates: Sequence[float]) -> float:

@@ -22,6 +22,7 @@ from sluice_law.work import Work, concurrency_at, prefill_seconds, throughput, t
 
 SERVICE_VARIANCE: Final = 1.0  # squared coefficient of variation of output lengths: 0.8–1.2 on the Azure 2023 trace
 PROMPT_VARIANCE: Final = 2.0  # the same of prompt work: 1.3 (Azure 2023) to 2.5 (ServeGen), heavier than exponential
+LEAST_SPREAD: Final = 0.1  # z: even a perfect split of a steady stream leaves the lengths of answers to chance
 LEAST_SHARE: Final = 0.05  # of a second that is left to prompts, however many sequences decode
 SUMMED: Final = 256  # places up to which the chain is summed one by one
 PIECES: Final = 128  # beyond, in so many pieces: each is at most half as wide as the number in service scatters
@@ -31,8 +32,8 @@ _LOG_NEGLIGIBLE: Final = 23.0  # the same beside any queue that a utilisation of
 
 
 def spread_of(burstiness: float) -> float:
-    """z: how much further counts scatter than those of Poisson arrivals with exponential work (z = 1)."""
-    return (max(burstiness, 0.0) + SERVICE_VARIANCE) / 2.0
+    """z: how much further counts scatter than those of Poisson arrivals with exponential work (z = 1), or less far."""
+    return max((burstiness + SERVICE_VARIANCE) / 2.0, LEAST_SPREAD)
 
 
 def waiting_share(model: StepTimeModel, work: Work, places: int, rate: float, spread: float = 1.0) -> float:
@@ -42,8 +43,8 @@ def waiting_share(model: StepTimeModel, work: Work, places: int, rate: float, sp
         return 1.0
     if rate < _NO_LOAD * top:
         return 0.0
-    output, grouped = max(work.output, 1.0), max(1.0, spread)
-    groups = max(1, int(places / grouped))
+    output, grouped = max(work.output, 1.0), max(LEAST_SPREAD, spread)
+    groups = max(1, int(places / grouped + 1e-9))
     fixed = rate * output * model.base / grouped
     each = rate * output * (token_seconds(model, work, 1.0) - model.base)
     full = 1.0 / (1.0 - rate / top)

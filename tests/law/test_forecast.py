@@ -86,3 +86,11 @@ def test_a_load_that_never_moved_is_forecast_too(volatility: float, rates: list[
 
 def test_no_load_is_believed_never_to_move() -> None:
     assert nature_of([20.0] * 180, WIDTH, 6, Nature(volatility=0.0)).volatility >= VOLATILITY_LEAST
+
+
+def test_what_the_filter_lags_is_no_more_than_the_trend_was_seen_to_add() -> None:
+    """A load that is believed hardly to move is smoothed over all slots: its last third rose, not all of it."""
+    rates = [20.0] * 40 + [20.0 + 0.5 * slot for slot in range(20)]
+    ahead = forecast(rates, WIDTH, 50.0, Nature(volatility=VOLATILITY_LEAST))
+    assert ahead.trend > 0.0
+    assert ahead.level <= rates[-1] + 1.0

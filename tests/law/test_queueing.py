@@ -88,3 +88,12 @@ def test_a_burst_over_many_replicas_is_a_small_one_for_each() -> None:
 def test_no_load_waits_for_nothing(rate: float) -> None:
     assert waiting_share(MODEL, WORK, 15, rate) == pytest.approx(0.0, abs=1e-9)
     assert waiting_share(LIGHT, WORK, 4096, rate) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_an_even_split_makes_the_fleet_one_queue_and_lots_leave_each_its_own() -> None:
+    assert split_burstiness(1.0, 8, unevenness=1.0) == pytest.approx(1.0)
+    assert split_burstiness(1.0, 8, unevenness=0.05) < 0.0
+    targets = Targets(ttft=2.0, itl=0.1)
+    evenly, _ = enough(REPLICA, WORK, targets, 40.0, unevenness=0.05)
+    by_lot, _ = enough(REPLICA, WORK, targets, 40.0, unevenness=1.0)
+    assert evenly < by_lot

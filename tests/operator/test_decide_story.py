@@ -37,10 +37,10 @@ def test_load_goes_up_and_down_again_one_at_a_time_and_says_why(interval: float)
     assert len(story.sentences()) == 2
 
 
-def test_three_times_the_load_takes_all_three_and_stops_at_the_maximum() -> None:
+def test_far_too_much_load_takes_all_three_and_stops_at_the_maximum() -> None:
     story = Story()
     story.run(60, HALF)
-    story.run(200, 20.0)
+    story.run(200, 100.0)
     assert story.replicas == 3
     assert "maxReplicas is 3" in story.sentences()[-1]
 
@@ -105,7 +105,7 @@ def test_a_new_replicas_door_opens_slowly_and_one_that_was_there_before_us_is_op
     story = Story(replicas=2)
     story.run(60, OVER)
     pods = {name: story._view(name, "ready") for name in story.engines}
-    for age, share in ((0.0, 0.25), (9.0, 0.6), (15.0, 1.0)):
+    for age, share in ((0.0, 0.5), (3.0, 0.6), (5.0, 1.0)):
         fresh = replace(pods["chat-2"], since=story.now - age)
         observed = Observed((pods["chat-1"], fresh), replicas=2)
         found = dict(decide(story.spec, observed, story.memory, story.now)[0].bounds)

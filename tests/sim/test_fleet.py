@@ -31,7 +31,7 @@ def visit(number: int, at: float, prompt: int, output: int) -> Visit:
 
 def day() -> list[Arrival]:
     """A minute of half load, a minute and a half above what one replica holds, two and a half of quiet."""
-    parts = ((0, 60, 1.2), (60, 90, 4.2), (150, 150, 0.2))
+    parts = ((0, 60, 1.2), (60, 90, 3.9), (150, 150, 0.2))
     return [
         Arrival(start + one.at, one.prompt, one.output)
         for index, (start, seconds, rate) in enumerate(parts)

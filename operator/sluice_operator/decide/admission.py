@@ -22,8 +22,8 @@ from sluice_operator.decide.trust import Fresh
 from sluice_operator.decide.values import Bounds, EngineSample, Memory, PodView
 
 TTL: Final = 30.0  # seconds: six periods of 5 s; limits that were tightened do not outlive their reason by more
-SLOW_START: Final = 15.0  # seconds: three periods of 5 s, about the length of a first round of answers
-FIRST: Final = 0.25  # of n*, at once: a replica that admits nobody learns nothing
+SLOW_START: Final = 5.0  # seconds: the router sends all that comes to the emptiest; longer, and it waits there
+FIRST: Final = 0.5  # of n*, at once: a replica that admits nobody learns nothing
 
 
 @dataclass(frozen=True, slots=True)

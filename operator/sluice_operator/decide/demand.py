@@ -45,14 +45,17 @@ class Physics:
 def demand(memory: Memory, seen: Fresh, now: float) -> Demand:
     """What to plan for: a quantile of the forecast one cold start ahead, or more where the last seconds prove more.
 
-    An arrival count of N scatters by √(I·N), so a short window speaks with its lower bound (one burst of five is no
-    trend). Before there is any history, the window's mean stands for the forecast."""
+    An arrival count of N scatters by √(I·N), so a window speaks with its lower bound (one burst of five is no trend). The
+    last seconds alone are asked only before there is any history, when the window's mean stands for the forecast:
+    a burst of twenty seconds is over before a replica that is ordered for it serves."""
     horizon = (coldstart.seconds(memory) or coldstart.USUAL) + (memory.scrape_gap or USUAL_GAP)
     window, short = over(memory, now, WINDOW), over(memory, now, SHORT)
     count, recent = window.count("arrived_total"), short.count("arrived_total")
     ahead = outlook(memory, now, horizon)
     nature = memory.before if ahead is None else ahead.nature
-    lower = max(_lower(count, window.seconds, nature), _lower(recent, short.seconds, nature))
+    lower = _lower(count, window.seconds, nature)
+    if ahead is None:
+        lower = max(lower, _lower(recent, short.seconds, nature))
     if ahead is not None:
         level, expected, highest = ahead.level, ahead.quantile(PLANNED), ahead.quantile(HIGHEST)
     else:

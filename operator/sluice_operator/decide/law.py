@@ -9,6 +9,7 @@ from sluice_operator.decide import coldstart, explain
 from sluice_operator.decide.admission import bounds, note_missing
 from sluice_operator.decide.confidence import follow
 from sluice_operator.decide.demand import mean_work, targets
+from sluice_operator.decide.evenness import weigh
 from sluice_operator.decide.floors import Range, allowed
 from sluice_operator.decide.histograms import BOUNDS, quantile
 from sluice_operator.decide.need import Need, need
@@ -29,7 +30,7 @@ def decide(spec: LLMDeploymentSpec, observed: Observed, memory: Memory, now: flo
     """What to do now, and what to remember. `now` is monotonic seconds. Never raises on what was observed."""
     seen = fresh(observed, memory.scrape_gap, now)
     memory = coldstart.learn(absorb(_begin(memory, seen, now), seen, now), observed)
-    memory = rest(memory, observed, seen, now)
+    memory = weigh(rest(memory, observed, seen, now), seen, now)
     floor = allowed(spec, observed, coldstart.seconds(memory) or 0.0)
     current = _current(floor, spec, observed, memory)
     wanted = need(spec, floor, seen, memory, now, current)

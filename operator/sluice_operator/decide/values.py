@@ -204,6 +204,8 @@ class Memory:
     learned: tuple[str, ...] | None = None  # pods that are there and whose start is or was among them; None: first look
     trust: float = 1.0  # in the model: 1 as long as reality agrees
     trust_at: float = 0.0  # when it last moved
+    unevenness: float = 1.0  # how requests in flight are split over replicas: 1 by lot, near 0 evenly
+    uneven_at: float = 0.0  # when that was last looked at
     scrape_gap: float | None = None  # smoothed seconds between two scrapes of one pod
     wanted: tuple[tuple[float, int], ...] = ()  # (monotonic seconds, most replicas the law wanted), in coarse slots
     ready: int = 0  # pods ready at the last call
