@@ -123,7 +123,9 @@ KV_STATES: Final = ("held", "cached", "free")
 LIMIT_KINDS: Final = ("concurrency", "concurrency_min", "concurrency_max", "queue", "batched_tokens")
 OUTCOMES: Final = ("stop", "length", "abort", "error", "rejected")
 SLO_RESULTS: Final = ("met", "missed_ttft", "missed_itl", "missed_both")
-REJECTION_REASONS: Final = ("queue_full", "displaced", "slo_unreachable", "kv_full", "rate_limited", "draining")
+REJECTION_REASONS: Final = (
+    "queue_full", "displaced", "slo_unreachable", "kv_full", "rate_limited", "loading", "draining",
+)  # fmt: skip
 LOAD_PHASES: Final = ("fetch", "load", "compile", "warm")
 
 LATENCY_BUCKETS: Final = (

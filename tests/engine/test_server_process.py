@@ -100,6 +100,8 @@ def test_sigterm_while_loading_ends_at_once_and_leaves_no_engine(tiny_model: Pat
         early = served.request("POST", CHAT, body(1))
         assert (early.status, early.error["code"]) == (503, "loading")
         assert int(early.headers["retry-after"]) >= 1
+        assert served.metric("sluice_requests_arrived_total") == 1  # a fleet that only loads is not idle
+        assert served.metric("sluice_rejections_total", reason="loading") == 1
         engine = served.engine_pid()
         served.signal(signal.SIGTERM)
         assert served.process.wait(10) == contract.EXIT_OK

@@ -44,7 +44,7 @@ class Wish:
 async def embeddings(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:
     """POST /v1/embeddings."""
     body = await read_object(request)
-    serving.check_loaded()
+    serving.check_loaded(request)
     arrived_at = time.monotonic()
     check_model(body, serving.served_name)
     serving.check_task("embed")

@@ -43,7 +43,7 @@ async def _complete(
     check: Callable[[dict[str, object], str], validate.Generation],
 ) -> web.StreamResponse:
     body = await read_object(request)
-    serving.check_loaded()
+    serving.check_loaded(request)
     arrived_at = time.monotonic()
     _check_ids(body, serving.ready.max_model_length)
     generation = check(body, serving.served_name)

@@ -82,7 +82,7 @@ async def score(request: web.BaseRequest, serving: Serving) -> web.StreamRespons
 
 async def _begin(request: web.BaseRequest, serving: Serving, fields: frozenset[str]) -> tuple[Object, Urgency]:
     body = await read_object(request)
-    serving.check_loaded()
+    serving.check_loaded(request)
     arrived_at = time.monotonic()
     check_model(body, serving.served_name)
     serving.check_task("score")

@@ -82,9 +82,12 @@ class Serving:
         if self._text is not None and self.link.ready is not None:
             self.lifecycle.loaded()
 
-    def check_loaded(self) -> None:
-        """Raises Unavailable while loading."""
+    def check_loaded(self, arriving: web.BaseRequest | None = None) -> None:
+        """Raises Unavailable while loading. A request for the model that is `arriving` then counts as arrived and
+        refused: nobody can say yet whether it is valid, and a fleet that only loads is not idle."""
         if self.lifecycle.phase is Phase.LOADING and (refusal := self.lifecycle.refusal()) is not None:
+            if arriving is not None:
+                self.metrics.refused("loading", offered_before=offered_before(arriving))
             raise refusal
 
     def check_task(self, task: str) -> None:
