@@ -34,15 +34,15 @@ class Started:
         on_progress(ipc.Loading("load", 1.0, self.load_seconds["load"]))
         begun = clock()
         on_progress(ipc.Loading("warm", 0.0, 0.0))
+        swap = 0 if self.model.pooled is not None else options.swap_size
+        left = max(0, memory_left() - swap)
         self.config = SchedulerConfig(
-            num_blocks=blocks_that_fit(options, self.model.kv_shape, self.model.max_model_length, memory_left()),
+            num_blocks=blocks_that_fit(options, self.model.kv_shape, self.model.max_model_length, left),
             block_size=options.block_size,
             max_num_seqs=options.max_num_seqs,
             max_model_length=self.model.max_model_length,
             windows=self.model.kv_shape.groups.windows,
-            host_blocks=0
-            if self.model.pooled is not None
-            else options.swap_size // self.model.kv_shape.block_bytes(options.block_size),
+            host_blocks=swap and swap // self.model.kv_shape.block_bytes(options.block_size),
             policy=options.policy,
             speculation=options.speculation,
         )

@@ -27,6 +27,7 @@ CHANGES: dict[str, Any] = {
     "engine.accelerator.count": 2,
     "engine.kvCache.size": "1Gi",
     "engine.kvCache.memoryFraction": 0.5,
+    "engine.kvCache.cpuOffloadGiB": 2,
     "engine.scheduling.policy": "edf",
     "engine.scheduling.maxNumSeqs": 8,
     "engine.scheduling.maxBatchedTokens": 64,
@@ -209,6 +210,21 @@ def test_no_accelerator_means_the_cpu_and_one_means_no_fallback() -> None:
     assert "resources" not in cpu
     assert "--device=cuda" in gpu["args"]
     assert gpu["resources"] == {"requests": {"nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}}
+
+
+def test_host_memory_for_the_preempted_is_asked_of_the_engine_and_added_to_the_containers() -> None:
+    asked = {
+        "engine.kvCache.cpuOffloadGiB": 2,
+        "engine.resources.requests": {"cpu": "4", "memory": "1Gi"},
+        "engine.resources.limits": {"memory": "1500M"},
+    }
+    container = deployment(children(asked))["spec"]["template"]["spec"]["containers"][0]
+    assert f"--swap-size={2 << 30}" in container["args"]
+    assert container["resources"]["requests"]["memory"] == str(3 << 30)
+    assert container["resources"]["limits"]["memory"] == str(1_500_000_000 + (2 << 30))
+    assert container["resources"]["requests"]["cpu"] == "4"
+    none = deployment(children(asked | {"engine.kvCache.cpuOffloadGiB": 0}))["spec"]["template"]["spec"]["containers"]
+    assert "--swap-size=0" in none[0]["args"] and none[0]["resources"]["requests"]["memory"] == "1Gi"
 
 
 @pytest.mark.parametrize(

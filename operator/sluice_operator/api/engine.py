@@ -50,6 +50,9 @@ class KVCache(Model):
     """Bytes for the cache, e.g. 2Gi. When set, memoryFraction is not read."""
     memory_fraction: Annotated[float, Field(gt=0, le=1)] = 0.9
     """Share of the memory left after loading the model; on the CPU, of the container's memory limit."""
+    cpu_offload_gib: Annotated[int, Field(ge=0, le=4096)] | None = Field(default=None, alias="cpuOffloadGiB")
+    """GiB of host memory that keep what preempted requests have computed, beside the cache; 0: they compute it again.
+    Default: 64 MiB. What is given here is added to the memory that engine.resources request and limit."""
 
 
 class Scheduling(Model):

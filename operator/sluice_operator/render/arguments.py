@@ -12,6 +12,7 @@ from sluice import contract
 from sluice_operator.api import LLMDeployment
 from sluice_operator.api.words import amount_of
 
+GIB: Final = 2**30
 _PVC: Final = "pvc://"
 _FILE: Final = "file://"
 
@@ -45,6 +46,7 @@ def engine_arguments(resource: LLMDeployment) -> list[str]:
         "max-model-length": spec.model.max_model_length,
         "kv-size": int(amount_of(engine.kv_cache.size)) if engine.kv_cache.size else None,
         "kv-memory-fraction": None if engine.kv_cache.size else engine.kv_cache.memory_fraction,
+        "swap-size": None if engine.kv_cache.cpu_offload_gib is None else engine.kv_cache.cpu_offload_gib * GIB,
         "policy": engine.scheduling.policy,
         "max-num-seqs": engine.scheduling.max_num_seqs,
         "max-batched-tokens": engine.scheduling.max_batched_tokens,

@@ -4,8 +4,9 @@ from typing import Final
 
 from sluice import contract
 from sluice_operator.api import LLMDeployment
+from sluice_operator.api.words import amount_of
 from sluice_operator.render import names
-from sluice_operator.render.arguments import claim_of, engine_arguments
+from sluice_operator.render.arguments import GIB, claim_of, engine_arguments
 from sluice_operator.world import Object
 
 CONTAINER: Final = "engine"
@@ -99,6 +100,10 @@ def _resources(resource: LLMDeployment) -> Object:
     engine = resource.spec.engine
     requests: dict[str, str] = dict(engine.resources.requests)
     limits: dict[str, str] = dict(engine.resources.limits)
+    if offload := engine.kv_cache.cpu_offload_gib:
+        for amounts in (requests, limits):
+            if "memory" in amounts:
+                amounts["memory"] = str(int(amount_of(amounts["memory"])) + offload * GIB)
     if engine.accelerator.count:  # an extended resource needs equal request and limit
         requests[engine.accelerator.resource] = limits[engine.accelerator.resource] = str(engine.accelerator.count)
     return {kind: amounts for kind, amounts in (("requests", requests), ("limits", limits)) if amounts}
