@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from e2e import diagnose, images, jobs, manifests, volume
-from e2e.cluster import RESTRICTED, Cluster, CommandFailed, Recorder, connect, run, say
-from e2e.operator_pod import Operator
+from e2e.cluster import RESTRICTED, Cluster, CommandFailed, Recorder, TimedOut, connect, run, say
+from e2e.operator_pod import CRD, Operator
 from e2e.settings import Settings, from_environment
 
 STAGE = pytest.StashKey[tuple[Cluster, str]]()
@@ -70,7 +70,7 @@ def operator(cluster: Cluster, settings: Settings, pytestconfig: pytest.Config) 
         yield operator
     finally:
         if os.environ.get("KEEP") is None:
-            take_away(operator, outside)
+            take_away(cluster, settings, operator, outside)
 
 
 def make_model(cluster: Cluster, settings: Settings) -> None:
@@ -81,16 +81,18 @@ def make_model(cluster: Cluster, settings: Settings) -> None:
     cluster.apply(manifests.client_job("model", settings.image("engine"), command, writable=True, memory="2Gi"))
 
 
-def take_away(operator: Operator, outside: list[tuple[str, str]]) -> None:
-    """What the suite put outside its namespace."""
-    for command in (
-        ["helm", "uninstall", operator.release, "--namespace", operator.release, "--ignore-not-found"],
-        ["kubectl", "delete", "namespace", operator.release, "--ignore-not-found", "--wait=false"],
-        *(["kubectl", "delete", kind, name, "--ignore-not-found", "--wait=false"] for kind, name in outside),
+def take_away(cluster: Cluster, settings: Settings, operator: Operator, outside: list[tuple[str, str]]) -> None:
+    """What the suite put outside its namespace. Deployments go first, while there is an operator."""
+    for step in (
+        lambda: cluster.kubectl("delete", CRD, "--all", "--cascade=foreground", "--timeout=100s"),
+        lambda: run("helm", "uninstall", operator.release, "--namespace", operator.release, "--ignore-not-found"),
+        lambda: volume.erase(cluster, outside, settings.image("engine")),
+        lambda: run("kubectl", "delete", "namespace", operator.release, "--ignore-not-found", "--wait=false"),
+        lambda: [run("kubectl", "delete", *each, "--ignore-not-found", "--wait=false") for each in outside],
     ):
         try:
-            run(*command)
-        except CommandFailed as left:
+            step()
+        except (CommandFailed, TimedOut) as left:
             say(f"could not clean up: {left}")
 
 

@@ -8,13 +8,13 @@ import os
 import re
 import shlex
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from e2e import volume
-from e2e.cluster import Cluster, CommandFailed, run, say
+from e2e.cluster import Cluster, CommandFailed, TimedOut, run, say
 from e2e.images import load
 from e2e.settings import ROOT, Settings
 from sluice_engine.tiny import corpus
@@ -43,21 +43,39 @@ def context(cluster: Cluster, settings: Settings, tmp_path: Path) -> Iterator[di
     run("kubectl", "config", "--kubeconfig", str(kubeconfig), "set-context", "--current", f"--namespace={namespace}")
     run("kubectl", "create", "namespace", namespace)
     outside: list[tuple[str, str]] = []
+    here = Cluster(namespace, cluster.api)
     try:
         with_images(settings)
-        outside = volume.back(Cluster(namespace, cluster.api), f"{settings.run}-readme", IMAGES[1])
+        outside = volume.back(here, f"{settings.run}-readme", IMAGES[1])
         yield os.environ | {"KUBECONFIG": str(kubeconfig), "BUILD": shlex.join(settings.build)}
     finally:
-        for command in (
-            ["helm", "uninstall", "sluice", "--namespace", NAMESPACE, "--ignore-not-found", "--wait"],
-            *(["kubectl", "delete", kind, name, "--wait=false"] for kind, name in outside),
-            ["kubectl", "delete", "namespace", namespace, NAMESPACE, "--ignore-not-found", "--timeout=120s"],
-            ["kubectl", "delete", "crd", CRD, "--ignore-not-found", "--timeout=60s"],
-        ):
+        for step in clean_up(here, outside):
             try:
-                run(*command, timeout=200)
-            except CommandFailed as left:
+                step()
+            except (CommandFailed, TimedOut) as left:
                 say(f"could not clean up: {left}")
+
+
+def clean_up(here: Cluster, outside: list[tuple[str, str]]) -> list[Callable[[], object]]:
+    """One step after another: the deployments with all that is theirs while there is an operator, then the operator,
+    the model's folder, and what is left. A namespace that is deleted with its operator still in another waits for
+    pods that drain, and the operator meanwhile writes into a namespace that ends."""
+
+    def command(*words: str) -> Callable[[], object]:
+        return lambda: run(*words, timeout=200)
+
+    return [
+        command(
+            *("kubectl", "--namespace", here.namespace, "delete", CRD, "--all", "--cascade=foreground"),
+            "--timeout=150s",
+        ),
+        command("helm", "uninstall", "sluice", "--namespace", NAMESPACE, "--ignore-not-found", "--wait"),
+        lambda: volume.erase(here, outside, IMAGES[1]),
+        *(command("kubectl", "delete", kind, name, "--wait=false") for kind, name in outside),
+        command("kubectl", "delete", "namespace", here.namespace, "--ignore-not-found", "--timeout=120s"),
+        command("kubectl", "delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=120s"),
+        command("kubectl", "delete", "crd", CRD, "--ignore-not-found", "--timeout=60s"),
+    ]
 
 
 def with_images(settings: Settings) -> None:

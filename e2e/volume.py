@@ -1,12 +1,23 @@
 """The claim that holds the model: from the cluster's provisioner where it has one, else on a volume of the suite's own."""
 
 import json
+from pathlib import PurePosixPath
 
 from e2e.cluster import Cluster, Object, name_of, run, say, wait_for
 from e2e.manifests import PYTHON, USER, job
 
 CLAIM = "models"
 _SIZE = "1Gi"
+# This root may change owners and nothing else: what is the engine user's becomes root's before it can be removed.
+_ERASE = """
+import os, shutil
+top = "/folder/{folder}"
+os.chown(top, 0, 0)
+for base, folders, _ in os.walk(top):
+    for each in folders:
+        os.chown(os.path.join(base, each), 0, 0)
+shutil.rmtree(top)
+"""
 
 
 def make(cluster: Cluster, run_name: str, engine_image: str) -> list[tuple[str, str]]:
@@ -70,20 +81,40 @@ def _make_writable(cluster: Cluster, node: str, path: str, name: str, image: str
     """hostPath folders belong to root and ignore fsGroup: give the folder to the engine's user, once, as root, in a
     namespace without the restricted policy."""
     run("kubectl", "create", "namespace", name)
-    give = job(
-        "give",
+    give = f"import os; os.chown('/folder', {USER}, {USER})"
+    _as_root(cluster, node, name, "give", image, path, give)
+    say("the volume's folder belongs to the engine's user")
+    return [("namespace", name)]
+
+
+def erase(cluster: Cluster, outside: list[tuple[str, str]], engine_image: str) -> None:
+    """Take the volume's folder off its node, where `back` made one and its namespace is still there. Call once nobody
+    writes to it. Raises CommandFailed, TimedOut."""
+    for name in (name for kind, name in outside if kind == "persistentvolume"):
+        spec = (cluster.get(f"/api/v1/persistentvolumes/{name}") or {}).get("spec")
+        if spec is None:
+            continue
+        path = PurePosixPath(spec["hostPath"]["path"])
+        node = spec["nodeAffinity"]["required"]["nodeSelectorTerms"][0]["matchExpressions"][0]["values"][0]
+        _as_root(cluster, node, name, "erase", engine_image, str(path.parent), _ERASE.format(folder=path.name))
+        say(f"{path} is gone from node {node}")
+
+
+def _as_root(cluster: Cluster, node: str, namespace: str, name: str, image: str, path: str, program: str) -> None:
+    """Run a program as root on the node, where /folder is the node's `path`, to its end."""
+    manifest = job(
+        name,
         image,
-        [PYTHON, "-c", f"import os; os.chown('/folder', {USER}, {USER})"],
+        [PYTHON, "-c", program],
         volumes=[{"name": "folder", "hostPath": {"path": path, "type": "DirectoryOrCreate"}}],
         mounts=[{"name": "folder", "mountPath": "/folder"}],
         root=True,
     )
-    give["spec"]["template"]["spec"]["nodeName"] = node
-    run("kubectl", "-n", name, "apply", "-f", "-", stdin=json.dumps(give))
+    manifest["spec"]["template"]["spec"]["nodeName"] = node
+    run("kubectl", "-n", namespace, "apply", "-f", "-", stdin=json.dumps(manifest))
 
     def done() -> bool:
-        found = cluster.get(f"/apis/batch/v1/namespaces/{name}/jobs/give") or {}
+        found = cluster.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}") or {}
         return bool(found.get("status", {}).get("succeeded"))
 
-    wait_for("the volume's folder belongs to the engine's user", done, timeout=120)
-    return [("namespace", name)]
+    wait_for(f"job {name}", done, timeout=120)
