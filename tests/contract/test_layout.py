@@ -10,6 +10,8 @@ ROOT = Path(__file__).parents[2]
 ROOMS = ("operator", "engine", "kernels", "tests", "e2e")
 MOST_LINES = 400
 MOST_HANDLER_LINES = 100
+READ_FIRST = ("loop.py", "scheduler/scheduler.py", "blocks.py")  # of the engine, as the README names them
+MOST_LINES_READ_FIRST = 250
 
 # What the operator image and a simulator on a laptop must import without torch, transformers or triton installed.
 WITHOUT_TORCH = (
@@ -45,6 +47,12 @@ def test_no_python_file_is_above_400_lines() -> None:
 
 def test_the_handlers_file_is_under_100_lines() -> None:
     assert lines_of(ROOT / "operator/sluice_operator/handlers.py") < MOST_HANDLER_LINES
+
+
+@pytest.mark.parametrize("name", READ_FIRST)
+def test_what_the_readme_says_to_read_first_is_short(name: str) -> None:
+    assert f"* `{name}`: " in (ROOT / "README.md").read_text()
+    assert lines_of(ROOT / "engine/sluice_engine" / name) < MOST_LINES_READ_FIRST
 
 
 @pytest.mark.parametrize("root", ["operator", "engine", "kernels"])
