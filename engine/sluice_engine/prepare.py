@@ -190,7 +190,7 @@ def _choosing(
     flat: Sequence[Row], positions: NDArray[np.int64], slots: NDArray[np.int64], last: NDArray[np.int64]
 ) -> Choosing:
     """One row of logits for each row of the step."""
-    samples = np.fromiter((row.samples for row in flat), dtype=np.bool_, count=len(flat))
+    samples = np.array([row.samples for row in flat], dtype=np.bool_)
     return Choosing(last, [row.request_id for row in flat], slots, positions, samples)
 
 
@@ -232,7 +232,10 @@ def _drafted(choosing: Choosing, flat: Sequence[Row], tokens: NDArray[np.int64])
 
 def _by_length(rows: Sequence[Row]) -> list[list[Row]]:
     """Rows of one token first, then chunks by powers of two of their length, so that padding at most doubles."""
+    lengths = [len(row.tokens) for row in rows]
+    if max(lengths, default=0) == 1:  # as in most steps
+        return [list(rows)]
     groups: dict[int, list[Row]] = {}
-    for row in rows:
-        groups.setdefault((len(row.tokens) - 1).bit_length(), []).append(row)
+    for row, length in zip(rows, lengths, strict=True):
+        groups.setdefault((length - 1).bit_length(), []).append(row)
     return [groups[key] for key in sorted(groups)]

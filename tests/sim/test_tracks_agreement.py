@@ -6,12 +6,13 @@ import pytest
 
 from sluice_sim.tracks.agreement import HOURS, Hour, Pair, run
 from sluice_sim.tracks.requests import requests
+from sluice_sim.tracks.track import read_track
 
 
 @pytest.fixture(scope="module")
 def pair() -> Pair:
-    minute = Hour("T2", 600, 60)
-    return Pair(minute, run(minute, "exact"), run(minute, "coarse"))
+    piece = Hour("T2", 600, 30)
+    return Pair(piece, run(piece, "exact"), run(piece, "coarse"))
 
 
 def test_both_speeds_serve_the_same_requests_of_the_piece(pair: Pair) -> None:
@@ -19,7 +20,7 @@ def test_both_speeds_serve_the_same_requests_of_the_piece(pair: Pair) -> None:
     assert pair.exact.requests == pair.coarse.requests == len(requests(pair.hour.narrowed(), "test"))
 
 
-def test_a_minute_of_bursts_agrees(pair: Pair) -> None:
+def test_half_a_minute_of_bursts_agrees(pair: Pair) -> None:
     assert pair.agree
 
 
@@ -29,7 +30,7 @@ def test_a_tenth_more_in_either_figure_is_a_disagreement(pair: Pair, field: str)
     assert not replace(pair, coarse=off).agree
 
 
-def test_the_hours_are_inside_their_traces() -> None:
+def test_the_hours_are_inside_their_tracks() -> None:
     for hour in HOURS:
-        arrivals = requests(hour.narrowed(), "test")
-        assert arrivals[-1].at > 0.98 * hour.seconds
+        windows = dict(read_track(hour.track).windows).values()
+        assert hour.start + hour.seconds <= max(window.start + window.seconds for window in windows)

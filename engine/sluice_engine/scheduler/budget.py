@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sluice_engine.scheduler.planner import StepPlanner
     from sluice_engine.scheduler.scheduler import Scheduler
 
-MINIMUM_CHUNK = 16  # prefill always progresses, whatever the model says
+MINIMUM_CHUNK = 16  # where decoding alone misses the target: prefill always progresses, whatever the model says
 
 
 class PrefillBudget:
@@ -51,7 +51,9 @@ class PrefillBudget:
         fits = min(most, _largest(self._model, context, self._seconds))
         if fits < most:
             fits = rounded(fits)
-        return fits if self._given else max(fits, min(most, MINIMUM_CHUNK))
+        if self._given:  # a few tokens of one more prompt are not worth their row
+            return fits if fits >= min(most, MINIMUM_CHUNK) else 0
+        return fits or min(most, MINIMUM_CHUNK)
 
     def whole(self, wanted: int) -> int:
         """All of `wanted`, or 0: what cannot be cut waits for a step with room; one beyond any budget has a step of
@@ -87,9 +89,9 @@ def tightest(targets: Collection[float], decode_seconds: float, default: float) 
 
 
 def rounded(tokens: int) -> int:
-    """Down to one of a few sizes, because new shapes cost the runner: multiples of 16 up to 128, then four sizes to
-    each power of two, which gives away at most a fifth."""
-    return tokens - tokens % max(MINIMUM_CHUNK, 1 << max(0, tokens.bit_length() - 3))
+    """Down to one of a few sizes, because new shapes cost the runner: four to each power of two, which gives away at
+    most a fifth. Small ones too: late in a long prompt sixteen tokens alone may take longer than a target leaves."""
+    return tokens - tokens % (1 << max(0, tokens.bit_length() - 3))
 
 
 def chunk_context(tokens: int, context: int) -> float:

@@ -35,7 +35,7 @@ def foresee(scheduler: "Scheduler", plan: Plan) -> None:
     """Book what a step under way does in any case. Once for each step, before it is settled."""
     for row in plan.rows:
         request = scheduler.requests.get(row.request_id)
-        if request is None or not ran_in(request, plan):
+        if request is None or not ran_in(request, plan.step):
             continue
         request.computed += len(row.tokens)
         if row.samples:

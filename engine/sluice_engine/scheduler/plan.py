@@ -100,7 +100,7 @@ class Outcome(NamedTuple):
     error: str | None
     first: bool  # the request's first outcome
     cached_tokens: int
-    queue_seconds: float
+    queue_seconds: float  # arrival to first scheduled, with the first outcome; 0 after it
     gap: float | None  # seconds since the request's previous token
 
     @property

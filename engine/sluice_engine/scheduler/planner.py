@@ -43,6 +43,7 @@ class StepPlanner:
         self.filling: dict[int, str] = {}  # block → the request that fills it in this step
         self._leans: list[tuple[str, str]] = []
         self._forks = False
+        self._begun: list[Request] = []  # those whose prompts are not computed yet
         self.draft_tokens = 0
         self.draft_context = 0.0
 
@@ -50,12 +51,17 @@ class StepPlanner:
         """Every decoding request its one token. The engine's hottest loop: a step's time bounds everybody's."""
         running, size, groups = self._scheduler.running, self._scheduler.config.block_size, self._groups
         add, targets, kv_tokens = self.rows.append, self.itl_targets, 0
-        leaders = self._scheduler.siblings.leaders
+        leaders, default = self._scheduler.siblings.leaders, self._scheduler.limits.bounds.itl_target
+        some_default = False
         for request in running:  # which may lose its tail on the way
             known, start = request.known, request.computed
-            if len(known) - start != 1:
+            left = len(known) - start
+            if left != 1:
+                if left > 1:
+                    self._begun.append(request)
                 continue
-            if start * groups >= len(request.blocks) * size and not self._make_room(request, start + 1):
+            blocks = request.blocks
+            if start * groups >= len(blocks) * size and not self._make_room(request, start + 1):
                 continue
             first = -(-start // size) * groups
             if request.forked:
@@ -63,17 +69,21 @@ class StepPlanner:
                     continue
                 first = self._unseen(request, start // size * groups)
             kv_tokens += start + 1
-            target = request.itl_target
-            targets.add(self._scheduler.itl_target(request) if target is None else target)
-            new = tuple(request.blocks[first:]) if len(request.blocks) > first else ()
+            if request.itl_target is None:
+                some_default = True
+            else:
+                targets.add(request.itl_target)
+            new = tuple(blocks[first:]) if len(blocks) > first else ()
             twins = self._twins(request) if leaders and request.request_id in leaders else ()
             add(Row(request.request_id, request.slot, start, (known[start],), True, first, new, 0, twins))
+        if some_default:
+            targets.add(default)
         self.kv_tokens, self._decodes = kv_tokens, len(self.rows)
 
     def prompts(self, budget: PrefillBudget) -> None:
         """Chunks of prompts that already run and, between them as the policy has it, of waiting ones."""
         scheduler = self._scheduler
-        begun = [(rank(scheduler, r, self._now), r) for r in scheduler.running if r.remaining > 1]
+        begun = [(rank(scheduler, r, self._now), r) for r in self._begun if r.slot >= 0]
         begun.sort()
         for place, request in begun:
             self._admit(budget, place)

@@ -17,7 +17,7 @@ class StepSettler:
     """Books what a step that ended at `now` brought."""
 
     def __init__(self, scheduler: "Scheduler", now: float) -> None:
-        self._scheduler = scheduler
+        self._scheduler, self._requests = scheduler, scheduler.requests
         self._now = now
         self.outcomes: list[Outcome] = []
         self._charges: dict[str, int] = {}  # tokens by tenant, charged at the end of the step
@@ -30,22 +30,23 @@ class StepSettler:
         tokens = iter(sampled)
         if errors:
             self._take_back(plan, errors)
-        in_order = not errors and plan.certain
+        stream = None if errors or not plan.certain else self._stream
         for row in plan.rows:
-            if not (in_order and row.samples and self._stream(plan, row, tokens)):
+            if stream is None or not row.samples or not stream(plan.step, row, tokens):
                 self._row(plan, row, tokens, errors, accepted)
         for tenant, count in self._charges.items():
             self._scheduler.counters.charge(tenant, OUTPUT_WEIGHT * count)
         self._scheduler.books.end_step(errors)
         self._learn_overrun(plan)
 
-    def _stream(self, plan: Plan, row: Row, tokens: Iterator[int]) -> bool:
+    def _stream(self, step: int, row: Row, tokens: Iterator[int]) -> bool:
         """One more token in the middle of an answer, which is what most rows of most steps are: `_row`, with all that
         cannot be the case there left out. False, and no token taken, where it may be."""
-        request = self._scheduler.requests.get(row.request_id)
-        if request is None or request.last_token_at is None or request.steered or not ran_in(request, plan):
+        request_id, _, start, computed, *_ = row
+        request, now = self._requests.get(request_id), self._now
+        if request is None or request.last_token_at is None or request.steered or not ran_in(request, step):
             return False
-        known, end = request.known, row.start + len(row.tokens)
+        known, end = request.known, start + len(computed)
         if end + 1 >= self._longest or end + 1 >= request.prompt_length + request.max_tokens:
             return False
         token = next(tokens)
@@ -53,7 +54,7 @@ class StepSettler:
         if request.pending:
             known.pop()
             request.pending = False
-        if end % self._size == 0 or len(row.tokens) > 1:  # many where it comes back after a preemption
+        if end % self._size == 0 or len(computed) > 1:  # many where it comes back after a preemption
             self._scheduler.books.index(request)
         if self._slides:
             self._scheduler.books.slide(request)
@@ -63,8 +64,9 @@ class StepSettler:
             return True
         known.append(token)
         self._charges[request.tenant] = self._charges.get(request.tenant, 0) + 1
-        self._say(request, (token,), None, None)
-        request.last_token_at = self._now
+        gap = now - request.last_token_at
+        self.outcomes.append(Outcome(request_id, (token,), None, None, False, request.cached_tokens, 0.0, gap))
+        request.last_token_at = now
         return True
 
     def _row(
@@ -74,7 +76,7 @@ class StepSettler:
         for name in row.choosers if row.twins else (row.request_id,):
             token = next(tokens) if row.samples else None
             request = self._scheduler.requests.get(name)
-            if request is None or not ran_in(request, plan):
+            if request is None or not ran_in(request, plan.step):
                 continue
             if name in errors:
                 self.fail(request, errors[name])
@@ -152,7 +154,7 @@ class StepSettler:
     def _say(self, request: Request, token_ids: tuple[int, ...], finish: Finish | None, error: str | None) -> None:
         now, first, last, begun = self._now, not request.delivered, request.last_token_at, request.first_scheduled_at
         request.delivered = True
-        waited = (now if begun is None else begun) - request.arrived_at
+        waited = max(0.0, (now if begun is None else begun) - request.arrived_at) if first else 0.0
         gap = None if last is None else now - last
         # By position: names cost as much again, and there is one of these for each token of the engine.
         self.outcomes.append(
@@ -163,7 +165,7 @@ class StepSettler:
                 error,
                 first,
                 request.cached_tokens,
-                max(0.0, waited),
+                waited,
                 gap,
             )
         )
@@ -189,9 +191,10 @@ class StepSettler:
             self._scheduler.correction.observe(min(gaps), model.predict(plan.work))
 
 
-def ran_in(request: Request, plan: Plan) -> bool:
-    """Whether a row of this plan is of the request as it runs now: not if it has left since, or begun again."""
-    return request.begun is not None and request.begun <= plan.step
+def ran_in(request: Request, step: int) -> bool:
+    """Whether a row of the plan of this step is of the request as it runs now: not if it has left since, or begun
+    again."""
+    return request.begun is not None and request.begun <= step
 
 
 def _smoothed(mean: float | None, value: float) -> float:

@@ -1,17 +1,20 @@
 """The comparison as bars: tokens per second of each side, with a dot for every round."""
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
 from tests.bench import figure
 from tests.bench.throughput.compare import Outcome
 
+LABEL = 20  # characters in a line of a bar's label: five bars beside one another
+
 
 def draw(outcomes: Sequence[Outcome], load: str, dtype: str, to: Path) -> Path:
     """One bar for each side that has a number."""
     measured = [o for o in outcomes if o.tokens_per_second is not None]
     with figure.drawing(f"Throughput, {load}, {dtype}", to) as axes:
-        names = [f"{o.side.title}\n{o.tokens_per_second:,.0f}" for o in measured]
+        names = [f"{textwrap.fill(o.side.title, LABEL)}\n{o.tokens_per_second:,.0f}" for o in measured]
         colours = [figure.OURS if o.side.name == "ours" else figure.PEER for o in measured]
         axes.bar(names, [o.tokens_per_second or 0.0 for o in measured], color=colours, width=0.6)
         for place, outcome in enumerate(measured):
