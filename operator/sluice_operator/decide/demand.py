@@ -1,7 +1,7 @@
 """What is asked of the fleet and what one replica holds of it: rates, the mean request, the engines' own physics."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sluice_law.capacity import Replica, Targets, Work
@@ -73,14 +73,13 @@ def demand(memory: Memory, seen: Fresh, now: float) -> Demand:
 
 
 def mean_work(lengths: Lengths) -> Work | None:
-    """The mean request of the last minutes; None while too few were seen."""
+    """The mean request of the last minutes; None while too few were seen. A text that is computed to a vector or a score
+    counts as one token: its answer takes one step."""
     if min(lengths.finished, lengths.started) < ENOUGH:
         return None
     output, prompt = lengths.generated / lengths.finished, lengths.prompt / lengths.started
     cached = min(prompt, lengths.cached / lengths.started)
-    if output < 1.0:
-        return None
-    return Work(output=output, uncached=prompt - cached, cached=cached)
+    return Work(output=max(output, 1.0), uncached=prompt - cached, cached=cached)
 
 
 def fleet_model(seen: Fresh) -> StepTimeModel | None:
@@ -114,6 +113,11 @@ def targets(spec: LLMDeploymentSpec) -> Targets:
     )
 
 
+def promises(spec: LLMDeploymentSpec, work: Work) -> Targets:
+    """The targets that such requests can miss: an answer of one step has nothing between two tokens."""
+    return targets(spec) if work.output > 1.0 else replace(targets(spec), itl=math.inf)
+
+
 def physics(spec: LLMDeploymentSpec, seen: Fresh, memory: Memory) -> Physics | None:
     """What one replica is; None while the engines' models or the requests' lengths are not known well enough."""
     model, work = fleet_model(seen), mean_work(memory.lengths)
@@ -122,14 +126,16 @@ def physics(spec: LLMDeploymentSpec, seen: Fresh, memory: Memory) -> Physics | N
     pool = _mean([sample.kv_blocks * sample.block_size for _, sample in seen.known])
     if pool <= 0:
         return None
-    most = max_concurrency(spec)
+    most, batch = max_concurrency(spec), spec.engine.scheduling.max_batched_tokens
+    if work.output <= 1.0:  # who is not in this step is not at work: no more are than a step has tokens for
+        most = max(1, min(most, int(batch / max(work.uncached, 1.0))))
     replica = Replica(
         model=model,
         kv_tokens=pool,
         kv_share=spec.scaling.target_kv_occupancy_percent / 100.0,
         max_concurrency=most,
         min_concurrency=min(spec.admission.concurrency.min, most),
-        batch_tokens=spec.engine.scheduling.max_batched_tokens,
+        batch_tokens=batch,
     )
     return Physics(replica, work)
 

@@ -12,7 +12,7 @@ from sluice_law.capacity import Capacity, attainment, enough, split_burstiness
 from sluice_law.capacity import capacity as capacity_of
 from sluice_law.limit import MARGIN
 from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.decide.demand import DRAIN, Demand, Physics, demand, physics, targets
+from sluice_operator.decide.demand import DRAIN, Demand, Physics, demand, physics, promises
 from sluice_operator.decide.floors import Range
 from sluice_operator.decide.pressure import Pressure, pressure
 from sluice_operator.decide.trust import Fresh
@@ -88,7 +88,7 @@ def _by_model(
 ) -> _Judged:
     """The smallest number whose predicted attainment meets the target. A model that is believed by half is asked
     about twice the load."""
-    replica, work, promised = known.replica, known.work, targets(spec)
+    replica, work, promised = known.replica, known.work, promises(spec, known.work)
     bursts, here, trust, split = asked.nature.dispersion, max(1, current), memory.trust, memory.unevenness
     share = split_burstiness(bursts, here, split)
     one = capacity_of(replica, work, promised, MARGIN, share)
