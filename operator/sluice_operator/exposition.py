@@ -147,6 +147,8 @@ def _wanted_lines(text: str) -> Iterable[str]:
 
 def _block_size(series: _Series) -> float:
     sizes = series.label_values(contract.CACHE_CONFIG_INFO, "block_size")
+    if not sizes and series.gauge(contract.KV_BLOCKS) == 0:
+        return 0.0  # the model is loading: there is no pool yet
     if len(sizes) != 1 or not sizes[0].isdecimal() or int(sizes[0]) == 0:
         raise BadExposition(f"{contract.CACHE_CONFIG_INFO} has no single block_size above 0")
     return float(sizes[0])

@@ -15,6 +15,7 @@ from sluice_operator.render import names
 from sluice_operator.scrape import ScrapeError, Scraper, scrape_all
 from sluice_operator.world import Endpoint, Key, Object, World
 
+ASKED: Final = ("loading", "ready", "draining")  # an engine answers from its first second on
 BLINK: Final = 15.0  # seconds unready: no queue of others gathers meanwhile, and what is warm does not cool
 
 
@@ -99,7 +100,7 @@ async def observe(
     found = [pod for pod in found if not lens.has_ended(pod)] or found
     phases = {_name(pod): lens.phase_of(pod) for pod in found}
     endpoints = {_name(pod): world.endpoint(pod) for pod in found}
-    asked = [e for name, e in endpoints.items() if e is not None and phases[name][0] in ("ready", "draining")]
+    asked = [e for name, e in endpoints.items() if e is not None and phases[name][0] in ASKED]
     answers = await scrape_all(scraper, asked)
     now = clock()
     starts = {_name(pod): lens.start_began(pod) for pod in found}

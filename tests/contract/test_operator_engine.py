@@ -60,6 +60,14 @@ def test_what_the_engine_publishes_is_a_sample() -> None:
     assert dict(sample.load_seconds)["warm"] == 0.5
 
 
+def test_an_engine_that_loads_is_read_too_and_says_whom_it_refused() -> None:
+    metrics = EngineMetrics(OPTIONS, clock=lambda: 10.0)
+    metrics.refused("loading")
+    sample = parse(metrics.render().decode())
+    assert (sample.kv_blocks, sample.block_size, sample.step_model) == (0, 0, None)
+    assert (sample.arrived_total, sample.rejected_total) == (1, 1)
+
+
 def test_histograms_arrive_with_the_contracts_buckets() -> None:
     sample = parse(serving_engine().render().decode())
     assert sample.ttft.bounds[:-1] == contract.LATENCY_BUCKETS

@@ -56,3 +56,13 @@ async def test_an_engine_that_was_started_anew_within_a_blink_serves_only_since_
     again["status"]["containerStatuses"] = unready(1, "2026-11-21T10:00:02Z")["status"]["containerStatuses"]
     views = await looked((100.0, pod("a")), (7200.0, unready()), (7205.0, again))
     assert views[-1].since == 7205.0
+
+
+async def test_an_engine_that_loads_is_asked_and_need_not_answer() -> None:
+    (view,) = await looked((5.0, unready()))
+    assert view.phase == "loading" and view.sample is not None
+    world = world_with()
+    world.pods = [unready()]
+    wall = CREATED + timedelta(seconds=5)
+    fleet, _ = await observe(KEY, world, Engines(text=None), Seen(), clock=lambda: 5.0, wall=wall)
+    assert fleet.observed.pods[0].sample is None and fleet.scrape_failures == 0

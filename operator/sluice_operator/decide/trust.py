@@ -1,6 +1,7 @@
 """Which pods can be believed now: a sample that is stale, not a number, negative or absurd counts as missing."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
@@ -44,6 +45,7 @@ class Fresh:
 
     ready: tuple[PodView, ...] = ()
     known: tuple[tuple[PodView, EngineSample], ...] = ()  # ready, with a good and fresh sample
+    heard: tuple[tuple[PodView, EngineSample], ...] = ()  # the same of those that load: they refuse, and count whom
     young: tuple[PodView, ...] = ()  # scheduling, pulling or loading: they will serve
     stuck: tuple[PodView, ...] = ()  # unschedulable or failed: they may never
 
@@ -64,20 +66,25 @@ def fresh(observed: Observed, scrape_gap: float | None, now: float) -> Fresh:
     ready = tuple(pod for pod in observed.pods if pod.phase == "ready")
     return Fresh(
         ready=ready,
-        known=tuple(
-            (pod, pod.sample)
-            for pod in ready
-            if pod.sample is not None
-            and pod.sample_at is not None
-            and 0.0 <= now - pod.sample_at <= oldest
-            and is_sane(pod.sample)
-        ),
+        known=_believed(ready, oldest, now),
+        heard=_believed([pod for pod in observed.pods if pod.phase == "loading"], oldest, now),
         young=tuple(
             pod
             for pod in observed.pods
             if pod.phase in ("scheduling", "pulling", "loading") and now - pod.since < COMING_AT_MOST
         ),
         stuck=tuple(pod for pod in observed.pods if pod.phase in ("unschedulable", "failed")),
+    )
+
+
+def _believed(pods: Iterable[PodView], oldest: float, now: float) -> tuple[tuple[PodView, EngineSample], ...]:
+    return tuple(
+        (pod, pod.sample)
+        for pod in pods
+        if pod.sample is not None
+        and pod.sample_at is not None
+        and 0.0 <= now - pod.sample_at <= oldest
+        and is_sane(pod.sample)
     )
 
 

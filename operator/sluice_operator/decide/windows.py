@@ -46,15 +46,16 @@ class Sums:
 
 
 def absorb(memory: Memory, seen: Fresh, now: float) -> Memory:
-    """Add the newest differences to the window, and forget what left it."""
+    """Add the newest differences to the window, and forget what left it. Of engines that load only arrivals count, and
+    only where any came: that nobody asked them says nothing of the load."""
     before = {pod.name: pod for pod in memory.pods}
-    present = {pod.name for pod in seen.ready}
+    present = {pod.name for pod in (*seen.ready, *(pod for pod, _ in seen.heard))}
     after = {name: totals for name, totals in before.items() if name in present}
     gap, reset = memory.scrape_gap, False
     growths: list[Tick] = []
     arrivals: list[tuple[float, float, float]] = []
     joined = 0.0  # how many more requests run than at the last scrape
-    for pod, sample in seen.known:
+    for pod, sample in (*seen.known, *seen.heard):
         at = now if pod.sample_at is None else pod.sample_at
         old, new = before.get(pod.name), _totals(pod.name, at, sample)
         if old is not None and at <= old.at:
@@ -65,6 +66,9 @@ def absorb(memory: Memory, seen: Fresh, now: float) -> Memory:
         grew = _difference(old, new)
         if grew is None:
             reset = True
+            continue
+        if pod.phase != "ready":
+            arrivals += [(old.at, new.at, grew[0][_ARRIVED])] if grew[0][_ARRIVED] > 0.0 else []
             continue
         newest = min(at - old.at, _LONGEST_GAP)
         gap = newest if gap is None else gap + 0.1 * (newest - gap)
@@ -81,7 +85,9 @@ def absorb(memory: Memory, seen: Fresh, now: float) -> Memory:
     if growths:
         tick = _merge(growths)
         ticks = _append(ticks, tick)
-        memory = book(replace(memory, lengths=_lengths(memory.lengths, tick, joined, now)), arrivals, now)
+        memory = replace(memory, lengths=_lengths(memory.lengths, tick, joined, now))
+    if arrivals:
+        memory = book(memory, arrivals, now)
     return replace(memory, ticks=tuple(tick for tick in ticks if now - WINDOW < tick.at <= now))
 
 
