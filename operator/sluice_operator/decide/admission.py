@@ -66,8 +66,9 @@ def note_missing(memory: Memory, seen: Fresh, target: int, now: float) -> Memory
 
 
 def _will_come(memory: Memory, now: float) -> bool:
-    """Whether replicas that are missing can be waited for."""
-    return memory.short_since is None or now - memory.short_since < (coldstart.seconds(memory) or coldstart.USUAL)
+    """Whether replicas that are missing can be waited for: a node that has to be made first takes a minute too."""
+    patience = max(coldstart.seconds(memory) or 0.0, coldstart.USUAL)
+    return memory.short_since is None or now - memory.short_since < patience
 
 
 def _bounds(
