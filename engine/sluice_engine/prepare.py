@@ -42,7 +42,7 @@ class Prepared(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """Rows that attend together, with their block tables [R, groups of layers, W] as they were when the step was
+    """Rows that attend together, with their block tables [groups of layers, R, W] as they were when the step was
     planned."""
 
     rows: Sequence[Row]
@@ -62,7 +62,7 @@ class Gathered:
             self.slots[places],
             self.starts[places],
             np.array([len(kept[self.rows[place].slot].tokens) for place in places], dtype=np.int64),
-            self.tables[places],
+            self.tables[:, places],
         )
 
 
@@ -117,7 +117,7 @@ class Preparer:
             last_token = int(ends[last_row - 1])
             groups.append(self._group(group, first_token))
             owner = np.repeat(np.arange(len(group.rows)), group.counts)
-            places.append(group.tables[owner, :, positions[first_token:last_token] // self._block_size].T)
+            places.append(group.tables[:, owner, positions[first_token:last_token] // self._block_size])
             first_row, first_token = last_row, last_token
         pending = np.flatnonzero(tokens == PENDING)
         pending_slots = slots[np.searchsorted(ends, pending, side="right")]
@@ -143,12 +143,12 @@ class Preparer:
         used = -(-(starts + counts) // self._block_size)
         width = int(used.max())
         entries = np.arange(width)
-        held = (entries < used[:, None])[:, None]  # [R, 1, W]
+        held = entries < used[:, None]
         groups = len(self._windows)
-        tables = self._tables[slots, : width * groups].reshape(len(slots), width, groups).transpose(0, 2, 1)
+        tables = self._tables[slots, : width * groups].reshape(len(slots), width, groups).transpose(2, 0, 1)
         if any(self._windows):  # nor what has left a window: it may be another's by now
             seen = np.array([width * self._block_size if window is None else window for window in self._windows])
-            first = np.maximum(starts[:, None] - seen + 1, 0) // self._block_size  # [R, groups]
+            first = np.maximum(starts - seen[:, None] + 1, 0) // self._block_size  # [groups, R]
             held = held & (entries >= first[:, :, None])
         return Gathered(rows, slots, starts, counts, np.where(held, tables, self._null_block))
 
@@ -159,7 +159,7 @@ class Preparer:
                 batch,
                 slot_mapping=self._tensor(slots_of[index]),
                 groups=tuple(
-                    replace(rows, block_tables=self._tensor(group.tables[:, index]))
+                    replace(rows, block_tables=self._tensor(group.tables[index]))
                     for rows, group in zip(batch.groups, gathered, strict=True)
                 ),
                 native={},
@@ -176,7 +176,7 @@ class Preparer:
             tokens=int(group.counts.sum()),
             rows=len(group.slots),
             longest=longest,
-            block_tables=self._tensor(group.tables[:, 0]),
+            block_tables=self._tensor(group.tables[0]),
             context_lens=self._tensor(group.starts + group.counts),
             query_positions=self._tensor(np.where(inside, group.starts[:, None] + columns, -1)),
             padded_index=None if inside.all() else self._tensor(np.flatnonzero(inside)),

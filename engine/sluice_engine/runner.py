@@ -206,7 +206,7 @@ def _holders(gathered: Sequence[Gathered], blocks: Collection[int]) -> list[str]
     return [
         group.rows[place].request_id
         for group in gathered
-        for place in np.flatnonzero(np.isin(group.tables, wanted).any(axis=(1, 2))).tolist()
+        for place in np.flatnonzero(np.isin(group.tables, wanted).any(axis=(0, 2))).tolist()
     ]
 
 

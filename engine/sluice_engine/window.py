@@ -3,7 +3,6 @@
 from collections import Counter, deque
 from collections.abc import Iterable
 
-from sluice_engine.request import Request
 from sluice_engine.scheduler import Scheduler
 from sluice_law.limit import EngineLoad
 from sluice_law.steptime import StepWork
@@ -51,7 +50,7 @@ class LoadWindow:
             growth_per_sequence=_growth(scheduler),
             mean_sequences=sum(step[4] * step[3].total() for step in self._steps) / gaps.total() if gaps else None,
             mean_itl=sum(gap * count for gap, count in gaps.items()) / gaps.total() if gaps else None,
-            written_per_sequence=sum(request.generated for request in running) / len(running) if running else 0.0,
+            written_per_sequence=_written(scheduler) / len(running) if running else 0.0,
         )
 
     def _forget(self, now: float) -> None:
@@ -77,13 +76,20 @@ def _growth(scheduler: Scheduler) -> float:
     for request in scheduler.running:
         left = request.max_tokens - request.generated
         mean = request.max_tokens / 2 if scheduler.mean_output is None else scheduler.mean_output
-        expected += _kept(scheduler, request, min(left, max(1.0, mean - request.generated)))
+        more, window = min(left, max(1.0, mean - request.generated)), scheduler.config.window
+        expected += more if window is None else _kept(scheduler, more, max(0, window - request.computed))
     return expected / len(scheduler.running)
 
 
-def _kept(scheduler: Scheduler, request: Request, more: float) -> float:
-    """By how many tokens what the request holds grows with so many more, layers that slide counted by their share."""
-    window, groups, sliding = scheduler.config.window, scheduler.config.groups, scheduler.config.sliding
+def _written(scheduler: Scheduler) -> float:
+    """Tokens that the running requests have written and hold."""
+    window = scheduler.config.window
     if window is None:
-        return more
-    return (more * (groups - sliding) + min(more, max(0, window - request.computed)) * sliding) / groups
+        return sum(request.generated for request in scheduler.running)
+    return sum(_kept(scheduler, request.generated, window) for request in scheduler.running)
+
+
+def _kept(scheduler: Scheduler, tokens: float, seen: int) -> float:
+    """Of so many tokens those that are held, where layers that slide hold `seen` of them at most, by their share."""
+    groups, sliding = scheduler.config.groups, scheduler.config.sliding
+    return (tokens * (groups - sliding) + min(tokens, seen) * sliding) / groups

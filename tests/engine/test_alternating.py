@@ -12,9 +12,13 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM
 
 from sluice_engine import LLM, SamplingParams
+from sluice_engine.admission import Bounds, Limits
 from sluice_engine.blocks import HOLE
 from sluice_engine.loop import EngineLoop
 from sluice_engine.model.groups import MOST_IDLE, group_layers
+from sluice_engine.request import Request
+from sluice_engine.scheduler import Scheduler, SchedulerConfig
+from sluice_engine.window import LoadWindow
 from sluice_law.steptime import StepTimeModel
 from tests.engine.families import FAMILIES, save
 from tests.engine.oracle import Oracle, options, run, submit
@@ -88,8 +92,7 @@ def test_prefixes_longer_than_the_window_are_found_by_the_blocks_that_are_still_
     assert cached == {"long": 0, "again": 144, "part": 96, "inside": 16}
 
 
-@pytest.mark.parametrize("seconds", [0.0, 1.0], ids=["swap", "recompute"])
-@pytest.mark.parametrize("overlap", [False, True], ids=["one", "ahead"])
+@pytest.mark.parametrize(("seconds", "overlap"), [(0.0, True), (1.0, False)], ids=["swap-ahead", "recompute"])
 def test_whoever_is_preempted_says_the_same(folder: Path, oracle: Oracle, seconds: float, overlap: bool) -> None:
     engine = engine_of(folder, EVERY + 4, overlap=overlap, speculation="off")
     engine.scheduler.fitting._config = replace(engine.scheduler.config, predicted_admission=False)
@@ -132,6 +135,20 @@ def test_a_blocks_published_size_is_what_it_is_worth_in_whole_tokens(folder: Pat
     assert engine.ready.block_size == SIZE / 3 and engine.ready.num_blocks == EVERY
     load = engine.window.load(engine.scheduler, 0.0)
     assert load.kv_tokens_total == EVERY * SIZE // 3
+
+
+def test_the_limit_counts_what_a_running_request_will_hold_not_what_it_will_write() -> None:
+    config = SchedulerConfig(num_blocks=200, max_model_length=400, windows=(None, WINDOW, WINDOW))
+    scheduler = Scheduler(config, Limits(Bounds(max_batched_tokens=512)))
+    scheduler.submit(Request("a", text(100, 1), 90, 0.0))
+    while scheduler.running == [] or scheduler.running[0].generated < 30:
+        plan = scheduler.plan(0.0)
+        assert plan is not None
+        scheduler.settle(plan, [5], 0.0)
+    load = LoadWindow().load(scheduler, 0.0)
+    assert load.growth_per_sequence == (90 / 2 - 30) / 3  # one layer in three keeps every further token
+    assert load.written_per_sequence == (30 + 2 * WINDOW) / 3
+    assert load.kv_tokens_held == scheduler.pool.held * SIZE // 3
 
 
 @given(st.lists(st.booleans(), max_size=70))

@@ -153,7 +153,7 @@ def build(load: dict[str, int]) -> Scheduler:
     return Scheduler(config, Limits(bounds))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(loads)
 def test_any_load_in_any_pool_says_what_it_says_alone(load: dict[str, int]) -> None:
     """Forks, cancels, preemptions of both kinds and prefix hits; the paper's layers look at their windows alone."""
