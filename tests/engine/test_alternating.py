@@ -174,3 +174,13 @@ def test_the_groups_of_gemmas(full: int, sliding: int, depth: int, groups: int) 
 def test_layers_of_one_kind_are_one_group() -> None:
     assert group_layers([None] * 5).windows == (None,) and group_layers([24] * 5).windows == (24,)
     assert group_layers([24, 30]).windows == (30,) and group_layers([]).depth == 0
+
+
+def test_drafts_that_are_taken_back_leave_windows_and_tables_right(folder: Path, oracle: Oracle) -> None:
+    engine, prompts = engine_of(folder, 4 * EVERY, speculation="on"), [text(12, seed) * 5 for seed in range(4)]
+    for index, prompt in enumerate(prompts):
+        submit(engine, str(index), prompt, 40)
+    told, _ = said(engine)
+    for index, prompt in enumerate(prompts):
+        oracle.expect(prompt, told.get(str(index), []), 40)
+    assert engine.scheduler.speculation.drafted > engine.scheduler.speculation.accepted > 0
