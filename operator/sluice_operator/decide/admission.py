@@ -3,9 +3,9 @@
 The engine's fast loop moves inside them. While replicas are on their way the upper bound is what the SLO allows by
 the fleet's model, so that what was admitted is served well and the rest waits outside; when none is missing it is
 relaxed and the engine's own loop decides. A pod that no node takes, or that a quota refuses, is on its way for as long
-as a cold start takes: after that nothing comes that one could wait for, and the engine's own loop holds the promise
-with what is there, refusing no more than it must. A replica whose own model is still cold gets the tight bound too: its
-door opens as far as its sisters' experience goes, no herd rushes in.
+as a cold start takes, and a minute at least: after that nothing comes that one could wait for, and the engine's own
+loop holds the promise with what is there, refusing no more than it must. A replica whose own model is still cold gets
+the tight bound too: its door opens as far as its sisters' experience goes, no herd rushes in.
 """
 
 import math
