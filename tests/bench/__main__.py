@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.bench import batching, goodput, hit_ratio, host_time, kv_waste, pools, show, speculation
+from tests.bench import batching, deciding, goodput, hit_ratio, host_time, kv_waste, pools, show, speculation
 from tests.bench.longprompt.report import report as longprompt
 from tests.bench.show import Part
 from tests.bench.throughput.measure import LOAD_64, SPREAD_192
@@ -27,6 +27,7 @@ PARTS: Sequence[Part] = (
     Part("waste", kv_waste.report),
     Part("hits", hit_ratio.report),
     Part("host", host_time.report),
+    Part("decide", deciding.report),
 )
 
 

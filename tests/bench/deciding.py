@@ -4,17 +4,24 @@ Worst is the tick on which a dial moves (the binding constraint is searched for)
 of slots, a full window of ticks, and engines that hold thousands of sequences.
 """
 
+import sys
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 from sluice_law.steptime import StepTimeModel
 from sluice_operator.decide import decide
 from sluice_operator.decide.values import Observed
+from tests.bench.row import Report, at_most
 from tests.operator.decide_fleet import Engine, Story, spec
 
 LIGHT: Final = StepTimeModel(base=0.02, prefill_token=2e-6, sequence=2e-5, kv_token=1e-9, steps=1000)
 SLOTS: Final = 180
+REPLICAS: Final = 64
+MOST_MS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +33,46 @@ class Deciding:
     worst: float  # the slowest kind of tick
 
 
-def deciding(replicas: int = 64, repeats: int = 15) -> Deciding:
+def report(_out: Path, say: Callable[[str], None]) -> Report:
+    """Rows for `make bench`."""
+    say(f"one decision for {REPLICAS} replicas")
+    found = deciding()
+    rows = [
+        at_most(f"decide() for {REPLICAS} replicas, processor time", 1e3 * found.usual, MOST_MS, " ms"),
+        at_most("the same at its slowest", 1e3 * found.worst, MOST_MS, " ms"),
+    ]
+    return Report(rows, asdict(found))
+
+
+def deciding(replicas: int = REPLICAS, repeats: int = 15) -> Deciding:
     """Time decide() by the processor time of the least disturbed of `repeats`: neighbours on the machine are not the
     law's."""
-    usual = _least(_fleet(replicas, {}), repeats)
+    return Deciding(replicas, _least(usual(replicas), repeats), _least(slowest(replicas), repeats))
+
+
+def calls(story: Story) -> int:
+    """Python functions that one decision calls: what it costs, on any machine the same."""
+    observed, count = _tick(story), 0
+
+    def see(_frame: FrameType, event: str, _arg: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(see)
+    try:
+        _, story.memory = decide(story.spec, observed, story.memory, story.now)
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def usual(replicas: int) -> Story:
+    """A fleet under its load."""
+    return _fleet(replicas, {})
+
+
+def slowest(replicas: int) -> Story:
+    """The longest memory and the largest engines, about to move."""
     big = {
         "slo": {"ttftMilliseconds": 60, "itlMilliseconds": 200},
         "admission": {"concurrency": {"min": 2, "max": 4096}},
@@ -41,7 +84,7 @@ def deciding(replicas: int = 64, repeats: int = 15) -> Deciding:
     story.spec = story.spec.model_copy(
         update={"scaling": story.spec.scaling.model_copy(update={"min_replicas": 1, "max_replicas": 1000})}
     )
-    return Deciding(replicas, usual, _least(story, repeats))
+    return story
 
 
 def _fleet(replicas: int, changes: dict[str, Any], model: StepTimeModel | None = None) -> Story:
@@ -53,14 +96,19 @@ def _fleet(replicas: int, changes: dict[str, Any], model: StepTimeModel | None =
     return story
 
 
+def _tick(story: Story) -> Observed:
+    """A second later."""
+    story.now += 1.0
+    for name, engine in story.engines.items():
+        engine.pass_time(1.5, 1.0)
+        story.heard[name] = (engine.sample(), story.now)
+    return story.observed()
+
+
 def _least(story: Story, repeats: int) -> float:
     seconds = []
     for _ in range(repeats):
-        story.now += 1.0
-        for name, engine in story.engines.items():
-            engine.pass_time(1.5, 1.0)
-            story.heard[name] = (engine.sample(), story.now)
-        observed: Observed = story.observed()
+        observed = _tick(story)
         begun = time.process_time()
         _, memory = decide(story.spec, observed, story.memory, story.now)
         seconds.append(time.process_time() - begun)
