@@ -4,18 +4,17 @@ Worst is the tick on which a dial moves (the binding constraint is searched for)
 of slots, a full window of ticks, and engines that hold thousands of sequences.
 """
 
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final
 
 from sluice_law.steptime import StepTimeModel
 from sluice_operator.decide import decide
 from sluice_operator.decide.values import Observed
 from tests.bench.row import Report, at_most
+from tests.counting import count_calls
 from tests.operator.decide_fleet import Engine, Story, spec
 
 LIGHT: Final = StepTimeModel(base=0.02, prefill_token=2e-6, sequence=2e-5, kv_token=1e-9, steps=1000)
@@ -52,18 +51,12 @@ def deciding(replicas: int = REPLICAS, repeats: int = 15) -> Deciding:
 
 def calls(story: Story) -> int:
     """Python functions that one decision calls: what it costs, on any machine the same."""
-    observed, count = _tick(story), 0
+    observed = _tick(story)
 
-    def see(_frame: FrameType, event: str, _arg: object) -> None:
-        nonlocal count
-        count += event == "call"
-
-    sys.setprofile(see)
-    try:
+    def one() -> None:
         _, story.memory = decide(story.spec, observed, story.memory, story.now)
-    finally:
-        sys.setprofile(None)
-    return count
+
+    return count_calls(one)
 
 
 def usual(replicas: int) -> Story:

@@ -1,6 +1,5 @@
 """Every field of a request, outside its type or range, is a 400 that names it."""
 
-import time
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from sluice_engine.server import validate
 from sluice_engine.server.body import parse_object
 from sluice_engine.server.errors import ApiError, BadRequest, NotFound, Unsupported
 from sluice_engine.text import Message
+from tests.counting import count_calls
 
 CHAT: dict[str, Any] = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
 COMPLETION: dict[str, Any] = {"model": "tiny", "prompt": "hi"}
@@ -87,10 +87,12 @@ def test_best_of_is_a_completions_and_not_below_n_nor_streamed() -> None:
 
 def test_a_million_biases_are_refused_at_once() -> None:
     bias = dict.fromkeys(map(str, range(10**6)), 1)
-    begun = time.perf_counter()
-    with pytest.raises(BadRequest):
-        chat(logit_bias=bias)
-    assert time.perf_counter() - begun < 0.05
+
+    def refused() -> None:
+        with pytest.raises(BadRequest):
+            chat(logit_bias=bias)
+
+    assert count_calls(refused) < 10_000
 
 
 def test_a_request_may_say_how_urgent_it_is() -> None:

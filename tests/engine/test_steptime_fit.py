@@ -1,12 +1,12 @@
 """The online fit finds the coefficients that made the steps, and keeps them."""
 
 import random
-import time
 
 import pytest
 
 from sluice_engine.steptime import StepTimeFit, solve_non_negative
 from sluice_law.steptime import StepTimeModel, StepWork
+from tests.counting import count_calls
 
 TRUE = StepTimeModel(base=0.008, prefill_token=1.5e-4, prefill_context=2e-8, sequence=3e-4, kv_token=4e-7)
 
@@ -106,13 +106,11 @@ def test_the_solver_keeps_terms_that_never_occurred_at_zero() -> None:
     assert solve_non_negative([[1.0, 0.0], [0.0, 1.0]], [1.0, -1.0]) == [1.0, 0.0]
 
 
-def test_learning_from_a_step_costs_well_under_a_millisecond() -> None:
+def test_learning_from_a_step_is_a_few_dozen_calls_however_many_came_before() -> None:
     fit = StepTimeFit()
     dice = random.Random(5)
     learn(fit, TRUE, 300, dice, prefill=0.4, noise=0.02)
-    begun = time.process_time()
-    learn(fit, TRUE, 400, dice, prefill=0.4, noise=0.02)
-    assert (time.process_time() - begun) / 400 < 0.001
+    assert count_calls(lambda: learn(fit, TRUE, 400, dice, prefill=0.4, noise=0.02)) < 400 * 100
 
 
 def test_prompts_that_come_after_much_decoding_are_learned_as_they_are() -> None:
