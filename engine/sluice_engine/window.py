@@ -51,11 +51,19 @@ class LoadWindow:
             mean_sequences=sum(step[4] * step[3].total() for step in self._steps) / gaps.total() if gaps else None,
             mean_itl=sum(gap * count for gap, count in gaps.items()) / gaps.total() if gaps else None,
             written_per_sequence=_written(scheduler) / len(running) if running else 0.0,
+            prompt_per_output=_prompt_per_output(scheduler),
         )
 
     def _forget(self, now: float) -> None:
         while self._steps and self._steps[0][0] < now - self._seconds:
             self._steps.popleft()
+
+
+def _prompt_per_output(scheduler: Scheduler) -> float | None:
+    """Uncached prompt tokens per generated token, of requests that ended; None before one has."""
+    if not scheduler.mean_output or scheduler.mean_prompt is None:
+        return None
+    return scheduler.mean_prompt / scheduler.mean_output
 
 
 def _percentile(gaps: Counter[float], share: float) -> float | None:

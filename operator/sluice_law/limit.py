@@ -6,7 +6,10 @@ prompts take the share f of each second, so n sequences that decode together wai
     S(n) = (base + sequence·n + kv_token·n·L) / (1 − f)        f = prefill_token·P' + prefill_context·C'
 
 seconds per token (P', C': prompt tokens and Σ chunk × context per second). A scheduler that cuts prompts into chunks
-can keep every step within the target exactly as long as S(n) does, so the largest such n is the limit, unless memory
+can keep every step within the target exactly as long as S(n) does, so the largest such n is the limit. While prompts
+wait, its chunks fill each step up to the target, so that f is the time there was and not the time that they need: with
+w seconds of prompt for each token that requests had generated when they ended, n sequences are renewed in time as long
+as base + n·(sequence + kv_token·L + w) is within the target. The larger of the two n counts, unless memory
 ends sooner (`_kv_limit`). It falls at once and rises slowly: the one protects
 who is already being served, the other keeps a burst of short prompts from opening the door to a herd. A bound that
 opens is followed at once: who moved it has thought of the herd.
@@ -45,11 +48,12 @@ class EngineLoad:
     mean_itl: float | None = None  # mean of the same inter-token times: what the model's S(n) is compared with
     mean_sequences: float | None = None  # rows decoding beside those tokens, on the mean over tokens; None: `running`
     written_per_sequence: float | None = None  # tokens that a running sequence has written; None: as many as it will
+    prompt_per_output: float | None = None  # uncached prompt tokens per generated one, of requests that ended
 
 
 @dataclass(frozen=True, slots=True)
 class LimitState:
-    """What the fast loop carries from one tick to the next; the four after `limit` are smoothed."""
+    """What the fast loop carries from one tick to the next; the four after `limit` and the last one are smoothed."""
 
     limit: int
     correction: float = 1.0  # observed / predicted mean inter-token time: what the model gets wrong
@@ -57,6 +61,7 @@ class LimitState:
     prefill_share: float = 0.0  # f
     context: float = 0.0  # L; kept while nothing runs, so that the first request after a pause finds it
     own: float | None = None  # where latency and memory had it, inf where only the bound did; None: at `limit`
+    renewal: float | None = None  # w; None until a request has ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,7 @@ def next_limit(
     if model is None or model.steps < TRUSTED_STEPS:
         return LimitState(limit=maximum, own=math.inf), "cold"
     learned = _learn(state, model, load, targets.itl)
-    by_itl = _itl_limit(learned, model, targets.itl, maximum)
+    by_itl = max(_itl_limit(learned, model, targets.itl, maximum), _renewing(learned, model, targets.itl, maximum))
     by_kv = _kv_limit(load, targets.kv_watermark, maximum)
     own = float(min(by_itl, by_kv))
     before = max(state.limit if state.own is None else state.own, targets.minimum)
@@ -96,11 +101,12 @@ def predicted_itl(model: StepTimeModel, sequences: float, context: float, prefil
 
 def _learn(state: LimitState, model: StepTimeModel, load: EngineLoad, target: float) -> LimitState:
     """Fold one tick's measurements into the smoothed values. What was not measured decays or stays."""
-    share = 0.0
+    now = 0.0
     if load.observed_itl is not None or load.mean_itl is not None:
         # Prompts delay tokens only where tokens are due: a classifier with one output token has no such target.
-        share = model.prefill_token * load.prefill_rate + model.prefill_context * load.prefill_context_rate
-    share = _smooth(state.prefill_share, min(max(share, 0.0), MAX_PREFILL_SHARE))
+        now = model.prefill_token * load.prefill_rate + model.prefill_context * load.prefill_context_rate
+    now = min(max(now, 0.0), MAX_PREFILL_SHARE)
+    share = _smooth(state.prefill_share, now)
     context = state.context
     if load.running > 0:
         context = load.mean_context if state.context == 0.0 else _smooth(state.context, load.mean_context)
@@ -108,7 +114,7 @@ def _learn(state: LimitState, model: StepTimeModel, load: EngineLoad, target: fl
     # Like with like: the rows that those tokens saw, not those of this instant (two now, six three seconds ago).
     rows = load.running if load.mean_sequences is None else load.mean_sequences
     if load.mean_itl is not None and rows > 0:
-        predicted = predicted_itl(model, rows, context, share)
+        predicted = predicted_itl(model, rows, load.mean_context, now)
         low, high = CORRECTION_BOUNDS
         correction = min(max(load.mean_itl / predicted, low), high) if predicted > 0 else high
     return replace(
@@ -117,6 +123,7 @@ def _learn(state: LimitState, model: StepTimeModel, load: EngineLoad, target: fl
         margin=_smooth(state.margin, _margin(load, target)),
         prefill_share=share,
         context=context,
+        renewal=_renewal(state.renewal, model, load),
     )
 
 
@@ -129,6 +136,27 @@ def _itl_limit(state: LimitState, model: StepTimeModel, target: float, maximum: 
     if per_sequence * maximum <= budget - model.base:
         return maximum
     return math.floor((budget - model.base) / per_sequence)
+
+
+def _renewal(old: float | None, model: StepTimeModel, load: EngineLoad) -> float | None:
+    """w: seconds of prompt that come with each generated token, as requests that ended had them."""
+    if load.prompt_per_output is None:
+        return old
+    context = load.prefill_context_rate / load.prefill_rate if load.prefill_rate > 0 else 0.0
+    new = load.prompt_per_output * (model.prefill_token + model.prefill_context * context)
+    return new if old is None else _smooth(old, new)
+
+
+def _renewing(state: LimitState, model: StepTimeModel, target: float, maximum: int) -> int:
+    """The largest n that leaves time for the prompts of those who take the places of the n. No margin: beyond it prompts
+    slow down, not tokens, since chunks end where the target does."""
+    if state.renewal is None:
+        return 0
+    budget = target / state.correction - model.base
+    per_sequence = model.sequence + model.kv_token * state.context + state.renewal
+    if budget <= 0:
+        return 0
+    return maximum if per_sequence * maximum <= budget else math.floor(budget / per_sequence)
 
 
 def _margin(load: EngineLoad, target: float) -> float:

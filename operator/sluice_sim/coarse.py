@@ -7,24 +7,25 @@ in tests/sim.
 """
 
 import math
-from collections import OrderedDict, deque
+from collections import deque
 from dataclasses import replace
 from heapq import heappop, heappush
 
-from sluice_engine.admission import TICK_SECONDS, Bounds, Limits
+from sluice_engine.admission import TICK_SECONDS, Bounds, Limits, predicted_wait
 from sluice_engine.scheduler import SchedulerConfig
+from sluice_engine.scheduler.budget import MINIMUM_CHUNK, largest_chunk
+from sluice_engine.scheduler.lateness import Pace, full_step
 from sluice_law.limit import TRUSTED_STEPS, EngineLoad
-from sluice_law.steptime import StepTimeModel
+from sluice_law.steptime import StepTimeModel, StepWork
+from sluice_law.work import Work, prefill_seconds
 from sluice_operator.decide.values import EngineSample
 from sluice_sim.books import Books, Gauges
-from sluice_sim.coarse_queue import CoarseQueue, Job
+from sluice_sim.coarse_cache import CoarseCache
+from sluice_sim.coarse_means import Means
+from sluice_sim.coarse_queue import CoarseQueue, Job, Room
 from sluice_sim.engine import Visit
 from sluice_sim.fluid_window import FluidWindow, Piece
 from sluice_sim.ramp import steps_within
-from sluice_sim.traces.arrival import BLOCK_TOKENS
-
-MINIMUM_CHUNK = 16  # as the scheduler's: prefill always progresses
-LEARNING = 0.1  # share of the newest end in the smoothed output length, as the scheduler's
 
 
 class CoarseEngine:
@@ -45,7 +46,7 @@ class CoarseEngine:
         self._profile, self._published, self._config = profile, published or profile, config
         self._pool = config.num_blocks * config.block_size
         self._window = FluidWindow()
-        self._waiting = CoarseQueue()
+        self._waiting = CoarseQueue(config.policy == "priority")
         self._running: dict[Job, None] = {}  # in order of admission
         self._prompts: deque[Job] = deque()  # of those, the ones whose prompt is not computed yet
         self._decoding: list[tuple[int, int, Job]] = []  # a heap by end
@@ -54,8 +55,8 @@ class CoarseEngine:
         self._begun_sum = 0  # Σ begun over decoding requests
         self._held = 0  # computed tokens of running requests
         self._context = 0  # of those, the decoding ones'
-        self._blocks_seen: OrderedDict[int, None] = OrderedDict()  # prefix blocks of the trace, oldest use first
-        self._mean_output: float | None = None
+        self._cache = CoarseCache(self._pool, config.block_size)
+        self._ended = Means()
         self._preemptions = 0
         self._entries = 0
         self._next_tick = now
@@ -69,16 +70,44 @@ class CoarseEngine:
     def submit(self, visit: Visit) -> Visit | None:
         """A request arrives. Says who is refused: the request itself, one that waited and makes way for it, or nobody."""
         self.books.arrived += not visit.offered_before
-        places = min(self.limits.concurrency, self._config.max_num_seqs)
-        full = len(self._waiting) >= self.limits.bounds.max_queue + max(0, places - len(self._running))
+        free = min(self.limits.concurrency, self._config.max_num_seqs) - len(self._running)
+        full = len(self._waiting) >= self.limits.bounds.max_queue + max(0, free)
         job = Job(visit, visit.arrival.prompt, visit.arrival.output)
-        refused = self._waiting.come(job, self._mean_output or 0.0, full)
+        cached = self._cache.hit(visit.arrival.blocks, job.known)
+        job.work = prefill_seconds(self._published, Work(0, job.known - cached, cached))
+        refused = self._waiting.come(job, self._room(visit, full))
         self.tokens += visit.arrival.prompt
         if refused is None:
             return None
         self.books.rejected += 1
         self.tokens -= refused.visit.arrival.prompt
         return refused.visit
+
+    def _room(self, visit: Visit, full: bool) -> Room:
+        bounds, limit = self.limits.bounds, self.limits.concurrency
+        residence = self._ended.residence or bounds.ttft_target
+        return Room(
+            now=max(self.clock, visit.record.arrived_at),
+            full=full,
+            output=self._ended.output or 0.0,
+            patience=max(predicted_wait(bounds.max_queue, limit, limit, residence), bounds.ttft_target),
+            ttft=bounds.ttft_target,
+            pace=self._pace() if self._config.late_last and self.books.steps >= TRUSTED_STEPS else None,
+        )
+
+    def _pace(self) -> Pace:
+        """As the door's `pace_of`."""
+        model, bounds, limit = self._published, self.limits.bounds, self.limits.concurrency
+        begun = sum(prefill_seconds(model, Work(0, job.known - job.computed, job.computed)) for job in self._prompts)
+        work = StepWork(sequences=self._decoders, kv_tokens=self._context)
+        prompts, beside = full_step(model, work, bounds.itl_target, bounds.max_batched_tokens)
+        return Pace(
+            begun=begun,
+            share=prompts / (prompts + beside),
+            free=max(0, limit - len(self._running)),
+            between=0.0 if self._ended.residence is None else self._ended.residence / max(1, limit),
+            step=prompts + beside if self._running else 0.0,
+        )
 
     def run_until(self, until: float, lazily: bool = False) -> None:
         """Take every step that begins before `until`."""
@@ -99,13 +128,12 @@ class CoarseEngine:
     def gauges(self) -> Gauges:
         """This instant."""
         held = self._held_blocks()
-        seen = len(self._blocks_seen) * (BLOCK_TOKENS // self._config.block_size)
         return Gauges(
             running=len(self._running),
             waiting=len(self._waiting),
             tokens_in_flight=self._held + sum(job.known for job in self._waiting),
             held=held,
-            cached=min(seen, self._config.num_blocks - held),
+            cached=min(self._cache.blocks, self._config.num_blocks - held),
             blocks=self._config.num_blocks,
             block_size=self._config.block_size,
             preemptions=self._preemptions,
@@ -151,6 +179,7 @@ class CoarseEngine:
             mean_itl=seen.mean,
             mean_sequences=seen.sequences,
             written_per_sequence=self._written(),
+            prompt_per_output=self._ended.prompt_per_output,
         )
 
     def _written(self) -> float:
@@ -160,9 +189,9 @@ class CoarseEngine:
     def _growth(self) -> float:
         """Tokens that a running request is expected still to write: what is known of the mean, less what it wrote."""
         if not self._decoders:
-            return self._mean_output or 0.0
+            return self._ended.output or 0.0
         written = self._written()
-        mean = written * 2.0 if self._mean_output is None else self._mean_output
+        mean = written * 2.0 if self._ended.output is None else self._ended.output
         return max(1.0, mean - written)
 
     def _held_blocks(self) -> int:
@@ -177,10 +206,13 @@ class CoarseEngine:
         if not self._waiting or len(self._running) >= min(self.limits.concurrency, self._config.max_num_seqs):
             return False
         job = self._waiting.first
-        cached = self._cached(job)
+        if job.late and self._running and self.clock < self._waiting.late_from:
+            return False
+        cached = self._cache.take(job.visit.arrival.blocks, job.known)
         if not self._fits(job, cached):
             return False
         self._waiting.start(cached)
+        job.started = self.clock if job.started is None else job.started
         job.computed, job.decoding = cached, False
         self._held += cached
         self._running[job] = None
@@ -200,33 +232,17 @@ class CoarseEngine:
         taken = job.known + 1 - cached + owed
         return held + taken <= self.limits.bounds.kv_watermark * self._pool and held + taken + margin <= self._pool
 
-    def _cached(self, job: Job) -> int:
-        """Leading tokens of the prompt that are in the prefix cache; its last token is always left to compute."""
-        blocks, count = job.visit.arrival.blocks, 0
-        for block in blocks:
-            if block not in self._blocks_seen:
-                break
-            count += 1
-        for block in reversed(blocks[:count]):
-            self._blocks_seen.move_to_end(block)
-        size = self._config.block_size
-        return min(count * BLOCK_TOKENS, (job.known - 1) // size * size)
-
-    def _remember(self, job: Job) -> None:
-        """A prompt's end is forgotten before its beginning, which others share: as the engine frees its blocks."""
-        for block in reversed(job.visit.arrival.blocks):
-            self._blocks_seen[block] = None
-            self._blocks_seen.move_to_end(block)
-        while len(self._blocks_seen) * BLOCK_TOKENS > self._pool:
-            self._blocks_seen.popitem(last=False)
-
     # --- steps -------------------------------------------------------------------------------------------------
 
     def _mixed_step(self) -> None:
         """One step with prompt chunks in it, cut to what the streams beside them can bear."""
         if not self._make_room(self._decoders):
             return
-        decode = self._profile.base + self._profile.sequence * self._decoders + self._profile.kv_token * self._read
+        decode = (
+            self._profile.base
+            + self._profile.sequence * self._decoders
+            + self._profile.kv_token * (self._context + self._decoders)
+        )
         tokens = max(MINIMUM_CHUNK, self.limits.bounds.max_batched_tokens - self._decoders)
         seconds = self._budget()
         taken, context, cost = 0, 0.0, 0.0
@@ -249,7 +265,7 @@ class CoarseEngine:
             if job.computed < job.known:
                 break
             done.append(job)
-            self._remember(job)
+            self._cache.remember(job.visit.arrival.blocks)
         self._advance(1, decode + cost, taken, context)
         for job in done:
             self._prompts.popleft()
@@ -259,17 +275,12 @@ class CoarseEngine:
         """Whether one more prompt could compute anything in this step."""
         return tokens > 0 and self._bearable(min(tokens, MINIMUM_CHUNK), 0, seconds, first) > 0
 
-    @property
-    def _read(self) -> int:
-        """Cached tokens that the decoding requests read in the next step, the new ones included."""
-        return self._context + self._decoders
-
     def _budget(self) -> float:
         """Seconds, by the model that it believes, that prompts may take of a step."""
         if not self._decoders or self.books.steps < TRUSTED_STEPS:
             return math.inf
         model = self._published
-        decode = model.base + model.sequence * self._decoders + model.kv_token * self._read
+        decode = model.base + model.sequence * self._decoders + model.kv_token * (self._context + self._decoders)
         return self.limits.bounds.itl_target - decode
 
     def _bearable(self, chunk: int, context: int, seconds: float, first: bool) -> int:
@@ -279,14 +290,10 @@ class CoarseEngine:
         model, least = self._published, min(chunk, MINIMUM_CHUNK) if first else 0
         if seconds <= 0:
             return least
-        linear, half = model.prefill_token + model.prefill_context * context, model.prefill_context / 2
-        if half > 0:
-            most = (math.sqrt(linear * linear + 4 * half * seconds) - linear) / (2 * half)
-        else:
-            most = seconds / linear if linear > 0 else math.inf
+        most = largest_chunk(model, context, seconds)
         if most >= chunk:
             return chunk
-        return max(least, int(most) // MINIMUM_CHUNK * MINIMUM_CHUNK)
+        return max(least, most // MINIMUM_CHUNK * MINIMUM_CHUNK)
 
     def _first_token(self, job: Job) -> None:
         """Its prompt is computed, which gives a token; the others follow one per step."""
@@ -314,7 +321,11 @@ class CoarseEngine:
             return
         self._drop_stale()
         most = min(self._decoding[0][0] - self._steps, (self._pool - self._held) // decoders)
-        first = self._profile.base + self._profile.sequence * decoders + self._profile.kv_token * self._read
+        first = (
+            self._profile.base
+            + self._profile.sequence * decoders
+            + self._profile.kv_token * (self._context + self._decoders)
+        )
         growth = self._profile.kv_token * decoders
         room = min(until, self._next_tick) - self.clock
         count = max(1, min(most, steps_within(first, growth, room)))
@@ -341,7 +352,6 @@ class CoarseEngine:
             _, _, job = heappop(self._decoding)
             if job.decoding and job.ends <= self._steps:
                 self._stop(job)
-                job.left = 0
                 self._end(job)
 
     def _stop(self, job: Job) -> None:
@@ -361,9 +371,7 @@ class CoarseEngine:
         self._leave(job)
         bounds = self.limits.bounds
         self.books.end(record.judge(bounds.ttft_target, bounds.itl_target))
-        output = float(record.output)
-        old = self._mean_output
-        self._mean_output = output if old is None else old + LEARNING * (output - old)
+        self._ended.learn(record.output, record.prompt - record.cached, self.clock - (job.started or 0.0))
 
     def _leave(self, job: Job) -> None:
         del self._running[job]

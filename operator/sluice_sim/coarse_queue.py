@@ -1,10 +1,15 @@
-"""Who waits at a coarse engine: first come, first served; a full queue sheds whom the real one would."""
+"""Who waits at a coarse engine: first come, first served, or by priority, and who cannot be in time last; a full queue sheds whom the
+real one would."""
 
+import math
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from sluice_engine.scheduler.displacing import Displaceable
+from sluice_engine.scheduler.lateness import Candidate, Pace, given_up
+from sluice_engine.scheduler.policies.priority import AGEING_SECONDS
 from sluice_engine.scheduler.tenants import OUTPUT_WEIGHT, PROMPT_WEIGHT, TenantCounters
 from sluice_sim.engine import Visit
 
@@ -20,48 +25,113 @@ class Job:
     begun: int = 0  # the step count when it began to decode
     ends: int = 0
     decoding: bool = False
+    work: float = 0.0  # seconds of prompt, as of its arrival
+    late: bool = False  # given up: behind all that can still be in time
+    started: float | None = None  # when it first ran
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What the engine says of its queue when a job comes. Seconds; `pace` None: no model is trusted yet."""
+
+    now: float
+    full: bool
+    output: float  # tokens that answers have had in the mean
+    patience: float  # for which who is late lets others go first
+    ttft: float
+    pace: Pace | None
 
 
 class CoarseQueue:
     """Jobs that wait. What tenants were served is charged by whole prompts and whole outputs."""
 
-    def __init__(self) -> None:
+    def __init__(self, by_priority: bool = False) -> None:
+        self._by_priority = by_priority
         self._jobs: deque[Job] = deque()
+        self._late: deque[Job] = deque()
         self._counters = TenantCounters()
         self._displaceable = Displaceable(self._counters)
         self._fresh: dict[str, Job] = {}  # those that have never run
+        self.late_from = -math.inf  # until then what runs and who can be in time need all there is
 
     def __len__(self) -> int:
         """Jobs that wait."""
-        return len(self._jobs)
+        return len(self._jobs) + len(self._late)
 
     def __iter__(self) -> Iterator[Job]:
         """In order."""
-        return iter(self._jobs)
+        return chain(self._jobs, self._late)
 
     @property
     def first(self) -> Job:
         """Who is next. Raises IndexError where nobody waits."""
-        return self._jobs[0]
+        return self._jobs[0] if self._jobs else self._late[0]
 
-    def come(self, job: Job, output: float, full: bool) -> Job | None:
-        """A job waits, unless the queue is full and nobody makes way. Says who is refused. `output`: tokens that
-        answers have had in the mean."""
+    def come(self, job: Job, room: Room) -> Job | None:
+        """A job waits, unless the queue is full and nobody makes way. Says who is refused."""
         one, name = job.visit.arrival, str(job.visit.number)
-        weight = PROMPT_WEIGHT * one.prompt + OUTPUT_WEIGHT * min(float(one.output), output)
+        weight = PROMPT_WEIGHT * one.prompt + OUTPUT_WEIGHT * min(float(one.output), room.output)
+        others = self._given_up(job, room)
+        rank = (one.priority, not job.late)
         refused: Job | None = None
-        if full:
-            leaves = self._displaceable.giving_way(one.priority, one.tenant, weight)
+        overdue = self._late[0] if self._late and not job.late else None
+        if overdue is not None and room.now - overdue.visit.record.arrived_at > room.patience:
+            late = overdue.visit
+            leaves = self._displaceable.outstaying(str(late.number), late.arrival.priority, one.priority)
             if leaves is None:
                 return job
             refused = self._fresh[leaves]
-            self._jobs.remove(refused)
+        elif room.full:
+            leaves = self._displaceable.giving_way(rank, one.tenant, weight)
+            if leaves is None:
+                return job
+            refused = self._fresh[leaves]
+        if refused is not None:
+            (self._late if refused.late else self._jobs).remove(refused)
             self._gone(refused)
-        self._jobs.append(job)
+        if others or job.late:
+            self.late_from = room.now + room.ttft
+        for other in others:
+            if other is not refused:
+                self._give_up(other)
+        self._stand(job)
         self._counters.arrive(one.tenant)
-        self._displaceable.add(name, one.priority, one.tenant, weight)
+        self._displaceable.add(name, rank, one.tenant, weight)
         self._fresh[name] = job
         return refused
+
+    def _given_up(self, job: Job, room: Room) -> list[Job]:
+        """Who waits and makes way for this job to be in time; it is marked where it cannot be."""
+        if room.pace is None:
+            return []
+        line = sorted((*self._jobs, job), key=_number) if self._by_priority else [*self._jobs, job]
+        standing = {one.visit.arrival.tenant: 0.0 for one in line}
+        standing = {tenant: self._displaceable.standing(tenant) for tenant in standing}
+        candidates = [self._candidate(one, room, standing[one.visit.arrival.tenant]) for one in line]
+        gone = given_up(candidates, room.pace)
+        job.late = line.index(job) in gone
+        return [line[index] for index in sorted(gone) if line[index] is not job]
+
+    def _stand(self, job: Job) -> None:
+        """At the end of its line; by priority, before those of a lower one that came at the same time (`AGEING_SECONDS`)."""
+        line = self._late if job.late else self._jobs
+        place = len(line)
+        while self._by_priority and place and _number(line[place - 1]) > _number(job):
+            place -= 1
+        line.insert(place, job)
+
+    def _candidate(self, job: Job, room: Room, standing: float) -> Candidate:
+        if job.started is not None:
+            return Candidate(job.work, math.inf, job.visit.arrival.priority)
+        deadline = job.visit.record.arrived_at + room.ttft - room.now
+        return Candidate(job.work, deadline, job.visit.arrival.priority, standing)
+
+    def _give_up(self, job: Job) -> None:
+        one = job.visit.arrival
+        self._displaceable.give_up(str(job.visit.number), one.priority, one.tenant)
+        job.late = True
+        self._jobs.remove(job)
+        self._stand(job)
 
     def come_back(self, job: Job) -> None:
         """A job that was preempted waits at the head."""
@@ -70,7 +140,7 @@ class CoarseQueue:
 
     def start(self, cached: int) -> None:
         """The first waits no longer and runs, with so many tokens of its prompt cached."""
-        job = self._jobs.popleft()
+        job = self._jobs.popleft() if self._jobs else self._late.popleft()
         if str(job.visit.number) in self._fresh:
             self._counters.charge(job.visit.arrival.tenant, PROMPT_WEIGHT * (job.known - cached))
         self._gone(job)
@@ -82,5 +152,12 @@ class CoarseQueue:
     def _gone(self, job: Job) -> None:
         one, name = job.visit.arrival, str(job.visit.number)
         self._counters.depart(one.tenant)
-        self._displaceable.discard(name, one.priority, one.tenant)
+        self._displaceable.discard(name, (one.priority, not job.late), one.tenant)
+        job.late = False
         self._fresh.pop(name, None)
+
+
+def _number(job: Job) -> float:
+    """Where it stands among others by the policy `priority`; who has run before comes first."""
+    one = job.visit
+    return -math.inf if job.started is not None else one.record.arrived_at - AGEING_SECONDS * one.arrival.priority

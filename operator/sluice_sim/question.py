@@ -143,7 +143,7 @@ def _notes(
             f"prompts of up to {longest} tokens: beyond {profile.longest_prompt}, the longest measured, their time is "
             "extrapolated with the fitted quadratic term"
         )
-    if settings.mode == "coarse" and policy != "fcfs":
+    if settings.mode == "coarse" and policy not in ("fcfs", "priority"):
         notes.append(
             f"coarse steps serve first come first served, not by the policy {policy} of spec.engine.scheduling"
         )

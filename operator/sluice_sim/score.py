@@ -113,14 +113,3 @@ def least_engine_seconds(
         for one in records
     )
     return max(math.fsum(by_batch[:count]), math.fsum(by_memory[:count]))
-
-
-def most_good(records: Iterable[Record], model: StepTimeModel, itl: float, most: int, engine_seconds: float) -> int:
-    """The capacity bound under overload: no schedule serves more requests than the cheapest that fit into that time."""
-    batch, left, count = largest_batch(model, itl, most), engine_seconds, 0
-    for cost in sorted(request_seconds(model, one.prompt, one.output, batch) for one in records):
-        left -= cost
-        if left < 0:
-            break
-        count += 1
-    return count

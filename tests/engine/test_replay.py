@@ -79,7 +79,7 @@ def test_a_recorded_run_replayed_in_the_simulator_has_the_same_plans(
     seen: list[object] = []
     clock, draw, listed = Clock(1), random.Random(2), arrivals(3)
     engine = EngineLoop(
-        options(tiny_llama, pace=PACE, policy=policy, speculation="off", overlap=overlap, kv_size=400 << 10, max_num_seqs=24,
+        options(tiny_llama, pace=PACE, policy=policy, speculation="off", overlap=overlap, kv_size=360 << 10, max_num_seqs=24,
                 concurrency_max=24, max_batched_tokens=128, itl_target=0.03, ttft_target=0.5,
                 concurrency_min=1 if binding == "latency" else 24),
         clock=clock,

@@ -27,7 +27,7 @@ def steady_steps(scheduler: Scheduler) -> int:
         if scheduler.policy.patience is not None or scheduler.policy.by_tenant:
             return 0  # who is at the head changes as time passes and tokens are delivered
         head = scheduler.waiting.head(now=0.0)
-        if head is None or scheduler.fitting.fits(head.request, scheduler.books.match(head.request)):
+        if head is None or head.late or scheduler.fitting.fits(head.request, scheduler.books.match(head.request)):
             return 0
     longest, window, size = scheduler.config.max_model_length, scheduler.config.window, scheduler.config.block_size
     most = min(min(r.max_tokens - r.generated, longest - len(r.known)) for r in running)

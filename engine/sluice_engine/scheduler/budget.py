@@ -48,7 +48,7 @@ class PrefillBudget:
         most = min(wanted, self._tokens)
         if self._model is None or most <= 0:
             return max(0, most)
-        fits = min(most, _largest(self._model, context, self._seconds))
+        fits = min(most, largest_chunk(self._model, context, self._seconds))
         if fits < most:
             fits = rounded(fits)
         if self._given:  # a few tokens of one more prompt are not worth their row
@@ -99,7 +99,7 @@ def chunk_context(tokens: int, context: int) -> float:
     return tokens * (context + tokens / 2)
 
 
-def _largest(model: StepTimeModel, context: int, seconds: float) -> int:
+def largest_chunk(model: StepTimeModel, context: int, seconds: float) -> int:
     """Largest n with p·n + e·n·(context + n/2) ≤ seconds: the positive root of a quadratic."""
     if seconds <= 0:
         return 0

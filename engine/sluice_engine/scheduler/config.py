@@ -16,6 +16,7 @@ class SchedulerConfig:
     max_model_length: int = 8192
     prefix_cache: bool = True
     policy: str = "fcfs"  # one of policies.POLICIES
+    late_last: bool = True  # who cannot be in time any more waits behind all that can
     predicted_admission: bool = True  # admit by the predicted peak of KV; off: by what is held now and a margin
     windows: tuple[int | None, ...] = (None,)  # by group of layers: tokens that they see, a token's own included
     host_blocks: int = 0  # in host memory, for requests that are preempted; 0: they compute again

@@ -8,17 +8,21 @@ client that named no deadline would rather wait than fail. The prediction errs t
 count, memory is not waited for, nobody arrives after), so a refusal means that the deadline is lost, not at risk.
 """
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from sluice_engine.admission import predicted_wait
 from sluice_engine.request import Request
-from sluice_engine.scheduler.budget import MINIMUM_CHUNK, tightest
+from sluice_engine.scheduler.budget import tightest
 from sluice_engine.scheduler.config import SchedulerConfig
+from sluice_engine.scheduler.lateness import Candidate, Pace, full_step, given_up
 from sluice_engine.scheduler.policies import Outlook
+from sluice_engine.scheduler.rank import outlook_of
 from sluice_engine.scheduler.tenants import OUTPUT_WEIGHT, PROMPT_WEIGHT
+from sluice_engine.scheduler.waiting import Entry
 from sluice_law.limit import TRUSTED_STEPS
-from sluice_law.steptime import StepTimeModel, StepWork
+from sluice_law.steptime import StepWork
 
 if TYPE_CHECKING:
     from sluice_engine.scheduler.scheduler import Scheduler
@@ -61,19 +65,46 @@ def closed(scheduler: "Scheduler", request: Request) -> Refusal | None:
     return Refusal(request.request_id, "draining", 1.0, "this replica is draining; another one takes new requests")
 
 
-def crowded_out(scheduler: "Scheduler", request: Request, weight: float) -> Refusal | None:
-    """Who is refused if this request comes: itself, or one that waits. None while there is room for both."""
-    waiting = len(scheduler.waiting)
-    if waiting < scheduler.limits.bounds.max_queue + max(0, scheduler.places - len(scheduler.running)):
+def crowded_out(scheduler: "Scheduler", request: Request, weight: float, in_time: bool) -> Refusal | None:
+    """Who is refused if this request comes: itself, or one that waits. None while there is room for both, and nobody
+    has been late for longer than a full queue takes."""
+    waiting, displaceable = len(scheduler.waiting), scheduler.waiting.displaceable
+    overdue = scheduler.waiting.first_given_up() if in_time else None
+    if overdue is not None and scheduler.now(request) - overdue.arrived_at > _patience(scheduler):
+        leaves = displaceable.outstaying(overdue.request_id, overdue.priority, request.priority)
+        why = "requests that cannot be answered in time any more have waited for as long as a full queue takes"
+    elif waiting >= scheduler.limits.bounds.max_queue + max(0, scheduler.places - len(scheduler.running)):
+        leaves = displaceable.giving_way((request.priority, in_time), request.tenant, weight)
+        why = f"the queue holds {waiting} requests, its limit"
+    else:
         return None
-    wait, full = scheduler.predicted_wait(), f"the queue holds {waiting} requests, its limit"
-    leaves = scheduler.waiting.displaceable.giving_way(request.priority, request.tenant, weight)
+    wait = last_start(scheduler)
     if leaves is None:
-        return Refusal(request.request_id, "queue_full", wait, full)
+        return Refusal(request.request_id, "queue_full", wait, why)
     message = (
-        f"{full}, and a request of higher priority or of a tenant below its share has come; this one had not begun"
+        f"{why}, and a request has come that is of higher priority, can still be answered in time, or is of a tenant "
+        "below its share; this one had not begun"
     )
     return Refusal(leaves, "displaced", wait, message)
+
+
+def _patience(scheduler: "Scheduler") -> float:
+    """Seconds for which who is late lets others go first: as long as the last in a full queue would wait."""
+    bounds, places = scheduler.limits.bounds, scheduler.places
+    wait = predicted_wait(bounds.max_queue, places, places, _residence(scheduler))
+    return max(wait, bounds.ttft_target)
+
+
+def last_start(scheduler: "Scheduler") -> float:
+    """Seconds until a request that came now and let everybody else go first would start."""
+    waiting, running, limit = len(scheduler.waiting), len(scheduler.running), scheduler.limits.concurrency
+    pace, place = pace_of(scheduler), predicted_wait(waiting, running, limit, _residence(scheduler))
+    return place if pace is None else max(place, (pace.begun + scheduler.waiting.work) / pace.share)
+
+
+def _residence(scheduler: "Scheduler") -> float:
+    """Mean seconds that a request runs; the time to first token while none has ended."""
+    return scheduler.limits.bounds.ttft_target if scheduler.residence is None else scheduler.residence
 
 
 def weight_of(scheduler: "Scheduler", request: Request, answers: int) -> float:
@@ -83,52 +114,66 @@ def weight_of(scheduler: "Scheduler", request: Request, answers: int) -> float:
     return PROMPT_WEIGHT * request.prompt_length + OUTPUT_WEIGHT * answers * output
 
 
-def too_late(
-    scheduler: "Scheduler", request: Request, outlook: Outlook, without: Request | None = None
-) -> Refusal | None:
-    """Why this request is not worth taking: its own deadline cannot be met, even `without` one that makes way for it.
-    None when it may be, or it has none."""
-    if request.ttft_target is None:
-        return None
-    first_token = predicted_ttft(scheduler, request, outlook, without)
-    if first_token is None or first_token <= request.ttft_target:
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """What the queue's forecast says when a request comes."""
+
+    first_token: float | None  # seconds until its own, in its turn; None without a trusted model
+    in_time: bool = True  # whether it can meet its deadline, the server's where it names none
+    given_up: tuple[Request, ...] = ()  # who waits and makes way for it
+
+
+def prospect(scheduler: "Scheduler", request: Request, outlook: Outlook) -> Prospect:
+    """Who is served in time if this request comes now, and who is given up."""
+    pace = pace_of(scheduler)
+    if pace is None or not scheduler.config.late_last:
+        return Prospect(None)
+    now = scheduler.now(request)
+    newcomer = scheduler.waiting.entry(request, outlook)
+    line = scheduler.waiting.line(newcomer)
+    place = line.index(newcomer)
+    first_token = pace.first_token(place, sum(entry.work for entry in line[: place + 1]), newcomer.work)
+    gone = given_up([_candidate(scheduler, entry, now) for entry in line], pace)
+    return Prospect(first_token, place not in gone, tuple(line[index].request for index in gone if index != place))
+
+
+def _candidate(scheduler: "Scheduler", entry: Entry, now: float) -> Candidate:
+    request, target = entry.request, scheduler.limits.bounds.ttft_target
+    if request.first_scheduled_at is not None:
+        return Candidate(entry.work, math.inf, request.priority)
+    deadline = request.arrived_at + (target if request.ttft_target is None else request.ttft_target) - now
+    return Candidate(entry.work, deadline, request.priority, scheduler.waiting.displaceable.standing(request.tenant))
+
+
+def too_late(request: Request, seen: Prospect) -> Refusal | None:
+    """Why this request is not worth taking: the deadline that it names cannot be met. None when it may be, or it names
+    none."""
+    if request.ttft_target is None or seen.in_time or seen.first_token is None:
         return None
     return Refusal(
         request.request_id,
         "slo_unreachable",
-        first_token,
-        f"the first token is predicted after {first_token:.2f} s, the request's deadline is {request.ttft_target:g} s",
+        seen.first_token,
+        f"the first token is predicted after {seen.first_token:.2f} s, the request's deadline is "
+        f"{request.ttft_target:g} s",
     )
 
 
-def predicted_ttft(
-    scheduler: "Scheduler", request: Request, outlook: Outlook, without: Request | None = None
-) -> float | None:
-    """Seconds to the first token of a request that came now; None without a trusted model.
-
-    Two waits, the longer of which counts: for a place (Little's law) and for the prompts that are served before.
-    """
-    model = scheduler.model
+def pace_of(scheduler: "Scheduler") -> Pace | None:
+    """How the queue moves now; None without a trusted model. The residence is the mean time that a request runs."""
+    model, bounds = scheduler.model, scheduler.limits.bounds
     if model is None or model.steps < TRUSTED_STEPS:
         return None
-    ahead, queued_tokens = scheduler.waiting.before(request, scheduler.policy.number(request, outlook), without)
-    begun = sum(other.remaining for other in scheduler.running if other.remaining > 1)
-    tokens = begun + queued_tokens + outlook.prefill_tokens
-    place = 0.0
-    if scheduler.residence is not None:
-        place = predicted_wait(ahead, len(scheduler.running), scheduler.limits.concurrency, scheduler.residence)
-    return max(place + outlook.prefill_seconds, tokens / _prefill_rate(scheduler, model))
-
-
-def _prefill_rate(scheduler: "Scheduler", model: StepTimeModel) -> float:
-    """Prompt tokens per second that the streams now running leave room for."""
-    most = scheduler.limits.bounds.max_batched_tokens
+    begun = sum(outlook_of(scheduler, other).prefill_work for other in scheduler.running if other.remaining > 1)
     decoding = [request for request in scheduler.running if request.remaining == 1]
-    per_token = max(model.prefill_token, 1e-9)
-    if not decoding:
-        return most / (model.base + per_token * most)
-    beside = model.predict(StepWork(sequences=len(decoding), kv_tokens=sum(r.computed for r in decoding)))
+    work = StepWork(sequences=len(decoding), kv_tokens=sum(request.computed for request in decoding))
     targets = {scheduler.itl_target(request) for request in decoding}
-    itl = tightest(targets, beside, scheduler.limits.bounds.itl_target)
-    chunk = min(max((itl - beside) / per_token, MINIMUM_CHUNK), most)
-    return chunk / (beside + per_token * chunk)
+    itl = tightest(targets, model.predict(work), bounds.itl_target)
+    prompts, beside = full_step(model, work, itl, bounds.max_batched_tokens)
+    return Pace(
+        begun=begun,
+        share=prompts / (prompts + beside),
+        free=max(0, scheduler.limits.concurrency - len(scheduler.running)),
+        between=0.0 if scheduler.residence is None else scheduler.residence / max(1, scheduler.limits.concurrency),
+        step=prompts + beside if scheduler.running else 0.0,
+    )

@@ -98,14 +98,15 @@ class StepPlanner:
                 self._take(budget, request, min(chunk, self._room(request)))
         self._admit(budget, None)
 
-    def _admit(self, budget: PrefillBudget, before: tuple[float, float, int] | None) -> None:
+    def _admit(self, budget: PrefillBudget, before: tuple[bool, float, float, int] | None) -> None:
         """Waiting requests that rank before `before` begin; nobody overtakes a head that does not fit yet."""
         scheduler = self._scheduler
         if self.preempted is not None:  # what a victim gave up is for those that lacked it
             return
+        held = bool(scheduler.running) and self._now < scheduler.late_from
         while len(scheduler.running) < scheduler.places and budget.tokens > 0:
             entry = scheduler.waiting.head(self._now)
-            if entry is None or (before is not None and entry[:3] >= before):
+            if entry is None or (before is not None and entry[:4] >= before) or (entry.late and held):
                 return
             request = entry.request
             hit = scheduler.books.match(request)

@@ -17,18 +17,20 @@ def outlook_of(scheduler: "Scheduler", request: Request) -> Outlook:
     take; 0 seconds while no model is trusted."""
     running, size, groups = request.slot >= 0, scheduler.config.block_size, scheduler.config.groups
     cached = request.computed if running else len(scheduler.books.match(request)) // groups * size
-    tokens, seconds = len(request.known) - cached, 0.0
+    tokens, seconds, work = len(request.known) - cached, 0.0, 0.0
     if scheduler.model is not None and scheduler.model.steps >= TRUSTED_STEPS:
-        work = StepWork(prefill_tokens=tokens, prefill_context=chunk_context(tokens, cached))
-        seconds = scheduler.model.predict(work)
-    return Outlook(tokens, seconds, scheduler.limits.bounds.ttft_target)
+        seconds = scheduler.model.predict(
+            StepWork(prefill_tokens=tokens, prefill_context=chunk_context(tokens, cached))
+        )
+        work = seconds - scheduler.model.base
+    return Outlook(tokens, seconds, scheduler.limits.bounds.ttft_target, work)
 
 
-def rank(scheduler: "Scheduler", request: Request, now: float) -> tuple[float, float, int]:
-    """Where a running prompt stands among waiting requests: comparable with the head of `waiting` (its first three
+def rank(scheduler: "Scheduler", request: Request, now: float) -> tuple[bool, float, float, int]:
+    """Where a running prompt stands among waiting requests: comparable with the head of `waiting` (its first four
     fields)."""
     policy = scheduler.policy
     number = policy.number(request, outlook_of(scheduler, request))
     if policy.patience is not None and number < now and not request.delivered:
         number += policy.patience
-    return number, scheduler.counters.served(request.tenant), request.order
+    return False, number, scheduler.counters.served(request.tenant), request.order

@@ -9,16 +9,25 @@ them: a step is planned (`planner.py`) and settled (`settler.py`), and requests 
 and the end (`moves.py`). No torch, no clock: time is an argument.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from sluice_engine.admission import Limits, predicted_wait
+from sluice_engine.admission import Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler.books import Books
 from sluice_engine.scheduler.budget import prefill_budget
 from sluice_engine.scheduler.config import SchedulerConfig
 from sluice_engine.scheduler.correction import TailCorrection
-from sluice_engine.scheduler.door import Refusal, check_possible, closed, crowded_out, too_late, weight_of
+from sluice_engine.scheduler.door import (
+    Refusal,
+    check_possible,
+    closed,
+    crowded_out,
+    prospect,
+    too_late,
+    weight_of,
+)
 from sluice_engine.scheduler.drafting import add_drafts
 from sluice_engine.scheduler.fitting import Fitting
 from sluice_engine.scheduler.foresight import foresee, foreseeable, room_ahead
@@ -62,7 +71,10 @@ class Scheduler:
         self.swaps = 0  # preemptions that copied out
         self.residence: float | None = None  # mean seconds that a request runs, smoothed
         self.mean_output: float | None = None  # mean generated tokens of ended requests, smoothed
+        self.mean_prompt: float | None = None  # mean prompt tokens that they had to compute, smoothed
         self.model: StepTimeModel | None = None  # as of the last plan
+        self.clock = -math.inf  # of the last plan or settling, seconds
+        self.late_from = -math.inf  # until then what runs and who can be in time need all there is
         self._under_way: tuple[Plan, StepPlanner] | None = None  # planned last and not settled
         self._foreseen = 0  # the last step whose effect was booked before it had ended
         self.pool = self.books.pool
@@ -80,24 +92,29 @@ class Scheduler:
             raise ValueError(f"request {known} is already here")
         check_possible(request, self.config)
         weight = weight_of(self, request, len(group))
-        refused = closed(self, request) or crowded_out(self, request, weight)
-        if refused is not None and refused.request_id == request.request_id:
+        refused = closed(self, request)
+        if refused is not None:
             return refused
-        leaves = None if refused is None else self.requests[refused.request_id]
         self.books.hash_known(request)
         for number, each in enumerate(group):
             each.order = self.arrivals + number
             each.hashes = list(request.hashes)
         outlook = outlook_of(self, request)
-        late = too_late(self, request, outlook, leaves)
-        if late is not None:
-            return late
-        if leaves is not None:
-            displace(self, leaves)
+        seen = prospect(self, request, outlook)
+        refused = too_late(request, seen) or crowded_out(self, request, weight, seen.in_time)
+        if refused is not None:
+            if refused.request_id == request.request_id:
+                return refused
+            displace(self, self.requests[refused.request_id])
+        if seen.given_up or not seen.in_time:
+            self.late_from = self.now(request) + self.limits.bounds.ttft_target
+        for other in seen.given_up:
+            if other.request_id in self.requests:
+                self.waiting.give_up(other)
         for each in group:
             enrol(self, each)
-        self.waiting.push(request, outlook)
-        self.waiting.displaceable.add(request.request_id, request.priority, request.tenant, weight)
+        self.waiting.push(request, outlook, late=not seen.in_time)
+        self.waiting.displaceable.add(request.request_id, (request.priority, seen.in_time), request.tenant, weight)
         self.siblings.attach(request, siblings)
         return refused
 
@@ -117,10 +134,9 @@ class Scheduler:
             hand_on(self, request)
         return True
 
-    def predicted_wait(self) -> float:
-        """Seconds until a request that came now would start."""
-        residence = self.residence if self.residence is not None else self.limits.bounds.ttft_target
-        return predicted_wait(len(self.waiting), len(self.running), self.limits.concurrency, residence)
+    def now(self, newcomer: Request) -> float:
+        """The present, as the door can know it: a newcomer may have arrived elsewhere, some time ago."""
+        return max(self.clock, newcomer.arrived_at)
 
     @property
     def places(self) -> int:
@@ -155,7 +171,7 @@ class Scheduler:
 
     def plan(self, now: float, model: StepTimeModel | None = None) -> Plan | None:
         """The next step, or None when there is nothing to compute. Blocks are taken here, tokens counted at settle."""
-        self.model = model
+        self.model, self.clock = model, now
         while True:
             step = StepPlanner(self, now)
             step.decodes()
@@ -199,7 +215,7 @@ class Scheduler:
     ) -> list[Outcome]:
         """Book what a step computed. `sampled` has one token per sampling row, in order, and `accepted` by request how
         many draft tokens stand before it; a request named in `errors` ends with that sentence, its token is ignored."""
-        self.books.settled = plan.step
+        self.books.settled, self.clock = plan.step, now
         if self._under_way is not None and self._under_way[0] is plan:
             self._under_way = None
         settler = StepSettler(self, now)

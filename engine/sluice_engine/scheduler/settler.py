@@ -145,9 +145,11 @@ class StepSettler:
         """An answer is complete: learn how long it ran and how much it wrote."""
         scheduler = self._scheduler
         if request.first_scheduled_at is not None:
-            scheduler.residence = _smoothed(scheduler.residence, self._now - request.first_scheduled_at)
+            scheduler.residence = smoothed(scheduler.residence, self._now - request.first_scheduled_at)
             if not request.whole:
-                scheduler.mean_output = _smoothed(scheduler.mean_output, float(request.generated))
+                scheduler.mean_output = smoothed(scheduler.mean_output, float(request.generated))
+                uncached = request.prompt_length - request.cached_tokens
+                scheduler.mean_prompt = smoothed(scheduler.mean_prompt, float(uncached))
                 scheduler.lengths.add(request.tenant, request.generated)
         end(scheduler, request, forget=False)
 
@@ -197,5 +199,5 @@ def ran_in(request: Request, step: int) -> bool:
     return request.begun is not None and request.begun <= step
 
 
-def _smoothed(mean: float | None, value: float) -> float:
+def smoothed(mean: float | None, value: float) -> float:
     return value if mean is None else mean + 0.1 * (value - mean)

@@ -20,12 +20,13 @@ _FEW_HUSKS = 64
 class Entry(NamedTuple):
     """A place in a heap. Compared up to `serial`, which is unique."""
 
+    late: bool  # given up: behind all that can still be in time
     number: float
     served: float  # the tenant's counter on arrival: the tie-break
     order: int
     serial: int
     renewed: bool
-    tokens: int  # prompt tokens to compute, as of its arrival
+    work: float  # seconds of prompt to compute, as of its arrival; 0 while no model was trusted
     request: Request
 
 
@@ -35,11 +36,12 @@ class WaitingQueue:
     def __init__(self, policy: Policy, counters: TenantCounters) -> None:
         self.policy = policy
         self.tokens = 0  # known tokens of all that wait
-        self.prefill_tokens = 0  # those of them that are not cached, as of arrival
+        self.work = 0.0  # seconds of prompt that they have to compute, as of arrival
         self.displaceable = Displaceable(counters)
         self._counters = counters
         self._lanes: dict[str, list[Entry]] = {}
         self._entries: dict[str, Entry] = {}
+        self._late: dict[str, None] = {}  # those of them that were given up, the first one first
         self._husks = 0
         self._serials = count()
 
@@ -51,30 +53,38 @@ class WaitingQueue:
         """In the order of their numbers; tenants' turns are not played out. For snapshots and tests: O(n log n)."""
         return (entry.request for entry in sorted(self._entries.values()))
 
-    def push(self, request: Request, outlook: Outlook) -> None:
-        """The request waits from now on."""
-        self._counters.arrive(request.tenant)
-        entry = Entry(
+    def entry(self, request: Request, outlook: Outlook, late: bool = False) -> Entry:
+        """The place that the request would have if it came now."""
+        return Entry(
+            late=late,
             number=self.policy.number(request, outlook),
             served=self._counters.served(request.tenant),
             order=request.order,
             serial=next(self._serials),
             renewed=self.policy.patience is None or request.delivered,
-            tokens=outlook.prefill_tokens,
+            work=outlook.prefill_work,
             request=request,
         )
+
+    def push(self, request: Request, outlook: Outlook, late: bool = False) -> None:
+        """The request waits from now on; a `late` one behind all that are not."""
+        self._counters.arrive(request.tenant)
+        entry = self.entry(request, outlook, late)
         self._entries[request.request_id] = entry
+        if late:
+            self._late[request.request_id] = None
         self.tokens += len(request.known)
-        self.prefill_tokens += entry.tokens
+        self.work += entry.work
         heapq.heappush(self._lanes.setdefault(self._lane(request), []), entry)
 
     def remove(self, request: Request) -> None:
         """The request waits no longer. Raises KeyError where it does not."""
         entry = self._entries.pop(request.request_id)
         self._counters.depart(request.tenant)
-        self.displaceable.discard(request.request_id, request.priority, request.tenant)
+        self.displaceable.discard(request.request_id, (request.priority, not entry.late), request.tenant)
+        self._late.pop(request.request_id, None)
         self.tokens -= len(request.known)
-        self.prefill_tokens -= entry.tokens
+        self.work = self.work - entry.work if self._entries else 0.0
         lane = self._lanes[self._lane(request)]
         if lane[0] is entry:
             heapq.heappop(lane)
@@ -101,23 +111,27 @@ class WaitingQueue:
                 return entry
         return None
 
-    def before(self, request: Request, number: float, without: Request | None = None) -> tuple[int, int]:
-        """Requests that would be served before this arrival with this number, and their prompt tokens to compute;
-        `without` one that waits but will not.
+    def give_up(self, request: Request) -> None:
+        """A request that waits goes behind all that can still be in time."""
+        entry = self._entries[request.request_id]
+        later = entry._replace(late=True, serial=next(self._serials))
+        self._entries[request.request_id] = later
+        self._late[request.request_id] = None
+        self._husks += 1
+        heapq.heappush(self._lanes[self._lane(request)], later)
+        self.displaceable.give_up(request.request_id, request.priority, request.tenant)
 
-        O(1) for `fcfs`, else O(n): for the door, never for a step. `fair`: of its own tenant only, an underestimate.
-        """
-        if self.policy.name == "fcfs":
-            if without is None:
-                return len(self), self.prefill_tokens
-            return len(self) - 1, self.prefill_tokens - self._entries[without.request_id].tokens
-        lane = self._lane(request)
-        ahead = [
-            entry.tokens
-            for entry in self._entries.values()
-            if entry.number <= number and self._lane(entry.request) == lane and entry.request is not without
-        ]
-        return len(ahead), sum(ahead)
+    def line(self, newcomer: Entry) -> list[Entry]:
+        """Who can still be in time, in order of service, the newcomer among them. O(n log n), and n is what is served
+        within a deadline: for the door, never for a step. `fair`: of its own tenant only, an underestimate."""
+        lane = self._lane(newcomer.request)
+        others = (entry for entry in self._entries.values() if not entry.late and self._lane(entry.request) == lane)
+        return sorted((*others, newcomer))
+
+    def first_given_up(self) -> Request | None:
+        """Who has been late for longest; None where nobody is."""
+        name = next(iter(self._late), None)
+        return None if name is None else self._entries[name].request
 
     def _lane(self, request: Request) -> str:
         return request.tenant if self.policy.by_tenant else ""

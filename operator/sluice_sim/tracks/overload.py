@@ -1,8 +1,6 @@
 """What overload is judged by: goodput beside a bound that no law can pass, the important requests, and fairness.
 
-The capacity bound takes true lengths: of the requests that arrive in a block of time, no schedule serves more than the
-cheapest whose work fits into the replicas' time until the last of them is due. Blocks of several lengths; the
-tightest counts. It leaves out memory, whole steps and order, hence it cannot be reached.
+The capacity bound takes true lengths and is proven in `bound.py`.
 
 The fairness gap is that of virtual token counters (Sheng et al., OSDI'24): the difference of the weighted tokens that
 two tenants were served over any time in which both have requests waiting. Their theorem bounds it by
@@ -11,16 +9,13 @@ two tenants were served over any time in which both have requests waiting. Their
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import Final
 
 from sluice_engine.scheduler.tenants import OUTPUT_WEIGHT, PROMPT_WEIGHT
-from sluice_law.steptime import StepTimeModel
 from sluice_sim.record import Record
 from sluice_sim.run import Run
-from sluice_sim.score import good_share, most_good
+from sluice_sim.score import good_share
+from sluice_sim.tracks.bound import Fleet, Promise, capacity_bound
 from sluice_sim.tracks.track import Track
-
-BLOCKS: Final = (30.0, 60.0, 120.0, 300.0, 600.0)  # seconds
 
 
 def overloaded(track: Track, run: Run) -> dict[str, float]:
@@ -30,7 +25,7 @@ def overloaded(track: Track, run: Run) -> dict[str, float]:
     records = run.records
     good = sum(one.good for one in records)
     model, most = track.hardware_profile().model, track.spec().engine.scheduling.max_num_seqs
-    bound = capacity_bound(records, model, track.itl, track.ttft, most, track.most)
+    bound = capacity_bound(records, Fleet(track.most, model, most), Promise(track.ttft, track.itl))
     high = [one for one in records if one.priority > 0]
     low = [one for one in records if one.priority <= 0]
     found = {
@@ -44,26 +39,6 @@ def overloaded(track: Track, run: Run) -> dict[str, float]:
     }
     for tenant, _ in track.overload.tenants:
         found[f"good_{tenant}"] = good_share([one for one in records if one.tenant == tenant])
-    return found
-
-
-def capacity_bound(
-    records: Sequence[Record], model: StepTimeModel, itl: float, ttft: float, most: int, replicas: int
-) -> int:
-    """Requests that any schedule over so many replicas can serve well, at most. `most`: sequences at once."""
-    if not records:
-        return 0
-    span = max(one.arrived_at for one in records)
-    found = len(records)
-    for seconds in (*BLOCKS, span + 1.0):
-        blocks: dict[int, list[Record]] = {}
-        for one in records:
-            blocks.setdefault(int(one.arrived_at / seconds), []).append(one)
-        total = 0
-        for inside in blocks.values():
-            due = seconds + ttft + itl * max(one.output for one in inside)
-            total += most_good(inside, model, itl, most, replicas * due)
-        found = min(found, total)
     return found
 
 

@@ -22,6 +22,7 @@ class Outlook:
     prefill_tokens: int  # still to compute before its next token
     prefill_seconds: float  # what the step-time model says of them; 0 without a trusted model
     ttft_target: float  # for requests without one of their own
+    prefill_work: float = 0.0  # of `prefill_seconds`, without a step's own base
 
 
 @dataclass(frozen=True, slots=True)

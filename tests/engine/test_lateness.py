@@ -1,0 +1,110 @@
+"""Who is given up in a queue that is too long for its deadlines, and what the door says of the wait."""
+
+import math
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice_engine.admission import Bounds
+from sluice_engine.scheduler import SchedulerConfig
+from sluice_engine.scheduler.door import last_start
+from sluice_engine.scheduler.lateness import Candidate, Pace, given_up
+from sluice_law.steptime import StepTimeModel
+from sluice_sim.engine import SimEngine, Visit
+from sluice_sim.record import Record
+from sluice_sim.steptimes import Profiled
+from sluice_sim.traces import Arrival
+
+MODEL = StepTimeModel(base=0.01, prefill_token=1e-4, sequence=2e-4, kv_token=1e-7, steps=1000)
+PACE = Pace(begun=0.0, share=1.0, free=100, between=0.0)
+CANDIDATES = st.builds(
+    Candidate,
+    work=st.floats(0.01, 2.0),
+    deadline=st.one_of(st.just(2.0), st.floats(-1.0, 5.0), st.just(math.inf)),
+    priority=st.sampled_from([0, 0, 10]),
+    standing=st.sampled_from([0.0, 100.0]),
+)
+PACES = st.builds(
+    Pace,
+    begun=st.floats(0.0, 1.0),
+    share=st.floats(0.2, 1.0),
+    free=st.integers(0, 5),
+    between=st.floats(0.0, 0.3),
+    step=st.floats(0.0, 0.1),
+)
+
+
+@given(st.lists(CANDIDATES, max_size=25), PACES)
+def test_who_is_kept_is_predicted_to_be_in_time_and_who_has_begun_is_kept(line: list[Candidate], pace: Pace) -> None:
+    gone = given_up(line, pace)
+    work = 0.0
+    for ahead, one in enumerate(each for index, each in enumerate(line) if index not in gone):
+        work += one.work
+        assert one.deadline >= pace.first_token(ahead, work, one.work) - 1e-9
+    assert not any(line[index].deadline == math.inf for index in gone)
+
+
+@given(st.lists(st.floats(0.01, 1.0), min_size=1, max_size=9), st.floats(0.2, 3.0))
+def test_of_equal_requests_with_one_deadline_as_many_are_kept_as_any_choice_keeps(
+    works: list[float], deadline: float
+) -> None:
+    kept = len(works) - len(given_up([Candidate(work, deadline) for work in works], PACE))
+    most, room = 0, deadline
+    for work in sorted(works):
+        room -= work
+        most += room >= 0.0
+    assert kept == most
+
+
+def test_a_lower_priority_goes_first_then_the_tenant_that_has_had_more_then_the_longest() -> None:
+    low, high = Candidate(0.5, 2.0), Candidate(1.2, 2.0, priority=10)
+    assert given_up([high, low, low], PACE) == {2} or given_up([high, low, low], PACE) == {1}
+    greedy, modest = Candidate(1.0, 2.0, standing=9.0), Candidate(1.5, 2.0)
+    assert given_up([greedy, modest], PACE) == {0}
+    assert given_up([Candidate(0.3, 2.0), Candidate(1.5, 2.0), Candidate(0.5, 2.0)], PACE) == {1}
+
+
+def test_many_are_not_given_up_for_one_of_their_own_priority() -> None:
+    assert given_up([Candidate(0.5, 60.0)] * 6 + [Candidate(0.1, 0.4)], PACE) == {6}
+
+
+def _engine() -> SimEngine:
+    config = SchedulerConfig(num_blocks=20_000, max_num_seqs=64, max_model_length=8192)
+    bounds = Bounds(concurrency_min=64, concurrency_max=64, max_queue=40, itl_target=0.05, ttft_target=1.0)
+    return SimEngine(Profiled(MODEL), config, bounds, 0.0)
+
+
+def _flooded(seconds: float, seed: int) -> tuple[SimEngine, list[Record]]:
+    """Twice what it serves, for so long."""
+    engine, dice, at, records = _engine(), random.Random(seed), 0.0, []
+    while at < seconds:
+        at += dice.expovariate(24.0)
+        one = Arrival(at, dice.choice([100, 400, 1600]), dice.randint(5, 120))
+        records.append(Record(at, one.prompt, one.output))
+        engine.run_until(at)
+        refused = engine.submit(Visit(len(records), one, records[-1]))
+        if refused is not None:
+            refused.record.refused = True
+    return engine, records
+
+
+def test_in_overload_hardly_any_answer_is_late_and_everybody_has_one_end() -> None:
+    engine, records = _flooded(20.0, seed=3)
+    engine.run_until(100.0)
+    assert all(one.refused == (one.ended_at is None) for one in records)
+    begun = [one for one in records if one.ttft is not None and one.arrived_at > 5.0 and one.first_at < 20.0]  # type: ignore[operator]
+    late = sum(one.ttft > 1.0 for one in begun)  # type: ignore[operator]
+    assert late < 0.05 * len(begun)
+    assert sum(one.good for one in records) > 0.4 * len(records)
+
+
+def test_the_wait_that_a_refusal_names_is_what_the_last_then_waits() -> None:
+    """In virtual time, over floods that end: within a quarter."""
+    for seed in range(2):
+        engine, records = _flooded(10.0, seed)
+        wait = last_start(engine.scheduler)
+        waiting = [one for one in records if not one.refused and one.first_at is None]
+        engine.run_until(40.0)
+        begins = max(one.first_at for one in waiting if one.first_at is not None) - 10.0
+        assert len(waiting) > 20 and abs(wait - begins) <= 0.25 * begins
