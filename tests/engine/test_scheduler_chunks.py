@@ -138,6 +138,23 @@ def test_deep_in_a_long_prompt_a_chunk_may_be_shorter_than_sixteen_tokens() -> N
     assert max(gaps) <= target + 1e-9
 
 
+@pytest.mark.parametrize("target", [0.0199, 0.0201, 0.02015, 0.0204])
+def test_a_target_just_above_decoding_does_not_stop_everybodys_prompts(target: float) -> None:
+    """A tenth of the step is there for prompts whatever one stream asks for: at 0.1 ms a token, the least chunk."""
+    model = StepTimeModel(base=0.01984, prefill_token=1e-4, sequence=1e-5, steps=1000)
+    scheduler, now = engine(tokens=2048, itl_target=0.05), 0.0
+    for index in range(16):
+        scheduler.submit(request(f"stream {index}", 10, itl_target=target))
+    step(scheduler)
+    scheduler.submit(request("prompt", 2000))
+    steps = 0
+    while scheduler.requests["prompt"].generated == 0:
+        plan, _ = step(scheduler, now, model)
+        now += model.predict(plan.work)
+        steps += 1
+    assert steps <= 2000 // 16
+
+
 def test_steps_that_overrun_their_prediction_shorten_the_chunks() -> None:
     """A machine whose mixed steps take 1.5 times the prediction: the p95 of the gaps comes to the target again."""
     scheduler, now = engine(tokens=2048, itl_target=0.05), 0.0

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from sluice_engine.scheduler.planner import StepPlanner
     from sluice_engine.scheduler.scheduler import Scheduler
 
-MINIMUM_CHUNK = 16  # where decoding alone misses the target: prefill always progresses, whatever the model says
+MINIMUM_CHUNK = 16
+# Prefill always progresses, whatever a target leaves: by what takes this share of a decoding step, or MINIMUM_CHUNK where
+# that is less. One client's target, a hair above what decoding takes, must not stop everybody's prompts.
+PROGRESS = 0.1
 
 
 class PrefillBudget:
@@ -32,9 +35,10 @@ class PrefillBudget:
         """`itl_targets`: seconds between two tokens that those in `decode` expect; without decodes the step is free."""
         self._tokens = tokens
         self._model = model if decode.sequences and model is not None and model.steps >= TRUSTED_STEPS else None
-        self._seconds = math.inf
+        self._seconds, self._progress = math.inf, 0.0
         if self._model is not None:
             beside = self._model.predict(decode)
+            self._progress = PROGRESS * beside
             self._seconds = tightest(itl_targets, beside, itl_default) - beside
         self._given = False
 
@@ -53,7 +57,7 @@ class PrefillBudget:
             fits = rounded(fits)
         if self._given:  # a few tokens of one more prompt are not worth their row
             return fits if fits >= min(most, MINIMUM_CHUNK) else 0
-        return fits or min(most, MINIMUM_CHUNK)
+        return max(fits, min(most, MINIMUM_CHUNK, max(1, largest_chunk(self._model, context, self._progress))))
 
     def whole(self, wanted: int) -> int:
         """All of `wanted`, or 0: what cannot be cut waits for a step with room; one beyond any budget has a step of

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sluice_engine.scheduler.budget import MINIMUM_CHUNK
+from sluice_engine.scheduler.budget import MINIMUM_CHUNK, PROGRESS
 from sluice_law.steptime import StepTimeModel, StepWork
 
 SHORTEST: Final = 1e-9  # seconds: a model that says that prompts cost nothing divides nothing by zero
@@ -52,7 +52,7 @@ def full_step(model: StepTimeModel, decode: StepWork, itl: float, batch_tokens: 
     if not decode.sequences:
         return most, model.base
     beside = model.predict(decode)
-    return min(max(itl - beside, model.prefill_token * MINIMUM_CHUNK, SHORTEST), most), beside
+    return min(max(itl - beside, min(model.prefill_token * MINIMUM_CHUNK, PROGRESS * beside), SHORTEST), most), beside
 
 
 def given_up(line: Sequence[Candidate], pace: Pace) -> set[int]:
