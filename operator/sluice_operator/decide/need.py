@@ -46,7 +46,7 @@ def need(spec: LLMDeploymentSpec, floor: Range, seen: Fresh, memory: Memory, now
         hold = "no engine could be measured" if seen.ready else "no replica is ready yet"
         return Need(current, current, "MetricsMissing", asked, None, (1.0, 1.0), None, hold)
     known = physics(spec, seen, memory)
-    judged = _by_model(spec, known, asked, memory, seen, current) if known is not None else None
+    judged = _by_model(spec, known, asked, memory, current) if known is not None else None
     if judged is not None:
         capacity: Capacity | None = judged.capacity
         up, keep, binding, predicted = judged.up, judged.keep, str(judged.capacity.binding), judged.predicted
@@ -84,7 +84,7 @@ class _Judged:
 
 
 def _by_model(
-    spec: LLMDeploymentSpec, known: Physics, asked: Demand, memory: Memory, seen: Fresh, current: int
+    spec: LLMDeploymentSpec, known: Physics, asked: Demand, memory: Memory, current: int
 ) -> _Judged:
     """The smallest number whose predicted attainment meets the target. A model that is believed by half is asked
     about twice the load."""
@@ -93,11 +93,8 @@ def _by_model(
     share = split_burstiness(bursts, here, split)
     one = capacity_of(replica, work, promised, MARGIN, share)
     up, reached = enough(replica, work, promised, asked.expected / trust, MARGIN, bursts, split)
-    # What waits already is worked off flat out: it is late whatever happens. What those who are there and those who come
-    # will have worked off before one more could serve asks for no more.
-    spare = one.throughput * trust * (len(seen.ready) + seen.coming) - asked.level
-    left = max(0.0, asked.backlog - max(0.0, spare) * asked.horizon)
-    up = max(up, _fewest(asked.expected + left / DRAIN, one.throughput * trust))
+    # What waits already is worked off flat out: it is late whatever happens, and it passes.
+    up = max(up, _fewest(asked.expected + asked.backlog / DRAIN, one.throughput * trust))
     keep, _ = enough(replica, work, promised, asked.highest / trust, MARGIN, bursts, split)
     dear = trust < 1.0 and keep > enough(replica, work, promised, asked.highest, MARGIN, bursts, split)[0]
     now = attainment(replica, work, promised, asked.expected / (trust * here), MARGIN, share)

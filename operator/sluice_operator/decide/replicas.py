@@ -16,16 +16,15 @@ from sluice_operator.decide.values import Memory, Observed
 from sluice_operator.decide.windows import WINDOW
 
 SLOTS: Final = 60  # pieces of the stabilisation window that `Memory.wanted` remembers
-FALL: Final = 2  # at most one in so many leaves in one decision; the next is WINDOW later, by what was seen since
 HOLD_MOST: Final = 600.0  # seconds: an image that was pulled once in half an hour must not hold replicas for as long
 
 
 def step(
     spec: LLMDeploymentSpec, floor: Range, seen: Fresh, memory: Memory, wanted: Need, now: float, current: int
 ) -> int:
-    """The next count inside the range: up at once; down to the most that was wanted in the stabilisation window, with
-    nothing loading and a whole window observed, and by no more than half of the fleet at once. The last replica leaves
-    only after scaleToZeroAfterSeconds without any request."""
+    """The next count inside the range: up at once; down one at a time and only after every count wanted in the
+    stabilisation window allowed it, with nothing loading and a whole window observed. The last replica leaves only
+    after scaleToZeroAfterSeconds without any request."""
     current = floor.inside(current)
     if wanted.up > current:
         return min(wanted.up, floor.high)
@@ -37,9 +36,7 @@ def step(
         return current
     if current == 1 and floor.low == 0 and memory.idle_since is not None:
         return 0 if now - memory.idle_since >= spec.scaling.scale_to_zero_after_seconds else 1
-    if most >= current:
-        return current
-    return max(most, current - max(1, current // FALL), floor.low, 1)
+    return current if most >= current else max(current - 1, floor.low, 1)
 
 
 def rest(memory: Memory, observed: Observed, seen: Fresh, now: float) -> Memory:
