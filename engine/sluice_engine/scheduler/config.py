@@ -1,6 +1,6 @@
 """What does not change while a scheduler serves."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sluice_engine.scheduler.policies import POLICIES
 from sluice_engine.scheduler.speculation import Mode
@@ -22,12 +22,19 @@ class SchedulerConfig:
     host_blocks: int = 0  # in host memory, for requests that are preempted; 0: they compute again
     swap_block_seconds: float = 0.0  # measured: what it takes to copy one block out, or back
     speculation: Mode = "off"  # whether decoding requests draft; auto: while the step-time model says that it pays
+    # What follows from the windows, once: these are asked for each request of each step.
+    groups: int = field(init=False, default=1)  # blocks that a stretch of `block_size` tokens takes: one for each group
+    sliding: int = field(init=False, default=0)  # so many of them are given back when the stretch has left the window
+    window: int | None = field(init=False, default=None)  # tokens that layers see that slide; None where none does
 
     def __post_init__(self) -> None:
         """Raises ValueError where a maximal request could never run."""
         seen = {window for window in self.windows if window is not None}
         if not self.windows or len(seen) > 1 or any(window < 1 for window in seen):
             raise ValueError(f"windows are of one size, of one token or more, or None for all; not {self.windows}")
+        object.__setattr__(self, "groups", len(self.windows))
+        object.__setattr__(self, "sliding", len(self.windows) - self.windows.count(None))
+        object.__setattr__(self, "window", max(seen, default=None))
         # A window at its worst begins and ends inside blocks, and has just taken the next one.
         if self.num_blocks < self.blocks_held(self.max_model_length, 2 * self.block_size):
             raise ValueError(
@@ -36,21 +43,6 @@ class SchedulerConfig:
             )
         if self.policy not in POLICIES:
             raise ValueError(f"there is no policy {self.policy!r}; choose one of {', '.join(POLICIES)}")
-
-    @property
-    def groups(self) -> int:
-        """Blocks that a stretch of `block_size` tokens takes: one for each group of layers."""
-        return len(self.windows)
-
-    @property
-    def sliding(self) -> int:
-        """How many of them are given back when the stretch has left the window."""
-        return len(self.windows) - self.windows.count(None)
-
-    @property
-    def window(self) -> int | None:
-        """Tokens that the layers see that slide; None where none does."""
-        return max((window for window in self.windows if window is not None), default=None)
 
     def blocks_held(self, tokens: int, ahead: int) -> int:
         """Blocks that one request of so many tokens holds at most, with `ahead` tokens beside its window."""

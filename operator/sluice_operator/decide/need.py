@@ -83,9 +83,7 @@ class _Judged:
     dear: bool  # a model that is believed in full would ask for fewer
 
 
-def _by_model(
-    spec: LLMDeploymentSpec, known: Physics, asked: Demand, memory: Memory, current: int
-) -> _Judged:
+def _by_model(spec: LLMDeploymentSpec, known: Physics, asked: Demand, memory: Memory, current: int) -> _Judged:
     """The smallest number whose predicted attainment meets the target. A model that is believed by half is asked
     about twice the load."""
     replica, work, promised = known.replica, known.work, promises(spec, known.work)
