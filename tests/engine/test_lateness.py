@@ -2,12 +2,14 @@
 
 import math
 import random
+from functools import partial
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice_engine.admission import Bounds
-from sluice_engine.scheduler import SchedulerConfig
+from sluice_engine.admission import Bounds, Limits
+from sluice_engine.request import Request
+from sluice_engine.scheduler import Scheduler, SchedulerConfig
 from sluice_engine.scheduler.door import last_start
 from sluice_engine.scheduler.lateness import Candidate, Pace, given_up
 from sluice_law.steptime import StepTimeModel
@@ -15,6 +17,7 @@ from sluice_sim.engine import SimEngine, Visit
 from sluice_sim.record import Record
 from sluice_sim.steptimes import Profiled
 from sluice_sim.traces import Arrival
+from tests.counting import count_calls
 
 MODEL = StepTimeModel(base=0.01, prefill_token=1e-4, sequence=2e-4, kv_token=1e-7, steps=1000)
 PACE = Pace(begun=0.0, share=1.0, free=100, between=0.0)
@@ -108,3 +111,17 @@ def test_the_wait_that_a_refusal_names_is_what_the_last_then_waits() -> None:
         engine.run_until(40.0)
         begins = max(one.first_at for one in waiting if one.first_at is not None) - 10.0
         assert len(waiting) > 20 and abs(wait - begins) <= 0.25 * begins
+
+
+def test_without_deadlines_the_thousandth_in_the_queue_costs_the_door_what_the_tenth_did() -> None:
+    """As offline, where all prompts come at once: a forecast of the whole queue for each would take hours of thousands."""
+    bounds = Bounds(concurrency_max=4, max_queue=10**6, ttft_target=1e9)
+    scheduler = Scheduler(SchedulerConfig(num_blocks=4096, max_num_seqs=4), Limits(bounds))
+    scheduler.submit(Request("first", [7] * 10, 10, 0.0))
+    plan = scheduler.plan(0.0, MODEL)
+    assert plan is not None
+    scheduler.settle(plan, [7], 0.1)
+    costs = [
+        count_calls(partial(scheduler.submit, Request(str(index), [index] * 10, 10, 0.2))) for index in range(1000)
+    ]
+    assert max(costs[-10:]) <= 2 * max(costs[:10])

@@ -10,7 +10,7 @@ count, memory is not waited for, nobody arrives after), so a refusal means that 
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from sluice_engine.admission import predicted_wait
 from sluice_engine.request import Request
@@ -26,6 +26,8 @@ from sluice_law.steptime import StepWork
 
 if TYPE_CHECKING:
     from sluice_engine.scheduler.scheduler import Scheduler
+
+NO_DEADLINE: Final = 1e6  # seconds: a target beyond this is none (offline callers have none)
 
 RefusalReason = Literal["draining", "queue_full", "displaced", "slo_unreachable"]
 
@@ -124,9 +126,11 @@ class Prospect:
 
 
 def prospect(scheduler: "Scheduler", request: Request, outlook: Outlook) -> Prospect:
-    """Who is served in time if this request comes now, and who is given up."""
-    pace = pace_of(scheduler)
-    if pace is None or not scheduler.config.late_last:
+    """Who is served in time if this request comes now, and who is given up. O(n log n) for n that can be in time; where
+    nobody has a deadline that is not asked: ten thousand prompts at once may all be."""
+    endless = request.ttft_target is None and scheduler.limits.bounds.ttft_target >= NO_DEADLINE
+    pace = None if endless or not scheduler.config.late_last else pace_of(scheduler)
+    if pace is None:
         return Prospect(None)
     now = scheduler.now(request)
     newcomer = scheduler.waiting.entry(request, outlook)
