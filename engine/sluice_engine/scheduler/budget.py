@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from sluice_engine.scheduler.planner import StepPlanner
     from sluice_engine.scheduler.scheduler import Scheduler
 
-MINIMUM_CHUNK = 16
-# Prefill always progresses, whatever a target leaves: by what takes this share of a decoding step, or MINIMUM_CHUNK where
-# that is less. One client's target, a hair above what decoding takes, must not stop everybody's prompts.
+MINIMUM_CHUNK = 16  # where decoding alone misses the target: prefill always progresses, whatever the model says
+# Where a target leaves less than this share of a decoding step, prompts take the share all the same (MINIMUM_CHUNK at
+# most): one client's target, a hair above what decoding takes, must not stop everybody's.
 PROGRESS = 0.1
 
 
@@ -57,7 +57,8 @@ class PrefillBudget:
             fits = rounded(fits)
         if self._given:  # a few tokens of one more prompt are not worth their row
             return fits if fits >= min(most, MINIMUM_CHUNK) else 0
-        return max(fits, min(most, MINIMUM_CHUNK, max(1, largest_chunk(self._model, context, self._progress))))
+        least = largest_chunk(self._model, context, self._progress) if fits else MINIMUM_CHUNK
+        return max(fits, min(most, least, MINIMUM_CHUNK))
 
     def whole(self, wanted: int) -> int:
         """All of `wanted`, or 0: what cannot be cut waits for a step with room; one beyond any budget has a step of

@@ -51,8 +51,10 @@ def full_step(model: StepTimeModel, decode: StepWork, itl: float, batch_tokens: 
     most = max(model.prefill_token * batch_tokens, SHORTEST)
     if not decode.sequences:
         return most, model.base
-    beside = model.predict(decode)
-    return min(max(itl - beside, min(model.prefill_token * MINIMUM_CHUNK, PROGRESS * beside), SHORTEST), most), beside
+    beside, least = model.predict(decode), model.prefill_token * MINIMUM_CHUNK
+    if itl > beside:
+        least = max(itl - beside, min(least, PROGRESS * beside))
+    return min(max(least, SHORTEST), most), beside
 
 
 def given_up(line: Sequence[Candidate], pace: Pace) -> set[int]:
