@@ -61,7 +61,11 @@ def measure(
     if what.check_tokens and check:
         rows += _agreement(outcomes, load, setup, out, say)
     plots = [plot.draw(outcomes, what.load, setup.dtype, out / f"{what.load}.png")]
-    data = {"setup": asdict(setup), "load": what.load, "sides": {o.side.name: o.to_dict() for o in outcomes}}
+    data = {
+        "setup": asdict(setup) | {"model": model.name},
+        "load": what.load,
+        "sides": {o.side.name: o.to_dict() for o in outcomes},
+    }
     return Report(rows, data, plots)
 
 
