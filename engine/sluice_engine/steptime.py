@@ -1,6 +1,8 @@
 """The engine fits its own step-time model while it serves: five non-negative coefficients, learned online.
 
-Least squares on relative errors (weights 1/T²). Observations are grouped by the shape of their step (powers of two of
+Least squares on relative errors: each step is weighed by 1/T², T being what the model said of it beforehand once it is
+trusted, not what was measured. Weighing by the measured time counts the lucky steps for more than the slow ones and
+learns E[1/t]/E[1/t²], a fifth below the mean where steps scatter by a third. Observations are grouped by the shape of their step (powers of two of
 prompt tokens and of sequences); each group keeps its own decaying sums and forgets when a step of its own shape
 arrives, and much more slowly when one of its kind (with or without prompt tokens) does. So thousands of decode-only
 steps hardly move what was learned about prompts, and a long time at one batch size does not erase what other sizes
@@ -31,7 +33,7 @@ _AFTERWARDS = 0.02  # what is kept of a kind's sums then: enough for shapes that
 
 
 class _Sums:
-    """XᵀX and Xᵀy of one group, decaying. Rows are divided by T, so y is 1 and residuals are relative."""
+    """XᵀX and Xᵀy of one group, decaying. Rows and times are divided by T, so that residuals are relative."""
 
     __slots__ = ("matrix", "steps", "updated_at", "vector")
 
@@ -64,13 +66,15 @@ class StepTimeFit:
             self._seen.add(rows)
             return
         sums = self._groups.setdefault((work.prefill_tokens.bit_length(), work.sequences.bit_length()), _Sums())
+        unit = seconds
         if self._steps >= _EAGER_STEPS:
             predicted = self.model.predict(work)
             self._error += _ERROR_MEMORY * (min(abs(predicted - seconds) / seconds, 10.0) - self._error)
             if predicted > 0.0 and sums.steps >= _TRUSTED_STEPS:
                 self._watch(work.prefill_tokens > 0, math.log(seconds / predicted))
                 seconds = min(max(seconds, predicted / _CLIP), predicted * _CLIP)
-        self._add(sums, work, seconds)
+                unit = predicted
+        self._add(sums, work, seconds, unit)
         self._steps += 1
         if self._steps <= _EAGER_STEPS or self._steps % 4 == 0:
             self._solve()
@@ -90,18 +94,18 @@ class StepTimeFit:
                 sums.matrix = [[_AFTERWARDS * value for value in line] for line in sums.matrix]
                 sums.vector = [_AFTERWARDS * value for value in sums.vector]
 
-    def _add(self, sums: _Sums, work: StepWork, seconds: float) -> None:
+    def _add(self, sums: _Sums, work: StepWork, seconds: float, unit: float) -> None:
         kind = work.prefill_tokens > 0
         self._kinds[kind] += 1
         keep = _KEEP * self._fade(kind, sums)
         sums.updated_at = self._kinds[kind]
         sums.steps += 1
-        row = [value / seconds for value in features(work)]
+        row, told = [value / unit for value in features(work)], seconds / unit
         for i in range(_TERMS):
             line, scale = sums.matrix[i], row[i]
             for j in range(_TERMS):
                 line[j] = line[j] * keep + scale * row[j]
-            sums.vector[i] = sums.vector[i] * keep + scale
+            sums.vector[i] = sums.vector[i] * keep + scale * told
 
     def _fade(self, kind: bool, sums: _Sums) -> float:
         return float(_FADE ** (self._kinds[kind] - sums.updated_at))

@@ -40,6 +40,20 @@ def test_known_coefficients_are_recovered_within_ten_per_cent_from_noisy_steps(s
     assert fit.model.steps > 1900
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_predictions_are_right_on_the_mean_where_steps_scatter_by_a_third(seed: int) -> None:
+    fit = StepTimeFit()
+    dice = random.Random(seed)
+    told, measured = 0.0, 0.0
+    for step in range(3000):
+        work = some_work(dice, dice.random() < 0.4)
+        seconds = TRUE.predict(work) * dice.lognormvariate(0.0, 0.33)
+        if step >= 500:
+            told, measured = told + fit.model.predict(work), measured + seconds
+        fit.observe(work, seconds)
+    assert told == pytest.approx(measured, rel=0.06)
+
+
 def test_thousands_of_decode_only_steps_hardly_move_the_prefill_terms() -> None:
     fit = StepTimeFit()
     dice = random.Random(1)
