@@ -89,6 +89,7 @@ class CoarseEngine:
         return Room(
             now=max(self.clock, visit.record.arrived_at),
             full=full,
+            context=self._config.max_model_length,
             output=self._ended.output or 0.0,
             patience=max(predicted_wait(bounds.max_queue, limit, limit, residence), bounds.ttft_target),
             ttft=bounds.ttft_target,
@@ -365,13 +366,15 @@ class CoarseEngine:
         self._context -= job.computed
 
     def _end(self, job: Job) -> None:
-        record = job.visit.record
+        record, asked = job.visit.record, job.visit.arrival.most(self._config.max_model_length)
+        written = record.output - (record.output < asked)  # the token that says that it ends is delivered to nobody
+        self.books.generated -= record.output - written
         record.ended_at = self.clock
         self._waiting.ended(job)
         self._leave(job)
         bounds = self.limits.bounds
         self.books.end(record.judge(bounds.ttft_target, bounds.itl_target))
-        self._ended.learn(record.output, record.prompt - record.cached, self.clock - (job.started or 0.0))
+        self._ended.learn(written, record.prompt - record.cached, self.clock - (job.started or 0.0))
 
     def _leave(self, job: Job) -> None:
         del self._running[job]

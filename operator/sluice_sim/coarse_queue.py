@@ -36,6 +36,7 @@ class Room:
 
     now: float
     full: bool
+    context: int  # tokens of the longest request
     output: float  # tokens that answers have had in the mean
     patience: float  # for which who is late lets others go first
     ttft: float
@@ -70,7 +71,7 @@ class CoarseQueue:
     def come(self, job: Job, room: Room) -> Job | None:
         """A job waits, unless the queue is full and nobody makes way. Says who is refused."""
         one, name = job.visit.arrival, str(job.visit.number)
-        weight = PROMPT_WEIGHT * one.prompt + OUTPUT_WEIGHT * min(float(one.output), room.output)
+        weight = PROMPT_WEIGHT * one.prompt + OUTPUT_WEIGHT * min(float(one.most(room.context)), room.output)
         others = self._given_up(job, room)
         rank = (one.priority, not job.late)
         refused: Job | None = None

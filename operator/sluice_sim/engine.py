@@ -1,7 +1,9 @@
 """One engine in virtual time: the real scheduler, admission and block code; only the model is a step-time profile.
 
 Runs of identical decode steps are taken at once (`advance`), in closed form up to the next arrival, end, tick or
-scrape; everything else is planned and settled step by step. `overlap` plans each step shortly before the one before
+scrape; everything else is planned and settled step by step. How long answers are, the engine does not know: it is
+told what the client asks for at most, and the last of an answer's tokens is the one that says that it ends (servers
+count it, so traces do). `overlap` plans each step shortly before the one before
 has ended, as an engine does whose steps overlap; it costs the closed form, and all that it changes is that who arrives
 in those last milliseconds starts one step later.
 """
@@ -22,6 +24,8 @@ from sluice_sim.books import Books, Gauges
 from sluice_sim.record import Record
 from sluice_sim.steptimes import StepTimes
 from sluice_sim.traces import Arrival, prompt_tokens
+
+WORD, END = 0, 1  # what answers are made of
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,7 @@ class SimEngine:
         self.tokens = 0
         self._times, self._overlap, self._on_plan = times, overlap, on_plan
         self._visits: dict[str, Visit] = {}
+        self._ends: dict[str, int] = {}  # by request: tokens that are known when the one that ends it is sampled
         self._pending: _Step | None = None
         self._run: _Run | None = None
         self._next_tick = now
@@ -107,8 +112,9 @@ class SimEngine:
         request = Request(
             name,
             prompt_tokens(one, visit.number),
-            one.output,
+            one.most(self.scheduler.config.max_model_length),
             visit.record.arrived_at,
+            frozenset((END,)),
             priority=one.priority,
             tenant=one.tenant,
         )
@@ -118,10 +124,13 @@ class SimEngine:
             if refusal.request_id == name:
                 return visit
         self._visits[name] = visit
+        if one.output < request.max_tokens:
+            self._ends[name] = one.prompt + one.output - 1
         self.tokens += one.prompt
         if refusal is None:
             return None
         displaced = self._visits.pop(refusal.request_id)
+        self._ends.pop(refusal.request_id, None)
         self.tokens -= displaced.arrival.prompt
         return displaced
 
@@ -218,7 +227,7 @@ class SimEngine:
         profile = self._times.profile
         if profile is None or self._overlap:
             return False
-        most = steady_steps(self.scheduler)
+        most = steady_steps(self.scheduler, self._before_an_end())
         if most < 2 or self.clock >= self._next_tick:
             return False
         if not all(request.delivered for request in self.scheduler.running):
@@ -236,20 +245,28 @@ class SimEngine:
         self._run = _Run(ends, first, growth, work.sequences)
         return True
 
+    def _before_an_end(self) -> int | None:
+        """Steps up to the first in which an answer ends that runs now; None where each has all that it asked for."""
+        ends, running = self._ends, self.scheduler.running
+        left = [ends[one.request_id] + 1 - len(one.known) for one in running if one.request_id in ends]
+        return min(left, default=None)
+
     def _take(self, run: _Run, until: float) -> None:
         """Those steps of the run that end by `until`."""
         self._run = None
-        ends = run.ends[: bisect_right(run.ends, until)]
-        if not ends:
+        times = run.ends[: bisect_right(run.ends, until)]
+        if not times:
             return
-        held, span, count = self.scheduler.pool.held, ends[-1] - self.clock, len(ends)
-        outcomes = advance(self.scheduler, ends)
+        held, span, count = self.scheduler.pool.held, times[-1] - self.clock, len(times)
+        ends, running = self._ends, self.scheduler.running
+        last = {r.request_id: END for r in running if ends.get(r.request_id) == len(r.known) + count - 1}
+        outcomes = advance(self.scheduler, times, WORD, last)
         tokens = run.sequences * count
-        self.books.book(span, count, max(held, self.scheduler.pool.held), tokens)
+        self.books.book(span, count, max(held, self.scheduler.pool.held), tokens - len(last))
         self._times.took(StepWork(sequences=run.sequences), count)
         self.books.itl.observe_ramp(run.first, run.growth, count, run.sequences)
-        self.window.record(StepWork(sequences=run.sequences), (span / count,), ends[-1], times=tokens)
-        self.clock = ends[-1]
+        self.window.record(StepWork(sequences=run.sequences), (span / count,), times[-1], times=tokens)
+        self.clock = times[-1]
         self._deliver(outcomes)
 
     def _settle(self, step: _Step) -> None:
@@ -258,7 +275,8 @@ class SimEngine:
         span, self.clock, self._pending = step.ends_at - self.clock, step.ends_at, None
         if step.next is not None:
             self._begin(step.next)
-        sampled = [0] * sum(len(row.choosers) for row in plan.rows)
+        ends = self._ends
+        sampled = [END if ends.get(r.request_id) == r.start + len(r.tokens) else WORD for r in plan.rows if r.samples]
         outcomes = self.scheduler.settle(plan, sampled, step.ends_at)
         self._times.took(plan.work, plain=not plan.copies)
         self.books.prompt_tokens += plan.prompt_tokens
@@ -286,3 +304,4 @@ class SimEngine:
                 record.ended_at = self.clock
                 self.books.end(record.judge(self.limits.bounds.ttft_target, self.limits.bounds.itl_target))
                 del self._visits[outcome.request_id]
+                self._ends.pop(outcome.request_id, None)

@@ -35,7 +35,7 @@ class Fleet:
             max_num_seqs=spec.engine.scheduling.max_num_seqs,
             policy=spec.engine.scheduling.policy,
             max_model_length=min(settings.max_model_length, blocks * settings.block_size),
-            late_last=law.admits,  # a door that sorts is part of admission: peers' laws have stock engines
+            late_last=law.admits,  # a door that sorts is part of admission (laws/law.py)
         )
         self._truth = settings.truth
         self._memory = law.initial()

@@ -101,7 +101,7 @@ def test_a_recorded_run_replayed_in_the_simulator_has_the_same_plans(
     )
     for number, (at, one) in enumerate(zip(timeline.taken, listed, strict=True)):
         sim.run_until(at)
-        sim.submit(Visit(number, one, Record(one.at, one.prompt, one.output)))
+        sim.submit(Visit(number, replace(one, max_tokens=one.output), Record(one.at, one.prompt, one.output)))
     sim.run_until(clock.now)
     assert len(seen) > 200
     assert replayed == seen

@@ -112,18 +112,26 @@ def test_every_request_finishes_and_the_books_add_up(load: dict[str, object]) ->
 
 @settings(max_examples=60, deadline=None)
 @given(loads, st.data())
-def test_k_steps_at_once_equal_k_single_ones(load: dict[str, object], data: st.DataObject) -> None:
+def test_k_steps_at_once_equal_k_single_ones_stop_tokens_included(load: dict[str, object], data: st.DataObject) -> None:
+    ends: dict[str, int] = {}  # tokens known when the stop token is sampled, of those that do not end by max_tokens
+
     def world() -> Scheduler:
         engine = build(load)
         dice = random.Random(int(str(load["seed"])))
         for index in range(int(str(load["requests"]))):
-            engine.submit(draw_request(dice, str(index), engine.config.max_model_length, first=1))
+            request = draw_request(dice, str(index), engine.config.max_model_length, first=1)
+            if dice.random() < 0.5:
+                ends[request.request_id] = request.prompt_length + dice.randrange(request.max_tokens)
+            engine.submit(request)
         return engine
 
     def single(engine: Scheduler, now: float) -> list[tuple[object, ...]]:
         plan = engine.plan(now)
         assert plan is not None
-        outcomes = engine.settle(plan, [0] * sum(row.samples for row in plan.rows), now)
+        sampled = [
+            9 if ends.get(row.request_id) == row.start + len(row.tokens) else 0 for row in plan.rows if row.samples
+        ]
+        outcomes = engine.settle(plan, sampled, now)
         engine.check()
         return [tuple(outcome) for outcome in outcomes]
 
@@ -139,7 +147,8 @@ def test_k_steps_at_once_equal_k_single_ones(load: dict[str, object], data: st.D
     one, many = world(), world()
     now = 0.0
     while one.requests:
-        steady = steady_steps(many)
+        left = {r.request_id: ends[r.request_id] + 1 - len(r.known) for r in many.running if r.request_id in ends}
+        steady = steady_steps(many, min(left.values(), default=None))
         if steady == 0:
             now += 1.0
             assert single(one, now) == single(many, now)
@@ -152,9 +161,11 @@ def test_k_steps_at_once_equal_k_single_ones(load: dict[str, object], data: st.D
                 assert plan is not None and plan.preempted is None
                 assert plan.work.sequences == work.sequences and plan.work.prefill_tokens == 0
                 assert plan.work.kv_tokens == work.kv_tokens + index * work.sequences
-                last = [tuple(o) for o in one.settle(plan, [0] * len(plan.rows), time)]
+                sampled = [9 if left.get(row.request_id) == index + 1 else 0 for row in plan.rows]
+                last = [tuple(o) for o in one.settle(plan, sampled, time)]
                 assert index == count - 1 or not any(outcome[2] for outcome in last)
-            assert [tuple(outcome) for outcome in advance(many, times)] == last
+            stops = {name: 9 for name, steps in left.items() if steps == count}
+            assert [tuple(outcome) for outcome in advance(many, times, 0, stops)] == last
             many.check()
             now = times[-1]
         assert look(one) == look(many)

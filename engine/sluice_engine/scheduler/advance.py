@@ -4,7 +4,8 @@ While every running request decodes, nobody can be admitted and no request ends,
 request gains a token, and blocks are taken as they fill. `advance(k)` does that in one go, block growth included.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from sluice_engine.scheduler.plan import Outcome
 from sluice_engine.scheduler.scheduler import Scheduler
@@ -13,8 +14,9 @@ from sluice_engine.scheduler.tenants import OUTPUT_WEIGHT
 from sluice_law.steptime import StepWork
 
 
-def steady_steps(scheduler: Scheduler) -> int:
-    """The most steps that `advance` may take now: 0 unless all that runs decodes and nothing waiting can start.
+def steady_steps(scheduler: Scheduler, until: int | None = None) -> int:
+    """The most steps that `advance` may take now: 0 unless all that runs decodes and nothing waiting can start; `until`
+    where the caller knows that so many are enough, because a stop token comes in the last of them.
 
     Nobody is preempted and nobody ends before the last of them. A waiting request that blocks keep out stays out,
     because blocks only become fewer (provided that generated tokens do not extend its own prefix), and so does one
@@ -31,6 +33,7 @@ def steady_steps(scheduler: Scheduler) -> int:
             return 0
     longest, window, size = scheduler.config.max_model_length, scheduler.config.window, scheduler.config.block_size
     most = min(min(r.max_tokens - r.generated, longest - len(r.known)) for r in running)
+    most = most if until is None else min(most, until)
     if window is not None:  # the step in which a block leaves a window is the last one
         most = min(most, *((r.gone + 1) * size + window - 1 - r.computed for r in running))
     if _blocks_wanted(scheduler, most) <= scheduler.pool.available:
@@ -52,18 +55,24 @@ def steady_work(scheduler: Scheduler) -> StepWork:
     )
 
 
-def advance(scheduler: Scheduler, ends_at: Sequence[float], token: int = 0) -> list[Outcome]:
+def advance(
+    scheduler: Scheduler,
+    ends_at: Sequence[float],
+    token: int = 0,
+    last: Mapping[str, int] = MappingProxyType({}),
+) -> list[Outcome]:
     """Take `len(ends_at)` ≤ `steady_steps` decode-only steps, step i ending at `ends_at[i]`, each sampling `token` for
-    every request. Returns the last step's outcomes. Raises ValueError for more steps than are steady."""
+    every request; in the last one those in `last` sample another. Returns the last step's outcomes. Raises ValueError
+    for more steps than are steady."""
     count = len(ends_at)
-    if not 0 < count <= steady_steps(scheduler):
+    if not 0 < count <= steady_steps(scheduler, count):
         raise ValueError(f"{count} steps asked, {steady_steps(scheduler)} are steady")
     _decode(scheduler, count, token)
     for request in scheduler.running:
         if count > 1:
             request.last_token_at = ends_at[-2]
             request.delivered = True
-    return _decode_last(scheduler, count, ends_at[-1], token)
+    return _decode_last(scheduler, count, ends_at[-1], token, last)
 
 
 def _decode(scheduler: Scheduler, count: int, token: int) -> None:
@@ -88,12 +97,12 @@ def _decode(scheduler: Scheduler, count: int, token: int) -> None:
             request.blocks += scheduler.pool.allocate(groups)
 
 
-def _decode_last(scheduler: Scheduler, steps: int, now: float, token: int) -> list[Outcome]:
+def _decode_last(scheduler: Scheduler, steps: int, now: float, token: int, last: Mapping[str, int]) -> list[Outcome]:
     """The last of so many steps, the others of which were taken: what can end, ends here."""
     scheduler.books.planned = scheduler.books.settled = scheduler.steps + steps
     settler = StepSettler(scheduler, now)
     for request in list(scheduler.running):
-        settler.computed(request, request.computed + 1, token)
+        settler.computed(request, request.computed + 1, last.get(request.request_id, token))
     return settler.outcomes
 
 

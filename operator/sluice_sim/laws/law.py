@@ -1,7 +1,10 @@
 """What a law is: decide()'s signature with a memory of its own, and one knob to tune.
 
 Peers are given exactly what decide() is given. They move replicas only; what their engines admit is the engine's
-fixed maximum, as in the systems that they come from.
+fixed maximum, as in the systems that they come from. Queueing by deadline and giving up who cannot be in time belong
+to admission too (control.md, "Admission"), so only laws that admit have that door: with it llm-d's own law would be
+better on T4 than llm-d measured, and the profile was calibrated on what they measured (operator/LOG.md has the figures
+with the door for everybody).
 """
 
 from collections.abc import Callable

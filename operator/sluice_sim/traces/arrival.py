@@ -12,6 +12,7 @@ class Arrival:
 
     `blocks` name the prompt's leading pieces of BLOCK_TOKENS tokens: two requests with the same first k names have the
     same first k pieces. Empty: the prompt is like no other. `priority` (−100..100) and `tenant` are the engine's own.
+    `output` is the future: the engine is told `max_tokens` and learns the rest when the end token comes.
     """
 
     at: float
@@ -20,6 +21,11 @@ class Arrival:
     blocks: tuple[int, ...] = ()
     priority: int = 0
     tenant: str = ""
+    max_tokens: int | None = None  # that the client asks for, `output` or more; None: all that the context holds
+
+    def most(self, context: int) -> int:
+        """Tokens that the answer may have, by what an engine of that context knows."""
+        return context - self.prompt if self.max_tokens is None else self.max_tokens
 
 
 class BadTrace(ValueError):

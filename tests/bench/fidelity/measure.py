@@ -10,7 +10,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sluice_engine.loop import EngineLoop
@@ -123,7 +123,7 @@ class Bench:
             record = Record(one.at, one.prompt, one.output)
             records.append(record)
             sim.run_until(one.at)
-            sim.submit(Visit(number, one, record))
+            sim.submit(Visit(number, replace(one, max_tokens=one.output), record))
         sim.run_until(arrivals[-1].at + 1e6)
         return records
 
