@@ -5,12 +5,14 @@ Polling goes through one `kubectl proxy`: a process per question would eat the p
 
 import http.client
 import json
+import re
 import subprocess
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from sluice import contract
@@ -20,6 +22,15 @@ T = TypeVar("T")
 
 CUSTOM = f"/apis/{contract.API_VERSION}"
 RESTRICTED = "pod-security.kubernetes.io/enforce"
+PATIENCE = 60.0  # seconds for which an API server that does not answer is asked again
+PAUSE = 0.5  # seconds between two tries
+
+# What kubectl says where the API server was out of reach for a moment, or another writer came between its read and its
+# write. Said of a write that was done all the same, the second try changes nothing more.
+PASSING = re.compile(
+    r"connection refused|was refused - did you|connection reset|unexpected EOF|: EOF\b|i/o timeout|TLS handshake timeout|connection lost"
+    r"|etcdserver: |error dialing backend|TooManyRequests|currently unable to handle|the object has been modified"
+)
 
 
 class CommandFailed(Exception):
@@ -31,11 +42,20 @@ class TimedOut(Exception):
 
 
 def run(*command: str, stdin: str | None = None, timeout: float = 120) -> str:
-    """Run a command; returns its standard output. Raises CommandFailed."""
-    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout, check=False)
-    if done.returncode:
-        raise CommandFailed(f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
-    return done.stdout
+    """Run a command; returns its standard output. Raises CommandFailed, TimedOut. A kubectl that met a passing trouble
+    is run again for a while, except for `exec`, whose program may have run."""
+    again = command[0] == "kubectl" and "exec" not in command
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout, check=False)
+        except subprocess.TimeoutExpired as late:
+            raise TimedOut(f"{' '.join(command)}: no end within {timeout:.0f} s") from late
+        if not done.returncode:
+            return done.stdout
+        if not (again and PASSING.search(done.stderr)) or time.monotonic() > end:
+            raise CommandFailed(f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+        time.sleep(PAUSE)
 
 
 def say(text: str) -> None:
@@ -73,17 +93,36 @@ class Cluster:
         )
 
     def get(self, path: str) -> Object | None:
-        """GET an API path; None where there is nothing."""
-        text = self.text(path)
-        return None if text is None else json.loads(text)
+        """GET an API path; None where there is nothing (404). An answer that does not come, or not whole, says nothing
+        about that, and is asked for again. Raises TimedOut."""
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return json.loads(self._read(path))
+            except urllib.error.HTTPError as refused:
+                if refused.code == http.HTTPStatus.NOT_FOUND:
+                    return None
+                trouble: Exception = refused
+            except (OSError, http.client.HTTPException, json.JSONDecodeError) as broken:
+                trouble = broken
+            if time.monotonic() > end:
+                raise TimedOut(f"GET {path}: no answer within {PATIENCE:.0f} s: {trouble!r}") from trouble
+            time.sleep(PAUSE)
 
     def text(self, path: str) -> str | None:
         """GET an API path as text; None for 404 and for what does not answer whole now (a pod that just left)."""
         try:
-            with urllib.request.urlopen(self.api + path, timeout=10) as answer:
-                return str(answer.read().decode())
+            return self._read(path)
         except (OSError, http.client.HTTPException):  # the second: an answer that broke off in the middle is no OSError
             return None
+
+    def _read(self, path: str) -> str:
+        try:
+            with urllib.request.urlopen(self.api + path, timeout=10) as answer:
+                return str(answer.read().decode())
+        except urllib.error.HTTPError as refused:
+            refused.close()  # it is the answer too, and holds its socket
+            raise
 
     def patch(self, kind: str, name: str, change: Object) -> str:
         """kubectl patch --type=merge."""
@@ -170,7 +209,8 @@ class Recorder(threading.Thread):
         """Until `stop`."""
         try:
             while not self._end.wait(1.0):
-                self._look()
+                with suppress(TimedOut):  # an API server that is out of reach has been seen doing nothing
+                    self._look()
         except Exception as broke:  # noqa: BLE001 - raised again in `values`: a witness that fell asleep must not look like a fleet that stands still
             self._broke = broke
 
@@ -184,7 +224,9 @@ class Recorder(threading.Thread):
             limit = samples.get(f'{contract.ADMISSION_LIMIT}{{kind="concurrency"}}')
             if limit is not None:
                 self._note(f"limit {name_of(pod)}", limit)
-                self._note(f"{leaving} {name_of(pod)}", samples[contract.REQUESTS_RUNNING])
+            running = samples.get(contract.REQUESTS_RUNNING)
+            if running is not None:
+                self._note(f"{leaving} {name_of(pod)}", running)
 
     def stop(self) -> None:
         """End the thread."""

@@ -1,8 +1,6 @@
 """What a person would look at first when the story breaks: conditions, pods, events, logs."""
 
-from e2e.cluster import Cluster, CommandFailed, name_of, run
-
-LINES = "--tail=40"
+from e2e.cluster import Cluster, CommandFailed, Object, TimedOut, name_of, run
 
 
 def print_everything(cluster: Cluster, operator_namespace: str) -> None:
@@ -22,19 +20,26 @@ def print_everything(cluster: Cluster, operator_namespace: str) -> None:
         "custom-columns=T:.lastTimestamp,R:.reason,O:.involvedObject.name,M:.message",
     )
     _show("operator", *there, "get", "pods", "-o", "wide")
-    for pod in (cluster.get(f"/api/v1/namespaces/{operator_namespace}/pods") or {}).get("items", []):
-        _show(f"log of {name_of(pod)}", *there, "logs", name_of(pod), "--tail=80")
-        if any(s.get("restartCount") for s in pod.get("status", {}).get("containerStatuses", [])):
-            _show(f"log of {name_of(pod)} before its restart", *there, "logs", "--previous", name_of(pod), "--tail=80")
-    for pod in (cluster.get(f"/api/v1/namespaces/{cluster.namespace}/pods") or {}).get("items", []):
-        _show(f"log of {name_of(pod)}", *here, "logs", name_of(pod), LINES)
-        if any(s.get("restartCount") for s in pod.get("status", {}).get("containerStatuses", [])):
-            _show(f"log of {name_of(pod)} before its restart", *here, "logs", "--previous", name_of(pod), LINES)
+    for namespace, lines in ((operator_namespace, "--tail=80"), (cluster.namespace, "--tail=40")):
+        for pod in _pods(cluster, namespace):
+            log = ["-n", namespace, "logs", name_of(pod), lines]
+            _show(f"log of {name_of(pod)}", *log)
+            if any(s.get("restartCount") for s in pod.get("status", {}).get("containerStatuses", [])):
+                _show(f"log of {name_of(pod)} before its restart", *log, "--previous")
+
+
+def _pods(cluster: Cluster, namespace: str) -> list[Object]:
+    try:
+        pods: list[Object] = (cluster.get(f"/api/v1/namespaces/{namespace}/pods") or {}).get("items", [])
+    except TimedOut as silent:
+        print(f"--- pods of {namespace}\n{silent}", flush=True)
+        return []
+    return pods
 
 
 def _show(title: str, *args: str) -> None:
     try:
         text = run("kubectl", *args)
-    except CommandFailed as failure:
+    except (CommandFailed, TimedOut) as failure:
         text = str(failure)
     print(f"--- {title}\n{text[-8000:]}", flush=True)
