@@ -6,6 +6,8 @@ from statistics import median
 
 from e2e.demo.fleet import Line, Seen
 
+WARMING = ("scheduling", "pulling", "loading")
+
 
 @dataclass(frozen=True, slots=True)
 class Check:
@@ -59,7 +61,7 @@ def scaled_up(before: Line, ready_two: float | None, most: int) -> Check:
 @dataclass(frozen=True, slots=True)
 class Course:
     """A dial as it usually stood before the load, at its lowest until the second replica was ready, and as it
-    usually stood after. Medians: one odd second shall not make the story."""
+    usually stood after, while none was on its way. Medians: one odd second shall not make the story."""
 
     before: float
     lowest: int
@@ -69,28 +71,20 @@ class Course:
         return f"{self.before:g} → {self.lowest} → {self.after:g}"
 
 
-def course(dial: Dial, calm_from: float, load_from: float, ready_two: float, end: float) -> Course | None:
-    """None where the dial was not seen in all three parts. The lowest is that of the time before `ready_two`: one
-    picked from the time after it would lie below what follows by construction, and the check could not fail."""
-    calm, tight, rest = (
-        dial.between(*part) for part in ((calm_from, load_from), (load_from, ready_two), (ready_two, end))
-    )
-    if not calm or not tight or not rest:
+def course(dial: Dial, calm_from: float, load_from: float, ready_two: float, rest: Dial) -> Course | None:
+    """None where the dial was not seen in all three parts; `rest` is the last of them. The lowest is that of the time
+    before `ready_two`: one picked from the time after it would lie below what follows by construction, and the check
+    could not fail."""
+    calm, tight = (dial.between(*part) for part in ((calm_from, load_from), (load_from, ready_two)))
+    after = [value for _, value in rest.points]
+    if not calm or not tight or not after:
         return None
-    return Course(before=median(calm), lowest=min(tight), after=median(rest))
+    return Course(before=median(calm), lowest=min(tight), after=median(after))
 
 
-def warming_again(states: Sequence[Seen], ready_two: float, end: float) -> float:
-    """When a further replica began to warm up, which tightens the limits anew; `end` where none did."""
-    warming = ("scheduling", "pulling", "loading")
-    return next(
-        (
-            seen.at
-            for seen in states
-            if ready_two <= seen.at <= end and any(pod["phase"] in warming for pod in seen.line["pods"])
-        ),
-        end,
-    )
+def is_grown(line: Line) -> bool:
+    """Every replica asked for is ready. While one is on its way, be it the second or a third, limits are held down."""
+    return bool(line["ready"] >= line["desired"]) and not any(pod["phase"] in WARMING for pod in line["pods"])
 
 
 def fell_and_rose(limit: Course | None, queue: Course | None) -> tuple[Check, ...]:

@@ -79,7 +79,7 @@ class Fleet:
     ) -> None:
         await self.stop()
 
-    async def stop(self, seconds: float = 45.0) -> int:
+    async def stop(self, seconds: float = 90.0) -> int:
         """Ctrl-C, and its exit code. A fleet that does not end in time is killed: code 137."""
         process = self._process
         if process is None:
@@ -113,7 +113,7 @@ class Fleet:
 
     async def url(self) -> str:
         """The front door. Raises DemoFailed."""
-        await self.until(lambda timeline: bool(timeline.events), "the start of sluice up", 30)
+        await self.until(lambda timeline: bool(timeline.events), "the start of sluice up", 120)
         return str(self.timeline.events[0].line["url"])
 
     @property

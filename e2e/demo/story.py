@@ -21,8 +21,10 @@ from sluice_law.capacity import Capacity, Targets
 QUESTIONS: Final = ("What is the KV cache?", "What is continuous batching?", "What is a token?")
 MEASURING_USERS: Final = 4  # with the single questions before, the engine's fit has seen two batch sizes
 HALF, OVER = 0.5, 1.5  # of what one replica holds: too little for a second one, and as much as one and a half hold
-SECONDS_HALF, SECONDS_BOTH = 20.0, 25.0  # under half a load; under the whole with two replicas
-LOAD_MOST_SECONDS: Final = 120.0
+SECONDS_HALF, SECONDS_BOTH = 20.0, 17.0  # under half a load; under the whole with two replicas
+SECONDS_GROWN: Final = 8.0  # and under the whole once all replicas are ready that the law asked for
+MOST_SECONDS: Final = 150.0  # for what one act waits for
+LOAD_MOST_SECONDS: Final = 2 * MOST_SECONDS + SECONDS_BOTH + SECONDS_GROWN
 
 
 @dataclass(slots=True)
@@ -50,7 +52,9 @@ class Story:
     async def play(self) -> None:
         """All of it. Raises DemoFailed."""
         self._url = await self._fleet.url()
-        first = await self._fleet.until_state(lambda line: line["ready"] == 1, "the first replica's start", 90)
+        first = await self._fleet.until_state(
+            lambda line: line["ready"] == 1, "the first replica's start", MOST_SECONDS
+        )
         watcher = asyncio.create_task(watch_shares(self._fleet, self._record.shares))
         try:
             self._say.print(f"\nReady at {self._url}/v1\n")
@@ -130,10 +134,12 @@ class Story:
         load = asyncio.create_task(self._load("full", self._open_loop(rate, LOAD_MOST_SECONDS, seed=3), stop))
         ready_two: float | None = None
         try:
-            await self._fleet.until_state(lambda line: line["ready"] >= 2, "a second ready replica", 100)
+            await self._fleet.until_state(lambda line: line["ready"] >= 2, "a second ready replica", MOST_SECONDS)
             ready_two = time.monotonic()
             self._say.print(f"[green]A second replica is ready after {ready_two - start:.0f} s.[/green]")
             await asyncio.sleep(SECONDS_BOTH)
+            await self._fleet.until_state(checks.is_grown, "the end of the growth", MOST_SECONDS)
+            await asyncio.sleep(SECONDS_GROWN)
         except DemoFailed as failure:
             self._say.print(f"[red]{failure}[/red]")
         stop.set()
@@ -142,9 +148,11 @@ class Story:
         most = max((seen.line["ready"] for seen in timeline.between(start, end)), default=0)
         self._record.checks.append(checks.scaled_up(before, ready_two, most))
         shared = ready_two or end
-        told = checks.warming_again(timeline.states, shared, end)
+        grown = [seen for seen in timeline.between(shared, end) if checks.is_grown(seen.line)]
         moved = [
-            checks.course(checks.dial_of(timeline.states, pod, name), calm_from, start, shared, told)
+            checks.course(
+                checks.dial_of(timeline.states, pod, name), calm_from, start, shared, checks.dial_of(grown, pod, name)
+            )
             for name in ("limit", "queue")
         ]
         self._record.checks.extend(checks.fell_and_rose(*moved))
@@ -153,7 +161,9 @@ class Story:
         self._say.rule("No load: back to one replica")
         try:
             await self._fleet.until_state(
-                lambda line: line["replicas"] == 1 and len(line["pods"]) == 1, "the scale-down to one replica", 90
+                lambda line: line["replicas"] == 1 and len(line["pods"]) == 1,
+                "the scale-down to one replica",
+                MOST_SECONDS,
             )
             passed, told = True, "1 replica, none draining"
         except DemoFailed as failure:

@@ -1,6 +1,6 @@
 """The demo's checks read what happened: they pass on a story that happened and fail on one that did not."""
 
-from e2e.demo.checks import Course, Dial, course, dial_of, fell_and_rose, stayed_at_one, warming_again
+from e2e.demo.checks import Course, Dial, course, dial_of, fell_and_rose, is_grown, stayed_at_one
 from e2e.demo.fleet import Seen
 
 
@@ -18,25 +18,30 @@ def test_a_dial_is_read_from_the_ready_lines_of_one_pod() -> None:
     assert dial_of(states, "a", "limit").points == ((1, 32), (2, 9))
 
 
+def ran(before: tuple[int, ...], tight: tuple[int, ...], after: tuple[int, ...]) -> Course | None:
+    """The course of a dial with these values before the load, until the second replica was ready, and after that."""
+    points = [*((at, value) for at, value in enumerate(before)), *((11 + at, value) for at, value in enumerate(tight))]
+    return course(Dial(tuple(points)), 0, 10, 20, Dial(tuple((20 + at, value) for at, value in enumerate(after))))
+
+
 def test_a_limit_that_falls_and_rises_passes() -> None:
-    dial = Dial(((0, 15), (1, 16), (5, 15), (6, 10), (8, 12), (9, 14), (10, 15)))
-    limit = course(dial, 0, 4, 7, 11)
+    limit = ran((15, 16), (15, 10), (12, 14, 15))
     assert limit == Course(before=15.5, lowest=10, after=14)
     assert all(check.passed for check in fell_and_rose(limit, limit))
 
 
 def test_a_limit_that_stays_or_never_recovers_fails() -> None:
-    steady = course(Dial(((0, 15), (5, 15), (8, 15), (9, 15))), 0, 4, 7, 11)
+    steady = ran((15,), (15,), (15, 15))
     assert [check.passed for check in fell_and_rose(steady, steady)] == [False, False, False]
-    falling = course(Dial(((0, 15), (5, 12), (8, 11), (9, 10), (10, 11))), 0, 4, 7, 11)
+    falling = ran((15,), (12,), (11, 10, 11))
     assert [check.passed for check in fell_and_rose(falling, falling)] == [True, False, False]
-    assert course(Dial(((0, 15), (5, 12))), 0, 4, 7, 11) is None
+    assert ran((15,), (12,), ()) is None
 
 
-def test_what_warms_up_later_ends_the_window() -> None:
-    states = [seen(8, ("a", "ready", 9)), seen(9, ("a", "ready", 9), ("c", "loading", None))]
-    assert warming_again(states, 7, 12) == 9
-    assert warming_again(states[:1], 7, 12) == 12
+def test_growth_lasts_until_every_replica_asked_for_is_ready() -> None:
+    assert is_grown(seen(9, ("a", "ready", 16)).line)
+    assert not is_grown(seen(9, ("a", "ready", 9), ("c", "loading", None)).line)
+    assert not is_grown(seen(9, ("a", "ready", 9), desired=2).line)
 
 
 def test_a_second_replica_under_half_a_load_fails() -> None:
