@@ -39,7 +39,7 @@ class Recipe:
     warmup_steps: int = 20
     learning_rate: float = 4e-3
     second_turn_share: float = 0.2  # rows that ask their question after another exchange
-    seconds: float = 105.0  # training stops here even if the last answer is not learned yet
+    seconds: float = 105.0  # the most it takes on two usual cores; a slower processor has more patience (train.py)
     version: int = 1  # raised when the training code changes its result
 
     def key(self) -> str:

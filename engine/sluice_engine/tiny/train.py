@@ -25,7 +25,8 @@ from sluice_engine.tiny.recipe import END_OF_TEXT, TURN_END, Recipe, generation_
 THREADS: Final = 2
 CHECK_EVERY: Final = 25  # steps between two looks at the margins
 LEARNED_LOSS: Final = 0.1  # nats per token below which looking at margins is worth its time
-BUSY_FACTOR: Final = 4.0  # on a machine that others use, wall time may be this many times the limit
+SLOW_FACTOR: Final = 4.0  # a slow processor may take this many times the recipe's seconds
+BUSY_FACTOR: Final = 4.0  # on a machine that others use, wall time may be this many times that
 TIME_SLACK: Final = 0.1  # share of the time limit that may pass before time drives the schedule
 IGNORED: Final = -100  # label of a position that carries no loss
 CLEAR_MARGIN: Final = 1.0  # logits between the right token and the next best; bfloat16 errs by about 0.05
@@ -77,7 +78,7 @@ class Row:
 
 def train(directory: Path, recipe: Recipe, on_progress: Callable[[Progress], None] | None = None) -> Progress:
     """Train by `recipe` and write a model folder that transformers and tokenizers can load. Returns the last progress."""
-    clock = _Spent(recipe.seconds)
+    clock = _Spent(SLOW_FACTOR * recipe.seconds)
     words = tokenizer.make(recipe)
     with _threads(THREADS), torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
