@@ -17,7 +17,7 @@ STAGE = pytest.StashKey[tuple[Cluster, str]]()
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The story's tests follow one another, and each may take minutes."""
     for item in items:
-        item.add_marker(pytest.mark.timeout(1500))
+        item.add_marker(pytest.mark.timeout(3600))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -49,7 +49,7 @@ def cluster(settings: Settings) -> Iterator[Cluster]:
             yield cluster
         finally:
             if os.environ.get("KEEP") is None:
-                run("kubectl", "delete", "namespace", settings.namespace, "--timeout=200s", timeout=240)
+                run("kubectl", "delete", "namespace", settings.namespace, "--timeout=400s", timeout=420)
 
 
 @pytest.fixture(scope="session")
@@ -65,8 +65,8 @@ def operator(cluster: Cluster, settings: Settings, pytestconfig: pytest.Config) 
         make_model(cluster, settings)
         images.build_and_load(settings, "operator")
         operator.install()
-        jobs.wait_until_done(cluster, "model", timeout=400)
-        say(jobs.log_of(cluster, "model").strip().splitlines()[-1])
+        jobs.wait_until_done(cluster, "model", timeout=1500)
+        say(jobs.account_of(cluster, "model")["said"])
         yield operator
     finally:
         if os.environ.get("KEEP") is None:

@@ -14,7 +14,7 @@ class JobFailed(Exception):
 
 
 class Load:
-    """A Job that sends requests. Its account is the last line of its log."""
+    """A Job that sends requests. Its account is at the end of its log."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         self._cluster, self.name = cluster, name
@@ -22,7 +22,7 @@ class Load:
     def wait(self, timeout: float) -> Account:
         """The account, once the Job is done. Raises JobFailed."""
         wait_until_done(self._cluster, self.name, timeout)
-        account: Account = json.loads(log_of(self._cluster, self.name).strip().splitlines()[-1])
+        account = account_of(self._cluster, self.name)
         failed = account["failed"]
         say(f"{self.name}: { {**account, 'failed': len(failed) if isinstance(failed, list) else failed} }")
         return account
@@ -42,7 +42,7 @@ def start(cluster: Cluster, job: Object) -> Load:
         status = _status(cluster, name)
         return bool(status.get("ready") or status.get("succeeded") or status.get("failed"))
 
-    wait_for(f"job {name} runs", begun, timeout=120, every=0.5)
+    wait_for(f"job {name} runs", begun, timeout=300, every=0.5)
     return Load(cluster, name)
 
 
@@ -71,6 +71,16 @@ def wait_until_done(cluster: Cluster, name: str, timeout: float) -> None:
 
     if wait_for(f"job {name} ends", ended, timeout) == "failed":
         raise JobFailed(f"job {name} failed:\n{log_of(cluster, name)[-3000:]}")
+
+
+def account_of(cluster: Cluster, name: str) -> Account:
+    """The last line of a Job's log that is JSON: a library may have its last word after that. Raises LookupError."""
+    log = log_of(cluster, name)
+    line = next((line for line in reversed(log.splitlines()) if line.startswith("{")), None)
+    if line is None:
+        raise LookupError(f"job {name} gave no account:\n{log[-3000:]}")
+    account: Account = json.loads(line)
+    return account
 
 
 def log_of(cluster: Cluster, name: str) -> str:

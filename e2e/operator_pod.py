@@ -22,13 +22,13 @@ class Operator:
         """helm install, as the README says, with this run's images."""
         run(
             "helm", "install", self.release, str(ROOT / "charts/sluice"),
-            "--namespace", self.release, "--create-namespace", "--wait", "--timeout", "180s",
+            "--namespace", self.release, "--create-namespace", "--wait", "--timeout", "400s",
             "--set", f"image.repository={self._settings.image_prefix}/operator",
             "--set", f"image.tag={self._settings.image_tag}",
             "--set", f"engine.image.repository={self._settings.image_prefix}/engine",
             "--set", f"engine.image.tag={self._settings.image_tag}",
             *self._crd_settings(),
-            timeout=240,
+            timeout=420,
         )  # fmt: skip
         say(f"helm install {self.release}: ready")
 
@@ -42,7 +42,8 @@ class Operator:
 
     def uninstall(self) -> None:
         """helm uninstall."""
-        run("helm", "uninstall", self.release, "--namespace", self.release, "--wait", "--timeout", "60s")
+        command = ("helm", "uninstall", self.release, "--namespace", self.release, "--wait", "--timeout", "180s")
+        run(*command, timeout=200)
 
     def pods(self) -> list[Object]:
         """Its pods."""
@@ -53,7 +54,8 @@ class Operator:
     def kill(self) -> None:
         """SIGKILL, no goodbye: the Lease stays held, nothing is flushed."""
         for pod in self.pods():
-            run("kubectl", "-n", self.release, "delete", "pod", name_of(pod), "--force", "--grace-period=0")
+            command = ("kubectl", "-n", self.release, "delete", "pod", name_of(pod), "--force", "--grace-period=0")
+            run(*command, "--ignore-not-found")
             say(f"operator {name_of(pod)} killed")
 
     def wait_ready(self, not_before: list[Object]) -> None:
@@ -62,7 +64,7 @@ class Operator:
         wait_for(
             "a new operator is ready",
             lambda: any(is_ready(pod) and name_of(pod) not in old for pod in self.pods()),
-            timeout=120,
+            timeout=300,
         )
 
     @contextmanager

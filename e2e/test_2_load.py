@@ -22,13 +22,13 @@ def load(cluster: Cluster, operator: Operator, settings: Settings, recorder: Rec
 
 
 def test_load_makes_a_second_replica_and_the_status_says_why(cluster: Cluster, load: jobs.Load) -> None:
-    wait_for("2 replicas asked for", lambda: replicas(cluster) == 2, timeout=120, every=0.5)
-    decision = wait_for("the decision in the status", lambda: scale_up_in(cluster), timeout=60)
+    wait_for("2 replicas asked for", lambda: replicas(cluster) == 2, timeout=240, every=0.5)
+    decision = wait_for("the decision in the status", lambda: scale_up_in(cluster), timeout=120)
     say(f"{decision['reason']}: {decision['message']}")
     assert decision["from"] == 1
     assert decision["to"] >= 2
     assert decision["numbers"]
-    wait_for("2 pods serve", lambda: serving(cluster) == 2, timeout=120)
+    wait_for("2 pods serve", lambda: serving(cluster) == 2, timeout=300)
 
 
 def test_an_operator_killed_between_its_two_writes_is_followed_by_one_that_ends_at_the_same(
@@ -37,7 +37,7 @@ def test_an_operator_killed_between_its_two_writes_is_followed_by_one_that_ends_
     before = operator.pods()
     with operator.without_status_writes():
         cluster.patch("llmd", "chat", {"spec": {"scaling": {"maxReplicas": 3}}})
-        wait_for("3 replicas asked for", lambda: replicas(cluster) == 3, timeout=90, every=0.2)
+        wait_for("3 replicas asked for", lambda: replicas(cluster) == 3, timeout=120, every=0.2)
         operator.kill()
         status = (cluster.resource("chat") or {})["status"]
         assert status["desiredReplicas"] == 2, "the status was written: the kill did not fall between the writes"
@@ -52,11 +52,11 @@ def test_an_operator_killed_between_its_two_writes_is_followed_by_one_that_ends_
             and status["desiredReplicas"] == replicas(cluster) == serving(cluster) == 3
         )
 
-    wait_for("spec, Deployment, pods and status agree on 3", settled, timeout=120)
+    wait_for("spec, Deployment, pods and status agree on 3", settled, timeout=300)
 
 
 def test_no_request_of_the_load_failed_and_every_text_was_right(load: jobs.Load) -> None:
-    account = load.wait(timeout=420)
+    account = load.wait(timeout=900)
     assert account["requests"] >= REQUESTS
     assert account["failed"] in (0, [])
 
@@ -72,10 +72,10 @@ def test_scale_in_drains_a_pod_that_holds_streams(cluster: Cluster, settings: Se
     pins = [f"http://{pod['status']['podIP']}:8000" for pod in pods]
     streams = jobs.start_client(
         cluster, "streams", settings.image("engine"), "chat",
-        "--long", "--seconds", "240", "--each", str(STREAMS), "--pin", *pins,
+        "--long", "--seconds", "400", "--each", str(STREAMS), "--pin", *pins,
     )  # fmt: skip
-    wait_for("a pod leaves", lambda: any(recorder.values("leaving ").values()), timeout=200)
-    account = streams.wait(timeout=240)
+    wait_for("a pod leaves", lambda: any(recorder.values("leaving ").values()), timeout=360)
+    account = streams.wait(timeout=600)
     held = {what.removeprefix("leaving "): values for what, values in recorder.values("leaving ").items()}
     say(f"streams on leaving pods, as they went on: {held}")
     # Of so many, a pair of equal length may end by itself in the second or two before the first look.
@@ -96,15 +96,15 @@ def test_a_change_of_arguments_rolls_without_a_failed_request(cluster: Cluster, 
         pods = cluster.pods("chat")
         return bool(pods) and all(is_ready(pod) for pod in pods) and old.isdisjoint(name_of(pod) for pod in pods)
 
-    wait_for("only new pods serve", rolled, timeout=200)
+    wait_for("only new pods serve", rolled, timeout=400)
     arguments = cluster.pods("chat")[0]["spec"]["containers"][0]["args"]
     assert "--max-batched-tokens=256" in arguments
-    account = light.wait(timeout=120)
+    account = light.wait(timeout=300)
     assert account["failed"] == []
 
 
 def test_without_load_the_fleet_shrinks_to_one(cluster: Cluster) -> None:
-    wait_for("1 replica", lambda: replicas(cluster) == serving(cluster) == 1, timeout=150)
+    wait_for("1 replica", lambda: replicas(cluster) == serving(cluster) == 1, timeout=400)
     say(cluster.kubectl("get", "llmd", "chat"))
     resource = cluster.resource("chat") or {}
     for entry in resource["status"]["decisions"]:

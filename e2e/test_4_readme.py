@@ -82,7 +82,7 @@ def with_images(settings: Settings) -> None:
     """`make images`: the two images under the README's names."""
     environment = {name: value for name, value in os.environ.items() if name not in ("IMAGE_PREFIX", "IMAGE_TAG")}
     subprocess.run(
-        ["make", "images"], cwd=ROOT, env=environment | {"BUILD": shlex.join(settings.build)}, check=True, timeout=900
+        ["make", "images"], cwd=ROOT, env=environment | {"BUILD": shlex.join(settings.build)}, check=True, timeout=1800
     )
     for image in IMAGES:
         load(settings, image)
@@ -102,7 +102,7 @@ def once(line: str, environment: dict[str, str]) -> str:
     """One line, as a shell runs it."""
     say(f"$ {line}")
     done = subprocess.run(
-        ["bash", "-c", line], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=700, check=False
+        ["bash", "-c", line], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False
     )
     say(done.stdout.strip())
     assert done.returncode == 0, done.stderr

@@ -117,4 +117,4 @@ def _as_root(cluster: Cluster, node: str, namespace: str, name: str, image: str,
         found = cluster.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}") or {}
         return bool(found.get("status", {}).get("succeeded"))
 
-    wait_for(f"job {name}", done, timeout=120)
+    wait_for(f"job {name}", done, timeout=300)

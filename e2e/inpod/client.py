@@ -48,8 +48,9 @@ class Load:
         """Whether another request should start."""
         return time.monotonic() < self.ends_at and self.requests < self.arguments.requests
 
-    async def client(self, http: aiohttp.ClientSession, pin: str | None) -> None:
-        """Requests one after the other."""
+    async def client(self, http: aiohttp.ClientSession, pin: str | None, after: float) -> None:
+        """Requests one after the other, the first one `after` seconds from now."""
+        await asyncio.sleep(after)
         while self.goes_on():
             self.requests += 1
             reference = next(self.questions)
@@ -143,7 +144,9 @@ async def main() -> None:
     connector = aiohttp.TCPConnector(limit=0, force_close=True)
     async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=600)) as http:
         pins: list[str | None] = list(arguments.pin) or [None]
-        await asyncio.gather(*(load.client(http, pin) for pin in pins for _ in range(arguments.each)))
+        # A second between two of an engine's clients: streams that begin together end together, and an engine that
+        # leaves at that moment would be seen with none.
+        await asyncio.gather(*(load.client(http, pin, after) for pin in pins for after in range(arguments.each)))
     account = {
         "requests": load.requests,
         "streams_pinned": load.pinned,

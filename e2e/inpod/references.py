@@ -44,8 +44,9 @@ def main(folder: str, out: str, prompts: str) -> None:
     Path(prompts).write_text("\n".join(lines) + "\n")
     whole = next(reference for reference in short if reference["tokens"] < SHORT_TOKENS)  # ended by itself
     mean = sum(reference["tokens"] for reference in short) / len(short)
-    print(json.dumps({"question": whole["question"], "answer": whole["text"]}))
-    print(f"{len(short)} references of {mean:.0f} tokens, {len(long)} long ones, {time.monotonic() - started:.0f} s")
+    took = time.monotonic() - started
+    said = f"{len(short)} references of {mean:.0f} tokens, {len(long)} long ones, {took:.0f} s"
+    print(json.dumps({"question": whole["question"], "answer": whole["text"], "said": said}))
 
 
 @torch.inference_mode()
