@@ -111,14 +111,14 @@ async def test_it_loads_serves_and_ends_with_its_parent(tiny_llama: Path, oracle
 
         assert peer.writer is not None
         peer.writer.close()
-        assert await asyncio.wait_for(peer.process.wait(), 10) == 0
+        assert await asyncio.wait_for(peer.process.wait(), 60) == 0
 
 
 async def test_a_start_that_fails_says_why_and_ends(tmp_path: Path) -> None:
     async with engine_process(tmp_path, options(tmp_path / "nowhere")) as peer:
         failed = await peer.until(ipc.Failed)
         assert failed.reason == "ModelNotFound" and str(tmp_path / "nowhere") in failed.message
-        assert await asyncio.wait_for(peer.process.wait(), 10) == EXIT_CONFIG
+        assert await asyncio.wait_for(peer.process.wait(), 60) == EXIT_CONFIG
 
 
 class Script:

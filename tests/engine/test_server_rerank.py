@@ -2,7 +2,6 @@
 
 import signal
 import socket
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -122,9 +121,8 @@ def test_a_crowd_gets_its_places_and_keeps_nobody_from_health_and_metrics(scores
             stack.enter_context(closing(socket.create_connection(("127.0.0.1", scores.port)))) for _ in range(CROWD)
         ]
         for path in ("/livez", "/readyz", "/metrics"):
-            begun = time.monotonic()
             assert scores.admin("GET", path).status == 200
-            assert time.monotonic() - begun < 2.0
+        assert len(ended(crowd)) < CROWD  # all of that while the crowd was there
         scores.wait(lambda: len(ended(crowd)) == CROWD - PLACES)
         told = [raw for raw in ended(crowd) if raw]
         assert 1 <= len(told) <= TURNED_AWAY
@@ -158,4 +156,4 @@ def test_a_drain_finishes_what_is_here_and_ends(scores: Served) -> None:  # the 
         scores.wait(lambda: scores.metric("sluice_requests_waiting") > 0)
         scores.signal(signal.SIGTERM)
         assert len(answer.result()["results"]) == 600
-    assert scores.process.wait(20) == 0
+    assert scores.process.wait(60) == 0

@@ -188,7 +188,7 @@ async def test_a_client_that_leaves_ends_the_work_upstream() -> None:
         response = await client.post(gateway.url + CHAT, json={})
         await begun.wait()
         response.close()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await cancelled.wait()
             await gateway.idle()
         assert gateway.in_flight == 0
@@ -254,7 +254,7 @@ async def test_a_body_that_does_not_arrive_is_given_up() -> None:
         port = int(gateway.url.rsplit(":", 1)[1])
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nabc".encode())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             assert b" 408 " in await reader.readline()
         writer.close()
 

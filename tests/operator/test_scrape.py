@@ -36,7 +36,7 @@ async def good(request: web.Request) -> web.Response:
 
 
 async def test_a_good_answer_is_a_sample() -> None:
-    async with engine(good) as endpoint, HttpScraper() as scraper:
+    async with engine(good) as endpoint, HttpScraper(timeout=60.0) as scraper:
         assert (await scraper.scrape(endpoint)).running == 3
 
 
@@ -57,20 +57,20 @@ async def test_faults_are_named() -> None:
     async def elsewhere(request: web.Request) -> web.Response:
         raise web.HTTPFound("http://169.254.169.254/")
 
-    for answer, words in (
-        (loading, "answered 503"),
-        (huge, "more than"),
-        (other, "is missing"),
-        (hang, "did not answer"),
-        (elsewhere, "answered 302"),
+    for answer, words, seconds in (
+        (loading, "answered 503", 60.0),
+        (huge, "more than", 60.0),
+        (other, "is missing", 60.0),
+        (hang, "did not answer", 0.3),
+        (elsewhere, "answered 302", 60.0),
     ):
-        async with engine(answer) as endpoint, HttpScraper(timeout=0.3) as scraper:
+        async with engine(answer) as endpoint, HttpScraper(timeout=seconds) as scraper:
             with pytest.raises(ScrapeError, match=words):
                 await scraper.scrape(endpoint)
 
 
 async def test_an_engine_that_is_not_there_does_not_hide_the_others() -> None:
-    async with engine(good) as endpoint, HttpScraper(timeout=1.0) as scraper:
+    async with engine(good) as endpoint, HttpScraper(timeout=60.0) as scraper:
         answers = await scrape_all(scraper, [endpoint, Endpoint("gone", "127.0.0.1", 1)])
     assert isinstance(answers["a"], EngineSample)
     assert isinstance(answers["gone"], ScrapeError)
@@ -87,7 +87,7 @@ async def test_no_more_requests_at_once_than_allowed() -> None:
         running -= 1
         return await good(request)
 
-    async with engine(count) as endpoint, HttpScraper(concurrency=2) as scraper:
+    async with engine(count) as endpoint, HttpScraper(timeout=60.0, concurrency=2) as scraper:
         await asyncio.gather(*(scraper.scrape(endpoint) for _ in range(10)))
     assert most <= 2
 
@@ -99,7 +99,7 @@ async def test_limits_are_patched_with_the_token() -> None:
         seen.append((request.method, request.path, request.headers["Authorization"], await request.json()))
         return web.json_response({})
 
-    async with engine(take) as endpoint, HttpScraper() as scraper:
+    async with engine(take) as endpoint, HttpScraper(timeout=60.0) as scraper:
         await scraper.patch_limits(endpoint, "secret", BOUNDS)
     method, path, authorization, body = seen[0]
     assert (method, path, authorization) == ("PATCH", contract.PATH_LIMITS, "Bearer secret")
