@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,11 @@ CHAT = "/v1/chat/completions"
 JSON = {"Content-Type": "application/json"}
 
 
-def free_port() -> int:
-    """A port that nobody listened on a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def free_ports(count: int) -> list[int]:
+    """So many ports, no two of them the same, that nobody listened on a moment ago."""
+    with ExitStack() as held:
+        probes = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [int(probe.getsockname()[1]) for probe in probes]
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def start(
     model: Path, log: Path, *options: str, env: dict[str, str] | None = None, open_files: int | None = None
 ) -> Served:
     """Starts a server without waiting for it; one that may open no more than so many files, where that is given."""
-    port, admin_port = free_port(), free_port()
+    port, admin_port = free_ports(2)
     command = [sys.executable, "-m", "sluice", "serve", str(model), "--served-name", "tiny", "--threads", "1"]
     command += ["--port", str(port), "--admin-port", str(admin_port), "--kv-size", "4Mi", "--grace-seconds", "0"]
     if open_files is not None:  # by a process of its own: who is not root cannot raise a hard limit again
@@ -172,7 +172,7 @@ def answers(served: Served, path: str, status: int) -> bool:
     """Whether the admin port answers a path with this status."""
     try:
         return served.admin("GET", path).status == status
-    except OSError:
+    except (OSError, http.client.HTTPException):
         return False
 
 

@@ -17,7 +17,7 @@ def test_several_users_of_one_process_get_what_one_gets(library: Path | None, ca
     if library is None:
         return
     program = [sys.executable, "-m", "tests.engine.pool_program", str(library), case]
-    assert subprocess.run(program, check=False, timeout=60).returncode == 0
+    assert subprocess.run(program, check=False, timeout=150).returncode == 0
 
 
 def test_a_library_of_another_interface_is_said_and_left_alone(

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from sluice import contract
 from sluice.cli import app
-from tests.engine.serving import Served, free_port
+from tests.engine.serving import Served, free_ports
 
 
 def test_one_question_prints_the_streamed_answer(served: Served) -> None:
@@ -25,7 +25,7 @@ def test_a_conversation_ends_with_an_empty_line(served: Served) -> None:
 
 def test_faults_are_one_sentence(served: Served) -> None:
     for arguments, words in (
-        (["--url", f"http://127.0.0.1:{free_port()}"], "cannot be reached"),
+        (["--url", f"http://127.0.0.1:{free_ports(1)[0]}"], "cannot be reached"),
         (["--url", "localhost"], "--url must be an http URL"),
         (["--url", f"http://127.0.0.1:{served.port}", "--model", "other"], "404"),
     ):
