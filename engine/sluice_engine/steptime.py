@@ -30,16 +30,18 @@ _DRIFT_CLIP = 0.4  # logarithm: a stall is one large deviation, another regime i
 _DRIFT_LIMIT = 0.2  # logarithm: a fifth off, step after step, is another regime and not noise
 _DRIFT_STEPS = 16  # of one kind, between two such verdicts
 _AFTERWARDS = 0.02  # what is kept of a kind's sums then: enough for shapes that have not come again yet
+_LEAST = 0.1  # steps' worth of each group stay, however often: or large prompts would come to take no time at all
 
 
 class _Sums:
     """XᵀX and Xᵀy of one group, decaying. Rows and times are divided by T, so that residuals are relative."""
 
-    __slots__ = ("matrix", "steps", "updated_at", "vector")
+    __slots__ = ("matrix", "steps", "updated_at", "vector", "weight")
 
     def __init__(self) -> None:
         self.steps = 0
         self.updated_at = 0  # in steps of the group's kind
+        self.weight = 0.0  # steps that still count, as of then
         self.matrix = [[0.0] * _TERMS for _ in range(_TERMS)]
         self.vector = [0.0] * _TERMS
 
@@ -91,8 +93,10 @@ class StepTimeFit:
         self._judged[kind], self._drift[kind] = self._kinds[kind], 0.0
         for (prefill, _), sums in self._groups.items():
             if (prefill > 0) == kind:
-                sums.matrix = [[_AFTERWARDS * value for value in line] for line in sums.matrix]
-                sums.vector = [_AFTERWARDS * value for value in sums.vector]
+                keep = min(1.0, max(_AFTERWARDS, _LEAST / (sums.weight * self._fade(kind, sums))))
+                sums.weight *= keep
+                sums.matrix = [[keep * value for value in line] for line in sums.matrix]
+                sums.vector = [keep * value for value in sums.vector]
 
     def _add(self, sums: _Sums, work: StepWork, seconds: float, unit: float) -> None:
         kind = work.prefill_tokens > 0
@@ -100,6 +104,7 @@ class StepTimeFit:
         keep = _KEEP * self._fade(kind, sums)
         sums.updated_at = self._kinds[kind]
         sums.steps += 1
+        sums.weight = sums.weight * keep + 1.0
         row, told = [value / unit for value in features(work)], seconds / unit
         for i in range(_TERMS):
             line, scale = sums.matrix[i], row[i]

@@ -134,3 +134,21 @@ def test_prompts_that_come_after_much_decoding_are_learned_as_they_are() -> None
     for tokens in (14, 15, 13, 12):
         fit.observe(StepWork(tokens, tokens * 7.0), 0.004)
     assert fit.model.predict(StepWork(14, 98.0)) == pytest.approx(0.004, rel=0.5)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 3])
+def test_a_machine_that_wanders_does_not_make_large_prompts_look_free(seed: int) -> None:
+    """Verdict after verdict that the machine has changed, over small chunks alone: what large ones said must outlast it,
+    or the next one is planned as if it took no time."""
+    fit, dice = StepTimeFit(), random.Random(seed)
+    for i in range(60):
+        work = StepWork(2048, 2048 * (1024.0 + 2048 * (i % 2)), i % 8, 4096 * (i % 8))
+        fit.observe(work, TRUE.predict(work) * dice.lognormvariate(0.0, 0.1))
+    large, level, least = StepWork(1024, 1024 * 3000.0, 8, 33_000), 0.0, 1.0
+    for i in range(600):
+        level = dice.choice([0.0, 0.35, -0.1, 0.6]) if i % 25 == 0 else level
+        chunk = 16 if i % 5 else 0
+        work = StepWork(chunk, chunk * (1000.0 + 10 * i), 8, 33_000)
+        fit.observe(work, TRUE.predict(work) * dice.lognormvariate(level, 0.15))
+        least = min(least, fit.model.predict(large) / TRUE.predict(large))
+    assert least > 0.15
