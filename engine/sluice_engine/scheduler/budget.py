@@ -41,6 +41,7 @@ class PrefillBudget:
             self._progress = PROGRESS * beside
             self._seconds = tightest(itl_targets, beside, itl_default) - beside
         self._given = False
+        self.cut = False  # whether a target, and not the budget of tokens, bounded a chunk
 
     @property
     def tokens(self) -> int:
@@ -54,7 +55,7 @@ class PrefillBudget:
             return max(0, most)
         fits = min(most, largest_chunk(self._model, context, self._seconds))
         if fits < most:
-            fits = rounded(fits)
+            fits, self.cut = rounded(fits), True
         if self._given:  # a few tokens of one more prompt are not worth their row
             return fits if fits >= min(most, MINIMUM_CHUNK) else 0
         least = largest_chunk(self._model, context, self._progress) if fits else MINIMUM_CHUNK
@@ -94,9 +95,9 @@ def tightest(targets: Collection[float], decode_seconds: float, default: float) 
 
 
 def rounded(tokens: int) -> int:
-    """Down to one of a few sizes, because new shapes cost the runner: four to each power of two, which gives away at
-    most a fifth. Small ones too: late in a long prompt sixteen tokens alone may take longer than a target leaves."""
-    return tokens - tokens % (1 << max(0, tokens.bit_length() - 3))
+    """Down to one of a few sizes, because new shapes cost the runner: eight to each power of two, which gives away at
+    most a ninth. Small ones too: late in a long prompt sixteen tokens alone may take longer than a target leaves."""
+    return tokens - tokens % (1 << max(0, tokens.bit_length() - 4))
 
 
 def chunk_context(tokens: int, context: int) -> float:

@@ -13,14 +13,14 @@ MOST = 3.0  # a model further off than this is not corrected but wrong
 
 
 class TailCorrection:
-    """Feed it measured and predicted seconds of mixed steps."""
+    """Feed it measured and predicted seconds of mixed steps that were to take as long as a target allows."""
 
     def __init__(self) -> None:
         self._ratios: deque[float] = deque(maxlen=SAMPLES)
         self._tail: float | None = 1.0
 
     def observe(self, measured: float, predicted: float) -> None:
-        """One step that decoded beside a prompt chunk."""
+        """One step that decoded beside a prompt chunk which a target bounded."""
         if predicted > 0.0:
             self._ratios.append(measured / predicted)
             self._tail = None

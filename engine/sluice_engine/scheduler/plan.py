@@ -72,6 +72,7 @@ class Plan:
     forks: bool = False  # some row has twins
     draft_tokens: int = 0  # beside `work`
     draft_context: float = 0.0  # as `StepWork.prefill_context`
+    timed: bool = False  # a target bounded its prompts: it should take that long
 
     @property
     def certain(self) -> bool:

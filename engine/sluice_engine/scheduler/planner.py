@@ -46,6 +46,7 @@ class StepPlanner:
         self._begun: list[Request] = []  # those whose prompts are not computed yet
         self.draft_tokens = 0
         self.draft_context = 0.0
+        self._budget: PrefillBudget | None = None
 
     def decodes(self) -> None:
         """Every decoding request its one token. The engine's hottest loop: a step's time bounds everybody's."""
@@ -82,7 +83,7 @@ class StepPlanner:
 
     def prompts(self, budget: PrefillBudget) -> None:
         """Chunks of prompts that already run and, between them as the policy has it, of waiting ones."""
-        scheduler = self._scheduler
+        scheduler, self._budget = self._scheduler, budget
         begun = [(rank(scheduler, r, self._now), r) for r in self._begun if r.slot >= 0]
         begun.sort()
         for place, request in begun:
@@ -147,6 +148,7 @@ class StepPlanner:
             copies=(*self._scheduler.swap.take(), *self._copies),
             draft_tokens=self.draft_tokens,
             draft_context=self.draft_context,
+            timed=self._budget is not None and self._budget.cut,
         )
 
     @property

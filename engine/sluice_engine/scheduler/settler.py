@@ -7,7 +7,6 @@ from sluice_engine.request import Request
 from sluice_engine.scheduler.moves import end, preempt
 from sluice_engine.scheduler.plan import Finish, Outcome, Plan, Row
 from sluice_engine.scheduler.tenants import OUTPUT_WEIGHT
-from sluice_law.limit import TRUSTED_STEPS
 
 if TYPE_CHECKING:
     from sluice_engine.scheduler.scheduler import Scheduler
@@ -184,9 +183,10 @@ class StepSettler:
                 preempt(self._scheduler, request, forget=True)
 
     def _learn_overrun(self, plan: Plan) -> None:
-        """A stream's least gap is this step alone; others waited longer for other reasons."""
+        """A stream's least gap is this step alone; others waited longer for other reasons. Only steps that a target
+        bounded teach: what the model gets wrong about whole prompts at once says nothing about them."""
         model = self._scheduler.model
-        if plan.draft_tokens or not plan.work.prefill_tokens or model is None or model.steps < TRUSTED_STEPS:
+        if plan.draft_tokens or not plan.work.prefill_tokens or not plan.timed or model is None:
             return
         gaps = [outcome.gap for outcome in self.outcomes if outcome.gap is not None]
         if gaps:
