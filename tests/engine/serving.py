@@ -66,7 +66,7 @@ class Served:
     ) -> Answer:
         """One request on a connection of its own; `body` is bytes, or JSON-able."""
         port = self.admin_port if admin else self.port
-        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=40)) as connection:
+        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=120)) as connection:
             raw = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
             connection.request(method, path, raw, headers if headers is not None else JSON if raw is not None else {})
             response = connection.getresponse()
@@ -91,7 +91,7 @@ class Served:
 
     def client(self, retries: int = 0) -> OpenAI:
         """The official client; close it."""
-        return OpenAI(base_url=f"http://127.0.0.1:{self.port}/v1", api_key="none", max_retries=retries, timeout=60)
+        return OpenAI(base_url=f"http://127.0.0.1:{self.port}/v1", api_key="none", max_retries=retries, timeout=120)
 
     def metric(self, name: str, **labels: str) -> float:
         """One series' value."""

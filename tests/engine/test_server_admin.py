@@ -72,11 +72,11 @@ def test_a_bad_patch_is_400_with_a_sentence(guarded: Served) -> None:
 
 def test_requests_over_the_queue_are_refused_with_retry_after(guarded: Served) -> None:
     token = JSON | {"Authorization": "Bearer s3cret"}
-    guarded.admin("PATCH", "/limits", {"max_concurrent": {"max": 1}, "max_queue": 0, "ttl_seconds": 20}, token)
+    guarded.admin("PATCH", "/limits", {"max_concurrent": {"max": 1}, "max_queue": 0, "ttl_seconds": 150}, token)
     rejected = guarded.metric("sluice_rejections_total", reason="queue_full")
     readers = [Reader(guarded, body(300)) for _ in range(6)]
     for reader in readers:
-        reader.join(30)
+        reader.join(150)
     refusals = [reader for reader in readers if reader.status == 503]
     assert refusals
     assert all(json.loads(reader.text)["error"]["code"] == "queue_full" for reader in refusals)
@@ -86,7 +86,7 @@ def test_requests_over_the_queue_are_refused_with_retry_after(guarded: Served) -
 
 def test_more_important_work_displaces_what_waits_and_has_not_begun(guarded: Served) -> None:
     token = JSON | {"Authorization": "Bearer s3cret"}
-    guarded.admin("PATCH", "/limits", {"max_concurrent": {"max": 1}, "max_queue": 2, "ttl_seconds": 30}, token)
+    guarded.admin("PATCH", "/limits", {"max_concurrent": {"max": 1}, "max_queue": 2, "ttl_seconds": 150}, token)
     displaced = guarded.metric("sluice_rejections_total", reason="displaced")
     rejected = guarded.metric("sluice_requests_total", outcome="rejected")
     with ThreadPoolExecutor(7) as pool:
@@ -95,13 +95,13 @@ def test_more_important_work_displaces_what_waits_and_has_not_begun(guarded: Ser
             asked = body(300, stream=stream) | {"priority": priority, "n": 1 if stream else 2}
             return [pool.submit(guarded.request, "POST", CHAT, asked) for _ in range(count)]
 
-        long = pool.submit(guarded.request, "POST", CHAT, body(1900))  # the others wait for as long as it runs
+        long = pool.submit(guarded.request, "POST", CHAT, body(1200))  # the others wait for as long as it runs
         guarded.wait(lambda: guarded.metric("sluice_requests_running") == 1)
         low = ask(-1, 2, stream=True) + ask(-1, 2, stream=False)
         guarded.wait(lambda: guarded.metric("sluice_requests_waiting") >= 2)
-        high = [future.result(60) for future in ask(1, 2, stream=True)]
-        answers = [future.result(60) for future in low]
-        assert long.result(60).status == 200
+        high = [future.result(150) for future in ask(1, 2, stream=True)]
+        answers = [future.result(150) for future in low]
+        assert long.result(150).status == 200
     assert [answer.status for answer in high] == [200, 200]
     gone = [answer for answer in answers if answer.status == 503 and answer.error["code"] == "displaced"]
     assert gone

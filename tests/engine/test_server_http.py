@@ -23,7 +23,7 @@ TYPE = {"Content-Type": "application/json"}
 def _unharmed(served: Served) -> Iterator[None]:
     yield
     assert served.request("POST", CHAT, GOOD).status == 200  # after all of it
-    assert served.blocks()["held"] == 0
+    served.wait(lambda: served.blocks()["held"] == 0)
 
 
 def head(path: str, *lines: str, method: str = "POST", host: str = "localhost") -> bytes:
