@@ -15,6 +15,7 @@ Prompts share what decoding leaves of each second and are served one after anoth
 """
 
 import math
+from functools import lru_cache
 from typing import Final
 
 from sluice_law.steptime import StepTimeModel
@@ -36,6 +37,7 @@ def spread_of(burstiness: float) -> float:
     return max((burstiness + SERVICE_VARIANCE) / 2.0, LEAST_SPREAD)
 
 
+@lru_cache(maxsize=256)  # searches for different bounds ask for the same loads: half of all sums were summed before
 def waiting_share(model: StepTimeModel, work: Work, places: int, rate: float, spread: float = 1.0) -> float:
     """Probability that an arrival finds all places taken; 1 at or beyond μ(places)."""
     top = throughput(model, work, places)

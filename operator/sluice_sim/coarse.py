@@ -73,9 +73,14 @@ class CoarseEngine:
         free = min(self.limits.concurrency, self._config.max_num_seqs) - len(self._running)
         full = len(self._waiting) >= self.limits.bounds.max_queue + max(0, free)
         job = Job(visit, visit.arrival.prompt, visit.arrival.output)
-        cached = self._cache.hit(visit.arrival.blocks, job.known)
-        job.work = prefill_seconds(self._published, Work(0, job.known - cached, cached))
-        refused = self._waiting.come(job, self._room(visit, full))
+        pace = None
+        if self._config.late_last:  # else nobody asks
+            pace = self._pace() if self.books.steps >= TRUSTED_STEPS else None
+            cached = self._cache.hit(visit.arrival.blocks, job.known)
+            job.work = prefill_seconds(self._published, Work(0, job.known - cached, cached))
+        bounds, now = self.limits.bounds, max(self.clock, visit.record.arrived_at)
+        room = Room(now, full, self._config.max_model_length, self._ended.output or 0.0, bounds.ttft_target, pace)
+        refused = self._waiting.come(job, room, self._patience)
         self.tokens += visit.arrival.prompt
         if refused is None:
             return None
@@ -83,18 +88,10 @@ class CoarseEngine:
         self.tokens -= refused.visit.arrival.prompt
         return refused.visit
 
-    def _room(self, visit: Visit, full: bool) -> Room:
+    def _patience(self) -> float:
         bounds, limit = self.limits.bounds, self.limits.concurrency
         residence = self._ended.residence or bounds.ttft_target
-        return Room(
-            now=max(self.clock, visit.record.arrived_at),
-            full=full,
-            context=self._config.max_model_length,
-            output=self._ended.output or 0.0,
-            patience=max(predicted_wait(bounds.max_queue, limit, limit, residence), bounds.ttft_target),
-            ttft=bounds.ttft_target,
-            pace=self._pace() if self._config.late_last and self.books.steps >= TRUSTED_STEPS else None,
-        )
+        return max(predicted_wait(bounds.max_queue, limit, limit, residence), bounds.ttft_target)
 
     def _pace(self) -> Pace:
         """As the door's `pace_of`."""
@@ -317,17 +314,13 @@ class CoarseEngine:
 
     def _decode_run(self, until: float) -> None:
         """Decode-only steps up to the next end, tick or the first one that begins at `until` or later."""
-        decoders = self._decoders
+        decoders, profile = self._decoders, self._profile
         if not self._make_room(decoders):
             return
         self._drop_stale()
         most = min(self._decoding[0][0] - self._steps, (self._pool - self._held) // decoders)
-        first = (
-            self._profile.base
-            + self._profile.sequence * decoders
-            + self._profile.kv_token * (self._context + self._decoders)
-        )
-        growth = self._profile.kv_token * decoders
+        first = profile.base + profile.sequence * decoders + profile.kv_token * (self._context + self._decoders)
+        growth = profile.kv_token * decoders
         room = min(until, self._next_tick) - self.clock
         count = max(1, min(most, steps_within(first, growth, room)))
         span = count * first + growth * count * (count - 1) / 2

@@ -3,9 +3,10 @@ real one would."""
 
 import math
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import chain
+from typing import NamedTuple
 
 from sluice_engine.scheduler.displacing import Displaceable
 from sluice_engine.scheduler.lateness import Candidate, Pace, given_up
@@ -28,17 +29,20 @@ class Job:
     work: float = 0.0  # seconds of prompt, as of its arrival
     late: bool = False  # given up: behind all that can still be in time
     started: float | None = None  # when it first ran
+    name: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Named by its number in the trace."""
+        self.name = str(self.visit.number)
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
-    """What the engine says of its queue when a job comes. Seconds; `pace` None: no model is trusted yet."""
+class Room(NamedTuple):
+    """What the engine says of its queue when a job comes. Seconds; `pace` None: no model is trusted yet, or nobody sorts."""
 
     now: float
     full: bool
     context: int  # tokens of the longest request
     output: float  # tokens that answers have had in the mean
-    patience: float  # for which who is late lets others go first
     ttft: float
     pace: Pace | None
 
@@ -68,17 +72,18 @@ class CoarseQueue:
         """Who is next. Raises IndexError where nobody waits."""
         return self._jobs[0] if self._jobs else self._late[0]
 
-    def come(self, job: Job, room: Room) -> Job | None:
-        """A job waits, unless the queue is full and nobody makes way. Says who is refused."""
-        one, name = job.visit.arrival, str(job.visit.number)
+    def come(self, job: Job, room: Room, patience: Callable[[], float]) -> Job | None:
+        """A job waits, unless the queue is full and nobody makes way. Says who is refused. `patience`: seconds for which
+        who is late lets others go first; asked for where somebody is."""
+        one, name = job.visit.arrival, job.name
         weight = PROMPT_WEIGHT * one.prompt + OUTPUT_WEIGHT * min(float(one.most(room.context)), room.output)
         others = self._given_up(job, room)
         rank = (one.priority, not job.late)
         refused: Job | None = None
         overdue = self._late[0] if self._late and not job.late else None
-        if overdue is not None and room.now - overdue.visit.record.arrived_at > room.patience:
+        if overdue is not None and room.now - overdue.visit.record.arrived_at > patience():
             late = overdue.visit
-            leaves = self._displaceable.outstaying(str(late.number), late.arrival.priority, one.priority)
+            leaves = self._displaceable.outstaying(overdue.name, late.arrival.priority, one.priority)
             if leaves is None:
                 return job
             refused = self._fresh[leaves]
@@ -106,10 +111,11 @@ class CoarseQueue:
         if room.pace is None:
             return []
         line = sorted((*self._jobs, job), key=_number) if self._by_priority else [*self._jobs, job]
-        standing = {one.visit.arrival.tenant: 0.0 for one in line}
-        standing = {tenant: self._displaceable.standing(tenant) for tenant in standing}
-        candidates = [self._candidate(one, room, standing[one.visit.arrival.tenant]) for one in line]
-        gone = given_up(candidates, room.pace)
+        tenants = dict.fromkeys((one.visit.arrival.tenant for one in line), 0.0)
+        if not given_up([_candidate(one, room, tenants) for one in line], room.pace):
+            return []  # whom the tenants' standing would choose is asked for where somebody must go
+        tenants = {tenant: self._displaceable.standing(tenant) for tenant in tenants}
+        gone = given_up([_candidate(one, room, tenants) for one in line], room.pace)
         job.late = line.index(job) in gone
         return [line[index] for index in sorted(gone) if line[index] is not job]
 
@@ -121,15 +127,9 @@ class CoarseQueue:
             place -= 1
         line.insert(place, job)
 
-    def _candidate(self, job: Job, room: Room, standing: float) -> Candidate:
-        if job.started is not None:
-            return Candidate(job.work, math.inf, job.visit.arrival.priority)
-        deadline = job.visit.record.arrived_at + room.ttft - room.now
-        return Candidate(job.work, deadline, job.visit.arrival.priority, standing)
-
     def _give_up(self, job: Job) -> None:
         one = job.visit.arrival
-        self._displaceable.give_up(str(job.visit.number), one.priority, one.tenant)
+        self._displaceable.give_up(job.name, one.priority, one.tenant)
         job.late = True
         self._jobs.remove(job)
         self._stand(job)
@@ -142,7 +142,7 @@ class CoarseQueue:
     def start(self, cached: int) -> None:
         """The first waits no longer and runs, with so many tokens of its prompt cached."""
         job = self._jobs.popleft() if self._jobs else self._late.popleft()
-        if str(job.visit.number) in self._fresh:
+        if job.name in self._fresh:
             self._counters.charge(job.visit.arrival.tenant, PROMPT_WEIGHT * (job.known - cached))
         self._gone(job)
 
@@ -151,11 +151,19 @@ class CoarseQueue:
         self._counters.charge(job.visit.arrival.tenant, OUTPUT_WEIGHT * job.visit.arrival.output)
 
     def _gone(self, job: Job) -> None:
-        one, name = job.visit.arrival, str(job.visit.number)
+        one, name = job.visit.arrival, job.name
         self._counters.depart(one.tenant)
         self._displaceable.discard(name, (one.priority, not job.late), one.tenant)
         job.late = False
         self._fresh.pop(name, None)
+
+
+def _candidate(job: Job, room: Room, standing: Mapping[str, float]) -> Candidate:
+    one = job.visit
+    if job.started is not None:
+        return Candidate(job.work, math.inf, one.arrival.priority)
+    deadline = one.record.arrived_at + room.ttft - room.now
+    return Candidate(job.work, deadline, one.arrival.priority, standing[one.arrival.tenant])
 
 
 def _number(job: Job) -> float:

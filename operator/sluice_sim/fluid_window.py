@@ -3,15 +3,14 @@
 from collections import deque
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 from sluice_engine.window import WINDOW_SECONDS
 
 TAIL: Final = 0.05  # share of the tokens beyond the p95
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):  # a tuple: there is one for each step, and it is read ten times over
     """Steps that ended at `at`: what they computed, and the inter-token time that each of `tokens` saw."""
 
     at: float
@@ -53,12 +52,12 @@ class FluidWindow:
             pieces.popleft()
         tokens = prefill = 0
         context = seconds = rows = 0.0
-        for piece in pieces:
-            prefill += piece.prefill_tokens
-            context += piece.prefill_context
-            tokens += piece.tokens
-            seconds += piece.gap * piece.tokens
-            rows += piece.sequences * piece.tokens
+        for _, prompt, attended, gap, count, sequences in pieces:
+            prefill += prompt
+            context += attended
+            tokens += count
+            seconds += gap * count
+            rows += sequences * count
         begun = now if self._begun is None else self._begun
         span = max(1.0, min(WINDOW_SECONDS, now - begun))
         if not tokens:

@@ -12,14 +12,14 @@ from sluice_sim.laws.registry import LAWS
 from sluice_sim.record import Record
 from sluice_sim.settings import Settings
 from sluice_sim.traces import Arrival
-from sluice_sim.tracks.bound import Fleet, Promise, capacity_bound
+from sluice_sim.tracks.bound import Engines, Promise, capacity_bound
 from tests.operator.decide_fleet import spec
 
 MODEL = StepTimeModel(base=0.01, prefill_token=1e-4, prefill_context=1e-8, sequence=2e-4, kv_token=1e-6, steps=1000)
 
 
 def bound(records: list[Record], replicas: int, model: StepTimeModel = MODEL) -> int:
-    return capacity_bound(records, Fleet(replicas, model, 64), Promise(0.5, 0.05))
+    return capacity_bound(records, Engines(replicas, model, 64), Promise(0.5, 0.05))
 
 
 def test_nobody_is_left_out_where_everything_fits() -> None:

@@ -41,7 +41,7 @@ Places = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class Engines:
     """What serves: so many engines, what their steps take, and the sequences of one step at most."""
 
     replicas: int
@@ -69,17 +69,17 @@ class _Asked:
     own: tuple[Values, Values]  # seconds of the rows that give the second token and the last
 
 
-def capacity_bound(records: Sequence[Record], fleet: Fleet, promise: Promise) -> int:
+def capacity_bound(records: Sequence[Record], engines: Engines, promise: Promise) -> int:
     """Requests that any schedule can serve well, at most. Deterministic."""
     if not records:
         return 0
-    asked = _asked(records, fleet.model, promise)
-    logs = np.full(int(asked.due.max()) + 2, np.log(_usual_price(asked, fleet)))  # prices of the slots, and μ
-    logs[-1] += np.log(max(fleet.model.base, 1e-9) / promise.itl / fleet.most)
+    asked = _asked(records, engines.model, promise)
+    logs = np.full(int(asked.due.max()) + 2, np.log(_usual_price(asked, engines)))  # prices of the slots, and μ
+    logs[-1] += np.log(max(engines.model.base, 1e-9) / promise.itl / engines.most)
     mean, square = np.zeros_like(logs), np.zeros_like(logs)
     best = float(len(records))
     for count in range(1, ROUNDS + 1):
-        found, slope = _bound(asked, fleet, promise, np.exp(logs))
+        found, slope = _bound(asked, engines, promise, np.exp(logs))
         best = min(best, found)
         slope = slope * np.exp(logs)
         mean = FADES[0] * mean + (1 - FADES[0]) * slope
@@ -90,24 +90,24 @@ def capacity_bound(records: Sequence[Record], fleet: Fleet, promise: Promise) ->
     return int(best + 1e-6)
 
 
-def _bound(asked: _Asked, fleet: Fleet, promise: Promise, prices: Values) -> tuple[float, Values]:
+def _bound(asked: _Asked, engines: Engines, promise: Promise, prices: Values) -> tuple[float, Values]:
     """The bound that these prices prove, and its slope in them. The last price is μ."""
-    model, slots, slow = fleet.model, prices[:-1], float(prices[-1])
+    model, slots, slow = engines.model, prices[:-1], float(prices[-1])
     at_prompt, at_rows = _cheapest(slots, asked.arrives, asked.prompt_due), _cheapest(slots, asked.arrives, asked.due)
     left = 1.0 - slots[at_prompt] * asked.prompt + slow * promise.itl * asked.tokens
     by_slot, by_slow = np.zeros_like(left), promise.itl * asked.tokens
     for own in asked.own:
         price, half = slots[at_rows], asked.tokens / 2.0
-        rows = np.clip(np.sqrt(price * model.base / np.maximum(slow * own, 1e-300)), 1.0, float(fleet.most))
+        rows = np.clip(np.sqrt(price * model.base / np.maximum(slow * own, 1e-300)), 1.0, float(engines.most))
         left -= half * (price * model.base / rows + slow * model.base + (price + slow * rows) * own)
         by_slot += half * (model.base / rows + own)
         by_slow -= half * (model.base + rows * own)
     good = left > 0.0
-    slope = np.full_like(prices, fleet.replicas * SLOT)
+    slope = np.full_like(prices, engines.replicas * SLOT)
     slope[:-1] -= np.bincount(at_prompt[good], asked.prompt[good], len(slots))
     slope[:-1] -= np.bincount(at_rows[good], by_slot[good], len(slots))
     slope[-1] = by_slow[good].sum()
-    return float(fleet.replicas * SLOT * slots.sum() + left[good].sum()), slope
+    return float(engines.replicas * SLOT * slots.sum() + left[good].sum()), slope
 
 
 def _asked(records: Sequence[Record], model: StepTimeModel, promise: Promise) -> _Asked:
@@ -132,9 +132,9 @@ def _asked(records: Sequence[Record], model: StepTimeModel, promise: Promise) ->
     )
 
 
-def _usual_price(asked: _Asked, fleet: Fleet) -> float:
+def _usual_price(asked: _Asked, engines: Engines) -> float:
     """One over the seconds of the mean request: where the search for prices begins."""
-    rows = asked.tokens * (asked.own[0] + asked.own[1]) / 2.0 + asked.tokens * fleet.model.base / fleet.most
+    rows = asked.tokens * (asked.own[0] + asked.own[1]) / 2.0 + asked.tokens * engines.model.base / engines.most
     return 1.0 / max(float((asked.prompt + rows).mean()), 1e-9)
 
 

@@ -14,7 +14,7 @@ from sluice_engine.scheduler.tenants import OUTPUT_WEIGHT, PROMPT_WEIGHT
 from sluice_sim.record import Record
 from sluice_sim.run import Run
 from sluice_sim.score import good_share
-from sluice_sim.tracks.bound import Fleet, Promise, capacity_bound
+from sluice_sim.tracks.bound import Engines, Promise, capacity_bound
 from sluice_sim.tracks.track import Track
 
 
@@ -25,7 +25,7 @@ def overloaded(track: Track, run: Run) -> dict[str, float]:
     records = run.records
     good = sum(one.good for one in records)
     model, most = track.hardware_profile().model, track.spec().engine.scheduling.max_num_seqs
-    bound = capacity_bound(records, Fleet(track.most, model, most), Promise(track.ttft, track.itl))
+    bound = capacity_bound(records, Engines(track.most, model, most), Promise(track.ttft, track.itl))
     high = [one for one in records if one.priority > 0]
     low = [one for one in records if one.priority <= 0]
     found = {
