@@ -9,8 +9,9 @@ seconds per token (P', C': prompt tokens and Σ chunk × context per second). A 
 can keep every step within the target exactly as long as S(n) does, so the largest such n is the limit. While prompts
 wait, its chunks fill each step up to the target, so that f is the time there was and not the time that they need: with
 w seconds of prompt for each token that requests had generated when they ended, n sequences are renewed in time as long
-as base + n·(sequence + kv_token·L + w) is within the target. The larger of the two n counts, unless memory
-ends sooner (`_kv_limit`). It falls at once and rises slowly: the one protects
+as base + n·(sequence + kv_token·L + w) is within the target. A limit made of f would then empty steps that have room
+for a prompt: nobody begins without a chunk, so prompts bound themselves, and S(n) is taken with f = 0. The larger of
+the two n counts, unless memory ends sooner (`_kv_limit`). It falls at once and rises slowly: the one protects
 who is already being served, the other keeps a burst of short prompts from opening the door to a herd. A bound that
 opens is followed at once: who moved it has thought of the herd.
 """
@@ -82,7 +83,10 @@ def next_limit(
     if model is None or model.steps < TRUSTED_STEPS:
         return LimitState(limit=maximum, own=math.inf), "cold"
     learned = _learn(state, model, load, targets.itl)
-    by_itl = max(_itl_limit(learned, model, targets.itl, maximum), _renewing(learned, model, targets.itl, maximum))
+    share = 0.0 if load.waiting else learned.prefill_share
+    by_itl = max(
+        _itl_limit(learned, model, targets.itl, maximum, share), _renewing(learned, model, targets.itl, maximum)
+    )
     by_kv = _kv_limit(load, targets.kv_watermark, maximum)
     own = float(min(by_itl, by_kv))
     before = max(state.limit if state.own is None else state.own, targets.minimum)
@@ -127,9 +131,10 @@ def _learn(state: LimitState, model: StepTimeModel, load: EngineLoad, target: fl
     )
 
 
-def _itl_limit(state: LimitState, model: StepTimeModel, target: float, maximum: int) -> int:
-    """The largest n with S(n) · correction · margin ≤ target; S is linear in n, so it is solved for n."""
-    budget = target * (1.0 - state.prefill_share) / (state.correction * state.margin)
+def _itl_limit(state: LimitState, model: StepTimeModel, target: float, maximum: int, share: float) -> int:
+    """The largest n with S(n) · correction · margin ≤ target, prompts taking `share`; S is linear in n, so it is solved
+    for n."""
+    budget = target * (1.0 - share) / (state.correction * state.margin)
     per_sequence = model.sequence + model.kv_token * state.context
     if budget <= model.base:
         return 0

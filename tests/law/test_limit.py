@@ -231,3 +231,11 @@ def test_the_limit_falls_as_latency_nears_its_target_and_rises_when_the_load_hal
     assert mean < quiet
     assert after == pytest.approx(quiet, abs=2)
     assert after > mean + 1
+
+
+def test_prompts_that_fill_the_steps_keep_no_place_empty_while_others_wait() -> None:
+    """The same measurements, once with nobody waiting: there the prompt share is what the load needs."""
+    filled = replace(LOAD, prefill_rate=2_000, mean_itl=predicted_itl(MODEL, 8, 200, 0.4))
+    waited, quiet = settle(replace(filled, waiting=5))[0], settle(filled)[0]
+    assert waited > quiet
+    assert predicted_itl(MODEL, waited, 200, 0.0) <= 0.1
