@@ -9,9 +9,9 @@ import pytest
 from sluice_sim.data import FOLDER
 from sluice_sim.laws.registry import LAWS
 from sluice_sim.tracks import store as store_module
+from sluice_sim.tracks.effort import FULL, SHORT, Effort
 from sluice_sim.tracks.job import CLAIRVOYANT, STATIC, Job
 from sluice_sim.tracks.plan import (
-    MOST_RUNS,
     Placed,
     Plan,
     Tried,
@@ -19,6 +19,7 @@ from sluice_sim.tracks.plan import (
     attained_at,
     place,
     placed,
+    spaced,
     static_peak,
     tune,
 )
@@ -26,7 +27,8 @@ from sluice_sim.tracks.runner import Runner
 from sluice_sim.tracks.sources import sources
 from sluice_sim.tracks.store import Store, key_of
 from sluice_sim.tracks.tasks import Bound
-from sluice_sim.tracks.track import read_track
+from sluice_sim.tracks.track import NAMES, read_track
+from sluice_sim.tracks.variants import VARIANTS
 
 TRACK = read_track("T4")
 Law = Callable[[Job], tuple[float, float]]  # → attainment, GPU-hours
@@ -59,20 +61,20 @@ def smooth(job: Job) -> tuple[float, float]:
 
 def test_a_knob_is_searched_in_at_most_nine_runs_and_finds_the_grids_cheapest_that_reaches_the_target() -> None:
     asked: list[Job] = []
-    found = driven(tune(TRACK, "hpa-running", "train"), smooth, asked)
+    found = driven(tune(TRACK, "hpa-running", FULL), smooth, asked)
     assert found[0].setting == 24.0
-    assert len(asked) == len({job.setting for job in asked}) <= MOST_RUNS
+    assert len(asked) == len({job.setting for job in asked}) <= FULL.runs == 9
 
 
 def test_a_grid_whose_edge_is_best_is_extended_beyond_it() -> None:
     asked: list[Job] = []
-    found = driven(tune(TRACK, "hpa-running", "train"), lambda job: (1.0, 1000.0 / setting(job)), asked)
+    found = driven(tune(TRACK, "hpa-running", FULL), lambda job: (1.0, 1000.0 / setting(job)), asked)
     assert found[0].setting > max(LAWS["hpa-running"].knob.grid)
-    assert len(asked) <= MOST_RUNS
+    assert len(asked) <= FULL.runs
 
 
 def test_where_no_setting_reaches_the_target_the_nearest_is_taken() -> None:
-    found = driven(tune(TRACK, "hpa-running", "train"), lambda job: (0.9 - abs(setting(job) - 24) / 1e4, 5.0), [])
+    found = driven(tune(TRACK, "hpa-running", FULL), lambda job: (0.9 - abs(setting(job) - 24) / 1e4, 5.0), [])
     assert found[0].setting == 24.0
 
 
@@ -81,15 +83,42 @@ def test_a_law_that_misses_on_test_is_placed_along_its_curve() -> None:
         attainment = 1.29 - setting(job) / 100 - (0.10 if job.window == "test" else 0.0)
         return min(1.0, attainment), smooth(job)[1]
 
-    result: Placed = driven(place(TRACK, "hpa-running", "train", "test", whole_curve=True), worse_on_test, [])
+    result: Placed = driven(place(TRACK, "hpa-running", FULL, whole_curve=True), worse_on_test, [])
     assert result.tuned.setting == 24.0 and result.tuned.attainment < 0.99
     assert result.gpu_hours is not None and result.gpu_hours > result.tuned.gpu_hours
     assert result.default_gpu_hours == pytest.approx(10.0 + 100.0 / 16.0)  # the default reached it
 
 
 def test_a_law_that_never_reaches_the_target_has_no_cost() -> None:
-    result: Placed = driven(place(TRACK, "hpa-queue", "train", "test", whole_curve=False), lambda _: (0.5, 1.0), [])
+    result: Placed = driven(place(TRACK, "hpa-queue", FULL), lambda _: (0.5, 1.0), [])
     assert result.gpu_hours is None
+
+
+def test_the_short_form_tries_few_settings_and_those_lie_all_over_the_grid() -> None:
+    asked: list[Job] = []
+    grid = LAWS["hpa-running"].knob.grid
+    found = driven(tune(TRACK, "hpa-running", SHORT), smooth, asked)
+    assert [job.setting for job in asked] == [grid[1], grid[4], grid[7]] == spaced(grid, SHORT.runs)
+    assert found[0].attainment >= 0.99
+    assert {job.window for job in asked} == {"short_train"}
+
+
+def test_a_law_that_the_short_form_does_not_tune_is_judged_at_its_default_alone() -> None:
+    asked: list[Job] = []
+    assert "apa" not in SHORT.tuned
+    result: Placed = driven(place(TRACK, "apa", SHORT), lambda _: (0.995, 2.0), asked)
+    assert [(job.window, job.setting) for job in asked if job.setting is None] == [("short_test", None)]
+    assert {LAWS["apa"].knob.default, None} >= {job.setting for job in asked}
+    assert (result.train, result.gpu_hours) == ((), 2.0)
+
+
+@pytest.mark.parametrize("effort", [FULL, SHORT])
+def test_an_effort_names_laws_tracks_and_weather_that_there_are(effort: Effort) -> None:
+    assert {*effort.tuned, *effort.overload} <= LAWS.keys()
+    assert {*effort.searched, *effort.weather} <= set(NAMES)
+    assert set(effort.weather) <= set(effort.searched)  # their R99 is over a clairvoyant
+    assert set(effort.variants) <= VARIANTS.keys()
+    assert all(name in effort.words for name in effort.tuned) or effort is FULL
 
 
 def test_the_static_peak_is_the_fewest_that_reach_the_target() -> None:

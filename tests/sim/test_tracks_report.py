@@ -55,6 +55,16 @@ def test_the_bars_are_judged_by_the_figures() -> None:
     assert not all(reached for sentence, reached in bars([better]).items() if "cheapest" in sentence)
 
 
+def test_without_a_clairvoyant_laws_are_compared_by_what_they_cost() -> None:
+    made = board()
+    made.clairvoyant = None
+    judged = bars([made])
+    (row,) = [sentence for sentence in judged if "cheapest" in sentence]
+    assert judged[row]
+    assert "best tuned peer 5.00 GPU-hours, ours 4.40 GPU-hours" in row
+    assert not any("clairvoyant" in sentence for sentence in judged)
+
+
 def test_a_clairvoyant_that_misses_the_target_itself_fails_the_bench() -> None:
     lacking, stormy = board(), board()
     lacking.clairvoyant = Clairvoyant("T4", (3, 4), found(0.985, 3.0), 2.5)

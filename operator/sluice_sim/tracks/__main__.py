@@ -11,6 +11,7 @@ from rich.console import Console
 
 from sluice_sim.laws.registry import LAWS, UnknownLaw, named
 from sluice_sim.tracks.bench import Wish, bars, measured
+from sluice_sim.tracks.effort import FULL, SHORT
 from sluice_sim.tracks.plan import Unreachable
 from sluice_sim.tracks.plots import draw
 from sluice_sim.tracks.report import as_json, laws_table, overload_table
@@ -30,7 +31,7 @@ def main(
     laws: Annotated[str, typer.Option(help="Some of the laws, by comma; families as in sluice simulate.")] = ",".join(
         LAWS
     ),
-    robust: Annotated[bool | None, typer.Option(help="The other weather too. [default: with --full]")] = None,
+    robust: Annotated[bool, typer.Option(help="The other weather too.")] = True,
     workers: Annotated[int, typer.Option(min=0, help="Processes; 0: this one alone.")] = 2,
     out: Annotated[Path, typer.Option(help="Where table, JSON, pictures and the store are.")] = RESULTS,
 ) -> None:
@@ -46,7 +47,7 @@ def main(
         chosen = named(name.strip() for name in laws.split(",") if name.strip())
     except UnknownLaw as error:
         raise typer.BadParameter(str(error), param_hint="--laws") from error
-    wish = Wish(tracks=wanted, laws=chosen, short=not full, robust=full if robust is None else robust)
+    wish = Wish(tracks=wanted, laws=chosen, effort=FULL if full else SHORT, robust=robust)
     began = time.monotonic()
     folder = out if full else out / "short"
     runner = Runner(
@@ -70,6 +71,8 @@ def main(
                 where.print(overload_table(board))
         for sentence, reached in found.items():
             where.print(f"{'met   ' if reached else 'MISSED'}  {sentence}", highlight=False)
+        if wish.effort.words:
+            where.print(f"\n{wish.effort.words}", highlight=False)
     text = kept.export_text()
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "table.txt").write_text(f"{command}\n\n{text}", encoding="utf-8")
@@ -88,13 +91,14 @@ def main(
 
 def _command(wish: Wish) -> str:
     """What gives these figures again."""
-    if (wish.tracks, wish.laws, wish.robust) == (NAMES, tuple(LAWS), not wish.short):
-        return "make bench-control" if wish.short else "make bench-control FULL=1"
-    words = ["python -m sluice_sim.tracks", *([] if wish.short else ["--full"]), f"--tracks {','.join(wish.tracks)}"]
+    full = wish.effort is FULL
+    if (wish.tracks, wish.laws, wish.robust) == (NAMES, tuple(LAWS), True):
+        return "make bench-control FULL=1" if full else "make bench-control"
+    words = ["python -m sluice_sim.tracks", *(["--full"] if full else []), f"--tracks {','.join(wish.tracks)}"]
     if wish.laws != tuple(LAWS):
         words.append(f"--laws {','.join(wish.laws)}")
-    if wish.robust == wish.short:
-        words.append("--robust" if wish.robust else "--no-robust")
+    if not wish.robust:
+        words.append("--no-robust")
     return " ".join(words)
 
 

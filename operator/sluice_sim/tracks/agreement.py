@@ -1,13 +1,14 @@
 """`python -m sluice_sim.tracks.agreement`: do the simulator's two speeds tell the same story? Three hours, both ways.
 
 Coarse mode is what the long tracks are scored with; what it says is worth as much as its agreement with the real
-scheduler, stepped. Same arrivals, same law, same weather; attainment and GPU-hours must agree within 5 %.
+scheduler, stepped. Same arrivals, same law, same weather; attainment and GPU-hours must agree within 5 %. Each run is
+stored as it ends, by a digest of the code behind it: what is known is not run again.
 """
 
 import json
 import sys
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -19,7 +20,7 @@ from rich.table import Table
 
 from sluice_sim.settings import Mode
 from sluice_sim.tracks.job import Job, Outcome, simulate
-from sluice_sim.tracks.store import RESULTS
+from sluice_sim.tracks.store import RESULTS, Store, key_of
 from sluice_sim.tracks.track import Track, Window, read_track
 
 MOST: Final = 0.05  # relative
@@ -34,6 +35,10 @@ class Hour:
     track: str
     start: float
     seconds: float
+
+    def __str__(self) -> str:
+        """In words."""
+        return f"{self.track} from {self.start:,.0f} s"
 
     def narrowed(self) -> Track:
         """The track with this piece as its test window."""
@@ -68,17 +73,29 @@ class Pair:
         return max(abs(self.attainment_off), abs(self.hours_off)) <= MOST
 
 
-def run(hour: Hour, mode: Mode) -> Outcome:
+def job(hour: Hour, mode: Mode) -> Job:
     """One of the two."""
-    return simulate(hour.narrowed(), Job(track=hour.track, window="test", law=LAW, mode=mode))
+    return Job(track=hour.track, window="test", law=LAW, mode=mode)
 
 
-def compare(hours: Sequence[Hour], workers: int = 2) -> list[Pair]:
-    """All hours, `workers` at once."""
-    asked = [(hour, mode) for hour in hours for mode in MODES]
+def run(hour: Hour, mode: Mode) -> Outcome:
+    """Simulate it."""
+    return simulate(hour.narrowed(), job(hour, mode))
+
+
+def compare(
+    hours: Sequence[Hour], store: Store, workers: int = 2, say: Callable[[str], None] = lambda _: None
+) -> list[Pair]:
+    """All hours, `workers` at once, the slow mode's first. What the store has is not run."""
+    asked = {key_of(hour.narrowed(), job(hour, mode)): (hour, mode) for mode in MODES for hour in hours}
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        found = list(pool.map(run, *zip(*asked, strict=True)))
-    return [Pair(hour, *found[2 * index : 2 * index + 2]) for index, hour in enumerate(hours)]
+        running = {pool.submit(run, *one): key for key, one in asked.items() if key not in store}
+        for done in as_completed(running):
+            hour, mode = asked[running[done]]
+            store.put(running[done], f"{hour}, {mode}", done.result().to_dict())
+            say(f"{hour}, {mode}: {done.result().cpu_seconds:.0f} s of processor time")
+    found = {one: Outcome(**store[key]) for key, one in asked.items()}
+    return [Pair(hour, found[hour, "exact"], found[hour, "coarse"]) for hour in hours]
 
 
 def shown(pairs: Sequence[Pair]) -> Table:
@@ -89,7 +106,7 @@ def shown(pairs: Sequence[Pair]) -> Table:
     for pair in pairs:
         exact, coarse = pair.exact, pair.coarse
         table.add_row(
-            f"{pair.hour.track} from {pair.hour.start:,.0f} s",
+            str(pair.hour),
             f"{exact.requests:,}",
             f"{exact.attainment:.2%}",
             f"{coarse.attainment:.2%}",
@@ -125,10 +142,13 @@ def as_json(pairs: Sequence[Pair]) -> dict[str, Any]:
 
 def main(
     workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 2,
-    out: Annotated[Path, typer.Option(help="Where agreement.json goes.")] = RESULTS,
+    out: Annotated[Path, typer.Option(help="Where agreement.json and the store are.")] = RESULTS,
 ) -> None:
     """Compare; the exit code is 1 where they disagree."""
-    pairs = compare(HOURS, workers)
+    progress = Console(stderr=True)
+    store = Store(out / "agreement.jsonl")
+    pairs = compare(HOURS, store, workers, lambda text: progress.print(text, highlight=False))
+    store.keep(key_of(hour.narrowed(), job(hour, mode)) for hour in HOURS for mode in MODES)
     Console(width=150).print(shown(pairs))
     (out / "agreement.json").write_text(json.dumps(as_json(pairs), indent=1) + "\n", encoding="utf-8")
     if not all(pair.agree for pair in pairs):

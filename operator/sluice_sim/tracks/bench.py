@@ -6,6 +6,7 @@ from statistics import median
 from typing import Any, Final
 
 from sluice_sim.laws.registry import LAWS
+from sluice_sim.tracks.effort import SHORT, Effort
 from sluice_sim.tracks.job import Job
 from sluice_sim.tracks.plan import (
     TARGET,
@@ -22,9 +23,7 @@ from sluice_sim.tracks.report import OWN, Board
 from sluice_sim.tracks.runner import Runner
 from sluice_sim.tracks.tasks import endless_hit_ratio
 from sluice_sim.tracks.track import Track, WindowName, read_track
-from sluice_sim.tracks.variants import VARIANTS
 
-ROBUST: Final = ("T2", "T4")
 CHANGES_NEED: Final = ("cold start", "steps", "seed")  # weather that the clairvoyant must be searched again for
 STRICTER: Final = (1.0, 0.5, 0.2, 0.1)  # of our knob, tried in this order where the default misses the target
 
@@ -35,18 +34,8 @@ class Wish:
 
     tracks: tuple[str, ...]
     laws: tuple[str, ...] = tuple(LAWS)
-    short: bool = True
-    robust: bool = False
-
-    @property
-    def train(self) -> WindowName:
-        """Where knobs are turned."""
-        return "short_train" if self.short else "train"
-
-    @property
-    def test(self) -> WindowName:
-        """Where laws are judged."""
-        return "short_test" if self.short else "test"
+    effort: Effort = SHORT
+    robust: bool = True
 
 
 def measured(wish: Wish, runner: Runner) -> list[Board]:
@@ -54,43 +43,18 @@ def measured(wish: Wish, runner: Runner) -> list[Board]:
     boards = [Board(read_track(name)) for name in wish.tracks]
     runner.run([_board(board, wish) for board in boards])
     if wish.robust:
-        runner.run([_robust(board, wish) for board in boards if board.track.name in ROBUST])
+        runner.run([_robust(board, wish) for board in boards if board.track.name in wish.effort.weather])
     return boards
 
 
 def bars(boards: Sequence[Board]) -> dict[str, bool]:
-    """What the score must reach, by sentence: whether it does."""
+    """What the score must reach, by sentence: whether it does. What was not searched is not judged."""
     found: dict[str, bool] = {}
     for board in boards:
-        name = board.track.name
-        if board.clairvoyant is None:
-            continue
-        costs = {one.law: one.gpu_hours for one in board.laws}
-        own = [one for one in board.laws if one.law == "sluice"]
-        peers = [cost for law, cost in costs.items() if law not in OWN and cost is not None]
-        at = own[0].default_gpu_hours if own else None
-        ratio = None if at is None else at / board.clairvoyant.gpu_hours
-        reached = {"plain": board.clairvoyant.found["attainment"], **board.weather}
-        worst = min(reached, key=lambda variant: reached[variant])
-        found[f"{name}: the clairvoyant itself reaches 99 % (at its worst {reached[worst]:.2%}, {worst})"] = (
-            reached[worst] >= TARGET
-        )
-        found[f"{name}: no law beats the clairvoyant"] = all(
-            cost is None or cost >= board.clairvoyant.gpu_hours for cost in costs.values()
-        )
-        found[
-            f"{name}: ours at its defaults is the cheapest at 99 % (best tuned peer {_of(peers, board)}, ours {_of([at], board)})"
-        ] = at is not None and at <= min(peers, default=at)
-        if name == "T1":
-            found["T1: R99 of 1.15 or less"] = ratio is not None and ratio <= 1.15
-        if name == "T4" and own:
-            default = own[0].default
-            found[
-                f"T4: 99 % at 5.93 replicas or fewer (ours {default['attainment']:.2%} at {default['replicas_mean']:.2f})"
-            ] = default["attainment"] >= TARGET and default["replicas_mean"] <= 5.93
-        if name == "T3" and own and board.hit_bound:
-            hits = own[0].default["hit_ratio"] / board.hit_bound
-            found[f"T3: 95 % of an endless cache's hits (ours {hits:.1%})"] = hits >= 0.95
+        if board.clairvoyant is not None:
+            found |= _against_clairvoyant(board, board.clairvoyant)
+        if board.laws:
+            found |= _laws(board)
     for board in boards:
         if "sluice" in board.overload:
             extra = board.overload["sluice"]["extra"]
@@ -106,26 +70,70 @@ def bars(boards: Sequence[Board]) -> dict[str, bool]:
     return found
 
 
+def _against_clairvoyant(board: Board, known: Clairvoyant) -> dict[str, bool]:
+    name = board.track.name
+    reached = {"plain": known.found["attainment"], **board.weather}
+    worst = min(reached, key=lambda variant: reached[variant])
+    found = {
+        f"{name}: the clairvoyant itself reaches 99 % (at its worst {reached[worst]:.2%}, {worst})": (
+            reached[worst] >= TARGET
+        ),
+        f"{name}: no law beats the clairvoyant": all(
+            one.gpu_hours is None or one.gpu_hours >= known.gpu_hours for one in board.laws
+        ),
+    }
+    if name == "T1":
+        own = next((one.default_gpu_hours for one in board.laws if one.law == "sluice"), None)
+        found["T1: R99 of 1.15 or less"] = own is not None and own / known.gpu_hours <= 1.15
+    return found
+
+
+def _laws(board: Board) -> dict[str, bool]:
+    name = board.track.name
+    own = next((one for one in board.laws if one.law == "sluice"), None)
+    peers = [one.gpu_hours for one in board.laws if one.law not in OWN and one.gpu_hours is not None]
+    at = own.default_gpu_hours if own is not None else None
+    found = {
+        f"{name}: ours at its defaults is the cheapest at 99 % "
+        f"(best tuned peer {_of(peers, board)}, ours {_of([at], board)})": at is not None
+        and at <= min(peers, default=at)
+    }
+    if own is None:
+        return found
+    if name == "T4":
+        attained, replicas = own.default["attainment"], own.default["replicas_mean"]
+        said = f"T4: 99 % at 5.93 replicas or fewer (ours {attained:.2%} at {replicas:.2f})"
+        found[said] = attained >= TARGET and replicas <= 5.93
+    if name == "T3" and board.hit_bound:
+        hits = own.default["hit_ratio"] / board.hit_bound
+        found[f"T3: 95 % of an endless cache's hits (ours {hits:.1%})"] = hits >= 0.95
+    return found
+
+
 def _board(board: Board, wish: Wish) -> Plan:
     """All of one track."""
     track = board.track
     if track.overload is not None:
-        laws = [law for law in wish.laws if law in (*OWN, "llm-d-slo", "hpa-running", "kpa", "dynamo-load")]
-        found = yield [Job(track=track.name, window=wish.test, law=law) for law in laws]
+        laws = [law for law in wish.laws if law in wish.effort.overload]
+        found = yield [Job(track=track.name, window=wish.effort.test, law=law) for law in laws]
         board.overload = dict(zip(laws, found, strict=True))
         return
     yield from _together(
         [
-            _note(board, "clairvoyant", clairvoyant(track, wish.test)),
-            _note(board, "static", static_peak(track, wish.test)),
             *(
-                _law(board, place(track, law, wish.train, wish.test, whole_curve=law == "sluice" and not wish.short))
+                [_note(board, "clairvoyant", clairvoyant(track, wish.effort.test))]
+                if track.name in wish.effort.searched
+                else []
+            ),
+            _note(board, "static", static_peak(track, wish.effort.test)),
+            *(
+                _law(board, place(track, law, wish.effort, whole_curve=law == "sluice" and wish.effort.near))
                 for law in wish.laws
             ),
         ]
     )
     if track.routing == "prefix_aware":
-        board.hit_bound = endless_hit_ratio(track, wish.test)
+        board.hit_bound = endless_hit_ratio(track, wish.effort.test)
 
 
 def _together(plans: Sequence[Plan]) -> Plan:
@@ -164,18 +172,18 @@ def _robust(board: Board, wish: Wish) -> Plan:
     track = board.track
     peers = [one for one in board.laws if one.law not in OWN and one.gpu_hours is not None]
     best = min(peers, key=lambda one: one.gpu_hours or 0.0, default=None)
-    for variant in VARIANTS:
+    for variant in wish.effort.variants:
         known: Clairvoyant | None = board.clairvoyant
         if variant.startswith(CHANGES_NEED):
-            known = yield from clairvoyant(track, wish.test, variant)
+            known = yield from clairvoyant(track, wish.effort.test, variant)
             board.weather[variant] = known.found["attainment"]
         if known is None:
             continue
-        cost = yield from _in_weather(track, wish.test, "sluice", STRICTER, variant)
+        cost = yield from _in_weather(track, wish.effort.test, "sluice", STRICTER, variant)
         board.robust.setdefault("sluice", {})[variant] = None if cost is None else cost / known.gpu_hours
         if best is not None:
             settings = _stricter(best.tuned.setting, best.curve)
-            cost = yield from _in_weather(track, wish.test, best.law, settings, variant)
+            cost = yield from _in_weather(track, wish.effort.test, best.law, settings, variant)
             board.robust.setdefault(best.law, {})[variant] = None if cost is None else cost / known.gpu_hours
 
 
@@ -199,6 +207,8 @@ def _stricter(chosen: float, curve: Sequence[Tried]) -> list[float]:
 
 def _of(costs: Sequence[float | None], board: Board) -> str:
     found = [cost for cost in costs if cost is not None]
-    if not found or board.clairvoyant is None:
+    if not found:
         return "never"
+    if board.clairvoyant is None:
+        return f"{min(found):.2f} GPU-hours"
     return f"{min(found) / board.clairvoyant.gpu_hours:.3f}"

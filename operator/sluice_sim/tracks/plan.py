@@ -12,6 +12,7 @@ from typing import Any, Final
 from sluice_sim.laws.registry import LAWS
 from sluice_sim.score import Point, cost_at
 from sluice_sim.tracks.clairvoyant import WINDOW_PIECES, Path
+from sluice_sim.tracks.effort import Effort
 from sluice_sim.tracks.job import CLAIRVOYANT, STATIC, Job
 from sluice_sim.tracks.schedule import PIECE
 from sluice_sim.tracks.tasks import Bound, Search, Task, Verify, path_of
@@ -20,9 +21,7 @@ from sluice_sim.tracks.track import Track, WindowName
 Found = dict[str, Any]
 Plan = Generator[Sequence[Task], Sequence[Found], Any]
 TARGET: Final = 0.99
-MOST_RUNS: Final = 9  # of one law's knob on a train window
 MOST_STATIC: Final = 4  # times the track's most replicas: what a constant fleet is tried up to
-MOST_MORE: Final = 4  # further settings on the test window where the tuned one misses the target
 
 
 class Unreachable(ValueError):
@@ -116,20 +115,21 @@ def static_peak(track: Track, window: WindowName) -> Plan:
     return high, seen[high]
 
 
-def tune(track: Track, law: str, window: WindowName) -> Plan:
-    """At most MOST_RUNS settings: every other of the grid, the best one's neighbours, and beyond the edge where the best
-    lies there. Returns all Tried, the best first."""
-    grid = LAWS[law].knob.grid
+def tune(track: Track, law: str, effort: Effort) -> Plan:
+    """As many settings as the effort allows: every other of the grid, the best one's neighbours, and beyond the edge where
+    the best lies there. Returns all Tried, the best first."""
+    grid, most = LAWS[law].knob.grid, effort.runs_of(law)
     tried: dict[float, Tried] = {}
 
     def ask(settings: Sequence[float]) -> Plan:
-        new = [one for one in settings if one not in tried]
-        found = yield [Job(track=track.name, window=window, law=law, setting=one) for one in new]
+        new = [one for one in settings if one not in tried][: most - len(tried)]
+        found = yield [Job(track=track.name, window=effort.train, law=law, setting=one) for one in new]
         tried.update({one: Tried(one, value) for one, value in zip(new, found, strict=True)})
 
-    yield from ask(grid[::2])
-    yield from ask(_neighbours(grid, best(list(tried.values())).setting))
-    while len(tried) < MOST_RUNS:
+    if most > 0:
+        yield from ask(spaced(grid, most))
+        yield from ask(_neighbours(grid, best(list(tried.values())).setting))
+    while len(tried) < most:
         top = best(list(tried.values())).setting
         beyond = _beyond(sorted(tried), top)
         if beyond is None:
@@ -139,16 +139,23 @@ def tune(track: Track, law: str, window: WindowName) -> Plan:
     return tuple(ordered)
 
 
-def place(track: Track, law: str, train: WindowName, test: WindowName, whole_curve: bool) -> Plan:
+def spaced(grid: Sequence[float], most: int) -> list[float]:
+    """Every other of the grid; where `most` are fewer, that many, each in the middle of its part of the grid."""
+    if most > len(grid) // 2:
+        return list(grid[::2])
+    return [grid[int((part + 0.5) * len(grid) / most)] for part in range(most)]
+
+
+def place(track: Track, law: str, effort: Effort, whole_curve: bool = False) -> Plan:
     """Tune on the train window, judge on the test window. Returns a Placed. `whole_curve`: judge every setting."""
-    searched: tuple[Tried, ...] = yield from tune(track, law, train)
-    chosen = searched[0].setting
-    default = Job(track=track.name, window=test, law=law, series=True)
+    searched: tuple[Tried, ...] = yield from tune(track, law, effort)
+    chosen = searched[0].setting if searched else LAWS[law].knob.default
+    default = Job(track=track.name, window=effort.test, law=law, series=True)
     judged: dict[float, Tried] = {}
 
     def judge(settings: Sequence[float]) -> Plan:
         new = [one for one in settings if one not in judged]
-        jobs = [Job(track=track.name, window=test, law=law, setting=one, series=one == chosen) for one in new]
+        jobs = [Job(track=track.name, window=effort.test, law=law, setting=one, series=one == chosen) for one in new]
         found = yield jobs
         judged.update({one: Tried(one, value) for one, value in zip(new, found, strict=True)})
 
@@ -156,12 +163,12 @@ def place(track: Track, law: str, train: WindowName, test: WindowName, whole_cur
     judged_default = LAWS[law].knob.default
     judged[judged_default] = Tried(judged_default, at_default)
     yield from judge([chosen])
-    near = _around(sorted(one.setting for one in searched), chosen)
+    near = _around(sorted(one.setting for one in searched), chosen) if effort.near else []
     yield from judge([one.setting for one in searched] if whole_curve else near)
     stricter = sorted(
         (one for one in searched if one.attainment >= searched[0].attainment), key=lambda one: one.attainment
     )
-    for one in stricter[: MOST_MORE + 1]:
+    for one in stricter[: effort.more + 1]:
         if judged[chosen].attainment >= TARGET or any(
             other.attainment >= TARGET for other in judged.values() if other.gpu_hours >= judged[chosen].gpu_hours
         ):
