@@ -41,7 +41,7 @@ generate: $(READY)
 bench: $(READY)
 	$(BIN)/python -m tests.bench $(PARTS)
 
-# Every autoscaling law on the tracks of the score, minutes; FULL=1: whole days, hours, goes on where it stopped.
+# Every autoscaling law on the tracks of the score: ten minutes on two cores; FULL=1: whole days, hours, goes on where it stopped.
 bench-control: $(READY)
 	$(BIN)/python -m sluice_sim.tracks $(if $(FULL),--full)
 
