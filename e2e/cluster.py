@@ -26,11 +26,12 @@ PATIENCE = 60.0  # seconds for which an API server that does not answer is asked
 PAUSE = 0.5  # seconds between two tries
 
 # What kubectl says where the API server was out of reach for a moment, or another writer came between its read and its
-# write. Said of a write that was done all the same, the second try changes nothing more.
+# write. It may say so of a write that was done all the same: `DONE` is what the second try is then told.
 PASSING = re.compile(
     r"connection refused|was refused - did you|connection reset|unexpected EOF|: EOF\b|i/o timeout|TLS handshake timeout|connection lost"
     r"|etcdserver: |error dialing backend|TooManyRequests|currently unable to handle|the object has been modified"
 )
+DONE = {"create": "(AlreadyExists)", "delete": "(NotFound)"}
 
 
 class CommandFailed(Exception):
@@ -45,14 +46,16 @@ def run(*command: str, stdin: str | None = None, timeout: float = 120) -> str:
     """Run a command; returns its standard output. Raises CommandFailed, TimedOut. A kubectl that met a passing trouble
     is run again for a while, except for `exec`, whose program may have run."""
     again = command[0] == "kubectl" and "exec" not in command
-    end = time.monotonic() + PATIENCE
+    done_before = next((told for verb, told in DONE.items() if verb in command), None)
+    end: float | None = None  # of the patience, which begins with the first trouble
     while True:
         try:
             done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout, check=False)
         except subprocess.TimeoutExpired as late:
             raise TimedOut(f"{' '.join(command)}: no end within {timeout:.0f} s") from late
-        if not done.returncode:
+        if not done.returncode or (end is not None and done_before is not None and done_before in done.stderr):
             return done.stdout
+        end = time.monotonic() + PATIENCE if end is None else end
         if not (again and PASSING.search(done.stderr)) or time.monotonic() > end:
             raise CommandFailed(f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
         time.sleep(PAUSE)

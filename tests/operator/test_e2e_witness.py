@@ -16,11 +16,12 @@ CUT_OFF = b'HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{"items": ['
 NOT_NOW = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
 NOTHING_THERE = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 
-# A kubectl that fails so often with these words, and then says how often it was run.
+# A kubectl that fails so often with these words, and then says how often it was run, or fails with the others.
 KUBECTL = """#!/bin/sh
 echo >> "$0.runs"
 runs=$(wc -l < "$0.runs")
 if [ "$runs" -le {failing} ]; then echo '{words}' >&2; exit 1; fi
+if [ -n '{then}' ]; then echo '{then}' >&2; exit 1; fi
 echo "$runs"
 """
 
@@ -98,8 +99,8 @@ def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "kubectl"
 
 
-def scripted(kubectl: Path, failing: int, words: str) -> None:
-    kubectl.write_text(KUBECTL.format(failing=failing, words=words))
+def scripted(kubectl: Path, failing: int, words: str, then: str = "") -> None:
+    kubectl.write_text(KUBECTL.format(failing=failing, words=words, then=then))
     kubectl.chmod(0o755)
 
 
@@ -128,3 +129,17 @@ def test_what_is_refused_and_what_may_have_run_is_not_run_again(kubectl: Path, c
     with pytest.raises(CommandFailed, match=words):
         run("kubectl", command)
     assert run("kubectl", command) == "2\n"
+
+
+@pytest.mark.parametrize(
+    ("verb", "words"),
+    [
+        ("delete", 'Error from server (NotFound): pods "a" not found'),
+        ("create", 'Error from server (AlreadyExists): namespaces "a" already exists'),
+    ],
+)
+def test_a_write_that_was_done_when_its_answer_was_lost_is_no_failure(kubectl: Path, verb: str, words: str) -> None:
+    scripted(kubectl, 1, "error: unexpected EOF", then=words)
+    assert run("kubectl", verb, "it") == ""
+    with pytest.raises(CommandFailed, match="Error from server"):  # nothing was lost before that
+        run("kubectl", verb, "it")
