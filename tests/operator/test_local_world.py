@@ -22,7 +22,7 @@ OWNER: Object = {"apiVersion": contract.API_VERSION, "kind": contract.KIND, "met
 LABELS = {contract.LABEL_NAME: contract.ENGINE_APP, contract.LABEL_INSTANCE: "chat"}
 FAST = Pace(probe=0.02, probe_timeout=2.0, backoff_first=0.02, backoff_most=0.1)
 
-# Ready once it listens; on SIGTERM it leaves after what "drain" says, as the engine does.
+# Ready once it listens; on SIGTERM it leaves once there is no file DRAIN (any more), as the engine does without streams.
 CHILD = """
 import http.server, os, signal, sys, threading, time
 class H(http.server.BaseHTTPRequestHandler):
@@ -30,7 +30,8 @@ class H(http.server.BaseHTTPRequestHandler):
         self.send_response(200); self.end_headers()
     def log_message(self, *a): pass
 def leave(*_):
-    time.sleep(float(os.environ.get("DRAIN", "0")))
+    while os.path.exists(os.environ.get("DRAIN", "")):
+        time.sleep(0.01)
     os._exit(0)
 signal.signal(signal.SIGTERM, leave)
 if os.environ.get("CRASH"):
@@ -55,7 +56,7 @@ def deployment(replicas: int, **env: str) -> Object:
             "strategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
             "template": {
                 "metadata": {"labels": LABELS},
-                "spec": {"containers": [container], "terminationGracePeriodSeconds": 5},
+                "spec": {"containers": [container], "terminationGracePeriodSeconds": 60},
             },
         },
     }
@@ -125,17 +126,20 @@ async def test_applying_a_deployment_starts_processes_and_shows_them_as_pods(tmp
 
 
 async def test_scale_in_drains_the_pod_with_the_lowest_deletion_cost(tmp_path: Path) -> None:
+    streams = tmp_path / "streams"
+    streams.touch()
     async with local_world(tmp_path) as watch:
-        await watch.world.apply(deployment(2, DRAIN="1"), owner=OWNER)
+        await watch.world.apply(deployment(2, DRAIN=str(streams)), owner=OWNER)
         pods = await watch.until_ready(2)
         victim, survivor = (str(pod["metadata"]["name"]) for pod in pods)
         for name, cost in ((victim, "1"), (survivor, "9")):
             meta = {"name": name, "namespace": "default", "annotations": {contract.ANNOTATION_DELETION_COST: cost}}
             await watch.world.apply({"apiVersion": "v1", "kind": "Pod", "metadata": meta})
-        await watch.world.apply(deployment(1, DRAIN="1"), owner=OWNER)
+        await watch.world.apply(deployment(1, DRAIN=str(streams)), owner=OWNER)
         pods = await watch.until(lambda pods: any(phase_of(pod)[0] == "draining" for pod in pods))
         assert [pod["metadata"]["name"] for pod in pods if phase_of(pod)[0] == "draining"] == [victim]
         assert [name for name, _, _ in watch.world.backends("default", "chat")] == [survivor]
+        streams.unlink()
         pods = await watch.until_ready(1)
         assert [pod["metadata"]["name"] for pod in pods] == [survivor]
 
@@ -185,7 +189,7 @@ async def test_a_killed_engine_comes_back(tmp_path: Path) -> None:
 
 async def test_an_engine_that_does_not_leave_is_killed_after_its_grace(tmp_path: Path) -> None:
     async with local_world(tmp_path) as watch:
-        manifest = deployment(1, DRAIN="600")
+        manifest = deployment(1, DRAIN=str(tmp_path))  # for ever
         manifest["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 0.1
         await watch.world.apply(manifest, owner=OWNER)
         await watch.until_ready(1)
