@@ -100,6 +100,18 @@ def test_bucket_overflow_is_a_missed_slo() -> None:
     assert (decision.replicas, decision.ttft) == (2, 80.0)
 
 
+@pytest.mark.parametrize(("misses", "replicas"), [(4, 1), (8, 2)])
+def test_a_few_misses_among_a_hundred_are_chance(misses: int, replicas: int) -> None:
+    story = settled(replicas=1, rate=1.8, seconds=100)
+    engine = story.engines["chat-1"]
+    engine.inside = 14.0
+    engine.ttft[-1] += misses
+    engine.totals["slo_missed_total"] = misses
+    engine.totals["slo_met_total"] += 70
+    story.now += 5
+    assert story.decide().replicas == replicas
+
+
 def test_a_cold_model_is_reactive_and_shrinks_only_when_empty() -> None:
     story = Story(replicas=1)
     story.engines["chat-1"].model = replace(MODEL, steps=3)

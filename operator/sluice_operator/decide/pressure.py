@@ -17,7 +17,9 @@ from sluice_operator.decide.values import Memory
 from sluice_operator.decide.windows import SHORT, WINDOW, Sums, over
 
 MOST: Final = 2.0  # at most doubling
-SIGMAS: Final = 2.0  # more misses than chance explains 95 times in 100: one miss of sixty is no miss of 99 %
+# More misses than chance explains. One miss of sixty is no miss of 99 %, and neither are four of a hundred: somebody
+# looks some hundred times an hour, so two standard deviations would be chance several times an hour.
+SIGMAS: Final = 3.0
 BUSY: Final = 0.5  # of what one replica holds at once: below, more replicas cannot make a request faster
 PATIENCE: Final = 0.5  # of the TTFT target: a longer expected wait leaves too little for the prompt itself
 
