@@ -93,7 +93,8 @@ class StepTimeFit:
         self._judged[kind], self._drift[kind] = self._kinds[kind], 0.0
         for (prefill, _), sums in self._groups.items():
             if (prefill > 0) == kind:
-                keep = min(1.0, max(_AFTERWARDS, _LEAST / (sums.weight * self._fade(kind, sums))))
+                count = sums.weight * self._fade(kind, sums)  # steps; 0.0 for a shape that was not seen for hours
+                keep = max(_AFTERWARDS, _LEAST / count) if count > _LEAST else 1.0
                 sums.weight *= keep
                 sums.matrix = [[keep * value for value in line] for line in sums.matrix]
                 sums.vector = [keep * value for value in sums.vector]

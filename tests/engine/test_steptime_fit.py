@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from sluice_engine import steptime
 from sluice_engine.steptime import StepTimeFit, solve_non_negative
 from sluice_law.steptime import StepTimeModel, StepWork
 from tests.counting import count_calls
@@ -152,3 +153,17 @@ def test_a_machine_that_wanders_does_not_make_large_prompts_look_free(seed: int)
         fit.observe(work, TRUE.predict(work) * dice.lognormvariate(level, 0.15))
         least = min(least, fit.model.predict(large) / TRUE.predict(large))
     assert least > 0.15
+
+
+def test_a_shape_that_was_not_seen_for_hours_is_in_nobodys_way_when_the_machine_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """745,000 steps later nothing of its sums counts, not even by the last bit. Forgetting faster takes fewer steps."""
+    monkeypatch.setattr(steptime, "_FADE", 0.9)
+    fit = StepTimeFit()
+    for sequences, steps in ((30, 20), (4, 7200)):
+        for _ in range(steps):
+            fit.observe(StepWork(sequences=sequences, kv_tokens=100 * sequences), 0.01)
+    for _ in range(200):
+        fit.observe(StepWork(sequences=4, kv_tokens=400), 0.03)
+    assert fit.model.predict(StepWork(sequences=4, kv_tokens=400)) == pytest.approx(0.03, rel=0.1)
