@@ -2,11 +2,12 @@
 
 Least squares on relative errors: each step is weighed by 1/T², T being what the model said of it beforehand once it is
 trusted, not what was measured. Weighing by the measured time counts the lucky steps for more than the slow ones and
-learns E[1/t]/E[1/t²], a fifth below the mean where steps scatter by a third. Observations are grouped by the shape of their step (powers of two of
-prompt tokens and of sequences); each group keeps its own decaying sums and forgets when a step of its own shape
-arrives, and much more slowly when one of its kind (with or without prompt tokens) does. So thousands of decode-only
-steps hardly move what was learned about prompts, and a long time at one batch size does not erase what other sizes
-said. Steps that are off to one side time after time are another regime: their kind then begins almost anew. The first step of a new size (a power of two of flat tokens) is left out: it pays for new primitives.
+learns E[1/t]/E[1/t²], a fifth below the mean where steps scatter by a third. Observations are grouped by the shape of
+their step (powers of two of prompt tokens and of sequences); each group keeps its own decaying sums and forgets when a
+step of its own shape arrives, and much more slowly when one of its kind (with or without prompt tokens) does. So
+thousands of decode-only steps hardly move what was learned about prompts, and a long time at one batch size does not
+erase what other sizes said. Steps that are off to one side time after time are another regime: their kind then begins
+almost anew. The first step of a new size (a power of two of flat tokens) is left out: it pays for new primitives.
 
 The sums of all groups form one 5 × 5 normal system, solved with the non-negativity of Lawson & Hanson's NNLS by
 eliminating the most negative term. Standard library only: 5 × 5 is too small for anything else to be faster.
