@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,6 +46,14 @@ def goes_on_like(calm: LLM, llm: LLM, turn: int) -> None:
 def pair(request: pytest.FixtureRequest, tiny_llama: Path) -> tuple[LLM, LLM]:
     """One to interrupt, and one that is left in peace."""
     return start(tiny_llama, request.param), start(tiny_llama, request.param)
+
+
+@pytest.fixture(autouse=True)
+def python_interrupts() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt, also where a shell started this in the background and so had it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def once(number: int, act: Callable[[], None]) -> Callable[[], None]:
