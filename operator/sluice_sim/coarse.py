@@ -6,14 +6,12 @@ and a preempted request's own cached blocks (it computes everything again). Agre
 in tests/sim.
 """
 
-import math
-from collections import deque
 from dataclasses import replace
 from heapq import heappop, heappush
 
 from sluice_engine.admission import TICK_SECONDS, Bounds, Limits, predicted_wait
 from sluice_engine.scheduler import SchedulerConfig
-from sluice_engine.scheduler.budget import MINIMUM_CHUNK, largest_chunk
+from sluice_engine.scheduler.budget import MINIMUM_CHUNK, PrefillBudget
 from sluice_engine.scheduler.lateness import Pace, full_step
 from sluice_law.limit import TRUSTED_STEPS, EngineLoad
 from sluice_law.steptime import StepTimeModel, StepWork
@@ -22,6 +20,7 @@ from sluice_operator.decide.values import EngineSample
 from sluice_sim.books import Books, Gauges
 from sluice_sim.coarse_cache import CoarseCache
 from sluice_sim.coarse_means import Means
+from sluice_sim.coarse_prompts import CoarsePrompts
 from sluice_sim.coarse_queue import CoarseQueue, Job, Room
 from sluice_sim.engine import Visit
 from sluice_sim.fluid_window import FluidWindow, Piece
@@ -48,7 +47,7 @@ class CoarseEngine:
         self._window = FluidWindow()
         self._waiting = CoarseQueue(config.policy == "priority")
         self._running: dict[Job, None] = {}  # in order of admission
-        self._prompts: deque[Job] = deque()  # of those, the ones whose prompt is not computed yet
+        self._prompts = CoarsePrompts(profile)  # of those, the ones whose prompt is not computed yet
         self._decoding: list[tuple[int, int, Job]] = []  # a heap by end
         self._decoders = 0
         self._steps = 0  # decode steps: each gave every decoding request one token
@@ -60,6 +59,7 @@ class CoarseEngine:
         self._preemptions = 0
         self._entries = 0
         self._next_tick = now
+        self._trusted = replace(self._published, steps=TRUSTED_STEPS)
         self._learned = replace(self._published, steps=0)  # what the fast loop knows of the steps so far
 
     @property
@@ -112,7 +112,7 @@ class CoarseEngine:
         del lazily  # nothing here costs more when it is taken early
         while self.clock < until:
             self._tick()
-            if self._prompts or self._begin():
+            if self._prompts or self._may_begin():
                 self._mixed_step()
             elif self._decoders:
                 self._decode_run(until)
@@ -198,23 +198,31 @@ class CoarseEngine:
 
     # --- admission ---------------------------------------------------------------------------------------------
 
-    def _begin(self) -> bool:
-        """The first that waits begins, where a place and memory are free. Only asked for when a step has room for its
-        prompt: until then those before it may still compute what it shares with them."""
+    def _may_begin(self) -> bool:
+        """Whether the first that waits may begin: a place is free, and memory."""
         if not self._waiting or len(self._running) >= min(self.limits.concurrency, self._config.max_num_seqs):
             return False
         job = self._waiting.first
         if job.late and self._running and self.clock < self._waiting.late_from:
             return False
-        cached = self._cache.take(job.visit.arrival.blocks, job.known)
-        if not self._fits(job, cached):
+        return self._fits(job, self._cache.hit(job.visit.arrival.blocks, job.known))
+
+    def _begin(self, budget: PrefillBudget) -> bool:
+        """The first that waits begins, if it may and the step has a chunk for it. Only asked for when a step has room for
+        its prompt: until then those before it may still compute what it shares with them."""
+        if not self._may_begin():
             return False
+        job = self._waiting.first
+        cached = self._cache.hit(job.visit.arrival.blocks, job.known)
+        if budget.chunk(job.known - cached, cached) <= 0:
+            return False
+        self._cache.use(job.visit.arrival.blocks, cached)
         self._waiting.start(cached)
         job.started = self.clock if job.started is None else job.started
         job.computed, job.decoding = cached, False
         self._held += cached
         self._running[job] = None
-        self._prompts.append(job)
+        self._prompts.add(job)
         if job.visit.record.first_at is None:
             self.books.prompt_tokens += job.known
             self.books.cached_tokens += cached
@@ -225,73 +233,30 @@ class CoarseEngine:
         if not self._running:
             return True
         margin = len(self._running) * self._config.block_size
-        owed = sum(other.known - other.computed for other in self._prompts)
         held = self._held + margin // 2
-        taken = job.known + 1 - cached + owed
+        taken = job.known + 1 - cached + self._prompts.owed
         return held + taken <= self.limits.bounds.kv_watermark * self._pool and held + taken + margin <= self._pool
 
     # --- steps -------------------------------------------------------------------------------------------------
 
     def _mixed_step(self) -> None:
         """One step with prompt chunks in it, cut to what the streams beside them can bear."""
-        if not self._make_room(self._decoders):
-            return
-        decode = (
-            self._profile.base
-            + self._profile.sequence * self._decoders
-            + self._profile.kv_token * (self._context + self._decoders)
+        self._make_room(self._decoders)
+        decoding = StepWork(sequences=self._decoders, kv_tokens=self._context + self._decoders)
+        target = self.limits.bounds.itl_target
+        budget = PrefillBudget(
+            tokens=max(MINIMUM_CHUNK, self.limits.bounds.max_batched_tokens - self._decoders),
+            model=self._trusted if self.books.steps >= TRUSTED_STEPS else None,
+            decode=decoding,
+            itl_targets=(target,),
+            itl_default=target,
         )
-        tokens = max(MINIMUM_CHUNK, self.limits.bounds.max_batched_tokens - self._decoders)
-        seconds = self._budget()
-        taken, context, cost = 0, 0.0, 0.0
-        done: list[Job] = []
-        while True:
-            if len(done) == len(self._prompts) and not (
-                self._room_left(tokens - taken, seconds, first=taken == 0) and self._begin()
-            ):
-                break
-            job = self._prompts[len(done)]
-            chunk = min(job.known - job.computed, tokens - taken, self._pool - self._held - self._decoders - taken)
-            chunk = self._bearable(chunk, job.computed, seconds, first=taken == 0)
-            if chunk <= 0:
-                break
-            share = chunk * (job.computed + chunk / 2)
-            seconds -= self._published.prefill_token * chunk + self._published.prefill_context * share
-            cost += self._profile.prefill_token * chunk + self._profile.prefill_context * share
-            taken, context = taken + chunk, context + share
-            job.computed += chunk
-            if job.computed < job.known:
-                break
-            done.append(job)
+        chunks = self._prompts.step(budget, self._pool - self._held - self._decoders, self._begin)
+        for job in chunks.done:
             self._cache.remember(job.visit.arrival.blocks)
-        self._advance(1, decode + cost, taken, context)
-        for job in done:
-            self._prompts.popleft()
+        self._advance(1, self._profile.predict(decoding) + chunks.seconds, chunks.tokens, chunks.context)
+        for job in chunks.done:
             self._first_token(job)
-
-    def _room_left(self, tokens: int, seconds: float, first: bool) -> bool:
-        """Whether one more prompt could compute anything in this step."""
-        return tokens > 0 and self._bearable(min(tokens, MINIMUM_CHUNK), 0, seconds, first) > 0
-
-    def _budget(self) -> float:
-        """Seconds, by the model that it believes, that prompts may take of a step."""
-        if not self._decoders or self.books.steps < TRUSTED_STEPS:
-            return math.inf
-        model = self._published
-        decode = model.base + model.sequence * self._decoders + model.kv_token * (self._context + self._decoders)
-        return self.limits.bounds.itl_target - decode
-
-    def _bearable(self, chunk: int, context: int, seconds: float, first: bool) -> int:
-        """The largest part of `chunk` that fits into `seconds`; at least MINIMUM_CHUNK for the step's first."""
-        if math.isinf(seconds):
-            return chunk
-        model, least = self._published, min(chunk, MINIMUM_CHUNK) if first else 0
-        if seconds <= 0:
-            return least
-        most = largest_chunk(model, context, seconds)
-        if most >= chunk:
-            return chunk
-        return max(least, most // MINIMUM_CHUNK * MINIMUM_CHUNK)
 
     def _first_token(self, job: Job) -> None:
         """Its prompt is computed, which gives a token; the others follow one per step."""

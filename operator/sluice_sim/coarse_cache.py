@@ -28,12 +28,10 @@ class CoarseCache:
             count += 1
         return min(count * BLOCK_TOKENS, (known - 1) // self._size * self._size)
 
-    def take(self, blocks: Sequence[int], known: int) -> int:
-        """The same, of a prompt that begins: its blocks are in use."""
-        cached = self.hit(blocks, known)
+    def use(self, blocks: Sequence[int], cached: int) -> None:
+        """A prompt begins with so many of its leading tokens from here: their blocks are the newest use."""
         for block in reversed(blocks[: -(-cached // BLOCK_TOKENS)]):
             self._seen.move_to_end(block)
-        return cached
 
     def remember(self, blocks: Sequence[int]) -> None:
         """A prompt is computed. Its end is forgotten before its beginning, which others share: as the engine frees its
