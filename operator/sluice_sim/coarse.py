@@ -13,6 +13,7 @@ from sluice_engine.admission import TICK_SECONDS, Bounds, Limits, predicted_wait
 from sluice_engine.scheduler import SchedulerConfig
 from sluice_engine.scheduler.budget import MINIMUM_CHUNK, PrefillBudget
 from sluice_engine.scheduler.lateness import Pace, full_step
+from sluice_engine.scheduler.tenants import TenantCounters
 from sluice_law.limit import TRUSTED_STEPS, EngineLoad
 from sluice_law.steptime import StepTimeModel, StepWork
 from sluice_law.work import Work, prefill_seconds
@@ -40,12 +41,13 @@ class CoarseEngine:
     ) -> None:
         self.limits = Limits(bounds)
         self.books = Books()
+        self.counters = TenantCounters()
         self.clock = now
         self.tokens = 0
         self._profile, self._published, self._config = profile, published or profile, config
         self._pool = config.num_blocks * config.block_size
         self._window = FluidWindow()
-        self._waiting = CoarseQueue(config.policy == "priority")
+        self._waiting = CoarseQueue(self.counters, config.policy == "priority")
         self._running: dict[Job, None] = {}  # in order of admission
         self._prompts = CoarsePrompts(profile)  # of those, the ones whose prompt is not computed yet
         self._decoding: list[tuple[int, int, Job]] = []  # a heap by end
@@ -328,7 +330,7 @@ class CoarseEngine:
         written = record.output - (record.output < asked)  # the token that says that it ends is delivered to nobody
         self.books.generated -= record.output - written
         record.ended_at = self.clock
-        self._waiting.ended(job)
+        self._waiting.ended(job, written)
         self._leave(job)
         bounds = self.limits.bounds
         self.books.end(record.judge(bounds.ttft_target, bounds.itl_target))

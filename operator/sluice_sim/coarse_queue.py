@@ -50,12 +50,11 @@ class Room(NamedTuple):
 class CoarseQueue:
     """Jobs that wait. What tenants were served is charged by whole prompts and whole outputs."""
 
-    def __init__(self, by_priority: bool = False) -> None:
-        self._by_priority = by_priority
+    def __init__(self, counters: TenantCounters, by_priority: bool = False) -> None:
+        self._counters, self._by_priority = counters, by_priority
         self._jobs: deque[Job] = deque()
         self._late: deque[Job] = deque()
-        self._counters = TenantCounters()
-        self._displaceable = Displaceable(self._counters)
+        self._displaceable = Displaceable(counters)
         self._fresh: dict[str, Job] = {}  # those that have never run
         self.late_from = -math.inf  # until then what runs and who can be in time need all there is
 
@@ -146,9 +145,10 @@ class CoarseQueue:
             self._counters.charge(job.visit.arrival.tenant, PROMPT_WEIGHT * (job.known - cached))
         self._gone(job)
 
-    def ended(self, job: Job) -> None:
-        """A job has had all its output."""
-        self._counters.charge(job.visit.arrival.tenant, OUTPUT_WEIGHT * job.visit.arrival.output)
+    def ended(self, job: Job, delivered: int) -> None:
+        """A job has had all its output, so many tokens. The one that says that it ends is charged to nobody, as in the
+        engine."""
+        self._counters.charge(job.visit.arrival.tenant, OUTPUT_WEIGHT * delivered)
 
     def _gone(self, job: Job) -> None:
         one, name = job.visit.arrival, job.name

@@ -64,9 +64,7 @@ class Fleet:
                 if one is None and not any(pod.requests for pod in self._pods):
                     break
             if one is not None:
-                record = Record(one.at, one.prompt, one.output, priority=one.priority, tenant=one.tenant)
-                run.records.append(record)
-                self._arrive(Visit(number, one, record), one.at)
+                self._arrive(number, one)
         run.seconds = now
         run.lives += [Life(pod.name, pod.created_at, now) for pod in self._pods]
         return run
@@ -114,13 +112,15 @@ class Fleet:
             else:
                 self._offer(visit, now)
 
-    def _arrive(self, visit: Visit, now: float) -> None:
-        """One longer than the context is refused by the HTTP side before anything counts it."""
-        self._events(now)
-        if visit.arrival.prompt + visit.arrival.output > self._config.max_model_length:
-            visit.record.refused = True
-            return
-        self._offer(visit, now)
+    def _arrive(self, number: int, one: Arrival) -> None:
+        """One that the context has no room for is refused by the HTTP side before anything counts it."""
+        self._events(one.at)
+        served = one.within(self._config.max_model_length)
+        output = one.output if served is None else served.output
+        record = Record(one.at, one.prompt, output, priority=one.priority, tenant=one.tenant, refused=served is None)
+        self._run.records.append(record)
+        if served is not None:
+            self._offer(Visit(number, served, record), one.at)
 
     def _offer(self, visit: Visit, now: float) -> None:
         """The gateway tries each ready replica once, in its policy's order; a request that is displaced by this one goes

@@ -1,5 +1,6 @@
 """What a user asks of `sluice simulate`, made into a trace, settings and the notes that belong beside the result."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -153,10 +154,15 @@ def _notes(
         notes.append(f"load × {question.scale:g}: requests kept by chance")
     if question.lengths is not None:
         notes.append("ServeGen: measured rates of the clients with known lengths; arrivals in 600 s are its model")
-    refused = sum(one.prompt + one.output > settings.max_model_length for one in arrivals)
+    return (*notes, *_beyond_context(arrivals, settings.max_model_length))
+
+
+def _beyond_context(arrivals: tuple[Arrival, ...], context: int) -> Iterator[str]:
+    served = [one.within(context) for one in arrivals]
+    refused = sum(one is None for one in served)
+    cut = sum(one is not None and one.output < asked.output for one, asked in zip(served, arrivals, strict=True))
+    where = "spec.model.maxModelLength says how long prompt and answer may be"
     if refused:
-        notes.append(
-            f"requests longer than {settings.max_model_length} tokens, all refused: {refused}; "
-            "spec.model.maxModelLength says how long they may be"
-        )
-    return tuple(notes)
+        yield f"prompts that leave no room for an answer in {context} tokens, all refused: {refused}; {where}"
+    if cut:
+        yield f"answers that end where the context of {context} tokens is full: {cut}; {where}"

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Record:
-    """Seconds of virtual time. `failed`: its replica died with its answer begun."""
+    """Seconds of virtual time. `output`: tokens of its answer, as far as the context holds them; `failed`: its replica
+    died with its answer begun."""
 
     arrived_at: float
     prompt: int

@@ -4,6 +4,7 @@ import pytest
 
 from sluice_engine.admission import Bounds
 from sluice_engine.scheduler import SchedulerConfig
+from sluice_engine.scheduler.tenants import OUTPUT_WEIGHT, PROMPT_WEIGHT
 from sluice_operator.exposition import parse
 from sluice_sim.coarse import CoarseEngine
 from sluice_sim.data import bundled
@@ -69,6 +70,17 @@ def test_preemption_makes_room_and_everybody_ends() -> None:
     assert engine.gauges().running == engine.gauges().waiting == engine.requests == engine.tokens == 0
     assert engine.gauges().held == 0
     assert engine.books.generated == sum(record.output - 1 for record in records)  # less the tokens that end them
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_tenant_is_charged_for_what_it_was_delivered_not_for_the_token_that_ends_an_answer(mode: Mode) -> None:
+    engine = started(mode)
+    for number, most in enumerate((None, 20)):  # the second answer ends because it has all that was asked for
+        engine.submit(Visit(number, Arrival(0.0, 100, 20, tenant="a", max_tokens=most), Record(0.0, 100, 20)))
+    engine.run_until(60.0)
+    counters = engine.scheduler.counters if isinstance(engine, SimEngine) else engine.counters
+    assert engine.books.finished == 2
+    assert counters.served("a") == 2 * 100 * PROMPT_WEIGHT + (19 + 20) * OUTPUT_WEIGHT
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,7 @@ from sluice_sim.fleet import Fleet
 from sluice_sim.record import Record
 from sluice_sim.result import summarise
 from sluice_sim.run import Run
-from sluice_sim.settings import Settings
+from sluice_sim.settings import MODES, Mode, Settings
 from sluice_sim.steptimes import Profiled
 from sluice_sim.traces import Arrival, poisson
 from tests.operator.decide_fleet import MODEL, spec
@@ -78,9 +79,18 @@ def test_steps_taken_at_once_equal_steps_taken_one_by_one() -> None:
     coarse.scheduler.check()
 
 
-def test_a_request_longer_than_the_context_is_refused() -> None:
-    run = Fleet(spec(), SETTINGS).run([Arrival(0.0, 8_000, 200)])
-    assert run.records[0].refused
+@pytest.mark.parametrize("mode", MODES)
+def test_an_answer_ends_where_the_context_is_full_as_no_server_knows_how_long_it_would_be(mode: Mode) -> None:
+    def served(output: int) -> Record:
+        return Fleet(spec(), replace(SETTINGS, mode=mode)).run([Arrival(0.0, 8_000, output)]).records[0]
+
+    assert served(700) == served(192)
+    assert served(192).ended_at is not None
+
+
+@pytest.mark.parametrize("arrival", [Arrival(0.0, 8_192, 1), Arrival(0.0, 8_000, 100, max_tokens=193)])
+def test_a_prompt_without_room_or_more_tokens_named_than_there_is_room_for_is_refused(arrival: Arrival) -> None:
+    assert Fleet(spec(), SETTINGS).run([arrival]).records[0].refused
 
 
 def test_the_operators_parser_reads_what_a_simulated_engine_publishes() -> None:

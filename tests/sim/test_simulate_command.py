@@ -143,9 +143,11 @@ def test_a_bundled_trace_is_found_by_its_name_and_scaled_traces_say_so(tmp_path:
 
 def test_what_the_reader_must_know_stands_beside_the_result(tmp_path: Path) -> None:
     trace = tmp_path / "t.jsonl"
-    trace.write_text('{"arrival": 0, "input_tokens": 9000, "output_tokens": 2}\n', encoding="utf-8")
+    lines = [f'{{"arrival": 0, "input_tokens": {prompt}, "output_tokens": 200}}\n' for prompt in (9000, 8000)]
+    trace.write_text("".join(lines), encoding="utf-8")
     _, out, _ = simulate(tmp_path, "--trace", str(trace))
     assert "prompts of up to 9000 tokens: beyond 8192, the longest measured" in out
-    assert "requests longer than 8192 tokens, all refused: 1;" in out
+    assert "prompts that leave no room for an answer in 8192 tokens, all refused: 1;" in out
+    assert "answers that end where the context of 8192 tokens is full: 1;" in out
     code, _, err = simulate(tmp_path, *BUSY[:2], "--profile", "unheard-of")
     assert code == 2 and "no profile is named 'unheard-of'; there are llama31-8b-a100-tp2" in err

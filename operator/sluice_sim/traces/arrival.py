@@ -1,6 +1,6 @@
 """What a trace is made of: who asked when, for how much."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 BLOCK_TOKENS: Final = 512  # tokens per prefix block of a trace (Mooncake's hash_ids)
@@ -26,6 +26,14 @@ class Arrival:
     def most(self, context: int) -> int:
         """Tokens that the answer may have, by what an engine of that context knows."""
         return context - self.prompt if self.max_tokens is None else self.max_tokens
+
+    def within(self, context: int) -> "Arrival | None":
+        """What a server of that context makes of it: an answer that would go on ends where the context is full. None
+        where it refuses: the prompt leaves no room for a token, or the client asks for more than there is room for."""
+        room = context - self.prompt
+        if room < 1 or self.most(context) > room:
+            return None
+        return self if self.output <= room else replace(self, output=room)
 
 
 class BadTrace(ValueError):
