@@ -13,7 +13,7 @@ from sluice_engine.admission import TICK_SECONDS, Bounds, Limits, predicted_wait
 from sluice_engine.scheduler import SchedulerConfig
 from sluice_engine.scheduler.budget import MINIMUM_CHUNK, PrefillBudget
 from sluice_engine.scheduler.lateness import Pace, full_step
-from sluice_engine.scheduler.tenants import TenantCounters
+from sluice_engine.scheduler.tenants import TenantCounters, unavoidable_gap
 from sluice_law.limit import TRUSTED_STEPS, EngineLoad
 from sluice_law.steptime import StepTimeModel, StepWork
 from sluice_law.work import Work, prefill_seconds
@@ -81,7 +81,8 @@ class CoarseEngine:
             cached = self._cache.hit(visit.arrival.blocks, job.known)
             job.work = prefill_seconds(self._published, Work(0, job.known - cached, cached))
         bounds, now = self.limits.bounds, max(self.clock, visit.record.arrived_at)
-        room = Room(now, full, self._config.max_model_length, self._ended.output or 0.0, bounds.ttft_target, pace)
+        longest, output = self._config.max_model_length, self._ended.output or 0.0
+        room = Room(now, full, longest, output, bounds.ttft_target, unavoidable_gap(longest, self._pool), pace)
         refused = self._waiting.come(job, room, self._patience)
         self.tokens += visit.arrival.prompt
         if refused is None:

@@ -3,13 +3,13 @@ real one would."""
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
 from sluice_engine.scheduler.displacing import Displaceable
-from sluice_engine.scheduler.lateness import Candidate, Pace, given_up
+from sluice_engine.scheduler.lateness import Candidate, Pace, beyond, given_up
 from sluice_engine.scheduler.policies.priority import AGEING_SECONDS
 from sluice_engine.scheduler.tenants import OUTPUT_WEIGHT, PROMPT_WEIGHT, TenantCounters
 from sluice_sim.engine import Visit
@@ -44,6 +44,7 @@ class Room(NamedTuple):
     context: int  # tokens of the longest request
     output: float  # tokens that answers have had in the mean
     ttft: float
+    allowed: float  # weighted tokens by which tenants may differ without counting less
     pace: Pace | None
 
 
@@ -113,10 +114,14 @@ class CoarseQueue:
         tenants = dict.fromkeys((one.visit.arrival.tenant for one in line), 0.0)
         if not given_up([_candidate(one, room, tenants) for one in line], room.pace):
             return []  # whom the tenants' standing would choose is asked for where somebody must go
-        tenants = {tenant: self._displaceable.standing(tenant) for tenant in tenants}
-        gone = given_up([_candidate(one, room, tenants) for one in line], room.pace)
+        gone = given_up(self._candidates(line, room), room.pace)
         job.late = line.index(job) in gone
         return [line[index] for index in sorted(gone) if line[index] is not job]
+
+    def _candidates(self, line: Sequence[Job], room: Room) -> list[Candidate]:
+        tenants = {job.visit.arrival.tenant for job in line}
+        ahead = beyond({tenant: self._displaceable.standing(tenant) for tenant in tenants}, room.allowed)
+        return [_candidate(job, room, ahead) for job in line]
 
     def _stand(self, job: Job) -> None:
         """At the end of its line; by priority, before those of a lower one that came at the same time (`AGEING_SECONDS`)."""

@@ -11,7 +11,8 @@ from sluice_engine.admission import Bounds, Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Scheduler, SchedulerConfig
 from sluice_engine.scheduler.door import last_start
-from sluice_engine.scheduler.lateness import Candidate, Pace, given_up
+from sluice_engine.scheduler.lateness import Candidate, Pace, beyond, given_up
+from sluice_engine.scheduler.tenants import unavoidable_gap
 from sluice_law.steptime import StepTimeModel
 from sluice_sim.engine import SimEngine, Visit
 from sluice_sim.record import Record
@@ -125,3 +126,25 @@ def test_without_deadlines_the_thousandth_in_the_queue_costs_the_door_what_the_t
         count_calls(partial(scheduler.submit, Request(str(index), [index] * 10, 10, 0.2))) for index in range(1000)
     ]
     assert max(costs[-10:]) <= 2 * max(costs[:10])
+
+
+@given(st.dictionaries(st.sampled_from("abc"), st.floats(0.0, 1e7)), st.floats(0.0, 1e6))
+def test_tenants_count_alike_until_one_is_further_ahead_than_is_allowed(had: dict[str, float], allowed: float) -> None:
+    ahead = beyond(had, allowed)
+    for tenant, standing in had.items():
+        assert ahead[tenant] == max(0.0, standing - min(had.values()) - allowed)
+
+
+def test_of_tenants_that_had_about_as_much_the_longest_prompt_is_given_up_and_beyond_that_who_had_more() -> None:
+    for more, leaves in ((0.9, "long"), (1.1, "short")):
+        bounds = Bounds(concurrency_min=8, concurrency_max=8, ttft_target=1.0, itl_target=0.05)
+        scheduler = Scheduler(SchedulerConfig(num_blocks=4096, max_num_seqs=8), Limits(bounds))
+        scheduler.submit(Request("runs", [1] * 10, 1000, 0.0))
+        plan = scheduler.plan(0.0, MODEL)
+        assert plan is not None
+        scheduler.settle(plan, [7], 0.01)
+        scheduler.submit(Request("short", [2] * 3000, 10, 0.01, tenant="had more"))
+        scheduler.submit(Request("long", [3] * 4000, 10, 0.01, tenant="had less"))
+        scheduler.counters.charge("had more", more * unavoidable_gap(8192, 4096 * 16) + 2000)
+        scheduler.submit(Request("newcomer", [4] * 2000, 10, 0.01, tenant="had less"))
+        assert scheduler.waiting.first_given_up() is scheduler.requests[leaves]

@@ -9,6 +9,7 @@ count, memory is not waited for, nobody arrives after), so a refusal means that 
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -16,10 +17,10 @@ from sluice_engine.admission import predicted_wait
 from sluice_engine.request import Request
 from sluice_engine.scheduler.budget import tightest
 from sluice_engine.scheduler.config import SchedulerConfig
-from sluice_engine.scheduler.lateness import Candidate, Pace, full_step, given_up
+from sluice_engine.scheduler.lateness import Candidate, Pace, beyond, full_step, given_up
 from sluice_engine.scheduler.policies import Outlook
 from sluice_engine.scheduler.rank import outlook_of
-from sluice_engine.scheduler.tenants import OUTPUT_WEIGHT, PROMPT_WEIGHT
+from sluice_engine.scheduler.tenants import OUTPUT_WEIGHT, PROMPT_WEIGHT, unavoidable_gap
 from sluice_engine.scheduler.waiting import Entry
 from sluice_law.limit import TRUSTED_STEPS
 from sluice_law.steptime import StepWork
@@ -137,16 +138,24 @@ def prospect(scheduler: "Scheduler", request: Request, outlook: Outlook) -> Pros
     line = scheduler.waiting.line(newcomer)
     place = line.index(newcomer)
     first_token = pace.first_token(place, sum(entry.work for entry in line[: place + 1]), newcomer.work)
-    gone = given_up([_candidate(scheduler, entry, now) for entry in line], pace)
+    gone = given_up(_candidates(scheduler, line, now), pace)
     return Prospect(first_token, place not in gone, tuple(line[index].request for index in gone if index != place))
 
 
-def _candidate(scheduler: "Scheduler", entry: Entry, now: float) -> Candidate:
+def _candidates(scheduler: "Scheduler", entries: Sequence[Entry], now: float) -> list[Candidate]:
+    config, displaceable = scheduler.config, scheduler.waiting.displaceable
+    standings = {tenant: displaceable.standing(tenant) for tenant in {entry.request.tenant for entry in entries}}
+    pool = config.num_blocks * config.block_size // config.groups
+    ahead = beyond(standings, unavoidable_gap(config.max_model_length, pool))
+    return [_candidate(scheduler, entry, now, ahead[entry.request.tenant]) for entry in entries]
+
+
+def _candidate(scheduler: "Scheduler", entry: Entry, now: float, standing: float) -> Candidate:
     request, target = entry.request, scheduler.limits.bounds.ttft_target
     if request.first_scheduled_at is not None:
         return Candidate(entry.work, math.inf, request.priority)
     deadline = request.arrived_at + (target if request.ttft_target is None else request.ttft_target) - now
-    return Candidate(entry.work, deadline, request.priority, scheduler.waiting.displaceable.standing(request.tenant))
+    return Candidate(entry.work, deadline, request.priority, standing)
 
 
 def too_late(request: Request, seen: Prospect) -> Refusal | None:

@@ -3,11 +3,12 @@
 A queue that is too long for its deadlines makes everybody late if it is served in order. Moore and Hodgson's rule
 (Moore, Management Science 15, 1968) keeps the most: go through the line, and whenever somebody would be late, give up
 the one whose work is the longest of all up to there. Here the least important goes first: a lower priority, then a
-tenant that has had more than others, then the longest prompt. Who is given up is served last, not forgotten.
+tenant that has had more than others, by more than virtual token counters promise anyway (`beyond`), then the longest
+prompt. Who is given up is served last, not forgotten.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,7 +26,7 @@ class Candidate:
     work: float
     deadline: float
     priority: int = 0
-    standing: float = 0.0  # weighted tokens that its tenant has had and waits for
+    standing: float = 0.0  # weighted tokens that its tenant has had and waits for beyond what is nobody's fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,13 @@ def full_step(model: StepTimeModel, decode: StepWork, itl: float, batch_tokens: 
     if itl > beside:
         least = max(itl - beside, min(least, PROGRESS * beside))
     return min(max(least, SHORTEST), most), beside
+
+
+def beyond(standings: Mapping[str, float], allowed: float) -> dict[str, float]:
+    """Weighted tokens by which each tenant is further ahead of the least than `allowed`; 0 where it is not: a difference
+    that no rule could avoid makes nobody's request worth less than another's."""
+    least = min(standings.values(), default=0.0)
+    return {tenant: max(0.0, standing - least - allowed) for tenant, standing in standings.items()}
 
 
 def given_up(line: Sequence[Candidate], pace: Pace) -> set[int]:

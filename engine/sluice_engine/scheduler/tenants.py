@@ -12,6 +12,13 @@ OUTPUT_WEIGHT = 2.0
 IDLE_KEPT = 1024  # tenants remembered while they have nothing here
 
 
+def unavoidable_gap(longest: int, pool: int) -> float:
+    """Weighted tokens by which two tenants who both wait may differ on one engine whoever is served next, prompts having
+    `longest` tokens at most and the cache `pool`: max(w_p·L, w_q·M). Their theorem keeps the difference of what they
+    were served within twice as much."""
+    return max(PROMPT_WEIGHT * longest, OUTPUT_WEIGHT * pool)
+
+
 class TenantCounters:
     """Counters by tenant, and which of the waiting tenants has the least. All operations are O(log tenants)."""
 

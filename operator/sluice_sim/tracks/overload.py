@@ -10,7 +10,7 @@ two tenants were served over any time in which both have requests waiting. Their
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 
-from sluice_engine.scheduler.tenants import OUTPUT_WEIGHT, PROMPT_WEIGHT
+from sluice_engine.scheduler.tenants import OUTPUT_WEIGHT, PROMPT_WEIGHT, unavoidable_gap
 from sluice_sim.record import Record
 from sluice_sim.run import Run
 from sluice_sim.score import good_share
@@ -45,7 +45,7 @@ def overloaded(track: Track, run: Run) -> dict[str, float]:
 def gap_bound(records: Sequence[Record], pool: int, replicas: int) -> float:
     """Weighted tokens: the theorem's bound for every engine, added up."""
     longest = max((one.prompt for one in records), default=0)
-    return replicas * 2.0 * max(PROMPT_WEIGHT * longest, OUTPUT_WEIGHT * pool)
+    return replicas * 2.0 * unavoidable_gap(longest, pool)
 
 
 def fairness_gap(records: Sequence[Record], seconds: float) -> float:
