@@ -162,11 +162,12 @@ class BlockPool:
         """`count` blocks with one reference each, evicting cached ones as needed. All or nothing: raises MemoryError."""
         if not self.can_allocate(count):
             raise MemoryError(f"{count} KV blocks asked, {self.available} available")
-        blocks: list[int] = []
-        for _ in range(count):
-            block = self._free.pop() if self._free else self._evict()
+        blocks = self._free[: -count - 1 : -1]  # from the end, as a stack
+        del self._free[len(self._free) - len(blocks) :]
+        while len(blocks) < count:
+            blocks.append(self._evict())
+        for block in blocks:
             self._references[block] = 1
-            blocks.append(block)
         return blocks
 
     def release(self, blocks: Sequence[int], forget: bool = False) -> list[int]:
@@ -174,14 +175,14 @@ class BlockPool:
 
         `forget` takes them out of the index too: for content that cannot be trusted (a request that failed).
         """
-        dropped: list[int] = []
+        dropped, references = list[int](), self._references
         if forget:
             self.forget(blocks)
         for block in reversed(blocks):
             if block == HOLE:
                 continue
-            self._references[block] -= 1
-            if self._references[block] == 0:
+            references[block] -= 1
+            if not references[block]:
                 dropped.append(block)
                 if self._hash_of[block] is None:
                     self._free.append(block)

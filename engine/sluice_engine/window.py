@@ -1,7 +1,8 @@
 """What the engine measured over the last seconds: the numbers that the fast loop steers by."""
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from sluice_engine.scheduler import Scheduler
 from sluice_law.limit import EngineLoad
@@ -10,12 +11,23 @@ from sluice_law.steptime import StepWork
 WINDOW_SECONDS = 5.0
 
 
+class _Step(NamedTuple):
+    """What is kept of one."""
+
+    ended_at: float
+    prefill_tokens: int
+    prefill_context: float
+    gaps: Mapping[float, int]  # inter-token times in tenths of a millisecond, counted
+    tokens: int  # of all of them
+    sequences: int
+
+
 class LoadWindow:
     """A sliding window over steps. Times are whatever clock the caller passes, in seconds."""
 
     def __init__(self, seconds: float = WINDOW_SECONDS) -> None:
         self._seconds = seconds
-        self._steps: deque[tuple[float, int, float, Counter[float], int]] = deque()
+        self._steps: deque[_Step] = deque()
         self._begun: float | None = None
 
     def record(self, work: StepWork, gaps: Iterable[float | None], now: float, times: int = 1) -> None:
@@ -23,39 +35,44 @@ class LoadWindow:
         `times` times."""
         if self._begun is None:
             self._begun = now
-        counts = Counter(round(gap, 4) for gap in gaps if gap is not None)
-        if times != 1:
-            counts = Counter({gap: count * times for gap, count in counts.items()})
-        self._steps.append((now, work.prefill_tokens, work.prefill_context, counts, work.sequences))
+        counts, total = dict[float, int](), 0
+        for gap, count in Counter(gaps).items():  # nearly all of a step's are the same: they are counted, then rounded
+            if gap is not None:
+                rounded = round(gap, 4)
+                counts[rounded] = counts.get(rounded, 0) + count * times
+                total += count * times
+        self._steps.append(_Step(now, work.prefill_tokens, work.prefill_context, counts, total, work.sequences))
         self._forget(now)
 
     def load(self, scheduler: Scheduler, now: float) -> EngineLoad:
         """The window and the scheduler's present state as one value."""
         self._forget(now)
         running = scheduler.running
-        gaps: Counter[float] = Counter()
+        gaps: dict[float, int] = {}
         for step in self._steps:
-            gaps.update(step[3])
+            for gap, count in step.gaps.items():
+                gaps[gap] = gaps.get(gap, 0) + count
+        tokens = sum(gaps.values())
         begun = now if self._begun is None else self._begun
         span = max(1.0, min(self._seconds, now - begun))
         return EngineLoad(
             running=len(running),
             waiting=len(scheduler.waiting),
             mean_context=sum(request.computed for request in running) / len(running) if running else 0.0,
-            prefill_rate=sum(step[1] for step in self._steps) / span,
-            prefill_context_rate=sum(step[2] for step in self._steps) / span,
-            observed_itl=_percentile(gaps, 0.95),
+            prefill_rate=sum(step.prefill_tokens for step in self._steps) / span,
+            prefill_context_rate=sum(step.prefill_context for step in self._steps) / span,
+            observed_itl=_percentile(gaps, 0.95 * tokens),
             kv_tokens_total=scheduler.config.num_blocks * scheduler.config.block_size // scheduler.config.groups,
             kv_tokens_held=scheduler.pool.held * scheduler.config.block_size // scheduler.config.groups,
             growth_per_sequence=_growth(scheduler),
-            mean_sequences=sum(step[4] * step[3].total() for step in self._steps) / gaps.total() if gaps else None,
-            mean_itl=sum(gap * count for gap, count in gaps.items()) / gaps.total() if gaps else None,
+            mean_sequences=sum(step.sequences * step.tokens for step in self._steps) / tokens if gaps else None,
+            mean_itl=sum(gap * count for gap, count in gaps.items()) / tokens if gaps else None,
             written_per_sequence=_written(scheduler) / len(running) if running else 0.0,
             prompt_per_output=_prompt_per_output(scheduler),
         )
 
     def _forget(self, now: float) -> None:
-        while self._steps and self._steps[0][0] < now - self._seconds:
+        while self._steps and self._steps[0].ended_at < now - self._seconds:
             self._steps.popleft()
 
 
@@ -66,8 +83,8 @@ def _prompt_per_output(scheduler: Scheduler) -> float | None:
     return scheduler.mean_prompt / scheduler.mean_output
 
 
-def _percentile(gaps: Counter[float], share: float) -> float | None:
-    left = share * gaps.total()
+def _percentile(gaps: Mapping[float, int], left: float) -> float | None:
+    """The gap up to which `left` of them are."""
     for gap in sorted(gaps):
         left -= gaps[gap]
         if left <= 0:

@@ -9,8 +9,10 @@ in those last milliseconds starts one step later.
 """
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from sluice_engine.admission import TICK_SECONDS, Bounds, Limits
 from sluice_engine.request import Request
@@ -23,9 +25,10 @@ from sluice_operator.exposition import parse
 from sluice_sim.books import Books, Gauges
 from sluice_sim.record import Record
 from sluice_sim.steptimes import StepTimes
-from sluice_sim.traces import Arrival, prompt_tokens
+from sluice_sim.traces import Arrival, prompt_identities, prompt_tokens
 
 WORD, END = 0, 1  # what answers are made of
+_STOPS: Final = frozenset((END,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ class _Run:
     first: float  # seconds of the first
     growth: float  # each is longer by this
     sequences: int
+    before_end: int | None  # steps up to the first in which an answer ends
 
 
 @dataclass(slots=True)
@@ -114,9 +118,10 @@ class SimEngine:
             prompt_tokens(one, visit.number),
             one.most(self.scheduler.config.max_model_length),
             visit.record.arrived_at,
-            frozenset((END,)),
+            _STOPS,
             priority=one.priority,
             tenant=one.tenant,
+            hashes=prompt_identities(one, visit.number, self.scheduler.config.block_size),
         )
         refusal = self.scheduler.submit(request)
         if refusal is not None:
@@ -227,11 +232,12 @@ class SimEngine:
         profile = self._times.profile
         if profile is None or self._overlap:
             return False
-        most = steady_steps(self.scheduler, self._before_an_end())
-        if most < 2 or self.clock >= self._next_tick:
-            return False
-        if not all(request.delivered for request in self.scheduler.running):
+        if self.clock >= self._next_tick or not all(one.delivered for one in reversed(self.scheduler.running)):
             return False  # a prompt's last token: its first answer is written down in a step of its own
+        before_end = self._before_an_end()
+        most = steady_steps(self.scheduler, before_end)
+        if most < 2:
+            return False
         work = steady_work(self.scheduler)
         first, growth = profile.predict(work), profile.kv_token * work.sequences
         ends: list[float] = []
@@ -242,7 +248,7 @@ class SimEngine:
             seconds += growth
         if not ends:
             return False
-        self._run = _Run(ends, first, growth, work.sequences)
+        self._run = _Run(ends, first, growth, work.sequences, before_end)
         return True
 
     def _before_an_end(self) -> int | None:
@@ -258,8 +264,10 @@ class SimEngine:
         if not times:
             return
         held, span, count = self.scheduler.pool.held, times[-1] - self.clock, len(times)
-        ends, running = self._ends, self.scheduler.running
-        last = {r.request_id: END for r in running if ends.get(r.request_id) == len(r.known) + count - 1}
+        last: dict[str, int] = {}
+        if count == run.before_end:
+            ends, running = self._ends, self.scheduler.running
+            last = {r.request_id: END for r in running if ends.get(r.request_id) == len(r.known) + count - 1}
         outcomes = advance(self.scheduler, times, WORD, last)
         tokens = run.sequences * count
         self.books.book(span, count, max(held, self.scheduler.pool.held), tokens - len(last))
@@ -284,9 +292,9 @@ class SimEngine:
         tokens = sum(len(outcome.token_ids) for outcome in outcomes)
         self.books.book(span, 1, max(held, self.scheduler.pool.held), tokens)
         gaps = [outcome.gap for outcome in outcomes]
-        for gap in gaps:
+        for gap, times in Counter(gaps).items():
             if gap is not None:
-                self.books.itl.observe(gap)
+                self.books.itl.observe(gap, times)
         self.window.record(plan.work, gaps, step.ends_at)
         self._deliver(outcomes)
 

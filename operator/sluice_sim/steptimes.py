@@ -5,7 +5,7 @@ learns its model step by step, as the recorded one did.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from sluice_engine.steptime import StepTimeFit
@@ -43,8 +43,10 @@ class Profiled:
 
     @property
     def belief(self) -> StepTimeModel:
-        """The published model, with as many steps behind it as were taken."""
-        return replace(self._published, steps=self._steps)
+        """The published model, with as many steps behind it as were taken. Asked for in every step."""
+        own = self._published
+        terms = own.base, own.prefill_token, own.prefill_context, own.sequence, own.kv_token
+        return StepTimeModel(*terms, own.error_ratio, self._steps)
 
     def end(self, work: StepWork, begun: float) -> float:
         """By the profile."""

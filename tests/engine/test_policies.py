@@ -271,8 +271,11 @@ class _Counted(float):
     __hash__ = float.__hash__
 
 
+STEPS = 200
+
+
 def _operations(policy: str, waiting: int) -> int:
-    """Calls and comparisons of 200 steps with so many waiting behind 32 that run."""
+    """Calls and comparisons of STEPS steps with so many waiting behind 32 that run."""
     scheduler = engine(policy, seqs=32)
     counted = POLICIES[policy]
     number = counted.number
@@ -295,7 +298,7 @@ def _operations(policy: str, waiting: int) -> int:
     _Counted.compared = 0
     sys.setprofile(count)
     try:
-        for number_ in range(200):
+        for number_ in range(STEPS):
             plan = scheduler.plan(1.0 + number_ * 0.01)
             assert plan is not None
             scheduler.settle(plan, [1] * sum(row.samples for row in plan.rows), 1.0 + number_ * 0.01)
@@ -307,7 +310,9 @@ def _operations(policy: str, waiting: int) -> int:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_ten_thousand_waiting_requests_do_not_slow_a_step(policy: str) -> None:
-    assert _operations(policy, 10_000) <= 1.10 * _operations(policy, 400)
+    """In operations and not as a share of a step, which would forbid making the step itself cheaper: at most 135 more
+    (`edf` renews who has waited too long, once each), about a tenth of a step of 32 requests."""
+    assert _operations(policy, 10_000) - _operations(policy, 400) <= 135 * STEPS
 
 
 def test_requests_that_leave_from_the_middle_of_the_queue_leave_nothing_behind() -> None:

@@ -5,9 +5,12 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from sluice_engine.blocks import extend_hashes
 from sluice_sim.data import bundled
-from sluice_sim.traces import Arrival, BadTrace, Part, prompt_tokens, read_trace, scaled
+from sluice_sim.traces import Arrival, BadTrace, Part, prompt_identities, prompt_tokens, read_trace, scaled
 
 MOONCAKE: list[dict[str, object]] = [
     {"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [0, 1]},
@@ -57,6 +60,33 @@ def test_prompts_share_tokens_exactly_where_the_trace_says_so() -> None:
     assert first[:512] == second[:512]
     assert not set(first[512:]) & set(second[512:])
     assert prompt_tokens(Arrival(0, 3, 1), 5) != prompt_tokens(Arrival(0, 3, 1), 6)
+
+
+ARRIVALS = st.builds(
+    Arrival,
+    at=st.just(0.0),
+    prompt=st.integers(1, 1_700),
+    output=st.just(1),
+    blocks=st.lists(st.integers(0, 1), max_size=3).map(tuple),
+    tenant=st.sampled_from(["", "a"]),
+)
+
+
+@given(ARRIVALS, ARRIVALS, st.sampled_from([16, 64, 512]))
+def test_identities_of_blocks_are_equal_exactly_where_their_chained_hashes_are(
+    one: Arrival, other: Arrival, size: int
+) -> None:
+    named, hashed = list[bytes](), list[bytes]()
+    for number, arrival in enumerate((one, other)):
+        named += prompt_identities(arrival, number, size)
+        hashes: list[bytes] = []
+        extend_hashes(hashes, prompt_tokens(arrival, number), size, arrival.tenant)
+        hashed += hashes
+    assert [named.index(each) for each in named] == [hashed.index(each) for each in hashed]
+
+
+def test_blocks_that_are_no_whole_parts_of_a_traces_are_left_to_be_hashed() -> None:
+    assert prompt_identities(Arrival(0, 600, 1, (0, 1)), 1, 48) == []
 
 
 def test_a_record_of_the_bench_is_replayed_in_order_and_a_refused_request_keeps_its_place(tmp_path: Path) -> None:

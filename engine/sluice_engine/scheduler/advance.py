@@ -22,8 +22,14 @@ def steady_steps(scheduler: Scheduler, until: int | None = None) -> int:
     because blocks only become fewer (provided that generated tokens do not extend its own prefix), and so does one
     that the predicted peak keeps out, until somebody ends.
     """
-    running = scheduler.running
-    if not running or any(request.remaining != 1 or request.forked for request in running):
+    running, longest, groups = scheduler.running, scheduler.config.max_model_length, scheduler.config.groups
+    most = longest if until is None else until
+    for request in reversed(running):  # the newest first: it is the likeliest to have a prompt to compute
+        known = len(request.known)
+        if known - request.computed != 1 or request.forked:
+            return 0
+        most = min(most, min(request.prompt_length + request.max_tokens, longest) - known)
+    if not running or most <= 0:
         return 0
     if scheduler.waiting and len(running) < scheduler.places:
         if scheduler.policy.patience is not None or scheduler.policy.by_tenant:
@@ -31,11 +37,11 @@ def steady_steps(scheduler: Scheduler, until: int | None = None) -> int:
         head = scheduler.waiting.head(now=0.0)
         if head is None or head.late or scheduler.fitting.fits(head.request, scheduler.books.match(head.request)):
             return 0
-    longest, window, size = scheduler.config.max_model_length, scheduler.config.window, scheduler.config.block_size
-    most = min(min(r.max_tokens - r.generated, longest - len(r.known)) for r in running)
-    most = most if until is None else min(most, until)
+    window, size = scheduler.config.window, scheduler.config.block_size
     if window is not None:  # the step in which a block leaves a window is the last one
         most = min(most, *((r.gone + 1) * size + window - 1 - r.computed for r in running))
+    if len(running) * (most // size + 1) * groups <= scheduler.pool.available:  # no need to look at each
+        return most
     if _blocks_wanted(scheduler, most) <= scheduler.pool.available:
         return most
     low, high = 0, most  # growth is monotone in k: bisect for the last k that fits
@@ -67,28 +73,40 @@ def advance(
     count = len(ends_at)
     if not 0 < count <= steady_steps(scheduler, count):
         raise ValueError(f"{count} steps asked, {steady_steps(scheduler)} are steady")
-    _decode(scheduler, count, token)
-    for request in scheduler.running:
-        if count > 1:
-            request.last_token_at = ends_at[-2]
-            request.delivered = True
+    if count > 1:
+        _decode_before_last(scheduler, count - 1, ends_at[-2], token)
+    _grow(scheduler, count)
     return _decode_last(scheduler, count, ends_at[-1], token, last)
 
 
-def _decode(scheduler: Scheduler, count: int, token: int) -> None:
-    """All of the steps but the settling of the last one. Blocks are taken and indexed in the order in which single
-    steps would: of two with equal content the one that was full first is found, unless it was evicted by then."""
+def _decode_before_last(scheduler: Scheduler, steps: int, now: float, token: int) -> None:
+    """So many steps, in which nobody ends; without their blocks."""
+    tokens, charges = [token] * steps, dict[str, int]()
+    for request in scheduler.running:
+        request.known += tokens
+        request.computed += steps
+        request.last_token_at, request.delivered = now, True
+        charges[request.tenant] = charges.get(request.tenant, 0) + steps
+    for tenant, count in charges.items():
+        scheduler.counters.charge(tenant, OUTPUT_WEIGHT * count)
+
+
+def _grow(scheduler: Scheduler, count: int) -> None:
+    """The blocks of `count` steps, all but the last of which were decoded. They are taken and indexed in the order in
+    which single steps would: of two with equal content the one that was full first is found, unless it was evicted by
+    then."""
     size, groups = scheduler.config.block_size, scheduler.config.groups
+    before, shares = count - 1, scheduler.config.prefix_cache and count > 1
     events: list[tuple[int, bool, int, int]] = []  # (step, whether blocks became full in it, place in running, stretch)
     for place, request in enumerate(scheduler.running):
-        begun = request.computed
-        request.known.extend([token] * (count - 1))
-        request.computed += count - 1
-        scheduler.counters.charge(request.tenant, OUTPUT_WEIGHT * (count - 1))
-        taken = range(len(request.blocks) // groups, -(-(begun + count) // size))
-        events += [(stretch * size - begun + 1, False, place, stretch) for stretch in taken]
-        full = range(begun // size, request.computed // size) if scheduler.config.prefix_cache else ()
-        events += [((stretch + 1) * size - begun, True, place, stretch) for stretch in full]
+        computed, table = request.computed, len(request.blocks) // groups
+        begun = computed - before
+        if computed >= table * size:
+            taken = range(table, computed // size + 1)
+            events += [(stretch * size - begun + 1, False, place, stretch) for stretch in taken]
+        if shares and computed // size > begun // size:
+            full = range(begun // size, computed // size)
+            events += [((stretch + 1) * size - begun, True, place, stretch) for stretch in full]
     for _, became_full, place, stretch in sorted(events):
         request = scheduler.running[place]
         if became_full:
@@ -102,7 +120,10 @@ def _decode_last(scheduler: Scheduler, steps: int, now: float, token: int, last:
     scheduler.books.planned = scheduler.books.settled = scheduler.steps + steps
     settler = StepSettler(scheduler, now)
     for request in list(scheduler.running):
-        settler.computed(request, request.computed + 1, last.get(request.request_id, token))
+        end, sampled = request.computed + 1, last.get(request.request_id, token)
+        if not settler.goes_on(request, end, sampled):
+            settler.computed(request, end, sampled)
+    settler.charge()
     return settler.outcomes
 
 

@@ -40,7 +40,7 @@ class Fitting:
         asked = (request.order, self._books.departures, _held(hit) - self._books.pool.unheld(hit), self._most)
         if asked == self._kept_out:
             return False
-        fits = self._predicted_peak(request, hit) <= self._most
+        fits = self._room_for_longest(request) or self._predicted_peak(request, hit) <= self._most
         self._kept_out = None if fits else asked
         return fits
 
@@ -49,13 +49,22 @@ class Fitting:
         """Blocks that running requests may hold."""
         return self._limits.bounds.kv_watermark * self._config.num_blocks
 
+    def _room_for_longest(self, request: Request) -> bool:
+        """Whether there is room even if everybody still writes as much as the longest answer that is known, and nobody
+        ends before: then the peak, which takes ten times as long to predict, is no question."""
+        running, size, longest = self._books.running, self._config.block_size, max(1, self._lengths.longest)
+        tokens = sum(len(other.known) + max(longest, other.generated) + size for other in (*running, request))
+        return tokens * self._config.groups <= self._most * size
+
     def _fits_now(self, request: Request, hit: Sequence[int]) -> bool:
         """Whether its whole sequence, what running prompts still need and a block for each running request fit."""
         books, pool = self._books, self._books.pool
         need = max(self._owed(len(request.known) + 1, hit), coming_back(request, hit))
-        owed = sum(self._owed(len(other.known), other.blocks) for other in books.running if not other.whole)
+        size, groups = self._config.block_size, self._config.groups
+        short = (other for other in books.running if len(other.known) * groups > len(other.blocks) * size)  # few are
+        owed = sum(self._owed(len(other.known), other.blocks) for other in short if not other.whole)
         taken = need + pool.unheld(hit) + owed
-        return pool.held + taken <= self._most and taken + len(books.running) * self._config.groups <= pool.available
+        return pool.held + taken <= self._most and taken + len(books.running) * groups <= pool.available
 
     def _owed(self, tokens: int, blocks: Sequence[int]) -> int:
         """Blocks that a request with this table still takes until so many tokens are computed: with a window, at most

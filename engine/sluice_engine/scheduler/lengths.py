@@ -51,6 +51,12 @@ class OutputLengths:
         if len(self._tenants) > TENANTS_KEPT:
             self._tenants.popitem(last=False)
 
+    @property
+    def longest(self) -> int:
+        """Of all lengths that are kept; no prediction is beyond it, or beyond twice what a request has written."""
+        histories = (self._all, *self._tenants.values())
+        return max((history.sorted[-1] for history in histories if history.sorted), default=0)
+
     def remaining(self, request: Request) -> int | None:
         """Tokens that the request will still write, at least 1 and at most what max_tokens leaves; None while too
         little is known. One that outlives all that was seen is expected to double."""

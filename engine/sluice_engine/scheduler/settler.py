@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from sluice_engine.scheduler.scheduler import Scheduler
 
 
+_made = tuple.__new__  # a named tuple without its own constructor, which takes three times as long
+
+
 class StepSettler:
     """Books what a step that ended at `now` brought."""
 
@@ -29,44 +32,56 @@ class StepSettler:
         tokens = iter(sampled)
         if errors:
             self._take_back(plan, errors)
-        stream = None if errors or not plan.certain else self._stream
-        for row in plan.rows:
-            if stream is None or not row.samples or not stream(plan.step, row, tokens):
+        if errors or not plan.certain:
+            for row in plan.rows:
                 self._row(plan, row, tokens, errors, accepted)
-        for tenant, count in self._charges.items():
-            self._scheduler.counters.charge(tenant, OUTPUT_WEIGHT * count)
+        else:
+            self._plain(plan, tokens)
+        self.charge()
         self._scheduler.books.end_step(errors)
         self._learn_overrun(plan)
 
-    def _stream(self, step: int, row: Row, tokens: Iterator[int]) -> bool:
-        """One more token in the middle of an answer, which is what most rows of most steps are: `_row`, with all that
-        cannot be the case there left out. False, and no token taken, where it may be."""
-        request_id, _, start, computed, *_ = row
-        request, now = self._requests.get(request_id), self._now
-        if request is None or request.last_token_at is None or request.steered or not ran_in(request, step):
+    def _plain(self, plan: Plan, tokens: Iterator[int]) -> None:
+        """Rows that compute their tokens and sample one, or none. The engine's other hot loop."""
+        requests, step, goes_on = self._requests, plan.step, self.goes_on
+        for row in plan.rows:
+            token = next(tokens) if row.samples else None
+            request = requests.get(row.request_id)
+            if request is None or request.begun is None or request.begun > step:  # not `ran_in`
+                continue
+            end = row.start + len(row.tokens)
+            if token is None or not goes_on(request, end, token):
+                self.computed(request, end, token)
+
+    def goes_on(self, request: Request, end: int, token: int) -> bool:
+        """One more token in the middle of an answer, which is what most rows of most steps are: `computed`, with all
+        that cannot be the case there left out. False, and nothing done, where it may be. Call `charge` at the end."""
+        last = request.last_token_at
+        if last is None or request.steered or token in request.stop_ids:
             return False
-        known, end = request.known, start + len(computed)
         if end + 1 >= self._longest or end + 1 >= request.prompt_length + request.max_tokens:
             return False
-        token = next(tokens)
+        known = request.known
         request.computed = end
         if request.pending:
             known.pop()
             request.pending = False
-        if end % self._size == 0 or len(computed) > 1:  # many where it comes back after a preemption
+        if end // self._size > request.indexed:
             self._scheduler.books.index(request)
         if self._slides:
             self._scheduler.books.slide(request)
-        if token in request.stop_ids:
-            self._say(request, (), "stop", None)
-            self._complete(request)
-            return True
         known.append(token)
         self._charges[request.tenant] = self._charges.get(request.tenant, 0) + 1
-        gap = now - request.last_token_at
-        self.outcomes.append(Outcome(request_id, (token,), None, None, False, request.cached_tokens, 0.0, gap))
-        request.last_token_at = now
+        said = request.request_id, (token,), None, None, False, request.cached_tokens, 0.0, self._now - last
+        self.outcomes.append(_made(Outcome, said))
+        request.last_token_at = self._now
         return True
+
+    def charge(self) -> None:
+        """Book the tokens of answers that went on to those whose they are."""
+        for tenant, count in self._charges.items():
+            self._scheduler.counters.charge(tenant, OUTPUT_WEIGHT * count)
+        self._charges.clear()
 
     def _row(
         self, plan: Plan, row: Row, tokens: Iterator[int], errors: Mapping[str, str], accepted: Mapping[str, int]

@@ -140,7 +140,8 @@ class WaitingQueue:
         return (self._counters.least() or "") if self.policy.by_tenant else ""
 
     def _renew(self, entry: Entry) -> Entry:
-        return entry._replace(number=entry.number + (self.policy.patience or 0.0), renewed=True)
+        late, number, served, order, serial, _, work, request = entry
+        return Entry(late, number + (self.policy.patience or 0.0), served, order, serial, True, work, request)
 
     def _sweep(self) -> None:
         self._lanes.clear()

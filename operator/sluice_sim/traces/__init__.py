@@ -1,8 +1,18 @@
 """Traces: read strictly (a bad line is named, never skipped), scaled by rules that are said beside the result."""
 
-from sluice_sim.traces.arrival import Arrival, BadTrace, prompt_tokens
+from sluice_sim.traces.arrival import Arrival, BadTrace, prompt_identities, prompt_tokens
 from sluice_sim.traces.lengths import poisson
 from sluice_sim.traces.read import Part, read_trace
 from sluice_sim.traces.scaling import labelled, scaled
 
-__all__ = ["Arrival", "BadTrace", "Part", "labelled", "poisson", "prompt_tokens", "read_trace", "scaled"]
+__all__ = [
+    "Arrival",
+    "BadTrace",
+    "Part",
+    "labelled",
+    "poisson",
+    "prompt_identities",
+    "prompt_tokens",
+    "read_trace",
+    "scaled",
+]

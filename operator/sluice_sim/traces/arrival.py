@@ -1,5 +1,6 @@
 """What a trace is made of: who asked when, for how much."""
 
+import hashlib
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -44,5 +45,23 @@ def prompt_tokens(arrival: Arrival, number: int) -> list[int]:
     """Token ids of the prompt of request `number`: equal exactly where the trace says that content is equal."""
     if not arrival.blocks:
         return [-1 - number] * arrival.prompt
-    first = [token for block in arrival.blocks for token in range(block * BLOCK_TOKENS, (block + 1) * BLOCK_TOKENS)]
+    first: list[int] = []
+    for block in arrival.blocks:
+        first += range(block * BLOCK_TOKENS, (block + 1) * BLOCK_TOKENS)
     return first[: arrival.prompt] + [-1 - number] * (arrival.prompt - len(first))
+
+
+def prompt_identities(arrival: Arrival, number: int, block_size: int) -> list[bytes]:
+    """What stands for the chained hashes of the full blocks of `prompt_tokens(arrival, number)`: equal exactly where
+    those are, without a token being looked at. Empty where blocks are not whole parts of a trace's: then they are
+    hashed."""
+    if BLOCK_TOKENS % block_size:
+        return []
+    parts, named = BLOCK_TOKENS // block_size, min(arrival.prompt, len(arrival.blocks) * BLOCK_TOKENS) // block_size
+    found: list[bytes] = []
+    chain = arrival.tenant.encode()
+    for block in arrival.blocks:
+        chain = hashlib.sha256(chain + block.to_bytes(8, signed=True)).digest()
+        found += [chain + part.to_bytes(2) for part in range(parts)]
+    own = number.to_bytes(8, signed=True)
+    return found[:named] + [own + place.to_bytes(4) for place in range(named, arrival.prompt // block_size)]

@@ -6,11 +6,9 @@ from typing import Any
 
 from sluice_sim import score
 from sluice_sim.record import Record
-from sluice_sim.tracks.clairvoyant import Table, table
+from sluice_sim.tracks.clairvoyant import Judge, Path, Step, cost, path, verified
 from sluice_sim.tracks.job import CLAIRVOYANT, Job, simulate
-from sluice_sim.tracks.judge import Judge
 from sluice_sim.tracks.requests import requests
-from sluice_sim.tracks.schedule import Counts
 from sluice_sim.tracks.store import key_of
 from sluice_sim.tracks.track import Track, WindowName, read_track
 from sluice_sim.tracks.variants import VARIANTS
@@ -18,7 +16,7 @@ from sluice_sim.tracks.variants import VARIANTS
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What the pieces [first, end) of a window miss with how many replicas."""
+    """The clairvoyant's path through the pieces [first, end) of a window."""
 
     track: str
     window: WindowName
@@ -28,26 +26,13 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
-    """A schedule of the whole window, run: what each piece misses."""
+class Verify:
+    """The windows' paths made into one schedule."""
 
     track: str
     window: WindowName
     variant: str
-    counts: Counts
-
-
-@dataclass(frozen=True, slots=True)
-class Spare:
-    """What each of the pieces [first, end) of a schedule would miss more with one replica less, up to `limit`."""
-
-    track: str
-    window: WindowName
-    variant: str
-    counts: Counts
-    first: int
-    end: int
-    limit: int
+    paths: tuple[Path, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +43,7 @@ class Bound:
     window: WindowName
 
 
-Task = Job | Search | Whole | Spare | Bound
+Task = Job | Search | Verify | Bound
 
 
 def key(task: Task) -> str:
@@ -76,13 +61,9 @@ def about(task: Task) -> str:
         setting = "default" if task.setting is None else f"{task.setting:g}"
         weather = "" if task.variant == "plain" else f", {task.variant}"
         return f"{task.track} {task.window}: {task.law} at {setting}{weather}"
-    if isinstance(task, Bound):
-        return f"{task.track} {task.window}: work bound"
-    words = f"{task.track} {task.window}: clairvoyant ({task.variant})"
-    if isinstance(task, Whole):
-        return f"{words}, a schedule of {sum(task.counts) / len(task.counts):.2f} replicas"
-    doing = "tried" if isinstance(task, Search) else "none to spare?"
-    return f"{words}, pieces {task.first} to {task.end} {doing}"
+    if isinstance(task, Search):
+        return f"{task.track} {task.window}: clairvoyant, pieces {task.first} to {task.end} ({task.variant})"
+    return f"{task.track} {task.window}: {'clairvoyant, whole' if isinstance(task, Verify) else 'work bound'}"
 
 
 def measure(task: Task) -> dict[str, Any]:
@@ -95,17 +76,14 @@ def measure(task: Task) -> dict[str, Any]:
     seconds = track.window(task.window).seconds
     judge = Judge(track, VARIANTS[task.variant](track.settings()), requests(track, task.window), seconds)
     if isinstance(task, Search):
-        offered = [judge.offered(piece) for piece in range(task.first, task.end)]
-        found = table(judge, task.first, task.end)
-        return {"offered": offered, "missed": [sorted(options.items()) for options in found]}
-    if isinstance(task, Whole):
-        return {"missed": judge.misses(task.counts, 0, judge.pieces)}
-    return {"extra": judge.spare(task.counts, task.first, task.end, task.limit)}
+        return asdict(path(judge, task.first, task.end))
+    counts = verified(judge, task.paths)
+    return {"counts": list(counts), "replica_seconds": cost(counts, judge.settings.cold_start)}
 
 
-def table_of(found: dict[str, Any]) -> Table:
+def path_of(found: dict[str, Any]) -> Path:
     """A stored search."""
-    return tuple({int(count): int(missed) for count, missed in options} for options in found["missed"])
+    return Path(tuple(found["start"]), tuple(Step(**step) for step in found["steps"]))
 
 
 def lower_bound(track: Track, window: WindowName) -> float:
