@@ -45,7 +45,7 @@ class CoarseEngine:
         self.clock = now
         self.tokens = 0
         self._profile, self._published, self._config = profile, published or profile, config
-        self._pool = config.num_blocks * config.block_size
+        self._pool, self._most = config.num_blocks * config.block_size, config.max_num_seqs
         self._window = FluidWindow()
         self._waiting = CoarseQueue(self.counters, config.policy == "priority")
         self._running: dict[Job, None] = {}  # in order of admission
@@ -61,6 +61,7 @@ class CoarseEngine:
         self._preemptions = 0
         self._entries = 0
         self._next_tick = now
+        self._moves = bounds.concurrency_min < bounds.concurrency_max  # the fast loop has had something to choose
         self._trusted = replace(self._published, steps=TRUSTED_STEPS)
         self._learned = replace(self._published, steps=0)  # what the fast loop knows of the steps so far
 
@@ -99,7 +100,9 @@ class CoarseEngine:
     def _pace(self) -> Pace:
         """As the door's `pace_of`."""
         model, bounds, limit = self._published, self.limits.bounds, self.limits.concurrency
-        begun = sum(prefill_seconds(model, Work(0, job.known - job.computed, job.computed)) for job in self._prompts)
+        begun = sum(
+            prefill_seconds(model, Work(0, job.known - job.computed, job.computed)) for job in self._prompts.jobs
+        )
         work = StepWork(sequences=self._decoders, kv_tokens=self._context)
         prompts, beside = full_step(model, work, bounds.itl_target, bounds.max_batched_tokens)
         return Pace(
@@ -113,9 +116,11 @@ class CoarseEngine:
     def run_until(self, until: float, lazily: bool = False) -> None:
         """Take every step that begins before `until`."""
         del lazily  # nothing here costs more when it is taken early
+        prompts, waiting = self._prompts.jobs, self._waiting
         while self.clock < until:
-            self._tick()
-            if self._prompts or self._may_begin():
+            if self.clock >= self._next_tick or self.limits.expires_at is not None:
+                self._tick()
+            if prompts or ((waiting.line or waiting.late) and self._may_begin()):
                 self._mixed_step()
             elif self._decoders:
                 self._decode_run(until)
@@ -161,7 +166,9 @@ class CoarseEngine:
         self._next_tick = self.clock + TICK_SECONDS
         if self._learned.steps < TRUSTED_STEPS:
             self._learned = replace(self._published, steps=self.books.steps)
-        if self.limits.bounds.concurrency_min < self.limits.bounds.concurrency_max:  # else nothing can move
+        least, most = self.limits.bounds.concurrency_min, self.limits.bounds.concurrency_max
+        if least < most:  # else nothing can move
+            self._moves = True
             self.limits.tick(self.clock, self._learned, self._load())
 
     def _load(self) -> EngineLoad:
@@ -196,29 +203,33 @@ class CoarseEngine:
         return max(1.0, mean - written)
 
     def _held_blocks(self) -> int:
-        size = self._config.block_size
-        return min(self._config.num_blocks, (self._held + len(self._running) * (size // 2)) // size)
+        config = self._config
+        size = config.block_size
+        return min(config.num_blocks, (self._held + len(self._running) * (size // 2)) // size)
 
     # --- admission ---------------------------------------------------------------------------------------------
 
     def _may_begin(self) -> bool:
         """Whether the first that waits may begin: a place is free, and memory."""
-        if not self._waiting or len(self._running) >= min(self.limits.concurrency, self._config.max_num_seqs):
+        waiting, running = self._waiting, len(self._running)
+        if not (waiting.line or waiting.late) or running >= self.limits.concurrency or running >= self._most:
             return False
-        job = self._waiting.first
-        if job.late and self._running and self.clock < self._waiting.late_from:
+        job = waiting.first
+        if job.late and running and self.clock < waiting.late_from:
             return False
-        return self._fits(job, self._cache.hit(job.visit.arrival.blocks, job.known))
+        return not running or self._fits(job, self._cache.hit(job.visit.arrival.blocks, job.known))
 
-    def _begin(self, budget: PrefillBudget) -> bool:
-        """The first that waits begins, if it may and the step has a chunk for it. Only asked for when a step has room for
-        its prompt: until then those before it may still compute what it shares with them."""
+    def _begin(self, budget: PrefillBudget) -> int:
+        """The first that waits begins, if it may and the step has a chunk for it, whose tokens are returned; 0 where nobody
+        does. Only asked for when a step has room for its prompt: until then those before it may still compute what it
+        shares with them."""
         if not self._may_begin():
-            return False
+            return 0
         job = self._waiting.first
         cached = self._cache.hit(job.visit.arrival.blocks, job.known)
-        if budget.chunk(job.known - cached, cached) <= 0:
-            return False
+        chunk = budget.chunk(job.known - cached, cached)
+        if chunk <= 0:
+            return 0
         self._cache.use(job.visit.arrival.blocks, cached)
         self._waiting.start(cached)
         job.started = self.clock if job.started is None else job.started
@@ -230,11 +241,9 @@ class CoarseEngine:
             self.books.prompt_tokens += job.known
             self.books.cached_tokens += cached
             job.visit.record.cached = cached
-        return True
+        return chunk
 
     def _fits(self, job: Job, cached: int) -> bool:
-        if not self._running:
-            return True
         margin = len(self._running) * self._config.block_size
         held = self._held + margin // 2
         taken = job.known + 1 - cached + self._prompts.owed
@@ -244,19 +253,21 @@ class CoarseEngine:
 
     def _mixed_step(self) -> None:
         """One step with prompt chunks in it, cut to what the streams beside them can bear."""
-        self._make_room(self._decoders)
+        if self._held + self._decoders >= self._pool:
+            self._make_room(self._decoders)
         decoding = StepWork(sequences=self._decoders, kv_tokens=self._context + self._decoders)
-        target = self.limits.bounds.itl_target
+        bounds = self.limits.bounds
         budget = PrefillBudget(
-            tokens=max(MINIMUM_CHUNK, self.limits.bounds.max_batched_tokens - self._decoders),
+            tokens=max(MINIMUM_CHUNK, bounds.max_batched_tokens - self._decoders),
             model=self._trusted if self.books.steps >= TRUSTED_STEPS else None,
             decode=decoding,
-            itl_targets=(target,),
-            itl_default=target,
+            itl_targets=(bounds.itl_target,),
+            itl_default=bounds.itl_target,
         )
         chunks = self._prompts.step(budget, self._pool - self._held - self._decoders, self._begin)
         for job in chunks.done:
-            self._cache.remember(job.visit.arrival.blocks)
+            if job.visit.arrival.blocks:
+                self._cache.remember(job.visit.arrival.blocks)
         self._advance(1, self._profile.predict(decoding) + chunks.seconds, chunks.tokens, chunks.context)
         for job in chunks.done:
             self._first_token(job)
@@ -283,10 +294,13 @@ class CoarseEngine:
     def _decode_run(self, until: float) -> None:
         """Decode-only steps up to the next end, tick or the first one that begins at `until` or later."""
         decoders, profile = self._decoders, self._profile
-        if not self._make_room(decoders):
+        if self._held + decoders > self._pool and not self._make_room(decoders):
             return
-        self._drop_stale()
-        most = min(self._decoding[0][0] - self._steps, (self._pool - self._held) // decoders)
+        ends, _, job = self._decoding[0]
+        if not job.decoding or job.ends != ends:
+            self._drop_stale()
+            ends = self._decoding[0][0]
+        most = min(ends - self._steps, (self._pool - self._held) // decoders)
         first = profile.base + profile.sequence * decoders + profile.kv_token * (self._context + self._decoders)
         growth = profile.kv_token * decoders
         room = min(until, self._next_tick) - self.clock
@@ -298,21 +312,22 @@ class CoarseEngine:
         self, count: int, span: float, prompt: int, context: float, first: float = 0.0, growth: float = 0.0
     ) -> None:
         """`count` steps pass: everybody who decodes gains a token in each."""
-        decoders = self._decoders
+        decoders, books, decoding = self._decoders, self.books, self._decoding
         tokens = decoders * count
         self.clock += span
-        self._steps += count
+        self._steps = steps = self._steps + count
         self._held += prompt + tokens
         self._context += tokens
-        self.books.book(span, count, self._held_blocks(), tokens)
+        books.book(span, count, self._held_blocks(), tokens)
         if count > 1:
-            self.books.itl.observe_ramp(first, growth, count, decoders)
+            books.itl.observe_ramp(first, growth, count, decoders)
         elif tokens:
-            self.books.itl.observe(span, tokens)
-        self._window.record(Piece(self.clock, prompt, context, span / count, tokens, decoders))
-        while self._decoding and self._decoding[0][0] <= self._steps:
-            _, _, job = heappop(self._decoding)
-            if job.decoding and job.ends <= self._steps:
+            books.itl.observe(span, tokens)
+        if self._moves:  # else nobody reads it
+            self._window.record(Piece(self.clock, prompt, context, span / count, tokens, decoders))
+        while decoding and decoding[0][0] <= steps:
+            _, _, job = heappop(decoding)
+            if job.decoding and job.ends <= steps:
                 self._stop(job)
                 self._end(job)
 

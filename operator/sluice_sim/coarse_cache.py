@@ -21,6 +21,8 @@ class CoarseCache:
 
     def hit(self, blocks: Sequence[int], known: int) -> int:
         """Leading tokens of a prompt of `known` that are cached; its last token is always left to compute. Looks only."""
+        if not blocks:
+            return 0
         count = 0
         for block in blocks:
             if block not in self._seen:

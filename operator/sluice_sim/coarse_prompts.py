@@ -2,7 +2,7 @@
 cuts the chunks, so that they are as long here as there."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sluice_engine.scheduler.budget import PrefillBudget, chunk_context
@@ -26,47 +26,43 @@ class CoarsePrompts:
     def __init__(self, profile: StepTimeModel) -> None:
         """`profile`: what a step takes in truth."""
         self._profile = profile
-        self._jobs: deque[Job] = deque()
-
-    def __len__(self) -> int:
-        """Jobs."""
-        return len(self._jobs)
-
-    def __iter__(self) -> Iterator[Job]:
-        """In order."""
-        return iter(self._jobs)
+        self.jobs: deque[Job] = deque()  # in order
 
     @property
     def owed(self) -> int:
         """Tokens that are still to be computed."""
-        return sum(job.known - job.computed for job in self._jobs)
+        return sum([job.known - job.computed for job in self.jobs]) if self.jobs else 0
 
     def add(self, job: Job) -> None:
         """One more, behind the others."""
-        self._jobs.append(job)
+        self.jobs.append(job)
 
     def remove(self, job: Job) -> None:
         """It was preempted. Raises ValueError where it is not in here."""
-        self._jobs.remove(job)
+        self.jobs.remove(job)
 
-    def step(self, budget: PrefillBudget, room: int, begin: Callable[[PrefillBudget], bool]) -> Chunks:
+    def step(self, budget: PrefillBudget, room: int, begin: Callable[[PrefillBudget], int]) -> Chunks:
         """Chunks of all jobs in order until the budget is spent or `room` tokens of memory are; `begin` brings one more
-        where all have theirs, and says whether it did."""
-        found, place = Chunks(), 0
-        while place < len(self._jobs) or begin(budget):
-            job = self._jobs[place]
+        where all have theirs, and says which chunk the budget has for it (0: nobody comes)."""
+        found, place, jobs, profile = Chunks(), 0, self.jobs, self._profile
+        while True:
+            if place < len(jobs):
+                chunk = budget.chunk(jobs[place].known - jobs[place].computed, jobs[place].computed)
+            elif not (chunk := begin(budget)):
+                break
+            job = jobs[place]
             place += 1
-            chunk = min(budget.chunk(job.known - job.computed, job.computed), room - found.tokens)
+            chunk = min(chunk, room - found.tokens)
             if chunk <= 0:
                 break
             budget.spend(chunk, job.computed)
             context = chunk_context(chunk, job.computed)
             found.tokens += chunk
             found.context += context
-            found.seconds += self._profile.prefill_token * chunk + self._profile.prefill_context * context
+            found.seconds += profile.prefill_token * chunk + profile.prefill_context * context
             job.computed += chunk
             if job.computed == job.known:
                 found.done.append(job)
         for job in found.done:
-            self._jobs.remove(job)
+            jobs.remove(job)
         return found

@@ -53,24 +53,24 @@ class CoarseQueue:
 
     def __init__(self, counters: TenantCounters, by_priority: bool = False) -> None:
         self._counters, self._by_priority = counters, by_priority
-        self._jobs: deque[Job] = deque()
-        self._late: deque[Job] = deque()
+        self.line: deque[Job] = deque()  # who waits, in order; and behind them all:
+        self.late: deque[Job] = deque()  # who is given up
         self._displaceable = Displaceable(counters)
         self._fresh: dict[str, Job] = {}  # those that have never run
         self.late_from = -math.inf  # until then what runs and who can be in time need all there is
 
     def __len__(self) -> int:
         """Jobs that wait."""
-        return len(self._jobs) + len(self._late)
+        return len(self.line) + len(self.late)
 
     def __iter__(self) -> Iterator[Job]:
         """In order."""
-        return chain(self._jobs, self._late)
+        return chain(self.line, self.late)
 
     @property
     def first(self) -> Job:
         """Who is next. Raises IndexError where nobody waits."""
-        return self._jobs[0] if self._jobs else self._late[0]
+        return self.line[0] if self.line else self.late[0]
 
     def come(self, job: Job, room: Room, patience: Callable[[], float]) -> Job | None:
         """A job waits, unless the queue is full and nobody makes way. Says who is refused. `patience`: seconds for which
@@ -80,7 +80,7 @@ class CoarseQueue:
         others = self._given_up(job, room)
         rank = (one.priority, not job.late)
         refused: Job | None = None
-        overdue = self._late[0] if self._late and not job.late else None
+        overdue = self.late[0] if self.late and not job.late else None
         if overdue is not None and room.now - overdue.visit.record.arrived_at > patience():
             late = overdue.visit
             leaves = self._displaceable.outstaying(overdue.name, late.arrival.priority, one.priority)
@@ -93,7 +93,7 @@ class CoarseQueue:
                 return job
             refused = self._fresh[leaves]
         if refused is not None:
-            (self._late if refused.late else self._jobs).remove(refused)
+            (self.late if refused.late else self.line).remove(refused)
             self._gone(refused)
         if others or job.late:
             self.late_from = room.now + room.ttft
@@ -110,7 +110,9 @@ class CoarseQueue:
         """Who waits and makes way for this job to be in time; it is marked where it cannot be."""
         if room.pace is None:
             return []
-        line = sorted((*self._jobs, job), key=_number) if self._by_priority else [*self._jobs, job]
+        if not self.line and _in_time(job, room, room.pace):
+            return []
+        line = sorted((*self.line, job), key=_number) if self._by_priority else [*self.line, job]
         tenants = dict.fromkeys((one.visit.arrival.tenant for one in line), 0.0)
         if not given_up([_candidate(one, room, tenants) for one in line], room.pace):
             return []  # whom the tenants' standing would choose is asked for where somebody must go
@@ -125,7 +127,7 @@ class CoarseQueue:
 
     def _stand(self, job: Job) -> None:
         """At the end of its line; by priority, before those of a lower one that came at the same time (`AGEING_SECONDS`)."""
-        line = self._late if job.late else self._jobs
+        line = self.late if job.late else self.line
         place = len(line)
         while self._by_priority and place and _number(line[place - 1]) > _number(job):
             place -= 1
@@ -135,17 +137,17 @@ class CoarseQueue:
         one = job.visit.arrival
         self._displaceable.give_up(job.name, one.priority, one.tenant)
         job.late = True
-        self._jobs.remove(job)
+        self.line.remove(job)
         self._stand(job)
 
     def come_back(self, job: Job) -> None:
         """A job that was preempted waits at the head."""
-        self._jobs.appendleft(job)
+        self.line.appendleft(job)
         self._counters.arrive(job.visit.arrival.tenant)
 
     def start(self, cached: int) -> None:
         """The first waits no longer and runs, with so many tokens of its prompt cached."""
-        job = self._jobs.popleft() if self._jobs else self._late.popleft()
+        job = self.line.popleft() if self.line else self.late.popleft()
         if job.name in self._fresh:
             self._counters.charge(job.visit.arrival.tenant, PROMPT_WEIGHT * (job.known - cached))
         self._gone(job)
@@ -169,6 +171,12 @@ def _candidate(job: Job, room: Room, standing: Mapping[str, float]) -> Candidate
         return Candidate(job.work, math.inf, one.arrival.priority)
     deadline = one.record.arrived_at + room.ttft - room.now
     return Candidate(job.work, deadline, one.arrival.priority, standing[one.arrival.tenant])
+
+
+def _in_time(job: Job, room: Room, pace: Pace) -> bool:
+    """Whether a job that finds nobody before it will be: what `given_up` asks first, which most jobs need not."""
+    deadline = job.visit.record.arrived_at + room.ttft - room.now
+    return pace.first_token(0, job.work, job.work) <= deadline
 
 
 def _number(job: Job) -> float:

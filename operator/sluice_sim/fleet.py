@@ -4,6 +4,7 @@ Nothing here reads a clock; what is random is drawn from the settings' seed: the
 the same result.
 """
 
+import pickle
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from math import inf
@@ -42,7 +43,8 @@ class Fleet:
         self._chance, self._router = Chance(settings), Router(settings.routing)
         self._pods: list[Pod] = []
         self._run = Run(records=[], mode=settings.mode)
-        self._made = 0
+        self._made = self._came = 0
+        self._next_tick = 0.0
         self._next_event = inf
         self._wanted = spec.scaling.min_replicas if spec.scaling.mode in ("Auto", "Advise") else spec.replicas
         if settings.begin is not None:
@@ -51,23 +53,38 @@ class Fleet:
             self._add(0.0, ready_at=0.0)
         self._events(0.0)
 
+    @property
+    def records(self) -> Sequence[Record]:
+        """All who came since the beginning, or since it was resumed."""
+        return self._run.records
+
     def run(self, arrivals: Iterable[Arrival], progress: Callable[[float], None] = lambda _: None) -> Run:
-        """Replay the trace, in order of time, to the end of its last request. `progress` is told the virtual time."""
-        run, now, next_tick = self._run, 0.0, 0.0
-        for number, one in enumerate(chain(arrivals, (None,))):
-            while next_tick <= (inf if one is None else one.at):
-                now = next_tick
+        """Replay the trace, in order of time, to the end of its last request. `progress` is told the virtual time after
+        each decision: who arrives then or later has not come yet."""
+        run, now = self._run, self._next_tick
+        for one in chain(arrivals, (None,)):
+            while self._next_tick <= (inf if one is None else one.at):
+                now = self._next_tick
                 self._pass(now)
                 self._decide(now)
+                self._next_tick = now + self.settings.interval
                 progress(now)
-                next_tick = now + self.settings.interval
                 if one is None and not any(pod.requests for pod in self._pods):
                     break
             if one is not None:
-                self._arrive(number, one)
+                self._arrive(self._came, one)
+                self._came += 1
         run.seconds = now
         run.lives += [Life(pod.name, pod.created_at, now) for pod in self._pods]
         return run
+
+    def saved(self) -> bytes:
+        """The fleet as it stands, without what came of the run so far: for `resumed`. Coarse engines only."""
+        run, self._run = self._run, Run(records=[], mode=self._run.mode)
+        try:
+            return pickle.dumps(self, pickle.HIGHEST_PROTOCOL)
+        finally:
+            self._run = run
 
     def _pass(self, now: float) -> None:
         """Everything that happens up to now: steps, readiness, deaths, drained pods leaving."""
@@ -222,3 +239,11 @@ class Fleet:
         for _ in range(replicas - len(staying)):
             self._add(now)
         self._wanted = replicas
+
+
+def resumed(saved: bytes, law: Law) -> Fleet:
+    """A fleet that goes on from where it was saved, under a law that reads the memory of the one before: `run` takes the
+    arrivals from the saved moment on, whose times still count from the first beginning."""
+    fleet: Fleet = pickle.loads(saved)  # noqa: S301 - what this process wrote a moment ago
+    fleet._law = law
+    return fleet

@@ -1,32 +1,45 @@
 """The schedule that knows the future: searched on a load of a quarter of an hour."""
 
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from sluice_sim.fleet import Fleet, resumed
 from sluice_sim.traces import Arrival, poisson
-from sluice_sim.tracks.clairvoyant import Judge, Path, Step, cost, joined, path, saving, verified
-from sluice_sim.tracks.schedule import PIECE
+from sluice_sim.tracks.clairvoyant import cheapest, raised, table
+from sluice_sim.tracks.hindsight import clairvoyant
+from sluice_sim.tracks.judge import Judge
+from sluice_sim.tracks.schedule import PIECE, Counts, Scheduled, cost, saving
+from sluice_sim.tracks.tasks import Search, Spare, Task, Whole
 from sluice_sim.tracks.track import Track, read_track
 
 SECONDS = 3 * PIECE
+LEAD = 60.0
 
 
 def track() -> Track:
-    """One replica of a slow engine holds about 1.5 of these requests per second."""
+    """One replica of a slow engine holds about one of these requests per second."""
     return replace(
-        read_track("T2"), profile="base=0.03,prefill_token=0.0002,sequence=0.004,kv_token=2e-6", most=6, mode="coarse"
+        read_track("T2"), profile="base=0.06,prefill_token=0.004,sequence=0.008,kv_token=2e-6", most=6, mode="coarse"
     )
 
 
-def judge() -> Judge:
+def load() -> list[Arrival]:
     """Little, much, little."""
-    found = [
+    return [
         Arrival(k * PIECE + one.at, one.prompt, one.output)
-        for k, rate in enumerate((0.5, 4.0, 0.5))
-        for one in poisson(rate, PIECE - 1.0, 60, 40, seed=k)
+        for k, rate in enumerate((0.1, 2.4, 0.1))
+        for one in poisson(rate, PIECE - 1.0, 60, 12, seed=k)
     ]
-    return Judge(track(), replace(track().settings(), cold_start=60.0), found, SECONDS)
+
+
+def judge() -> Judge:
+    return Judge(track(), replace(track().settings(), cold_start=LEAD), load(), SECONDS)
 
 
 def test_a_schedule_costs_its_pieces_and_a_cold_start_per_replica_that_joins() -> None:
@@ -35,46 +48,143 @@ def test_a_schedule_costs_its_pieces_and_a_cold_start_per_replica_that_joins() -
     assert saving((3, 3, 3), 1, lead=60.0) == PIECE - 60.0  # a dip saves a piece and costs a start
 
 
-def test_the_cheapest_steps_of_all_windows_are_taken_first_and_each_windows_in_its_order() -> None:
-    one = Path((3, 3), (Step(0, 0, 300.0), Step(0, 50, 300.0)))
-    other = Path((4,), (Step(2, 10, 300.0), Step(2, 0, 300.0)))
-    counts, taken = joined([one, other], budget=10)
-    assert counts == [2, 3, 2]
-    assert [(window, step.missed) for window, step in taken] == [(0, 0), (1, 10), (1, 0)]
+OPTIONS = st.dictionaries(st.integers(1, 5), st.integers(0, 12), min_size=1, max_size=4)
+
+
+@given(st.lists(OPTIONS, min_size=1, max_size=5), st.integers(0, 30), st.sampled_from([0.0, 60.0, 300.0]))
+def test_no_schedule_of_a_table_is_cheaper_within_the_budget(
+    tables: list[dict[int, int]], budget: int, lead: float
+) -> None:
+    def missed(counts: Sequence[int]) -> int:
+        return sum(options[count] for options, count in zip(tables, counts, strict=True))
+
+    found = cheapest(tuple(tables), budget, lead)
+    every = list(itertools.product(*tables))
+    within = [cost(counts, lead) for counts in every if missed(counts) <= budget]
+    if within:
+        assert missed(found) <= budget
+        assert cost(found, lead) == min(within)
+    else:
+        assert missed(found) == min(map(missed, every))
+
+
+def test_more_replicas_come_where_most_is_missed_and_not_where_they_did_not_help() -> None:
+    assert raised((2, 2, 2), (5, 90, 0), excess=50, most=4, hopeless=set()) == (2, 3, 2)
+    assert raised((2, 2, 2), (5, 90, 0), excess=93, most=4, hopeless=set()) == (3, 3, 2)
+    assert raised((2, 2, 2), (5, 90, 0), excess=50, most=4, hopeless={(1, 2)}) == (3, 2, 2)
+    assert raised((4, 4, 2), (5, 90, 0), excess=50, most=4, hopeless=set()) == (4, 4, 2)
+
+
+def test_a_fleet_that_was_saved_goes_on_as_if_nothing_had_been() -> None:
+    law, settings = Scheduled((1, 4, 1), LEAD), replace(track().settings(1), cold_start=LEAD)
+    fleet, saved = Fleet(track().spec(), settings, law), list[bytes]()
+    whole = fleet.run(load(), lambda now: saved.append(fleet.saved()) if now == 280.0 else None)
+    rest = resumed(saved[0], law).run(one for one in load() if one.at >= 280.0)
+    assert rest.records == [one for one in whole.records if one.arrived_at >= 280.0]
+    assert (rest.seconds, rest.lives) == (whole.seconds, whole.lives)
+    assert rest.wanted == [(at, count) for at, count in whole.wanted if at > 280.0]
+
+
+def test_a_table_has_what_is_needed_and_less() -> None:
+    found = table(judge(), 0, 3)
+    assert min(found[1].values()) == 0  # enough replicas are in there
+    assert max(found[1].values()) > 0.1 * judge().offered(1)  # and too few
+    assert min(found[0], default=0) == 1  # the quiet pieces get by with the fewest
+
+
+def test_what_a_removal_costs_around_its_piece_is_what_it_costs_in_the_whole() -> None:
+    known, counts = judge(), (2, 3, 1)
+    extra = known.spare(counts, 0, 3, limit=10_000)
+    whole = sum(known.misses((2, 2, 1), 0, 3)) - sum(known.misses(counts, 0, 3))
+    assert whole > 10
+    assert extra[1:] == [pytest.approx(whole, abs=2), None]  # the last has none to lose
+    assert known.spare(counts, 1, 2, limit=3) == [3]  # no further than asked
+
+
+Measure = Callable[[Task], dict[str, Any]]
+
+
+def driven(measure: Measure, pieces: int = 3) -> tuple[Counts, list[Task]]:
+    """The schedule that is found where each task comes out so, and the tasks."""
+    window = replace(track().window("test"), seconds=pieces * PIECE)
+    plan, asked = clairvoyant(replace(track(), windows=(("test", window),)), "test"), list[Task]()
+    tasks = next(plan)
+    while True:
+        asked += tasks
+        try:
+            tasks = plan.send([measure(task) for task in tasks])
+        except StopIteration as end:
+            return end.value.counts, asked
 
 
 def test_no_piece_of_the_schedule_can_spare_a_replica_and_the_peak_has_the_most() -> None:
     known = judge()
-    counts = verified(known, [path(known, 0, known.pieces)])
-    allowed = 0.01 * known.requests
-    assert sum(known.misses(counts, 0, known.pieces)) <= allowed
+
+    def measure(task: Task) -> dict[str, Any]:
+        if isinstance(task, Search):
+            found = table(known, 0, 3)
+            return {"offered": [known.offered(k) for k in range(3)], "missed": [sorted(one.items()) for one in found]}
+        if isinstance(task, Whole):
+            return {"missed": known.misses(task.counts, 0, 3)}
+        if isinstance(task, Spare):
+            return {"extra": known.spare(task.counts, 0, 3, task.limit)}
+        return {"gpu_hours": 1.0}
+
+    counts, _ = driven(measure)
+    allowed = 0.01 * len(load())
+    assert sum(known.misses(counts, 0, 3)) <= allowed
     assert counts[1] > max(counts[0], counts[2])
-    for piece in range(known.pieces):
+    for piece in range(3):
         fewer = tuple(count - (k == piece) for k, count in enumerate(counts))
         if min(fewer) >= 1:
-            assert sum(known.misses(fewer, 0, known.pieces)) > allowed
+            assert sum(known.misses(fewer, 0, 3)) > allowed
 
 
-class Dearer(Judge):
-    """Where every replica less than twenty costs two requests, whatever a search over windows believed."""
+class World:
+    """Pieces of a thousand requests, whose misses are `missed(piece, count)`, and what a search is told of them."""
 
-    def misses(self, counts: tuple[int, ...], first: int, end: int) -> list[int]:
-        return [2 * (20 - count) for count in counts[first:end]]
+    def __init__(self, missed: Callable[[int, int], int], told: Callable[[int, int], int], believed: int = 0) -> None:
+        self.missed, self.told, self.believed = missed, told, believed
+        self.wholes: list[Counts] = []
+
+    def measure(self, task: Task) -> dict[str, Any]:
+        if isinstance(task, Search):
+            options = [[(n, self.told(k, n)) for n in (2, 3, 4)] for k in range(3)]
+            return {"offered": [1000] * 3, "missed": options}
+        if isinstance(task, Whole):
+            self.wholes.append(task.counts)
+            return {"missed": [self.missed(k, count) for k, count in enumerate(task.counts)]}
+        if isinstance(task, Spare):
+            extra = [self.missed(k, n - 1) - self.missed(k, n) - self.believed for k, n in enumerate(task.counts)]
+            return {"extra": [one if n > 1 else None for one, n in zip(extra, task.counts, strict=True)]}
+        return {"gpu_hours": 1.0}
 
 
-def test_paths_that_promised_too_much_are_taken_less_far_not_given_up() -> None:
-    found = [Arrival(k / 10, 60, 40) for k in range(1000)]
-    known, said = Dearer(track(), track().settings(), found, PIECE), list[str]()
-    believed = Path((20,), tuple(Step(0, 1, PIECE) for _ in range(15)))
-    assert verified(known, [believed], note=said.append) == (15,)  # ten may be missed: five replicas less
-    assert len(said) == 7  # and the search itself came there: nothing was left to be trimmed
-    assert len(set(said)) > 2
+def steep(_: int, count: int) -> int:
+    """Four are enough; each one less misses more."""
+    return (100, 100, 40, 8, 0, 0, 0)[count]
 
 
-def test_an_empty_piece_needs_the_fewest() -> None:
-    found = [one for one in poisson(0.5, PIECE, 60, 40, seed=1) if one.at < PIECE]
-    known = Judge(track(), track().settings(), found, SECONDS)
-    assert known.offered(1, 3) == 0
-    counts = verified(known, [path(known, 0, known.pieces)])
-    assert counts[1:] == (1, 1)
-    assert known.work(2) == pytest.approx(0.0)
+def test_tables_that_promised_too_much_are_corrected_by_runs_of_the_whole() -> None:
+    world = World(steep, lambda *_: 0)
+    counts, _ = driven(world.measure)
+    assert counts == (3, 3, 3)  # 24 of the 30 that may be missed
+    assert world.wholes[0] == (2, 2, 2)
+
+
+def test_a_schedule_that_misses_too_much_gets_replicas_until_it_does_not() -> None:
+    counts, _ = driven(World(lambda k, n: steep(k, n - 1), lambda *_: 500).measure)
+    assert counts == (4, 4, 4)
+
+
+def test_who_cannot_reach_the_target_gets_as_near_as_it_can() -> None:
+    counts, asked = driven(World(lambda k, n: 900 - n, lambda k, n: 900 - n).measure)
+    assert counts == (4, 4, 4)  # one more helps nobody
+    assert not any(isinstance(task, Spare) for task in asked)
+
+
+def test_what_seems_possible_around_a_piece_is_decided_by_a_run_of_the_whole() -> None:
+    world = World(steep, steep, believed=1_000)  # every removal looks free
+    counts, _ = driven(world.measure)
+    assert counts == (3, 3, 3)
+    assert {(2, 3, 3), (3, 2, 3), (3, 3, 2)} <= set(world.wholes)

@@ -10,19 +10,10 @@ from sluice_sim.data import FOLDER
 from sluice_sim.laws.registry import LAWS
 from sluice_sim.tracks import store as store_module
 from sluice_sim.tracks.effort import FULL, SHORT, Effort
+from sluice_sim.tracks.hindsight import Plan
 from sluice_sim.tracks.job import CLAIRVOYANT, STATIC, Job
-from sluice_sim.tracks.plan import (
-    Placed,
-    Plan,
-    Tried,
-    Unreachable,
-    attained_at,
-    place,
-    placed,
-    spaced,
-    static_peak,
-    tune,
-)
+from sluice_sim.tracks.knob import Tried, spaced
+from sluice_sim.tracks.plan import Placed, Unreachable, attained_at, place, placed, static_peak, tune
 from sluice_sim.tracks.runner import Runner
 from sluice_sim.tracks.sources import sources
 from sluice_sim.tracks.store import Store, key_of
@@ -40,6 +31,9 @@ def driven(plan: Plan, law: Law, asked: list[Job]) -> Any:
     while True:
         found = []
         for job in tasks:
+            if isinstance(job, Bound):
+                found.append({"gpu_hours": 0.0})
+                continue
             assert isinstance(job, Job)
             asked.append(job)
             attainment, hours = law(job)

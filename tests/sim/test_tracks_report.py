@@ -10,7 +10,9 @@ from typer.testing import CliRunner
 
 from sluice_sim.tracks.__main__ import app
 from sluice_sim.tracks.bench import bars
-from sluice_sim.tracks.plan import Clairvoyant, Placed, Tried
+from sluice_sim.tracks.hindsight import Clairvoyant
+from sluice_sim.tracks.knob import Tried
+from sluice_sim.tracks.plan import Placed
 from sluice_sim.tracks.plots import draw
 from sluice_sim.tracks.report import Board, as_json, laws_table, ratio
 from sluice_sim.tracks.track import read_track

@@ -58,6 +58,8 @@ class PrefillBudget:
             fits, self.cut = rounded(fits), True
         if self._given:  # a few tokens of one more prompt are not worth their row
             return fits if fits >= min(most, MINIMUM_CHUNK) else 0
+        if fits >= min(most, MINIMUM_CHUNK):
+            return fits
         least = largest_chunk(self._model, context, self._progress) if fits else MINIMUM_CHUNK
         return max(fits, min(most, least, MINIMUM_CHUNK))
 

@@ -1,24 +1,16 @@
 """Which figures a bench finds, in which order: the tracks' boards, from plans that all run at once."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, Final
+from typing import Final
 
 from sluice_sim.laws.registry import LAWS
 from sluice_sim.tracks.effort import SHORT, Effort
+from sluice_sim.tracks.hindsight import Clairvoyant, Found, Plan, clairvoyant
 from sluice_sim.tracks.job import Job
-from sluice_sim.tracks.plan import (
-    TARGET,
-    Clairvoyant,
-    Found,
-    Plan,
-    Tried,
-    clairvoyant,
-    place,
-    placed,
-    static_peak,
-)
+from sluice_sim.tracks.knob import TARGET, Tried
+from sluice_sim.tracks.plan import place, placed, static_peak
 from sluice_sim.tracks.report import OWN, Board
 from sluice_sim.tracks.runner import Runner
 from sluice_sim.tracks.tasks import endless_hit_ratio
@@ -41,9 +33,12 @@ class Wish:
 def measured(wish: Wish, runner: Runner) -> list[Board]:
     """One board per track, in order."""
     boards = [Board(read_track(name)) for name in wish.tracks]
-    runner.run([_board(board, wish) for board in boards])
+    runner.run([plan for board in boards for plan in _plans(board, wish)])
+    for board in boards:
+        board.laws.sort(key=lambda one: wish.laws.index(one.law))
     if wish.robust:
-        runner.run([_robust(board, wish) for board in boards if board.track.name in wish.effort.weather])
+        in_weather = [board for board in boards if board.track.name in wish.effort.weather]
+        runner.run([plan for board in in_weather for plan in _weathers(board, wish)])
     return boards
 
 
@@ -110,53 +105,28 @@ def _laws(board: Board) -> dict[str, bool]:
     return found
 
 
-def _board(board: Board, wish: Wish) -> Plan:
-    """All of one track."""
+def _plans(board: Board, wish: Wish) -> list[Plan]:
+    """All of one track; none waits for another, and those that take the most steps one after another go first."""
     track = board.track
     if track.overload is not None:
-        laws = [law for law in wish.laws if law in wish.effort.overload]
-        found = yield [Job(track=track.name, window=wish.effort.test, law=law) for law in laws]
-        board.overload = dict(zip(laws, found, strict=True))
-        return
-    yield from _together(
-        [
-            *(
-                [_note(board, "clairvoyant", clairvoyant(track, wish.effort.test))]
-                if track.name in wish.effort.searched
-                else []
-            ),
-            _note(board, "static", static_peak(track, wish.effort.test)),
-            *(
-                _law(board, place(track, law, wish.effort, whole_curve=law == "sluice" and wish.effort.near))
-                for law in wish.laws
-            ),
-        ]
-    )
+        return [_overload(board, wish)]
+    searched = track.name in wish.effort.searched
     if track.routing == "prefix_aware":
         board.hit_bound = endless_hit_ratio(track, wish.effort.test)
+    return [
+        *([_note(board, "clairvoyant", clairvoyant(track, wish.effort.test))] if searched else []),
+        _note(board, "static", static_peak(track, wish.effort.test)),
+        *(
+            _law(board, place(track, law, wish.effort, whole_curve=law == "sluice" and wish.effort.near))
+            for law in wish.laws
+        ),
+    ]
 
 
-def _together(plans: Sequence[Plan]) -> Plan:
-    """Drive several plans as one: each round asks for what all of them want."""
-    asked: list[tuple[Plan, Sequence[Any]]] = [(plan, tasks) for plan in plans if (tasks := _start(plan)) is not None]
-    while asked:
-        results = yield [task for _, tasks in asked for task in tasks]
-        again, at = [], 0
-        for plan, tasks in asked:
-            part = results[at : at + len(tasks)]
-            at += len(tasks)
-            try:
-                again.append((plan, plan.send(part)))
-            except StopIteration:
-                continue
-        asked = again
-
-
-def _start(plan: Plan) -> Sequence[Any] | None:
-    try:
-        return next(plan)
-    except StopIteration:
-        return None
+def _overload(board: Board, wish: Wish) -> Plan:
+    laws = [law for law in wish.laws if law in wish.effort.overload]
+    found = yield [Job(track=board.track.name, window=wish.effort.test, law=law) for law in laws]
+    board.overload = dict(zip(laws, found, strict=True))
 
 
 def _note(board: Board, name: str, plan: Plan) -> Plan:
@@ -167,24 +137,28 @@ def _law(board: Board, plan: Plan) -> Plan:
     board.laws.append((yield from plan))
 
 
-def _robust(board: Board, wish: Wish) -> Plan:
+def _weathers(board: Board, wish: Wish) -> list[Plan]:
     """Ours at its defaults and the best tuned peer under every variant, beside a clairvoyant of the same weather."""
-    track = board.track
     peers = [one for one in board.laws if one.law not in OWN and one.gpu_hours is not None]
     best = min(peers, key=lambda one: one.gpu_hours or 0.0, default=None)
-    for variant in wish.effort.variants:
-        known: Clairvoyant | None = board.clairvoyant
-        if variant.startswith(CHANGES_NEED):
-            known = yield from clairvoyant(track, wish.effort.test, variant)
-            board.weather[variant] = known.found["attainment"]
-        if known is None:
-            continue
-        cost = yield from _in_weather(track, wish.effort.test, "sluice", STRICTER, variant)
-        board.robust.setdefault("sluice", {})[variant] = None if cost is None else cost / known.gpu_hours
-        if best is not None:
-            settings = _stricter(best.tuned.setting, best.curve)
-            cost = yield from _in_weather(track, wish.effort.test, best.law, settings, variant)
-            board.robust.setdefault(best.law, {})[variant] = None if cost is None else cost / known.gpu_hours
+    settings: dict[str, Sequence[float]] = {"sluice": STRICTER}
+    if best is not None:
+        settings[best.law] = _stricter(best.tuned.setting, best.curve)
+    if board.clairvoyant is not None:
+        board.robust = {law: dict.fromkeys(wish.effort.variants) for law in settings}
+    return [_weather(board, wish, variant, settings) for variant in wish.effort.variants]
+
+
+def _weather(board: Board, wish: Wish, variant: str, settings: Mapping[str, Sequence[float]]) -> Plan:
+    track, known = board.track, board.clairvoyant
+    if variant.startswith(CHANGES_NEED):
+        known = yield from clairvoyant(track, wish.effort.test, variant)
+        board.weather[variant] = known.found["attainment"]
+    if known is None:
+        return
+    for law, tried in settings.items():
+        cost = yield from _in_weather(track, wish.effort.test, law, tried, variant)
+        board.robust.setdefault(law, {})[variant] = None if cost is None else cost / known.gpu_hours
 
 
 def _in_weather(track: Track, window: WindowName, law: str, settings: Sequence[float], variant: str) -> Plan:

@@ -5,50 +5,24 @@ same tasks again and finds them in the store.
 """
 
 import itertools
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from sluice_sim.laws.registry import LAWS
-from sluice_sim.score import Point, cost_at
-from sluice_sim.tracks.clairvoyant import WINDOW_PIECES, Path
+from sluice_sim.score import HOUR, cost_at
 from sluice_sim.tracks.effort import Effort
-from sluice_sim.tracks.job import CLAIRVOYANT, STATIC, Job
-from sluice_sim.tracks.schedule import PIECE
-from sluice_sim.tracks.tasks import Bound, Search, Task, Verify, path_of
+from sluice_sim.tracks.hindsight import Found, Plan
+from sluice_sim.tracks.job import STATIC, Job
+from sluice_sim.tracks.knob import FIRST, TARGET, Tried, around, ranked, spaced, wanting
+from sluice_sim.tracks.tasks import Bound
 from sluice_sim.tracks.track import Track, WindowName
 
-Found = dict[str, Any]
-Plan = Generator[Sequence[Task], Sequence[Found], Any]
-TARGET: Final = 0.99
 MOST_STATIC: Final = 4  # times the track's most replicas: what a constant fleet is tried up to
 
 
 class Unreachable(ValueError):
     """No constant number of replicas keeps the track's promise. The message says how far they came."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tried:
-    """One setting of a knob and what came of it."""
-
-    setting: float
-    found: Found
-
-    @property
-    def attainment(self) -> float:
-        """Good over offered."""
-        return float(self.found["attainment"])
-
-    @property
-    def gpu_hours(self) -> float:
-        """From bind to release."""
-        return float(self.found["gpu_hours"])
-
-    @property
-    def point(self) -> Point:
-        """For interpolation."""
-        return Point(self.setting, self.attainment, self.gpu_hours)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,38 +39,13 @@ class Placed:
     default_gpu_hours: float | None  # the same, beginning from the default
 
 
-@dataclass(frozen=True, slots=True)
-class Clairvoyant:
-    """The denominator, and the bound below it."""
-
-    track: str
-    counts: tuple[int, ...]
-    found: Found
-    bound: float
-
-    @property
-    def gpu_hours(self) -> float:
-        """From bind to release."""
-        return float(self.found["gpu_hours"])
-
-
-def clairvoyant(track: Track, window: WindowName, variant: str = "plain") -> Plan:
-    """Search all three-hour windows, join, verify. Returns a Clairvoyant."""
-    pieces = max(1, -int(-track.window(window).seconds // PIECE))
-    ends = [*range(0, pieces, WINDOW_PIECES), pieces]
-    searches = [Search(track.name, window, variant, a, b) for a, b in itertools.pairwise(ends)]
-    paths: tuple[Path, ...] = tuple(path_of(one) for one in (yield searches))
-    (joined,) = yield [Verify(track.name, window, variant, paths)]
-    counts = tuple(joined["counts"])
-    job = Job(track=track.name, window=window, law=CLAIRVOYANT, counts=counts, variant=variant, series=True)
-    found, bound = yield [job, Bound(track.name, window)]
-    return Clairvoyant(track.name, counts, found, float(bound["gpu_hours"]))
-
-
 def static_peak(track: Track, window: WindowName) -> Plan:
     """The fewest replicas that, always there, reach the target. Returns (replicas, Found). Raises Unreachable where
     MOST_STATIC times the track's most do not."""
-    low, high = 0, track.least  # low fails, high is tried
+    (bound,) = yield [Bound(track.name, window)]
+    hours = track.window(window).seconds / HOUR * track.gpus
+    high = max(track.least, int(bound["gpu_hours"] / hours))  # fewer have not the time for the work
+    low = high - 1  # low fails, high is tried
     seen: dict[int, Found] = {}
     while True:
         (seen[high],) = yield [Job(track=track.name, window=window, law=STATIC, setting=float(high))]
@@ -116,34 +65,15 @@ def static_peak(track: Track, window: WindowName) -> Plan:
 
 
 def tune(track: Track, law: str, effort: Effort) -> Plan:
-    """As many settings as the effort allows: every other of the grid, the best one's neighbours, and beyond the edge where
-    the best lies there. Returns all Tried, the best first."""
-    grid, most = LAWS[law].knob.grid, effort.runs_of(law)
+    """Try settings on the train window, as many as the effort allows at most. Returns all Tried, the best first."""
+    knob, most = LAWS[law].knob, effort.runs_of(law)
     tried: dict[float, Tried] = {}
-
-    def ask(settings: Sequence[float]) -> Plan:
-        new = [one for one in settings if one not in tried][: most - len(tried)]
-        found = yield [Job(track=track.name, window=effort.train, law=law, setting=one) for one in new]
-        tried.update({one: Tried(one, value) for one, value in zip(new, found, strict=True)})
-
-    if most > 0:
-        yield from ask(spaced(grid, most))
-        yield from ask(_neighbours(grid, best(list(tried.values())).setting))
-    while len(tried) < most:
-        top = best(list(tried.values())).setting
-        beyond = _beyond(sorted(tried), top)
-        if beyond is None:
-            break
-        yield from ask([beyond])
-    ordered = sorted(tried.values(), key=_rank)
-    return tuple(ordered)
-
-
-def spaced(grid: Sequence[float], most: int) -> list[float]:
-    """Every other of the grid; where `most` are fewer, that many, each in the middle of its part of the grid."""
-    if most > len(grid) // 2:
-        return list(grid[::2])
-    return [grid[int((part + 0.5) * len(grid) / most)] for part in range(most)]
+    settings = spaced(knob.grid, min(most, FIRST)) if most else []
+    while settings := settings[: most - len(tried)]:
+        found = yield [Job(track=track.name, window=effort.train, law=law, setting=one) for one in settings]
+        tried.update({one: Tried(one, value) for one, value in zip(settings, found, strict=True)})
+        settings = wanting(knob, tried)
+    return tuple(ranked(knob, tried))
 
 
 def place(track: Track, law: str, effort: Effort, whole_curve: bool = False) -> Plan:
@@ -163,17 +93,14 @@ def place(track: Track, law: str, effort: Effort, whole_curve: bool = False) -> 
     judged_default = LAWS[law].knob.default
     judged[judged_default] = Tried(judged_default, at_default)
     yield from judge([chosen])
-    near = _around(sorted(one.setting for one in searched), chosen) if effort.near else []
+    near = around(sorted(one.setting for one in searched), chosen) if effort.near else []
     yield from judge([one.setting for one in searched] if whole_curve else near)
-    stricter = sorted(
-        (one for one in searched if one.attainment >= searched[0].attainment), key=lambda one: one.attainment
-    )
-    for one in stricter[: effort.more + 1]:
+    for setting in stricter(LAWS[law].knob.grid, searched)[: effort.more]:
         if judged[chosen].attainment >= TARGET or any(
             other.attainment >= TARGET for other in judged.values() if other.gpu_hours >= judged[chosen].gpu_hours
         ):
             break
-        yield from judge([one.setting])
+        yield from judge([setting])
     curve = tuple(judged[setting] for setting in sorted(judged))
     return Placed(
         law=law,
@@ -187,16 +114,25 @@ def place(track: Track, law: str, effort: Effort, whole_curve: bool = False) -> 
     )
 
 
+def stricter(grid: Sequence[float], searched: Sequence[Tried]) -> list[float]:
+    """The settings beyond the best of those searched, on the side where more replicas were bought, the nearest first;
+    none where even the best never reached the target."""
+    if len(searched) < 2 or not searched[0].reached:
+        return []
+    top, known = searched[0], {one.setting: one for one in searched}
+    dearest = max(
+        (known[one] for one in around(sorted(known), top.setting)), key=lambda one: (one.gpu_hours, one.attainment)
+    )
+    up = (dearest.setting > top.setting) == (dearest.gpu_hours >= top.gpu_hours)
+    beyond = [one for one in {*grid, *known} if (one > top.setting) == up and one != top.setting]
+    return sorted(beyond, key=lambda one: abs(one - top.setting))
+
+
 def placed(tried: Tried, curve: Sequence[Tried]) -> float | None:
     """What a law costs at the target: its own cost where it reaches it, else by its knob's curve."""
     if tried.attainment >= TARGET:
         return tried.gpu_hours
     return cost_at([one.point for one in curve], TARGET)
-
-
-def best(tried: Sequence[Tried]) -> Tried:
-    """The cheapest that reaches the target; where none does, the one that comes nearest."""
-    return min(tried, key=_rank)
 
 
 def attained_at(curve: Sequence[Tried], gpu_hours: float) -> float | None:
@@ -214,30 +150,3 @@ def attained_at(curve: Sequence[Tried], gpu_hours: float) -> float | None:
 def in_weather(job: Job, variant: str) -> Job:
     """The same under another variant."""
     return replace(job, variant=variant)
-
-
-def _rank(tried: Tried) -> tuple[bool, float]:
-    reached = tried.attainment >= TARGET
-    return not reached, tried.gpu_hours if reached else -tried.attainment
-
-
-def _neighbours(grid: Sequence[float], setting: float) -> list[float]:
-    at = grid.index(setting)
-    return [grid[k] for k in (at - 1, at + 1) if 0 <= k < len(grid)]
-
-
-def _around(known: Sequence[float], setting: float) -> list[float]:
-    """The searched settings on both sides."""
-    at = known.index(setting)
-    return [known[k] for k in (at - 1, at + 1) if 0 <= k < len(known)]
-
-
-def _beyond(known: Sequence[float], setting: float) -> float | None:
-    """The next setting outside the known ones, in their own ratio; None where the setting is not at an edge."""
-    if len(known) < 2:
-        return None
-    if setting == known[0]:
-        return known[0] * known[0] / known[1]
-    if setting == known[-1]:
-        return known[-1] * known[-1] / known[-2]
-    return None

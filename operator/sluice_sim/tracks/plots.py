@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from sluice_sim.picture import BLUE, GREEN, GREY, ORANGE
-from sluice_sim.tracks.plan import Found, Placed
+from sluice_sim.tracks.hindsight import Found
+from sluice_sim.tracks.plan import Placed
 from sluice_sim.tracks.report import OWN, Board, failed, ratio
 
 

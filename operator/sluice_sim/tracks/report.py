@@ -6,7 +6,8 @@ from typing import Any
 
 from rich.table import Table
 
-from sluice_sim.tracks.plan import Clairvoyant, Found, Placed, attained_at
+from sluice_sim.tracks.hindsight import Clairvoyant, Found
+from sluice_sim.tracks.plan import Placed, attained_at
 from sluice_sim.tracks.track import Track
 
 OWN = ("sluice", "replicas-only", "admission-only")

@@ -1,12 +1,20 @@
-"""Runs plans on all cores: what the store has is not measured again, what is measured is stored as it ends."""
+"""Runs plans on all cores: what the store has is not measured again, what is measured is stored as it ends.
 
+Of the tasks that all plans ask for, those of the earliest plan go first: the plan that is longest from step to step is put
+there and never waits for the others. Workers end with the process that started them, however that ends.
+"""
+
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
-from multiprocessing import get_context
+from heapq import heappop, heappush
+from itertools import count
+from multiprocessing import connection, get_context, parent_process
+from threading import Thread
 from typing import Any
 
-from sluice_sim.tracks.plan import Found, Plan
+from sluice_sim.tracks.hindsight import Found, Plan
 from sluice_sim.tracks.store import Store
 from sluice_sim.tracks.tasks import Task, about, key, measure
 
@@ -35,7 +43,7 @@ class Runner:
         """Drive all plans to their ends; their results in order."""
         if self.workers < 1:
             return self._drive(plans, None)
-        with ProcessPoolExecutor(self.workers, mp_context=get_context("spawn")) as pool:
+        with worker_pool(self.workers) as pool:
             try:
                 return self._drive(plans, pool)
             finally:
@@ -44,6 +52,8 @@ class Runner:
     def _drive(self, plans: Sequence[Plan], pool: Executor | None) -> list[Any]:
         results: dict[int, Any] = {}
         waiting: list[_Waiting] = []
+        asked: list[tuple[int, int, str, Task]] = []  # a heap by plan, then by the order of asking
+        turn, queued = count(), set[str]()  # what is in there, or under way
         under_way: dict[str, tuple[Future[Found], Task]] = {}
 
         def go_on(one: _Waiting, value: Sequence[Found] | None) -> None:
@@ -56,12 +66,13 @@ class Runner:
             one.keys = [key(task) for task in tasks]
             self.used.update(one.keys)
             for name, task in zip(one.keys, tasks, strict=True):
-                if name in self.store or name in under_way:
+                if name in self.store or name in queued:
                     continue
                 if pool is None:
                     self._keep(name, task, measure(task))
                 else:
-                    under_way[name] = (pool.submit(measure, task), task)
+                    heappush(asked, (one.number, next(turn), name, task))
+                    queued.add(name)
             waiting.append(one)
 
         for number, plan in enumerate(plans):
@@ -73,6 +84,9 @@ class Runner:
                 go_on(one, [self.store[name] for name in one.keys])
             if ready or not waiting:
                 continue
+            while pool is not None and asked and len(under_way) < self.workers:
+                _, _, name, task = heappop(asked)
+                under_way[name] = (pool.submit(measure, task), task)
             done, _ = wait([future for future, _ in under_way.values()], return_when=FIRST_COMPLETED)
             for name in [name for name, (future, _) in under_way.items() if future in done]:
                 future, task = under_way.pop(name)
@@ -87,3 +101,21 @@ class Runner:
         if "attainment" in found:
             shown = f": {found['attainment']:.2%} at {found['gpu_hours']:.2f} GPU-hours"
         self.say(about(task) + shown)
+
+
+def worker_pool(workers: int) -> ProcessPoolExecutor:
+    """Processes that end when this one does, killed or not."""
+    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_end_with_parent)
+
+
+def _end_with_parent() -> None:
+    """A worker waits for its next task on a pipe that it also holds the other end of: nothing tells it that nobody is left
+    to send one."""
+    parent = parent_process()
+    if parent is not None:
+        Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
+
+
+def _end_after(sentinel: int) -> None:
+    connection.wait([sentinel])
+    os._exit(1)  # in the middle of a task: its result is wanted by nobody

@@ -3,6 +3,8 @@
 Both admit as our own law does, so that what another law gains over them is not admission.
 """
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,6 +13,7 @@ from sluice_operator.decide.values import Decision, Memory, Observed
 from sluice_sim.laws.law import Knob
 from sluice_sim.laws.ours import held
 
+Counts = tuple[int, ...]
 PIECE: Final = 300.0  # seconds of a schedule's piece
 COUNT: Final = Knob("replicas", 1.0, (1.0,), "replicas")
 
@@ -39,7 +42,7 @@ class Static:
 class Scheduled:
     """`counts[k]` replicas are ready in [k·PIECE, (k+1)·PIECE): launched `lead` seconds early, drained at the end."""
 
-    counts: tuple[int, ...]
+    counts: Counts
     lead: float
     setting: float = 1.0
     name: str = "clairvoyant"
@@ -59,3 +62,19 @@ class Scheduled:
     def at(self, now: float) -> int:
         """The count that the schedule wants to be ready."""
         return self.counts[min(len(self.counts) - 1, int(now / PIECE))]
+
+
+def cost(counts: Sequence[int], lead: float) -> float:
+    """Replica-seconds of a schedule, each start's loading included."""
+    starts = sum(max(0, b - a) for a, b in itertools.pairwise(counts))
+    return PIECE * sum(counts) + lead * starts
+
+
+def saving(counts: Sequence[int], piece: int, lead: float) -> float:
+    """Replica-seconds that one replica less in the piece saves: the piece itself, and a start more or less."""
+    return cost(counts, lead) - cost(without(counts, (piece,)), lead)
+
+
+def without(counts: Sequence[int], pieces: Sequence[int]) -> Counts:
+    """The schedule with one replica less in each of the pieces."""
+    return tuple(count - (piece in pieces) for piece, count in enumerate(counts))

@@ -6,9 +6,11 @@ from typing import Any
 
 from sluice_sim import score
 from sluice_sim.record import Record
-from sluice_sim.tracks.clairvoyant import Judge, Path, Step, cost, path, verified
+from sluice_sim.tracks.clairvoyant import Table, table
 from sluice_sim.tracks.job import CLAIRVOYANT, Job, simulate
+from sluice_sim.tracks.judge import Judge
 from sluice_sim.tracks.requests import requests
+from sluice_sim.tracks.schedule import Counts
 from sluice_sim.tracks.store import key_of
 from sluice_sim.tracks.track import Track, WindowName, read_track
 from sluice_sim.tracks.variants import VARIANTS
@@ -16,7 +18,7 @@ from sluice_sim.tracks.variants import VARIANTS
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """The clairvoyant's path through the pieces [first, end) of a window."""
+    """What the pieces [first, end) of a window miss with how many replicas."""
 
     track: str
     window: WindowName
@@ -26,13 +28,26 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True)
-class Verify:
-    """The windows' paths made into one schedule."""
+class Whole:
+    """A schedule of the whole window, run: what each piece misses."""
 
     track: str
     window: WindowName
     variant: str
-    paths: tuple[Path, ...]
+    counts: Counts
+
+
+@dataclass(frozen=True, slots=True)
+class Spare:
+    """What each of the pieces [first, end) of a schedule would miss more with one replica less, up to `limit`."""
+
+    track: str
+    window: WindowName
+    variant: str
+    counts: Counts
+    first: int
+    end: int
+    limit: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +58,7 @@ class Bound:
     window: WindowName
 
 
-Task = Job | Search | Verify | Bound
+Task = Job | Search | Whole | Spare | Bound
 
 
 def key(task: Task) -> str:
@@ -61,9 +76,13 @@ def about(task: Task) -> str:
         setting = "default" if task.setting is None else f"{task.setting:g}"
         weather = "" if task.variant == "plain" else f", {task.variant}"
         return f"{task.track} {task.window}: {task.law} at {setting}{weather}"
-    if isinstance(task, Search):
-        return f"{task.track} {task.window}: clairvoyant, pieces {task.first} to {task.end} ({task.variant})"
-    return f"{task.track} {task.window}: {'clairvoyant, whole' if isinstance(task, Verify) else 'work bound'}"
+    if isinstance(task, Bound):
+        return f"{task.track} {task.window}: work bound"
+    words = f"{task.track} {task.window}: clairvoyant ({task.variant})"
+    if isinstance(task, Whole):
+        return f"{words}, a schedule of {sum(task.counts) / len(task.counts):.2f} replicas"
+    doing = "tried" if isinstance(task, Search) else "none to spare?"
+    return f"{words}, pieces {task.first} to {task.end} {doing}"
 
 
 def measure(task: Task) -> dict[str, Any]:
@@ -76,14 +95,17 @@ def measure(task: Task) -> dict[str, Any]:
     seconds = track.window(task.window).seconds
     judge = Judge(track, VARIANTS[task.variant](track.settings()), requests(track, task.window), seconds)
     if isinstance(task, Search):
-        return asdict(path(judge, task.first, task.end))
-    counts = verified(judge, task.paths)
-    return {"counts": list(counts), "replica_seconds": cost(counts, judge.settings.cold_start)}
+        offered = [judge.offered(piece) for piece in range(task.first, task.end)]
+        found = table(judge, task.first, task.end)
+        return {"offered": offered, "missed": [sorted(options.items()) for options in found]}
+    if isinstance(task, Whole):
+        return {"missed": judge.misses(task.counts, 0, judge.pieces)}
+    return {"extra": judge.spare(task.counts, task.first, task.end, task.limit)}
 
 
-def path_of(found: dict[str, Any]) -> Path:
+def table_of(found: dict[str, Any]) -> Table:
     """A stored search."""
-    return Path(tuple(found["start"]), tuple(Step(**step) for step in found["steps"]))
+    return tuple({int(count): int(missed) for count, missed in options} for options in found["missed"])
 
 
 def lower_bound(track: Track, window: WindowName) -> float:

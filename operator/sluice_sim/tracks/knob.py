@@ -1,0 +1,107 @@
+"""Which settings of a law's one knob are tried: few, because a knob's curve rises or falls.
+
+Thirds of the grid first, then halves of the gap between the cheapest that reaches the target and the next one that does
+not, and beyond the grid where the best lies at its edge. Four or five runs find what all nine of the grid would; a curve
+that turns costs more, up to all that are allowed. A law that misses the target wherever it was tried, and by far, is left
+at the best of its thirds and edges.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sluice_sim.laws.law import Knob
+from sluice_sim.score import Point
+
+TARGET: Final = 0.99
+FIRST: Final = 3  # settings that are tried at once to begin with
+HOPELESS: Final = 0.9  # attainment below which nothing between two settings is expected to reach the target
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One setting of a knob and what came of it."""
+
+    setting: float
+    found: dict[str, Any]
+
+    @property
+    def attainment(self) -> float:
+        """Good over offered."""
+        return float(self.found["attainment"])
+
+    @property
+    def reached(self) -> bool:
+        """Whether that is the target."""
+        return self.attainment >= TARGET
+
+    @property
+    def gpu_hours(self) -> float:
+        """From bind to release."""
+        return float(self.found["gpu_hours"])
+
+    @property
+    def point(self) -> Point:
+        """For interpolation."""
+        return Point(self.setting, self.attainment, self.gpu_hours)
+
+
+def spaced(grid: Sequence[float], most: int) -> list[float]:
+    """So many of the grid, each in the middle of its part."""
+    return [grid[int((part + 0.5) * len(grid) / most)] for part in range(most)]
+
+
+def ranked(knob: Knob, tried: Mapping[float, Tried]) -> list[Tried]:
+    """The cheapest that reaches the target first; where none does, the one that comes nearest. Of equals the one nearest
+    to the knob's default."""
+
+    def rank(one: Tried) -> tuple[bool, float, float]:
+        distance = abs(math.log(one.setting / knob.default))
+        return not one.reached, one.gpu_hours if one.reached else -one.attainment, distance
+
+    return sorted(tried.values(), key=rank)
+
+
+def wanting(knob: Knob, tried: Mapping[float, Tried]) -> list[float]:
+    """The settings to try next; none where the best is found."""
+    top, known = ranked(knob, tried)[0], sorted(tried)
+    at = known.index(top.setting)
+    sides = [tried[known[k]] if 0 <= k < len(known) else None for k in (at - 1, at + 1)]
+    if top.reached:
+        missed = [one is not None and not one.reached for one in sides]
+        hollow = all(one is not None and one.reached for one in sides)
+        # Cheaper ones lie before the first that misses; or away from dearer ones, where nothing was tried yet.
+        open_ = [missed[k] or hollow or (sides[k] is None and not missed[1 - k]) for k in (0, 1)]
+    else:
+        edges = [one for one in (knob.grid[0], knob.grid[-1]) if one not in tried]
+        if edges:
+            return edges
+        open_ = [one is None or top.attainment >= HOPELESS for one in sides]
+    found = [
+        _beyond(knob.grid, known, top.setting, up) if sides[up] is None else _between(knob.grid, known, at, up)
+        for up in (0, 1)
+        if open_[up]
+    ]
+    return [one for one in found if one is not None]
+
+
+def around(known: Sequence[float], setting: float) -> list[float]:
+    """The settings on both sides."""
+    at = known.index(setting)
+    return [known[k] for k in (at - 1, at + 1) if 0 <= k < len(known)]
+
+
+def _between(grid: Sequence[float], known: Sequence[float], at: int, up: int) -> float | None:
+    """The middle of those of the grid between a known setting and the next one."""
+    low, high = known[at - 1 + up], known[at + up]
+    inside = [one for one in grid if low < one < high]
+    return inside[len(inside) // 2] if inside else None
+
+
+def _beyond(grid: Sequence[float], known: Sequence[float], setting: float, up: int) -> float | None:
+    """The next setting outside the known ones: of the grid, or in their own ratio."""
+    outside = [one for one in grid if (one > setting if up else one < setting)]
+    if outside:
+        return min(outside) if up else max(outside)
+    return setting * setting / known[-2 if up else 1] if len(known) > 1 else None
