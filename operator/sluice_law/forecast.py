@@ -101,6 +101,18 @@ def forecast(rates: Sequence[float], width: float, horizon: float, nature: Natur
     return Forecast(level, trend / width, max(0.0, mean), math.sqrt(walk * steps), nature)
 
 
+def bearable(peak: float, usual: float, seconds: float, patience: float) -> float:
+    """The rate to be held so that nobody waits longer than `patience` seconds when `peak` comes for `seconds` in place of
+    `usual`. A fluid queue that was empty then holds (peak − held)·seconds, which is worked off at `held`:
+
+        held = peak·seconds / (seconds + patience)
+
+    and never less than what comes usually, nor more than the peak. With no patience it is the peak."""
+    if seconds + patience <= 0.0:
+        return peak
+    return max(min(usual, peak), peak * (seconds / (seconds + patience)))
+
+
 def _squared(rates: Sequence[float], lag: int) -> float:
     """Squared difference of slots `lag` apart on the mean, robust against a single jump: the fourth power of the mean
     root, by Cressie & Hawkins ("Robust estimation of the variogram", 1980). One jump is no restless load."""

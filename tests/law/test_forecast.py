@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sluice_law.forecast import USUAL_VOLATILITY, VOLATILITY_LEAST, Nature, forecast, nature_of
+from sluice_law.forecast import USUAL_VOLATILITY, VOLATILITY_LEAST, Nature, bearable, forecast, nature_of
 
 WIDTH = 10.0
 
@@ -94,3 +94,20 @@ def test_what_the_filter_lags_is_no_more_than_the_trend_was_seen_to_add() -> Non
     ahead = forecast(rates, WIDTH, 50.0, Nature(volatility=VOLATILITY_LEAST))
     assert ahead.trend > 0.0
     assert ahead.level <= rates[-1] + 1.0
+
+
+def test_a_peak_is_held_as_far_as_nobody_can_wait_for_it_to_pass() -> None:
+    # 4.2 requests/s for 65 s where 15 s can be waited: 4.2 · 65 / 80; 0.79 · 65 = 51 wait in the end, 15 s at 3.41.
+    assert bearable(4.2, 2.8, 65.0, 15.0) == pytest.approx(3.4125)
+    assert bearable(4.2, 2.8, 65.0, 0.0) == 4.2
+    assert bearable(3.2, 2.8, 65.0, 15.0) == 2.8  # what comes usually would wait ever longer
+
+
+@given(st.floats(0.0, 1e6), st.floats(0.0, 1e6), st.floats(0.0, 1e4), st.floats(0.0, 1e4), st.floats(0.0, 1e4))
+def test_who_can_wait_longer_never_needs_more_and_nobody_waits_longer_than_that(
+    peak: float, usual: float, seconds: float, patience: float, more: float
+) -> None:
+    held = bearable(peak, usual, seconds, patience)
+    assert min(peak, usual) <= held <= peak
+    assert bearable(peak, usual, seconds, patience + more) <= held
+    assert (peak - held) * seconds <= held * patience * (1.0 + 1e-9) + 1e-9

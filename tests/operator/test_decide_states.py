@@ -112,6 +112,19 @@ def test_a_few_misses_among_a_hundred_are_chance(misses: int, replicas: int) -> 
     assert story.decide().replicas == replicas
 
 
+@pytest.mark.parametrize(("seconds", "replicas"), [(55, 1), (65, 2)])
+def test_who_waited_for_an_older_fleet_says_nothing_of_this_one(seconds: float, replicas: int) -> None:
+    story = Story(replicas=1, spec=spec(slo={"ttftMilliseconds": 30_000}))
+    story.run(100, 1.8)
+    engine = story.engines["chat-1"]
+    engine.inside = 14.0
+    engine.ttft[-1] += 20
+    engine.totals["slo_missed_total"] = 20
+    story.now += 5
+    story.memory = replace(story.memory, settled_at=story.now - seconds)
+    assert story.decide().replicas == replicas
+
+
 def test_a_cold_model_is_reactive_and_shrinks_only_when_empty() -> None:
     story = Story(replicas=1)
     story.engines["chat-1"].model = replace(MODEL, steps=3)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from sluice_law.capacity import Replica, Targets, Work
-from sluice_law.forecast import Nature
+from sluice_law.forecast import Nature, bearable
 from sluice_law.limit import TRUSTED_STEPS
 from sluice_law.steptime import StepTimeModel
 from sluice_operator.api import LLMDeploymentSpec
@@ -42,8 +42,13 @@ class Physics:
     work: Work
 
 
-def demand(memory: Memory, seen: Fresh, now: float) -> Demand:
-    """What to plan for: a quantile of the forecast one cold start ahead, or more where the last seconds prove more.
+def demand(memory: Memory, seen: Fresh, now: float, patience: float = 0.0, hold: float = 0.0) -> Demand:
+    """What to plan for: a quantile of the forecast one cold start ahead, less what those who come can wait out in
+    `patience` seconds, or more where the last seconds prove more.
+
+    A replica that is ordered once a rise is seen serves a cold start later: until then a queue may grow. One that was
+    taken away is back only after it was missed: what scale-in must survive is borne for a stabilisation window (`hold`,
+    seconds) more, so that the same patience goes less far.
 
     An arrival count of N scatters by √(I·N), so a window speaks with its lower bound (one burst of five is no trend). The
     last seconds alone are asked only before there is any history, when the window's mean stands for the forecast:
@@ -57,7 +62,9 @@ def demand(memory: Memory, seen: Fresh, now: float) -> Demand:
     if ahead is None:
         lower = max(lower, _lower(recent, short.seconds, nature))
     if ahead is not None:
-        level, expected, highest = ahead.level, ahead.quantile(PLANNED), ahead.quantile(HIGHEST)
+        level = ahead.level
+        expected = bearable(ahead.quantile(PLANNED), ahead.mean, horizon, patience)
+        highest = bearable(ahead.quantile(HIGHEST), ahead.mean, horizon + hold, patience)
     else:
         whole = window.seconds >= WINDOW - USUAL_GAP
         level = expected = window.rate("arrived_total") if whole else lower

@@ -12,9 +12,9 @@ from sluice_law.capacity import Capacity, attainment, enough, split_burstiness
 from sluice_law.capacity import capacity as capacity_of
 from sluice_law.limit import MARGIN
 from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.decide.demand import DRAIN, Demand, Physics, demand, physics, promises
+from sluice_operator.decide.demand import DRAIN, Demand, Physics, demand, physics, promises, targets
 from sluice_operator.decide.floors import Range
-from sluice_operator.decide.pressure import Pressure, pressure
+from sluice_operator.decide.pressure import PATIENCE, Pressure, pressure
 from sluice_operator.decide.trust import Fresh
 from sluice_operator.decide.values import Memory
 from sluice_operator.decide.windows import WINDOW, over
@@ -41,7 +41,8 @@ class Need:
 
 def need(spec: LLMDeploymentSpec, floor: Range, seen: Fresh, memory: Memory, now: float, current: int) -> Need:
     """Judge the load. Without anything known, both numbers are the current count."""
-    asked = demand(memory, seen, now)
+    ttft = targets(spec).ttft
+    asked = demand(memory, seen, now, PATIENCE * ttft, float(spec.scaling.scale_down_stabilization_seconds))
     if not seen.known:
         hold = "no engine could be measured" if seen.ready else "no replica is ready yet"
         return Need(current, current, "MetricsMissing", asked, None, (1.0, 1.0), None, hold)
@@ -54,7 +55,8 @@ def need(spec: LLMDeploymentSpec, floor: Range, seen: Fresh, memory: Memory, now
         up, keep, binding, predicted = 1, _keep_cold(spec, seen, memory, now, current), "Idle", (1.0, 1.0)
         capacity = None
     pressed = pressure(spec, seen, memory, now, capacity)
-    settled = seen.coming == 0 and now - memory.settled_at >= WINDOW
+    # Who is found late now came a TTFT target ago or earlier: it waited for the fleet as it was then.
+    settled = seen.coming == 0 and now - memory.settled_at >= WINDOW + ttft
     disproved = pressed is not None and settled and judged is not None and up <= current
     kept = pressed is None and settled
     proved = kept and judged is not None and (judged.dear or _is_loaded(seen, memory, judged.capacity, now))
