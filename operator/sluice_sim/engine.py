@@ -235,7 +235,7 @@ class SimEngine:
         if self.clock >= self._next_tick or not all(one.delivered for one in reversed(self.scheduler.running)):
             return False  # a prompt's last token: its first answer is written down in a step of its own
         before_end = self._before_an_end()
-        most = steady_steps(self.scheduler, before_end)
+        most = 0 if before_end == 1 else steady_steps(self.scheduler, before_end)
         if most < 2:
             return False
         work = steady_work(self.scheduler)

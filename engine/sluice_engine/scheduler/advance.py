@@ -28,7 +28,7 @@ def steady_steps(scheduler: Scheduler, until: int | None = None) -> int:
         known = len(request.known)
         if known - request.computed != 1 or request.forked:
             return 0
-        most = min(most, min(request.prompt_length + request.max_tokens, longest) - known)
+        most = min(most, longest - known, request.prompt_length + request.max_tokens - known)
     if not running or most <= 0:
         return 0
     if scheduler.waiting and len(running) < scheduler.places:

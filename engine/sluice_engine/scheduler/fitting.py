@@ -53,7 +53,10 @@ class Fitting:
         """Whether there is room even if everybody still writes as much as the longest answer that is known, and nobody
         ends before: then the peak, which takes ten times as long to predict, is no question."""
         running, size, longest = self._books.running, self._config.block_size, max(1, self._lengths.longest)
-        tokens = sum(len(other.known) + max(longest, other.generated) + size for other in (*running, request))
+        tokens = 0
+        for other in (*running, request):
+            known = len(other.known)
+            tokens += known + size + max(longest, known - other.prompt_length)
         return tokens * self._config.groups <= self._most * size
 
     def _fits_now(self, request: Request, hit: Sequence[int]) -> bool:

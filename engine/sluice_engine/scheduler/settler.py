@@ -1,5 +1,6 @@
 """One step's results while they are booked: tokens delivered, requests ended, failures kept to those that failed."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ class StepSettler:
         self._scheduler, self._requests = scheduler, scheduler.requests
         self._now = now
         self.outcomes: list[Outcome] = []
-        self._charges: dict[str, int] = {}  # tokens by tenant, charged at the end of the step
+        self._charges: defaultdict[str, int] = defaultdict(int)  # tokens by tenant, charged at the end of the step
         config = scheduler.config
         self._size, self._longest, self._slides = config.block_size, config.max_model_length, config.window is not None
 
@@ -59,7 +60,8 @@ class StepSettler:
         last = request.last_token_at
         if last is None or request.steered or token in request.stop_ids:
             return False
-        if end + 1 >= self._longest or end + 1 >= request.prompt_length + request.max_tokens:
+        after = end + 1
+        if after >= self._longest or after >= request.prompt_length + request.max_tokens:
             return False
         known = request.known
         request.computed = end
@@ -71,7 +73,7 @@ class StepSettler:
         if self._slides:
             self._scheduler.books.slide(request)
         known.append(token)
-        self._charges[request.tenant] = self._charges.get(request.tenant, 0) + 1
+        self._charges[request.tenant] += 1
         said = request.request_id, (token,), None, None, False, request.cached_tokens, 0.0, self._now - last
         self.outcomes.append(_made(Outcome, said))
         request.last_token_at = self._now
