@@ -1,5 +1,7 @@
 """How a knob is searched and a law is placed: plans are driven by hand, with figures in place of simulations."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -58,6 +60,32 @@ def test_a_knob_is_searched_in_at_most_nine_runs_and_finds_the_grids_cheapest_th
     found = driven(tune(TRACK, "hpa-running", FULL), smooth, asked)
     assert found[0].setting == 24.0
     assert len(asked) == len({job.setting for job in asked}) <= FULL.runs == 9
+
+
+@pytest.mark.parametrize("law", ["hpa-running", "kpa", "apa", "sluice", "wva-v2"])
+def test_the_cheapest_of_the_grid_is_found_in_six_runs_wherever_it_lies(law: str) -> None:
+    grid = LAWS[law].knob.grid
+    for last in grid[:-1]:
+
+        def steps(job: Job, edge: float = last) -> tuple[float, float]:
+            return (0.995 if setting(job) <= edge else 0.95), 10.0 - setting(job) / max(grid)
+
+        asked: list[Job] = []
+        found = driven(tune(TRACK, law, FULL), steps, asked)
+        assert found[0].setting == last
+        assert len(asked) <= 6
+
+
+def test_a_law_that_misses_by_far_everywhere_is_left_after_thirds_and_edges() -> None:
+    asked: list[Job] = []
+    found = driven(tune(TRACK, "hpa-queue", FULL), lambda job: (0.8 - abs(setting(job) - 4.0) / 100, 5.0), asked)
+    assert (found[0].setting, len(asked)) == (4.0, 5)
+
+
+def test_a_knob_that_does_nothing_is_not_searched_further() -> None:
+    asked: list[Job] = []
+    found = driven(tune(TRACK, "sluice", FULL), lambda _: (0.995, 4.0), asked)
+    assert (found[0].setting, len(asked)) == (0.75, 3)  # the nearest to its default
 
 
 def test_a_grid_whose_edge_is_best_is_extended_beyond_it() -> None:
@@ -136,6 +164,22 @@ def test_attainment_at_a_price_lies_on_the_line_between_neighbouring_settings() 
     assert attained_at(curve, 2.0) == pytest.approx(0.95)
     assert attained_at(curve, 0.5) is None
     assert placed(curve[1], curve) == 3.0
+
+
+def test_workers_end_with_the_process_that_started_them_although_it_was_killed() -> None:
+    code = """
+import os
+from sluice_sim.tracks.runner import worker_pool
+if __name__ == "__main__":
+    pool = worker_pool(1)
+    print(pool.submit(os.getpid).result(), flush=True)
+    os.kill(os.getpid(), 9)
+"""
+    started = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, timeout=120, check=False)
+    assert (started.returncode, started.stdout.strip().isdigit()) == (
+        -9,
+        True,
+    )  # the pipe's last writer, the worker, is gone
 
 
 def test_what_was_measured_is_not_measured_again_and_a_cut_off_line_is(tmp_path: Path) -> None:

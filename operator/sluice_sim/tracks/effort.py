@@ -18,7 +18,7 @@ class Effort:
     train: WindowName
     test: WindowName
     runs: int  # of one law's knob on the train window, at most
-    near: bool  # whether the tuned setting's neighbours are judged on the test window too, for the curve
+    near: bool  # whether the tuned setting's cheaper neighbour is judged on the test window too, for the curve
     more: int  # further settings on the test window where the tuned one misses the target
     tuned: tuple[str, ...]  # laws whose knob is turned; the others are judged at their defaults
     searched: tuple[str, ...]  # tracks whose clairvoyant is searched, minutes to hours each

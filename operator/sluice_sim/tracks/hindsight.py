@@ -17,8 +17,8 @@ from sluice_sim.tracks.variants import VARIANTS
 
 Found = dict[str, Any]
 Plan = Generator[Sequence[Task], Sequence[Found], Any]
-CORRECTIONS: Final = 6  # of the tables by whole runs, at most
-CONFIRMED: Final = 9  # pieces whose loss is tried in a run of the whole at the end: those that could nearest be spared
+CORRECTIONS: Final = 5  # of the tables by whole runs, at most
+CONFIRMED: Final = 6  # pieces whose loss is tried in a run of the whole at the end: those that could nearest be spared
 SINGLES: Final = 2  # removals that are tried at once, each by itself
 
 

@@ -16,6 +16,7 @@ from sluice_sim.score import Point
 
 TARGET: Final = 0.99
 FIRST: Final = 3  # settings that are tried at once to begin with
+SAME: Final = 1.001  # a price that is no dearer: the knob does nothing there
 HOPELESS: Final = 0.9  # attainment below which nothing between two settings is expected to reach the target
 
 
@@ -70,7 +71,7 @@ def wanting(knob: Knob, tried: Mapping[float, Tried]) -> list[float]:
     sides = [tried[known[k]] if 0 <= k < len(known) else None for k in (at - 1, at + 1)]
     if top.reached:
         missed = [one is not None and not one.reached for one in sides]
-        hollow = all(one is not None and one.reached for one in sides)
+        hollow = all(one is not None and one.reached and one.gpu_hours > SAME * top.gpu_hours for one in sides)
         # Cheaper ones lie before the first that misses; or away from dearer ones, where nothing was tried yet.
         open_ = [missed[k] or hollow or (sides[k] is None and not missed[1 - k]) for k in (0, 1)]
     else:

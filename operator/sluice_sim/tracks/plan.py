@@ -93,9 +93,12 @@ def place(track: Track, law: str, effort: Effort, whole_curve: bool = False) -> 
     judged_default = LAWS[law].knob.default
     judged[judged_default] = Tried(judged_default, at_default)
     yield from judge([chosen])
-    near = around(sorted(one.setting for one in searched), chosen) if effort.near else []
-    yield from judge([one.setting for one in searched] if whole_curve else near)
-    for setting in stricter(LAWS[law].knob.grid, searched)[: effort.more]:
+    dearer, known = stricter(LAWS[law].knob.grid, searched), sorted(one.setting for one in searched)
+    if whole_curve:
+        yield from judge(known)
+    elif effort.near and judged[chosen].reached:  # what a little less money buys
+        yield from judge([one for one in around(known, chosen) if one not in dearer])
+    for setting in dearer[: effort.more]:
         if judged[chosen].attainment >= TARGET or any(
             other.attainment >= TARGET for other in judged.values() if other.gpu_hours >= judged[chosen].gpu_hours
         ):
