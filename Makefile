@@ -41,8 +41,8 @@ generate: $(READY)
 bench: $(READY)
 	$(BIN)/python -m tests.bench $(PARTS)
 
-# Every autoscaling law on the tracks of the score: ten minutes on two cores. FULL=1: whole days; takes hours, goes on
-# where it stopped.
+# Every autoscaling law on the tracks of the score: ten minutes on two cores. FULL=1: whole days, two to three
+# hours; goes on where it stopped.
 bench-control: $(READY)
 	$(BIN)/python -m sluice_sim.tracks $(if $(FULL),--full)
 
