@@ -2,9 +2,13 @@
  *
  * Each layer is eight phases (norm, product, rotation and cache, attention, product, norm, two products); the threads
  * share the items of a phase and meet between phases. Nothing is allocated but the list of attention tiles.
+ *
+ * A step may have a deadline. Its last tokens, of a prompt that nobody waits for yet, are given up between two layers as
+ * far as the step would miss it with them: how fast memory is wanders while the step runs, and no prediction knows that.
  */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "attention.h"
 #include "pool.h"
@@ -41,19 +45,49 @@ struct step { /* what one call reads and writes, besides `struct work` */
     const void *cosine, *sine;              /* [positions, dim / 2] */
     void *scratch;                          /* sluice_scratch bytes */
     float *logits;                          /* [count, vocab] */
+    double seconds;                         /* what the call should take at most; 0: no matter */
+    double share;                           /* of its time, what the tokens from `firm` on take; above 0 */
+    int64_t firm;                           /* tokens that are computed in any case */
+    int64_t kept;                           /* out: tokens that were computed in all layers */
+    int64_t spent;                          /* out: tokens computed in each layer, summed over the layers */
 };
 
 struct pass {
     const struct decoder *decoder;
     const struct work *work;                /* one for each group of layers, alike but for block tables and slots */
-    const struct step *step;
+    struct step *step;
     const struct kernels *kernels;
     const struct tile *tiles;
     int64_t tile_count;
     _Atomic int64_t *next; /* one counter for each phase */
     char *hidden, *normed, *mixed, *attended, *gated; /* [tokens, ...] */
     char *hidden_wanted, *attended_wanted;            /* the rows that are asked for, once the rest is of no use */
+    double begun;                                     /* seconds, monotonic */
+    double effort;                                    /* layers computed so far, each with all tokens counted as 1 */
 };
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+/* After so many layers, by one thread: keeps as many of the tokens that may be given up as the
+ * layers left have time for, at the pace of those that are done; a quarter always, so that a prompt gets on. */
+static void keep_deadline(struct pass *pass, int64_t done) {
+    struct step *step = pass->step;
+    const int64_t all = pass->work->tokens - step->firm, layers = pass->decoder->layers;
+    step->spent += step->kept;
+    if (step->seconds <= 0 || done == layers)
+        return;
+    pass->effort += 1 - step->share + step->share * (double)(step->kept - step->firm) / (double)all;
+    const double spent = now() - pass->begun;
+    const double room = (step->seconds / spent - 1) * pass->effort / (double)(layers - done); /* for each layer */
+    const double fits = (room - (1 - step->share)) / step->share * (double)all;
+    const double least = (double)((all + 3) / 4), kept = fits > least ? fits : least;
+    if (kept < (double)(step->kept - step->firm))
+        step->kept = step->firm + (int64_t)kept;
+}
 
 static int64_t qkv_width(const struct work *work) {
     return (work->heads + 2 * work->kv_heads) * work->dim;
@@ -102,7 +136,7 @@ static void rotate_and_keep(const struct pass *pass, _Atomic int64_t *next, cons
     const struct work *work = &pass->work[layer->group];
     const int bf16 = (int)work->bf16;
     const size_t item = bf16 ? 2 : 4, head_bytes = item * (size_t)work->dim;
-    for (int64_t row; pool_take(next, work->tokens, &row);) {
+    for (int64_t row; pool_take(next, pass->step->kept, &row);) {
         char *heads = pass->mixed + item * (size_t)(row * qkv_width(work));
         const size_t angle = item * (size_t)(pass->step->positions[row] * (work->dim / 2));
         for (int64_t head = 0; head < work->heads + work->kv_heads; head++) {
@@ -125,8 +159,15 @@ static void attend(const struct pass *pass, _Atomic int64_t *next, const struct 
     const struct layer view = {.query = pass->mixed, .query_token = qkv_width(work), .query_head = work->dim,
                                .key_cache = layer->key_cache, .value_cache = layer->value_cache, .out = pass->attended,
                                .window = layer->window, .scale = layer->scale, .softcap = layer->softcap};
-    for (int64_t index; pool_take(next, pass->tile_count, &index);)
-        pass->kernels->attend(work, &view, &pass->tiles[index]);
+    for (int64_t index; pool_take(next, pass->tile_count, &index);) {
+        struct tile tile = pass->tiles[index];
+        const int64_t left = pass->step->kept - tile.token;
+        if (left <= 0)
+            continue;
+        if (left < tile.count)
+            tile.count = (int)left;
+        pass->kernels->attend(work, &view, &tile);
+    }
 }
 
 /* The wanted rows of the residual and of attention's output. No other row's feed-forward layer is of use in the end. */
@@ -141,13 +182,13 @@ static void gather(const struct pass *pass, _Atomic int64_t *next) {
 }
 
 static void run(void *context, int thread, int threads) {
-    const struct pass *pass = context;
+    struct pass *pass = context;
     const struct decoder *decoder = pass->decoder;
     const int64_t hidden = decoder->hidden;
     _Atomic int64_t *next = pass->next;
-    int64_t rows = pass->work->tokens;
+    int64_t rows = pass->step->kept;
     char *stream = pass->hidden, *attended = pass->attended;
-    (void)thread, (void)threads;
+    (void)threads;
     for (int64_t index = 0; index < decoder->layers; index++) {
         const struct decoder_layer *layer = &decoder->layer[index];
         norm_rows(pass, next++, stream, layer->norm_before, rows);
@@ -170,7 +211,11 @@ static void run(void *context, int thread, int threads) {
         multiply(pass, next++, &layer->gate_up, pass->normed, rows, pass->gated, decoder->inner);
         pool_barrier();
         multiply(pass, next++, &layer->down, pass->gated, rows, stream, hidden);
+        if (thread == 0) /* the others read it behind the barrier */
+            keep_deadline(pass, index + 1);
         pool_barrier();
+        if (index < decoder->layers - 1)
+            rows = pass->step->kept;
     }
     norm_rows(pass, next++, stream, decoder->norm_last, rows);
     pool_barrier();
@@ -187,7 +232,7 @@ int sluice_can_decode(const struct decoder *decoder, const struct work *work, in
 /* One step. `work` has an entry for each group of layers. `level` caps the instructions, and is the one that the weights
  * were packed for. Returns 0; 1: sizes that this code has no room for; 2: out of memory. Nothing is written unless it
  * returns 0. */
-int sluice_decode(const struct decoder *decoder, const struct work *work, const struct step *step, int level) {
+int sluice_decode(const struct decoder *decoder, const struct work *work, struct step *step, int level) {
     if (sluice_can_decode(decoder, work, level))
         return 1;
     const int64_t phases = PHASES_OF_LAYER * decoder->layers + OTHER_PHASES, tiles = attention_count(work);
@@ -205,6 +250,8 @@ int sluice_decode(const struct decoder *decoder, const struct work *work, const 
     char *at = (char *)(((uintptr_t)step->scratch + 63) / 64 * 64);
     for (int i = 0; i < BUFFERS; at += sizes[i], i++)
         *buffers[i] = at;
+    step->kept = work->tokens, step->spent = 0;
+    pass.begun = now();
     pool_run((int)work->threads, run, &pass);
     free(memory);
     return 0;

@@ -6,7 +6,7 @@
 
 #define MAX_ROWS 64 /* query rows of an attention tile: tokens × query heads */
 #define MAX_DIM 256
-#define ABI 2 /* raised with every change of what Python sees: structs, functions, their arguments. Also in native.py */
+#define ABI 3 /* raised with every change of what Python sees: structs, functions, their arguments. Also in native.py */
 #define BLOCK_ROWS 6 /* rows of a product that share each register of the weight */
 
 struct work { /* one step; all layers of a group share it */

@@ -162,7 +162,8 @@ class EngineLoop:
         ended = self._clock()
         prepared, self._next = self._next, None
         self._flight = None if prepared is None else self._pipeline.begin(prepared, ended)
-        plan, seconds = flight.plan, ended - flight.begun
+        plan = flight.plan if result.cut is None else flight.plan.shortened(result.cut)
+        seconds = ended - flight.begun
         outcomes = self.scheduler.settle(plan, result.sampled, ended, result.errors, result.accepted)
         self._last_end = ended if self.scheduler.requests else None
         self._learn(plan, seconds)

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from sluice_engine.blockwork import BlockWork
+from sluice_engine.deadline import Cut, Deadline
 from sluice_engine.isolate import check_device, isolate
 from sluice_engine.model.batch import Batch
 from sluice_engine.model.kv import KVCache
@@ -39,6 +40,7 @@ class StepResult:
     logprobs: dict[str, tuple[TokenLogprob, ...]] = field(default_factory=dict)
     accepted: dict[str, int] = field(default_factory=dict)
     vectors: dict[str, bytes] = field(default_factory=dict)  # of whole texts, float32 in little-endian
+    cut: Cut | None = None  # the end of the plan's chunk was given up: settle `plan.shortened(cut)`
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,12 @@ class Runner:
         if plan.draft_tokens:
             tokens = self._with_drafts(step, rows, result)
             rows = [_without_drafts(row) for row in rows if row.request_id not in tokens]
-        tokens |= isolate(rows, lambda some: self._forward(self._batch(step, some), result), result.errors)
+        deadline = plan.deadline if rows is plan.rows else None
+
+        def forward(some: Sequence[Row]) -> dict[str, int]:
+            return self._forward(self._batch(step, some), result, deadline if some is rows else None)
+
+        tokens |= isolate(rows, forward, result.errors)
         for request_id, token in tokens.items():
             if token == NOT_A_NUMBER:
                 result.errors[request_id] = "the model's output for this request is not a number"
@@ -154,7 +161,7 @@ class Runner:
         return self._preparer.batch([part for part in parts if part is not None])
 
     @torch.inference_mode()
-    def _forward(self, prepared: Prepared, result: StepResult) -> dict[str, int]:
+    def _forward(self, prepared: Prepared, result: StepResult, deadline: Deadline | None = None) -> dict[str, int]:
         """A token for every row and its twins: with drafts the one behind those that are accepted. A chunk that does not
         sample has one as well, only to see that it is a number: NaN anywhere in a chunk reaches its last token, and must
         be found before others can hit the chunk's blocks. Logprobs and how many drafts were accepted go into `result`.
@@ -172,6 +179,7 @@ class Runner:
             logits_to_keep=batch.logits_index,
             sluice_batch=batch,
             sluice_cache=self.cache,
+            **({} if deadline is None else {"sluice_deadline": deadline}),
         )
         _, choosers, slots, positions, samples, drafts = choosing
         sampled = self._sampler.sample(output.logits[0], slots, positions, samples, drafts)
@@ -180,6 +188,8 @@ class Runner:
         for row, logprob in sampled.logprobs.items():  # in the order of the rows
             name = choosers[row]
             result.logprobs[name] = (*result.logprobs[name], logprob) if name in result.logprobs else (logprob,)
+        if deadline is not None:
+            result.cut = output.cut
         if sampled.kept is None:
             return dict(zip(choosers, sampled.tokens, strict=True))
         self._erase(batch, sampled)

@@ -8,6 +8,7 @@ import torch
 
 from sluice_engine import ipc
 from sluice_engine.admission import Bounds
+from sluice_engine.model.decoder import NativeDecoder
 from sluice_engine.model.errors import InsufficientMemory
 from sluice_engine.model.kv import blocks_that_fit
 from sluice_engine.model.load import LoadedModel, load_model
@@ -45,6 +46,8 @@ class Started:
             host_blocks=swap and swap // self.model.kv_shape.block_bytes(options.block_size),
             policy=options.policy,
             speculation=options.speculation,
+            # Where a pace holds each step's time, the clock says nothing about the step.
+            gives_up=options.pace is None and isinstance(self.model.module.forward, NativeDecoder),
         )
         self.runner = _runner(self.model, self.config)
         warm_up(self.runner, self.config, options.max_batched_tokens, self.model.vocab_size)

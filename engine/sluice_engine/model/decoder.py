@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
+from sluice_engine.deadline import Cut, Deadline
 from sluice_engine.model.batch import Batch
 from sluice_engine.model.kv import KVCache
 from sluice_engine.model.native import NativeAttention, Work, describe
@@ -64,6 +65,8 @@ class _Step(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("hidden", "positions", "wanted")),
         ("count", ctypes.c_int64),
         *((name, ctypes.c_void_p) for name in ("cosine", "sine", "scratch", "logits")),
+        *((name, ctypes.c_double) for name in ("seconds", "share")),
+        *((name, ctypes.c_int64) for name in ("firm", "kept", "spent")),
     )
 
 
@@ -72,6 +75,7 @@ class Output:
     """What the runner reads of a forward pass."""
 
     logits: torch.Tensor  # [1, count, vocab] float32, rounded to the model's dtype; the next pass overwrites it
+    cut: Cut | None = None  # what was given up for the deadline, if anything
 
 
 @dataclass(slots=True)
@@ -167,8 +171,10 @@ class NativeDecoder:
         sluice_batch: Batch,
         sluice_cache: KVCache,
         use_cache: bool = False,
+        sluice_deadline: Deadline | None = None,
     ) -> Output:
-        """input_ids and position_ids [1, T], logits_to_keep [N] → logits [1, N, vocab].
+        """input_ids and position_ids [1, T], logits_to_keep [N] → logits [1, N, vocab]. With a deadline the last tokens
+        of the flat batch may be given up; what became of them is in `Output.cut`.
 
         Raises RuntimeError when the library refuses the step.
         """
@@ -193,10 +199,18 @@ class NativeDecoder:
             self._scratch(work[0], count),
             self._logits.data_ptr(),
         )
+        tokens = input_ids.shape[1]
+        if sluice_deadline is not None:
+            step.seconds, step.share = sluice_deadline.seconds, sluice_deadline.share
+            step.firm = tokens - sluice_deadline.tokens
         refused = self._decode(ctypes.byref(self._decoder), work, ctypes.byref(step), self._kernel.level)
         if refused:
-            raise RuntimeError(f"the compiled decoder refused a step of {input_ids.shape[1]} tokens (code {refused})")
-        return Output(self._logits[: count * vocab].view(1, count, vocab))
+            raise RuntimeError(f"the compiled decoder refused a step of {tokens} tokens (code {refused})")
+        cut = None
+        if sluice_deadline is not None and step.kept < tokens:
+            layers = len(self._layers)
+            cut = Cut(kept=step.kept - step.firm, worth=step.spent / layers - step.firm)
+        return Output(self._logits[: count * vocab].view(1, count, vocab), cut)
 
     def _check(self, parts: DecoderParts, head_dim: int) -> None:
         layer = parts.layers[0]

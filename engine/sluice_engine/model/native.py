@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 LIBRARY = Path(__file__).parent.parent / "_native" / "libsluice_cpu.so"
 LEVELS = {0: "no vector extension in particular", 1: "AVX2", 2: "AVX-512", 3: "AVX-512 with bf16"}
 _BEST = max(LEVELS)
-ABI = 2  # of kernels.h: which structs and functions the library has
+ABI = 3  # of kernels.h: which structs and functions the library has
 
 
 class Work(ctypes.Structure):

@@ -218,6 +218,13 @@ class Books:
             return []
         return self._index(request, range(request.indexed, computed // self._config.block_size))
 
+    def unpromise(self, promised: Sequence[int], planned: int, computed: int) -> None:
+        """Take back `promise` for blocks that a chunk was to fill up to token `planned` and filled up to `computed`.
+        Where all layers cache alike: one block to a stretch."""
+        size = self._config.block_size
+        filled = len(promised) - planned // size + computed // size
+        self.pool.forget(promised[max(0, filled) :])
+
     def index_stretch(self, request: Request, stretch: int) -> None:
         """Offer the blocks of one stretch, which became full and computed."""
         self.hash_known(request)

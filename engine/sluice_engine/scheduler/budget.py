@@ -8,6 +8,7 @@ import math
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from sluice_engine.deadline import Deadline
 from sluice_law.limit import TRUSTED_STEPS
 from sluice_law.steptime import StepTimeModel, StepWork
 
@@ -88,6 +89,21 @@ def prefill_budget(scheduler: "Scheduler", step: "StepPlanner") -> PrefillBudget
         itl_targets=[target / tail for target in step.itl_targets],
         itl_default=bounds.itl_target / tail,
     )
+
+
+def deadline(scheduler: "Scheduler", step: "StepPlanner") -> Deadline | None:
+    """The target that bounded the only chunk of `step`, for the runner to keep by giving up the chunk's end; less by
+    what such steps were found to take beyond it, outside of the runner's hands. None where the runner cannot, where
+    layers cache in several ways, and where decoding alone misses the target."""
+    model, config = scheduler.model, scheduler.config
+    if model is None or not config.gives_up or config.windows != (None,):
+        return None
+    beside = model.predict(StepWork(sequences=step.work.sequences, kv_tokens=step.kv_tokens))
+    target = tightest(step.itl_targets, beside, scheduler.limits.bounds.itl_target) / scheduler.overshoot.tail()
+    whole = model.predict(step.work)
+    if not beside < min(target, whole):
+        return None
+    return Deadline(target, 1.0 - beside / whole, len(step.rows[-1].tokens), tuple(step.filling))
 
 
 def tightest(targets: Collection[float], decode_seconds: float, default: float) -> float:

@@ -1,7 +1,8 @@
 """By how much the steps that carried prompt chunks overran their prediction, at the percentile that targets are about.
 
 The fitted model is right on the mean; a target for the 95th percentile of inter-token times must hold for the slow
-steps as well. So a chunk gets target / tail() seconds, tail being the p95 of measured over predicted.
+steps as well. So a chunk gets target / tail() seconds, tail being the p95 of measured over predicted; a lower percentile
+where a slow step keeps the target by giving up the end of its chunk (`deadline.py`).
 """
 
 from collections import deque
@@ -9,13 +10,15 @@ from collections import deque
 SAMPLES = 64
 TRUSTED = 16
 PERCENTILE = 0.95
+GIVING_UP = 0.8  # where slow steps give up chunks
 MOST = 3.0  # a model further off than this is not corrected but wrong
 
 
 class TailCorrection:
     """Feed it measured and predicted seconds of mixed steps that were to take as long as a target allows."""
 
-    def __init__(self) -> None:
+    def __init__(self, percentile: float = PERCENTILE) -> None:
+        self._percentile = percentile
         self._ratios: deque[float] = deque(maxlen=SAMPLES)
         self._tail: float | None = 1.0
 
@@ -29,6 +32,6 @@ class TailCorrection:
         """At least 1: a model that overestimates learns so by itself, and a target is no goal to be used up."""
         if self._tail is None:
             ordered = sorted(self._ratios)
-            worst = ordered[int(PERCENTILE * (len(ordered) - 1))]
+            worst = ordered[int(self._percentile * (len(ordered) - 1))]
             self._tail = min(max(worst, 1.0), MOST) if len(ordered) >= TRUSTED else 1.0
         return self._tail

@@ -6,6 +6,7 @@ A runner (or the simulator) needs nothing else: `plan()` gives a `Plan`, `settle
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
+from sluice_engine.deadline import Cut, Deadline
 from sluice_engine.request import Sampling
 from sluice_law.steptime import StepWork
 
@@ -73,12 +74,30 @@ class Plan:
     draft_tokens: int = 0  # beside `work`
     draft_context: float = 0.0  # as `StepWork.prefill_context`
     timed: bool = False  # a target bounded its prompts: it should take that long
+    deadline: Deadline | None = None  # the last row is a chunk, whose end may be given up; None: all is computed
+    given_up: int = 0  # tokens of that chunk that were not computed in time
+
+    @property
+    def plain(self) -> bool:
+        """Whether each row computes its tokens and at most samples one more."""
+        return not self.draft_tokens and not self.forks
 
     @property
     def certain(self) -> bool:
         """Whether all that it does to the books, but for the tokens themselves, is known before it has run: only then
         can the next step be planned meanwhile (`foresight.py`)."""
-        return not self.draft_tokens and not self.forks
+        return self.plain and self.deadline is None
+
+    def shortened(self, cut: Cut) -> "Plan":
+        """The same step as it ran, with what was kept of its chunk. `work` counts what was spent on the rest, so that
+        the step-time model learns from the step as from others."""
+        chunk = self.rows[-1]
+        spent = max(cut.kept, round(cut.worth))
+        work = replace(
+            self.work, prefill_tokens=spent, prefill_context=self.work.prefill_context * spent / len(chunk.tokens)
+        )
+        kept = chunk._replace(tokens=chunk.tokens[: cut.kept])
+        return replace(self, rows=(*self.rows[:-1], kept), work=work, given_up=len(chunk.tokens) - cut.kept)
 
     @property
     def whole_work(self) -> StepWork:

@@ -6,8 +6,9 @@ keeps the books; this decides.
 
 from typing import TYPE_CHECKING
 
+from sluice_engine.deadline import Deadline
 from sluice_engine.request import Request
-from sluice_engine.scheduler.budget import PrefillBudget, chunk_context
+from sluice_engine.scheduler.budget import PrefillBudget, chunk_context, deadline
 from sluice_engine.scheduler.moves import preempt, start, start_twins
 from sluice_engine.scheduler.plan import Join, Plan, Row, Twin
 from sluice_engine.scheduler.rank import rank
@@ -150,7 +151,16 @@ class StepPlanner:
             draft_tokens=self.draft_tokens,
             draft_context=self.draft_context,
             timed=self._budget is not None and self._budget.cut,
+            deadline=self._deadline(),
         )
+
+    def _deadline(self) -> Deadline | None:
+        """None where all of the step is computed: it has more than one chunk, or somebody waits for what the chunk
+        samples or begins from what it fills."""
+        one_chunk = len(self.rows) == self._decodes + 1 and not self.rows[-1].samples
+        if not one_chunk or self._leans or self._forks or self.draft_tokens or self._budget is None:
+            return None
+        return deadline(self._scheduler, self) if self._budget.cut else None
 
     @property
     def work(self) -> StepWork:

@@ -18,7 +18,7 @@ from sluice_engine.request import Request
 from sluice_engine.scheduler.books import Books
 from sluice_engine.scheduler.budget import prefill_budget
 from sluice_engine.scheduler.config import SchedulerConfig
-from sluice_engine.scheduler.correction import TailCorrection
+from sluice_engine.scheduler.correction import GIVING_UP, PERCENTILE, TailCorrection
 from sluice_engine.scheduler.door import (
     Refusal,
     check_possible,
@@ -56,7 +56,8 @@ class Scheduler:
         self.policy = POLICIES[config.policy]
         self.counters = TenantCounters()
         self.lengths = OutputLengths()
-        self.correction = TailCorrection()
+        self.correction = TailCorrection(GIVING_UP if config.gives_up else PERCENTILE)
+        self.overshoot = TailCorrection()  # of steps that gave something up, beyond their deadline
         self.speculation = Speculation(config.speculation)
         self.books = Books(config)
         self.swap = Swap(config)
@@ -216,7 +217,7 @@ class Scheduler:
         """Book what a step computed. `sampled` has one token per sampling row, in order, and `accepted` by request how
         many draft tokens stand before it; a request named in `errors` ends with that sentence, its token is ignored."""
         self.books.settled, self.clock = plan.step, now
-        if self._under_way is not None and self._under_way[0] is plan:
+        if self._under_way is not None and self._under_way[0].step == plan.step:
             self._under_way = None
         settler = StepSettler(self, now)
         settler.step(plan, sampled, errors, accepted)

@@ -33,11 +33,13 @@ class StepSettler:
         tokens = iter(sampled)
         if errors:
             self._take_back(plan, errors)
-        if errors or not plan.certain:
+        if errors or not plan.plain:
             for row in plan.rows:
                 self._row(plan, row, tokens, errors, accepted)
         else:
             self._plain(plan, tokens)
+        if plan.deadline is not None and plan.given_up:
+            self._give_up(plan.rows[-1], plan.deadline.promised, plan.given_up)
         self.charge()
         self._scheduler.books.end_step(errors)
         self._learn_overrun(plan)
@@ -100,6 +102,15 @@ class StepSettler:
                 self._verified(request, row, accepted.get(name, 0), token)
             else:
                 self.computed(request, row.start + len(row.tokens), token)
+
+    def _give_up(self, chunk: Row, promised: Sequence[int], given_up: int) -> None:
+        """So many tokens behind the chunk were planned and not computed: nobody finds their blocks, and who ran the
+        chunk gives them back. It may have left meanwhile."""
+        books, end = self._scheduler.books, chunk.start + len(chunk.tokens)
+        books.unpromise(promised, end + given_up, end)
+        request = self._requests.get(chunk.request_id)
+        if request is not None and request.computed == end:
+            books.trim(request)
 
     def computed(self, request: Request, end: int, token: int | None) -> None:
         """The request's first `end` tokens are cached; `token` was sampled after the last known one."""
@@ -208,6 +219,8 @@ class StepSettler:
         gaps = [outcome.gap for outcome in self.outcomes if outcome.gap is not None]
         if gaps:
             self._scheduler.correction.observe(min(gaps), model.predict(plan.work))
+        if gaps and plan.given_up and plan.deadline is not None:
+            self._scheduler.overshoot.observe(min(gaps), plan.deadline.seconds)
 
 
 def ran_in(request: Request, step: int) -> bool:

@@ -1,0 +1,146 @@
+"""Steps that give up the end of their chunk: what is kept is right, and nobody finds what was not computed."""
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sluice_engine import ipc
+from sluice_engine.deadline import Cut
+from sluice_engine.loop import EngineLoop
+from sluice_engine.model import native
+from sluice_engine.model.decoder import NativeDecoder
+from sluice_engine.pipeline import Execute, Pipeline
+from sluice_engine.runner import Runner, StepResult
+from sluice_engine.scheduler import Plan
+from sluice_engine.steptime import StepTimeFit
+from sluice_law.steptime import StepTimeModel, StepWork
+from tests.engine.oracle import Oracle, finish, options, submit
+
+AT_ONCE, NEVER = 1e-9, 1e9  # seconds that a step may take
+MODEL = StepTimeModel(base=0.001, prefill_token=1e-4, steps=1000)
+TARGET = 0.006  # seconds: chunks of some fifty tokens beside decodes
+
+
+class Known(StepTimeFit):
+    """The model does not depend on how fast this machine is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = MODEL
+
+    def observe(self, work: StepWork, seconds: float) -> None:
+        """Learns nothing."""
+
+
+class Hurried:
+    """A runner whose deadlines are others than planned. `cuts`: what came of them."""
+
+    def __init__(self, runner: Runner, seconds: Callable[[], float]) -> None:
+        self._runner, self._seconds = runner, seconds
+        self.cuts: list[tuple[Plan, Cut | None]] = []
+
+    def prepare(self, plan: Plan) -> Execute:
+        if plan.deadline is None:
+            return self._runner.prepare(plan)
+        execute = self._runner.prepare(replace(plan, deadline=replace(plan.deadline, seconds=self._seconds())))
+
+        def noted() -> StepResult:
+            result = execute()
+            self.cuts.append((plan, result.cut))
+            return result
+
+        return noted
+
+
+def hurried(engine: EngineLoop, seconds: Callable[[], float]) -> Hurried:
+    """The engine with other deadlines, and a step-time model that is known."""
+    assert isinstance(engine.runner, Runner)
+    runner = Hurried(engine.runner, seconds)
+    engine._pipeline, engine.fit = Pipeline(runner, engine.options.overlap), Known()
+    return runner
+
+
+def prompts(draw: random.Random) -> list[list[int]]:
+    """Long and short ones; some go on from others."""
+    made: list[list[int]] = []
+    for _ in range(14):
+        shared = draw.choice(made)[: draw.choice((16, 40, 100))] if made and draw.random() < 0.6 else []
+        made.append(shared + [draw.randrange(2, 128) for _ in range(draw.choice((3, 60, 180)))])
+    return made
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_texts_are_those_of_transformers_whatever_is_given_up(
+    library: Path | None, tiny_llama: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seed: int
+) -> None:
+    monkeypatch.setattr(native, "LIBRARY", library or tmp_path / "absent")
+    draw = random.Random(seed)
+    engine = EngineLoop(options(tiny_llama, itl_target=TARGET, ttft_target=NEVER, speculation="off", kv_size=400 << 10, max_num_seqs=6,
+                                concurrency_max=6, concurrency_min=6))  # fmt: skip
+    assert engine.scheduler.config.gives_up == isinstance(engine.model.module.forward, NativeDecoder)
+    runner, oracle = hurried(engine, lambda: draw.choice((AT_ONCE, AT_ONCE, NEVER))), Oracle(tiny_llama)
+    texts: dict[str, list[int]] = {}
+    asked = prompts(draw)
+    for number, prompt in enumerate(asked):  # they come while others decode, and one in five leaves
+        assert submit(engine, str(number), prompt, 12) is None
+        for _ in range(draw.randrange(4)):
+            report = engine.step()
+            for delta in () if report is None else report.deltas:
+                texts.setdefault(delta.request_id, []).extend(delta.token_ids)
+    left = {str(number) for number in range(len(asked)) if number % 5 == 4 and str(number) in engine.scheduler.requests}
+    for name in left:
+        engine.cancel(ipc.Cancel(name, "abort"))
+    for name, said in finish(engine).items():
+        texts.setdefault(name, []).extend(said)
+    cut = [cut for _, cut in runner.cuts if cut is not None]
+    assert library is None or (cut and len(cut) < len(runner.cuts))
+    for number, prompt in enumerate(asked):
+        if str(number) not in left:
+            oracle.expect(prompt, texts[str(number)], 12)
+
+
+def test_a_quarter_is_kept_of_a_chunk_whose_time_is_up_and_the_rest_is_accounted(
+    library: Path | None, tiny_llama: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(native, "LIBRARY", library or tmp_path / "absent")
+    engine = EngineLoop(options(tiny_llama, itl_target=TARGET, ttft_target=NEVER, speculation="off", concurrency_min=4))
+    runner = hurried(engine, lambda: AT_ONCE)
+    submit(engine, "stream", [5, 6, 7], 60)
+    engine.step()
+    submit(engine, "long", [(7 * i) % 120 + 2 for i in range(200)], 4)
+    finish(engine)
+    layers = engine.model.module.config.num_hidden_layers
+    assert bool(runner.cuts) == (library is not None)
+    for plan, cut in runner.cuts:
+        tokens = len(plan.rows[-1].tokens)
+        assert cut is not None
+        assert cut.kept == (tokens + 3) // 4
+        assert cut.worth == pytest.approx((tokens + (layers - 1) * cut.kept) / layers)  # seen after the first layer
+        short = plan.shortened(cut)
+        assert (len(short.rows[-1].tokens), short.given_up) == (cut.kept, tokens - cut.kept)
+        assert cut.kept <= short.work.prefill_tokens <= tokens
+
+
+def test_who_has_time_enough_gives_up_nothing(
+    library: Path | None, tiny_llama: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(native, "LIBRARY", library or tmp_path / "absent")
+    engine = EngineLoop(options(tiny_llama, itl_target=TARGET, ttft_target=NEVER, speculation="off", concurrency_min=4))
+    runner = hurried(engine, lambda: NEVER)
+    submit(engine, "stream", [5, 6, 7], 60)
+    engine.step()
+    submit(engine, "long", [(7 * i) % 120 + 2 for i in range(200)], 4)
+    finish(engine)
+    assert all(cut is None for _, cut in runner.cuts)
+
+
+def test_a_pace_or_a_model_that_torch_runs_has_no_deadlines(
+    library: Path | None, tiny_llama: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(native, "LIBRARY", library or tmp_path / "absent")
+    assert not EngineLoop(options(tiny_llama, pace=MODEL)).scheduler.config.gives_up
+    monkeypatch.setattr(native, "LIBRARY", tmp_path / "absent")
+    assert not EngineLoop(options(tiny_llama)).scheduler.config.gives_up
