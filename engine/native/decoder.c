@@ -47,7 +47,7 @@ struct step { /* what one call reads and writes, besides `struct work` */
     float *logits;                          /* [count, vocab] */
     double seconds;                         /* what the call should take at most; 0: no matter */
     double share;                           /* of its time, what the tokens from `firm` on take; above 0 */
-    int64_t firm;                           /* tokens that are computed in any case */
+    int64_t firm;                           /* tokens that are never given up; of those behind it a quarter is not */
     int64_t kept;                           /* out: tokens that were computed in all layers */
     int64_t spent;                          /* out: tokens computed in each layer, summed over the layers */
 };
@@ -170,12 +170,32 @@ static void attend(const struct pass *pass, _Atomic int64_t *next, const struct 
     }
 }
 
+static int is_finite(const char *row, int64_t size, int bf16) {
+    for (int64_t i = 0; i < size; i++) { /* an exponent of ones: infinite, or not a number */
+        uint32_t bits = 0;
+        memcpy(&bits, row + i * (bf16 ? 2 : 4), bf16 ? 2 : 4);
+        if (bf16 ? (bits & 0x7F80u) == 0x7F80u : (bits & 0x7F800000u) == 0x7F800000u)
+            return 0;
+    }
+    return 1;
+}
+
+/* Where the row at `wanted` lies. In place of one that was given up it is the last that was kept, unless the former shows
+ * already that something before it is not a number: whose logits these are fails for either. */
+static int64_t row_of(const struct pass *pass, int64_t wanted) {
+    const int64_t kept = pass->step->kept, hidden = pass->decoder->hidden;
+    if (wanted < kept)
+        return wanted;
+    const char *given_up = pass->hidden + (size_t)(wanted * hidden) * (pass->work->bf16 ? 2 : 4);
+    return is_finite(given_up, hidden, (int)pass->work->bf16) ? kept - 1 : wanted;
+}
+
 /* The wanted rows of the residual and of attention's output. No other row's feed-forward layer is of use in the end. */
 static void gather(const struct pass *pass, _Atomic int64_t *next) {
     const size_t item = pass->work->bf16 ? 2 : 4, hidden = item * (size_t)pass->decoder->hidden;
     const size_t attended = item * (size_t)(pass->work->heads * pass->work->dim);
     for (int64_t row; pool_take(next, pass->step->count, &row);) {
-        const size_t from = (size_t)pass->step->wanted[row];
+        const size_t from = (size_t)row_of(pass, pass->step->wanted[row]);
         memcpy(pass->hidden_wanted + (size_t)row * hidden, pass->hidden + from * hidden, hidden);
         memcpy(pass->attended_wanted + (size_t)row * attended, pass->attended + from * attended, attended);
     }

@@ -164,7 +164,8 @@ class Runner:
     def _forward(self, prepared: Prepared, result: StepResult, deadline: Deadline | None = None) -> dict[str, int]:
         """A token for every row and its twins: with drafts the one behind those that are accepted. A chunk that does not
         sample has one as well, only to see that it is a number: NaN anywhere in a chunk reaches its last token, and must
-        be found before others can hit the chunk's blocks. Logprobs and how many drafts were accepted go into `result`.
+        be found before others can hit the chunk's blocks (of one whose end was given up both ends are looked at, by the
+        compiled decoder). Logprobs and how many drafts were accepted go into `result`.
         """
         batch, choosing = prepared.batch, prepared.choosing
         if len(prepared.pending):

@@ -46,8 +46,7 @@ class Started:
             host_blocks=swap and swap // self.model.kv_shape.block_bytes(options.block_size),
             policy=options.policy,
             speculation=options.speculation,
-            # Where a pace holds each step's time, the clock says nothing about the step.
-            gives_up=options.pace is None and isinstance(self.model.module.forward, NativeDecoder),
+            gives_up=_gives_up(self.model, options),
         )
         self.runner = _runner(self.model, self.config)
         warm_up(self.runner, self.config, options.max_batched_tokens, self.model.vocab_size)
@@ -85,6 +84,13 @@ def bounds_of(options: EngineOptions) -> Bounds:
         itl_target=options.itl_target,
         ttft_target=options.ttft_target,
     )
+
+
+def _gives_up(model: LoadedModel, options: EngineOptions) -> bool:
+    """Whether the model can give up the end of a chunk: the compiled decoder runs it, and all layers cache alike. Where a
+    pace holds each step's time, the clock says nothing about the step."""
+    compiled = isinstance(model.module.forward, NativeDecoder)
+    return compiled and model.kv_shape.groups.windows == (None,) and options.pace is None
 
 
 def _runner(model: LoadedModel, config: SchedulerConfig) -> Runner | WholeRunner:

@@ -1,5 +1,6 @@
 """Steps that give up the end of their chunk: what is kept is right, and nobody finds what was not computed."""
 
+import itertools
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -72,16 +73,18 @@ def prompts(draw: random.Random) -> list[list[int]]:
     return made
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(("seed", "threads"), [(1, 1), (2, 2), (3, 3)])
 def test_texts_are_those_of_transformers_whatever_is_given_up(
-    library: Path | None, tiny_llama: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seed: int
+    library: Path | None, tiny_llama: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seed: int, threads: int
 ) -> None:
     monkeypatch.setattr(native, "LIBRARY", library or tmp_path / "absent")
-    draw = random.Random(seed)
-    engine = EngineLoop(options(tiny_llama, itl_target=TARGET, ttft_target=NEVER, speculation="off", kv_size=400 << 10, max_num_seqs=6,
-                                concurrency_max=6, concurrency_min=6))  # fmt: skip
+    draw, seconds = random.Random(seed), itertools.cycle((AT_ONCE, AT_ONCE, NEVER))
+    few = {"max_num_seqs": 6, "concurrency_max": 6, "concurrency_min": 6, "kv_size": 400 << 10}
+    engine = EngineLoop(
+        options(tiny_llama, itl_target=TARGET, ttft_target=NEVER, speculation="off", threads=threads, **few)
+    )
     assert engine.scheduler.config.gives_up == isinstance(engine.model.module.forward, NativeDecoder)
-    runner, oracle = hurried(engine, lambda: draw.choice((AT_ONCE, AT_ONCE, NEVER))), Oracle(tiny_llama)
+    runner, oracle = hurried(engine, lambda: next(seconds)), Oracle(tiny_llama)
     texts: dict[str, list[int]] = {}
     asked = prompts(draw)
     for number, prompt in enumerate(asked):  # they come while others decode, and one in five leaves
@@ -134,6 +137,7 @@ def test_who_has_time_enough_gives_up_nothing(
     engine.step()
     submit(engine, "long", [(7 * i) % 120 + 2 for i in range(200)], 4)
     finish(engine)
+    assert bool(runner.cuts) == (library is not None)
     assert all(cut is None for _, cut in runner.cuts)
 
 

@@ -112,9 +112,12 @@ def test_a_few_misses_among_a_hundred_are_chance(misses: int, replicas: int) -> 
     assert story.decide().replicas == replicas
 
 
-@pytest.mark.parametrize(("seconds", "replicas"), [(55, 1), (65, 2)])
-def test_who_waited_for_an_older_fleet_says_nothing_of_this_one(seconds: float, replicas: int) -> None:
-    story = Story(replicas=1, spec=spec(slo={"ttftMilliseconds": 30_000}))
+@pytest.mark.parametrize(
+    ("ttft", "seconds", "replicas"),
+    [(30_000, 55, 1), (30_000, 65, 2), (3_600_000, 85, 1), (3_600_000, 95, 2)],  # of an hour's target a minute counts
+)
+def test_who_waited_for_an_older_fleet_says_nothing_of_this_one(ttft: int, seconds: float, replicas: int) -> None:
+    story = Story(replicas=1, spec=spec(slo={"ttftMilliseconds": ttft}))
     story.run(100, 1.8)
     engine = story.engines["chat-1"]
     engine.inside = 14.0

@@ -77,7 +77,8 @@ class Books:
             request.blocks += self.pool.allocate(need)
 
     def trim(self, request: Request) -> None:
-        """Give back the blocks beyond what is computed: those of drafts that were not accepted."""
+        """Give back the blocks beyond what is computed: those of drafts that were not accepted, of a chunk's end that
+        was given up."""
         surplus = request.blocks[self.blocks_for(request.computed) :]
         if surplus:
             del request.blocks[-len(surplus) :]

@@ -6,9 +6,11 @@ until the inter-token target (Sarathi-Serve's stall-free batching, with a measur
 
 import math
 from collections.abc import Collection
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sluice_engine.deadline import Deadline
+from sluice_engine.scheduler.correction import GIVING_UP
 from sluice_law.limit import TRUSTED_STEPS
 from sluice_law.steptime import StepTimeModel, StepWork
 
@@ -32,15 +34,24 @@ class PrefillBudget:
         decode: StepWork,
         itl_targets: Collection[float],
         itl_default: float,
+        tail: float = 1.0,
+        loose: float | None = None,
     ) -> None:
-        """`itl_targets`: seconds between two tokens that those in `decode` expect; without decodes the step is free."""
+        """`itl_targets`: seconds between two tokens that those in `decode` expect; without decodes the step is free.
+        `tail`: by how much slow steps overrun their prediction. `loose`: the same for a chunk that is alone in its step
+        and whose end can be given up; None: none can."""
         self._tokens = tokens
         self._model = model if decode.sequences and model is not None and model.steps >= TRUSTED_STEPS else None
-        self._seconds, self._progress = math.inf, 0.0
+        self._seconds, self._loose, self._progress = math.inf, -math.inf, 0.0
+        self.target = math.inf  # seconds: the one that binds
         if self._model is not None:
             beside = self._model.predict(decode)
             self._progress = PROGRESS * beside
-            self._seconds = tightest(itl_targets, beside, itl_default) - beside
+            bound = tightest([target / tail for target in itl_targets], beside, itl_default / tail)
+            self.target = bound * tail
+            self._seconds = bound - beside
+            if loose is not None:
+                self._loose = self.target / loose - beside
         self._given = False
         self.cut = False  # whether a target, and not the budget of tokens, bounded a chunk
 
@@ -57,12 +68,21 @@ class PrefillBudget:
         fits = min(most, largest_chunk(self._model, context, self._seconds))
         if fits < most:
             fits, self.cut = rounded(fits), True
+            fits = max(fits, 0 if self._given else self._alone(wanted, context))
         if self._given:  # a few tokens of one more prompt are not worth their row
             return fits if fits >= min(most, MINIMUM_CHUNK) else 0
         if fits >= min(most, MINIMUM_CHUNK):
             return fits
         least = largest_chunk(self._model, context, self._progress) if fits else MINIMUM_CHUNK
         return max(fits, min(most, least, MINIMUM_CHUNK))
+
+    def _alone(self, wanted: int, context: int) -> int:
+        """The chunk that a step may carry whose end can be given up: the prompt goes on after it, and nothing else of
+        the step computes one, for it takes what there is. 0 where none can."""
+        if self._model is None or self._loose <= self._seconds:
+            return 0
+        fits = min(self._tokens, largest_chunk(self._model, context, self._loose))
+        return rounded(fits) if fits < wanted else 0
 
     def whole(self, wanted: int) -> int:
         """All of `wanted`, or 0: what cannot be cut waits for a step with room; one beyond any budget has a step of
@@ -80,30 +100,33 @@ class PrefillBudget:
 
 def prefill_budget(scheduler: "Scheduler", step: "StepPlanner") -> PrefillBudget:
     """What the decodes of this step leave to prompts. Targets are made tighter by what steps overrun their prediction
-    at the tail."""
-    bounds, tail = scheduler.limits.bounds, scheduler.correction.tail()
+    at the tail, less so for a chunk that gives way."""
+    bounds, correction = scheduler.limits.bounds, scheduler.correction
     return PrefillBudget(
         tokens=max(MINIMUM_CHUNK, bounds.max_batched_tokens - len(step.rows)),
         model=scheduler.model,
         decode=StepWork(sequences=len(step.rows), kv_tokens=step.kv_tokens),
-        itl_targets=[target / tail for target in step.itl_targets],
-        itl_default=bounds.itl_target / tail,
+        itl_targets=step.itl_targets,
+        itl_default=bounds.itl_target,
+        tail=correction.tail(),
+        loose=correction.tail(GIVING_UP) if scheduler.config.gives_up else None,
     )
 
 
-def deadline(scheduler: "Scheduler", step: "StepPlanner") -> Deadline | None:
-    """The target that bounded the only chunk of `step`, for the runner to keep by giving up the chunk's end; less by
-    what such steps were found to take beyond it, outside of the runner's hands. None where the runner cannot, where
-    layers cache in several ways, and where decoding alone misses the target."""
-    model, config = scheduler.model, scheduler.config
-    if model is None or not config.gives_up or config.windows != (None,):
+def deadline(scheduler: "Scheduler", step: "StepPlanner", target: float) -> Deadline | None:
+    """For the runner to keep the target that bounded the only chunk of `step`, by giving up the chunk's end. The time is
+    shorter by what such steps were found to take outside of the runner's hands. None where it cannot give up anything,
+    and where the chunk was to pass the target, so that its prompt gets on at all."""
+    model = scheduler.model
+    if model is None or not scheduler.config.gives_up:
         return None
-    beside = model.predict(StepWork(sequences=step.work.sequences, kv_tokens=step.kv_tokens))
-    target = tightest(step.itl_targets, beside, scheduler.limits.bounds.itl_target) / scheduler.overshoot.tail()
-    whole = model.predict(step.work)
-    if not beside < min(target, whole):
+    beside, whole = model.predict(replace(step.work, prefill_tokens=0, prefill_context=0.0)), model.predict(step.work)
+    if not beside < whole <= target:
         return None
-    return Deadline(target, 1.0 - beside / whole, len(step.rows[-1].tokens), tuple(step.filling))
+    seconds = target / scheduler.overshoot.tail()
+    if seconds <= beside:  # a bad spell; without a deadline nobody would learn that it has passed
+        seconds = target
+    return Deadline(seconds, 1.0 - beside / whole, len(step.rows[-1].tokens), tuple(step.filling))
 
 
 def tightest(targets: Collection[float], decode_seconds: float, default: float) -> float:

@@ -21,7 +21,7 @@ class SchedulerConfig:
     windows: tuple[int | None, ...] = (None,)  # by group of layers: tokens that they see, a token's own included
     host_blocks: int = 0  # in host memory, for requests that are preempted; 0: they compute again
     swap_block_seconds: float = 0.0  # measured: what it takes to copy one block out, or back
-    gives_up: bool = False  # whether the runner can give up a chunk's end in a step that runs late (`deadline.py`)
+    gives_up: bool = False  # whether the runner can give up a chunk's end in a step that runs late (`../deadline.py`)
     speculation: Mode = "off"  # whether decoding requests draft; auto: while the step-time model says that it pays
     # What follows from the windows, once: these are asked for each request of each step.
     groups: int = field(init=False, default=1)  # blocks that a stretch of `block_size` tokens takes: one for each group

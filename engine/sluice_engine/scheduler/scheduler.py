@@ -18,7 +18,7 @@ from sluice_engine.request import Request
 from sluice_engine.scheduler.books import Books
 from sluice_engine.scheduler.budget import prefill_budget
 from sluice_engine.scheduler.config import SchedulerConfig
-from sluice_engine.scheduler.correction import GIVING_UP, PERCENTILE, TailCorrection
+from sluice_engine.scheduler.correction import TailCorrection
 from sluice_engine.scheduler.door import (
     Refusal,
     check_possible,
@@ -56,7 +56,7 @@ class Scheduler:
         self.policy = POLICIES[config.policy]
         self.counters = TenantCounters()
         self.lengths = OutputLengths()
-        self.correction = TailCorrection(GIVING_UP if config.gives_up else PERCENTILE)
+        self.correction = TailCorrection()
         self.overshoot = TailCorrection()  # of steps that gave something up, beyond their deadline
         self.speculation = Speculation(config.speculation)
         self.books = Books(config)
@@ -189,7 +189,7 @@ class Scheduler:
     def plan_ahead(self, now: float, model: StepTimeModel | None = None) -> Plan | None:
         """The next step while the last one that was planned still runs, tokens of which it names PENDING. None where
         that has to be settled first: nothing can be computed without what it brings, somebody has to make room, or a
-        row does more than compute its tokens and sample one (drafts, forks)."""
+        row does more than compute its tokens and sample one (drafts, forks), or may do less (a deadline)."""
         if self._under_way is None:
             return None
         plan, before = self._under_way

@@ -21,6 +21,7 @@ from sluice_operator.decide.windows import WINDOW, over
 
 LOW_KV: Final = 0.5  # of the target: without a trusted model only a plainly empty fleet shrinks
 LOADED: Final = 0.5  # of what the fleet was sized to hold: from here on kept promises prove it right
+LONGEST_LOOK_BACK: Final = 60.0  # seconds: a target of an hour must not silence the guard for one
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,10 @@ def need(spec: LLMDeploymentSpec, floor: Range, seen: Fresh, memory: Memory, now
         up, keep, binding, predicted = 1, _keep_cold(spec, seen, memory, now, current), "Idle", (1.0, 1.0)
         capacity = None
     pressed = pressure(spec, seen, memory, now, capacity)
-    # Who is found late now came a TTFT target ago or earlier: it waited for the fleet as it was then.
-    settled = seen.coming == 0 and now - memory.settled_at >= WINDOW + ttft
+    # Who is found late now came a TTFT target ago or earlier: it waited for the fleet as it was then. What the fleet
+    # holds, and who waits, is seen at once.
+    looks_back = 0.0 if pressed is not None and not pressed.late else min(ttft, LONGEST_LOOK_BACK)
+    settled = seen.coming == 0 and now - memory.settled_at >= WINDOW + looks_back
     disproved = pressed is not None and settled and judged is not None and up <= current
     kept = pressed is None and settled
     proved = kept and judged is not None and (judged.dear or _is_loaded(seen, memory, judged.capacity, now))

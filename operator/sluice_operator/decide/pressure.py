@@ -32,6 +32,7 @@ class Pressure:
     ratio: float
     binding: str
     measured: str  # the sentence's first half
+    late: bool = False  # found in answers that began a TTFT target ago, or earlier
 
 
 def pressure(
@@ -87,7 +88,7 @@ def _missed(
     itl = (quantile(window.itl, promised.attainment) or 0.0) / promised.itl
     binding = "TimeToFirstToken" if ttft >= itl else "InterTokenLatency"
     words = f"{missed:.0f} of {missed + met:.0f} requests missed the SLO in {window.seconds:.0f} s"
-    return _pressure(seen, max(ttft, itl), binding, words)
+    return _pressure(seen, max(ttft, itl), binding, words, late=True)
 
 
 def _beyond_chance(missed: float, met: float, promised: Targets) -> bool:
@@ -107,8 +108,8 @@ def _queue(spec: LLMDeploymentSpec, seen: Fresh, window: Sums) -> Pressure | Non
     return _pressure(seen, (running + waiting) / max(running, 1.0), "Queue", words)
 
 
-def _pressure(seen: Fresh, ratio: float, binding: str, words: str) -> Pressure:
+def _pressure(seen: Fresh, ratio: float, binding: str, words: str, late: bool = False) -> Pressure:
     """A ratio made into a count: one more at least, twice as many at most."""
     ratio = min(max(ratio, 1.0), MOST)
     ready = len(seen.ready)
-    return Pressure(min(max(math.ceil(ready * ratio), ready + 1), int(MOST * ready)), ratio, binding, words)
+    return Pressure(min(max(math.ceil(ready * ratio), ready + 1), int(MOST * ready)), ratio, binding, words, late)
