@@ -14,7 +14,7 @@ from sluice_sim.traces import Arrival, poisson
 from sluice_sim.tracks.clairvoyant import cheapest, raised, table
 from sluice_sim.tracks.hindsight import clairvoyant
 from sluice_sim.tracks.judge import Judge
-from sluice_sim.tracks.schedule import PIECE, Counts, Scheduled, cost, saving
+from sluice_sim.tracks.schedule import PIECE, Counts, Scheduled, cost, last_piece, saving
 from sluice_sim.tracks.tasks import Search, Spare, Task, Whole
 from sluice_sim.tracks.track import Track, read_track
 
@@ -48,22 +48,36 @@ def test_a_schedule_costs_its_pieces_and_a_cold_start_per_replica_that_joins() -
     assert saving((3, 3, 3), 1, lead=60.0) == PIECE - 60.0  # a dip saves a piece and costs a start
 
 
+def test_the_windows_last_piece_costs_what_is_left_of_the_window() -> None:
+    assert [last_piece(seconds) for seconds in (2_430.0, 600.0, 40.0)] == [30.0, PIECE, 40.0]
+    assert cost((1, 3, 2), lead=60.0, last=30.0) == 4 * PIECE + 2 * 30.0 + 120.0
+    assert saving((2, 3), 1, lead=60.0, last=30.0) == 30.0 + 60.0
+    # A miss in the last piece spares thirty seconds, one in the first a whole piece: that is where it is taken.
+    assert cheapest(({1: 1, 2: 0}, {2: 0}, {1: 1, 2: 0}), 1, lead=0.0, last=30.0) == (1, 2, 2)
+    assert cheapest(({1: 1, 2: 0}, {2: 0}, {1: 1, 2: 0}), 1, lead=0.0) == (2, 2, 1)
+
+
 OPTIONS = st.dictionaries(st.integers(1, 5), st.integers(0, 12), min_size=1, max_size=4)
 
 
-@given(st.lists(OPTIONS, min_size=1, max_size=5), st.integers(0, 30), st.sampled_from([0.0, 60.0, 300.0]))
+@given(
+    st.lists(OPTIONS, min_size=1, max_size=5),
+    st.integers(0, 30),
+    st.sampled_from([0.0, 60.0, 300.0]),
+    st.sampled_from([30.0, PIECE]),
+)
 def test_no_schedule_of_a_table_is_cheaper_within_the_budget(
-    tables: list[dict[int, int]], budget: int, lead: float
+    tables: list[dict[int, int]], budget: int, lead: float, last: float
 ) -> None:
     def missed(counts: Sequence[int]) -> int:
         return sum(options[count] for options, count in zip(tables, counts, strict=True))
 
-    found = cheapest(tuple(tables), budget, lead)
+    found = cheapest(tuple(tables), budget, lead, last)
     every = list(itertools.product(*tables))
-    within = [cost(counts, lead) for counts in every if missed(counts) <= budget]
+    within = [cost(counts, lead, last) for counts in every if missed(counts) <= budget]
     if within:
         assert missed(found) <= budget
-        assert cost(found, lead) == min(within)
+        assert cost(found, lead, last) == min(within)
     else:
         assert missed(found) == min(map(missed, every))
 
@@ -179,8 +193,44 @@ def test_a_schedule_that_misses_too_much_gets_replicas_until_it_does_not() -> No
 
 def test_who_cannot_reach_the_target_gets_as_near_as_it_can() -> None:
     counts, asked = driven(World(lambda k, n: 900 - n, lambda k, n: 900 - n).measure)
-    assert counts == (4, 4, 4)  # one more helps nobody
+    assert counts == (6, 6, 6)  # each helps a little
     assert not any(isinstance(task, Spare) for task in asked)
+
+
+def test_who_cannot_be_helped_at_all_gets_no_more() -> None:
+    counts, _ = driven(World(lambda *_: 900, lambda *_: 900).measure)
+    assert counts == (2, 2, 2)
+
+
+def test_replicas_that_only_move_misses_elsewhere_are_not_tried_for_ever() -> None:
+    wholes: list[Counts] = []
+
+    def measure(task: Task) -> dict[str, Any]:
+        if not isinstance(task, Whole):
+            return World(steep, lambda *_: 0).measure(task)
+        wholes.append(task.counts)
+        assert len(wholes) < 50
+        fewest = task.counts.index(min(task.counts))
+        return {"missed": [40 * (k == fewest) for k in range(3)]}  # 30 may be missed
+
+    counts, _ = driven(measure)
+    assert counts == (2, 2, 2)
+
+
+def test_each_loss_is_run_although_the_nearest_were_refused_before() -> None:
+    """Only the last of twenty can be spared, and a look around it says that it is the furthest from that."""
+
+    def measure(task: Task) -> dict[str, Any]:
+        if isinstance(task, Search):
+            return {"offered": [1000] * 20, "missed": [[(2, 0)]] * 20}
+        if isinstance(task, Whole):
+            return {"missed": [0 if k == 19 or n >= 2 else 500 for k, n in enumerate(task.counts)]}
+        if isinstance(task, Spare):
+            return {"extra": [201 + k if n > 1 else None for k, n in enumerate(task.counts)]}  # 200 may be missed
+        return {"gpu_hours": 1.0}
+
+    counts, _ = driven(measure, pieces=20)
+    assert counts == (*[2] * 19, 1)
 
 
 def test_what_seems_possible_around_a_piece_is_decided_by_a_run_of_the_whole() -> None:

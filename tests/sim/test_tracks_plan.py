@@ -3,24 +3,27 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 
 from sluice_sim.data import FOLDER
 from sluice_sim.laws.registry import LAWS
+from sluice_sim.tracks import runner as runner_module
 from sluice_sim.tracks import store as store_module
 from sluice_sim.tracks.effort import FULL, SHORT, Effort
 from sluice_sim.tracks.hindsight import Plan
 from sluice_sim.tracks.job import CLAIRVOYANT, STATIC, Job
 from sluice_sim.tracks.knob import Tried, spaced
-from sluice_sim.tracks.plan import Placed, Unreachable, attained_at, place, placed, static_peak, tune
+from sluice_sim.tracks.plan import Placed, Unreachable, attained_at, for_weather, place, placed, static_peak, tune
 from sluice_sim.tracks.runner import Runner
 from sluice_sim.tracks.sources import sources
 from sluice_sim.tracks.store import Store, key_of
-from sluice_sim.tracks.tasks import Bound
-from sluice_sim.tracks.track import NAMES, read_track
+from sluice_sim.tracks.tasks import Bound, Task, key, measure
+from sluice_sim.tracks.track import NAMES, WindowName, read_track
 from sluice_sim.tracks.variants import VARIANTS
 
 TRACK = read_track("T4")
@@ -105,10 +108,54 @@ def test_a_law_that_misses_on_test_is_placed_along_its_curve() -> None:
         attainment = 1.29 - setting(job) / 100 - (0.10 if job.window == "test" else 0.0)
         return min(1.0, attainment), smooth(job)[1]
 
-    result: Placed = driven(place(TRACK, "hpa-running", FULL, whole_curve=True), worse_on_test, [])
+    result: Placed = driven(place(TRACK, "hpa-running", FULL), worse_on_test, [])
     assert result.tuned.setting == 24.0 and result.tuned.attainment < 0.99
     assert result.gpu_hours is not None and result.gpu_hours > result.tuned.gpu_hours
     assert result.default_gpu_hours == pytest.approx(10.0 + 100.0 / 16.0)  # the default reached it
+
+
+def test_a_default_that_reaches_the_target_leaves_no_gap_in_the_curve_of_a_tuned_setting_that_does_not() -> None:
+    def at(job: Job) -> tuple[float, float]:
+        reached = setting(job) <= (48.0 if job.window == "train" else 32.0)
+        return (0.995 if reached else 0.95), 10.0 + 100.0 / setting(job)
+
+    result: Placed = driven(place(TRACK, "hpa-running", FULL), at, [])
+    assert (result.tuned.setting, result.tuned.reached) == (48.0, False)
+    assert [one.setting for one in result.curve] == [16.0, 32.0, 48.0]  # 16 is the default; 32 is between
+    assert result.gpu_hours is not None and 10.0 + 100.0 / 48.0 < result.gpu_hours < 10.0 + 100.0 / 32.0
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_every_law_is_judged_by_the_same_rule(law: str) -> None:
+    grid, asked = LAWS[law].knob.grid, list[Job]()
+
+    def at(job: Job) -> tuple[float, float]:
+        return (0.995 if setting(job) <= grid[4] else 0.95), 10.0 - setting(job) / grid[-1]
+
+    result: Placed = driven(place(TRACK, law, FULL), at, asked)
+    assert result.tuned.setting == grid[4]
+    assert {setting(job) for job in asked if job.window == "test"} == {LAWS[law].knob.default, grid[4], grid[5]}
+
+
+def test_a_tuned_law_meets_other_weather_with_as_many_stricter_settings_as_ours() -> None:
+    result: Placed = driven(place(TRACK, "kpa", FULL), lambda job: (0.995, 10.0 - setting(job) / 50), [])
+    grid = LAWS["kpa"].knob.grid
+    tuned = result.tuned.setting
+    assert for_weather(result, 4) == [
+        tuned,
+        *[one for one in sorted({*grid, *settings(result)}, reverse=True) if one < tuned][:3],
+    ]
+
+
+def settings(result: Placed) -> list[float]:
+    return [one.setting for one in result.train]
+
+
+@pytest.mark.parametrize(("law", "most"), [("admission-only", 1.0), ("wva-v1", 5.0), ("hpa-kv", 1.0)])
+def test_a_search_beyond_the_grid_keeps_to_what_the_knob_can_mean(law: str, most: float) -> None:
+    asked: list[Job] = []
+    found = driven(tune(TRACK, law, FULL), lambda job: (1.0, 10.0 - setting(job)), asked)
+    assert found[0].setting == max(setting(job) for job in asked) == most
 
 
 def test_a_law_that_never_reaches_the_target_has_no_cost() -> None:
@@ -200,6 +247,30 @@ def test_what_was_measured_is_not_measured_again_and_a_cut_off_line_is(tmp_path:
     assert cut.measured == 1
 
 
+def test_what_others_were_at_when_a_task_raised_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, failed = Event(), Event()
+
+    def measured(task: Task) -> dict[str, Any]:
+        if isinstance(task, Bound) and task.window == "train":
+            begun.wait(60.0)
+            failed.set()
+            raise RuntimeError("no memory left")
+        begun.set()
+        failed.wait(60.0)
+        return measure(task)
+
+    def bound(window: WindowName) -> Plan:
+        yield [Bound("T4", window)]
+
+    monkeypatch.setattr(runner_module, "measure", measured)
+    monkeypatch.setattr(runner_module, "worker_pool", ThreadPoolExecutor)
+    runner = Runner(Store(tmp_path / "pieces.jsonl"), workers=2)
+    with pytest.raises(RuntimeError, match="no memory left"):
+        runner.run([bound("train"), bound("test")])
+    assert key(Bound("T4", "test")) in Store(runner.store.path)
+    assert key(Bound("T4", "train")) not in runner.store
+
+
 def test_a_piece_after_a_line_that_was_cut_off_is_kept(tmp_path: Path) -> None:
     store = Store(tmp_path / "pieces.jsonl")
     store.put("a", "one", {"x": 1})
@@ -216,6 +287,23 @@ def test_a_store_forgets_what_nobody_asks_for(tmp_path: Path) -> None:
     store.put("b", "two", {"x": 2})
     store.keep(["b"])
     assert "a" not in Store(store.path) and Store(store.path)["b"] == {"x": 2}
+    assert list(tmp_path.iterdir()) == [store.path]
+
+
+def test_a_store_that_is_stopped_while_it_forgets_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path / "pieces.jsonl")
+    store.put("a", "one", {"x": 1})
+    store.put("b", "two", {"x": 2})
+
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "replace", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        store.keep(["b"])
+    assert Store(store.path)["a"] == {"x": 1} and Store(store.path)["b"] == {"x": 2}
 
 
 def test_a_piece_depends_on_its_job_its_track_and_its_laws_code() -> None:

@@ -1,6 +1,7 @@
 """The score as it is shown: table, JSON, bars and pictures from one board, without a simulation."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +54,17 @@ def test_the_bars_are_judged_by_the_figures() -> None:
     assert all(reached for sentence, reached in judged.items())
     better = board()
     better.laws.append(placed("kpa", 0.995, 3.9))
-    assert not bars([better])["T4: no law beats the clairvoyant"]
+    assert not bars([better])["T4: nothing beats the clairvoyant"]
     assert not all(reached for sentence, reached in bars([better]).items() if "cheapest" in sentence)
+
+
+def test_whatever_is_cheaper_than_the_clairvoyant_fails_the_bench() -> None:
+    untuned, stormy, constant = board(), board(), board()
+    untuned.laws.append(replace(placed("kpa", 0.995, 5.0), default_gpu_hours=3.9))
+    stormy.robust = {"sluice": {"seed 1": 1.1, "seed 2": None}, "kpa": {"seed 1": 0.98}}
+    constant.static = (5, found(0.99, 3.9))
+    for one in (untuned, stormy, constant):
+        assert not bars([one])["T4: nothing beats the clairvoyant"]
 
 
 def test_without_a_clairvoyant_laws_are_compared_by_what_they_cost() -> None:

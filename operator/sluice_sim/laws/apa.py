@@ -17,7 +17,7 @@ from sluice_sim.laws.seen import see
 
 TOLERANCE: Final = 0.1
 RATE: Final = 2.0  # the most per step, up and down
-USAGE: Final = Knob("targetValue", 0.5, (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8), "of the KV cache")
+USAGE: Final = Knob("targetValue", 0.5, (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8), "of the KV cache", most=1.0)
 _NO_LIMIT: Final = (Policy("Percent", 1e6, 15), Policy("Pods", 1e6, 15))
 BEHAVIOR: Final = Behavior(up_window=0.0, down_window=300.0, up=_NO_LIMIT, down=(Policy("Percent", 100, 15),))
 

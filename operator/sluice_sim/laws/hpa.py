@@ -17,7 +17,7 @@ from sluice_sim.laws.seen import Metric, occupancy, running, see, waiting
 
 QUEUE: Final = Knob("averageValue", 5.0, (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 8.0, 12.0, 20.0), "waiting requests")
 RUNNING: Final = Knob("averageValue", 16.0, (4.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0, 96.0), "running requests")
-KV: Final = Knob("averageValue", 0.8, (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8), "of the KV cache")
+KV: Final = Knob("averageValue", 0.8, (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8), "of the KV cache", most=1.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ better on T4 than llm-d measured, and the profile was calibrated on what they me
 with the door for everybody).
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -19,12 +20,14 @@ GRID: Final = 9  # values of each law's knob: every law is tuned with the same e
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """The one number that a law's own documentation tells its user to tune."""
+    """The one number that a law's own documentation tells its user to tune. `most`: what a search beyond the grid keeps
+    to."""
 
     name: str
     default: float
     grid: tuple[float, ...]
     unit: str = ""
+    most: float = math.inf
 
 
 class Law(Protocol):

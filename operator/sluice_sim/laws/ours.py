@@ -10,7 +10,7 @@ from sluice_sim.laws.law import Entry, Knob
 
 # How many of the misses that spec.slo allows the law plans with: 0.5 under 99 % means that it plans for 99.5 %.
 MISSES: Final = Knob("plannedMisses", 1.0, (0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.5, 4.0), "of those allowed")
-FIXED: Final = Knob("replicas", 1.0, (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0), "of maxReplicas")
+FIXED: Final = Knob("replicas", 1.0, (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0), "of maxReplicas", most=1.0)
 
 
 @dataclass(frozen=True, slots=True)

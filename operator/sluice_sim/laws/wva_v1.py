@@ -21,7 +21,9 @@ WINDOW: Final = 60.0  # seconds
 KV_FULL: Final = 0.80
 QUEUE_FULL: Final = 5.0
 KV_SPARE: Final = 0.1
-QUEUE_SPARE: Final = Knob("queueSpareTrigger", 3.0, (1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 4.9), "requests")
+QUEUE_SPARE: Final = Knob(
+    "queueSpareTrigger", 3.0, (1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 4.9), "requests", most=QUEUE_FULL
+)
 
 Load = tuple[float, float]  # KV occupancy, requests waiting
 

@@ -24,7 +24,9 @@ from sluice_sim.laws.wva_v1 import KV_FULL, QUEUE_FULL, Peaks
 WINDOW: Final = 60.0  # seconds
 HISTORY: Final = 10  # observations of k2
 DOWN_OF_UP: Final = 0.70 / 0.85  # the lower boundary; the knob moves both
-UP: Final = Knob("scaleUpThreshold", 0.85, (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.92, 0.98), "of the capacity")
+UP: Final = Knob(
+    "scaleUpThreshold", 0.85, (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.92, 0.98), "of the capacity", most=1.0
+)
 
 History = Mapping[str, tuple[float, ...]]
 

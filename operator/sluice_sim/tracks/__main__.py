@@ -79,7 +79,7 @@ def main(
     value = as_json(boards, command) | {"bars": found}
     (folder / "score.json").write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
     draw(boards, folder)
-    if wanted == NAMES and chosen == tuple(LAWS):
+    if _is_all(wish):  # who left something out did not ask for its pieces either: they are still wanted
         runner.store.keep(runner.used)
     progress.print(
         f"{runner.measured} pieces measured in {time.monotonic() - began:.0f} s ({runner.cpu_seconds:.0f} s of processor "
@@ -89,10 +89,14 @@ def main(
         raise typer.Exit(1)
 
 
+def _is_all(wish: Wish) -> bool:
+    return (wish.tracks, wish.laws, wish.robust) == (NAMES, tuple(LAWS), True)
+
+
 def _command(wish: Wish) -> str:
     """What gives these figures again."""
     full = wish.effort is FULL
-    if (wish.tracks, wish.laws, wish.robust) == (NAMES, tuple(LAWS), True):
+    if _is_all(wish):
         return "make bench-control FULL=1" if full else "make bench-control"
     words = ["python -m sluice_sim.tracks", *(["--full"] if full else []), f"--tracks {','.join(wish.tracks)}"]
     if wish.laws != tuple(LAWS):

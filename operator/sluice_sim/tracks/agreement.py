@@ -8,9 +8,8 @@ stored as it ends, by a digest of the code behind it: what is known is not run a
 import json
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -20,6 +19,7 @@ from rich.table import Table
 
 from sluice_sim.settings import Mode
 from sluice_sim.tracks.job import Job, Outcome, simulate
+from sluice_sim.tracks.runner import worker_pool
 from sluice_sim.tracks.store import RESULTS, Store, key_of
 from sluice_sim.tracks.track import Track, Window, read_track
 
@@ -88,7 +88,7 @@ def compare(
 ) -> list[Pair]:
     """All hours, `workers` at once, the slow mode's first. What the store has is not run."""
     asked = {key_of(hour.narrowed(), job(hour, mode)): (hour, mode) for mode in MODES for hour in hours}
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    with worker_pool(workers) as pool:
         running = {pool.submit(run, *one): key for key, one in asked.items() if key not in store}
         for done in as_completed(running):
             hour, mode = asked[running[done]]

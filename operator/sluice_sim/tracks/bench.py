@@ -10,7 +10,7 @@ from sluice_sim.tracks.effort import SHORT, Effort
 from sluice_sim.tracks.hindsight import Clairvoyant, Found, Plan, clairvoyant
 from sluice_sim.tracks.job import Job
 from sluice_sim.tracks.knob import TARGET, Tried
-from sluice_sim.tracks.plan import place, placed, static_peak
+from sluice_sim.tracks.plan import for_weather, place, placed, static_peak
 from sluice_sim.tracks.report import OWN, Board
 from sluice_sim.tracks.runner import Runner
 from sluice_sim.tracks.tasks import endless_hit_ratio
@@ -73,14 +73,20 @@ def _against_clairvoyant(board: Board, known: Clairvoyant) -> dict[str, bool]:
         f"{name}: the clairvoyant itself reaches 99 % (at its worst {reached[worst]:.2%}, {worst})": (
             reached[worst] >= TARGET
         ),
-        f"{name}: no law beats the clairvoyant": all(
-            one.gpu_hours is None or one.gpu_hours >= known.gpu_hours for one in board.laws
-        ),
+        f"{name}: nothing beats the clairvoyant": min(_ratios(board, known), default=1.0) >= 1.0,
     }
     if name == "T1":
         own = next((one.default_gpu_hours for one in board.laws if one.law == "sluice"), None)
         found["T1: R99 of 1.15 or less"] = own is not None and own / known.gpu_hours <= 1.15
     return found
+
+
+def _ratios(board: Board, known: Clairvoyant) -> list[float]:
+    """Everything that was divided by the clairvoyant: laws tuned and untuned, the constant fleet, other weather."""
+    costs = [cost for one in board.laws for cost in (one.gpu_hours, one.default_gpu_hours)]
+    costs += [board.static[1]["gpu_hours"]] if board.static is not None else []
+    weather = [one for variants in board.robust.values() for one in variants.values()]
+    return [one / known.gpu_hours for one in costs if one is not None] + [one for one in weather if one is not None]
 
 
 def _laws(board: Board) -> dict[str, bool]:
@@ -116,10 +122,7 @@ def _plans(board: Board, wish: Wish) -> list[Plan]:
     return [
         *([_note(board, "clairvoyant", clairvoyant(track, wish.effort.test))] if searched else []),
         _note(board, "static", static_peak(track, wish.effort.test)),
-        *(
-            _law(board, place(track, law, wish.effort, whole_curve=law == "sluice" and wish.effort.near))
-            for law in wish.laws
-        ),
+        *(_law(board, place(track, law, wish.effort)) for law in wish.laws),
     ]
 
 
@@ -143,7 +146,7 @@ def _weathers(board: Board, wish: Wish) -> list[Plan]:
     best = min(peers, key=lambda one: one.gpu_hours or 0.0, default=None)
     settings: dict[str, Sequence[float]] = {"sluice": STRICTER}
     if best is not None:
-        settings[best.law] = _stricter(best.tuned.setting, best.curve)
+        settings[best.law] = for_weather(best, len(STRICTER))
     if board.clairvoyant is not None:
         board.robust = {law: dict.fromkeys(wish.effort.variants) for law in settings}
     return [_weather(board, wish, variant, settings) for variant in wish.effort.variants]
@@ -170,13 +173,6 @@ def _in_weather(track: Track, window: WindowName, law: str, settings: Sequence[f
         if curve[-1].attainment >= TARGET:
             break
     return placed(curve[0], curve)
-
-
-def _stricter(chosen: float, curve: Sequence[Tried]) -> list[float]:
-    """The chosen setting, then those that reached more on the plain track, the nearest first."""
-    at = next(one for one in curve if one.setting == chosen)
-    more = sorted((one for one in curve if one.attainment > at.attainment), key=lambda one: one.gpu_hours)
-    return [chosen, *(one.setting for one in more[:3])]
 
 
 def _of(costs: Sequence[float | None], board: Board) -> str:

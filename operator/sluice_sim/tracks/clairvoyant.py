@@ -5,7 +5,7 @@ themselves: each is run with more than enough replicas and then with one less wh
 gives a table of what each piece misses with how many. The cheapest schedule of the whole that these tables allow is found
 exactly (`cheapest`, a knapsack over time), and run as a whole; what it missed corrects the tables, and so on. A schedule
 that misses too much gets replicas where it misses most. At the end no piece may lose a replica with the attainment still
-reached (`plan_clairvoyant` has the order, `Judge.spare` how that is looked at). It is a feasible schedule, not proven
+reached (`hindsight` has the order, `Judge.spare` how that is looked at). It is a feasible schedule, not proven
 optimal: tables take pieces for independent but for the starts between them.
 """
 
@@ -27,7 +27,8 @@ DEEP: Final = 0.1  # share of a piece's requests missed beyond which fewer repli
 
 
 def table(judge: Judge, first: int, end: int, note: Callable[[str], None] = lambda _: None) -> Table:
-    """What the pieces of [first, end) miss with how many replicas."""
+    """What the pieces of [first, end) miss with how many replicas: the least of all runs, because a run in which the piece
+    before had too few hands its backlog on; where that promises too much, runs of the whole correct it."""
     least, most = judge.track.least, judge.track.most
     counts = [least] * judge.pieces
     for piece in range(first, end):
@@ -38,7 +39,7 @@ def table(judge: Judge, first: int, end: int, note: Callable[[str], None] = lamb
         for options, count, missed in zip(
             found, counts[first:end], judge.misses(tuple(counts), first, end), strict=True
         ):
-            options[count] = missed
+            options[count] = min(missed, options.get(count, missed))
         note(f"pieces {first}–{end}: {sum(o[c] for o, c in zip(found, counts[first:end], strict=True))} missed")
 
     def short(piece: int) -> bool:
@@ -66,12 +67,13 @@ def table(judge: Judge, first: int, end: int, note: Callable[[str], None] = lamb
     return found
 
 
-def cheapest(tables: Table, budget: int, lead: float) -> Counts:
+def cheapest(tables: Table, budget: int, lead: float, last: float = PIECE) -> Counts:
     """The schedule of the fewest replica-seconds (`schedule.cost`) that misses at most `budget` by the tables; where none
-    does, each piece's fewest misses."""
+    does, each piece's fewest misses. `last`: seconds of the last piece."""
     costs: dict[int, np.ndarray] = {}  # replicas of the piece → the least cost so far, by how many may be missed
     ways: list[dict[int, np.ndarray]] = []  # the same → replicas of the piece before
     for place, options in enumerate(tables):
+        seconds = last if place == len(tables) - 1 else PIECE
         now, way = {}, {}
         for count, missed in options.items():
             if missed > budget:
@@ -85,7 +87,7 @@ def cheapest(tables: Table, budget: int, lead: float) -> Counts:
                 arrived = np.stack([costs[other] + lead * max(0, count - other) for other in before])
                 best, best_way = arrived.min(axis=0), np.array(before, dtype=np.int32)[arrived.argmin(axis=0)]
             whole, from_ = np.full(budget + 1, np.inf), np.zeros(budget + 1, dtype=np.int32)
-            whole[missed:] = best[: budget + 1 - missed] + PIECE * count
+            whole[missed:] = best[: budget + 1 - missed] + seconds * count
             from_[missed:] = best_way[: budget + 1 - missed]
             now[count], way[count] = whole, from_
         costs = now

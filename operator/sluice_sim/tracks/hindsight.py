@@ -10,7 +10,7 @@ from sluice_sim.tracks.clairvoyant import HELPS, WINDOW_PIECES, Table, cheapest,
 from sluice_sim.tracks.job import CLAIRVOYANT, Job
 from sluice_sim.tracks.judge import AFTER, WARM
 from sluice_sim.tracks.knob import TARGET
-from sluice_sim.tracks.schedule import PIECE, Counts, cost, saving, without
+from sluice_sim.tracks.schedule import PIECE, Counts, cost, last_piece, saving, without
 from sluice_sim.tracks.tasks import Bound, Search, Spare, Task, Whole, table_of
 from sluice_sim.tracks.track import Track, WindowName
 from sluice_sim.tracks.variants import VARIANTS
@@ -18,7 +18,9 @@ from sluice_sim.tracks.variants import VARIANTS
 Found = dict[str, Any]
 Plan = Generator[Sequence[Task], Sequence[Found], Any]
 CORRECTIONS: Final = 5  # of the tables by whole runs, at most
-CONFIRMED: Final = 6  # pieces whose loss is tried in a run of the whole at the end: those that could nearest be spared
+CONFIRMED: Final = 12  # pieces whose loss is tried in a run of the whole at least: those that could nearest be spared
+AT_ONCE: Final = 6  # of these
+DOUBT: Final = 32  # requests more than twice what may still be missed: so far a look around a piece is not believed
 SINGLES: Final = 2  # removals that are tried at once, each by itself
 
 
@@ -72,7 +74,9 @@ class _Hindsight:
         self._name, self._window, self._variant = track.name, window, variant
         self._least, self._most = track.least, track.most
         self._lead = VARIANTS[variant](track.settings()).cold_start
-        pieces = max(1, -int(-track.window(window).seconds // PIECE))
+        seconds = track.window(window).seconds
+        pieces = max(1, -int(-seconds // PIECE))
+        self._last = last_piece(seconds)
         self._spans = list(itertools.pairwise([*range(0, pieces, WINDOW_PIECES), pieces]))
         self.allowed = 0
 
@@ -87,7 +91,7 @@ class _Hindsight:
         does, the one that came nearest. Returns a _Tried."""
         tried: dict[Counts, _Tried] = {}
         for _ in range(CORRECTIONS):
-            counts = cheapest(tables, self.allowed, self._lead)
+            counts = cheapest(tables, self.allowed, self._lead, self._last)
             if counts in tried:
                 break
             (tried[counts],) = yield from self._wholes([counts])
@@ -96,7 +100,8 @@ class _Hindsight:
         return min(tried.values(), key=self._rank)
 
     def repaired(self, tried: _Tried) -> Plan:
-        """More replicas where most is missed, until few enough are or nothing helps. Returns a _Tried."""
+        """More replicas where most is missed, until few enough are or nothing helps: whatever lowers the whole is kept, and
+        what does not is not tried again, so each round comes nearer or closes a piece. Returns a _Tried."""
         hopeless: set[tuple[int, int]] = set()
         while tried.total > self.allowed:
             more = raised(tried.counts, tried.missed, tried.total - self.allowed, self._most, hopeless)
@@ -104,24 +109,27 @@ class _Hindsight:
                 break
             (found,) = yield from self._wholes([more])
             got = [(piece, count) for piece, count in enumerate(tried.counts) if more[piece] > count]
-            vain = {one for one in got if found.missed[one[0]] > HELPS * tried.missed[one[0]]}
-            hopeless |= vain
-            if len(vain) < len(got):
-                tried = min(tried, found, key=lambda one: one.total)
+            if found.total < tried.total:
+                tried = found
+            else:  # those that did not help even themselves, or, where all only moved their misses elsewhere, all
+                vain = {one for one in got if found.missed[one[0]] > HELPS * tried.missed[one[0]]}
+                hopeless.update(vain or got)
         return tried
 
     def trimmed(self, tried: _Tried) -> Plan:
         """Take replicas away until no piece can lose one. What each piece's loss would cost is looked at around it
-        (`Judge.spare`), and whatever seems possible is decided by a run of the whole; where nothing seems possible, the
-        CONFIRMED pieces that come nearest are run as a whole all the same. Returns a _Tried."""
+        (`Judge.spare`), and whatever seems possible is decided by a run of the whole; where nothing seems possible, all
+        that come near and CONFIRMED at least are run as a whole all the same. Returns a _Tried."""
         refused: set[Counts] = set()
         while True:
             slack = self.allowed - tried.total
             extra = yield from self._extras(tried.counts, slack)
             asked = self._choices(tried.counts, extra, slack, refused)
             if not asked:
-                near = sorted(extra, key=lambda piece: (extra[piece], piece))[:CONFIRMED]
-                asked = [counts for piece in near if (counts := without(tried.counts, (piece,))) not in refused]
+                ordered = sorted(extra, key=lambda piece: (extra[piece], piece))
+                near = [k for at, k in enumerate(ordered) if at < CONFIRMED or extra[k] < 2 * slack + DOUBT]
+                single = [without(tried.counts, (piece,)) for piece in near]
+                asked = [counts for counts in single if counts not in refused][:AT_ONCE]
             if not asked:
                 return tried
             found: list[_Tried] = yield from self._wholes(asked)
@@ -133,7 +141,7 @@ class _Hindsight:
     def _choices(self, counts: Counts, extra: dict[int, int], slack: int, refused: set[Counts]) -> list[Counts]:
         """Schedules to run: all removals that seem to fit together, else some of them each by itself."""
         fits = [piece for piece in extra if extra[piece] <= slack]
-        ordered = sorted(fits, key=lambda k: (max(0, extra[k]) / saving(counts, k, self._lead), k))
+        ordered = sorted(fits, key=lambda k: (max(0, extra[k]) / saving(counts, k, self._lead, self._last), k))
         together: list[int] = []
         for piece in ordered:
             spent = sum(max(0, extra[other]) for other in together)
@@ -149,7 +157,7 @@ class _Hindsight:
 
     def _extras(self, counts: Counts, slack: int) -> Plan:
         """Misses in addition by piece, for pieces that have a replica to lose. Returns a dict."""
-        limit = 1 << math.ceil(math.log2(2 * slack + 32))  # of few values: what is stored is found again
+        limit = 1 << math.ceil(math.log2(2 * slack + DOUBT))  # of few values: what is stored is found again
         found = yield [
             Spare(self._name, self._window, self._variant, self._around(counts, first, end), first, end, limit)
             for first, end in self._spans
@@ -168,4 +176,4 @@ class _Hindsight:
 
     def _rank(self, tried: _Tried) -> tuple[int, float, int]:
         over = max(0, tried.total - self.allowed)
-        return over, cost(tried.counts, self._lead), tried.total
+        return over, cost(tried.counts, self._lead, self._last), tried.total

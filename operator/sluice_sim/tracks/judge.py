@@ -10,7 +10,7 @@ from sluice_sim.record import Record
 from sluice_sim.score import least_engine_seconds
 from sluice_sim.settings import Settings
 from sluice_sim.traces import Arrival
-from sluice_sim.tracks.schedule import PIECE, Counts, Scheduled, saving
+from sluice_sim.tracks.schedule import PIECE, Counts, Scheduled, last_piece, saving
 from sluice_sim.tracks.track import Track
 
 WARM: Final = 2  # pieces that are simulated before a part that is looked at by itself, so that it begins warm
@@ -33,6 +33,7 @@ class Judge:
     def __init__(self, track: Track, settings: Settings, arrivals: Sequence[Arrival], seconds: float) -> None:
         self.track, self.settings = track, settings
         self.pieces = max(1, math.ceil(seconds / PIECE))
+        self._last = last_piece(seconds)
         self._by_piece: list[list[Arrival]] = [[] for _ in range(self.pieces)]
         for one in arrivals:
             self._by_piece[int(one.at / PIECE)].append(one)
@@ -63,7 +64,7 @@ class Judge:
         lead, least = self.settings.cold_start, self.track.least
         return [
             self._extra(counts, kept, piece, limit)
-            if counts[piece] > least and saving(counts, piece, lead) > 0 else None
+            if counts[piece] > least and saving(counts, piece, lead, self._last) > 0 else None
             for piece in range(first, end)
         ]  # fmt: skip
 

@@ -1,9 +1,9 @@
 """Which settings of a law's one knob are tried: few, because a knob's curve rises or falls.
 
 Thirds of the grid first, then halves of the gap between the cheapest that reaches the target and the next one that does
-not, and beyond the grid where the best lies at its edge. Four or five runs find what all nine of the grid would; a curve
-that turns costs more, up to all that are allowed. A law that misses the target wherever it was tried, and by far, is left
-at the best of its thirds and edges.
+not, and beyond the grid, within what the knob can mean, where the best lies at its edge. Where attainment rises or falls
+along the whole knob six runs at most find what all nine of the grid would; a curve that turns costs more, up to all that
+are allowed. A law that misses the target wherever it was tried, and by far, is left at the best of its thirds and edges.
 """
 
 import math
@@ -80,7 +80,7 @@ def wanting(knob: Knob, tried: Mapping[float, Tried]) -> list[float]:
             return edges
         open_ = [one is None or top.attainment >= HOPELESS for one in sides]
     found = [
-        _beyond(knob.grid, known, top.setting, up) if sides[up] is None else _between(knob.grid, known, at, up)
+        _beyond(knob, known, top.setting, up) if sides[up] is None else _between(knob.grid, known, at, up)
         for up in (0, 1)
         if open_[up]
     ]
@@ -100,9 +100,12 @@ def _between(grid: Sequence[float], known: Sequence[float], at: int, up: int) ->
     return inside[len(inside) // 2] if inside else None
 
 
-def _beyond(grid: Sequence[float], known: Sequence[float], setting: float, up: int) -> float | None:
-    """The next setting outside the known ones: of the grid, or in their own ratio."""
-    outside = [one for one in grid if (one > setting if up else one < setting)]
+def _beyond(knob: Knob, known: Sequence[float], setting: float, up: int) -> float | None:
+    """The next setting outside the known ones: of the grid, or in their own ratio, as far as the knob goes."""
+    outside = [one for one in knob.grid if (one > setting if up else one < setting)]
     if outside:
         return min(outside) if up else max(outside)
-    return setting * setting / known[-2 if up else 1] if len(known) > 1 else None
+    if len(known) < 2:
+        return None
+    found = min(setting * setting / known[-2 if up else 1], knob.most)
+    return found if found != setting else None

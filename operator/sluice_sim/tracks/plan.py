@@ -6,7 +6,7 @@ same tasks again and finds them in the store.
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from sluice_sim.laws.registry import LAWS
@@ -76,8 +76,10 @@ def tune(track: Track, law: str, effort: Effort) -> Plan:
     return tuple(ranked(knob, tried))
 
 
-def place(track: Track, law: str, effort: Effort, whole_curve: bool = False) -> Plan:
-    """Tune on the train window, judge on the test window. Returns a Placed. `whole_curve`: judge every setting."""
+def place(track: Track, law: str, effort: Effort) -> Plan:
+    """Tune on the train window, judge on the test window, every law by the same rule: its default, the tuned setting, and
+    the one beside it, cheaper where the tuned one reaches the target, dearer ones in turn where it does not until one
+    does. Returns a Placed."""
     searched: tuple[Tried, ...] = yield from tune(track, law, effort)
     chosen = searched[0].setting if searched else LAWS[law].knob.default
     default = Job(track=track.name, window=effort.test, law=law, series=True)
@@ -94,16 +96,15 @@ def place(track: Track, law: str, effort: Effort, whole_curve: bool = False) -> 
     judged[judged_default] = Tried(judged_default, at_default)
     yield from judge([chosen])
     dearer, known = stricter(LAWS[law].knob.grid, searched), sorted(one.setting for one in searched)
-    if whole_curve:
-        yield from judge(known)
-    elif effort.near and judged[chosen].reached:  # what a little less money buys
-        yield from judge([one for one in around(known, chosen) if one not in dearer])
-    for setting in dearer[: effort.more]:
-        if judged[chosen].attainment >= TARGET or any(
-            other.attainment >= TARGET for other in judged.values() if other.gpu_hours >= judged[chosen].gpu_hours
-        ):
-            break
-        yield from judge([setting])
+    if judged[chosen].reached:
+        if effort.near:  # what a little less money buys
+            yield from judge([one for one in around(known, chosen) if one not in dearer])
+    else:
+        # A default further off that reaches it ends nothing: on the way there the curve would be a line across untried ones.
+        for setting in dearer[: effort.more]:
+            yield from judge([setting])
+            if judged[setting].reached:
+                break
     curve = tuple(judged[setting] for setting in sorted(judged))
     return Placed(
         law=law,
@@ -150,6 +151,6 @@ def attained_at(curve: Sequence[Tried], gpu_hours: float) -> float | None:
     return max(found, default=None)
 
 
-def in_weather(job: Job, variant: str) -> Job:
-    """The same under another variant."""
-    return replace(job, variant=variant)
+def for_weather(best: Placed, most: int) -> list[float]:
+    """The tuned setting, then stricter ones for weather in which it misses the target: `most` in all at most."""
+    return [best.tuned.setting, *stricter(LAWS[best.law].knob.grid, best.train)][:most]

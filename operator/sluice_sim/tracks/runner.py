@@ -1,7 +1,8 @@
 """Runs plans on all cores: what the store has is not measured again, what is measured is stored as it ends.
 
 Of the tasks that all plans ask for, those of the earliest plan go first: the plan that is longest from step to step is put
-there and never waits for the others. Workers end with the process that started them, however that ends.
+there and waits for the others only until a worker is free. Workers end with the process that started them, however that
+ends; what they were at when a task or a plan raised is stored too.
 """
 
 import os
@@ -17,6 +18,8 @@ from typing import Any
 from sluice_sim.tracks.hindsight import Found, Plan
 from sluice_sim.tracks.store import Store
 from sluice_sim.tracks.tasks import Task, about, key, measure
+
+_UnderWay = dict[str, tuple[Future[Found], Task]]
 
 
 @dataclass(slots=True)
@@ -42,19 +45,23 @@ class Runner:
     def run(self, plans: Sequence[Plan]) -> list[Any]:
         """Drive all plans to their ends; their results in order."""
         if self.workers < 1:
-            return self._drive(plans, None)
+            return self._drive(plans, None, {})
+        under_way: _UnderWay = {}
         with worker_pool(self.workers) as pool:
             try:
-                return self._drive(plans, pool)
+                return self._drive(plans, pool, under_way)
             finally:
                 pool.shutdown(cancel_futures=True)  # a plan that raised is not kept waiting by all that was asked for
+                for name, (future, task) in under_way.items():
+                    if not future.cancelled() and future.exception() is None:
+                        self._keep(name, task, future.result())
 
-    def _drive(self, plans: Sequence[Plan], pool: Executor | None) -> list[Any]:
+    def _drive(self, plans: Sequence[Plan], pool: Executor | None, under_way: _UnderWay) -> list[Any]:
+        """The plans' results; `under_way` are tasks that workers are at, or have ended and nobody stored yet."""
         results: dict[int, Any] = {}
         waiting: list[_Waiting] = []
         asked: list[tuple[int, int, str, Task]] = []  # a heap by plan, then by the order of asking
         turn, queued = count(), set[str]()  # what is in there, or under way
-        under_way: dict[str, tuple[Future[Found], Task]] = {}
 
         def go_on(one: _Waiting, value: Sequence[Found] | None) -> None:
             """Send a plan its results, and put what it asks for next under way."""

@@ -4,6 +4,7 @@ Both admit as our own law does, so that what another law gains over them is not 
 """
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -64,15 +65,20 @@ class Scheduled:
         return self.counts[min(len(self.counts) - 1, int(now / PIECE))]
 
 
-def cost(counts: Sequence[int], lead: float) -> float:
-    """Replica-seconds of a schedule, each start's loading included."""
+def last_piece(seconds: float) -> float:
+    """Seconds of a window's last piece, which may be cut short."""
+    return seconds - PIECE * max(0, math.ceil(seconds / PIECE) - 1)
+
+
+def cost(counts: Sequence[int], lead: float, last: float = PIECE) -> float:
+    """Replica-seconds of a schedule whose last piece takes `last` seconds, each start's loading included."""
     starts = sum(max(0, b - a) for a, b in itertools.pairwise(counts))
-    return PIECE * sum(counts) + lead * starts
+    return PIECE * sum(counts[:-1]) + last * counts[-1] + lead * starts
 
 
-def saving(counts: Sequence[int], piece: int, lead: float) -> float:
+def saving(counts: Sequence[int], piece: int, lead: float, last: float = PIECE) -> float:
     """Replica-seconds that one replica less in the piece saves: the piece itself, and a start more or less."""
-    return cost(counts, lead) - cost(without(counts, (piece,)), lead)
+    return cost(counts, lead, last) - cost(without(counts, (piece,)), lead, last)
 
 
 def without(counts: Sequence[int], pieces: Sequence[int]) -> Counts:

@@ -63,7 +63,9 @@ class Store:
             return
         lines = self.path.read_text(encoding="utf-8").splitlines()
         kept = {json.loads(line)["key"]: line for line in lines if _key(line) in wanted}
-        self.path.write_text("".join(f"{line}\n" for line in kept.values()), encoding="utf-8")
+        written = self.path.with_suffix(".new")  # beside it: whoever is stopped here has the old file or the new one
+        written.write_text("".join(f"{line}\n" for line in kept.values()), encoding="utf-8")
+        written.replace(self.path)
 
 
 def key_of(track: Track, job: Job, *also: object) -> str:
