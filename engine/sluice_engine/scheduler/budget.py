@@ -22,6 +22,7 @@ MINIMUM_CHUNK = 16  # where decoding alone misses the target: prefill always pro
 # Where a target leaves less than this share of a decoding step, prompts take the share all the same (MINIMUM_CHUNK at
 # most): one client's target, a hair above what decoding takes, must not stop everybody's.
 PROGRESS = 0.1
+EXACT = 1e-9  # of rounding in sums of seconds
 
 
 class PrefillBudget:
@@ -43,16 +44,16 @@ class PrefillBudget:
         self._tokens = tokens
         self._model = model if decode.sequences and model is not None and model.steps >= TRUSTED_STEPS else None
         self._seconds, self._loose, self._progress = math.inf, -math.inf, 0.0
-        self.target = math.inf  # seconds: the one that binds
+        self.target = math.inf  # seconds: what binds a chunk that is alone
         if self._model is not None:
             beside = self._model.predict(decode)
             self._progress = PROGRESS * beside
-            bound = tightest([target / tail for target in itl_targets], beside, itl_default / tail)
-            self.target = bound * tail
-            self._seconds = bound - beside
+            self._seconds = tightest([target / tail for target in itl_targets], beside, itl_default / tail) - beside
             if loose is not None:
-                self._loose = self.target / loose - beside
+                bound = tightest([target / loose for target in itl_targets], beside, itl_default / loose)
+                self.target, self._loose = bound * loose, bound - beside
         self._given = False
+        self.alone = False  # whether the chunk was planned to give up its end if need be, for `target`
         self.cut = False  # whether a target, and not the budget of tokens, bounded a chunk
 
     @property
@@ -61,28 +62,30 @@ class PrefillBudget:
         return self._tokens
 
     def chunk(self, wanted: int, context: int) -> int:
-        """The largest chunk ≤ `wanted` after `context` cached tokens that fits; 0 when the step is full."""
+        """The largest chunk ≤ `wanted` after `context` cached tokens that fits; 0 when the step is full. The first one, where
+        its prompt goes on after it, may be one that gives up its end in a slow step: then it is the only one."""
         most = min(wanted, self._tokens)
         if self._model is None or most <= 0:
             return max(0, most)
+        if not self._given:
+            alone = rounded(largest_chunk(self._model, context, self._loose))
+            self.alone = self._progress_of(alone, most, context) <= alone < most
+            if self.alone:
+                self.cut = True
+                return alone
         fits = min(most, largest_chunk(self._model, context, self._seconds))
         if fits < most:
             fits, self.cut = rounded(fits), True
-            fits = max(fits, 0 if self._given else self._alone(wanted, context))
         if self._given:  # a few tokens of one more prompt are not worth their row
             return fits if fits >= min(most, MINIMUM_CHUNK) else 0
-        if fits >= min(most, MINIMUM_CHUNK):
-            return fits
-        least = largest_chunk(self._model, context, self._progress) if fits else MINIMUM_CHUNK
-        return max(fits, min(most, least, MINIMUM_CHUNK))
+        return max(fits, self._progress_of(fits, most, context))
 
-    def _alone(self, wanted: int, context: int) -> int:
-        """The chunk that a step may carry whose end can be given up: the prompt goes on after it, and nothing else of
-        the step computes one, for it takes what there is. 0 where none can."""
-        if self._model is None or self._loose <= self._seconds:
-            return 0
-        fits = min(self._tokens, largest_chunk(self._model, context, self._loose))
-        return rounded(fits) if fits < wanted else 0
+    def _progress_of(self, fits: int, most: int, context: int) -> int:
+        """Tokens that a prompt computes at least, where `fits` fit."""
+        if self._model is None or fits >= min(most, MINIMUM_CHUNK):
+            return min(most, MINIMUM_CHUNK)
+        least = largest_chunk(self._model, context, self._progress) if fits else MINIMUM_CHUNK
+        return min(most, least, MINIMUM_CHUNK)
 
     def whole(self, wanted: int) -> int:
         """All of `wanted`, or 0: what cannot be cut waits for a step with room; one beyond any budget has a step of
@@ -96,12 +99,17 @@ class PrefillBudget:
         if self._model is not None:
             self._seconds -= self._model.prefill_token * tokens
             self._seconds -= self._model.prefill_context * chunk_context(tokens, context)
+        if self.alone:
+            self._seconds = -math.inf
 
 
 def prefill_budget(scheduler: "Scheduler", step: "StepPlanner") -> PrefillBudget:
     """What the decodes of this step leave to prompts. Targets are made tighter by what steps overrun their prediction
     at the tail, less so for a chunk that gives way."""
     bounds, correction = scheduler.limits.bounds, scheduler.correction
+    gives_up = scheduler.config.gives_up and not scheduler.speculation.open(
+        scheduler.steps + 1
+    )  # drafts take what is left
     return PrefillBudget(
         tokens=max(MINIMUM_CHUNK, bounds.max_batched_tokens - len(step.rows)),
         model=scheduler.model,
@@ -109,7 +117,7 @@ def prefill_budget(scheduler: "Scheduler", step: "StepPlanner") -> PrefillBudget
         itl_targets=step.itl_targets,
         itl_default=bounds.itl_target,
         tail=correction.tail(),
-        loose=correction.tail(GIVING_UP) if scheduler.config.gives_up else None,
+        loose=correction.tail(GIVING_UP) if gives_up else None,
     )
 
 
@@ -121,11 +129,10 @@ def deadline(scheduler: "Scheduler", step: "StepPlanner", target: float) -> Dead
     if model is None or not scheduler.config.gives_up:
         return None
     beside, whole = model.predict(replace(step.work, prefill_tokens=0, prefill_context=0.0)), model.predict(step.work)
-    if not beside < whole <= target:
+    if not beside < whole <= target * (1 + EXACT):
         return None
-    seconds = target / scheduler.overshoot.tail()
-    if seconds <= beside:  # a bad spell; without a deadline nobody would learn that it has passed
-        seconds = target
+    # After a bad spell there is still something to give up, or nobody would learn that it has passed.
+    seconds = max(target / scheduler.overshoot.tail(), (beside + target) / 2)
     return Deadline(seconds, 1.0 - beside / whole, len(step.rows[-1].tokens), tuple(step.filling))
 
 

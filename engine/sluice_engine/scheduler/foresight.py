@@ -2,7 +2,8 @@
 
 Whatever tokens come of it, each row's tokens will be computed and one more will be known; who thereby has all it may
 have leaves its place to others at once. Only what the tokens themselves decide (a stop token, what draft tokens are
-worth) has to wait, and behind a step with a deadline, which may compute less, nothing is planned. A token that is not known yet stands as PENDING, and the runner fills it in.
+worth) has to wait, and behind a step with a deadline, which may compute less, nothing is planned. A token that is not
+known yet stands as PENDING, and the runner fills it in.
 """
 
 from typing import TYPE_CHECKING

@@ -160,7 +160,7 @@ class StepPlanner:
         one_chunk = len(self.rows) == self._decodes + 1 and not self.rows[-1].samples
         if not one_chunk or self._leans or self._forks or self.draft_tokens or self._budget is None:
             return None
-        return deadline(self._scheduler, self, self._budget.target) if self._budget.cut else None
+        return deadline(self._scheduler, self, self._budget.target) if self._budget.alone else None
 
     @property
     def work(self) -> StepWork:

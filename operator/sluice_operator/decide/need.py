@@ -55,11 +55,12 @@ def need(spec: LLMDeploymentSpec, floor: Range, seen: Fresh, memory: Memory, now
     else:
         up, keep, binding, predicted = 1, _keep_cold(spec, seen, memory, now, current), "Idle", (1.0, 1.0)
         capacity = None
-    pressed = pressure(spec, seen, memory, now, capacity)
     # Who is found late now came a TTFT target ago or earlier: it waited for the fleet as it was then. What the fleet
     # holds, and who waits, is seen at once.
-    looks_back = 0.0 if pressed is not None and not pressed.late else min(ttft, LONGEST_LOOK_BACK)
-    settled = seen.coming == 0 and now - memory.settled_at >= WINDOW + looks_back
+    stood = now - memory.settled_at - WINDOW if seen.coming == 0 else -math.inf
+    looked_back = stood >= min(ttft, LONGEST_LOOK_BACK)
+    pressed = pressure(spec, seen, memory, now, capacity, looked_back)
+    settled = looked_back or (stood >= 0.0 and pressed is not None and not pressed.late)
     disproved = pressed is not None and settled and judged is not None and up <= current
     kept = pressed is None and settled
     proved = kept and judged is not None and (judged.dear or _is_loaded(seen, memory, judged.capacity, now))

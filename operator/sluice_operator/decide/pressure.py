@@ -32,13 +32,14 @@ class Pressure:
     ratio: float
     binding: str
     measured: str  # the sentence's first half
-    late: bool = False  # found in answers that began a TTFT target ago, or earlier
+    late: bool = False  # found in answers, whose requests came up to a TTFT target earlier
 
 
 def pressure(
-    spec: LLMDeploymentSpec, seen: Fresh, memory: Memory, now: float, capacity: Capacity | None
+    spec: LLMDeploymentSpec, seen: Fresh, memory: Memory, now: float, capacity: Capacity | None, looked_back: bool
 ) -> Pressure | None:
-    """The strongest of memory, missed promises and (without a model) the queue; None when all is well."""
+    """The strongest of memory, missed promises and (without a model) the queue; None when all is well. Missed promises
+    give way to the others unless `looked_back`: whether the fleet has stood as long as they look back."""
     found = [
         one
         for one in (
@@ -48,7 +49,7 @@ def pressure(
         )
         if one is not None
     ]
-    return max(found, key=lambda one: one.ratio, default=None)
+    return max(found, key=lambda one: (looked_back or not one.late, one.ratio), default=None)
 
 
 def kv_share(seen: Fresh, memory: Memory, now: float) -> float | None:

@@ -20,6 +20,7 @@ Plan = Generator[Sequence[Task], Sequence[Found], Any]
 CORRECTIONS: Final = 5  # of the tables by whole runs, at most
 CONFIRMED: Final = 12  # pieces whose loss is tried in a run of the whole at least: those that could nearest be spared
 AT_ONCE: Final = 6  # of these
+MOST_CONFIRMED: Final = 48  # the same at most: a run of a whole day takes a minute
 DOUBT: Final = 32  # requests more than twice what may still be missed: so far a look around a piece is not believed
 SINGLES: Final = 2  # removals that are tried at once, each by itself
 
@@ -119,7 +120,7 @@ class _Hindsight:
     def trimmed(self, tried: _Tried) -> Plan:
         """Take replicas away until no piece can lose one. What each piece's loss would cost is looked at around it
         (`Judge.spare`), and whatever seems possible is decided by a run of the whole; where nothing seems possible, all
-        that come near and CONFIRMED at least are run as a whole all the same. Returns a _Tried."""
+        that come near, CONFIRMED at least and MOST_CONFIRMED at most, are run as a whole all the same. Returns a _Tried."""
         refused: set[Counts] = set()
         while True:
             slack = self.allowed - tried.total
@@ -128,7 +129,7 @@ class _Hindsight:
             if not asked:
                 ordered = sorted(extra, key=lambda piece: (extra[piece], piece))
                 near = [k for at, k in enumerate(ordered) if at < CONFIRMED or extra[k] < 2 * slack + DOUBT]
-                single = [without(tried.counts, (piece,)) for piece in near]
+                single = [without(tried.counts, (piece,)) for piece in near[:MOST_CONFIRMED]]
                 asked = [counts for counts in single if counts not in refused][:AT_ONCE]
             if not asked:
                 return tried
