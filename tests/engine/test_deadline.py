@@ -64,6 +64,24 @@ def hurried(engine: EngineLoop, seconds: Callable[[], float]) -> Hurried:
     return runner
 
 
+@pytest.fixture
+def compiled(library: Path | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Engines load the kernels that were compiled for these tests, not what lies installed; whether there are any."""
+    monkeypatch.setattr(native, "LIBRARY", library or tmp_path / "absent")
+    return library is not None
+
+
+def cuts_beside_a_stream(folder: Path, seconds: float) -> tuple[int, list[tuple[Plan, Cut | None]]]:
+    """The model's layers, and what comes of a long prompt's steps with so much time each."""
+    engine = EngineLoop(options(folder, itl_target=TARGET, ttft_target=NEVER, speculation="off", concurrency_min=4))
+    runner = hurried(engine, lambda: seconds)
+    submit(engine, "stream", [5, 6, 7], 60)
+    engine.step()
+    submit(engine, "long", [(7 * i) % 120 + 2 for i in range(200)], 4)
+    finish(engine)
+    return engine.model.module.config.num_hidden_layers, runner.cuts
+
+
 def prompts(draw: random.Random) -> list[list[int]]:
     """Long and short ones; some go on from others."""
     made: list[list[int]] = []
@@ -75,15 +93,14 @@ def prompts(draw: random.Random) -> list[list[int]]:
 
 @pytest.mark.parametrize(("seed", "threads"), [(1, 1), (2, 2), (3, 3)])
 def test_texts_are_those_of_transformers_whatever_is_given_up(
-    library: Path | None, tiny_llama: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seed: int, threads: int
+    compiled: bool, tiny_llama: Path, seed: int, threads: int
 ) -> None:
-    monkeypatch.setattr(native, "LIBRARY", library or tmp_path / "absent")
     draw, seconds = random.Random(seed), itertools.cycle((AT_ONCE, AT_ONCE, NEVER))
     few = {"max_num_seqs": 6, "concurrency_max": 6, "concurrency_min": 6, "kv_size": 400 << 10}
     engine = EngineLoop(
         options(tiny_llama, itl_target=TARGET, ttft_target=NEVER, speculation="off", threads=threads, **few)
     )
-    assert engine.scheduler.config.gives_up == isinstance(engine.model.module.forward, NativeDecoder)
+    assert isinstance(engine.model.module.forward, NativeDecoder) == engine.scheduler.config.gives_up == compiled
     runner, oracle = hurried(engine, lambda: next(seconds)), Oracle(tiny_llama)
     texts: dict[str, list[int]] = {}
     asked = prompts(draw)
@@ -99,25 +116,18 @@ def test_texts_are_those_of_transformers_whatever_is_given_up(
     for name, said in finish(engine).items():
         texts.setdefault(name, []).extend(said)
     cut = [cut for _, cut in runner.cuts if cut is not None]
-    assert library is None or (cut and len(cut) < len(runner.cuts))
+    assert not compiled or (cut and len(cut) < len(runner.cuts))
     for number, prompt in enumerate(asked):
         if str(number) not in left:
             oracle.expect(prompt, texts[str(number)], 12)
 
 
 def test_a_quarter_is_kept_of_a_chunk_whose_time_is_up_and_the_rest_is_accounted(
-    library: Path | None, tiny_llama: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    compiled: bool, tiny_llama: Path
 ) -> None:
-    monkeypatch.setattr(native, "LIBRARY", library or tmp_path / "absent")
-    engine = EngineLoop(options(tiny_llama, itl_target=TARGET, ttft_target=NEVER, speculation="off", concurrency_min=4))
-    runner = hurried(engine, lambda: AT_ONCE)
-    submit(engine, "stream", [5, 6, 7], 60)
-    engine.step()
-    submit(engine, "long", [(7 * i) % 120 + 2 for i in range(200)], 4)
-    finish(engine)
-    layers = engine.model.module.config.num_hidden_layers
-    assert bool(runner.cuts) == (library is not None)
-    for plan, cut in runner.cuts:
+    layers, cuts = cuts_beside_a_stream(tiny_llama, AT_ONCE)
+    assert bool(cuts) == compiled
+    for plan, cut in cuts:
         tokens = len(plan.rows[-1].tokens)
         assert cut is not None
         assert cut.kept == (tokens + 3) // 4
@@ -127,24 +137,16 @@ def test_a_quarter_is_kept_of_a_chunk_whose_time_is_up_and_the_rest_is_accounted
         assert cut.kept <= short.work.prefill_tokens <= tokens
 
 
-def test_who_has_time_enough_gives_up_nothing(
-    library: Path | None, tiny_llama: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(native, "LIBRARY", library or tmp_path / "absent")
-    engine = EngineLoop(options(tiny_llama, itl_target=TARGET, ttft_target=NEVER, speculation="off", concurrency_min=4))
-    runner = hurried(engine, lambda: NEVER)
-    submit(engine, "stream", [5, 6, 7], 60)
-    engine.step()
-    submit(engine, "long", [(7 * i) % 120 + 2 for i in range(200)], 4)
-    finish(engine)
-    assert bool(runner.cuts) == (library is not None)
-    assert all(cut is None for _, cut in runner.cuts)
+def test_who_has_time_enough_gives_up_nothing(compiled: bool, tiny_llama: Path) -> None:
+    _, cuts = cuts_beside_a_stream(tiny_llama, NEVER)
+    assert bool(cuts) == compiled
+    assert all(cut is None for _, cut in cuts)
 
 
 def test_a_pace_or_a_model_that_torch_runs_has_no_deadlines(
-    library: Path | None, tiny_llama: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    compiled: bool, tiny_llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(native, "LIBRARY", library or tmp_path / "absent")
+    assert EngineLoop(options(tiny_llama)).scheduler.config.gives_up == compiled
     assert not EngineLoop(options(tiny_llama, pace=MODEL)).scheduler.config.gives_up
     monkeypatch.setattr(native, "LIBRARY", tmp_path / "absent")
     assert not EngineLoop(options(tiny_llama)).scheduler.config.gives_up
