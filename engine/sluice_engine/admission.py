@@ -14,6 +14,7 @@ from sluice_law.limit import EngineLoad, LimitState, LimitTargets, next_limit
 from sluice_law.steptime import StepTimeModel
 
 TICK_SECONDS = 1.0
+WINDOW_SECONDS = 5.0  # that the limit is judged by
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,10 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from sluice_engine.admission import WINDOW_SECONDS
 from sluice_engine.scheduler import Scheduler
 from sluice_law.limit import EngineLoad
 from sluice_law.steptime import StepWork
-
-WINDOW_SECONDS = 5.0
 
 
 class _Step(NamedTuple):

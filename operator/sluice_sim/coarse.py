@@ -23,9 +23,9 @@ from sluice_sim.coarse_cache import CoarseCache
 from sluice_sim.coarse_means import Means
 from sluice_sim.coarse_prompts import CoarsePrompts
 from sluice_sim.coarse_queue import CoarseQueue, Job, Room
-from sluice_sim.engine import Visit
 from sluice_sim.fluid_window import FluidWindow, Piece
 from sluice_sim.ramp import steps_within
+from sluice_sim.visit import Visit
 
 
 class CoarseEngine:
@@ -85,11 +85,11 @@ class CoarseEngine:
         longest, output = self._config.max_model_length, self._ended.output or 0.0
         room = Room(now, full, longest, output, bounds.ttft_target, unavoidable_gap(longest, self._pool), pace)
         refused = self._waiting.come(job, room, self._patience)
-        self.tokens += visit.arrival.prompt
+        self.tokens += visit.load
         if refused is None:
             return None
         self.books.rejected += 1
-        self.tokens -= refused.visit.arrival.prompt
+        self.tokens -= refused.visit.load
         return refused.visit
 
     def _patience(self) -> float:
@@ -277,7 +277,7 @@ class CoarseEngine:
         record = job.visit.record
         if record.first_at is None:
             record.first_at = self.clock
-            self.tokens -= record.prompt
+            self.tokens -= job.visit.load
             self.books.ttft.observe(self.clock - record.arrived_at)
         self.books.generated += 1
         job.left -= 1

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sluice_engine.scheduler.settler import smoothed
+from sluice_engine.scheduler.smoothing import smoothed
 
 
 @dataclass(slots=True)

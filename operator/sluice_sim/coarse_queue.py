@@ -12,7 +12,7 @@ from sluice_engine.scheduler.displacing import Displaceable
 from sluice_engine.scheduler.lateness import Candidate, Pace, beyond, given_up
 from sluice_engine.scheduler.policies.priority import AGEING_SECONDS
 from sluice_engine.scheduler.tenants import OUTPUT_WEIGHT, PROMPT_WEIGHT, TenantCounters
-from sluice_sim.engine import Visit
+from sluice_sim.visit import Visit
 
 
 @dataclass(slots=True, eq=False)

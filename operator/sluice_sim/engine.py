@@ -11,7 +11,7 @@ in those last milliseconds starts one step later.
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from sluice_engine.admission import TICK_SECONDS, Bounds, Limits
@@ -23,28 +23,12 @@ from sluice_law.steptime import StepTimeModel, StepWork
 from sluice_operator.decide.values import EngineSample
 from sluice_operator.exposition import parse
 from sluice_sim.books import Books, Gauges
-from sluice_sim.record import Record
 from sluice_sim.steptimes import StepTimes
-from sluice_sim.traces import Arrival, prompt_identities, prompt_tokens
+from sluice_sim.traces import prompt_identities, prompt_tokens
+from sluice_sim.visit import Visit
 
 WORD, END = 0, 1  # what answers are made of
 _STOPS: Final = frozenset((END,))
-
-
-@dataclass(frozen=True, slots=True)
-class Visit:
-    """A request at an engine: its number in the trace, what arrived, the life that is written down, and the replicas
-    that it was offered to."""
-
-    number: int
-    arrival: Arrival
-    record: Record
-    tried: set[str] = field(default_factory=set)
-
-    @property
-    def offered_before(self) -> bool:
-        """Whether another replica than the one that is asked now has had it: there it arrived."""
-        return len(self.tried) > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +115,12 @@ class SimEngine:
         self._visits[name] = visit
         if one.output < request.max_tokens:
             self._ends[name] = one.prompt + one.output - 1
-        self.tokens += one.prompt
+        self.tokens += visit.load
         if refusal is None:
             return None
         displaced = self._visits.pop(refusal.request_id)
         self._ends.pop(refusal.request_id, None)
-        self.tokens -= displaced.arrival.prompt
+        self.tokens -= displaced.load
         return displaced
 
     def run_until(self, until: float, lazily: bool = False) -> None:
@@ -306,7 +290,7 @@ class SimEngine:
             record = visit.record
             if outcome.first:
                 record.first_at, record.cached = self.clock, outcome.cached_tokens
-                self.tokens -= record.prompt
+                self.tokens -= visit.load
                 self.books.ttft.observe(self.clock - record.arrived_at)
             if outcome.finish is not None:
                 record.ended_at = self.clock

@@ -13,7 +13,6 @@ from sluice_engine.admission import Bounds
 from sluice_engine.scheduler import SchedulerConfig
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.decide.values import Decision, Observed
-from sluice_sim.engine import Visit
 from sluice_sim.laws.law import Law, engines_under
 from sluice_sim.laws.ours import OURS
 from sluice_sim.pods import Pod, started_engine
@@ -22,6 +21,7 @@ from sluice_sim.routing import Router
 from sluice_sim.run import Life, Moment, Run, Said
 from sluice_sim.settings import Chance, Settings
 from sluice_sim.traces import Arrival
+from sluice_sim.visit import Visit
 
 
 class Fleet:
@@ -161,6 +161,7 @@ class Fleet:
                 continue
             visit.tried.add(pod.name)
             pod.engine.run_until(now)
+            visit.load = self._router.load(visit.arrival, pod)
             refused = pod.engine.submit(visit)
             if refused is not visit:
                 self._router.sent(visit.arrival, pod.name)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from sluice_engine.window import WINDOW_SECONDS
+from sluice_engine.admission import WINDOW_SECONDS
 
 TAIL: Final = 0.05  # share of the tokens beyond the p95
 

@@ -11,9 +11,10 @@ from sluice_law.steptime import StepTimeModel
 from sluice_operator.decide.values import ColdStart, EngineSample, PodPhase, PodView
 from sluice_sim.books import Gauges
 from sluice_sim.coarse import CoarseEngine
-from sluice_sim.engine import SimEngine, Visit
+from sluice_sim.engine import SimEngine
 from sluice_sim.settings import Chance, Mode, Settings
 from sluice_sim.steptimes import Profiled
+from sluice_sim.visit import Visit
 
 
 class Engine(Protocol):
@@ -84,7 +85,7 @@ class Pod:
 
     @property
     def tokens(self) -> int:
-        """Prompt tokens of those that have no first token yet."""
+        """Prompt tokens to be computed for those that have no first token yet, as the gateway expects."""
         return 0 if self.engine is None else self.engine.tokens
 
     @property

@@ -1,7 +1,8 @@
 """Which replica the gateway tries first, and which after it.
 
 Round robin is what `sluice up` and a Service do. Least loaded counts requests in flight. Prefix-aware weighs, per
-replica, the prompt tokens that need not be computed again (by what it was sent before) against those that wait there.
+replica, the prompt tokens that need not be computed again (by what it was sent before) against those that wait there to
+be computed.
 """
 
 from collections import OrderedDict
@@ -13,8 +14,9 @@ from sluice_sim.traces.arrival import BLOCK_TOKENS, Arrival
 
 MOST_BLOCKS: Final = 200_000  # remembered by the gateway, oldest use forgotten first: 100 M tokens
 WAIT: Final = (
-    0.07  # what a prompt token ahead counts against one computed twice: that one also takes memory from others
+    0.05  # what a prompt token ahead counts against one computed twice: that one also takes memory from others
 )
+ATTENTION: Final = 32_768.0  # prompt tokens at which attention to each other costs as much again as they do themselves
 
 
 class Target(Protocol):
@@ -32,7 +34,7 @@ class Target(Protocol):
 
     @property
     def tokens(self) -> int:
-        """Prompt tokens of those that have no first token yet."""
+        """Prompt tokens to be computed for those that have no first token yet, by `Router.load`."""
         ...
 
 
@@ -75,6 +77,12 @@ class Router:
         while len(self._sent) > MOST_BLOCKS:
             self._sent.popitem(last=False)
 
+    def load(self, arrival: Arrival, replica: Target) -> int:
+        """Prompt tokens that the replica would have to compute for it: all but those that it was sent before."""
+        if self._policy != "prefix_aware":
+            return arrival.prompt
+        return max(1, arrival.prompt - self._known([replica], arrival)[replica.name] * BLOCK_TOKENS)
+
     def gone(self, name: str) -> None:
         """The replica's cache is no more."""
         for names in self._sent.values():
@@ -84,7 +92,8 @@ class Router:
         known = self._known(ready, arrival)
 
         def cost(one: AnyTarget) -> tuple[float, int]:
-            return WAIT * one.tokens - known[one.name] * BLOCK_TOKENS, one.requests
+            spared = known[one.name] * BLOCK_TOKENS
+            return WAIT * one.tokens - spared * (1.0 + spared / ATTENTION), one.requests
 
         return sorted(ready, key=cost)
 

@@ -14,10 +14,11 @@ from sluice_engine.scheduler.door import last_start
 from sluice_engine.scheduler.lateness import Candidate, Pace, beyond, given_up
 from sluice_engine.scheduler.tenants import unavoidable_gap
 from sluice_law.steptime import StepTimeModel
-from sluice_sim.engine import SimEngine, Visit
+from sluice_sim.engine import SimEngine
 from sluice_sim.record import Record
 from sluice_sim.steptimes import Profiled
 from sluice_sim.traces import Arrival
+from sluice_sim.visit import Visit
 from tests.counting import count_calls
 
 MODEL = StepTimeModel(base=0.01, prefill_token=1e-4, sequence=2e-4, kv_token=1e-7, steps=1000)

@@ -14,10 +14,11 @@ from sluice_engine.loop import EngineLoop
 from sluice_engine.scheduler import Plan
 from sluice_engine.scheduler.policies import POLICIES
 from sluice_law.steptime import StepTimeModel
-from sluice_sim.engine import SimEngine, Visit
+from sluice_sim.engine import SimEngine
 from sluice_sim.record import Record
 from sluice_sim.steptimes import Recorded
 from sluice_sim.traces import Arrival
+from sluice_sim.visit import Visit
 from tests.bench.fidelity.timeline import Timeline, serve_all
 from tests.engine.oracle import options
 

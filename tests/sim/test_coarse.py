@@ -8,7 +8,7 @@ from sluice_engine.scheduler.tenants import OUTPUT_WEIGHT, PROMPT_WEIGHT
 from sluice_operator.exposition import parse
 from sluice_sim.coarse import CoarseEngine
 from sluice_sim.data import bundled
-from sluice_sim.engine import SimEngine, Visit
+from sluice_sim.engine import SimEngine
 from sluice_sim.fleet import Fleet
 from sluice_sim.pods import started_engine
 from sluice_sim.profiles import named_profile
@@ -16,6 +16,7 @@ from sluice_sim.record import Record
 from sluice_sim.result import Summary, summarise
 from sluice_sim.settings import MODES, Mode, Settings
 from sluice_sim.traces import Arrival, Part, read_trace, scaled
+from sluice_sim.visit import Visit
 from tests.operator.decide_fleet import MODEL, spec
 
 CONFIG = SchedulerConfig(num_blocks=2_000, max_model_length=4_096)

@@ -8,7 +8,7 @@ import pytest
 
 from sluice_engine.admission import Bounds
 from sluice_engine.scheduler import SchedulerConfig
-from sluice_sim.engine import SimEngine, Visit
+from sluice_sim.engine import SimEngine
 from sluice_sim.fleet import Fleet
 from sluice_sim.record import Record
 from sluice_sim.result import summarise
@@ -16,6 +16,7 @@ from sluice_sim.run import Run
 from sluice_sim.settings import MODES, Mode, Settings
 from sluice_sim.steptimes import Profiled
 from sluice_sim.traces import Arrival, poisson
+from sluice_sim.visit import Visit
 from tests.operator.decide_fleet import MODEL, spec
 
 SETTINGS = Settings(MODEL, kv_tokens=32_000, interval=1.0, cold_start=10.0)

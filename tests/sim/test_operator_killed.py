@@ -10,10 +10,11 @@ from sluice_law.steptime import StepTimeModel
 from sluice_operator.decide.values import Bounds, EngineSample
 from sluice_operator.reconcile import reconcile
 from sluice_operator.world import Endpoint
-from sluice_sim.engine import SimEngine, Visit
+from sluice_sim.engine import SimEngine
 from sluice_sim.record import Record
 from sluice_sim.steptimes import Profiled
 from sluice_sim.traces import poisson
+from sluice_sim.visit import Visit
 from tests.operator.books import KEY, BookWorld, Clock, Killed, manifest, operator, pod, world_with
 
 MODEL = StepTimeModel(base=0.03, prefill_token=0.0002, sequence=0.004, kv_token=2e-6)

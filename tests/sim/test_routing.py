@@ -45,12 +45,42 @@ def test_a_prompt_goes_where_its_beginning_was_sent_unless_too_much_waits_there(
     router.sent(Arrival(0, 1024, 1, (1, 2)), "b")
     router.sent(Arrival(0, 512, 1, (1,)), "c")
     assert names(router, ready, one)[:2] == ["b", "c"]
-    ready[1].tokens = 20_000
+    ready[1].tokens = 40_000
     assert names(router, ready, one)[0] == "c"
     router.gone("c")
     assert names(router, ready, one)[-1] == "b"
     ready[1].tokens = 0
     assert names(router, ready, one)[0] == "b"
+
+
+def test_only_what_has_to_be_computed_is_in_the_way() -> None:
+    router, ready = Router("prefix_aware"), [Replica("a"), Replica("b")]
+    router.sent(Arrival(0, 1024, 1, (1, 2)), "b")
+    again = Arrival(0, 1124, 1, (1, 2))
+    assert [router.load(again, one) for one in ready] == [1124, 100]
+    assert router.load(Arrival(0, 1024, 1, (1, 2)), ready[1]) == 1  # a prompt's last token is always computed
+    assert Router("least_loaded").load(again, ready[1]) == 1124  # knows nothing of prefixes
+
+
+def test_a_long_beginning_is_worth_a_longer_wait_for_each_of_its_tokens() -> None:
+    """Attention makes the tokens of a long prompt dearer: so many waiting tokens per spared one send a short prompt
+    elsewhere and a long one not."""
+    for blocks, first in ((2, "a"), (100, "b")):
+        router, ready = Router("prefix_aware"), [Replica("a"), Replica("b")]
+        prefix = tuple(range(blocks))
+        router.sent(Arrival(0, blocks * 512, 1, prefix), "b")
+        ready[1].tokens = blocks * 512 * 25
+        assert names(router, ready, Arrival(0, blocks * 512 + 1, 1, prefix))[0] == first
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_replica_is_no_busier_than_before_once_all_first_tokens_are_out(mode: Mode) -> None:
+    """Loads are taken back as they were counted, whatever the cache or the router has learned since."""
+    fleet = Fleet(
+        spec(scaling={"minReplicas": 2}), Settings(MODEL, kv_tokens=16_000, mode=mode, routing="prefix_aware")
+    )
+    fleet.run(conversations(9, 4))
+    assert [pod.tokens for pod in fleet._pods] == [0, 0]
 
 
 def conversations(count: int, turns: int) -> list[Arrival]:

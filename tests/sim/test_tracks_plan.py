@@ -4,26 +4,31 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
+from types import FrameType
 from typing import Any
 
 import pytest
 
+import sluice_engine
+import sluice_sim
 from sluice_sim.data import FOLDER
 from sluice_sim.laws.registry import LAWS
+from sluice_sim.settings import MODES, Mode
 from sluice_sim.tracks import runner as runner_module
 from sluice_sim.tracks import store as store_module
 from sluice_sim.tracks.effort import FULL, SHORT, Effort
 from sluice_sim.tracks.hindsight import Plan
-from sluice_sim.tracks.job import CLAIRVOYANT, STATIC, Job
+from sluice_sim.tracks.job import CLAIRVOYANT, STATIC, Job, simulate
 from sluice_sim.tracks.knob import Tried, spaced
 from sluice_sim.tracks.plan import Placed, Unreachable, attained_at, for_weather, place, placed, static_peak, tune
 from sluice_sim.tracks.runner import Runner
 from sluice_sim.tracks.sources import sources
 from sluice_sim.tracks.store import Store, key_of
 from sluice_sim.tracks.tasks import Bound, Task, key, measure
-from sluice_sim.tracks.track import NAMES, WindowName, read_track
+from sluice_sim.tracks.track import NAMES, Window, WindowName, read_track
 from sluice_sim.tracks.variants import VARIANTS
 
 TRACK = read_track("T4")
@@ -311,20 +316,55 @@ def test_a_piece_depends_on_its_job_its_track_and_its_laws_code() -> None:
     assert len({key_of(TRACK, job), *others}) == 5
 
 
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("law", ["sluice", "static", CLAIRVOYANT, "kpa"])
-def test_a_piece_depends_on_every_file_that_its_run_goes_through(law: str) -> None:
-    files = {"/".join(path.parts[-3:]) for path in sources(law)}
+def test_a_piece_depends_on_every_file_that_its_run_goes_through(law: str, mode: Mode) -> None:
+    files = {"/".join(path.parts[-3:]) for path in sources(law, mode)}
+    exact = {
+        "operator/sluice_sim/engine.py", "sluice_engine/scheduler/scheduler.py", "sluice_engine/scheduler/planner.py",
+        "engine/sluice_engine/blocks.py", "operator/sluice_operator/exposition.py", "engine/sluice_engine/window.py",
+    }  # fmt: skip
+    assert files & exact == (exact if mode == "exact" else set())
     assert files >= {
         "operator/sluice_sim/steptimes.py", "operator/sluice_sim/fleet.py", "sluice_sim/laws/law.py",
-        "sluice_sim/traces/servegen.py", "sluice_operator/api/spec.py", "operator/sluice_operator/exposition.py",
+        "sluice_sim/traces/servegen.py", "sluice_operator/api/spec.py", "operator/sluice_sim/coarse.py",
         "operator/sluice/contract.py", "operator/sluice_law/limit.py", "engine/sluice_engine/admission.py",
-        "sluice_engine/scheduler/scheduler.py", "scheduler/policies/fair.py", "engine/sluice_engine/blocks.py",
+        "sluice_engine/scheduler/budget.py", "sluice_engine/scheduler/lateness.py", "scheduler/policies/priority.py",
     }  # fmt: skip
     assert not any("/server/" in name or "/model/" in name for name in files)
     assert ("sluice_operator/decide/law.py" in files) == ("sluice_sim/laws/ours.py" in files) == (law != "kpa")
     assert ("sluice_sim/laws/kpa.py" in files) == (law == "kpa")
     for name in ("clairvoyant", "tasks"):
         assert (f"sluice_sim/tracks/{name}.py" in files) == (law == CLAIRVOYANT)
+
+
+def test_a_coarse_run_goes_through_no_module_that_its_key_leaves_out() -> None:
+    """What ran is asked of the interpreter: every function of ours that was called is in a file of the key."""
+    job = Job(track="T4", window="short_train", law="kpa")
+    called: set[str] = set()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            called.add(frame.f_code.co_filename)
+
+    track = replace(TRACK, windows=(("short_train", Window(0.0, 300.0)),))
+    simulate(track, job)  # what is imported late is imported now
+    sys.setprofile(note)
+    try:
+        simulate(track, job)
+    finally:
+        sys.setprofile(None)
+    rooms = tuple(str(path.parents[1]) for path in map(Path, (sluice_sim.__file__, sluice_engine.__file__)))
+    ours = {Path(name) for name in called if name.startswith(rooms)}
+    assert len(ours) > 20
+    assert ours <= set(sources("kpa", "coarse"))
+
+
+def test_where_a_window_begins_is_nothing_to_a_fleet_that_begins_as_it_goes_on() -> None:
+    later = replace(TRACK, begin=TRACK.begin + 1, words="other words")
+    for law, same in (("kpa", False), (STATIC, True), (CLAIRVOYANT, True)):
+        job = Job(track="T4", window="test", law=law, setting=None if law == "kpa" else 4.0)
+        assert (key_of(TRACK, job) == key_of(later, job)) == same
 
 
 def test_a_piece_depends_on_its_trace_and_on_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from sluice_engine.request import Request
 from sluice_engine.scheduler.moves import end, preempt
 from sluice_engine.scheduler.plan import Finish, Outcome, Plan, Row
+from sluice_engine.scheduler.smoothing import smoothed
 from sluice_engine.scheduler.tenants import OUTPUT_WEIGHT
 
 if TYPE_CHECKING:
@@ -227,7 +228,3 @@ def ran_in(request: Request, step: int) -> bool:
     """Whether a row of the plan of this step is of the request as it runs now: not if it has left since, or begun
     again."""
     return request.begun is not None and request.begun <= step
-
-
-def smoothed(mean: float | None, value: float) -> float:
-    return value if mean is None else mean + 0.1 * (value - mean)

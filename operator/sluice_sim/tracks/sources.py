@@ -12,6 +12,7 @@ from typing import Final
 
 import sluice_engine.admission
 import sluice_sim
+from sluice_sim.settings import Mode
 from sluice_sim.tracks.job import CLAIRVOYANT, STATIC
 
 _ROOMS: Final = tuple(Path(file).parents[1] for file in (sluice_sim.__file__, sluice_engine.admission.__file__))
@@ -19,14 +20,15 @@ _LAWS: Final = "sluice_sim.laws"
 OURS: Final = ("sluice", "replicas-only", "admission-only", CLAIRVOYANT, STATIC)
 # What every run imports and only some run through: all laws, ours as the default, its decide(), and this bookkeeping.
 _NOT_FOR_ALL: Final = (f"{_LAWS}.registry", f"{_LAWS}.ours", "sluice_operator.decide", "sluice_sim.tracks.store")
+_EXACT: Final = "sluice_sim.engine"  # and the engines' whole scheduler behind it
 
 
 @lru_cache(maxsize=64)
-def sources(law: str) -> tuple[Path, ...]:
+def sources(law: str, mode: Mode) -> tuple[Path, ...]:
     """The files behind a run of the law, in order of their paths. A peer's are those of all peers: a family shares
     helpers."""
     roots = ["sluice_sim.tracks.tasks" if law == CLAIRVOYANT else "sluice_sim.tracks.job"]
-    stop = list(_NOT_FOR_ALL)
+    stop = [*_NOT_FOR_ALL, *([_EXACT] if mode == "coarse" else [])]
     if law in OURS:
         stop = [name for name in stop if name not in (f"{_LAWS}.ours", "sluice_operator.decide")]
     else:
@@ -54,16 +56,39 @@ def reached(roots: Iterable[str], stop: Collection[str]) -> set[Path]:
 @lru_cache(maxsize=1024)
 def _imported(path: Path) -> tuple[str, ...]:
     found: list[str] = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    nodes: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    while nodes:
+        node = nodes.pop()
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            inner = [f"{node.module}.{alias.name}" for alias in node.names]
-            modules = [name for name in inner if _file(name) is not None]
-            found += modules
-            if len(modules) < len(inner):
-                found.append(node.module)
+            found += [_giver(node.module, alias.name) for alias in node.names]
+        elif isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            nodes += node.orelse  # the rest is for readers: nothing runs through it
+        else:
+            nodes += ast.iter_child_nodes(node)
     return tuple(found)
+
+
+def _giver(module: str, name: str) -> str:
+    """The module that `from module import name` is about: a module of that name, or where a package has the name from."""
+    path = _file(module)
+    if _file(f"{module}.{name}") is not None:
+        return f"{module}.{name}"
+    return _collected(path).get(name, module) if path is not None and path.stem == "__init__" else module
+
+
+@lru_cache(maxsize=256)
+def _collected(package: Path) -> dict[str, str]:
+    """Names that a package's __init__ has from modules of ours."""
+    tree = ast.parse(package.read_text(encoding="utf-8"))
+    nodes = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module is not None]
+    return {
+        alias.asname or alias.name: _giver(str(node.module), alias.name)
+        for node in nodes
+        for alias in node.names
+        if _file(str(node.module)) is not None
+    }
 
 
 @lru_cache(maxsize=1024)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import sluice_sim
 from sluice_sim.data import FOLDER as DATA
-from sluice_sim.tracks.job import Job
+from sluice_sim.tracks.job import CLAIRVOYANT, STATIC, Job
 from sluice_sim.tracks.sources import sources
 from sluice_sim.tracks.track import FOLDER, Track
 
@@ -70,8 +70,13 @@ class Store:
 
 def key_of(track: Track, job: Job, *also: object) -> str:
     """The digest of what the job's outcome depends on. `also`: more, for pieces that are no single run."""
-    parts = [json.dumps(asdict(track), sort_keys=True), json.dumps(asdict(job), sort_keys=True), repr(also)]
-    files = (*sources(job.law), *_data(track))
+    described = asdict(track)
+    for said in ("words", "hardware"):  # nothing is computed from them
+        del described[said]
+    if job.law in (STATIC, CLAIRVOYANT):
+        del described["begin"]  # these begin as they go on
+    parts = [json.dumps(described, sort_keys=True), json.dumps(asdict(job), sort_keys=True), repr(also)]
+    files = (*sources(job.law, job.mode or track.mode), *_data(track))
     digest = hashlib.sha256("\n".join(parts).encode())
     for path in files:
         digest.update(f"\n{path.name} {_digest(path)}".encode())

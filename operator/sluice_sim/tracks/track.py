@@ -68,7 +68,9 @@ class Track:
     model_length: int
     least: int
     most: int
-    begin: int  # replicas that are ready when a window begins
+    begin: (
+        int  # replicas that are ready when a window begins: the train window's static peak, T4's as its authors begin
+    )
     cold_start: float
     routing: Routing
     mode: Mode

@@ -17,10 +17,11 @@ from sluice_engine.loop import EngineLoop
 from sluice_engine.options import EngineOptions
 from sluice_engine.steptime import features, solve_non_negative
 from sluice_law.steptime import StepTimeModel, StepWork
-from sluice_sim.engine import SimEngine, Visit
+from sluice_sim.engine import SimEngine
 from sluice_sim.record import Record
 from sluice_sim.steptimes import Profiled
 from sluice_sim.traces import Arrival
+from sluice_sim.visit import Visit
 from tests.bench.fidelity.timeline import Timeline, serve_all
 from tests.bench.throughput.load import VOCABULARY
 
