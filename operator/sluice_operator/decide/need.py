@@ -5,10 +5,10 @@ meets the target for the forecast demand.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
-from sluice_law.capacity import Capacity, Work, attainment, enough, split_burstiness
+from sluice_law.capacity import Capacity, attainment, enough, split_burstiness
 from sluice_law.capacity import capacity as capacity_of
 from sluice_law.limit import MARGIN
 from sluice_operator.api import LLMDeploymentSpec
@@ -99,17 +99,10 @@ def _by_model(spec: LLMDeploymentSpec, known: Physics, asked: Demand, memory: Me
     up, reached = enough(replica, work, promised, asked.expected / trust, MARGIN, bursts, split)
     # What waits already is worked off flat out: it is late whatever happens, and it passes.
     up = max(up, _fewest(asked.expected + asked.backlog / DRAIN, one.throughput * trust))
-    colder = _without_one(work, here)
-    keep, _ = enough(replica, colder, promised, asked.highest / trust, MARGIN, bursts, split)
-    dear = trust < 1.0 and keep > enough(replica, colder, promised, asked.highest, MARGIN, bursts, split)[0]
+    keep, _ = enough(replica, work, promised, asked.highest / trust, MARGIN, bursts, split)
+    dear = trust < 1.0 and keep > enough(replica, work, promised, asked.highest, MARGIN, bursts, split)[0]
     now = attainment(replica, work, promised, asked.expected / (trust * here), MARGIN, share)
     return _Judged(up, max(up, keep), one, (now, reached), dear)
-
-
-def _without_one(work: Work, replicas: int) -> Work:
-    """The mean request after one of so many replicas has left: what that one had cached is computed again."""
-    lost = work.cached / replicas
-    return replace(work, uncached=work.uncached + lost, cached=work.cached - lost)
 
 
 def _fewest(rate: float, each: float) -> int:

@@ -20,7 +20,7 @@ from sluice_operator.decide.values import EngineSample, Lengths, Memory, PodTota
 WINDOW: Final = 30.0
 SHORT: Final = 10.0  # two scrapes at 5 s: the quickest difference that is not one scrape's accident
 SLOT: Final = 0.9  # ticks closer than this are added up: at most WINDOW / SLOT of them are kept
-FORGET: Final = 240.0  # seconds; lengths change slower than rates, and the mean of a heavy tail needs the samples
+FORGET: Final = 120.0  # seconds; lengths change slower than rates, and the mean of a heavy tail needs the samples
 _LONGEST_GAP: Final = 60.0  # an outage is not the scrape interval
 _counters: Final = attrgetter(*COUNTERS)
 _ARRIVED: Final = COUNTERS.index("arrived_total")

@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> int:
     found, profile = measure(llama.ensure(), lambda text: progress.print(text, markup=False, highlight=False), requests)
     where = processor.describe()
     table = Table(title=f"{where.name}: engine (three runs) and simulator, {requests} requests each")
-    for heading in ("load", "time", "engine, ms", "simulator, ms", "apart", "allowed", "met"):
+    for heading in ("load", "time", "engine, ms", "simulator, ms", "apart", "engine's own spread", "allowed", "met"):
         table.add_column(heading, justify="right")
     for one in found:
         table.add_row(
@@ -34,12 +34,13 @@ def main(arguments: list[str]) -> int:
             " ".join(f"{1e3 * seconds:.1f}" for seconds in one.engine),
             f"{1e3 * one.simulated:.1f}",
             f"{100 * one.apart:.1f} %",
+            f"{100 * one.spread:.1f} %",
             f"{100 * one.bar:.0f} %",
             "[green]yes" if one.met else "[red]no",
         )
     Console().print(table)
     OUT.mkdir(exist_ok=True)
-    rows = [{**asdict(one), "apart": one.apart, "bar": one.bar, "met": one.met} for one in found]
+    rows = [{**asdict(one), "apart": one.apart, "spread": one.spread, "bar": one.bar, "met": one.met} for one in found]
     document = {"processor": asdict(where), "profile": asdict(profile), "requests": requests, "rows": rows}
     (OUT / "fidelity.json").write_text(json.dumps(document, indent=2) + "\n")
     return 0 if all(one.met for one in found) else 1
