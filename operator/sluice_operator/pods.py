@@ -1,7 +1,8 @@
 """What one Pod's own JSON says: its phase of life, why it does not get further, and how long its start took.
 
 Pure. The scheduler's, the kubelet's and the engine's own words are kept: nobody can mend what was paraphrased.
-Durations come from the API server's stamps of one and the same pod, so that no clock of ours is compared with them.
+A duration lies between two stamps of one and the same clock: the API server's (creation, binding), or the kubelet's
+(taken up, container started, ready). Their clocks may be minutes apart, and so may ours: none is compared with another.
 """
 
 import json
@@ -16,6 +17,10 @@ from sluice_operator.world import Object
 MAX_WORDS: Final = 1000  # of a foreign message that is carried on
 UNEXPLAINED: Final = 60.0  # seconds from the container's start to ready that no phase accounts for: imports, probes
 UNEXPLAINED_TIMES: Final = 2.0  # the phases: they do not cover everything
+BACKWARDS: Final = (
+    2.0  # seconds that a later stamp may lie before an earlier one: API servers differ by as much; more is
+)
+# a clock that was set in between, and says nothing
 _IMAGE_TROUBLE: Final = frozenset(
     {"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"}
 )
@@ -87,32 +92,35 @@ def deletion_cost(pod: Object) -> int | None:
 
 
 def cold_start(pod: Object, sample: EngineSample | None) -> ColdStart | None:
-    """How long the start took, phase by phase; None before the pod is ready, and for one that has been restarted.
+    """How long the start took, phase by phase; None before the pod is ready, for one that has been restarted, and where
+    a clock was set back meanwhile.
 
-    The Ready stamp moves whenever readiness comes back, so it is believed only where the engine's own account of its
-    start explains it: a pod that was unready for a moment after hours did not start for hours.
+    The total is the sum of the phases: what a kubelet needs to hear of its pod is in none of them, and is no clock's
+    difference. The Ready stamp moves whenever readiness comes back, so it is believed only where the engine's own
+    account of its start explains it: a pod that was unready for a moment after hours did not start for hours.
     """
-    container = _engine_container(pod.get("status") or {})
-    created = stamp(pod.get("metadata", {}).get("creationTimestamp"))
-    scheduled = stamp(condition(pod, "PodScheduled").get("lastTransitionTime"))
-    ready = condition(pod, "Ready")
-    ready_at = stamp(ready.get("lastTransitionTime"))
+    status = pod.get("status") or {}
+    container, ready = _engine_container(status), condition(pod, "Ready")
     if container is None or container.get("restartCount") or ready.get("status") != "True":
         return None
-    started = stamp(((container.get("state") or {}).get("running") or {}).get("startedAt"))
-    if created is None or scheduled is None or started is None or ready_at is None:
+    schedule = _between(
+        pod.get("metadata", {}).get("creationTimestamp"), condition(pod, "PodScheduled").get("lastTransitionTime")
+    )
+    started = ((container.get("state") or {}).get("running") or {}).get("startedAt")
+    pull = _between(status.get("startTime"), started)
+    served = _between(started, ready.get("lastTransitionTime"))
+    if schedule is None or pull is None or served is None:
         return None
     spent = dict(sample.load_seconds) if sample else {}
-    if _between(started, ready_at) > UNEXPLAINED_TIMES * sum(spent.values()) + UNEXPLAINED:
+    if served > UNEXPLAINED_TIMES * sum(spent.values()) + UNEXPLAINED:
         return None
     warm = spent.get("warm", 0.0)
-    total = _between(created, ready_at)
-    schedule, pull = _between(created, scheduled), _between(scheduled, started)
-    return ColdStart(schedule, pull, max(0.0, _between(started, ready_at) - warm), warm, total)
+    return ColdStart(schedule, pull, max(0.0, served - warm), warm, schedule + pull + served)
 
 
-def start_began(pod: Object) -> datetime | None:
-    """When its newest start began: the container's own where it was started again, else the pod's creation."""
+def start_of(pod: Object) -> datetime | None:
+    """Which start it is in, told by the stamp of its beginning: the container's own where it was started again, else the
+    pod's creation. To be compared with itself alone: it is of somebody else's clock."""
     container = _engine_container(pod.get("status") or {})
     if container is not None and container.get("restartCount"):
         again = stamp(((container.get("state") or {}).get("running") or {}).get("startedAt"))
@@ -132,8 +140,13 @@ def stamp(text: Any) -> datetime | None:
     return moment if moment.tzinfo else None
 
 
-def _between(earlier: datetime, later: datetime) -> float:
-    return max(0.0, (later - earlier).total_seconds())
+def _between(earlier: Any, later: Any) -> float | None:
+    """Seconds from one stamp to a later one of the same clock; None without both, or where they run backwards."""
+    begun, ended = stamp(earlier), stamp(later)
+    if begun is None or ended is None:
+        return None
+    seconds = (ended - begun).total_seconds()
+    return max(0.0, seconds) if seconds >= -BACKWARDS else None
 
 
 def _engine_container(status: dict[str, Any]) -> dict[str, Any] | None:

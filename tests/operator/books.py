@@ -57,6 +57,7 @@ def pod(name: str, *, ready: bool = True, hash_: str = "v1", **status: Any) -> O
     if ready:
         status = {
             "podIP": "10.0.0.1",
+            "startTime": "2026-11-21T08:00:01Z",
             "conditions": [
                 {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-21T08:00:01Z"},
                 {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-21T08:00:10Z"},

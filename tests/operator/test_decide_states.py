@@ -80,15 +80,6 @@ def test_a_counter_reset_is_a_new_base_and_stops_scale_down_for_a_window() -> No
     assert story.replicas == 1
 
 
-def test_clock_skew_of_a_node_changes_nothing() -> None:
-    story = settled()
-    skewed = replace(story.observed(), pods=tuple(replace(p, start_age=-600.0) for p in story.observed().pods))
-    assert (
-        decide(story.spec, skewed, story.memory, story.now)[0]
-        == decide(story.spec, story.observed(), story.memory, story.now)[0]
-    )
-
-
 def test_bucket_overflow_is_a_missed_slo() -> None:
     story = settled(replicas=1, rate=1.8, seconds=100)
     engine = story.engines["chat-1"]

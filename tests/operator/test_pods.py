@@ -1,12 +1,16 @@
 """What a pod's own JSON says."""
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from sluice_operator.decide.values import PodPhase
+from sluice_operator.decide.values import ColdStart, PodPhase
 from sluice_operator.exposition import parse
 from sluice_operator.pods import cold_start, deletion_cost, phase_of, stamp
+from sluice_operator.world import Object
 from tests.operator.books import exposition, pod
 
 PENDING: dict[str, Any] = {"phase": "Pending"}
@@ -75,6 +79,55 @@ def test_a_cold_start_adds_up_from_the_pods_own_stamps() -> None:
     start = cold_start(pod("a"), parse(text))
     assert start is not None
     assert (start.schedule, start.pull, start.load, start.warm, start.total) == (1, 2, 5, 2, 10)
+
+
+def clocks_apart(control_plane: int, node: int) -> Object:
+    """The pod where the API server's clock, and its node's, are ahead by so many seconds."""
+    item = pod("a")
+    status = item["status"]
+    stamps = [
+        (item["metadata"], "creationTimestamp", control_plane),
+        (status["conditions"][0], "lastTransitionTime", control_plane),
+        (status, "startTime", node),
+        (status["containerStatuses"][0]["state"]["running"], "startedAt", node),
+        (status["conditions"][1], "lastTransitionTime", node),
+    ]
+    for holder, key, ahead in stamps:
+        moved = datetime.fromisoformat(holder[key]) + timedelta(seconds=ahead)
+        holder[key] = moved.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return item
+
+
+@given(st.integers(-600, 600), st.integers(-600, 600))
+def test_a_cold_start_is_the_same_however_far_the_nodes_and_the_api_servers_clock_are_apart(
+    control_plane: int, node: int
+) -> None:
+    text = exposition() + 'sluice_load_phase_seconds{phase="warm"} 2\n'
+    assert cold_start(clocks_apart(control_plane, node), parse(text)) == ColdStart(1, 2, 5, 2, 10)
+
+
+@pytest.mark.parametrize("stamps", ["scheduled", "started", "ready"])
+@pytest.mark.parametrize(("back", "measured"), [(1, True), (600, False)])
+def test_a_clock_that_was_set_back_meanwhile_measures_no_cold_start(stamps: str, back: int, measured: bool) -> None:
+    item = pod("a")
+    status = item["status"]
+    holder, key, before = {
+        "scheduled": (status["conditions"][0], "lastTransitionTime", "2026-11-21T08:00:00Z"),
+        "started": (status["containerStatuses"][0]["state"]["running"], "startedAt", "2026-11-21T08:00:01Z"),
+        "ready": (status["conditions"][1], "lastTransitionTime", "2026-11-21T08:00:03Z"),
+    }[stamps]
+    holder[key] = (datetime.fromisoformat(before) - timedelta(seconds=back)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert (cold_start(item, None) is not None) == measured
+
+
+@pytest.mark.parametrize("gone", ["startTime", "conditions", "containerStatuses"])
+def test_a_pod_without_a_stamp_measures_no_cold_start(gone: str) -> None:
+    item = pod("a")
+    if gone == "conditions":
+        del item["status"]["conditions"][0]
+    else:
+        del item["status"][gone]
+    assert cold_start(item, None) is None
 
 
 def test_a_restarted_pod_measures_no_cold_start() -> None:
