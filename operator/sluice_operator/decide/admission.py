@@ -5,7 +5,12 @@ the fleet's model, so that what was admitted is served well and the rest waits o
 relaxed and the engine's own loop decides. A pod that no node takes, or that a quota refuses, is on its way for as long
 as a cold start takes, and a minute at least: after that nothing comes that one could wait for, and the engine's own
 loop holds the promise with what is there, refusing no more than it must. A replica whose own model is still cold gets
-the tight bound too: its door opens as far as its sisters' experience goes, no herd rushes in.
+the tight bound too: its door opens as far as its sisters' experience goes, no herd rushes in. And every replica gets it
+while more first tokens than promised come later than the last bucket: an engine's own loop looks at the time between
+tokens and at memory, so nothing else would keep it from letting in more than the model says it can serve well.
+
+A fleet of which no model is known yet gets the whole range that the user allowed, and a queue of one batch: a model
+takes some fifty steps, and a limit below the load that makes them would only put it off.
 """
 
 import math
@@ -20,6 +25,7 @@ from sluice_operator.decide.demand import fleet_model, max_concurrency, mean_wor
 from sluice_operator.decide.need import Need
 from sluice_operator.decide.trust import Fresh
 from sluice_operator.decide.values import Bounds, EngineSample, Memory, PodView
+from sluice_operator.decide.windows import WINDOW, over
 
 TTL: Final = 30.0  # seconds: six periods of 5 s; limits that were tightened do not outlive their reason by more
 SLOW_START: Final = 5.0  # seconds: the router sends all that comes to the emptiest; longer, and it waits there
@@ -34,7 +40,7 @@ class _Common:
     least: int
     most: int
     held: int | None  # n* of the model; None: not known
-    tight: bool  # replicas are on their way
+    tight: bool  # replicas are on their way, or first tokens overdue
     model: StepTimeModel | None  # the sisters' experience, for a replica that has none of its own
     work: Work | None
 
@@ -51,11 +57,17 @@ def bounds(
         least=most if spec.admission.mode == "Fixed" else min(spec.admission.concurrency.min, most),
         most=most,
         held=None if wanted.capacity is None or spec.admission.mode == "Fixed" else wanted.capacity.concurrency,
-        tight=target > len(seen.ready) and _will_come(memory, now),
+        tight=(target > len(seen.ready) and _will_come(memory, now)) or is_overdue(spec, memory, now),
         model=fleet_model(seen),
         work=mean_work(memory.lengths),
     )
     return tuple((pod.name, _bounds(spec, common, memory, pod, sample, now)) for pod, sample in seen.known)
+
+
+def is_overdue(spec: LLMDeploymentSpec, memory: Memory, now: float) -> bool:
+    """Whether more first tokens of the window came after the last bucket than the promise allows to be late."""
+    window = over(memory, now, WINDOW)
+    return window.overdue > (1.0 - targets(spec).attainment) * (window.ttft[-1] if window.ttft else 0.0)
 
 
 def note_missing(memory: Memory, seen: Fresh, target: int, now: float) -> Memory:

@@ -106,6 +106,7 @@ def readmitted(
     why = {
         "Bounds": "bounds hold while replicas are on their way" if after < before else "bounds are open",
         "KVOccupancy": "KV cache binds",
+        "TimeToFirstToken": "first tokens come later than the last bucket, so bounds hold",
     }.get(binding, "ITL nears its target" if after < before else "ITL has room")
     seen = f" Tokens come every {itl * 1000:.0f} ms on the mean (target {target})." if itl is not None else ""
     sentence = f"{before} → {after} requests at once per replica: {why}.{seen}"

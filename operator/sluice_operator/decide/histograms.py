@@ -22,6 +22,11 @@ def is_sane_histogram(histogram: Histogram) -> bool:
     return counts[0] >= 0.0 and sum(counts) < ABSURD * len(counts) and sorted(counts) == list(counts)
 
 
+def overflow(counts: Sequence[float]) -> float:
+    """How many of a window's observations lie beyond the last finite bound: how far, nobody can tell."""
+    return counts[-1] - counts[-2] if counts else 0.0
+
+
 def quantile(counts: Sequence[float], share: float) -> float | None:
     """The value that `share` of a window's observations stay under: linear inside its bucket, as PromQL does.
     None without observations; +inf where it lies beyond the last bound."""

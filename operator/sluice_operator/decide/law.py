@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.decide import coldstart, explain
-from sluice_operator.decide.admission import bounds, note_missing
+from sluice_operator.decide.admission import bounds, is_overdue, note_missing
 from sluice_operator.decide.confidence import follow
 from sluice_operator.decide.demand import mean_work, targets
 from sluice_operator.decide.evenness import weigh
@@ -29,11 +29,13 @@ SAY_EVERY: Final = 15.0  # seconds between two sentences about admission
 def decide(spec: LLMDeploymentSpec, observed: Observed, memory: Memory, now: float) -> tuple[Decision, Memory]:
     """What to do now, and what to remember. `now` is monotonic seconds. Never raises on what was observed."""
     seen = fresh(observed, memory.scrape_gap, now)
-    memory = coldstart.learn(absorb(_begin(memory, seen, now), seen, now), observed)
+    memory = coldstart.learn(absorb(_begin(memory, seen, now), seen, now, targets(spec).ttft), observed)
     memory = weigh(rest(memory, observed, seen, now), seen, now)
     floor = allowed(spec, observed, coldstart.seconds(memory) or 0.0)
     current = _current(floor, spec, observed, memory)
     wanted = need(spec, floor, seen, memory, now, current)
+    if is_overdue(spec, memory, now) and not wanted.hold:
+        wanted = replace(wanted, hold="first tokens come later than the last bucket, and nobody knows how much")
     memory = follow(memory, wanted.disproved, wanted.proved, now)
     dial = _replicas(spec, floor, observed, seen, memory, wanted, now)
     memory = note_missing(dial.memory, seen, dial.desired, now)
@@ -158,7 +160,7 @@ def _admission(
         return limit, (), said
     bound = min((value for _, value in memory.limits), default=0)
     if limit >= bound:
-        binding = "Bounds"
+        binding = "TimeToFirstToken" if fell and is_overdue(spec, memory, now) else "Bounds"
     elif wanted.capacity is not None and wanted.capacity.binding == "KVOccupancy":
         binding = "KVOccupancy"
     else:

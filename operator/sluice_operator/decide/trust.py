@@ -97,6 +97,6 @@ def is_sane(sample: EngineSample) -> bool:
     model = sample.step_model
     if model is not None:
         terms = (model.base, model.prefill_token, model.prefill_context, model.sequence, model.kv_token)
-        if model.steps < 0 or not all(0.0 <= term < _MAX_TERM for term in terms):
+        if not (model.steps >= 0 and all(0.0 <= term < _MAX_TERM for term in terms)):
             return False
     return is_sane_histogram(sample.ttft) and is_sane_histogram(sample.itl)

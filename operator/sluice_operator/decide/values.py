@@ -176,6 +176,7 @@ class Tick:
     block_seconds: float  # pool blocks × seconds that those differences span
     ttft: tuple[float, ...] = ()
     itl: tuple[float, ...] = ()
+    overdue: float = 0.0  # first tokens later than the last bucket and than the target of that moment
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,11 @@
 
 Counters are totals since an engine started, so only differences of two scrapes of one pod mean something; a total
 that fell says that the engine started again, and it is taken as the new base.
+
+A first token beyond the last bucket misses any target within the buckets, whatever the engine has said of it so far:
+it judges a request when the answer ends, which may be minutes later. So the window's misses are the larger of what the
+engines judged and what overflowed. An inter-token time beyond the last bucket is left to the engines' judgement: the
+promise is of a request's mean, which no bucket of single tokens shows.
 """
 
 import math
@@ -10,7 +15,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter, sub
 from typing import Final
 
-from sluice_operator.decide.histograms import BOUNDS
+from sluice_operator.decide.histograms import BOUNDS, overflow
 from sluice_operator.decide.history import book
 from sluice_operator.decide.trust import COUNTERS, Fresh
 from sluice_operator.decide.values import EngineSample, Lengths, Memory, PodTotals, Tick
@@ -24,6 +29,7 @@ FORGET: Final = 120.0  # seconds; lengths change slower than rates, and the mean
 _LONGEST_GAP: Final = 60.0  # an outage is not the scrape interval
 _counters: Final = attrgetter(*COUNTERS)
 _ARRIVED: Final = COUNTERS.index("arrived_total")
+_MISSED: Final = COUNTERS.index("slo_missed_total")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,7 @@ class Sums:
     block_seconds: float = 0.0
     ttft: tuple[float, ...] = ()
     itl: tuple[float, ...] = ()
+    overdue: float = 0.0  # first tokens beyond the last bucket, where that is a miss; counted among the missed
 
     def count(self, name: str) -> float:
         """How much a counter of `COUNTERS` grew."""
@@ -45,9 +52,9 @@ class Sums:
         return self.count(name) / self.seconds if self.seconds > 0 else 0.0
 
 
-def absorb(memory: Memory, seen: Fresh, now: float) -> Memory:
+def absorb(memory: Memory, seen: Fresh, now: float, ttft: float) -> Memory:
     """Add the newest differences to the window, and forget what left it. Of engines that load only arrivals count, and
-    only where any came: that nobody asked them says nothing of the load."""
+    only where any came: that nobody asked them says nothing of the load. `ttft` is the target in seconds."""
     before = {pod.name: pod for pod in memory.pods}
     present = {pod.name for pod in (*seen.ready, *(pod for pod, _ in seen.heard))}
     after = {name: totals for name, totals in before.items() if name in present}
@@ -72,7 +79,7 @@ def absorb(memory: Memory, seen: Fresh, now: float) -> Memory:
             continue
         newest = min(at - old.at, _LONGEST_GAP)
         gap = newest if gap is None else gap + 0.1 * (newest - gap)
-        growths.append(_growth(grew, new.at - old.at, sample, now))
+        growths.append(_growth(grew, new.at - old.at, sample, now, ttft))
         arrivals.append((old.at, new.at, grew[0][_ARRIVED]))
         joined += new.running - old.running
     memory = replace(
@@ -99,17 +106,24 @@ def over(memory: Memory, now: float, seconds: float) -> Sums:
     merged = _merge(ticks)
     return Sums(
         seconds=ticks[-1].at - ticks[0].at + ticks[0].seconds,
-        counters=merged.counters,
+        counters=_judged(merged),
         block_seconds=merged.block_seconds,
         ttft=merged.ttft,
         itl=merged.itl,
+        overdue=merged.overdue,
     )
+
+
+def _judged(tick: Tick) -> tuple[float, ...]:
+    """The counters with all that is known to have missed."""
+    missed = max(tick.counters[_MISSED], tick.overdue)
+    return (*tick.counters[:_MISSED], missed, *tick.counters[_MISSED + 1 :])
 
 
 _Grew = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]  # counters, ttft, itl
 
 
-def _growth(grew: _Grew, span: float, sample: EngineSample, now: float) -> Tick:
+def _growth(grew: _Grew, span: float, sample: EngineSample, now: float, target: float) -> Tick:
     """What one pod did between two scrapes. Of a long silence only the window's share counts: the rest is older."""
     share = min(1.0, WINDOW / span)
     counters, ttft, itl = grew if share == 1.0 else [tuple(share * value for value in row) for row in grew]
@@ -120,6 +134,7 @@ def _growth(grew: _Grew, span: float, sample: EngineSample, now: float) -> Tick:
         block_seconds=sample.kv_blocks * span * share,
         ttft=ttft,
         itl=itl,
+        overdue=overflow(ttft) if target <= BOUNDS[-2] else 0.0,
     )
 
 
@@ -140,6 +155,7 @@ def _merge(ticks: Sequence[Tick]) -> Tick:
         block_seconds=sum(tick.block_seconds for tick in ticks),
         ttft=_sum([tick.ttft for tick in ticks]),
         itl=_sum([tick.itl for tick in ticks]),
+        overdue=sum(tick.overdue for tick in ticks),
     )
 
 
