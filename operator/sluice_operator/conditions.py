@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 from sluice import contract
 from sluice_operator.api import LLMDeploymentSpec
+from sluice_operator.decide.explain import OTHER_WRITER
 from sluice_operator.decide.values import Decision
 from sluice_operator.observe import Fleet
 from sluice_operator.pods import Trouble, condition
@@ -37,7 +38,7 @@ class Facts:
     refused: str = ""  # which of our writes the API server would not have, and why
     fleet: Fleet = field(default_factory=lambda: Fleet(deployment=None, pods=()))
     decision: Decision | None = None
-    other_writer: str = ""  # who else changed the Deployment's replicas, and how
+    other_writer: str = ""  # who else changed the Deployment's replicas: the decision's own sentence
     previous: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # conditions of the last status, by type
 
 
@@ -212,8 +213,7 @@ def _blocked(facts: Facts) -> Verdict | None:
 def _contested(facts: Facts) -> Verdict | None:
     if not facts.other_writer or facts.spec is None or facts.spec.scaling.mode != "Auto":
         return None
-    message = f"{facts.other_writer}. Remove that writer, or set scaling.mode External to hand the count over."
-    return Verdict("True", "OtherWriter", message)
+    return Verdict("True", OTHER_WRITER, facts.other_writer)
 
 
 def _mode(facts: Facts) -> Verdict:
@@ -249,9 +249,16 @@ def _slo(facts: Facts) -> Verdict:
     numbers = f"{share:.1f} % of requests were good, {target:g} % are asked for"
     if share >= target:
         return Verdict("True", "Met", f"{numbers}.")
-    at_top = decision.desired >= spec.scaling.max_replicas
-    step = "raise scaling.maxReplicas or relax spec.slo" if at_top else "see status.decisions for what is being done"
-    return Verdict("False", "Missed", f"{numbers}: {step}.")
+    return Verdict("False", "Missed", f"{numbers}: {_slo_step(spec, decision)}.")
+
+
+def _slo_step(spec: LLMDeploymentSpec, decision: Decision) -> str:
+    if spec.scaling.mode in ("External", "Off"):
+        return "raise spec.replicas or relax spec.slo"
+    if decision.desired >= spec.scaling.max_replicas:
+        return "raise scaling.maxReplicas or relax spec.slo"
+    doing = "advised, nothing is carried out" if spec.scaling.mode == "Advise" else "being done"
+    return f"see status.decisions for what is {doing}"
 
 
 def _paused(facts: Facts) -> Verdict:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from sluice_operator.decide.values import Decision, Memory
+from sluice_operator.decide.values import Decision, Memory, Reason
 from sluice_operator.metrics import OperatorMetrics
 from sluice_operator.observe import Seen
 from sluice_operator.scrape import Scraper
@@ -27,11 +27,13 @@ class Remembered:
     seen: Seen = field(default_factory=Seen)
     token: str | None = None  # the engines' admin token, as read back
     set_replicas: int | None = None  # what we last wrote into the Deployment
-    unrecorded: tuple[Mapping[str, Any], ...] = ()  # decisions carried out whose status write has not succeeded yet
+    unrecorded: tuple[
+        tuple[str, Reason], ...
+    ] = ()  # (when, decision) carried out whose status write has yet to succeed
     children: int | None = None  # fingerprint of the children last applied
     children_at: float = 0.0
     numbers_at: float | None = None  # when numbers last went into the status
-    other_writer: tuple[float, str] | None = None  # when noticed, who and what
+    other_writer: tuple[float, str] | None = None  # when noticed, the sentence about it
     healing: tuple[int, float] = (0, 0.0)  # crashed pods replaced so far, when the last one
     told: Mapping[tuple[str, str], float] = field(default_factory=dict)  # (reason, message) of Events → when
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sluice_operator.conditions import Facts
-from sluice_operator.decide.explain import REFUSING
+from sluice_operator.decide.explain import OTHER_WRITER, REFUSING
 from sluice_operator.decide.values import Reason
 
 REPEAT_SECONDS: Final = 600.0
@@ -23,12 +23,10 @@ class Note:
     warning: bool = False
 
 
-def notes(facts: Facts, conditions: Iterable[Mapping[str, Any]]) -> tuple[Note, ...]:
-    """Everything worth telling after one pass, in the order in which it happened."""
-    reasons = facts.decision.reasons if facts.decision else ()
-    acted = facts.spec is not None and facts.spec.scaling.mode == "Auto"
-    # That somebody else wrote the count is told by the ScalingActive condition, by name.
-    said = [_of_decision(reason, acted) for reason in reasons if reason.binding != "OtherWriter"]
+def notes(facts: Facts, conditions: Iterable[Mapping[str, Any]], reasons: Iterable[Reason] = ()) -> tuple[Note, ...]:
+    """Everything worth telling after one pass, in the order in which it happened. `reasons` are the decisions that the
+    status has just recorded: their sentences are the Events'."""
+    said = [_of_decision(reason) for reason in reasons]
     said += [note for entry in conditions if (note := _of_condition(entry, facts)) is not None]
     if facts.spec is not None and facts.spec.scaling.mode in ("Auto", "Advise") and facts.spec.replicas != 1:
         mode = facts.spec.scaling.mode
@@ -50,12 +48,14 @@ def notes(facts: Facts, conditions: Iterable[Mapping[str, Any]]) -> tuple[Note, 
     return tuple(said)
 
 
-def _of_decision(reason: Reason, acted: bool) -> Note:
+def _of_decision(reason: Reason) -> Note:
     if reason.binding == REFUSING:
         return Note("RequestsRefused", reason.sentence, warning=True)
     if reason.dial == "admission":
         return Note("LimitsMoved", reason.sentence)
-    if not acted:
+    if reason.binding == OTHER_WRITER:
+        return Note(OTHER_WRITER, reason.sentence, warning=True)
+    if reason.advised:
         return Note("ScalingAdvised", reason.sentence)
     return Note("ScaledUp" if reason.after > reason.before else "ScaledDown", reason.sentence)
 
@@ -66,10 +66,10 @@ def _of_condition(entry: Mapping[str, Any], facts: Facts) -> Note | None:
     before = facts.previous.get(kind, {})
     if (before.get("status"), before.get("reason")) == (entry["status"], reason):
         return None
-    telling = kind == "Ready" or reason in ("RolloutStalled", "OtherWriter", "MetricsStale", "InvalidSpec", "Conflict")
+    telling = kind == "Ready" or reason in ("RolloutStalled", OTHER_WRITER, "MetricsStale", "InvalidSpec", "Conflict")
     if not telling:
         return None
-    warning = reason == "OtherWriter" or (entry["status"] == "False" and reason not in _FINE)
+    warning = reason == OTHER_WRITER or (entry["status"] == "False" and reason not in _FINE)
     return Note(reason, str(entry["message"]), warning=warning)
 
 

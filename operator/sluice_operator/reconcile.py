@@ -6,10 +6,9 @@ the same state. The cluster and `sluice up` run this same code over their own `W
 
 import logging
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC
-from typing import Any, Final
+from typing import Final
 
 from sluice import contract
 from sluice_operator import status as ledger
@@ -17,11 +16,11 @@ from sluice_operator.act import apply_children, follow_up
 from sluice_operator.api import InvalidResource, LLMDeployment, parse
 from sluice_operator.conditions import Facts
 from sluice_operator.context import Context, Remembered
-from sluice_operator.decide import decide
-from sluice_operator.decide.values import Decision
+from sluice_operator.decide import decide, explain
+from sluice_operator.decide.values import Decision, Memory, Reason
 from sluice_operator.events import fresh, notes
 from sluice_operator.observe import observe, replicas_of
-from sluice_operator.rivals import other_writer, replicas_manager, same_name
+from sluice_operator.rivals import replicas_manager, same_name
 from sluice_operator.world import ForeignObject, Key, Object, WorldError
 
 __all__ = ["GONE", "Context", "Remembered", "reconcile"]
@@ -102,11 +101,13 @@ async def _decide_and_act(found: _Pass, context: Context) -> _Pass:
     key, resource, fleet = found.key, found.resource, found.facts.fleet
     if resource is None:
         return found
-    found = _note_other_hands(found, context)
-    remembered = _remembered(key, context)
-    decision, memory = decide(resource.spec, fleet.observed, remembered.decide, context.clock())
-    now = _stamp(context)
-    made = tuple(ledger.record(reason, now) for reason in decision.reasons)
+    hand = _other_hand(found, context)
+    found = _note_rival(found, hand, context)
+    remembered, now = _remembered(key, context), context.clock()
+    before = remembered.decide if hand is None else _taken_in(hand, remembered.decide, now)
+    decision, memory = decide(resource.spec, fleet.observed, before, now)
+    if hand is not None:
+        decision = replace(decision, reasons=(hand, *decision.reasons))
     facts = replace(found.facts, decision=decision)
     context.decisions[key] = decision
     try:
@@ -119,14 +120,16 @@ async def _decide_and_act(found: _Pass, context: Context) -> _Pass:
         raise
     # Only now: a decision that was not carried out is made, and told, again.
     remembered = context.memories[key]
-    context.memories[key] = replace(remembered, decide=memory, unrecorded=_newest(remembered, *made))
+    context.memories[key] = replace(remembered, decide=memory, unrecorded=_unrecorded(remembered, decision, context))
     _log(key, decision, context)
     await follow_up(key, fleet, decision, context)
     return replace(found, facts=facts)
 
 
-def _newest(remembered: Remembered, *made: dict[str, Any]) -> tuple[Mapping[str, Any], ...]:
+def _unrecorded(remembered: Remembered, decision: Decision, context: Context) -> tuple[tuple[str, Reason], ...]:
     """Decisions not recorded yet; no more than the status would keep, for its writes may be refused for days."""
+    stamp = _stamp(context)
+    made = ((stamp, reason) for reason in decision.reasons)
     return (*remembered.unrecorded, *made)[-ledger.MAX_DECISIONS :]
 
 
@@ -137,49 +140,41 @@ def _log(key: Key, decision: Decision, context: Context) -> None:
         log.info("%s/%s: %s", key.namespace, key.name, reason.sentence, extra=where | dict(reason.numbers))
 
 
-def _note_other_hands(found: _Pass, context: Context) -> _Pass:
-    """Is the Deployment's count what we know to have written? If not: another writer, or a write of our own that was
-    cut off from its record by a restart or a lost answer."""
-    key, remembered = found.key, _remembered(found.key, context)
+def _other_hand(found: _Pass, context: Context) -> Reason | None:
+    """Why the Deployment's count is not what we know to have written: another writer, or a write of our own that was
+    cut off from its record by a restart or a lost answer. None: it is what we wrote, or the count is not ours."""
     deployment = found.facts.fleet.deployment
     current = replicas_of(deployment)
     mode = found.resource.spec.scaling.mode if found.resource else "Off"
     if mode != "Auto" or deployment is None or current is None:
-        return found
-    recorded = ledger.last_replicas(found.document.get("status") or {})
-    before = remembered.set_replicas if remembered.set_replicas is not None else recorded
-    now = context.clock()
-    if before is not None and before != current:
-        if replicas_manager(deployment) in ("", contract.FIELD_MANAGER):
-            late = _late_record(before, current, _stamp(context))
-            # The decision was ours although its answer was lost: it counts for the pace, and nobody else made it.
-            down_at = now if current < before else remembered.decide.down_at
-            context.memories[key] = replace(
-                remembered,
-                decide=replace(remembered.decide, last_set=None, said=None, down_at=down_at),
-                set_replicas=current,
-                unrecorded=_newest(remembered, late),
-            )
-            return found
-        remembered = replace(remembered, other_writer=(now, other_writer(deployment, before, current)))
-        context.memories[key] = remembered
+        return None
+    known = _remembered(found.key, context).set_replicas
+    before = known if known is not None else ledger.last_replicas(found.document.get("status") or {})
+    if before is None or before == current:
+        return None
+    writer = replicas_manager(deployment)
+    if writer in ("", contract.FIELD_MANAGER):
+        return explain.cut_off(before, current)
+    return explain.taken_over(before, current, writer)
+
+
+def _taken_in(hand: Reason, memory: Memory, now: float) -> Memory:
+    """The law's memory once the change is known: told once, here. A decision that was ours although its answer was
+    lost counts for the pace."""
+    lowered = hand.binding != explain.OTHER_WRITER and hand.after < hand.before
+    return replace(memory, last_set=None, said=None, down_at=now if lowered else memory.down_at)
+
+
+def _note_rival(found: _Pass, hand: Reason | None, context: Context) -> _Pass:
+    """Another writer stands in the conditions for a while after it was last seen to write."""
+    remembered, now = _remembered(found.key, context), context.clock()
+    if hand is not None and hand.binding == explain.OTHER_WRITER:
+        remembered = replace(remembered, other_writer=(now, hand.sentence))
+        context.memories[found.key] = remembered
     noticed = remembered.other_writer
     if noticed is None or now - noticed[0] > _OTHER_WRITER_SECONDS:
         return found
     return replace(found, facts=replace(found.facts, other_writer=noticed[1]))
-
-
-def _late_record(before: int, current: int, now: str) -> dict[str, Any]:
-    """A decision of a predecessor that ended between its replicas write and its status write."""
-    return {
-        "time": now,
-        "kind": "replicas",
-        "from": before,
-        "to": current,
-        "reason": "CarriedOutBeforeRecorded",
-        "message": f"{before} → {current} replicas: carried out, but the operator was cut off before it could record why.",
-        "numbers": {},
-    }
 
 
 async def _tell(found: _Pass, context: Context) -> None:
@@ -192,14 +187,15 @@ async def _tell(found: _Pass, context: Context) -> None:
         key,
         found.facts,
         previous,
-        remembered.unrecorded,
+        [ledger.record(reason, when) for when, reason in remembered.unrecorded],
         now=_stamp(context),
         numbers_due=due,
         starts=ledger.starts_of(remembered.decide),
     )
     if built != previous:
         await context.world.write_status(found.document, built)
-    said, told = fresh(notes(found.facts, built["conditions"]), remembered.told, now)
+    reasons = [reason for _, reason in remembered.unrecorded]
+    said, told = fresh(notes(found.facts, built["conditions"], reasons), remembered.told, now)
     context.memories[key] = replace(
         remembered, unrecorded=(), told=told, numbers_at=now if due else remembered.numbers_at
     )

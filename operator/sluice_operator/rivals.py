@@ -56,10 +56,3 @@ def replicas_manager(deployment: Object) -> str:
         if "f:replicas" in ((entry.get("fieldsV1") or {}).get("f:spec") or {}) and entry.get("subresource") != "status"
     ]
     return next((owner for owner in owners if owner != contract.FIELD_MANAGER), owners[0] if owners else "")
-
-
-def other_writer(deployment: Object, before: int, current: int) -> str:
-    """Who changed the count behind our back, as the start of a sentence."""
-    who = replicas_manager(deployment)
-    name = f"{who!r}" if who and who != contract.FIELD_MANAGER else "Another writer"
-    return f"{name} changed the Deployment's replicas from {before} to {current}"

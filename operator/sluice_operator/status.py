@@ -146,7 +146,8 @@ def _binding(listed: Iterable[Mapping[str, Any]]) -> str:
 
 def record(reason: Reason, now: str) -> dict[str, Any]:
     """One decision as the status lists it."""
-    return {
+    advised = {"advised": True} if reason.advised else {}
+    return advised | {
         "time": now,
         "kind": reason.dial,
         "from": reason.before,
@@ -159,7 +160,8 @@ def record(reason: Reason, now: str) -> dict[str, Any]:
 
 def append(listed: Iterable[Mapping[str, Any]], records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The last decisions, newest last. A limit that keeps moving for one reason stays one entry, and so do refusals that
-    come and go between two replica decisions: neither pushes the replica decisions out."""
+    come and go between two replica decisions: neither pushes the replica decisions out. The entry that stays is the
+    newest, whole: its numbers are those of its sentence."""
     kept = [dict(entry) for entry in listed]
     for entry in records:
         new = dict(entry)
@@ -170,16 +172,17 @@ def append(listed: Iterable[Mapping[str, Any]], records: Iterable[Mapping[str, A
             place = max((place for place, old in enumerate(kept) if old.get("reason") != REFUSING), default=-1)
             last = kept[place] if place >= 0 else {}
             if (last.get("kind"), last.get("reason")) == ("admission", new["reason"]):
-                new["from"] = kept.pop(place).get("from", new["from"])
+                kept.pop(place)
         kept.append(new)
     return kept[-MAX_DECISIONS:]
 
 
 def last_replicas(status: Mapping[str, Any]) -> int | None:
-    """What the newest recorded replica decision went to; None without one."""
+    """What the newest recorded replica decision went to; None without one, and where it was advice: nobody of us has
+    set the count since."""
     for entry in reversed(status.get("decisions") or ()):
         if entry.get("kind") == "replicas" and isinstance(entry.get("to"), int):
-            return int(entry["to"])
+            return None if entry.get("advised") else int(entry["to"])
     return None
 
 

@@ -84,6 +84,22 @@ def test_verdict(given: Facts, kind: str, status: str, reason: str) -> None:
     assert verdicts(given)[kind] == (status, reason)
 
 
+@pytest.mark.parametrize(
+    ("scaling", "desired", "step"),
+    [
+        ({"mode": "Auto"}, 2, "see status.decisions for what is being done"),
+        ({"mode": "Auto", "maxReplicas": 2}, 2, "raise scaling.maxReplicas or relax spec.slo"),
+        ({"mode": "Advise"}, 2, "see status.decisions for what is advised, nothing is carried out"),
+        ({"mode": "External"}, 9, "raise spec.replicas or relax spec.slo"),
+        ({"mode": "Off"}, 1, "raise spec.replicas or relax spec.slo"),
+    ],
+)
+def test_a_missed_promise_names_the_step_that_helps_in_this_mode(scaling: Any, desired: int, step: str) -> None:
+    given = facts(READY, spec=spec(scaling={"maxReplicas": 4} | scaling), decision=replace(DECIDED, desired=desired))
+    missed = next(entry for entry in conditions(given, NOW) if entry["type"] == "SLOMet")
+    assert missed["message"].endswith(f": {step}.")
+
+
 def test_every_condition_is_set_on_first_sight_with_a_sentence() -> None:
     listed = conditions(facts(), NOW)
     assert [c["type"] for c in listed] == [kind for kind, _ in RULES]
@@ -130,7 +146,7 @@ def test_moving_limits_do_not_push_replica_decisions_out() -> None:
     listed = [entry("replicas", "Queue", 1, 2)]
     for limit in range(40, 10, -1):
         listed = append(listed, [entry("admission", "InterTokenLatency", limit, limit - 1)])
-    assert listed == [entry("replicas", "Queue", 1, 2), entry("admission", "InterTokenLatency", 40, 10)]
+    assert listed == [entry("replicas", "Queue", 1, 2), entry("admission", "InterTokenLatency", 11, 10)]
 
 
 def test_ten_decisions_are_kept() -> None:

@@ -86,10 +86,44 @@ def test_spec_replicas_rules_in_external_and_off(mode: str) -> None:
 
 def test_advise_records_what_auto_would_do_once_and_does_not_act() -> None:
     story = Story(spec=spec(scaling={"mode": "Advise"}))
-    advised = [*story.run(60, BUSY), *story.run(60, 4.0)]
+    advised = [*story.run(60, BUSY), *story.run(120, 4.0)]
     assert {d.replicas for d in advised} == {None}
     assert advised[-1].desired >= 2
+    assert {bounds.concurrency_max for d in advised for _, bounds in d.bounds} == {64}  # nobody is on the way
+    assert all(sentence.startswith("Advice (not carried out): ") for sentence in story.sentences())
     assert len(story.sentences()) == len({r for _, d in story.decisions for r in d.reasons if r.dial == "replicas"})
+
+
+@pytest.mark.parametrize(
+    ("mode", "step"),
+    [("Advise", "scale the Deployment"), ("External", "raise spec.replicas"), ("Off", "raise spec.replicas")],
+)
+def test_refusals_where_the_count_is_somebody_elses_name_that_count_and_who_can_raise_it(mode: str, step: str) -> None:
+    story = Story(spec=spec(scaling={"mode": mode}, replicas=1))
+    story.run(60, BUSY)
+    story.run(60, 12.0)
+    refused = next(s for s in story.sentences("admission") if "requests refused" in s)
+    assert f"1 asked for, and mode {mode} adds none: {step} or set scaling.mode Auto." in refused
+    assert "maxReplicas" not in refused
+
+
+def test_what_the_owner_orders_under_advise_is_waited_for_however_old_the_advice() -> None:
+    story = Story(spec=spec(scaling={"mode": "Advise"}))
+    story.run(60, BUSY)
+    story.run(300, 4.0)
+    story.replicas = 2  # whose pod is not there yet
+    story.now += 5
+    assert dict(story.decide().bounds)["chat-1"].concurrency_max < 20
+
+
+def test_advice_that_nobody_took_is_forgotten_when_auto_begins() -> None:
+    story = Story(spec=spec(scaling={"mode": "Advise"}))
+    story.run(60, BUSY)
+    story.run(60, 4.0)
+    story.spec = spec()
+    story.now += 5
+    decision = story.decide()
+    assert decision.reasons[0].before == 1 and decision.reasons[0].binding != "OtherWriter"
 
 
 def test_a_narrowed_range_is_obeyed_at_once_and_said() -> None:

@@ -106,7 +106,7 @@ async def test_another_writers_count_is_reported_once_by_name() -> None:
         await reconcile(KEY, context)
     told = [message for reason, message, _ in world.events if reason == "OtherWriter"]
     assert len(told) == 1
-    assert "'kubectl' changed the Deployment's replicas from 1 to 2" in told[0]
+    assert "1 → 2 replicas: 'kubectl' changed the Deployment's replicas." in told[0]
 
 
 async def test_a_refused_write_is_said_in_the_status_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

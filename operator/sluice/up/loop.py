@@ -22,7 +22,7 @@ from sluice_operator.settings import Settings
 from sluice_operator.world import Key
 
 SETTLE_SECONDS: Final = 0.2  # changes of pods come in groups: look once for all of them
-DECISIONS: Final = ("ScaledUp", "ScaledDown", "ScalingAdvised", "LimitsMoved", "RequestsRefused")
+DECISIONS: Final = ("ScaledUp", "ScaledDown", "ScalingAdvised", "LimitsMoved", "RequestsRefused", "OtherWriter")
 STATUS_SECONDS: Final = 2.0  # nobody else watches this status
 
 _log = logging.getLogger(__name__)

@@ -89,6 +89,8 @@ class DecisionRecord(Model):
     """The same as a sentence."""
     numbers: dict[str, float] = Field(default={}, max_length=64)
     """The numbers that were used, by name."""
+    advised: bool | None = None
+    """True where it was only advice: scaling.mode was Advise, and nothing was carried out."""
 
 
 class Condition(Model):

@@ -4,6 +4,7 @@ The same text stands in `status.decisions`, in the Event, in the log and in `slu
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from sluice_law.capacity import Capacity
@@ -13,6 +14,7 @@ from sluice_operator.decide.need import Need
 from sluice_operator.decide.values import Reason
 
 REFUSING: Final = "Refusing"  # what binds where requests are turned away
+OTHER_WRITER: Final = "OtherWriter"  # what binds where somebody else set the count
 
 WORDS: Final[Mapping[str, str]] = {
     "InterTokenLatency": "ITL binds",
@@ -89,13 +91,25 @@ def followed(before: int, after: int, mode: str) -> Reason:
     return Reason("replicas", before, after, mode, sentence)
 
 
-def taken_over(before: int, after: int) -> Reason:
-    """Somebody else wrote the Deployment's count."""
+def advised(reason: Reason) -> Reason:
+    """The same move where nothing is carried out: mode Advise."""
+    return replace(reason, sentence=f"Advice (not carried out): {reason.sentence}", advised=True)
+
+
+def taken_over(before: int, after: int, writer: str = "") -> Reason:
+    """Somebody else wrote the Deployment's count: `writer` by the API server's books, empty where they name nobody."""
+    who = f"{writer!r}" if writer else "another writer"
     sentence = (
-        f"{before} → {_replicas(after)}: another writer changed the Deployment. Sluice goes on from there; set "
-        "scaling.mode to External and write to /scale to own the count."
+        f"{before} → {_replicas(after)}: {who} changed the Deployment's replicas. Sluice goes on from there; remove that "
+        "writer, or set scaling.mode to External and write to /scale to own the count."
     )
-    return Reason("replicas", before, after, "OtherWriter", sentence)
+    return Reason("replicas", before, after, OTHER_WRITER, sentence)
+
+
+def cut_off(before: int, after: int) -> Reason:
+    """A decision of ours that ended between its replicas write and its record: a restart, or an answer that was lost."""
+    sentence = f"{before} → {_replicas(after)}: carried out, but the operator was cut off before it could record why."
+    return Reason("replicas", before, after, "CarriedOutBeforeRecorded", sentence)
 
 
 def readmitted(
@@ -114,13 +128,26 @@ def readmitted(
 
 
 def refused(
-    spec: LLMDeploymentSpec, wanted: Need, limit: int, count: float, seconds: float, served: float, coming: float | None
+    spec: LLMDeploymentSpec,
+    wanted: Need,
+    limit: int,
+    count: float,
+    seconds: float,
+    served: float,
+    coming: float | None,
+    ordered: int,
 ) -> Reason:
-    """Why the fleet turns requests away."""
-    asked, queue = wanted.demand, spec.admission.max_queue_seconds
+    """Why the fleet turns requests away. `ordered` replicas are asked for now, by whoever sets the count."""
+    asked, queue, mode = wanted.demand, spec.admission.max_queue_seconds, spec.scaling.mode
     if coming is not None:
         then = f"Another replica should serve in {coming:.0f} s."
-    elif wanted.up > spec.scaling.max_replicas:
+    elif mode != "Auto" and wanted.up > ordered:
+        step = "scale the Deployment" if mode == "Advise" else "raise spec.replicas"
+        then = (
+            f"{_replicas(wanted.up)} are needed, {ordered} asked for, and mode {mode} adds none: {step} or set "
+            "scaling.mode Auto."
+        )
+    elif mode == "Auto" and wanted.up > spec.scaling.max_replicas:
         then = f"{wanted.up} replicas are needed, maxReplicas is {spec.scaling.max_replicas}: raise it."
     else:
         then = "A higher admission.maxQueueSeconds would have let them wait instead."

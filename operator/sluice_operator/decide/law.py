@@ -38,11 +38,13 @@ def decide(spec: LLMDeploymentSpec, observed: Observed, memory: Memory, now: flo
         wanted = replace(wanted, hold="first tokens come later than the last bucket, and nobody knows how much")
     memory = follow(memory, wanted.disproved, wanted.proved, now)
     dial = _replicas(spec, floor, observed, seen, memory, wanted, now)
-    memory = note_missing(dial.memory, seen, dial.desired, now)
+    # Advice brings nobody: what serves is judged by the count that is really asked for.
+    ordered = (observed.replicas or 0) if dial.replicas is None else dial.replicas
+    memory = note_missing(dial.memory, seen, ordered, now)
     limit, reasons, memory = _admission(spec, seen, memory, wanted, now)
-    refused, memory = refusals(spec, seen, memory, wanted, limit, now)
+    refused, memory = refusals(spec, seen, memory, wanted, limit, ordered, now)
     reasons = (*reasons, *refused)
-    admitted = () if spec.paused else bounds(spec, seen, memory, wanted, dial.desired, now)
+    admitted = () if spec.paused else bounds(spec, seen, memory, wanted, ordered, now)
     names = {pod.name for pod in seen.ready}
     limits = {name: value for name, value in memory.limits if name in names}
     limits |= {name: value.concurrency_max for name, value in admitted}
@@ -91,8 +93,8 @@ def _begin(memory: Memory, seen: Fresh, now: float) -> Memory:
 
 def _current(floor: Range, spec: LLMDeploymentSpec, observed: Observed, memory: Memory) -> int:
     """The count that the law starts from. Advise goes on from its own advice: nobody acts on it here."""
-    if spec.scaling.mode == "Advise" and memory.last_set is not None:
-        return memory.last_set
+    if spec.scaling.mode == "Advise" and memory.advised is not None:
+        return memory.advised
     return max(1, floor.low) if observed.replicas is None else observed.replicas
 
 
@@ -104,7 +106,7 @@ def _replicas(
         moved = () if observed.replicas == spec.replicas else (explain.followed(current, spec.replicas, mode),)
         if observed.replicas is None:
             moved = (explain.created(floor, spec.replicas, mode),)
-        return _once(_Dial(spec.replicas, spec.replicas, replace(memory, last_set=None), moved))
+        return _once(_Dial(spec.replicas, spec.replicas, replace(memory, last_set=None, advised=None), moved))
     if observed.replicas is None:
         return _once(_Dial(current, current, memory, (explain.created(floor, current, mode),)))
     memory = remember(spec, floor, memory, wanted, now, current)
@@ -126,9 +128,12 @@ def _replicas(
         else:
             why = explain.scaled(spec, wanted, current, after)
         reasons = (*reasons, why)
+    if mode == "Advise":
+        advice = tuple(explain.advised(reason) for reason in reasons)
+        return _once(_Dial(None, after, replace(memory, last_set=None, advised=after), advice))
     # A count we asked for is remembered once it was seen in force: until then an older one is only our own lag.
-    in_force = after if mode == "Advise" else (current if after == current else None)
-    return _once(_Dial(after if mode == "Auto" else None, after, replace(memory, last_set=in_force), reasons))
+    in_force = current if after == current else None
+    return _once(_Dial(after, after, replace(memory, last_set=in_force, advised=None), reasons))
 
 
 def _once(dial: _Dial) -> _Dial:

@@ -14,9 +14,10 @@ AGAIN: Final = 300.0  # seconds
 
 
 def refusals(
-    spec: LLMDeploymentSpec, seen: Fresh, memory: Memory, wanted: Need, limit: int | None, now: float
+    spec: LLMDeploymentSpec, seen: Fresh, memory: Memory, wanted: Need, limit: int | None, ordered: int, now: float
 ) -> tuple[tuple[Reason, ...], Memory]:
-    """The sentence about refusals, where one is due. Any reason that an engine counts (`sluice_rejections_total`)."""
+    """The sentence about refusals, where one is due. Any reason that an engine counts (`sluice_rejections_total`).
+    `ordered` replicas are asked for now."""
     window = over(memory, now, WINDOW)
     count = window.count("rejected_total")
     if limit is None or count < 1.0:
@@ -24,5 +25,5 @@ def refusals(
     if memory.refused_said_at is not None and now - memory.refused_said_at < AGAIN:
         return (), memory
     coming = coldstart.remaining(memory, seen, now)
-    why = explain.refused(spec, wanted, limit, count, window.seconds, window.rate("finished_total"), coming)
+    why = explain.refused(spec, wanted, limit, count, window.seconds, window.rate("finished_total"), coming, ordered)
     return (why,), replace(memory, refused_said_at=now)

@@ -117,6 +117,7 @@ class Reason:
     binding: str  # CamelCase: InterTokenLatency, KVOccupancy, TimeToFirstToken, Queue, Idle, MinReplicas, ...
     sentence: str
     numbers: tuple[tuple[str, float], ...] = ()
+    advised: bool = False  # said, not carried out: scaling.mode is Advise
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +217,7 @@ class Memory:
     idle_since: float | None = None  # when the whole fleet became idle; None: it is not, or nobody knows
     down_at: float | None = None  # the last scale-down
     last_set: int | None = None  # the count we asked for, once it was seen to be in force
+    advised: int | None = None  # the count that Advise goes on from: its own newest advice, which nobody acts on here
     said: tuple[int, int] | None = None  # (before, after) of the newest sentence about replicas: said once
     limits: tuple[tuple[str, int], ...] = field(default=())  # pod → last concurrency_max we set
     limit_said: tuple[float, int] | None = (
