@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 BLOCK_TOKENS: Final = 512  # tokens per prefix block of a trace (Mooncake's hash_ids)
@@ -38,7 +39,15 @@ class Arrival:
 
 
 class BadTrace(ValueError):
-    """The trace cannot be read. The message names line and column and what was expected."""
+    """The trace cannot be read. The message names the file, line and column, and what was expected."""
+
+    def __init__(self, sentence: str, file: Path | None = None) -> None:
+        super().__init__(sentence if file is None else f"{file}: {sentence}")
+        self.file = file
+
+    def of(self, file: Path) -> "BadTrace":
+        """The same about this file, unless it already names one."""
+        return self if self.file is not None else BadTrace(str(self), file)
 
 
 def prompt_tokens(arrival: Arrival, number: int) -> list[int]:

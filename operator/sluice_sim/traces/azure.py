@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Final
 
 from sluice_sim.traces.arrival import Arrival, BadTrace
-from sluice_sim.traces.fields import shown, table, tokens_of
+from sluice_sim.traces.fields import MOST_SECONDS, shown, table, tokens_of
 
 COLUMNS: Final = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 
@@ -23,6 +23,10 @@ def azure(lines: Iterator[str], header: Sequence[str]) -> Iterator[Arrival]:
             raise BadTrace(f"line {line}, column {COLUMNS[0]}: expected a time zone on all lines or on none") from error
         if at < last:
             raise BadTrace(f"line {line}, column {COLUMNS[0]}: expected times in order, {shown(stamp)} is earlier")
+        if at > MOST_SECONDS:
+            raise BadTrace(
+                f"line {line}, column {COLUMNS[0]}: expected a time within a year of the first, found {shown(stamp)}"
+            )
         last = at
         yield Arrival(at, tokens_of(prompt, line, COLUMNS[1]), tokens_of(output, line, COLUMNS[2]))
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from sluice_sim.traces.arrival import BLOCK_TOKENS, Arrival, BadTrace
-from sluice_sim.traces.fields import field, objects, shown, tokens_field
+from sluice_sim.traces.fields import MOST_SECONDS, as_json, field, objects, shown, tokens_field
 
 BATCH_SECONDS: Final = 3.0  # Mooncake's timestamps come in batches of three seconds
 
@@ -34,7 +34,7 @@ def _mooncake(
     rng = random.Random(f"{seed}/mooncake")
     batch: list[Arrival] = []
     for line, value in (first, *rest):
-        at = field(value, "timestamp", line, "milliseconds ≥ 0") / 1000.0
+        at = field(value, "timestamp", line, "milliseconds ≥ 0", 1000.0 * MOST_SECONDS) / 1000.0
         if batch and at < batch[-1].at:
             raise BadTrace(f"line {line}, field timestamp: expected times in order, {at * 1000:g} is earlier")
         if batch and at > batch[-1].at:
@@ -57,7 +57,9 @@ def _spread(batch: list[Arrival], seconds: float, rng: random.Random) -> list[Ar
 def _hash_ids(value: dict[str, Any], line: int) -> tuple[int, ...]:
     found = value.get("hash_ids", [])
     if not isinstance(found, list) or any(type(one) is not int or not 0 <= one < 1 << 48 for one in found):
-        raise BadTrace(f"line {line}, field hash_ids: expected a list of whole numbers ≥ 0, found {shown(repr(found))}")
+        raise BadTrace(
+            f"line {line}, field hash_ids: expected a list of whole numbers ≥ 0, found {shown(as_json(found))}"
+        )
     return tuple(found)
 
 
@@ -66,7 +68,7 @@ def _recorded(first: tuple[int, dict[str, Any]], rest: Iterator[tuple[int, dict[
     (or the first after) that was answered, so that the load stays what was asked."""
     lines = [
         (
-            field(value, "arrival", line, "seconds ≥ 0"),
+            field(value, "arrival", line, "seconds ≥ 0", MOST_SECONDS),
             tokens_field(value, "input_tokens", line, least=0),
             tokens_field(value, "output_tokens", line, least=0),
         )

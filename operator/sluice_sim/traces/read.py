@@ -1,18 +1,20 @@
 """From a file to arrivals: the first line says which of the known formats it is."""
 
-import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Final, TextIO
 
 from sluice_sim.traces import azure, lengths, servegen
 from sluice_sim.traces.arrival import Arrival, BadTrace
-from sluice_sim.traces.fields import opened, shown
+from sluice_sim.traces.fields import first_row, opened, shown
 from sluice_sim.traces.jsonl import jsonl
 
 KNOWN: Final = (azure.COLUMNS, servegen.COLUMNS, lengths.COLUMNS)
+MOST_SILENCE: Final = 7 * 86_400.0  # seconds without a request: each 5 s of them are a decision
+_SAYS_WHEN: Final = "says when requests came: leave it out, or scale the load with --scale"
+_SAYS_LENGTHS: Final = "says how long requests are: leave it out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,28 +32,32 @@ def read_trace(path: Path, part: Part | None = None) -> tuple[Arrival, ...]:
     """The arrivals of a trace, counted from the part's start. Raises BadTrace; OSError where a file cannot be opened."""
     part = part or Part()
     with opened(path) as file:
-        arrivals = tuple(_arrivals(file, path, part))
-    if not arrivals:
-        raise BadTrace(f"{path} has no request in the part that was asked for: after its first line one is expected")
+        arrivals = tuple(_arrivals(file, part))
+        if not arrivals:
+            raise BadTrace("it has no request in the part that was asked for: after its first line one is expected")
+        _no_long_silence(arrivals)
     return arrivals
 
 
-def _arrivals(file: TextIO, path: Path, part: Part) -> Iterator[Arrival]:
+def _arrivals(file: TextIO, part: Part) -> Iterator[Arrival]:
     first = file.readline()
     if first.lstrip().startswith("{"):
-        _refuse(part.rate, "a rate", "says when requests came")
+        _refuse(part.rate, "a rate", _SAYS_WHEN)
+        _refuse(part.lengths, "a file of lengths", _SAYS_LENGTHS)
         return _cut(jsonl(_again(first, file), part.seed), part)
-    header = next(csv.reader([first]), [])
+    header = first_row(first)
     if set(azure.COLUMNS) <= set(header):
-        _refuse(part.rate, "a rate", "says when requests came")
+        _refuse(part.rate, "a rate", _SAYS_WHEN)
+        _refuse(part.lengths, "a file of lengths", _SAYS_LENGTHS)
         return _cut(azure.azure(file, header), part)
     if set(lengths.COLUMNS) <= set(header):
+        _refuse(part.lengths, "a file of lengths", _SAYS_LENGTHS)
         if part.rate is None or part.seconds is None:
-            raise BadTrace(f"{path} says how long requests are, not when they came: give --rate and --seconds with it")
-        return lengths.drawn(_some(lengths.vidur(file, header), path), part.rate, part.seconds, part.seed)
+            raise BadTrace("it says how long requests are, not when they came: give --rate and --seconds with it")
+        return lengths.drawn(_some(lengths.vidur(file, header)), part.rate, part.seconds, part.seed)
     if set(servegen.COLUMNS) <= set(header):
         if part.lengths is None:
-            raise BadTrace(f"{path} says when requests came, not how long they are: give --lengths with it")
+            raise BadTrace("it says when requests came, not how long they are: give --lengths with it")
         rates = servegen.windows(file, header)
         with opened(part.lengths) as other:
             known = servegen.clients(other)
@@ -76,12 +82,22 @@ def _again(first: str, rest: TextIO) -> Iterator[str]:
     yield from rest
 
 
-def _some(found: tuple[tuple[int, int], ...], path: Path) -> tuple[tuple[int, int], ...]:
+def _some(found: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
     if not found:
-        raise BadTrace(f"{path} has no request: after its first line at least one is expected")
+        raise BadTrace("it has no request: after its first line at least one is expected")
     return found
+
+
+def _no_long_silence(arrivals: Sequence[Arrival]) -> None:
+    times = (0.0, *(one.at for one in arrivals))
+    silence, until = max((after - before, after) for before, after in pairwise(times))
+    if silence > MOST_SILENCE:
+        raise BadTrace(
+            f"it has no request from {until - silence:.10g} s to {until:.10g} s: expected one every week at least; "
+            "count its times from its beginning, or take a part of it with --start and --seconds"
+        )
 
 
 def _refuse(value: object, what: str, why: str) -> None:
     if value is not None:
-        raise BadTrace(f"{what} was given, but this trace {why}: leave it out, or scale the load with --scale")
+        raise BadTrace(f"{what} was given, but this trace {why}")

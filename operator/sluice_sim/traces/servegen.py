@@ -13,10 +13,12 @@ from itertools import accumulate
 from typing import Any, Final
 
 from sluice_sim.traces.arrival import Arrival, BadTrace
-from sluice_sim.traces.fields import MOST_TOKENS, field, number_of, objects, shown, table
+from sluice_sim.traces.fields import MOST_SECONDS, MOST_TOKENS, as_json, field, number_of, objects, shown, table
 
 COLUMNS: Final = ("client", "t_s", "rate_rps", "arrival", "arg1")
 WINDOW: Final = 600.0
+MOST_RATE: Final = 10_000.0  # requests per second of one client: each is drawn
+SHAPES: Final = (0.01, 1e6)  # beyond, a Weibull draw is no number any more; those published are 0.013 to 2,200
 Draw = Callable[[random.Random, float], float]  # (chance, shape) → an inter-arrival time of any scale
 DRAWS: Final[Mapping[str, Draw]] = {
     "Gamma": lambda rng, shape: rng.gammavariate(shape, 1.0),
@@ -65,14 +67,14 @@ def windows(lines: Iterator[str], header: Sequence[str]) -> tuple[Window, ...]:
     for line, (client, start, rate, kind, shape) in table(lines, header, COLUMNS):
         if kind not in DRAWS:
             raise BadTrace(f"line {line}, column arrival: expected Gamma or Weibull, found {shown(kind)}")
-        parameter = number_of(shape, line, "arg1", "a shape")
-        if parameter <= 0:
-            raise BadTrace(f"line {line}, column arg1: expected a shape > 0, found {shown(shape)}")
+        parameter = number_of(shape, line, "arg1", "a shape", SHAPES[1])
+        if parameter < SHAPES[0]:
+            raise BadTrace(f"line {line}, column arg1: expected a shape > 0, {SHAPES[0]} or more, found {shown(shape)}")
         found.append(
             Window(
                 client,
-                number_of(start, line, "t_s", "seconds"),
-                number_of(rate, line, "rate_rps", "requests per second"),
+                number_of(start, line, "t_s", "seconds", MOST_SECONDS),
+                number_of(rate, line, "rate_rps", "requests per second", MOST_RATE),
                 kind,
                 parameter,
             )
@@ -85,11 +87,11 @@ def clients(lines: Iterator[str]) -> Clients:
     found: dict[str, list[Lengths]] = {}
     for line, value in objects(lines):
         lengths = Lengths(
-            field(value, "t_s", line, "seconds ≥ 0"),
+            field(value, "t_s", line, "seconds ≥ 0", MOST_SECONDS),
             _table(value, "input_tokens", line),
             _table(value, "output_tokens", line),
         )
-        found.setdefault(str(value.get("client")), []).append(lengths)
+        found.setdefault(_name(value, line), []).append(lengths)
     return {name: sorted(rows, key=lambda row: row.start) for name, rows in found.items()}
 
 
@@ -135,6 +137,13 @@ def _arrivals(window: Window, known: Sequence[Lengths], keep: float, seed: int) 
             yield Arrival(at, lengths.prompt.draw(rng), lengths.output.draw(rng))
 
 
+def _name(value: dict[str, Any], line: int) -> str:
+    found = value.get("client")
+    if not isinstance(found, str | int):
+        raise BadTrace(f"line {line}, field client: expected a name or a number, found {shown(as_json(found))}")
+    return str(found)
+
+
 def _overlap(window: Window, start: float, end: float) -> float:
     return max(0.0, min(window.start + WINDOW, end) - max(window.start, start))
 
@@ -143,13 +152,13 @@ def _table(value: dict[str, Any], name: str, line: int) -> Table:
     what = "an object of {tokens: probability}"
     found = value.get(name)
     if not isinstance(found, dict) or not found:
-        raise BadTrace(f"line {line}, field {name}: expected {what}, found {shown(repr(found))}")
+        raise BadTrace(f"line {line}, field {name}: expected {what}, found {shown(as_json(found))}")
     values = []
     for text in found:
         if not (text.isascii() and text.isdecimal() and len(text) <= 8 and int(text) <= MOST_TOKENS):
             raise BadTrace(f"line {line}, field {name}: expected {what}, found {shown(text)} tokens")
         values.append(max(1, int(text)))
-    weights = tuple(accumulate(field(found, text, line, f"a probability in {name} ≥ 0") for text in found))
+    weights = tuple(accumulate(field(found, text, line, f"a probability in {name} ≥ 0", 1e9) for text in found))
     if weights[-1] <= 0:
         raise BadTrace(f"line {line}, field {name}: expected a probability above 0")
     return Table(tuple(values), weights)
