@@ -35,9 +35,10 @@ def compare(
     gpus: int = 1,
     progress: Callable[[float], None] = lambda _: None,
 ) -> tuple[Row, ...]:
-    """Run each law at its default, acting whatever spec.scaling.mode says. `gpus` are those of one replica; `progress` is
-    told the share that is done, 0..1."""
-    acting = spec.model_copy(update={"scaling": spec.scaling.model_copy(update={"mode": "Auto"})})
+    """Run each law at its default, acting whatever spec.scaling.mode says, and never without a replica: nobody could wake
+    the model. `gpus` are those of one replica; `progress` is told the share that is done, 0..1."""
+    changes = {"mode": "Auto", "min_replicas": max(1, spec.scaling.min_replicas)}
+    acting = spec.model_copy(update={"scaling": spec.scaling.model_copy(update=changes)})
     end = max(arrivals[-1].at, 1.0)
     rows = []
     for place, name in enumerate(names):

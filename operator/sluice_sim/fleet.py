@@ -12,6 +12,7 @@ from math import inf
 from sluice_engine.admission import Bounds
 from sluice_engine.scheduler import SchedulerConfig
 from sluice_operator.api import LLMDeploymentSpec
+from sluice_operator.decide.floors import allowed
 from sluice_operator.decide.values import Decision, Observed
 from sluice_sim.laws.law import Law, engines_under
 from sluice_sim.laws.ours import OURS
@@ -46,9 +47,7 @@ class Fleet:
         self._made = self._came = 0
         self._next_tick = 0.0
         self._next_event = inf
-        self._wanted = spec.scaling.min_replicas if spec.scaling.mode in ("Auto", "Advise") else spec.replicas
-        if settings.begin is not None:
-            self._wanted = settings.begin
+        self._wanted = _first_count(spec, settings) if settings.begin is None else settings.begin
         for _ in range(self._wanted):
             self._add(0.0, ready_at=0.0)
         self._events(0.0)
@@ -191,7 +190,8 @@ class Fleet:
     def _decide(self, now: float) -> None:
         run = self._run
         views = tuple(pod.view(now, self.settings, self._chance) for pod in self._pods)
-        observed = Observed(pods=views, replicas=self._wanted)
+        began = self.settings.wall
+        observed = Observed(pods=views, replicas=self._wanted, wall=None if began is None else began + now)
         decision, self._memory = self._law.decide(self.spec, observed, self._memory, now)
         self._limit(decision, now)
         run.moments.append(self._moment(now))
@@ -240,6 +240,13 @@ class Fleet:
         for _ in range(replicas - len(staying)):
             self._add(now)
         self._wanted = replicas
+
+
+def _first_count(spec: LLMDeploymentSpec, settings: Settings) -> int:
+    """What a Deployment that had nothing to do until now has, where no front door holds requests; schedules included."""
+    if spec.scaling.mode not in ("Auto", "Advise"):
+        return spec.replicas
+    return allowed(spec, Observed(pods=(), replicas=None, wall=settings.wall), lead=0.0).low
 
 
 def resumed(saved: bytes, law: Law) -> Fleet:

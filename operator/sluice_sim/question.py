@@ -1,12 +1,15 @@
 """What a user asks of `sluice simulate`, made into a trace, settings and the notes that belong beside the result."""
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
 from pathlib import Path
 
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.yaml_file import BadFile, read_resource
 from sluice_sim.data import bundled
+from sluice_sim.notes import assumed, beyond_context, unheard
 from sluice_sim.profiles import DEFAULT_NAME, BadProfile, Profile, named_profile, read_profile
 from sluice_sim.settings import USUAL_MODEL_LENGTH, Mode, Routing, Settings
 from sluice_sim.traces import Arrival, BadTrace, Part, poisson, read_trace, scaled
@@ -40,6 +43,7 @@ class Question:
     cold_start: float = 60.0
     cold_start_spread: float = 0.0
     interval: float = 5.0
+    clock: str | None = None
     routing: Routing = "round_robin"
     mode: Mode = "exact"
     pod_failures: float = 0.0
@@ -64,6 +68,7 @@ class Case:
 
 def understood(question: Question) -> Case:
     """Read the files. Raises BadInput."""
+    _refuse_no_numbers(question)
     try:
         spec = read_resource(question.file)[1].spec
         profile = read_profile(question.profile)
@@ -77,7 +82,12 @@ def understood(question: Question) -> Case:
         raise BadInput((f"{error.filename} cannot be read: {error.strerror}",)) from error
     count = spec.engine.accelerator.count
     gpus = profile.gpus or max(1, count)
-    notes = list(_notes(question, profile, settings, arrivals, spec.engine.scheduling.policy))
+    notes = [
+        *assumed(spec, profile, settings, arrivals),
+        *_of_the_load(question),
+        *unheard(spec, settings),
+        *beyond_context(arrivals, settings.max_model_length),
+    ]
     if profile.gpus not in (None, count):
         notes.append(f"GPUs: {gpus} per replica, as the profile; spec.engine.accelerator.count is {count}")
     return Case(spec, arrivals, settings, gpus, tuple(notes))
@@ -98,12 +108,33 @@ def _settings(question: Question, spec: LLMDeploymentSpec, profile: Profile) -> 
         metrics_delay=question.metrics_delay,
         metrics_loss=question.metrics_loss,
         profile_error=question.profile_error,
+        wall=None if question.clock is None else _wall(question.clock),
     )
+
+
+def _wall(text: str) -> float:
+    """Seconds since 1970. Raises BadInput."""
+    try:
+        moment = datetime.fromisoformat(text)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError) as error:
+        sentence = f"--clock: expected a time like 2026-03-02T08:00 (UTC) or 2026-03-02T08:00+01:00, found {text!r}"
+        raise BadInput((sentence,)) from error
+
+
+def _refuse_no_numbers(question: Question) -> None:
+    """An option's range lets NaN and inf through, and no run with one of them would end. Raises BadInput."""
+    for field in fields(question):
+        value = getattr(question, field.name)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise BadInput((f"--{field.name.replace('_', '-')}: expected a number, found {value}",))
 
 
 def _arrivals(question: Question) -> tuple[Arrival, ...]:
     if question.trace is None and question.rate is None:
         raise BadInput(("Give either --trace FILE or --rate REQUESTS_PER_SECOND.",))
+    if question.trace is None and (question.lengths is not None or question.start > 0):
+        raise BadInput(("--lengths and --start are about a trace: give --trace with them, or leave them out.",))
     if question.trace is None:
         seconds = question.seconds or USUAL_SECONDS
         made = poisson(question.rate or 0.0, seconds, question.prompt_tokens, question.output_tokens, question.seed)
@@ -122,47 +153,11 @@ def _found(name: str) -> Path:
     return path if path.exists() else bundled(name) or path
 
 
-def _notes(
-    question: Question, profile: Profile, settings: Settings, arrivals: tuple[Arrival, ...], policy: str
-) -> tuple[str, ...]:
-    """What the reader must know to judge the figures."""
-    model = profile.model
-    costs = (
-        f"{model.base * 1e3:.3g} ms per step + {model.sequence * 1e6:.3g} µs per sequence + "
-        f"{model.kv_token * 1e9:.3g} ns per KV token + {model.prefill_token * 1e6:.3g} µs per prompt token + "
-        f"{model.prefill_context * 1e9:.3g} ns per prompt token and token before it"
-    )
-    spread = f" ± {settings.cold_start_spread:.0%}" if settings.cold_start_spread else ""
-    how = f"{settings.mode} steps; {settings.routing.replace('_', ' ')}; cold start {settings.cold_start:g} s{spread}"
-    notes = [
-        f"profile: {profile.words}: {costs}; {settings.kv_tokens} KV tokens",
-        f"{how}; decisions every {settings.interval:g} s; seed {settings.seed}",
-    ]
-    longest = max(one.prompt for one in arrivals)
-    if profile.longest_prompt is not None and longest > profile.longest_prompt:
-        notes.append(
-            f"prompts of up to {longest} tokens: beyond {profile.longest_prompt}, the longest measured, their time is "
-            "extrapolated with the fitted quadratic term"
-        )
-    if settings.mode == "coarse" and policy not in ("fcfs", "priority"):
-        notes.append(
-            f"coarse steps serve first come first served, not by the policy {policy} of spec.engine.scheduling"
-        )
+def _of_the_load(question: Question) -> Iterator[str]:
+    """What was made of the trace."""
     if question.scale > 1:
-        notes.append(f"load × {question.scale:g}: superposed copies, each request moved by 0 to 10 s")
+        yield f"load × {question.scale:g}: superposed copies, each request moved by 0 to 10 s"
     elif question.scale < 1:
-        notes.append(f"load × {question.scale:g}: requests kept by chance")
+        yield f"load × {question.scale:g}: requests kept by chance"
     if question.lengths is not None:
-        notes.append("ServeGen: measured rates of the clients with known lengths; arrivals in 600 s are its model")
-    return (*notes, *_beyond_context(arrivals, settings.max_model_length))
-
-
-def _beyond_context(arrivals: tuple[Arrival, ...], context: int) -> Iterator[str]:
-    served = [one.within(context) for one in arrivals]
-    refused = sum(one is None for one in served)
-    cut = sum(one is not None and one.output < asked.output for one, asked in zip(served, arrivals, strict=True))
-    where = "spec.model.maxModelLength says how long prompt and answer may be"
-    if refused:
-        yield f"prompts that leave no room for an answer in {context} tokens, all refused: {refused}; {where}"
-    if cut:
-        yield f"answers that end where the context of {context} tokens is full: {cut}; {where}"
+        yield "ServeGen: measured rates of the clients with known lengths; arrivals in 600 s are its model"

@@ -12,6 +12,7 @@ Routing = Literal["round_robin", "least_loaded", "prefix_aware"]
 ROUTINGS: Final[tuple[Routing, ...]] = ("round_robin", "least_loaded", "prefix_aware")
 Mode = Literal["exact", "coarse"]
 MODES: Final[tuple[Mode, ...]] = ("exact", "coarse")
+MOST_WALL: Final = 230 * 365.25 * 86_400  # seconds since 1970: a calendar goes no further than it can be trusted
 FAILS_WITHIN: Final = 3600.0  # seconds after it became ready: when a pod that fails does so
 
 
@@ -33,9 +34,8 @@ class Settings:
     metrics_delay: float = 0.0  # how old each scrape is when the law sees it as new
     metrics_loss: float = 0.0  # share of scrapes that bring nothing
     profile_error: float = 0.0  # true step time over the published one, less 1
-    begin: int | None = (
-        None  # replicas ready when the trace begins; None: minReplicas, or spec.replicas where that rules
-    )
+    begin: int | None = None  # replicas ready when the trace begins; None: as few as the spec allows then
+    wall: float | None = None  # seconds since 1970 when the trace begins, for spec.scaling.schedules; None: no calendar
 
     def __post_init__(self) -> None:
         """Raises ValueError for what no simulation can have."""
@@ -52,6 +52,10 @@ class Settings:
                 "metrics are late by ≥ 0 s and lost by a share",
             ),
             (self.begin is not None and self.begin < 0, "a fleet begins with 0 replicas or more"),
+            (
+                self.wall is not None and not 0 <= self.wall < MOST_WALL,
+                "a trace begins between 1970 and 2200",
+            ),
             (self.profile_error <= -1, "a step takes time: profile_error must be above −1"),
         ):
             if wrong:

@@ -64,6 +64,10 @@ def register(app: typer.Typer) -> None:
             float, typer.Option(min=0, max=1, help="Each cold start is off by up to this share.")
         ] = 0.0,
         interval: Annotated[float, typer.Option(min=0.1, max=300, help="Seconds between two decisions.")] = 5.0,
+        clock: Annotated[
+            str | None,
+            typer.Option(help="When the trace begins, e.g. 2026-03-02T08:00 (UTC), for spec.scaling.schedules."),
+        ] = None,
         routing: Annotated[Routing, typer.Option(help="How the gateway chooses a replica.")] = Routing.round_robin,
         mode: Annotated[
             Mode, typer.Option(help="exact runs the real scheduler; coarse is for days, within 5 % of it.")
@@ -104,6 +108,7 @@ def register(app: typer.Typer) -> None:
             cold_start=cold_start,
             cold_start_spread=cold_start_spread,
             interval=interval,
+            clock=clock,
             routing=routing.value,
             mode=mode.value,
             pod_failures=pod_failures,
