@@ -144,9 +144,12 @@ OPERATOR_LEADER: Final = "sluice_operator_leader"
 # --- PATCH /limits ---------------------------------------------------------------------------------------------
 
 # Body: {"max_concurrent": {"min": int, "max": int}, "max_queue": int, "max_batched_tokens": int,
-#        "kv_watermark": float, "itl_target_ms": float, "ttft_target_ms": float, "ttl_seconds": float}
+#        "kv_watermark": float, "itl_target_ms": float, "ttft_target_ms": float, "retry_after_seconds": float,
+#        "ttl_seconds": float}
 # Every field is optional; ttl_seconds is required as soon as any other is given. When it runs out, the engine
-# returns to the bounds it was started with.
+# returns to the bounds it was started with. retry_after_seconds is no limit: it says when the replica that is missing
+# should serve (0: none is), which whom the engine refuses is told to wait. Alone with its TTL it is taken while an engine
+# loads, and moves no bound.
 LIMIT_FIELDS: Final = (
     "max_concurrent",
     "max_queue",
@@ -154,6 +157,7 @@ LIMIT_FIELDS: Final = (
     "kv_watermark",
     "itl_target_ms",
     "ttft_target_ms",
+    "retry_after_seconds",
     "ttl_seconds",
 )
 

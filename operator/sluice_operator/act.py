@@ -18,7 +18,7 @@ from sluice_operator import render
 from sluice_operator.api import LLMDeployment
 from sluice_operator.context import Context, Remembered
 from sluice_operator.decide.values import Decision
-from sluice_operator.observe import Fleet, replicas_of
+from sluice_operator.observe import Fleet, PodReport, replicas_of
 from sluice_operator.scrape import ScrapeError
 from sluice_operator.world import ForeignObject, Key, Object, WorldError, is_owned
 
@@ -133,21 +133,25 @@ async def _order_scale_in(resource: LLMDeployment, fleet: Fleet, decision: Decis
 
 
 async def _send_bounds(key: Key, fleet: Fleet, decision: Decision, context: Context) -> None:
-    """PATCH /limits on every engine with bounds. One that does not answer keeps its last until their TTL."""
-    token = context.memories[key].token
-    endpoints = {report.view.name: report.endpoint for report in fleet.pods}
+    """PATCH /limits on every engine that has bounds to take, or clients to tell when a replica should serve. One that
+    does not answer keeps its last until their TTL."""
+    token, bounds = context.memories[key].token, dict(decision.bounds)
+    missing = (replicas_of(fleet.deployment) or 0) > fleet.ready  # else the one that comes replaces another
+    wait = decision.retry_after or 0.0
 
-    async def send(pod: str) -> None:
-        endpoint = endpoints.get(pod)
-        if endpoint is None or token is None:
+    async def send(report: PodReport) -> None:
+        name, loading = report.view.name, report.view.phase == "loading"
+        told = wait if missing or loading else 0.0
+        heard = report.view.sample is not None and report.view.phase in ("loading", "ready")
+        if report.endpoint is None or token is None or (name not in bounds and not (heard and told)):
             return
         try:
-            await context.scraper.patch_limits(endpoint, token, dict(decision.bounds)[pod])
+            await context.scraper.patch_limits(report.endpoint, token, bounds.get(name), told)
         except ScrapeError as error:
             context.metrics.scrapes_failed(1)
             log.warning("limits not set: %s", error)
 
-    await asyncio.gather(*(send(pod) for pod, _ in decision.bounds))
+    await asyncio.gather(*(send(report) for report in fleet.pods))
 
 
 async def _replace_crashed(key: Key, fleet: Fleet, context: Context) -> None:

@@ -12,6 +12,7 @@ import aiohttp
 
 from sluice import contract
 from sluice_operator import exposition
+from sluice_operator.decide.admission import TTL
 from sluice_operator.decide.values import Bounds, EngineSample
 from sluice_operator.world import Endpoint
 
@@ -28,8 +29,9 @@ class Scraper(Protocol):
     async def scrape(self, endpoint: Endpoint) -> EngineSample:
         """One sample. Raises ScrapeError."""
 
-    async def patch_limits(self, endpoint: Endpoint, token: str, bounds: Bounds) -> None:
-        """Set bounds and targets with their TTL. Raises ScrapeError."""
+    async def patch_limits(self, endpoint: Endpoint, token: str, bounds: Bounds | None, retry_after: float) -> None:
+        """Set bounds and targets, if any, with their TTL, and tell in how many seconds a missing replica should serve; 0:
+        none is missing. Raises ScrapeError."""
 
 
 class HttpScraper:
@@ -61,10 +63,12 @@ class HttpScraper:
         except exposition.BadExposition as error:
             raise ScrapeError(f"pod {endpoint.pod}: {error}") from error
 
-    async def patch_limits(self, endpoint: Endpoint, token: str, bounds: Bounds) -> None:
-        """Set bounds and targets. Raises ScrapeError."""
+    async def patch_limits(self, endpoint: Endpoint, token: str, bounds: Bounds | None, retry_after: float) -> None:
+        """Set bounds and targets, and tell of a missing replica. Raises ScrapeError."""
         headers = {"Authorization": f"Bearer {token}"}
-        await self._request("PATCH", endpoint, contract.PATH_LIMITS, headers=headers, json=limits_body(bounds))
+        await self._request(
+            "PATCH", endpoint, contract.PATH_LIMITS, headers=headers, json=limits_body(bounds, retry_after)
+        )
 
     async def _request(
         self,
@@ -107,15 +111,17 @@ async def _read_bounded(response: aiohttp.ClientResponse) -> bytes:
     return bytes(body)
 
 
-def limits_body(bounds: Bounds) -> dict[str, Any]:
+def limits_body(bounds: Bounds | None, retry_after: float) -> dict[str, Any]:
     """The body of PATCH /limits (`contract.LIMIT_FIELDS`)."""
-    return {
+    notice = {"retry_after_seconds": retry_after, "ttl_seconds": TTL if bounds is None else bounds.ttl}
+    if bounds is None:
+        return notice
+    return notice | {
         "max_concurrent": {"min": bounds.concurrency_min, "max": bounds.concurrency_max},
         "max_queue": bounds.max_queue,
         "kv_watermark": bounds.kv_watermark,
         "itl_target_ms": bounds.itl_target * 1000,
         "ttft_target_ms": bounds.ttft_target * 1000,
-        "ttl_seconds": bounds.ttl,
     }
 
 

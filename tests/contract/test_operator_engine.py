@@ -83,7 +83,7 @@ def test_an_engine_without_a_fit_has_no_step_model() -> None:
 
 
 def test_the_bounds_that_the_operator_sends_are_taken_as_meant() -> None:
-    body = limits_body(BOUNDS)
+    body = limits_body(BOUNDS, 0.0)
     assert set(body) <= set(contract.LIMIT_FIELDS)
     patch = parse_patch(body, starting_limits(OPTIONS), 256, OPTIONS.max_batched_tokens)
     assert (patch.concurrency_min, patch.concurrency_max, patch.max_queue) == (3, 17, 40)
@@ -92,5 +92,5 @@ def test_the_bounds_that_the_operator_sends_are_taken_as_meant() -> None:
 
 
 def test_a_queue_of_none_is_a_bound_too() -> None:
-    body = limits_body(replace(BOUNDS, max_queue=0))
+    body = limits_body(replace(BOUNDS, max_queue=0), 0.0)
     assert parse_patch(body, starting_limits(OPTIONS), 256, OPTIONS.max_batched_tokens).max_queue == 0

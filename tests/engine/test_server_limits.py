@@ -8,7 +8,7 @@ from sluice_engine import ipc
 from sluice_engine.metrics import starting_limits
 from sluice_engine.options import EngineOptions
 from sluice_engine.server.errors import BadRequest
-from sluice_engine.server.limits import applied, as_json, parse_patch
+from sluice_engine.server.limits import applied, as_json, parse_notice, parse_patch
 
 CURRENT = starting_limits(EngineOptions(model="m", served_name="m", concurrency_min=2, concurrency_max=64))
 
@@ -58,12 +58,26 @@ def test_a_bound_above_the_buffers_is_lowered_to_them() -> None:
         ({"max_concurrent": {"min": 0}, "ttl_seconds": 5}, "max_concurrent.min"),
         ({"max_concurrent": {"most": 3}, "ttl_seconds": 5}, "max_concurrent.most"),
         ({"max_running": 3, "ttl_seconds": 5}, "max_running"),
+        ({"retry_after_seconds": 3}, "ttl_seconds"),
+        ({"retry_after_seconds": None, "ttl_seconds": 5}, "retry_after_seconds"),
     ],
 )
 def test_anything_else_is_refused_by_name(body: dict[str, Any], param: str) -> None:
     with pytest.raises(BadRequest) as caught:
         patch(body)
     assert caught.value.param == param
+
+
+@pytest.mark.parametrize("seconds", [-1, 1e9, "5", True])
+def test_a_wait_for_a_replica_is_a_number_of_seconds(seconds: Any) -> None:
+    with pytest.raises(BadRequest) as caught:
+        parse_notice({"retry_after_seconds": seconds, "ttl_seconds": 5})
+    assert caught.value.param == "retry_after_seconds"
+
+
+def test_who_says_nothing_of_a_replica_gives_no_notice() -> None:
+    assert parse_notice({"max_queue": 4, "ttl_seconds": 5}) is None
+    assert parse_notice({"max_queue": 4, "retry_after_seconds": 0, "ttl_seconds": 5}) == (0.0, 5.0)
 
 
 def test_limits_in_force_read_like_the_patch() -> None:

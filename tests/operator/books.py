@@ -170,14 +170,17 @@ class Engines:
 
     text: str | None = field(default_factory=exposition)
     patched: list[tuple[str, str, Bounds]] = field(default_factory=list)
+    told: list[tuple[str, float]] = field(default_factory=list)  # when a missing replica should serve
 
     async def scrape(self, endpoint: Endpoint) -> EngineSample:
         if self.text is None:
             raise ScrapeError(f"pod {endpoint.pod} did not answer")
         return parse(self.text)
 
-    async def patch_limits(self, endpoint: Endpoint, token: str, bounds: Bounds) -> None:
-        self.patched.append((endpoint.pod, token, bounds))
+    async def patch_limits(self, endpoint: Endpoint, token: str, bounds: Bounds | None, retry_after: float) -> None:
+        self.told.append((endpoint.pod, retry_after))
+        if bounds is not None:
+            self.patched.append((endpoint.pod, token, bounds))
 
 
 def operator(world: BookWorld, engines: Engines | None = None, clock: Clock | None = None) -> Context:

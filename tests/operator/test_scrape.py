@@ -100,10 +100,11 @@ async def test_limits_are_patched_with_the_token() -> None:
         return web.json_response({})
 
     async with engine(take) as endpoint, HttpScraper(timeout=60.0) as scraper:
-        await scraper.patch_limits(endpoint, "secret", BOUNDS)
+        await scraper.patch_limits(endpoint, "secret", BOUNDS, 12.5)
     method, path, authorization, body = seen[0]
     assert (method, path, authorization) == ("PATCH", contract.PATH_LIMITS, "Bearer secret")
     assert isinstance(body, dict) and body["max_concurrent"] == {"min": 1, "max": 8} and body["ttl_seconds"] == 15.0
+    assert body["retry_after_seconds"] == 12.5
 
 
 async def test_health_is_what_the_watchdog_says(unused_tcp_port: int) -> None:

@@ -30,7 +30,9 @@ class OneEngine:
     async def scrape(self, endpoint: Endpoint) -> EngineSample:
         return self.engine.scrape()
 
-    async def patch_limits(self, endpoint: Endpoint, token: str, bounds: Bounds) -> None:
+    async def patch_limits(self, endpoint: Endpoint, token: str, bounds: Bounds | None, retry_after: float) -> None:
+        if bounds is None:
+            return
         changes = {"concurrency_min": bounds.concurrency_min, "concurrency_max": bounds.concurrency_max}
         self.engine.limits.patch(changes, bounds.ttl, self.engine.clock)
 

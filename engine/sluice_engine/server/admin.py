@@ -77,14 +77,19 @@ async def metrics(request: web.BaseRequest, serving: Serving) -> web.StreamRespo
 
 async def get_limits(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:
     """GET /limits."""
-    return serving.response(request, 200, orjson.dumps(limits.as_json(serving.limits())))
+    return serving.response(request, 200, orjson.dumps(limits.as_json(serving.limits(), serving.lifecycle.coming.left)))
 
 
 async def patch_limits(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:
     """PATCH /limits; answers with the limits in force once the engine has taken them."""
     body = await read_object(request)
-    serving.check_loaded()
     patch = limits.parse_patch(body, serving.limits(), serving.options.max_num_seqs, serving.options.max_batched_tokens)
+    notice = limits.parse_notice(body)
+    if notice is not None:
+        serving.lifecycle.coming.tell(*notice)
+    if set(body) == limits.NOTICE:  # it moves no limit, so an engine that loads can take it
+        return await get_limits(request, serving)
+    serving.check_loaded()
     if patch != ipc.LimitsPatch():
         serving.link.send(patch)
         until = time.monotonic() + REPORT_SECONDS

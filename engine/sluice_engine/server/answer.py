@@ -14,7 +14,7 @@ from aiohttp import web
 
 from sluice import contract
 from sluice_engine import ipc
-from sluice_engine.server.errors import ApiError, ClientTooSlow, InternalError, Unavailable
+from sluice_engine.server.errors import ApiError, ClientTooSlow, InternalError
 from sluice_engine.server.link import EngineGone, Stream
 from sluice_engine.server.serving import Serving, hang_up, request_id_of
 from sluice_engine.server.validate import Generation
@@ -173,7 +173,7 @@ class Answer:
             self._failed()
             raise InternalError(request_id_of(self._request)) from error
         if (refused := stream.rejected) is not None:
-            raise Unavailable(refused.message, code=refused.reason, retry_after=refused.retry_after)
+            raise self._serving.refused(refused)
         return deltas
 
     def _failed(self) -> None:

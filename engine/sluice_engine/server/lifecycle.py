@@ -9,11 +9,13 @@ Endpoints lag: after a pod turns unready, clients still come for some seconds. T
 
 import asyncio
 import enum
+import time
 from collections.abc import Callable
 
+from sluice_engine.server.coming import Coming
 from sluice_engine.server.errors import Unavailable
 
-LOADING_RETRY_SECONDS = 2.0
+LOADING_RETRY_SECONDS = 2.0  # where no operator says when this replica should serve
 DRAINING_RETRY_SECONDS = 1.0
 
 
@@ -30,12 +32,15 @@ class Phase(enum.Enum):
 class Lifecycle:
     """The phase, and who is told when refusing begins."""
 
-    def __init__(self, grace_seconds: float, on_refusing: Callable[[], None]) -> None:
+    def __init__(
+        self, grace_seconds: float, on_refusing: Callable[[], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._grace = grace_seconds
         self._on_refusing = on_refusing
         self._refusing = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self.phase = Phase.LOADING
+        self.coming = Coming(clock)
 
     @property
     def ready(self) -> bool:
@@ -50,7 +55,8 @@ class Lifecycle:
     def refusal(self) -> Unavailable | None:
         """Why nothing is accepted now; None while requests are welcome."""
         if self.phase is Phase.LOADING:
-            return Unavailable("The model is loading.", code="loading", retry_after=LOADING_RETRY_SECONDS)
+            wait = self.coming.left or LOADING_RETRY_SECONDS
+            return Unavailable("The model is loading.", code="loading", retry_after=wait)
         if self.phase is Phase.REFUSING:
             return Unavailable("This server is draining.", code="draining", retry_after=DRAINING_RETRY_SECONDS)
         if self.phase is Phase.FAILED:

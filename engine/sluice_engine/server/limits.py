@@ -13,6 +13,7 @@ from sluice_engine.server.fields import Object, integer, invalid, number, only
 MAX_TTL_SECONDS: Final = 86400.0
 RENEWED_SECONDS: Final = 2.0  # a TTL this close to the one asked for was just set
 MAX_COUNT: Final = 10**6
+NOTICE: Final = frozenset({"retry_after_seconds", "ttl_seconds"})  # of a missing replica; no limit
 
 
 def parse_patch(body: Object, current: ipc.Limits, max_num_seqs: int, max_batched_tokens: int) -> ipc.LimitsPatch:
@@ -39,6 +40,18 @@ def parse_patch(body: Object, current: ipc.Limits, max_num_seqs: int, max_batche
     )
 
 
+def parse_notice(body: Object) -> tuple[float, float] | None:
+    """When a missing replica should serve and for how long that is to be believed, in seconds, of a body that
+    `parse_patch` has taken; None where it does not say.
+
+    Raises BadRequest.
+    """
+    if "retry_after_seconds" not in body:
+        return None
+    seconds = number(body, "retry_after_seconds", 0.0, MAX_TTL_SECONDS, 0.0)
+    return seconds, number(body, "ttl_seconds", 0.0, MAX_TTL_SECONDS, 0.0, above=True)
+
+
 def applied(patch: ipc.LimitsPatch, current: ipc.Limits) -> bool:
     """Whether the limits in force are those of the patch."""
     pairs = (
@@ -54,8 +67,9 @@ def applied(patch: ipc.LimitsPatch, current: ipc.Limits) -> bool:
     return renewed and all(wanted is None or wanted == now for wanted, now in pairs)
 
 
-def as_json(limits: ipc.Limits) -> dict[str, Any]:
-    """Limits in force: the fields of the patch, where the fast loop is inside them, and what binds it."""
+def as_json(limits: ipc.Limits, retry_after: float | None = None) -> dict[str, Any]:
+    """Limits in force: the fields of the patch, where the fast loop is inside them, and what binds it. `retry_after` is
+    seconds until a missing replica should serve."""
     return {
         "max_concurrent": {"min": limits.concurrency_min, "max": limits.concurrency_max},
         "max_queue": limits.max_queue,
@@ -63,6 +77,7 @@ def as_json(limits: ipc.Limits) -> dict[str, Any]:
         "kv_watermark": limits.kv_watermark,
         "itl_target_ms": limits.itl_target * 1000,
         "ttft_target_ms": limits.ttft_target * 1000,
+        "retry_after_seconds": retry_after or 0.0,
         "ttl_seconds": limits.ttl,
         "concurrency": limits.concurrency,
         "reason": limits.reason,

@@ -17,7 +17,7 @@ from sluice import contract
 from sluice_engine import ipc
 from sluice_engine.metrics import EngineMetrics, starting_limits
 from sluice_engine.options import EngineOptions
-from sluice_engine.server.errors import BadRequest
+from sluice_engine.server.errors import BadRequest, Unavailable
 from sluice_engine.server.lifecycle import Lifecycle, Phase
 from sluice_engine.server.link import EngineLink
 from sluice_engine.server.protocol import Connection
@@ -105,6 +105,14 @@ class Serving:
         if (refusal := self.lifecycle.refusal()) is not None:
             self.metrics.refused("draining", offered_before=offered_before(request))
             raise refusal
+
+    def refused(self, message: ipc.Rejected) -> Unavailable:
+        """The engine's refusal as the client reads it: with the wait for a replica that is on its way, unless this one
+        leaves and the others are there."""
+        wait = message.retry_after
+        if message.reason != "draining":
+            wait = self.lifecycle.coming.wait(wait, message.request_id)
+        return Unavailable(message.message, code=message.reason, retry_after=wait)
 
     @contextlib.contextmanager
     def busy(self) -> Iterator[None]:

@@ -20,7 +20,7 @@ from aiohttp import web
 
 from sluice import contract
 from sluice_engine import ipc
-from sluice_engine.server.errors import ApiError, BadRequest, ContextTooLong, InternalError, Unavailable
+from sluice_engine.server.errors import ApiError, BadRequest, ContextTooLong, InternalError
 from sluice_engine.server.fields import Object, integer, text
 from sluice_engine.server.link import EngineGone, Stream
 from sluice_engine.server.serving import Serving, offered_before, request_id_of, tenant_of
@@ -133,7 +133,7 @@ async def compute(request: web.BaseRequest, serving: Serving, given: Sequence[Te
     try:
         await _send(request, serving, first, stream)
         while len(vectors) < len(messages):
-            deltas = await _take(request, stream)
+            deltas = await _take(request, serving, stream)
             for delta in deltas:
                 if delta.finish != "stop":
                     log.error("request %s: the engine ended it: %s", delta.request_id, delta.error or delta.finish)
@@ -168,7 +168,7 @@ async def _send(request: web.BaseRequest, serving: Serving, messages: Iterable[i
     await serving.link.submit(*some, stream=stream)
 
 
-async def _take(request: web.BaseRequest, stream: Stream) -> list[ipc.Delta]:
+async def _take(request: web.BaseRequest, serving: Serving, stream: Stream) -> list[ipc.Delta]:
     try:
         deltas = await stream.take()
     except ApiError:
@@ -176,5 +176,5 @@ async def _take(request: web.BaseRequest, stream: Stream) -> list[ipc.Delta]:
     except EngineGone as error:
         raise InternalError(request_id_of(request)) from error
     if (refused := stream.rejected) is not None:
-        raise Unavailable(refused.message, code=refused.reason, retry_after=refused.retry_after)
+        raise serving.refused(refused)
     return deltas

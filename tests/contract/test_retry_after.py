@@ -1,0 +1,149 @@
+"""From the operator's forecast to the client's Retry-After: its real scraper, and both real ports of an engine."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from sluice import contract
+from sluice_engine import ipc
+from sluice_engine.server import admin, data
+from sluice_engine.server.lifecycle import LOADING_RETRY_SECONDS, Lifecycle
+from sluice_engine.server.places import Places
+from sluice_engine.server.protocol import HttpServer
+from sluice_engine.server.routes import Router, Routes
+from sluice_engine.server.serving import Serving
+from sluice_engine.server.sockets import bind
+from sluice_engine.text import load_text_model
+from sluice_operator.scrape import HttpScraper, ScrapeError
+from sluice_operator.world import Endpoint
+from tests.contract.test_operator_engine import BOUNDS
+from tests.engine.test_server_handlers import OPTIONS, Hand
+from tests.engine.test_server_metrics import Story
+from tests.engine.test_server_places import until
+
+QUESTION = {"model": "m", "prompt": "hello"}
+
+
+@dataclass
+class Engine:
+    """An engine that loads: the test is what computes, and moves its clock."""
+
+    serving: Serving
+    link: Hand
+    url: str = ""
+    port: int = 0
+    now: float = 1000.0
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return Endpoint("a", "127.0.0.1", self.port)
+
+    def load(self, model: Path) -> None:
+        self.serving.text_loaded(load_text_model(model))
+        self.link.say(
+            ipc.Ready(
+                dtype="float32", device="cpu", block_size=16, num_blocks=10, max_model_length=64, vocab_size=128,
+                paced=False, load_seconds={},
+            )
+        )  # fmt: skip
+        self.serving.check_complete()
+
+    async def ask(self) -> tuple[int, float]:
+        """The answer's status, and the seconds that the client is told to wait."""
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(self.url + contract.PATH_COMPLETIONS, json=QUESTION) as answer,
+        ):
+            assert int(answer.headers[contract.HEADER_RETRY_AFTER]) >= float(answer.headers["retry-after-ms"]) / 1000
+            return answer.status, float(answer.headers["retry-after-ms"]) / 1000
+
+    async def refuse(self, reason: ipc.RejectReason, own: float) -> tuple[int, float]:
+        """The same of a request that the engine takes in and refuses, where it would say `own` by itself."""
+        before = len(self.link.sent)
+        asked = asyncio.create_task(self.ask())
+        await until(lambda: len(self.link.sent) > before)
+        submitted = self.link.sent[before]
+        self.link.say(ipc.Rejected(submitted.request_id, reason, own, "no"))
+        return await asked
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[Engine]:
+    story = Story()
+    link = Hand(story.metrics)
+    found: list[Engine] = []
+    lifecycle = Lifecycle(0.0, lambda: None, clock=lambda: found[0].now)
+    found.append(Engine(Serving(OPTIONS, story.metrics, lifecycle, link), link))
+    serving, runners = found[0].serving, []
+
+    async def listen(routes: Routes) -> int:
+        runners.append(web.ServerRunner(HttpServer(Router(serving, routes, loopback=True), Places(8))))
+        await runners[-1].setup()
+        listener = bind("127.0.0.1", 0, "--port")
+        await web.SockSite(runners[-1], listener).start()
+        return int(listener.getsockname()[1])
+
+    found[0].url = f"http://127.0.0.1:{await listen(data.routes('m'))}"
+    found[0].port = await listen(admin.routes(admin.AdminToken(None, loopback=True)))
+    yield found[0]
+    for runner in runners:
+        await runner.cleanup()
+    serving.threads.shutdown()
+
+
+@pytest.fixture
+async def scraper() -> AsyncIterator[HttpScraper]:
+    async with HttpScraper(timeout=60.0) as scraper:
+        yield scraper
+
+
+async def test_whom_an_engine_refuses_while_it_loads_waits_for_as_long_as_the_operator_expects(
+    engine: Engine, scraper: HttpScraper
+) -> None:
+    assert await engine.ask() == (503, LOADING_RETRY_SECONDS)
+    await scraper.patch_limits(engine.endpoint, "token", None, 40.0)
+    assert await engine.ask() == (503, 40.0)
+    engine.now += 10.0
+    assert await engine.ask() == (503, 30.0)
+    engine.now += 25.0  # the operator is silent
+    assert await engine.ask() == (503, LOADING_RETRY_SECONDS)
+
+
+async def test_an_engine_that_loads_takes_no_limits(engine: Engine, scraper: HttpScraper) -> None:
+    with pytest.raises(ScrapeError, match="answered 503"):
+        await scraper.patch_limits(engine.endpoint, "token", BOUNDS, 0.0)
+    assert engine.link.sent == []
+
+
+@pytest.mark.parametrize("reason", ["queue_full", "displaced", "slo_unreachable"])
+async def test_whom_a_full_engine_refuses_waits_for_the_replica_that_is_on_its_way(
+    engine: Engine, scraper: HttpScraper, tiny_model: Path, reason: ipc.RejectReason
+) -> None:
+    engine.load(tiny_model)
+    assert await engine.refuse(reason, 4.0) == (503, 4.0)
+    await scraper.patch_limits(engine.endpoint, "token", None, 40.0)
+    engine.now += 10.0
+    status, wait = await engine.refuse(reason, 4.0)
+    assert status == 503 and 30.0 <= wait <= 34.0
+    await scraper.patch_limits(engine.endpoint, "token", None, 0.0)  # it serves, or nobody needs it any more
+    assert await engine.refuse(reason, 4.0) == (503, 4.0)
+
+
+async def test_whom_an_engine_refuses_that_leaves_is_sent_to_the_others_at_once(
+    engine: Engine, scraper: HttpScraper, tiny_model: Path
+) -> None:
+    engine.load(tiny_model)
+    await scraper.patch_limits(engine.endpoint, "token", None, 40.0)
+    assert await engine.refuse("draining", 1.0) == (503, 1.0)
+
+
+async def test_the_limits_say_when_a_replica_is_expected(engine: Engine, scraper: HttpScraper) -> None:
+    await scraper.patch_limits(engine.endpoint, "token", None, 40.0)
+    url = f"http://127.0.0.1:{engine.port}{contract.PATH_LIMITS}"
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        assert (await answer.json())["retry_after_seconds"] == 40.0
