@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from sluice_sim import show
-from sluice_sim.compare import Row, asked_for, compare, comparison
+from sluice_sim.compare import Row, asked_for, compare, comparison, knobs
 from sluice_sim.fleet import Fleet
 from sluice_sim.laws.registry import UnknownLaw
 from sluice_sim.picture import NoPicture, draw, paths
@@ -51,7 +51,10 @@ def _print(console: Console, case: Case, run: Run, summary: Summary, rows: tuple
     for line in (*case.notes, *show.decisions(run)):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     if rows:
-        console.print(comparison(rows, case.spec, f"{case.settings.mode} steps"))
+        shown = comparison(rows, case.spec, f"{case.settings.mode} steps")
+        console.print(shown, crop=False)
+        for line in knobs(rows):
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _draw(plot: Path, case: Case, run: Run, said: str) -> None:

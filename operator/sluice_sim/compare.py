@@ -1,8 +1,10 @@
 """`sluice simulate --compare`: the same trace, hardware and weather under several laws, side by side."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from sluice_operator.api import LLMDeploymentSpec
@@ -12,6 +14,8 @@ from sluice_sim.laws.registry import LAWS, named
 from sluice_sim.result import Summary, summarise
 from sluice_sim.settings import Settings
 from sluice_sim.traces import Arrival
+
+WIDTH: Final = 80  # columns of a terminal that nobody has widened
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +56,21 @@ def compare(
 
 
 def comparison(rows: Sequence[Row], spec: LLMDeploymentSpec, caption: str) -> Table:
-    """One line per law."""
+    """One line per law, WIDTH columns wide on every terminal: rather lines that are folded than figures that are cut."""
     title = f"Laws at their defaults, {spec.scaling.min_replicas} – {spec.scaling.max_replicas} replicas"
-    shown = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
-    shown.add_column("law")
-    for heading in ("SLO met", "worst 5 min", "replicas", "most", "GPU-hours", "scalings/h", "turns/h"):
-        shown.add_column(heading, justify="right")
-    shown.add_column("knob")
+    shown = Table(title=title, caption=caption, title_justify="left", caption_justify="left", width=WIDTH)
+    shown.box, shown.show_edge, shown.pad_edge, shown.collapse_padding = SIMPLE_HEAD, False, False, True
+    shown.add_column("law", no_wrap=True)
+    for heading in (
+        "SLO\nmet",
+        "worst\n5 min",
+        "replicas\nmean",
+        "most",
+        "GPU-\nhours",
+        "moves\nper h",
+        "turns\nper h",
+    ):
+        shown.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         summary, law = row.summary, row.law
         shown.add_row(
@@ -70,6 +82,12 @@ def comparison(rows: Sequence[Row], spec: LLMDeploymentSpec, caption: str) -> Ta
             f"{summary.gpu_hours:.3f}",
             f"{summary.actions_per_hour:.1f}",
             f"{summary.flips_per_hour:.1f}",
-            f"{law.knob.name} {law.setting:g} {law.knob.unit}".rstrip(),
         )
     return shown
+
+
+def knobs(rows: Sequence[Row]) -> Iterator[str]:
+    """One line per law: what was not tuned, and where it stands."""
+    width = max(len(row.law.name) for row in rows)
+    for law in (row.law for row in rows):
+        yield f"  {law.name:{width}}  {law.knob.name} {law.setting:g} {law.knob.unit}".rstrip()

@@ -54,10 +54,18 @@ def draw(run: Run, spec: LLMDeploymentSpec, title: str, plot: Path) -> tuple[Pat
         one.yaxis.set_label_coords(-0.06, 0.5)
     try:
         for target in targets:
-            figure.savefig(target, dpi=120, metadata={"Date": None} if target.suffix == ".svg" else None)
+            _save(figure, target)
     except OSError as error:
         raise NoPicture(f"--plot: {error.filename or plot} cannot be written: {error.strerror}") from error
     return targets
+
+
+def _save(figure: Any, target: Path) -> None:
+    """In an SVG, text stays text (it can be searched and read aloud), and the same run gives the same file."""
+    from matplotlib import rc_context
+
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "sluice"}):
+        figure.savefig(target, dpi=120, metadata={"Date": None} if target.suffix == ".svg" else None)
 
 
 def _demand(axis: Any, run: Run, scale: float) -> None:

@@ -1,14 +1,17 @@
 """Laws side by side on one trace: in the simulator, and as the command shows them."""
 
 from dataclasses import dataclass, replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from sluice.cli import app
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.decide.values import Decision, Observed
+from sluice_sim.compare import Row, comparison
 from sluice_sim.fleet import Fleet
 from sluice_sim.laws.law import Knob, ask
 from sluice_sim.laws.registry import LAWS
@@ -83,19 +86,47 @@ def test_a_replica_that_is_given_up_while_it_loads_leaves_the_others_alone(mode:
     assert run.wanted[-1][1] == 1
 
 
-def simulate(folder: Path, *options: str) -> tuple[int, str, str]:
+def simulate(folder: Path, *options: str, columns: int = 80) -> tuple[int, str, str]:
     file = folder / "chat.yaml"
     file.write_text(YAML, encoding="utf-8")
     usual = ("--rate", "2", "--seconds", "60", "--profile", PROFILE, "--kv-tokens", "32000")
-    result = CliRunner().invoke(app, ["simulate", str(file), *usual, *options], env={"COLUMNS": "160"})
+    result = CliRunner().invoke(app, ["simulate", str(file), *usual, *options], env={"COLUMNS": str(columns)})
     return result.exit_code, result.stdout, result.stderr
 
 
-def test_the_command_shows_a_line_per_law_ours_first(tmp_path: Path) -> None:
-    code, out, _ = simulate(tmp_path, "--compare", "kpa,keda,hpa")
+@pytest.mark.parametrize("columns", [40, 80, 160])
+def test_the_command_shows_a_line_per_law_ours_first_and_cuts_nothing(tmp_path: Path, columns: int) -> None:
+    asked = ["sluice", "kpa", "dynamo-throughput", "dynamo-load", "admission-only"]
+    code, out, _ = simulate(tmp_path, "--mode", "coarse", "--compare", "kpa,dynamo,admission-only", columns=columns)
     assert code == 0
-    found = [words[1] for line in out.splitlines() if len(words := line.split()) > 2 and words[1] in LAWS]
-    assert found == ["sluice", "kpa", "keda", "hpa-queue", "hpa-running", "hpa-kv"]
+    table = out[out.index("Laws at their defaults, 1 – 3 replicas") :].splitlines()
+    assert "…" not in "".join(table)
+    assert max(map(len, table[:-1])) <= 80
+    lines = [words for line in table if (words := line.split()) and words[0] in LAWS]
+    figures, knobs = lines[: len(asked)], lines[len(asked) :]
+    assert [words[0] for words in figures] == [words[0] for words in knobs] == asked
+    for _, *values in figures:
+        assert len(values) == 7 and all(value.endswith("%") for value in values[:2])
+        assert all(float(value.rstrip("%")) >= 0 for value in values)
+    assert " ".join(knobs[1]) == "kpa target 100 requests"
+
+
+def test_each_figure_stands_under_its_heading() -> None:
+    summary = replace(
+        under("kpa"), attainment=0.91, attainment_worst=0.82, replicas_mean=1.25, replicas_max=4, gpu_hours=12.5,
+        actions_per_hour=7.0, flips_per_hour=3.0,
+    )  # fmt: skip
+    paper = Console(file=StringIO(), width=200)
+    paper.print(comparison([Row(LAWS["kpa"].default(), summary)], SPEC, "coarse steps"))
+    title, above, below, _, figures, caption = paper.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert (title.strip(), caption.strip()) == ("Laws at their defaults, 1 – 4 replicas", "coarse steps")
+    headings = (("SLO", "met"), ("worst", "5 min"), ("replicas", "mean"), ("", "most"), ("GPU-", "hours"),
+                ("moves", "per h"), ("turns", "per h"))  # fmt: skip
+    values = ("91.00%", "82.00%", "1.25", "4", "12.500", "7.0", "3.0")
+    end = 0
+    for (upper, lower), value in zip(headings, values, strict=True):
+        end = figures.index(value, end) + len(value)
+        assert above[:end].endswith(upper or "  ") and below[:end].endswith(lower)
 
 
 def test_an_unknown_law_is_one_sentence_with_the_known_ones_and_exit_code_2(tmp_path: Path) -> None:

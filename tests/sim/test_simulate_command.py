@@ -3,13 +3,16 @@
 import json
 import struct
 import sys
+from io import StringIO
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from sluice.cli import app
+from sluice_sim.command import Question, answer
 
 YAML = """
 apiVersion: sluice.dev/v1alpha1
@@ -112,14 +115,48 @@ def test_json_has_the_answer_the_figures_and_what_moved(tmp_path: Path) -> None:
     assert any(one["dial"] == "replicas" and "replicas:" in one["sentence"] for one in value["decisions"])
 
 
+PANELS = (
+    ("requests/s", "offered"),
+    ("replicas", "asked for", "there", "ready"),
+    ("SLO met, %", "good, per 5 s", "target"),
+    ("KV cache, %", "held", "target"),
+    ("per replica", "limit (median)", "running", "waiting"),
+)
+
+
 def test_a_plot_without_an_ending_is_written_as_png_and_svg(tmp_path: Path) -> None:
     code, _, err = simulate(tmp_path, *BUSY, "--plot", str(tmp_path / "run"))
     assert code == 0 and "run.png" in err and "run.svg" in err
     png = (tmp_path / "run.png").read_bytes()
     width, height = struct.unpack(">II", png[16:24])
     assert png[:4] == b"\x89PNG" and width >= 1000 and height >= 1000
-    texts = "".join(ElementTree.fromstring((tmp_path / "run.svg").read_text(encoding="utf-8")).itertext())
-    assert "<script" not in texts
+    drawn = ElementTree.fromstring((tmp_path / "run.svg").read_text(encoding="utf-8"))
+    named = {one.get("id", ""): one for one in drawn.iter("{http://www.w3.org/2000/svg}g")}
+    panels = [[text.strip() for text in named[f"axes_{number}"].itertext()] for number in range(1, 6)]
+    for words, panel in zip(PANELS, panels, strict=True):
+        assert [word for word in words if word not in panel] == []
+    assert "seconds" in panels[4] and "axes_6" not in named
+    assert any("GPUs at most, mean" in text for text in drawn.itertext())
+
+
+def test_the_same_run_is_drawn_as_the_same_svg(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        simulate(tmp_path, *BUSY, "--mode", "coarse", "--plot", str(tmp_path / f"{name}.svg"))
+    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_is_shown_to_its_end_on_a_terminal_and_nowhere_else(tmp_path: Path, terminal: bool) -> None:
+    (tmp_path / "chat.yaml").write_text(YAML, encoding="utf-8")
+    paper = StringIO()
+    console = Console(file=paper, force_terminal=terminal, width=80, color_system=None, _environ={})
+    answer(Question(file=tmp_path / "chat.yaml", rate=1.0, seconds=30.0, compare="kpa"), console=console)
+    shown = paper.getvalue()
+    assert "SLO attainment" in shown
+    for what in ("simulating", "comparing"):
+        lines = [line for line in shown.splitlines() if what in line]
+        assert bool(lines) == terminal
+        assert not terminal or "100%" in lines[-1]
 
 
 def test_a_plot_that_cannot_be_made_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
