@@ -70,7 +70,7 @@ class Engine:
         wait = max(0.0, self.inside - self.limit) / max(throughput(MODEL, WORK, self.running), 1e-9)
         room = self.limit + self.queue - self.inside
         refused = max(0.0, arrived - done - room)
-        self.inside += arrived - refused - done
+        self.inside = max(0.0, self.inside + arrived - refused - done)  # rounded, an empty one may hold less than none
         first = wait + 1.5 * step
         good = first <= TTFT and step <= ITL
         for name, amount in (
@@ -150,15 +150,19 @@ class Story:
         begun = len(self.decisions)
         end = self.now + seconds
         while self.now < end - 1e-9:
-            for _ in range(10):
-                for engine in self.engines.values():
-                    engine.pass_time(rate / len(self.engines), self.interval / 10)
+            self.serve(rate, self.interval)
             if self.held is not None:
                 self.held = 0 if self.engines else self.held + round(rate * self.interval)
             self.now += self.interval
             self._load()
             self._act(self.decide())
         return [decision for _, decision in self.decisions[begun:]]
+
+    def serve(self, rate: float, seconds: float, pieces: int = 10) -> None:
+        """The load, split evenly; in pieces, because what runs changes while time passes."""
+        for _ in range(pieces):
+            for engine in self.engines.values():
+                engine.pass_time(rate / len(self.engines), seconds / pieces)
 
     def decide(self) -> Decision:
         for name, engine in self.engines.items():
