@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from sluice_engine import tiny
 from tests.engine.serving import Served, serving
 
-settings.register_profile("repeatable", derandomize=True, deadline=None)  # a busy machine is no failure
-settings.register_profile("search", deadline=None)
+SLOW = (HealthCheck.too_slow,)  # a busy machine is no failure
+settings.register_profile("repeatable", derandomize=True, deadline=None, suppress_health_check=SLOW)
+settings.register_profile("search", deadline=None, suppress_health_check=SLOW)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
