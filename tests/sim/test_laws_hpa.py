@@ -28,7 +28,7 @@ def test_within_ten_per_cent_nothing_is_done() -> None:
     assert in_total(7.7, 1.0, 7, 7) == 7
 
 
-def test_pods_without_metrics_count_as_idle_when_growing_and_as_full_when_shrinking() -> None:
+def test_own_example_pods_without_metrics_count_as_idle_when_growing_and_as_full_when_shrinking() -> None:
     """Kubernetes, "Horizontal Pod Autoscaling", algorithm details: 0 % of the target in a scale-up, 100 % in a
     scale-down, which dampens both; a ratio that turns around does nothing."""
     assert per_pod([3.0, 3.0], 1.0, 2, 0, 4) == 6  # (3 + 3 + 0 + 0) / 4 = 1.5
@@ -36,7 +36,7 @@ def test_pods_without_metrics_count_as_idle_when_growing_and_as_full_when_shrink
     assert per_pod([1.5, 1.5], 1.0, 2, 0, 4) == 4  # 0.75 of the target would shrink it
 
 
-def test_pods_that_are_not_ready_dampen_a_scale_up_only() -> None:
+def test_own_example_pods_that_are_not_ready_dampen_a_scale_up_only() -> None:
     """Kubernetes, "Horizontal Pod Autoscaling", algorithm details: not-yet-ready pods count 0 % of a scale-up."""
     assert per_pod([4.0, 4.0], 1.0, 0, 2, 4) == 8
     assert per_pod([0.5, 0.5], 1.0, 0, 2, 4) == 1
@@ -61,7 +61,7 @@ def test_a_policy_of_ten_per_cent_a_minute_takes_eight_of_eighty_then_eight_of_s
     assert settle(HpaMemory(), slow, 38, 10, (1, 100), 0.0)[0] == 34
 
 
-def test_a_policy_holds_over_its_whole_period() -> None:
+def test_own_example_a_policy_holds_over_its_whole_period() -> None:
     """Kubernetes, "Horizontal Pod Autoscaling", scaling policies: periodSeconds is how far back the policy holds."""
     slow = Behavior(down_window=0.0, down=(Policy("Pods", 4, 60),))
     count, memory = settle(HpaMemory(), slow, 20, 1, (1, 100), 0.0)
@@ -77,7 +77,7 @@ def test_by_default_it_doubles_or_adds_four_in_fifteen_seconds() -> None:
     assert settle(HpaMemory(), DEFAULT, 10, 50, (1, 100), 0.0)[0] == 20
 
 
-def test_it_shrinks_to_the_most_that_was_recommended_in_five_minutes() -> None:
+def test_own_example_it_shrinks_to_the_most_that_was_recommended_in_five_minutes() -> None:
     """Kubernetes, "Horizontal Pod Autoscaling", stabilization window: the highest of the past 300 s."""
     memory, count = HpaMemory(), 6
     for now, recommended in ((0.0, 6), (60.0, 2), (120.0, 4), (180.0, 2)):
@@ -106,7 +106,7 @@ def test_own_example_a_loading_pod_dampens_the_scale_up_of_a_pods_metric() -> No
     assert law.decide(WIDE, loading, law.initial(), 0.0)[0].replicas == 4
 
 
-def test_keda_shares_the_sum_of_the_queue_among_the_replicas() -> None:
+def test_own_example_keda_shares_the_sum_of_the_queue_among_the_replicas() -> None:
     """KEDA, "Scaling deployments": threshold as AverageValue, so ceil(value / threshold); threshold 5 as in the
     chart of vLLM production-stack."""
     law = KEDA.default()
@@ -149,7 +149,7 @@ def test_apa_follows_the_ratio_at_most_doubling_and_halving(
     assert target(pods, use, 30.0, up, down) == expected
 
 
-def test_apa_waits_five_minutes_before_it_shrinks() -> None:
+def test_own_example_apa_waits_five_minutes_before_it_shrinks() -> None:
     """AIBrix documentation, metric-based autoscaling: scale-down-cooldown-window 300 s, scale-up 0 s."""
     law = APA.default()
     memory = law.initial()

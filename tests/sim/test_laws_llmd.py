@@ -80,7 +80,7 @@ def test_own_example_it_drains_one_pod_in_two_minutes_after_three() -> None:
     assert after(305, first=0.2, pods=6)[0] == 4
 
 
-def test_prefill_speed_is_the_chunk_over_the_ttft_of_an_idle_engine() -> None:
+def test_own_example_prefill_speed_is_the_chunk_over_the_ttft_of_an_idle_engine() -> None:
     """llm-d, keda-epp-token-aware/README.md, prerequisites: V_P = CHUNK_SIZE / median(TTFT)."""
     model = StepTimeModel(base=0.05, prefill_token=1e-4, prefill_context=1e-9)
     assert prefill_speed(model, 8192) == pytest.approx(8192 / (0.05 + 0.8192 + 1e-9 * 8192**2 / 2))
@@ -109,7 +109,7 @@ def test_own_example_waiting_prompts_are_turned_into_seconds_and_shared() -> Non
     assert decision.replicas == 5  # 500 · 60 / 4659 = 6.4 s; / 1.5 = 4.3
 
 
-def test_the_fuller_of_prompt_backlog_and_kv_cache_wins() -> None:
+def test_own_example_the_fuller_of_prompt_backlog_and_kv_cache_wins() -> None:
     """llm-d, keda-epp-token-aware/README.md, "The two topologies": max(ceil(backlog / 1.5), ceil(kv / 0.8))."""
     law = LLMD_TOKENS.default()
     full = [sample(kv_occupancy=0.95, step_model=MODEL)] * 3

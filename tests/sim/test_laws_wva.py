@@ -35,20 +35,20 @@ def test_five_replicas_of_the_documentation_ask_for_one_more() -> None:
     assert spare(loads, queue_spare=3.3) == 1
 
 
-def test_scale_up_where_the_mean_spare_falls_below_a_trigger() -> None:
+def test_own_example_scale_up_where_the_mean_spare_falls_below_a_trigger() -> None:
     """WVA, docs/user-guide/saturation-analyzer.md, "Scale-Up Decision": spare KV < 0.1 or spare queue < 3."""
     assert spare([(0.71, 0.0), (0.75, 0.0)]) == 1
     assert spare([(0.10, 2.5), (0.10, 2.5)]) == 1
     assert spare([(0.69, 2.0)]) == 0
 
 
-def test_saturated_replicas_are_left_out_of_the_mean() -> None:
+def test_own_example_saturated_replicas_are_left_out_of_the_mean() -> None:
     """WVA, docs/user-guide/saturation-analyzer.md, "Identify Non-Saturated Replicas": KV < 0.80 and queue < 5."""
     assert spare([(0.95, 0.0), (0.50, 0.0)]) == 0
     assert spare([(0.10, 6.0), (0.90, 0.0)]) == 1
 
 
-def test_scale_down_only_where_the_rest_keeps_its_spare_and_two_are_free() -> None:
+def test_own_example_scale_down_only_where_the_rest_keeps_its_spare_and_two_are_free() -> None:
     """WVA, docs/user-guide/saturation-analyzer.md, "Scale-Down Safety Simulation": load × N/(N−1), N ≥ 2."""
     assert spare([(0.2, 0.5), (0.2, 0.5)]) == -1
     assert spare([(0.2, 1.5), (0.2, 1.5)]) == 0

@@ -1,8 +1,8 @@
 """The Horizontal Pod Autoscaler on a metric of the engines: requests waiting, requests running, or KV occupancy.
 
 Sources: `hpa_ratio`, `hpa_behavior`; targets: GKE's guide to autoscaling inference ("start the queue threshold at
-3-5"; batch size just below the observed maximum), llm-d's guide (16 running requests), and 80 % of the KV cache as
-everyone's mark of a full engine.
+3-5"), llm-d/llm-d, guides/workload-autoscaling/keda-epp/README.md (16 running requests per replica) and
+keda-epp-token-aware/README.md (0.8 of a KV cache per replica).
 """
 
 from dataclasses import dataclass
