@@ -45,7 +45,7 @@ def refused(folder: Path, content: str | bytes, lengths: str | None = None, name
         (record(float("nan")), "line 1, field arrival: expected seconds ≥ 0, found 'NaN'"),
         (mooncake(1_700_000_000_000), "line 1, field timestamp: expected milliseconds ≥ 0 and at most 31622400000"),
         (AZURE + "0001-01-01,1,1\n9999-12-31,1,1\n", "line 3, column TIMESTAMP: expected a time within a year"),
-        (record(30_000_000), "it has no request from 0 s to 30000000 s: expected one every week at least"),
+        (record(300_000), "it has no request from 0 s to 300000 s: expected one in three days at least"),
         (AZURE + "2023-11-01,1,1\n2023-11-02,1,1\n2023-12-02,1,1\n", "it has no request from 86400 s to 2678400 s"),
         (record(1) + DEEP + "\n", "line 2: expected a JSON object, found '[[["),
         (record(1) + f'{{"arrival": {DEEP}', "line 2: expected a JSON object"),

@@ -12,7 +12,7 @@ from sluice_sim.traces.fields import first_row, opened, shown
 from sluice_sim.traces.jsonl import jsonl
 
 KNOWN: Final = (azure.COLUMNS, servegen.COLUMNS, lengths.COLUMNS)
-MOST_SILENCE: Final = 7 * 86_400.0  # seconds without a request: each 5 s of them are a decision
+MOST_SILENCE: Final = 3 * 86_400.0  # seconds without a request: a long week-end, 52,000 decisions of ours
 _SAYS_WHEN: Final = "says when requests came: leave it out, or scale the load with --scale"
 _SAYS_LENGTHS: Final = "says how long requests are: leave it out"
 
@@ -93,7 +93,7 @@ def _no_long_silence(arrivals: Sequence[Arrival]) -> None:
     silence, until = max((after - before, after) for before, after in pairwise(times))
     if silence > MOST_SILENCE:
         raise BadTrace(
-            f"it has no request from {until - silence:.10g} s to {until:.10g} s: expected one every week at least; "
+            f"it has no request from {until - silence:.10g} s to {until:.10g} s: expected one in three days at least; "
             "count its times from its beginning, or take a part of it with --start and --seconds"
         )
 
