@@ -15,6 +15,7 @@ from sluice_law.queueing import (
     SERVICE_VARIANCE,
     decoding_at,
     late_share,
+    lost_share,
     own_seconds,
     prompt_share,
     spread_of,
@@ -61,6 +62,7 @@ class Replica:
     max_concurrency: int
     min_concurrency: int = 1  # the limit never falls below, whatever the inter-token target
     batch_tokens: int = 2048  # that one step computes at most
+    sheds: bool = False  # its door turns away who could not be in time: nobody waits behind them
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +145,8 @@ def enough(
         spread = spread_of(split_burstiness(burstiness, count, unevenness))
         return _good(replica, work, targets, places, rate / count, spread)
 
-    low = max(1, math.ceil(rate / min(MAX_UTILISATION * top, _rate_in_memory(replica, work)) - 1e-9))
+    most = top / targets.attainment if replica.sheds else MAX_UTILISATION * top
+    low = max(1, math.ceil(rate / min(most, _rate_in_memory(replica, work)) - 1e-9))
     reached = good(low)
     if reached >= goal:
         return low, reached
@@ -240,7 +243,8 @@ def _good(replica: Replica, work: Work, targets: Targets, places: int, rate: flo
     decoding = decoding_at(model, work, places, rate)
     share = prompt_share(model, work, decoding, targets.itl, replica.batch_tokens)
     left = targets.ttft - own_seconds(model, work, decoding, share)
-    return 1.0 - late_share(model, work, places, rate, left, spread, share)
+    not_in_time = lost_share if replica.sheds else late_share
+    return 1.0 - not_in_time(model, work, places, rate, left, spread, share)
 
 
 def _itl_concurrency(model: StepTimeModel, work: Work, target: float, maximum: int) -> int:

@@ -29,6 +29,7 @@ SUMMED: Final = 256  # places up to which the chain is summed one by one
 PIECES: Final = 128  # beyond, in so many pieces: each is at most half as wide as the number in service scatters
 _NO_LOAD: Final = 1e-9  # of what is served flat out
 _NEGLIGIBLE: Final = 1e7  # so many times what waits: the share that waits is nobody
+_MOST_EXPONENT: Final = 600.0  # a load so far beyond what is served that nearly all are turned away
 _LOG_NEGLIGIBLE: Final = 23.0  # the same beside any queue that a utilisation of 99.9 % makes
 
 
@@ -45,13 +46,18 @@ def waiting_share(model: StepTimeModel, work: Work, places: int, rate: float, sp
         return 1.0
     if rate < _NO_LOAD * top:
         return 0.0
+    full = 1.0 / (1.0 - rate / top)
+    return full / (_free(model, work, places, rate, spread, full) + full)
+
+
+@lru_cache(maxsize=256)
+def _free(model: StepTimeModel, work: Work, places: int, rate: float, spread: float, full: float) -> float:
+    """Weight of all states with a free place, beside that of the fullest of them: `full` is what waits beside it."""
     output, grouped = max(work.output, 1.0), max(LEAST_SPREAD, spread)
     groups = max(1, int(places / grouped + 1e-9))
     fixed = rate * output * model.base / grouped
     each = rate * output * (token_seconds(model, work, 1.0) - model.base)
-    full = 1.0 / (1.0 - rate / top)
-    rest = _below(groups, fixed, each, full) if groups <= SUMMED else _below_many(groups, fixed, each, full)
-    return full / (rest + full)
+    return _below(groups, fixed, each, full) if groups <= SUMMED else _below_many(groups, fixed, each, full)
 
 
 def _below(places: int, fixed: float, each: float, full: float) -> float:
@@ -121,6 +127,38 @@ def late_share(
     mean = each * (2.0 * spread - SERVICE_VARIANCE + PROMPT_VARIANCE) / 2.0 / (1.0 - busy)
     for_prompts = busy * math.exp(-seconds / mean) if mean > 0 else 0.0
     return min(1.0, for_place + for_prompts)
+
+
+def lost_share(
+    model: StepTimeModel, work: Work, places: int, rate: float, seconds: float, spread: float, share: float
+) -> float:
+    """Probability that a request would wait longer than `seconds` where all who would are turned away at the door, so
+    that nobody waits for them: both queues hold at any load, and beyond what is served only the surplus is lost."""
+    if seconds <= 0:
+        return 1.0
+    top = throughput(model, work, places)
+    if rate < _NO_LOAD * top:
+        return 0.0
+    grouped = max(LEAST_SPREAD, spread)
+    waits = _truncated(top / grouped, rate / top, seconds)
+    for_place = waits[1] / (_free(model, work, places, rate, spread, sum(waits)) + sum(waits))
+    each = prefill_seconds(model, work) / share
+    busy, stretched = rate * each, (2.0 * spread - SERVICE_VARIANCE + PROMPT_VARIANCE) / 2.0 * each
+    if stretched <= 0.0:
+        return for_place
+    within, beyond = _truncated(1.0 / stretched, busy, seconds)
+    for_prompts = busy * beyond / (1.0 + busy * (within + beyond))
+    return min(1.0, for_place + for_prompts)
+
+
+def _truncated(drain: float, load: float, seconds: float) -> tuple[float, float]:
+    """How long the wait of a queue with a deadline is inside it and beyond, as weights beside that of just being busy: with
+    e^(−g·v), g = drain·(1 − load), as the density of the wait v up to the deadline, and e^(−drain·v) from there on, where
+    nobody joins (M/M/n+D: Barrer, "Queuing with impatient customers and ordered service", Oper. Res. 1957)."""
+    decay = drain * (1.0 - load)
+    beyond = math.exp(min(-decay * seconds, _MOST_EXPONENT))
+    within = drain * seconds if abs(decay * seconds) < 1e-9 else drain * (1.0 - beyond) / decay
+    return within, beyond
 
 
 def decoding_at(model: StepTimeModel, work: Work, places: int, rate: float) -> float:

@@ -1,13 +1,14 @@
 """Waits before the first token: against Erlang's formula, against the plain sum, and how they grow."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice_law.capacity import Replica, Targets, attainment, enough, split_burstiness
-from sluice_law.queueing import late_share, prompt_share, waiting_share
+from sluice_law.queueing import late_share, lost_share, prompt_share, waiting_share
 from sluice_law.steptime import StepTimeModel
 from sluice_law.work import Work, throughput
 
@@ -97,3 +98,31 @@ def test_an_even_split_makes_the_fleet_one_queue_and_lots_leave_each_its_own() -
     evenly, _ = enough(REPLICA, WORK, targets, 40.0, unevenness=0.05)
     by_lot, _ = enough(REPLICA, WORK, targets, 40.0, unevenness=1.0)
     assert evenly < by_lot
+
+
+@pytest.mark.parametrize("load", [0.3, 0.8, 1.0, 1.25, 3.0])
+@pytest.mark.parametrize("patience", [0.1, 1.0, 10.0])
+def test_one_place_with_a_deadline_loses_what_the_closed_form_says(load: float, patience: float) -> None:
+    """M/M/1+D: the loss is (1 − ρ)·ρ·E / (1 − ρ²·E) with E = e^(−(μ − λ)·D) (Barrer, 1957)."""
+    model, work = StepTimeModel(base=0.5, prefill_token=0.0, sequence=0.0, kv_token=0.0, steps=1000), Work(1.0, 1.0)
+    left = math.exp(-(2.0 - 2.0 * load) * patience)
+    closed = patience * 2.0 + 1.0 if load == 1.0 else (1.0 - load**2 * left) / ((1.0 - load) * load * left)
+    lost = lost_share(model, work, 1, 2.0 * load, patience, 1.0, 1.0)
+    assert lost == pytest.approx(1.0 / (closed + 1.0) if load == 1.0 else 1.0 / closed, rel=1e-6)
+
+
+@given(load=st.floats(0.01, 50.0), seconds=st.floats(0.001, 100.0), bursts=st.floats(0.1, 20.0))
+def test_a_door_loses_the_surplus_at_least_and_fewer_than_would_be_late_behind_everybody(
+    load: float, seconds: float, bursts: float
+) -> None:
+    rate = load * throughput(MODEL, WORK, 15)
+    lost = lost_share(MODEL, WORK, 15, rate, seconds, bursts, 0.9)
+    assert 0.0 <= lost <= 1.0
+    assert lost >= 1.0 - 1.0 / load - 1e-9
+    assert lost <= late_share(MODEL, WORK, 15, rate, seconds, bursts, 0.9) + 1e-9
+
+
+def test_who_turns_away_whom_it_cannot_serve_in_time_needs_fewer_replicas() -> None:
+    fewer, reached = enough(replace(REPLICA, sheds=True), WORK, TARGETS, 40.0)
+    assert reached >= 0.99 * 0.999
+    assert fewer < enough(REPLICA, WORK, TARGETS, 40.0)[0]

@@ -176,7 +176,7 @@ def test_in_a_fleet_of_more_than_are_kept_each_start_is_learned_once() -> None:
     assert [pod for pod, _ in story.memory.starts] == before  # those that it does not list are older
 
 
-@pytest.mark.parametrize(("rate", "enough"), [(1.6, 1), (2.2, 1), (4.0, 2), (7.0, 3)])
+@pytest.mark.parametrize(("rate", "enough"), [(1.6, 1), (2.2, 1), (4.0, 2), (9.0, 3)])
 def test_after_misses_that_had_nothing_to_do_with_capacity_trust_and_size_come_back(rate: float, enough: int) -> None:
     story = Story(spec=spec(scaling={"maxReplicas": 10}), replicas=enough)
     story.run(300, rate)

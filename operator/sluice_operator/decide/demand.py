@@ -42,7 +42,9 @@ class Physics:
     work: Work
 
 
-def demand(memory: Memory, seen: Fresh, now: float, patience: float = 0.0, hold: float = 0.0) -> Demand:
+def demand(
+    memory: Memory, seen: Fresh, now: float, patience: float = 0.0, hold: float = 0.0, ease: float = 1.0
+) -> Demand:
     """What to plan for: a quantile of the forecast one cold start ahead, less what those who come can wait out in
     `patience` seconds, or more where the last seconds prove more.
 
@@ -63,8 +65,8 @@ def demand(memory: Memory, seen: Fresh, now: float, patience: float = 0.0, hold:
         lower = max(lower, _lower(recent, short.seconds, nature))
     if ahead is not None:
         level = ahead.level
-        expected = bearable(ahead.quantile(PLANNED), ahead.mean, horizon, patience)
-        highest = bearable(ahead.quantile(HIGHEST), ahead.mean, horizon + hold, patience)
+        expected = bearable(ahead.quantile(eased(PLANNED, ease)), ahead.mean, horizon, patience)
+        highest = bearable(ahead.quantile(eased(HIGHEST, ease)), ahead.mean, horizon + hold, patience)
     else:
         whole = window.seconds >= WINDOW - USUAL_GAP
         level = expected = window.rate("arrived_total") if whole else lower
@@ -77,6 +79,12 @@ def demand(memory: Memory, seen: Fresh, now: float, patience: float = 0.0, hold:
         nature=nature,
         level=level,
     )
+
+
+def eased(share: float, ease: float) -> float:
+    """A quantile to plan for where `ease` times the promised misses may happen: so many times as often may the load be
+    higher, as long as it is rather not."""
+    return max(1.0 - ease * (1.0 - share), min(share, 0.5))
 
 
 def mean_work(lengths: Lengths) -> Work | None:
@@ -143,6 +151,7 @@ def physics(spec: LLMDeploymentSpec, seen: Fresh, memory: Memory) -> Physics | N
         max_concurrency=most,
         min_concurrency=min(spec.admission.concurrency.min, most),
         batch_tokens=batch,
+        sheds=spec.admission.mode != "Off",
     )
     return Physics(replica, work)
 

@@ -166,8 +166,14 @@ def _up(spec: LLMDeploymentSpec, wanted: Need, after: int) -> str:
     percent = float(spec.slo.attainment_percent)
     before, met = wanted.predicted
     good = ""
-    if before < percent / 100.0 <= met:
-        good = f" {_percent(before)} of requests would be good as it is, {_percent(met)} with {wanted.up} (target {percent:g} %)."
+    if before < wanted.goal <= met:
+        spare = (
+            "" if wanted.goal >= percent / 100.0 - 5e-4 else f", {_percent(wanted.goal)} is enough after the last hour"
+        )
+        good = (
+            f" {_percent(before)} of requests would be good as it is, {_percent(met)} with {wanted.up} "
+            f"(target {percent:g} %{spare})."
+        )
     waiting = f" and {asked.backlog:.0f} waiting" if asked.backlog else ""
     capped = f" {wanted.up} are needed, maxReplicas is {after}." if wanted.up > after else ""
     return (

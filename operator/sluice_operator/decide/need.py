@@ -5,13 +5,14 @@ meets the target for the forecast demand.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sluice_law.capacity import Capacity, attainment, enough, split_burstiness
 from sluice_law.capacity import capacity as capacity_of
 from sluice_law.limit import MARGIN
 from sluice_operator.api import LLMDeploymentSpec
+from sluice_operator.decide import budget, coldstart
 from sluice_operator.decide.demand import DRAIN, Demand, Physics, demand, physics, promises, targets
 from sluice_operator.decide.floors import Range
 from sluice_operator.decide.pressure import PATIENCE, Pressure, pressure
@@ -34,6 +35,7 @@ class Need:
     demand: Demand
     capacity: Capacity | None  # of one replica; None while the model is cold
     predicted: tuple[float, float]  # attainment with the current count, and with `up`; 1 where nothing is predicted
+    goal: float  # the attainment planned for, by what is left of the error budget
     pressure: Pressure | None  # what was measured against the model, if it asked for more
     hold: str = ""  # why the count must not fall, whatever `keep` says
     disproved: bool = False  # promises are missed where the model, with all replicas there, said that they are kept
@@ -43,12 +45,16 @@ class Need:
 def need(spec: LLMDeploymentSpec, floor: Range, seen: Fresh, memory: Memory, now: float, current: int) -> Need:
     """Judge the load. Without anything known, both numbers are the current count."""
     ttft = targets(spec).ttft
-    asked = demand(memory, seen, now, PATIENCE * ttft, float(spec.scaling.scale_down_stabilization_seconds))
+    stays = float(spec.scaling.scale_down_stabilization_seconds)
+    promised = targets(spec).attainment
+    rate = over(memory, now, WINDOW).rate("arrived_total")
+    goal = budget.planned(memory.kept, promised, rate, stays + (coldstart.seconds(memory) or coldstart.USUAL))
+    asked = demand(memory, seen, now, PATIENCE * ttft, stays, (1.0 - goal) / (1.0 - promised))
     if not seen.known:
         hold = "no engine could be measured" if seen.ready else "no replica is ready yet"
-        return Need(current, current, "MetricsMissing", asked, None, (1.0, 1.0), None, hold)
+        return Need(current, current, "MetricsMissing", asked, None, (1.0, 1.0), goal, None, hold)
     known = physics(spec, seen, memory)
-    judged = _by_model(spec, known, asked, memory, current) if known is not None else None
+    judged = _by_model(spec, known, asked, memory, current, goal) if known is not None else None
     if judged is not None:
         capacity: Capacity | None = judged.capacity
         up, keep, binding, predicted = judged.up, judged.keep, str(judged.capacity.binding), judged.predicted
@@ -59,7 +65,7 @@ def need(spec: LLMDeploymentSpec, floor: Range, seen: Fresh, memory: Memory, now
     # holds, and who waits, is seen at once.
     stood = now - memory.settled_at - WINDOW if seen.coming == 0 else -math.inf
     looked_back = stood >= min(ttft, LONGEST_LOOK_BACK)
-    pressed = pressure(spec, seen, memory, now, capacity, looked_back)
+    pressed = pressure(spec, seen, memory, now, capacity, looked_back, goal)
     settled = looked_back or (stood >= 0.0 and pressed is not None and not pressed.late)
     disproved = pressed is not None and settled and judged is not None and up <= current
     kept = pressed is None and settled
@@ -77,7 +83,7 @@ def need(spec: LLMDeploymentSpec, floor: Range, seen: Fresh, memory: Memory, now
         hold = f"{seen.missing} of {len(seen.ready)} replicas could not be measured and count as busy"
     elif now < memory.no_down_until:
         hold = "an engine restarted and its counters began again"
-    return Need(up, max(keep, up), binding, asked, capacity, predicted, pressed, hold, disproved, proved)
+    return Need(up, max(keep, up), binding, asked, capacity, predicted, goal, pressed, hold, disproved, proved)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +95,13 @@ class _Judged:
     dear: bool  # a model that is believed in full would ask for fewer
 
 
-def _by_model(spec: LLMDeploymentSpec, known: Physics, asked: Demand, memory: Memory, current: int) -> _Judged:
+def _by_model(
+    spec: LLMDeploymentSpec, known: Physics, asked: Demand, memory: Memory, current: int, goal: float
+) -> _Judged:
     """The smallest number whose predicted attainment meets the target. A model that is believed by half is asked
     about twice the load."""
     replica, work, promised = known.replica, known.work, promises(spec, known.work)
+    promised = replace(promised, attainment=goal)
     bursts, here, trust, split = asked.nature.dispersion, max(1, current), memory.trust, memory.unevenness
     share = split_burstiness(bursts, here, split)
     one = capacity_of(replica, work, promised, MARGIN, share)

@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from sluice_law.capacity import Capacity, Targets
+from sluice_law.capacity import Capacity
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.decide.demand import targets
 from sluice_operator.decide.histograms import quantile
@@ -36,7 +36,13 @@ class Pressure:
 
 
 def pressure(
-    spec: LLMDeploymentSpec, seen: Fresh, memory: Memory, now: float, capacity: Capacity | None, looked_back: bool
+    spec: LLMDeploymentSpec,
+    seen: Fresh,
+    memory: Memory,
+    now: float,
+    capacity: Capacity | None,
+    looked_back: bool,
+    goal: float,
 ) -> Pressure | None:
     """The strongest of memory, missed promises and (without a model) the queue; None when all is well. Missed promises
     give way to the others unless `looked_back`: whether the fleet has stood as long as they look back."""
@@ -44,7 +50,7 @@ def pressure(
         one
         for one in (
             _kv(spec, seen, memory, now),
-            _missed(spec, seen, over(memory, now, WINDOW), over(memory, now, SHORT), capacity),
+            _missed(spec, seen, over(memory, now, WINDOW), over(memory, now, SHORT), capacity, goal),
             _queue(spec, seen, over(memory, now, WINDOW)) if capacity is None else None,
         )
         if one is not None
@@ -72,13 +78,13 @@ def _kv(spec: LLMDeploymentSpec, seen: Fresh, memory: Memory, now: float) -> Pre
 
 
 def _missed(
-    spec: LLMDeploymentSpec, seen: Fresh, window: Sums, recent: Sums, capacity: Capacity | None
+    spec: LLMDeploymentSpec, seen: Fresh, window: Sums, recent: Sums, capacity: Capacity | None, goal: float
 ) -> Pressure | None:
     """More misses than chance explains, in the window and still in its last seconds: late ones of an old queue pass."""
     promised = targets(spec)
     missed, met = window.count("slo_missed_total"), window.count("slo_met_total")
-    if not _beyond_chance(missed, met, promised) or not _beyond_chance(
-        recent.count("slo_missed_total"), recent.count("slo_met_total"), promised
+    if not _beyond_chance(missed, met, goal) or not _beyond_chance(
+        recent.count("slo_missed_total"), recent.count("slo_met_total"), goal
     ):
         return None
     running = math.fsum(sample.running for _, sample in seen.known)
@@ -89,11 +95,13 @@ def _missed(
     itl = (quantile(window.itl, promised.attainment) or 0.0) / promised.itl
     binding = "TimeToFirstToken" if ttft >= itl else "InterTokenLatency"
     words = f"{missed:.0f} of {missed + met:.0f} requests missed the SLO in {window.seconds:.0f} s"
-    return _pressure(seen, max(ttft, itl), binding, words, late=True)
+    # Who cannot be in time is turned away or served last: the share that was missed is the share of work that is too much.
+    # How late they were says nothing of that: near its capacity a queue's length is chance.
+    return _pressure(seen, (missed + met) / max(met, 1.0), binding, words, late=True)
 
 
-def _beyond_chance(missed: float, met: float, promised: Targets) -> bool:
-    expected = (1.0 - promised.attainment) * (missed + met)
+def _beyond_chance(missed: float, met: float, goal: float) -> bool:
+    expected = (1.0 - goal) * (missed + met)
     return missed > expected + SIGMAS * math.sqrt(max(expected, 1.0))
 
 
@@ -113,4 +121,4 @@ def _pressure(seen: Fresh, ratio: float, binding: str, words: str, late: bool = 
     """A ratio made into a count: one more at least, twice as many at most."""
     ratio = min(max(ratio, 1.0), MOST)
     ready = len(seen.ready)
-    return Pressure(min(max(math.ceil(ready * ratio), ready + 1), int(MOST * ready)), ratio, binding, words, late)
+    return Pressure(min(max(round(ready * ratio), ready + 1), int(MOST * ready)), ratio, binding, words, late)

@@ -193,6 +193,15 @@ class Lengths:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """Sums that forget within an hour: requests that were good, and those that were not or were refused."""
+
+    at: float = 0.0
+    met: float = 0.0
+    missed: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """What decide() carries from one call to the next; bounded. Filled by `decide`, opaque to everyone else."""
 
@@ -200,6 +209,7 @@ class Memory:
     pods: tuple[PodTotals, ...] = ()
     ticks: tuple[Tick, ...] = ()  # the window, oldest first
     lengths: Lengths = Lengths()
+    kept: Kept = Kept()
     slots: tuple[tuple[int, float], ...] = ()  # (number of the slot of time, requests that arrived in it), oldest first
     before: Nature = field(default_factory=Nature)  # how the load moved before this process, from the status
     starts: tuple[tuple[str, ColdStart], ...] = ()  # (pod, how long it took), newest last

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter, sub
 from typing import Final
 
+from sluice_operator.decide import budget
 from sluice_operator.decide.histograms import BOUNDS, overflow
 from sluice_operator.decide.history import book
 from sluice_operator.decide.trust import COUNTERS, Fresh
@@ -29,7 +30,7 @@ FORGET: Final = 120.0  # seconds; lengths change slower than rates, and the mean
 _LONGEST_GAP: Final = 60.0  # an outage is not the scrape interval
 _counters: Final = attrgetter(*COUNTERS)
 _ARRIVED: Final = COUNTERS.index("arrived_total")
-_MISSED: Final = COUNTERS.index("slo_missed_total")
+_MET, _MISSED, _REJECTED = (COUNTERS.index(name) for name in ("slo_met_total", "slo_missed_total", "rejected_total"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,12 @@ def absorb(memory: Memory, seen: Fresh, now: float, ttft: float) -> Memory:
     if growths:
         tick = _merge(growths)
         ticks = _append(ticks, tick)
-        memory = replace(memory, lengths=_lengths(memory.lengths, tick, joined, now))
+        missed = tick.counters[_MISSED] + tick.counters[_REJECTED]
+        memory = replace(
+            memory,
+            lengths=_lengths(memory.lengths, tick, joined, now),
+            kept=budget.count(memory.kept, tick.counters[_MET], missed, now),
+        )
     if arrivals:
         memory = book(memory, arrivals, now)
     return replace(memory, ticks=tuple(tick for tick in ticks if now - WINDOW < tick.at <= now))

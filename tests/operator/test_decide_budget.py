@@ -1,0 +1,57 @@
+"""The error budget: what may be missed next, so that the last hour as a whole keeps the promise."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice_operator.decide.budget import HOUR, LEAST, MOST, SPENT, count, planned
+from sluice_operator.decide.demand import HIGHEST, PLANNED, eased
+from sluice_operator.decide.values import Kept
+
+RATE, AHEAD = 10.0, 240.0
+
+
+def after(met: float, missed: float) -> float:
+    return planned(Kept(0.0, met, missed), 0.99, RATE, AHEAD)
+
+
+def test_who_has_served_nobody_yet_plans_for_what_is_promised() -> None:
+    assert planned(Kept(), 0.99, RATE, AHEAD) == 0.99
+    assert planned(Kept(0.0, 1000.0, 0.0), 0.99, 0.0, AHEAD) == 0.99
+
+
+def test_an_hour_without_a_miss_allows_more_of_the_next_minutes_and_a_bad_one_no_more_than_was_promised() -> None:
+    assert after(36_000.0, 0.0) < after(6_000.0, 0.0) < after(6_000.0, 40.0) <= 0.99
+    assert after(36_000.0, 0.0) == pytest.approx(1.0 - MOST * 0.01)
+    assert after(30_000.0, 6_000.0) == pytest.approx(1.0 - LEAST * 0.01)
+
+
+@given(met=st.floats(0, 1e6), missed=st.floats(0, 1e6), rate=st.floats(0, 1e4), promised=st.floats(0.5, 0.9999))
+def test_never_more_than_a_few_times_the_promised_misses(
+    met: float, missed: float, rate: float, promised: float
+) -> None:
+    allowed = (1.0 - planned(Kept(0.0, met, missed), promised, rate, AHEAD)) / (1.0 - promised)
+    assert LEAST - 1e-6 <= allowed <= MOST + 1e-6
+
+
+def test_a_fleet_that_misses_all_that_it_may_stays_within_the_share_of_its_promise_that_may_be_spent() -> None:
+    """Ten hours at a steady load, each look missing just what was planned: the worst that a right model does."""
+    kept, met, missed = Kept(), 0.0, 0.0
+    for look in range(1, 10 * 3600 // 5):
+        share = 1.0 - planned(kept, 0.99, RATE, AHEAD)
+        good, bad = 5.0 * RATE * (1.0 - share), 5.0 * RATE * share
+        kept, met, missed = count(kept, good, bad, 5.0 * look), met + good, missed + bad
+    assert missed / (met + missed) <= 0.01 + 1e-9
+    assert missed / (met + missed) > SPENT * 0.01
+
+
+def test_misses_are_forgotten_within_hours() -> None:
+    kept = count(Kept(), 0.0, 1000.0, 0.0)
+    later = [count(kept, 0.0, 0.0, hours * HOUR).missed for hours in (0.0, 1.0, 5.0)]
+    assert later[0] > 2.0 * later[1] > 50.0 * later[2]
+
+
+def test_the_quantile_that_is_planned_for_falls_to_the_median_and_no_further() -> None:
+    assert eased(PLANNED, 1.0) == pytest.approx(PLANNED)
+    assert PLANNED > eased(PLANNED, 2.0) > eased(PLANNED, 3.0) > 0.5
+    assert eased(PLANNED, 100.0) == eased(HIGHEST, 100.0) == 0.5
