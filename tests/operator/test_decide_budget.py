@@ -4,9 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sluice_law.capacity import Capacity
+from sluice_law.forecast import Nature
 from sluice_operator.decide.budget import HOUR, LEAST, MOST, SPENT, count, planned
-from sluice_operator.decide.demand import HIGHEST, PLANNED, eased
+from sluice_operator.decide.demand import HIGHEST, PLANNED, Demand, eased
+from sluice_operator.decide.explain import scaled
+from sluice_operator.decide.need import Need
 from sluice_operator.decide.values import Kept
+from tests.operator.decide_fleet import spec
 
 RATE, AHEAD = 10.0, 240.0
 
@@ -55,3 +60,14 @@ def test_the_quantile_that_is_planned_for_falls_to_the_median_and_no_further() -
     assert eased(PLANNED, 1.0) == pytest.approx(PLANNED)
     assert PLANNED > eased(PLANNED, 2.0) > eased(PLANNED, 3.0) > 0.5
     assert eased(PLANNED, 100.0) == eased(HIGHEST, 100.0) == 0.5
+
+
+def test_a_scale_up_says_what_is_enough_for_now() -> None:
+    asked = Demand(expected=20.0, highest=21.0, backlog=0.0, horizon=60.0, nature=Nature(), level=19.0)
+    one = Capacity(
+        rate=9.0, throughput=10.0, concurrency=20, itl=0.08, ttft=0.5, kv_occupancy=0.4, binding="InterTokenLatency"
+    )
+    plain = Need(3, 3, one.binding, asked, one, (0.93, 0.995), 0.99, None)
+    loose = Need(3, 3, one.binding, asked, one, (0.93, 0.995), 0.95, None)
+    assert "99.5 % with 3 (target 99 %)." in scaled(spec(), plain, 2, 3).sentence
+    assert "(target 99 %, 95.0 % is enough after the last hour)" in scaled(spec(), loose, 2, 3).sentence

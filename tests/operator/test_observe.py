@@ -2,6 +2,7 @@
 
 import copy
 from datetime import UTC, datetime, timedelta
+from itertools import repeat
 
 import pytest
 
@@ -24,7 +25,7 @@ async def looked(*looks: tuple[float, Object | None], wrong: float = 0.0, text: 
     for at, item in looks:
         world.pods = [] if item is None else [item]
         wall = CREATED + timedelta(seconds=at + wrong)
-        fleet, seen = await observe(KEY, world, engines, seen, clock=lambda now=at: now, wall=wall)  # type: ignore[misc]
+        fleet, seen = await observe(KEY, world, engines, seen, clock=repeat(at).__next__, wall=wall)
         found += fleet.observed.pods
     return found
 
@@ -89,7 +90,7 @@ async def decided(wrong: float, node: float) -> Decision:
     for now, pods in ((0.0, []), (1.0, [PULLING]), (41.0, [first]), (50.0, [first, second])):
         world.pods = [skewed(item, node) for item in pods]
         wall = CREATED + timedelta(seconds=now + wrong)
-        fleet, seen = await observe(KEY, world, Engines(), seen, clock=lambda at=now: at, wall=wall)  # type: ignore[misc]
+        fleet, seen = await observe(KEY, world, Engines(), seen, clock=repeat(now).__next__, wall=wall)
         _, memory = decide(spec(), fleet.observed, memory, now)
     fleet, _ = await observe(KEY, world, Engines(), seen, clock=lambda: 70.0, wall=wall + timedelta(seconds=20))
     return decide(spec(), fleet.observed, memory, 70.0)[0]

@@ -116,9 +116,9 @@ def test_each_figure_stands_under_its_heading() -> None:
         under("kpa"), attainment=0.91, attainment_worst=0.82, replicas_mean=1.25, replicas_max=4, gpu_hours=12.5,
         actions_per_hour=7.0, flips_per_hour=3.0,
     )  # fmt: skip
-    paper = Console(file=StringIO(), width=200)
-    paper.print(comparison([Row(LAWS["kpa"].default(), summary)], SPEC, "coarse steps"))
-    title, above, below, _, figures, caption = paper.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    paper = StringIO()
+    Console(file=paper, width=200).print(comparison([Row(LAWS["kpa"].default(), summary)], SPEC, "coarse steps"))
+    title, above, below, _, figures, caption = paper.getvalue().splitlines()
     assert (title.strip(), caption.strip()) == ("Laws at their defaults, 1 – 4 replicas", "coarse steps")
     headings = (("SLO", "met"), ("worst", "5 min"), ("replicas", "mean"), ("", "most"), ("GPU-", "hours"),
                 ("moves", "per h"), ("turns", "per h"))  # fmt: skip
