@@ -168,7 +168,7 @@ def _up(spec: LLMDeploymentSpec, wanted: Need, after: int) -> str:
     good = ""
     if before < wanted.goal <= met:
         spare = (
-            "" if wanted.goal >= percent / 100.0 - 5e-4 else f", {_percent(wanted.goal)} is enough after the last hour"
+            "" if wanted.goal >= percent / 100.0 - 5e-4 else f", {_percent(wanted.goal)} is enough after the last day"
         )
         good = (
             f" {_percent(before)} of requests would be good as it is, {_percent(met)} with {wanted.up} "

@@ -106,8 +106,10 @@ def _by_model(
     share = split_burstiness(bursts, here, split)
     one = capacity_of(replica, work, promised, MARGIN, share)
     up, reached = enough(replica, work, promised, asked.expected / trust, MARGIN, bursts, split)
-    # What waits already is worked off flat out: it is late whatever happens, and it passes.
-    up = max(up, _fewest(asked.expected + asked.backlog / DRAIN, one.throughput * trust))
+    # What waits already is worked off flat out: it is late whatever happens, and it passes. Beside it come those who are
+    # to be served: where the door turns the rest away, no replica is needed for them.
+    served = asked.expected * (goal if replica.sheds else 1.0)
+    up = max(up, _fewest(served + asked.backlog / DRAIN, one.throughput * trust))
     keep, _ = enough(replica, work, promised, asked.highest / trust, MARGIN, bursts, split)
     dear = trust < 1.0 and keep > enough(replica, work, promised, asked.highest, MARGIN, bursts, split)[0]
     now = attainment(replica, work, promised, asked.expected / (trust * here), MARGIN, share)

@@ -194,7 +194,7 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Sums that forget within an hour: requests that were good, and those that were not or were refused."""
+    """Sums that forget within a day: requests that were good, and those that were not or were refused."""
 
     at: float = 0.0
     met: float = 0.0

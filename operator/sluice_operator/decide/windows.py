@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter, sub
 from typing import Final
 
-from sluice_operator.decide import budget
+from sluice_operator.decide import tally
 from sluice_operator.decide.histograms import BOUNDS, overflow
 from sluice_operator.decide.history import book
 from sluice_operator.decide.trust import COUNTERS, Fresh
@@ -97,7 +97,7 @@ def absorb(memory: Memory, seen: Fresh, now: float, ttft: float) -> Memory:
         memory = replace(
             memory,
             lengths=_lengths(memory.lengths, tick, joined, now),
-            kept=budget.count(memory.kept, tick.counters[_MET], missed, now),
+            kept=tally.count(memory.kept, tick.counters[_MET], missed, now),
         )
     if arrivals:
         memory = book(memory, arrivals, now)

@@ -1,7 +1,8 @@
 """What was measured, one line of JSON per piece, appended as each piece ends: a bench that is stopped goes on later.
 
 A piece's key is a digest of all that it depends on: the track's file, the job, the traces and measurements that it
-reads, and the code behind it. Changing a law asks for that law's pieces again and for no other's.
+reads, and the code behind it, without its comments and docstrings. Changing a law asks for that law's pieces again and
+for no other's.
 """
 
 import hashlib
@@ -17,6 +18,7 @@ import sluice_sim
 from sluice_sim.data import FOLDER as DATA
 from sluice_sim.tracks.job import CLAIRVOYANT, STATIC, Job
 from sluice_sim.tracks.sources import sources
+from sluice_sim.tracks.statements import code_of
 from sluice_sim.tracks.track import FOLDER, Track
 
 RESULTS: Final = Path(sluice_sim.__file__).parent / "results"
@@ -91,7 +93,8 @@ def _data(track: Track) -> list[Path]:
 
 @lru_cache(maxsize=1024)
 def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    held = code_of(path.read_text(encoding="utf-8")).encode() if path.suffix == ".py" else path.read_bytes()
+    return hashlib.sha256(held).hexdigest()
 
 
 def _key(line: str) -> str | None:

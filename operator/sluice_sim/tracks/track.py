@@ -53,7 +53,7 @@ class Overload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Track:
-    """Times in seconds, targets as in spec.slo. `most` is twice the static peak: beyond it a law has failed."""
+    """Times in seconds, targets as in spec.slo. Who does not keep the promise with `most` replicas has failed."""
 
     name: str
     words: str
