@@ -12,7 +12,9 @@ from e2e.settings import Settings
 
 REQUESTS = 1100
 CLIENTS = 40  # one replica runs about 16 at the ITL target: enough for three
-STREAMS = 6  # held on each pod across the scale-in
+# Held on each pod across the scale-in. Few enough that two pods keep the promise for those of three, also once it is known
+# how long their answers are: with six the scale-in depends on being decided before.
+STREAMS = 4
 
 
 @pytest.fixture(scope="module")
