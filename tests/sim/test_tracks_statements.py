@@ -39,3 +39,8 @@ def test_other_words_are_the_same_code_and_another_number_is_not() -> None:
 def test_a_string_that_is_no_docstring_stays() -> None:
     assert code_of('def f():\n    """Doc."""\n    return "a value"\n') == 'def f():\n    return "a value"'
     assert code_of('x = 1\n"an expression"\n') == 'x = 1\n"an expression"'
+
+
+def test_a_character_that_ends_no_line_of_python_moves_no_docstring() -> None:
+    odd = 'x = "\u2028\x0b"\n\n\ndef f():\n    """Doc."""\n    return 1  # one\n'
+    assert code_of(odd) == 'x = "\u2028\x0b"\ndef f():\n    return 1'

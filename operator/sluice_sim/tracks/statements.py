@@ -10,7 +10,7 @@ _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 def code_of(text: str) -> str:
     """The lines that run, as they are written: the same on every Python, which a dump of the tree is not. Raises
     SyntaxError."""
-    lines = text.splitlines()
+    lines = text.split("\n")  # as Python counts them: splitlines also ends one at a form feed
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
             line, column = token.start
