@@ -7,7 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sluice_law.forecast import USUAL_VOLATILITY, VOLATILITY_LEAST, Nature, bearable, forecast, nature_of
+from sluice_law.forecast import bearable, forecast
+from sluice_law.nature import USUAL_VOLATILITY, VOLATILITY_LEAST, Nature, nature_of
 
 WIDTH = 10.0
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice_law.capacity import Capacity, throughput
-from sluice_law.forecast import Nature
+from sluice_law.nature import Nature
 from sluice_operator.decide.budget import HOUR, LEAST, MOST, RESERVE, planned
 from sluice_operator.decide.demand import HIGHEST, PLANNED, Demand, eased
 from sluice_operator.decide.explain import scaled

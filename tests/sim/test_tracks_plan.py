@@ -332,15 +332,19 @@ def test_a_piece_depends_on_every_file_that_its_run_goes_through(law: str, mode:
         "sluice_engine/scheduler/budget.py", "sluice_engine/scheduler/lateness.py", "scheduler/policies/priority.py",
     }  # fmt: skip
     assert not any("/server/" in name or "/model/" in name for name in files)
-    assert ("sluice_operator/decide/law.py" in files) == ("sluice_sim/laws/ours.py" in files) == (law != "kpa")
+    for name in ("sluice_operator/decide/law.py", "sluice_operator/decide/need.py", "sluice_sim/laws/ours.py"):
+        assert (name in files) == (law == "sluice")
+    for name in ("sluice_sim/tracks/schedule.py", "sluice_operator/decide/admission.py"):
+        assert (name in files) == (law in ("static", CLAIRVOYANT) or (law == "sluice" and "schedule" not in name))
     assert ("sluice_sim/laws/kpa.py" in files) == (law == "kpa")
     for name in ("clairvoyant", "tasks"):
         assert (f"sluice_sim/tracks/{name}.py" in files) == (law == CLAIRVOYANT)
 
 
-def test_a_coarse_run_goes_through_no_module_that_its_key_leaves_out() -> None:
+@pytest.mark.parametrize("law", ["sluice", "static", CLAIRVOYANT, "kpa"])
+def test_a_coarse_run_goes_through_no_module_that_its_key_leaves_out(law: str) -> None:
     """What ran is asked of the interpreter: every function of ours that was called is in a file of the key."""
-    job = Job(track="T4", window="short_train", law="kpa")
+    job = Job(track="T4", window="short_train", law=law, counts=(3,) if law == CLAIRVOYANT else ())
     called: set[str] = set()
 
     def note(frame: FrameType, event: str, _: object) -> None:
@@ -357,7 +361,7 @@ def test_a_coarse_run_goes_through_no_module_that_its_key_leaves_out() -> None:
     rooms = tuple(str(path.parents[1]) for path in map(Path, (sluice_sim.__file__, sluice_engine.__file__)))
     ours = {Path(name) for name in called if name.startswith(rooms)}
     assert len(ours) > 20
-    assert ours <= set(sources("kpa", "coarse"))
+    assert ours <= set(sources(law, "coarse"))
 
 
 def test_where_a_window_begins_is_nothing_to_a_fleet_that_begins_as_it_goes_on() -> None:

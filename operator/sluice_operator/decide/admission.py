@@ -21,8 +21,7 @@ from sluice_law.capacity import Targets, Work, queue_limit, throughput, token_se
 from sluice_law.steptime import StepTimeModel
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.decide import coldstart
-from sluice_operator.decide.demand import fleet_model, max_concurrency, mean_work, targets, trusted
-from sluice_operator.decide.need import Need
+from sluice_operator.decide.physics import fleet_model, max_concurrency, mean_work, targets, trusted
 from sluice_operator.decide.trust import Fresh
 from sluice_operator.decide.values import Bounds, EngineSample, Memory, PodView
 from sluice_operator.decide.windows import WINDOW, over
@@ -46,9 +45,10 @@ class _Common:
 
 
 def bounds(
-    spec: LLMDeploymentSpec, seen: Fresh, memory: Memory, wanted: Need, target: int, now: float
+    spec: LLMDeploymentSpec, seen: Fresh, memory: Memory, places: int | None, target: int, now: float
 ) -> tuple[tuple[str, Bounds], ...]:
-    """Bounds for each engine that was measured; one that was not keeps its last until their TTL ends."""
+    """Bounds for each engine that was measured; one that was not keeps its last until their TTL ends. `places`: n* of the
+    fleet's model, None where it is not known; `target`: replicas that were asked for."""
     if spec.admission.mode == "Off":
         return ()
     most = max_concurrency(spec)
@@ -56,7 +56,7 @@ def bounds(
         targets=targets(spec),
         least=most if spec.admission.mode == "Fixed" else min(spec.admission.concurrency.min, most),
         most=most,
-        held=None if wanted.capacity is None or spec.admission.mode == "Fixed" else wanted.capacity.concurrency,
+        held=None if spec.admission.mode == "Fixed" else places,
         tight=(target > len(seen.ready) and _will_come(memory, now)) or is_overdue(spec, memory, now),
         model=fleet_model(seen),
         work=mean_work(memory.lengths),

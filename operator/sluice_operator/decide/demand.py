@@ -1,21 +1,17 @@
-"""What is asked of the fleet and what one replica holds of it: rates, the mean request, the engines' own physics."""
+"""What is asked of the fleet: the requests per second to plan for."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
-from sluice_law.capacity import Replica, Targets, Work
-from sluice_law.forecast import Nature, bearable
-from sluice_law.limit import TRUSTED_STEPS
-from sluice_law.steptime import StepTimeModel
-from sluice_operator.api import LLMDeploymentSpec
+from sluice_law.forecast import bearable
+from sluice_law.nature import Nature
 from sluice_operator.decide import coldstart
-from sluice_operator.decide.history import outlook
+from sluice_operator.decide.outlook import outlook
 from sluice_operator.decide.trust import USUAL_GAP, Fresh
-from sluice_operator.decide.values import EngineSample, Lengths, Memory
+from sluice_operator.decide.values import Memory
 from sluice_operator.decide.windows import SHORT, WINDOW, over
 
-ENOUGH: Final = 5.0  # requests in the lengths' memory before their mean says anything
 PLANNED: Final = 0.85  # of what the load may be one cold start ahead; the queueing answers for what is shorter
 HIGHEST: Final = 0.9  # the same for what scale-in must survive, for a whole stabilisation window without a break
 SIGMAS: Final = 2.0  # a short count is believed as far as chance would not make it once in forty
@@ -32,14 +28,6 @@ class Demand:
     horizon: float  # seconds until a replica that is ordered now serves
     nature: Nature  # how the load moves
     level: float  # now
-
-
-@dataclass(frozen=True, slots=True)
-class Physics:
-    """One replica and the mean request, as the engines report them."""
-
-    replica: Replica
-    work: Work
 
 
 def demand(
@@ -87,84 +75,6 @@ def eased(share: float, ease: float) -> float:
     return max(1.0 - ease * (1.0 - share), min(share, 0.5))
 
 
-def mean_work(lengths: Lengths) -> Work | None:
-    """The mean request of the last minutes; None while too few were seen. A text that is computed to a vector or a score
-    counts as one token: its answer takes one step."""
-    if min(lengths.finished, lengths.started) < ENOUGH:
-        return None
-    output, prompt = lengths.generated / lengths.finished, lengths.prompt / lengths.started
-    cached = min(prompt, lengths.cached / lengths.started)
-    return Work(output=max(output, 1.0), uncached=prompt - cached, cached=cached)
-
-
-def fleet_model(seen: Fresh) -> StepTimeModel | None:
-    """The mean of the engines' own step-time models that have seen enough steps."""
-    models = [model for _, sample in seen.known if (model := trusted(sample)) is not None]
-    if not models:
-        return None
-    return StepTimeModel(
-        base=_mean([model.base for model in models]),
-        prefill_token=_mean([model.prefill_token for model in models]),
-        prefill_context=_mean([model.prefill_context for model in models]),
-        sequence=_mean([model.sequence for model in models]),
-        kv_token=_mean([model.kv_token for model in models]),
-        error_ratio=_mean([model.error_ratio for model in models]),
-        steps=min(model.steps for model in models),
-    )
-
-
-def trusted(sample: EngineSample) -> StepTimeModel | None:
-    """This engine's model, once it has seen enough steps and says that work takes time."""
-    model = sample.step_model
-    return model if model is not None and model.steps >= TRUSTED_STEPS and model.base + model.sequence > 0 else None
-
-
-def targets(spec: LLMDeploymentSpec) -> Targets:
-    """spec.slo in seconds and shares."""
-    return Targets(
-        ttft=spec.slo.ttft_milliseconds / 1000.0,
-        itl=spec.slo.itl_milliseconds / 1000.0,
-        attainment=min(float(spec.slo.attainment_percent) / 100.0, 0.9999),
-    )
-
-
-def promises(spec: LLMDeploymentSpec, work: Work) -> Targets:
-    """The targets that such requests can miss: an answer of one step has nothing between two tokens."""
-    return targets(spec) if work.output > 1.0 else replace(targets(spec), itl=math.inf)
-
-
-def physics(spec: LLMDeploymentSpec, seen: Fresh, memory: Memory) -> Physics | None:
-    """What one replica is; None while the engines' models or the requests' lengths are not known well enough."""
-    model, work = fleet_model(seen), mean_work(memory.lengths)
-    if model is None or work is None:
-        return None
-    pool = _mean([sample.kv_blocks * sample.block_size for _, sample in seen.known])
-    if pool <= 0:
-        return None
-    most, batch = max_concurrency(spec), spec.engine.scheduling.max_batched_tokens
-    if work.output <= 1.0:  # who is not in this step is not at work: no more are than a step has tokens for
-        most = max(1, min(most, int(batch / max(work.uncached, 1.0))))
-    replica = Replica(
-        model=model,
-        kv_tokens=pool,
-        kv_share=spec.scaling.target_kv_occupancy_percent / 100.0,
-        max_concurrency=most,
-        min_concurrency=min(spec.admission.concurrency.min, most),
-        batch_tokens=batch,
-        sheds=spec.admission.mode != "Off",
-    )
-    return Physics(replica, work)
-
-
-def max_concurrency(spec: LLMDeploymentSpec) -> int:
-    """The most that one replica may run at once."""
-    return min(max(spec.admission.concurrency.min, spec.admission.concurrency.max), spec.engine.scheduling.max_num_seqs)
-
-
 def _lower(count: float, seconds: float, nature: Nature) -> float:
     scatter = SIGMAS * math.sqrt(max(nature.dispersion, 1.0) * count)
     return max(0.0, count - scatter) / seconds if seconds > 0 else 0.0
-
-
-def _mean(values: list[float]) -> float:
-    return math.fsum(values) / len(values)

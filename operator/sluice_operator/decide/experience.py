@@ -8,7 +8,7 @@ stabilisation window has been observed.
 import math
 from typing import Final
 
-from sluice_law.forecast import DISPERSION_BOUNDS, PRIOR_SLOTS, VOLATILITY_LEAST, VOLATILITY_MOST, Nature
+from sluice_law.nature import DISPERSION_BOUNDS, PRIOR_SLOTS, VOLATILITY_LEAST, VOLATILITY_MOST, Nature
 from sluice_operator.decide import coldstart, confidence
 from sluice_operator.decide.values import ColdStart, Lengths, Memory, Outlook
 

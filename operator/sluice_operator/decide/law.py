@@ -8,18 +8,18 @@ from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.decide import coldstart, explain
 from sluice_operator.decide.admission import bounds, is_overdue, note_missing
 from sluice_operator.decide.confidence import follow
-from sluice_operator.decide.demand import mean_work, targets
-from sluice_operator.decide.evenness import weigh
 from sluice_operator.decide.floors import Range, allowed
 from sluice_operator.decide.histograms import BOUNDS, quantile
 from sluice_operator.decide.need import Need, need
+from sluice_operator.decide.physics import mean_work, targets
 from sluice_operator.decide.pressure import kv_share
 from sluice_operator.decide.refusals import refusals
 from sluice_operator.decide.replicas import remember, rest, step
-from sluice_operator.decide.trust import Fresh, fresh
+from sluice_operator.decide.trust import Fresh
 from sluice_operator.decide.values import Decision, Memory, Observed, Outlook, Reason
 from sluice_operator.decide.victim import victims
-from sluice_operator.decide.windows import WINDOW, Sums, absorb, over
+from sluice_operator.decide.watch import watch
+from sluice_operator.decide.windows import WINDOW, Sums, over
 
 WORTH_SAYING: Final = 0.2  # a limit that moved by a fifth is a decision, less is its breathing
 FELT: Final = 0.5  # of the limit: a fall that stays far above what runs concerns nobody
@@ -28,9 +28,8 @@ SAY_EVERY: Final = 15.0  # seconds between two sentences about admission
 
 def decide(spec: LLMDeploymentSpec, observed: Observed, memory: Memory, now: float) -> tuple[Decision, Memory]:
     """What to do now, and what to remember. `now` is monotonic seconds. Never raises on what was observed."""
-    seen = fresh(observed, memory.scrape_gap, now)
-    memory = coldstart.learn(absorb(_begin(memory, seen, now), seen, now, targets(spec).ttft), observed)
-    memory = weigh(rest(memory, observed, seen, now), seen, now)
+    seen, memory = watch(spec, observed, memory, now)
+    memory = rest(memory, observed, seen, now)
     floor = allowed(spec, observed, coldstart.seconds(memory) or 0.0)
     current = _current(floor, spec, observed, memory)
     wanted = need(spec, floor, seen, memory, now, current)
@@ -44,7 +43,8 @@ def decide(spec: LLMDeploymentSpec, observed: Observed, memory: Memory, now: flo
     limit, reasons, memory = _admission(spec, seen, memory, wanted, now)
     refused, memory = refusals(spec, seen, memory, wanted, limit, ordered, now)
     reasons = (*reasons, *refused)
-    admitted = () if spec.paused else bounds(spec, seen, memory, wanted, ordered, now)
+    places = None if wanted.capacity is None else wanted.capacity.concurrency
+    admitted = () if spec.paused else bounds(spec, seen, memory, places, ordered, now)
     names = {pod.name for pod in seen.ready}
     limits = {name: value for name, value in memory.limits if name in names}
     limits |= {name: value.concurrency_max for name, value in admitted}
@@ -78,17 +78,6 @@ class _Dial:
     desired: int
     memory: Memory
     reasons: tuple[Reason, ...] = ()
-
-
-def _begin(memory: Memory, seen: Fresh, now: float) -> Memory:
-    """Note when we began, and when the fleet last changed."""
-    if memory.started_at is None or now < memory.started_at:
-        # A predecessor's experience is kept, its evidence is not: what was measured is measured anew.
-        experience = Memory(lengths=memory.lengths, before=memory.before, starts=memory.starts, trust=memory.trust)
-        return replace(experience, started_at=now, ready=len(seen.ready), settled_at=now)
-    if len(seen.ready) != memory.ready:
-        return replace(memory, ready=len(seen.ready), settled_at=now)
-    return memory
 
 
 def _current(floor: Range, spec: LLMDeploymentSpec, observed: Observed, memory: Memory) -> int:

@@ -13,8 +13,9 @@ from sluice_law.capacity import capacity as capacity_of
 from sluice_law.limit import MARGIN
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.decide import budget, coldstart
-from sluice_operator.decide.demand import DRAIN, Demand, Physics, demand, physics, promises, targets
+from sluice_operator.decide.demand import DRAIN, Demand, demand
 from sluice_operator.decide.floors import Range
+from sluice_operator.decide.physics import Physics, physics, promises, targets
 from sluice_operator.decide.pressure import PATIENCE, Pressure, pressure
 from sluice_operator.decide.trust import Fresh
 from sluice_operator.decide.values import Memory

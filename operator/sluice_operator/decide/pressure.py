@@ -10,8 +10,8 @@ from typing import Final
 
 from sluice_law.capacity import Capacity
 from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.decide.demand import targets
 from sluice_operator.decide.histograms import quantile
+from sluice_operator.decide.physics import targets
 from sluice_operator.decide.trust import Fresh
 from sluice_operator.decide.values import Memory
 from sluice_operator.decide.windows import SHORT, WINDOW, Sums, over

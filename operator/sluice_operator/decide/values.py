@@ -7,7 +7,7 @@ length, never the future. The cluster, `sluice up` and the simulator all fill in
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sluice_law.forecast import Nature
+from sluice_law.nature import Nature
 from sluice_law.steptime import StepTimeModel
 
 PodPhase = Literal["unschedulable", "scheduling", "pulling", "loading", "ready", "draining", "failed"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.decide.demand import targets
+from sluice_operator.decide.physics import targets
 from sluice_operator.decide.values import Decision, EngineSample, Observed
 from sluice_sim.laws import growth
 from sluice_sim.laws.dynamo_model import Regression, regression, ttft

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.decide.demand import max_concurrency, targets
+from sluice_operator.decide.physics import max_concurrency, targets
 from sluice_operator.decide.values import Decision, Observed
 from sluice_sim.laws import growth
 from sluice_sim.laws.dynamo_model import Limits, best_rate, regression

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.decide.demand import targets
+from sluice_operator.decide.physics import targets
 from sluice_operator.decide.values import Decision, Observed
 from sluice_sim.laws import growth, moving
 from sluice_sim.laws.hpa_behavior import Behavior, HpaMemory, Policy, due, settle

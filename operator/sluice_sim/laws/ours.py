@@ -59,15 +59,9 @@ class AdmissionOnly:
         self, spec: LLMDeploymentSpec, observed: Observed, memory: Memory, now: float
     ) -> tuple[Decision, Memory]:
         """decide() with minReplicas = maxReplicas: only admission is left to it."""
-        return held(spec, observed, memory, now, max(1, round(self.setting * spec.scaling.max_replicas)))
-
-
-def held(
-    spec: LLMDeploymentSpec, observed: Observed, memory: Memory, now: float, count: int
-) -> tuple[Decision, Memory]:
-    """decide() with minReplicas = maxReplicas = count: it drains what is over, and admits."""
-    scaling = spec.scaling.model_copy(update={"min_replicas": count, "max_replicas": count})
-    return decide(spec.model_copy(update={"scaling": scaling}), observed, memory, now)
+        count = max(1, round(self.setting * spec.scaling.max_replicas))
+        scaling = spec.scaling.model_copy(update={"min_replicas": count, "max_replicas": count})
+        return decide(spec.model_copy(update={"scaling": scaling}), observed, memory, now)
 
 
 OURS: Final = Sluice()

@@ -15,7 +15,7 @@ from typing import Final
 from sluice_law.capacity import Targets
 from sluice_law.steptime import StepTimeModel
 from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.decide.demand import max_concurrency, targets
+from sluice_operator.decide.physics import max_concurrency, targets
 from sluice_operator.decide.values import Decision, Observed
 from sluice_sim.laws import growth, wva_hpa
 from sluice_sim.laws.law import Entry, Knob, ask

@@ -1,6 +1,8 @@
 """Laws that do not look: a fixed count, and a schedule that somebody wrote who knew what would come.
 
-Both admit as our own law does, so that what another law gains over them is not admission.
+Both admit as our own law does, by its own slow loop, so that what another law gains over them is not admission. They do
+not run decide(): what is found for them stays true when the replicas dial changes, and looking for a schedule takes an
+hour.
 """
 
 import itertools
@@ -9,10 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from sluice_law.capacity import capacity
+from sluice_law.limit import MARGIN
 from sluice_operator.api import LLMDeploymentSpec
+from sluice_operator.decide.admission import bounds, note_missing
+from sluice_operator.decide.physics import physics, promises
 from sluice_operator.decide.values import Decision, Memory, Observed
+from sluice_operator.decide.victim import victims
+from sluice_operator.decide.watch import watch
 from sluice_sim.laws.law import Knob
-from sluice_sim.laws.ours import held
 
 Counts = tuple[int, ...]
 PIECE: Final = 300.0  # seconds of a schedule's piece
@@ -35,7 +42,7 @@ class Static:
     def decide(
         self, spec: LLMDeploymentSpec, observed: Observed, memory: Memory, now: float
     ) -> tuple[Decision, Memory]:
-        """decide() with only admission left to it."""
+        """The count, and admission."""
         return held(spec, observed, memory, now, round(self.setting))
 
 
@@ -63,6 +70,21 @@ class Scheduled:
     def at(self, now: float) -> int:
         """The count that the schedule wants to be ready."""
         return self.counts[min(len(self.counts) - 1, int(now / PIECE))]
+
+
+def held(
+    spec: LLMDeploymentSpec, observed: Observed, memory: Memory, now: float, count: int
+) -> tuple[Decision, Memory]:
+    """So many replicas, the emptiest drained first, and the slow loop of admission over them."""
+    seen, memory = watch(spec, observed, memory, now)
+    memory = note_missing(memory, seen, count, now)
+    known = physics(spec, seen, memory)
+    places = None
+    if known is not None:
+        places = capacity(known.replica, known.work, promises(spec, known.work), MARGIN).concurrency
+    admitted = bounds(spec, seen, memory, places, count, now)
+    leaving = victims(observed, (observed.replicas or 0) - count)
+    return Decision(replicas=count, desired=count, bounds=admitted, victims=leaving), memory
 
 
 def last_piece(seconds: float) -> float:

@@ -17,9 +17,18 @@ from sluice_sim.tracks.job import CLAIRVOYANT, STATIC
 
 _ROOMS: Final = tuple(Path(file).parents[1] for file in (sluice_sim.__file__, sluice_engine.admission.__file__))
 _LAWS: Final = "sluice_sim.laws"
-OURS: Final = ("sluice", "replicas-only", "admission-only", CLAIRVOYANT, STATIC)
-# What every run imports and only some run through: all laws, ours as the default, its decide(), and this bookkeeping.
-_NOT_FOR_ALL: Final = (f"{_LAWS}.registry", f"{_LAWS}.ours", "sluice_operator.decide", "sluice_sim.tracks.store")
+OURS: Final = ("sluice", "replicas-only", "admission-only")
+_WRITTEN: Final = (CLAIRVOYANT, STATIC)
+_SCHEDULE: Final = "sluice_sim.tracks.schedule"
+# What every run imports and only some run through: all laws, ours as the default, its decide(), counts that somebody
+# wrote, and this bookkeeping.
+_NOT_FOR_ALL: Final = (
+    f"{_LAWS}.registry",
+    f"{_LAWS}.ours",
+    "sluice_operator.decide",
+    _SCHEDULE,
+    "sluice_sim.tracks.store",
+)
 _EXACT: Final = "sluice_sim.engine"  # and the engines' whole scheduler behind it
 
 
@@ -31,6 +40,8 @@ def sources(law: str, mode: Mode) -> tuple[Path, ...]:
     stop = [*_NOT_FOR_ALL, *([_EXACT] if mode == "coarse" else [])]
     if law in OURS:
         stop = [name for name in stop if name not in (f"{_LAWS}.ours", "sluice_operator.decide")]
+    elif law in _WRITTEN:
+        stop.remove(_SCHEDULE)
     else:
         names = sorted(path.stem for path in (Path(sluice_sim.__file__).parent / "laws").glob("*.py"))
         roots += [f"{_LAWS}.{name}" for name in names if name not in ("__init__", "ours", "registry")]
