@@ -160,6 +160,34 @@ def enough(
     return high, good(high)
 
 
+def sustained(
+    replica: Replica,
+    work: Work,
+    targets: Targets,
+    count: int,
+    margin: float = 1.0,
+    burstiness: float = 1.0,
+    unevenness: float = 1.0,
+) -> float:
+    """The largest rate in all, requests per second, that `enough` takes `count` replicas for: its inverse, to one part in
+    2^HALVINGS of what they serve flat out."""
+    places = _places(replica, work, targets, margin)
+    top = throughput(replica.model, work, places)
+    goal = _goal(replica, work, targets, places, spread_of(1.0), top)
+    spread = spread_of(split_burstiness(burstiness, count, unevenness))
+    most = top / targets.attainment if replica.sheds else MAX_UTILISATION * top
+    low, high = 0.0, min(most, _rate_in_memory(replica, work))
+    if _good(replica, work, targets, places, high, spread) >= goal:
+        return count * high
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2.0
+        if _good(replica, work, targets, places, middle, spread) >= goal:
+            low = middle
+        else:
+            high = middle
+    return count * low
+
+
 def binding_of(replica: Replica, work: Work, targets: Targets, margin: float = 1.0, burstiness: float = 1.0) -> Binding:
     """The bound that would gain the most if it were twice as loose; in a tie the one named first."""
     looser: tuple[tuple[Binding, Replica, Targets], ...] = (

@@ -13,8 +13,10 @@ from sluice_law.capacity import (
     Work,
     capacity,
     concurrency_at,
+    enough,
     first_token_seconds,
     queue_limit,
+    sustained,
     throughput,
     token_seconds,
 )
@@ -95,3 +97,20 @@ def test_capacity_is_positive_and_grows_with_what_is_allowed(
     loose = capacity(replica, work, Targets(ttft, itl * 2))
     assert 1 <= tight.concurrency <= loose.concurrency <= 256
     assert tight.rate > 0
+
+
+@given(
+    count=st.integers(1, 40),
+    attained=st.floats(0.8, 0.999),
+    sheds=st.booleans(),
+    burstiness=st.floats(0.5, 5.0),
+    unevenness=st.floats(0.05, 1.0),
+)
+def test_what_a_count_sustains_is_where_one_more_is_needed(
+    count: int, attained: float, sheds: bool, burstiness: float, unevenness: float
+) -> None:
+    replica, promised = replace(REPLICA, sheds=sheds), replace(TARGETS, attainment=attained)
+    rate = sustained(replica, WORK, promised, count, 1.0, burstiness, unevenness)
+    step = count * throughput(MODEL, WORK, 15) / attained / 2**9
+    assert enough(replica, WORK, promised, rate * 0.999, 1.0, burstiness, unevenness)[0] <= count
+    assert enough(replica, WORK, promised, rate * 1.001 + 2 * step, 1.0, burstiness, unevenness)[0] > count

@@ -13,19 +13,19 @@ from sluice_operator.decide.demand import HIGHEST, PLANNED, Demand, eased
 from sluice_operator.decide.explain import scaled
 from sluice_operator.decide.need import Need
 from sluice_operator.decide.tally import DAY, count
-from sluice_operator.decide.values import Kept
+from sluice_operator.decide.values import Tally
 from tests.operator.decide_fleet import MODEL, WORK, Story, spec
 
 RATE, AHEAD = 10.0, 240.0
 
 
 def after(met: float, missed: float) -> float:
-    return planned(Kept(0.0, met, missed), 0.99, RATE, AHEAD)
+    return planned(Tally(0.0, met, missed), 0.99, RATE, AHEAD)
 
 
 def test_who_has_served_nobody_yet_plans_for_what_is_promised() -> None:
-    assert planned(Kept(), 0.99, RATE, AHEAD) == 0.99
-    assert planned(Kept(0.0, 1000.0, 0.0), 0.99, 0.0, AHEAD) == 0.99
+    assert planned(Tally(), 0.99, RATE, AHEAD) == 0.99
+    assert planned(Tally(0.0, 1000.0, 0.0), 0.99, 0.0, AHEAD) == 0.99
 
 
 def test_a_time_without_a_miss_allows_more_of_the_next_minutes_and_a_bad_one_no_more_than_was_promised() -> None:
@@ -38,14 +38,14 @@ def test_a_time_without_a_miss_allows_more_of_the_next_minutes_and_a_bad_one_no_
 def test_never_more_than_a_few_times_the_promised_misses(
     met: float, missed: float, rate: float, promised: float
 ) -> None:
-    allowed = (1.0 - planned(Kept(0.0, met, missed), promised, rate, AHEAD)) / (1.0 - promised)
+    allowed = (1.0 - planned(Tally(0.0, met, missed), promised, rate, AHEAD)) / (1.0 - promised)
     assert LEAST - 1e-6 <= allowed <= MOST + 1e-6
 
 
 @pytest.mark.parametrize(("hours", "spent"), [(1, 0.5), (6, 0.9), (24, 0.97)])
 def test_a_fleet_that_misses_all_that_it_may_keeps_back_half_of_an_hours_budget(hours: int, spent: float) -> None:
     """A steady load, each look missing just what was planned: the worst that a right model does."""
-    kept, met, missed = Kept(), 0.0, 0.0
+    kept, met, missed = Tally(), 0.0, 0.0
     for look in range(1, hours * 3600 // 5):
         share = 1.0 - planned(kept, 0.99, RATE, AHEAD)
         good, bad = 5.0 * RATE * (1.0 - share), 5.0 * RATE * share
@@ -57,7 +57,7 @@ def test_a_fleet_that_misses_all_that_it_may_keeps_back_half_of_an_hours_budget(
 def test_what_is_kept_back_is_hours_of_the_load_as_it_is_and_no_share_of_the_past() -> None:
     """Half of what two million requests allow was missed: a load whose hour's reserve is small beside the other half may spend
     it, one whose reserve is all of it plans for what is promised."""
-    calm = Kept(0.0, 2e6, 1e4)
+    calm = Tally(0.0, 2e6, 1e4)
     left = 0.01 * (calm.met + calm.missed) - calm.missed
     steady, rush = 50.0, left / (0.01 * RESERVE * HOUR) * 1.05
     assert planned(calm, 0.99, steady, AHEAD) == pytest.approx(1.0 - MOST * 0.01)
@@ -65,7 +65,7 @@ def test_what_is_kept_back_is_hours_of_the_load_as_it_is_and_no_share_of_the_pas
 
 
 def test_misses_are_forgotten_within_days() -> None:
-    kept = count(Kept(), 0.0, 1000.0, 0.0)
+    kept = count(Tally(), 0.0, 1000.0, 0.0)
     later = [count(kept, 0.0, 0.0, days * DAY).missed for days in (0.0, 1.0, 5.0)]
     assert later[0] > 2.0 * later[1] > 50.0 * later[2]
 
@@ -78,7 +78,7 @@ def test_those_whom_the_door_may_turn_away_order_no_replica() -> None:
     def asked(missed: float) -> int:
         fleet = Story(spec=spec(scaling={"maxReplicas": 9}), replicas=2)
         fleet.run(seconds=900, rate=2.0 * top * 0.85)
-        fleet.memory = replace(fleet.memory, kept=Kept(fleet.now, 1e6, missed))
+        fleet.memory = replace(fleet.memory, kept=Tally(fleet.now, 1e6, missed))
         fleet.run(seconds=60, rate=2.0 * top * 1.02)
         return fleet.decisions[-1][1].desired
 
@@ -96,7 +96,7 @@ def test_a_scale_up_says_what_is_enough_for_now() -> None:
     one = Capacity(
         rate=9.0, throughput=10.0, concurrency=20, itl=0.08, ttft=0.5, kv_occupancy=0.4, binding="InterTokenLatency"
     )
-    plain = Need(3, 3, one.binding, asked, one, (0.93, 0.995), 0.99, None)
-    loose = Need(3, 3, one.binding, asked, one, (0.93, 0.995), 0.95, None)
-    assert "99.5 % with 3 (target 99 %)." in scaled(spec(), plain, 2, 3).sentence
-    assert "(target 99 %, 95.0 % is enough after the last day)" in scaled(spec(), loose, 2, 3).sentence
+    plain = Need(3, 3, one.binding, asked, one, (0.93, 0.995), 17.0, 0.99, None)
+    loose = Need(3, 3, one.binding, asked, one, (0.93, 0.995), 17.0, 0.95, None)
+    assert "99.5 % with 3 (target 99 %). Up to 17 req/s 2 would do." in scaled(spec(), plain, 2, 3).sentence
+    assert "(target 99 %, 95.0 % is enough after what was kept so far)" in scaled(spec(), loose, 2, 3).sentence

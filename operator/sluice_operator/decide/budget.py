@@ -12,7 +12,7 @@ the load as it is, not as a share of the past.
 
 from typing import Final
 
-from sluice_operator.decide.values import Kept
+from sluice_operator.decide.values import Tally
 
 HOUR: Final = 3600.0  # seconds of the load whose budget the reserve is taken from
 RESERVE: Final = 0.5  # of an hour's budget, and of all that there is while less than an hour is known
@@ -20,7 +20,7 @@ MOST: Final = 6.0  # times the promised share of misses: beyond, those who are l
 LEAST: Final = 1.0
 
 
-def planned(kept: Kept, promised: float, rate: float, seconds: float) -> float:
+def planned(kept: Tally, promised: float, rate: float, seconds: float) -> float:
     """The attainment to plan the next `seconds` for, at `rate` requests per second: what is left of the budget of those who
     came in the last day and of those who come, but for the reserve, spread over the latter. The promised share while nobody
     has come."""

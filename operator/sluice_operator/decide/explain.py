@@ -168,7 +168,9 @@ def _up(spec: LLMDeploymentSpec, wanted: Need, after: int) -> str:
     good = ""
     if before < wanted.goal <= met:
         spare = (
-            "" if wanted.goal >= percent / 100.0 - 5e-4 else f", {_percent(wanted.goal)} is enough after the last day"
+            ""
+            if wanted.goal >= percent / 100.0 - 5e-4
+            else f", {_percent(wanted.goal)} is enough after what was kept so far"
         )
         good = (
             f" {_percent(before)} of requests would be good as it is, {_percent(met)} with {wanted.up} "
@@ -179,7 +181,7 @@ def _up(spec: LLMDeploymentSpec, wanted: Need, after: int) -> str:
     return (
         f"{_rate(asked.expected)} req/s expected in {asked.horizon:.0f} s (cold start){waiting}, one replica holds "
         f"{_one(spec, one)}.{capped}{good} "
-        f"Up to {_rate(one.rate * (after - 1))} req/s {after - 1} would do."
+        f"Up to {_rate(wanted.turn)} req/s {after - 1} would do."
     )
 
 
@@ -192,7 +194,7 @@ def _down(spec: LLMDeploymentSpec, wanted: Need, before: int, after: int) -> str
     one = wanted.capacity
     return (
         f"{_rate(wanted.demand.highest)} req/s at most, one replica holds {_one(spec, one)}; no more than "
-        f"{_replicas(after)} needed for {window} s. Above {_rate(one.rate * after)} req/s {before} would have stayed."
+        f"{_replicas(after)} needed for {window} s. Above {_rate(wanted.turn)} req/s {before} would have stayed."
     )
 
 

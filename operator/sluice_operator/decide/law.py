@@ -19,7 +19,7 @@ from sluice_operator.decide.trust import Fresh
 from sluice_operator.decide.values import Decision, Memory, Observed, Outlook, Reason
 from sluice_operator.decide.victim import victims
 from sluice_operator.decide.watch import watch
-from sluice_operator.decide.windows import WINDOW, Sums, over
+from sluice_operator.decide.windows import WINDOW, Sums, outcome, over
 
 WORTH_SAYING: Final = 0.2  # a limit that moved by a fifth is a decision, less is its breathing
 FELT: Final = 0.5  # of the limit: a fall that stays far above what runs concerns nobody
@@ -175,9 +175,10 @@ def _mean_itl(window: Sums) -> float | None:
 
 
 def _attainment(window: Sums) -> float | None:
-    met = window.count("slo_met_total")
-    offered = met + window.count("slo_missed_total") + window.count("rejected_total")
-    return met / offered if offered > 0 else None
+    """Of those who came in the window and are no longer in flight, or whose first token is too late already."""
+    met, missed = outcome(window)
+    missed = max(missed, window.count("slo_missed_total"))
+    return met / (met + missed) if met + missed > 0 else None
 
 
 def _finite(seconds: float | None) -> float | None:

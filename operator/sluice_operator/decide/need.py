@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sluice_law.capacity import Capacity, attainment, enough, split_burstiness
+from sluice_law.capacity import Capacity, attainment, enough, split_burstiness, sustained
 from sluice_law.capacity import capacity as capacity_of
 from sluice_law.limit import MARGIN
 from sluice_operator.api import LLMDeploymentSpec
@@ -36,6 +36,7 @@ class Need:
     demand: Demand
     capacity: Capacity | None  # of one replica; None while the model is cold
     predicted: tuple[float, float]  # attainment with the current count, and with `up`; 1 where nothing is predicted
+    turn: float  # requests per second at which the count would have been another: up to it one fewer, or above it the same
     goal: float  # the attainment planned for, by what is left of the error budget
     pressure: Pressure | None  # what was measured against the model, if it asked for more
     hold: str = ""  # why the count must not fall, whatever `keep` says
@@ -53,15 +54,16 @@ def need(spec: LLMDeploymentSpec, floor: Range, seen: Fresh, memory: Memory, now
     asked = demand(memory, seen, now, PATIENCE * ttft, stays, (1.0 - goal) / (1.0 - promised))
     if not seen.known:
         hold = "no engine could be measured" if seen.ready else "no replica is ready yet"
-        return Need(current, current, "MetricsMissing", asked, None, (1.0, 1.0), goal, None, hold)
+        return Need(current, current, "MetricsMissing", asked, None, (1.0, 1.0), 0.0, goal, None, hold)
     known = physics(spec, seen, memory)
-    judged = _by_model(spec, known, asked, memory, current, goal) if known is not None else None
+    judged = _by_model(spec, floor, known, asked, memory, current, goal) if known is not None else None
     if judged is not None:
         capacity: Capacity | None = judged.capacity
         up, keep, binding, predicted = judged.up, judged.keep, str(judged.capacity.binding), judged.predicted
+        turn = judged.turn
     else:
         up, keep, binding, predicted = 1, _keep_cold(spec, seen, memory, now, current), "Idle", (1.0, 1.0)
-        capacity = None
+        capacity, turn = None, 0.0
     # Who is found late now came a TTFT target ago or earlier: it waited for the fleet as it was then. What the fleet
     # holds, and who waits, is seen at once.
     stood = now - memory.settled_at - WINDOW if seen.coming == 0 else -math.inf
@@ -84,7 +86,7 @@ def need(spec: LLMDeploymentSpec, floor: Range, seen: Fresh, memory: Memory, now
         hold = f"{seen.missing} of {len(seen.ready)} replicas could not be measured and count as busy"
     elif now < memory.no_down_until:
         hold = "an engine restarted and its counters began again"
-    return Need(up, max(keep, up), binding, asked, capacity, predicted, goal, pressed, hold, disproved, proved)
+    return Need(up, max(keep, up), binding, asked, capacity, predicted, turn, goal, pressed, hold, disproved, proved)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +95,12 @@ class _Judged:
     keep: int
     capacity: Capacity
     predicted: tuple[float, float]
+    turn: float
     dear: bool  # a model that is believed in full would ask for fewer
 
 
 def _by_model(
-    spec: LLMDeploymentSpec, known: Physics, asked: Demand, memory: Memory, current: int, goal: float
+    spec: LLMDeploymentSpec, floor: Range, known: Physics, asked: Demand, memory: Memory, current: int, goal: float
 ) -> _Judged:
     """The smallest number whose predicted attainment meets the target. A model that is believed by half is asked
     about twice the load."""
@@ -108,13 +111,21 @@ def _by_model(
     one = capacity_of(replica, work, promised, MARGIN, share)
     up, reached = enough(replica, work, promised, asked.expected / trust, MARGIN, bursts, split)
     # What waits already is worked off flat out: it is late whatever happens, and it passes. Beside it come those who are
-    # to be served: where the door turns the rest away, no replica is needed for them.
-    served = asked.expected * (goal if replica.sheds else 1.0)
-    up = max(up, _fewest(served + asked.backlog / DRAIN, one.throughput * trust))
+    # to be served. Where the door turns the rest away, no replica is needed for them, and nobody who waits now still does
+    # when one that is ordered now serves: then it is worked off as fast as it passes.
+    served, waits = (goal, asked.backlog / max(DRAIN, asked.horizon)) if replica.sheds else (1.0, asked.backlog / DRAIN)
+    up = max(up, _fewest(asked.expected * served + waits, one.throughput * trust))
     keep, _ = enough(replica, work, promised, asked.highest / trust, MARGIN, bursts, split)
     dear = trust < 1.0 and keep > enough(replica, work, promised, asked.highest, MARGIN, bursts, split)[0]
     now = attainment(replica, work, promised, asked.expected / (trust * here), MARGIN, share)
-    return _Judged(up, max(up, keep), one, (now, reached), dear)
+    turn = 0.0
+    if up > current:
+        fewer = min(up, floor.high) - 1
+        turn = trust * sustained(replica, work, promised, fewer, MARGIN, bursts, split) if fewer else 0.0
+        turn = max(0.0, min(turn, (one.throughput * trust * fewer - waits) / served))
+    elif max(up, keep) < current:
+        turn = trust * sustained(replica, work, promised, current - 1, MARGIN, bursts, split)
+    return _Judged(up, max(up, keep), one, (now, reached), turn, dear)
 
 
 def _fewest(rate: float, each: float) -> int:

@@ -163,6 +163,7 @@ class PodTotals:
     at: float  # monotonic seconds of the scrape
     counters: tuple[float, ...]  # in the order of `windows.COUNTERS`
     running: float
+    waiting: float
     ttft: tuple[float, ...]  # cumulative counts per bucket
     itl: tuple[float, ...]
 
@@ -174,6 +175,7 @@ class Tick:
     at: float
     seconds: float
     counters: tuple[float, ...]
+    joined: float  # how many more are in flight, running or waiting
     block_seconds: float  # pool blocks × seconds that those differences span
     ttft: tuple[float, ...] = ()
     itl: tuple[float, ...] = ()
@@ -193,8 +195,8 @@ class Lengths:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """Sums that forget within a day: requests that were good, and those that were not or were refused."""
+class Tally:
+    """Sums that forget within a day: requests that were good, and all others that came and are no longer in flight."""
 
     at: float = 0.0
     met: float = 0.0
@@ -209,7 +211,7 @@ class Memory:
     pods: tuple[PodTotals, ...] = ()
     ticks: tuple[Tick, ...] = ()  # the window, oldest first
     lengths: Lengths = Lengths()
-    kept: Kept = Kept()
+    kept: Tally = Tally()
     slots: tuple[tuple[int, float], ...] = ()  # (number of the slot of time, requests that arrived in it), oldest first
     before: Nature = field(default_factory=Nature)  # how the load moved before this process, from the status
     starts: tuple[tuple[str, ColdStart], ...] = ()  # (pod, how long it took), newest last

@@ -30,7 +30,7 @@ FORGET: Final = 120.0  # seconds; lengths change slower than rates, and the mean
 _LONGEST_GAP: Final = 60.0  # an outage is not the scrape interval
 _counters: Final = attrgetter(*COUNTERS)
 _ARRIVED: Final = COUNTERS.index("arrived_total")
-_MET, _MISSED, _REJECTED = (COUNTERS.index(name) for name in ("slo_met_total", "slo_missed_total", "rejected_total"))
+_MET, _MISSED = COUNTERS.index("slo_met_total"), COUNTERS.index("slo_missed_total")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,7 @@ class Sums:
 
     seconds: float = 0.0  # that the differences span
     counters: tuple[float, ...] = (0.0,) * len(COUNTERS)
+    joined: float = 0.0  # how many more are in flight
     block_seconds: float = 0.0
     ttft: tuple[float, ...] = ()
     itl: tuple[float, ...] = ()
@@ -62,7 +63,7 @@ def absorb(memory: Memory, seen: Fresh, now: float, ttft: float) -> Memory:
     gap, reset = memory.scrape_gap, False
     growths: list[Tick] = []
     arrivals: list[tuple[float, float, float]] = []
-    joined = 0.0  # how many more requests run than at the last scrape
+    running = 0.0  # how many more run than at the last scrape
     for pod, sample in (*seen.known, *seen.heard):
         at = now if pod.sample_at is None else pod.sample_at
         old, new = before.get(pod.name), _totals(pod.name, at, sample)
@@ -80,9 +81,10 @@ def absorb(memory: Memory, seen: Fresh, now: float, ttft: float) -> Memory:
             continue
         newest = min(at - old.at, _LONGEST_GAP)
         gap = newest if gap is None else gap + 0.1 * (newest - gap)
-        growths.append(_growth(grew, new.at - old.at, sample, now, ttft))
+        in_flight = new.running + new.waiting - old.running - old.waiting
+        growths.append(_growth(grew, new.at - old.at, in_flight, sample, now, ttft))
         arrivals.append((old.at, new.at, grew[0][_ARRIVED]))
-        joined += new.running - old.running
+        running += new.running - old.running
     memory = replace(
         memory,
         pods=tuple(after[name] for name in sorted(after)),
@@ -93,11 +95,10 @@ def absorb(memory: Memory, seen: Fresh, now: float, ttft: float) -> Memory:
     if growths:
         tick = _merge(growths)
         ticks = _append(ticks, tick)
-        missed = tick.counters[_MISSED] + tick.counters[_REJECTED]
         memory = replace(
             memory,
-            lengths=_lengths(memory.lengths, tick, joined, now),
-            kept=tally.count(memory.kept, tick.counters[_MET], missed, now),
+            lengths=_lengths(memory.lengths, tick, running, now),
+            kept=tally.count(memory.kept, *outcome(tick), now),
         )
     if arrivals:
         memory = book(memory, arrivals, now)
@@ -113,11 +114,22 @@ def over(memory: Memory, now: float, seconds: float) -> Sums:
     return Sums(
         seconds=ticks[-1].at - ticks[0].at + ticks[0].seconds,
         counters=_judged(merged),
+        joined=merged.joined,
         block_seconds=merged.block_seconds,
         ttft=merged.ttft,
         itl=merged.itl,
         overdue=merged.overdue,
     )
+
+
+def outcome(growth: Tick | Sums) -> tuple[float, float]:
+    """How many requests were good, and how many came, were not, and are no longer in flight: late, broken off or refused.
+
+    Refusals are not counted themselves: a gateway offers whom one replica refuses to the next, so that each counts one
+    for a request that is served in the end. Who is in flight at one scrape and not at the next may be a few too many or
+    too few; over several that adds up to nothing, so the second number may be negative."""
+    met = growth.counters[_MET]
+    return met, growth.counters[_ARRIVED] - growth.joined - met
 
 
 def _judged(tick: Tick) -> tuple[float, ...]:
@@ -129,7 +141,7 @@ def _judged(tick: Tick) -> tuple[float, ...]:
 _Grew = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]  # counters, ttft, itl
 
 
-def _growth(grew: _Grew, span: float, sample: EngineSample, now: float, target: float) -> Tick:
+def _growth(grew: _Grew, span: float, joined: float, sample: EngineSample, now: float, target: float) -> Tick:
     """What one pod did between two scrapes. Of a long silence only the window's share counts: the rest is older."""
     share = min(1.0, WINDOW / span)
     counters, ttft, itl = grew if share == 1.0 else [tuple(share * value for value in row) for row in grew]
@@ -137,6 +149,7 @@ def _growth(grew: _Grew, span: float, sample: EngineSample, now: float, target: 
         at=now,
         seconds=span * share,
         counters=counters,
+        joined=joined * share,
         block_seconds=sample.kv_blocks * span * share,
         ttft=ttft,
         itl=itl,
@@ -158,6 +171,7 @@ def _merge(ticks: Sequence[Tick]) -> Tick:
         at=ticks[-1].at,
         seconds=max(tick.seconds for tick in ticks),
         counters=_sum([tick.counters for tick in ticks]),
+        joined=math.fsum(tick.joined for tick in ticks),
         block_seconds=sum(tick.block_seconds for tick in ticks),
         ttft=_sum([tick.ttft for tick in ticks]),
         itl=_sum([tick.itl for tick in ticks]),
@@ -187,6 +201,7 @@ def _totals(name: str, at: float, sample: EngineSample) -> PodTotals:
         at=at,
         counters=_counters(sample),
         running=sample.running,
+        waiting=sample.waiting,
         ttft=sample.ttft.counts or nothing,
         itl=sample.itl.counts or nothing,
     )
