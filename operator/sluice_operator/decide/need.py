@@ -36,7 +36,7 @@ class Need:
     demand: Demand
     capacity: Capacity | None  # of one replica; None while the model is cold
     predicted: tuple[float, float]  # attainment with the current count, and with `up`; 1 where nothing is predicted
-    turn: float  # requests per second at which the count would have been another: up to it one fewer, or above it the same
+    turn: float  # requests per second: up to it one fewer would do, or where the count falls, above it it would have stayed
     goal: float  # the attainment planned for, by what is left of the error budget
     pressure: Pressure | None  # what was measured against the model, if it asked for more
     hold: str = ""  # why the count must not fall, whatever `keep` says
@@ -95,7 +95,7 @@ class _Judged:
     keep: int
     capacity: Capacity
     predicted: tuple[float, float]
-    turn: float
+    turn: float  # 0 where the count stays
     dear: bool  # a model that is believed in full would ask for fewer
 
 

@@ -64,6 +64,8 @@ def absorb(memory: Memory, seen: Fresh, now: float, ttft: float) -> Memory:
     growths: list[Tick] = []
     arrivals: list[tuple[float, float, float]] = []
     running = 0.0  # how many more run than at the last scrape
+    drained = {pod.name for pod in seen.leaving}
+    broken = math.fsum(_in_flight(pod) for pod in memory.pods if pod.name not in present and pod.name not in drained)
     for pod, sample in (*seen.known, *seen.heard):
         at = now if pod.sample_at is None else pod.sample_at
         old, new = before.get(pod.name), _totals(pod.name, at, sample)
@@ -75,14 +77,14 @@ def absorb(memory: Memory, seen: Fresh, now: float, ttft: float) -> Memory:
         grew = _difference(old, new)
         if grew is None:
             reset = True
+            broken += _in_flight(old)
             continue
         if pod.phase != "ready":
             arrivals += [(old.at, new.at, grew[0][_ARRIVED])] if grew[0][_ARRIVED] > 0.0 else []
             continue
         newest = min(at - old.at, _LONGEST_GAP)
         gap = newest if gap is None else gap + 0.1 * (newest - gap)
-        in_flight = new.running + new.waiting - old.running - old.waiting
-        growths.append(_growth(grew, new.at - old.at, in_flight, sample, now, ttft))
+        growths.append(_growth(grew, new.at - old.at, _in_flight(new) - _in_flight(old), sample, now, ttft))
         arrivals.append((old.at, new.at, grew[0][_ARRIVED]))
         running += new.running - old.running
     memory = replace(
@@ -92,8 +94,11 @@ def absorb(memory: Memory, seen: Fresh, now: float, ttft: float) -> Memory:
         no_down_until=now + WINDOW if reset else memory.no_down_until,
     )
     ticks = memory.ticks
+    if broken and not growths:
+        memory = replace(memory, kept=tally.count(memory.kept, 0.0, broken, now))
     if growths:
         tick = _merge(growths)
+        tick = replace(tick, joined=tick.joined - broken)
         ticks = _append(ticks, tick)
         memory = replace(
             memory,
@@ -130,6 +135,11 @@ def outcome(growth: Tick | Sums) -> tuple[float, float]:
     too few; over several that adds up to nothing, so the second number may be negative."""
     met = growth.counters[_MET]
     return met, growth.counters[_ARRIVED] - growth.joined - met
+
+
+def _in_flight(pod: PodTotals) -> float:
+    """At its newest scrape. Of an engine that died since they are lost; who is served by another counts there again."""
+    return pod.running + pod.waiting
 
 
 def _judged(tick: Tick) -> tuple[float, ...]:
