@@ -122,6 +122,7 @@ def parse(text: str) -> EngineSample:
         itl=_histogram(series, contract.INTER_TOKEN_LATENCY),
         step_model=_step_model(series),
         load_seconds=tuple(sorted(series.by_label(contract.LOAD_PHASE_SECONDS, "phase").items())),
+        aborted_total=outcomes.get("abort", 0.0),
     )
 
 

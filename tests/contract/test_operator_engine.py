@@ -9,9 +9,11 @@ from sluice_engine import ipc
 from sluice_engine.metrics import EngineMetrics, starting_limits
 from sluice_engine.options import EngineOptions
 from sluice_engine.server.limits import parse_patch
-from sluice_operator.decide.values import Bounds
+from sluice_operator.decide.values import Bounds, Memory, Observed, PodView
+from sluice_operator.decide.watch import watch
 from sluice_operator.exposition import parse
 from sluice_operator.scrape import limits_body
+from tests.operator.decide_fleet import spec
 
 OPTIONS = EngineOptions(model="/m", served_name="chat", concurrency_min=2, concurrency_max=32, max_queue=64)
 BOUNDS = Bounds(
@@ -66,6 +68,36 @@ def test_an_engine_that_loads_is_read_too_and_says_whom_it_refused() -> None:
     sample = parse(metrics.render().decode())
     assert (sample.kv_blocks, sample.block_size, sample.step_model) == (0, 0, None)
     assert (sample.arrived_total, sample.rejected_total) == (1, 1)
+
+
+def test_a_request_is_good_missed_or_its_clients_own_affair() -> None:
+    """One answered, one refused, one of three answers, one that its client left, one that failed, one still in flight."""
+    metrics = serving_engine()
+    metrics.on_step(report(ended_at=11.2, running=0, waiting=0), 11.2)
+    before = parse(metrics.render().decode())
+
+    def answer(name: str) -> None:
+        metrics.on_step(
+            report(ended_at=12.0, running=1, waiting=0, deltas=(ipc.Delta(name, (1,), finish="length"),)), 12.0
+        )
+
+    metrics.started(["a"], 11.9, 30)
+    answer("a")
+    metrics.refused("queue_full")
+    metrics.started(["b0", "b1", "b2"], 11.9, 30)
+    for name in ("b0", "b1", "b2"):
+        answer(name)
+    metrics.started(["c"], 11.9, 30)
+    metrics.ended("c", "abort")
+    metrics.started(["d"], 11.9, 30)
+    metrics.ended("d", "error")
+    metrics.started(["e"], 11.9, 30)  # still in flight: `running` is 1
+    after = parse(metrics.render().decode())
+    memory = Memory()
+    for at, sample in ((10.0, before), (20.0, after)):
+        seen = Observed(pods=(PodView("one", "ready", 0.0, sample, at),), replicas=1)
+        _, memory = watch(spec(), seen, memory, at)
+    assert (memory.kept.met, memory.kept.missed) == (2, 2)
 
 
 def test_histograms_arrive_with_the_contracts_buckets() -> None:

@@ -21,6 +21,7 @@ def test_outcomes_and_misses_are_summed() -> None:
     text += f'{contract.SLO_REQUESTS}{{result="met"}} 5\n{contract.SLO_REQUESTS}{{result="missed_both"}} 2\n'
     sample = parse(text)
     assert (sample.finished_total, sample.slo_met_total, sample.slo_missed_total) == (7, 5, 2)
+    assert sample.aborted_total == 9
 
 
 @pytest.mark.parametrize("value", ["NaN", "-1", "+Inf", "1e19"])

@@ -18,6 +18,7 @@ COUNTERS: Final = (
     "arrived_total",
     "finished_total",
     "rejected_total",
+    "aborted_total",
     "slo_met_total",
     "slo_missed_total",
     "prompt_tokens_total",

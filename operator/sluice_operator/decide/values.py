@@ -57,6 +57,7 @@ class EngineSample:
     itl: Histogram
     step_model: StepTimeModel | None
     load_seconds: tuple[tuple[str, float], ...] = ()  # (phase, seconds)
+    aborted_total: float = 0.0  # the client left before the end
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +197,8 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Sums that forget within a day: requests that were good, and all others that came and are no longer in flight."""
+    """Sums that forget within a day: requests that were good, and others that came and are no longer in flight, but
+    for those whose client left."""
 
     at: float = 0.0
     met: float = 0.0

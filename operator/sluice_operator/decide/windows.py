@@ -30,7 +30,7 @@ FORGET: Final = 120.0  # seconds; lengths change slower than rates, and the mean
 _LONGEST_GAP: Final = 60.0  # an outage is not the scrape interval
 _counters: Final = attrgetter(*COUNTERS)
 _ARRIVED: Final = COUNTERS.index("arrived_total")
-_MET, _MISSED = COUNTERS.index("slo_met_total"), COUNTERS.index("slo_missed_total")
+_MET, _MISSED, _ABORTED = (COUNTERS.index(name) for name in ("slo_met_total", "slo_missed_total", "aborted_total"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +128,14 @@ def over(memory: Memory, now: float, seconds: float) -> Sums:
 
 
 def outcome(growth: Tick | Sums) -> tuple[float, float]:
-    """How many requests were good, and how many came, were not, and are no longer in flight: late, broken off or refused.
+    """How many requests were good, and how many came, were not, and are no longer in flight: late, failed or refused. One
+    whose client left is neither (`spec.slo`).
 
     Refusals are not counted themselves: a gateway offers whom one replica refuses to the next, so that each counts one
     for a request that is served in the end. Who is in flight at one scrape and not at the next may be a few too many or
     too few; over several that adds up to nothing, so the second number may be negative."""
     met = growth.counters[_MET]
-    return met, growth.counters[_ARRIVED] - growth.joined - met
+    return met, growth.counters[_ARRIVED] - growth.joined - met - growth.counters[_ABORTED]
 
 
 def _in_flight(pod: PodTotals) -> float:
