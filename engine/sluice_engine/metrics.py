@@ -135,6 +135,10 @@ class EngineMetrics:
         self._arrived = self._counter(
             contract.REQUESTS_ARRIVED, "Valid requests at their first arrival anywhere, refused ones too."
         )
+        self._again = self._counter(
+            contract.REQUESTS_OFFERED_AGAIN,
+            "Valid requests that another replica had refused: refusals less these are lost.",
+        )
         self._requests = self._labelled(contract.REQUESTS, "Requests at their end.", "outcome", contract.OUTCOMES)
         self._slo = self._labelled(
             contract.SLO_REQUESTS, "Completed requests against the SLO.", "result", contract.SLO_RESULTS
@@ -223,14 +227,12 @@ class EngineMetrics:
     ) -> None:
         """A valid request goes to the engine, where its answers have these names: one request, however many. One that
         was offered to another replica before has arrived there."""
-        if not offered_before:
-            self._arrived.inc()
+        self._count_offer(offered_before)
         self._records.update(dict.fromkeys(names, _Record(arrived_at, prompt_tokens, len(names))))
 
     def refused(self, reason: str, *, offered_before: bool = False) -> None:
         """A valid request was refused before it reached the engine."""
-        if not offered_before:
-            self._arrived.inc()
+        self._count_offer(offered_before)
         self._count_refusal(reason)
 
     def rejected(self, name: str, reason: str) -> None:
@@ -291,6 +293,9 @@ class EngineMetrics:
         if outcome in ("stop", "length"):
             ttft = record.first_at - record.arrived_at
             self._slo.labels(_judge(ttft <= self._ttft_target, (mean or 0.0) <= self._itl_target)).inc()
+
+    def _count_offer(self, before: bool) -> None:
+        (self._again if before else self._arrived).inc()
 
     def _count_refusal(self, reason: str) -> None:
         self._requests.labels("rejected").inc()

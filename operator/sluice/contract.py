@@ -97,6 +97,7 @@ PROMPT_TOKENS: Final = "sluice_prompt_tokens"  # histogram, per request
 OUTPUT_TOKENS: Final = "sluice_output_tokens"  # histogram, per request
 
 REQUESTS_ARRIVED: Final = "sluice_requests_arrived_total"
+REQUESTS_OFFERED_AGAIN: Final = "sluice_requests_offered_again_total"
 REQUESTS: Final = "sluice_requests_total"  # {outcome}
 SLO_REQUESTS: Final = "sluice_slo_requests_total"  # {result}
 KV_BLOCK_SECONDS: Final = "sluice_kv_block_seconds_total"

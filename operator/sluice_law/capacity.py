@@ -36,9 +36,11 @@ __all__ = [
     "concurrency_at",
     "enough",
     "first_token_seconds",
+    "most_at_once",
     "prefill_seconds",
     "queue_limit",
     "split_burstiness",
+    "sustained",
     "throughput",
     "token_seconds",
 ]
@@ -109,7 +111,7 @@ def attainment(
 ) -> float:
     """Predicted share of good requests at `rate` per second: the inter-token promise is kept by the limit n*, the
     first token is late by the wait for a place and for other prompts."""
-    return _good(replica, work, targets, _places(replica, work, targets, margin), rate, spread_of(burstiness))
+    return _good(replica, work, targets, most_at_once(replica, work, targets, margin), rate, spread_of(burstiness))
 
 
 def split_burstiness(burstiness: float, replicas: int, unevenness: float = 1.0) -> float:
@@ -137,7 +139,7 @@ def enough(
 ) -> tuple[int, float]:
     """The smallest number of replicas whose predicted attainment meets the target for `rate` in all, and that
     attainment. What no number reaches is not chased: then the share that an idle replica reaches is the whole."""
-    places = _places(replica, work, targets, margin)
+    places = most_at_once(replica, work, targets, margin)
     top = throughput(replica.model, work, places)
     goal = _goal(replica, work, targets, places, spread_of(1.0), top)
 
@@ -171,7 +173,7 @@ def sustained(
 ) -> float:
     """The largest rate in all, requests per second, that `enough` takes `count` replicas for: its inverse, to one part in
     2^HALVINGS of what they serve flat out."""
-    places = _places(replica, work, targets, margin)
+    places = most_at_once(replica, work, targets, margin)
     top = throughput(replica.model, work, places)
     goal = _goal(replica, work, targets, places, spread_of(1.0), top)
     spread = spread_of(split_burstiness(burstiness, count, unevenness))
@@ -196,10 +198,10 @@ def binding_of(replica: Replica, work: Work, targets: Targets, margin: float = 1
         ("TimeToFirstToken", replica, replace(targets, ttft=2 * targets.ttft)),
         ("ConcurrencyLimit", replace(replica, max_concurrency=2 * replica.max_concurrency), targets),
     )
-    places, base = _places(replica, work, targets, margin), 0.0
+    places, base = most_at_once(replica, work, targets, margin), 0.0
     gains: list[tuple[float, Binding]] = []
     for name, one, promised in looser:
-        if promised is targets and _places(one, work, targets, margin) == places:
+        if promised is targets and most_at_once(one, work, targets, margin) == places:
             base = base or _operating_point(replica, work, targets, margin, burstiness, ROUGHLY)[1]
             gains.append((base, name))  # this bound is not where n* ends: without it nothing changes
         else:
@@ -233,7 +235,7 @@ def _operating_point(
     replica: Replica, work: Work, targets: Targets, margin: float, burstiness: float, halvings: int
 ) -> tuple[int, float]:
     """n*, and the share of μ(n*) that the time to first token allows as a rate, by bisection: lateness grows with it."""
-    places, spread = _places(replica, work, targets, margin), spread_of(burstiness)
+    places, spread = most_at_once(replica, work, targets, margin), spread_of(burstiness)
     top = throughput(replica.model, work, places)
     goal = _goal(replica, work, targets, places, spread, top)
     low, high = MIN_UTILISATION * top, min(MAX_UTILISATION * top, _rate_in_memory(replica, work))
@@ -248,7 +250,7 @@ def _operating_point(
     return places, low
 
 
-def _places(replica: Replica, work: Work, targets: Targets, margin: float) -> int:
+def most_at_once(replica: Replica, work: Work, targets: Targets, margin: float = 1.0) -> int:
     """n*: the most that latency, memory and the configured bounds let run at once."""
     by_itl = _itl_concurrency(replica.model, work, targets.itl / margin, replica.max_concurrency)
     by_kv = math.floor(replica.kv_tokens / max(work.context, 1.0))  # a peak may fill it all; the target is for the mean

@@ -29,6 +29,7 @@ _WANTED: Final = tuple(
             contract.TIME_TO_FIRST_TOKEN,
             contract.INTER_TOKEN_LATENCY,
             contract.REQUESTS_ARRIVED,
+            contract.REQUESTS_OFFERED_AGAIN,
             contract.REQUESTS,
             contract.SLO_REQUESTS,
             contract.KV_BLOCK_SECONDS,
@@ -122,7 +123,8 @@ def parse(text: str) -> EngineSample:
         itl=_histogram(series, contract.INTER_TOKEN_LATENCY),
         step_model=_step_model(series),
         load_seconds=tuple(sorted(series.by_label(contract.LOAD_PHASE_SECONDS, "phase").items())),
-        aborted_total=outcomes.get("abort", 0.0),
+        failed_total=outcomes.get("error", 0.0),
+        offered_again_total=series.counter(contract.REQUESTS_OFFERED_AGAIN),
     )
 
 

@@ -85,6 +85,7 @@ class Books:
     """Totals since the engine started."""
 
     arrived: int = 0
+    again: int = 0  # that another replica had refused, or lost
     finished: int = 0
     rejected: int = 0
     met: int = 0
@@ -121,6 +122,7 @@ class Books:
             contract.TOKENS_IN_FLIGHT: now.tokens_in_flight,
             contract.KV_OCCUPANCY_RATIO: now.held / now.blocks,
             contract.REQUESTS_ARRIVED: self.arrived,
+            contract.REQUESTS_OFFERED_AGAIN: self.again,
             f'{contract.REQUESTS}{{outcome="length"}}': self.finished,
             f'{contract.REJECTIONS}{{reason="queue_full"}}': self.rejected,
             f'{contract.SLO_REQUESTS}{{result="met"}}': self.met,
@@ -175,4 +177,5 @@ class Books:
             ttft=self.ttft.histogram(),
             itl=self.itl.histogram(),
             step_model=replace(now.model, steps=self.steps, error_ratio=0.0) if self.steps else None,
+            offered_again_total=float(self.again),
         )

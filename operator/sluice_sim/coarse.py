@@ -73,6 +73,7 @@ class CoarseEngine:
     def submit(self, visit: Visit) -> Visit | None:
         """A request arrives. Says who is refused: the request itself, one that waited and makes way for it, or nobody."""
         self.books.arrived += not visit.offered_before
+        self.books.again += visit.offered_before
         free = min(self.limits.concurrency, self._config.max_num_seqs) - len(self._running)
         full = len(self._waiting) >= self.limits.bounds.max_queue + max(0, free)
         job = Job(visit, visit.arrival.prompt, visit.arrival.output)

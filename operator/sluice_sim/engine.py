@@ -96,6 +96,7 @@ class SimEngine:
         """A request arrives at the present clock (call `run_until` its arrival first). Says who is refused: the request
         itself, one that waited and makes way for it, or nobody."""
         self.books.arrived += not visit.offered_before
+        self.books.again += visit.offered_before
         name, one = f"r{visit.number}", visit.arrival
         request = Request(
             name,

@@ -23,6 +23,7 @@ GAUGES: Final[dict[str, tuple[str, tuple[str, ...]] | None]] = {
 }
 COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]] | None]] = {
     contract.REQUESTS_ARRIVED: None,
+    contract.REQUESTS_OFFERED_AGAIN: None,
     contract.REQUESTS: ("outcome", contract.OUTCOMES),
     contract.SLO_REQUESTS: ("result", contract.SLO_RESULTS),
     contract.REJECTIONS: ("reason", contract.REJECTION_REASONS),

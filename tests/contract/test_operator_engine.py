@@ -70,34 +70,37 @@ def test_an_engine_that_loads_is_read_too_and_says_whom_it_refused() -> None:
     assert (sample.arrived_total, sample.rejected_total) == (1, 1)
 
 
-def test_a_request_is_good_missed_or_its_clients_own_affair() -> None:
-    """One answered, one refused, one of three answers, one that its client left, one that failed, one still in flight."""
-    metrics = serving_engine()
-    metrics.on_step(report(ended_at=11.2, running=0, waiting=0), 11.2)
-    before = parse(metrics.render().decode())
+def test_whom_one_replica_refuses_and_the_next_serves_was_served() -> None:
+    """Of what came first to one of two replicas: an answer, one of three answers, one that its client left, one that failed,
+    one that both refused, and two that the first refused (one of them after it had waited) and the second served."""
+    one, two = serving_engine(), serving_engine()
+    before = [parse(each.render().decode()) for each in (one, two)]
 
-    def answer(name: str) -> None:
-        metrics.on_step(
-            report(ended_at=12.0, running=1, waiting=0, deltas=(ipc.Delta(name, (1,), finish="length"),)), 12.0
-        )
+    def answer(engine: EngineMetrics, *names: str, again: bool = False) -> None:
+        engine.started(names, 11.9, 30, offered_before=again)
+        for name in names:
+            engine.on_step(report(ended_at=12.0, deltas=(ipc.Delta(name, (1,), finish="length"),)), 12.0)
 
-    metrics.started(["a"], 11.9, 30)
-    answer("a")
-    metrics.refused("queue_full")
-    metrics.started(["b0", "b1", "b2"], 11.9, 30)
-    for name in ("b0", "b1", "b2"):
-        answer(name)
-    metrics.started(["c"], 11.9, 30)
-    metrics.ended("c", "abort")
-    metrics.started(["d"], 11.9, 30)
-    metrics.ended("d", "error")
-    metrics.started(["e"], 11.9, 30)  # still in flight: `running` is 1
-    after = parse(metrics.render().decode())
+    answer(one, "a")
+    answer(one, "b0", "b1", "b2")
+    one.started(["c"], 11.9, 30)
+    one.ended("c", "abort")
+    one.started(["d"], 11.9, 30)
+    one.ended("d", "error")
+    one.refused("queue_full")
+    two.refused("queue_full", offered_before=True)
+    one.refused("queue_full")
+    answer(two, "f", again=True)
+    one.started(["g"], 11.9, 30)
+    one.rejected("g", "queue_full")
+    answer(two, "g", again=True)
+    after = [parse(each.render().decode()) for each in (one, two)]
     memory = Memory()
-    for at, sample in ((10.0, before), (20.0, after)):
-        seen = Observed(pods=(PodView("one", "ready", 0.0, sample, at),), replicas=1)
-        _, memory = watch(spec(), seen, memory, at)
-    assert (memory.kept.met, memory.kept.missed) == (2, 2)
+    for at, samples in ((10.0, before), (20.0, after)):
+        pods = tuple(PodView(name, "ready", 0.0, sample, at) for name, sample in zip("xy", samples, strict=True))
+        _, memory = watch(spec(), Observed(pods=pods, replicas=2), memory, at)
+    assert (memory.kept.met, memory.kept.late, memory.kept.refused) == (4, 1, 1)
+    assert sum(sample.arrived_total for sample in after) - sum(sample.arrived_total for sample in before) == 7
 
 
 def test_histograms_arrive_with_the_contracts_buckets() -> None:

@@ -138,12 +138,16 @@ def test_what_the_model_is_not_for_is_said_with_where_to_go(embeds: Served, serv
 def test_a_deadline_that_is_lost_is_refused_and_counted(embeds: Served, client: OpenAI) -> None:
     for _ in range(60):  # a model of steps is trusted after fifty
         client.embeddings.create(model="tiny", input=TEXTS)
+    many = TEXTS * 100  # more than go to the engine at once
     before = embeds.metric("sluice_rejections_total", reason="slo_unreachable")
+    arrived = embeds.metric("sluice_requests_arrived_total")
     with pytest.raises(openai.InternalServerError) as refusal:
-        client.embeddings.create(model="tiny", input=TEXTS, extra_body={"slo": {"ttft_ms": 0.0001}})
+        client.embeddings.create(model="tiny", input=many, extra_body={"slo": {"ttft_ms": 0.0001}})
     assert refusal.value.code == "slo_unreachable"
     assert int(refusal.value.response.headers["retry-after"]) >= 1
-    assert embeds.metric("sluice_rejections_total", reason="slo_unreachable") > before
+    # A gateway offers the whole call to the next replica, which counts all its texts: so many were refused here.
+    assert embeds.metric("sluice_rejections_total", reason="slo_unreachable") == before + len(many)
+    assert embeds.metric("sluice_requests_arrived_total") == arrived + len(many)
 
 
 def test_clients_that_leave_and_many_at_once_leave_nothing_behind(embeds: Served, folder: Path) -> None:

@@ -13,7 +13,7 @@ from sluice_operator.decide.demand import HIGHEST, PLANNED, Demand, eased
 from sluice_operator.decide.explain import scaled
 from sluice_operator.decide.need import Need
 from sluice_operator.decide.tally import DAY, count
-from sluice_operator.decide.values import Tally
+from sluice_operator.decide.values import Outcome, Tally
 from tests.operator.decide_fleet import MODEL, WORK, Story, spec
 
 RATE, AHEAD = 10.0, 240.0
@@ -49,7 +49,7 @@ def test_a_fleet_that_misses_all_that_it_may_keeps_back_half_of_an_hours_budget(
     for look in range(1, hours * 3600 // 5):
         share = 1.0 - planned(kept, 0.99, RATE, AHEAD)
         good, bad = 5.0 * RATE * (1.0 - share), 5.0 * RATE * share
-        kept, met, missed = count(kept, good, bad, 5.0 * look), met + good, missed + bad
+        kept, met, missed = count(kept, Outcome(good, bad, 0.0), 5.0 * look), met + good, missed + bad
     assert missed / (met + missed) <= 0.01 + 1e-9
     assert missed / (met + missed) > spent * 0.01
 
@@ -65,8 +65,8 @@ def test_what_is_kept_back_is_hours_of_the_load_as_it_is_and_no_share_of_the_pas
 
 
 def test_misses_are_forgotten_within_days() -> None:
-    kept = count(Tally(), 0.0, 1000.0, 0.0)
-    later = [count(kept, 0.0, 0.0, days * DAY).missed for days in (0.0, 1.0, 5.0)]
+    kept = count(Tally(), Outcome(0.0, 1000.0, 0.0), 0.0)
+    later = [count(kept, Outcome(0.0, 0.0, 0.0), days * DAY).missed for days in (0.0, 1.0, 5.0)]
     assert later[0] > 2.0 * later[1] > 50.0 * later[2]
 
 

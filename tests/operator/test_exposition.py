@@ -16,12 +16,12 @@ def test_counters_that_nothing_has_touched_are_zero() -> None:
 def test_outcomes_and_misses_are_summed() -> None:
     text = exposition() + "".join(
         f'{contract.REQUESTS}{{outcome="{name}"}} {value}\n'
-        for name, value in (("stop", 3), ("length", 4), ("abort", 9))
+        for name, value in (("stop", 3), ("length", 4), ("abort", 9), ("error", 2))
     )
     text += f'{contract.SLO_REQUESTS}{{result="met"}} 5\n{contract.SLO_REQUESTS}{{result="missed_both"}} 2\n'
     sample = parse(text)
     assert (sample.finished_total, sample.slo_met_total, sample.slo_missed_total) == (7, 5, 2)
-    assert sample.aborted_total == 9
+    assert sample.failed_total == 2
 
 
 @pytest.mark.parametrize("value", ["NaN", "-1", "+Inf", "1e19"])

@@ -156,6 +156,9 @@ async def compute(request: web.BaseRequest, serving: Serving, given: Sequence[Te
             if stream.rejected is not None:
                 serving.metrics.rejected(message.request_id, stream.rejected.reason)
             serving.metrics.ended(message.request_id, "abort")
+        if stream.rejected is not None:  # the whole call goes on to the next replica, and is counted there as a whole
+            for _ in waiting:
+                serving.metrics.refused(stream.rejected.reason, offered_before=offered_before(request))
     return Computed(
         [vectors[message.request_id] for message in messages], sum(len(each.token_ids) for each in given), queued
     )

@@ -178,10 +178,10 @@ def _up(spec: LLMDeploymentSpec, wanted: Need, after: int) -> str:
         )
     waiting = f" and {asked.backlog:.0f} waiting" if asked.backlog else ""
     capped = f" {wanted.up} are needed, maxReplicas is {after}." if wanted.up > after else ""
+    fewer = f" Up to {_rate(wanted.turn)} req/s {after - 1} would do." if wanted.turn > 0.0 else ""
     return (
         f"{_rate(asked.expected)} req/s expected in {asked.horizon:.0f} s (cold start){waiting}, one replica holds "
-        f"{_one(spec, one)}.{capped}{good} "
-        f"Up to {_rate(wanted.turn)} req/s {after - 1} would do."
+        f"{_one(spec, one)}.{capped}{good}{fewer}"
     )
 
 

@@ -175,10 +175,9 @@ def _mean_itl(window: Sums) -> float | None:
 
 
 def _attainment(window: Sums) -> float | None:
-    """Of those who came in the window and are no longer in flight, or whose first token is too late already."""
-    met, missed = outcome(window)
-    missed = max(missed, window.count("slo_missed_total"))
-    return met / (met + missed) if met + missed > 0 else None
+    """Of those who ended in the window or were refused, or whose first token is too late already."""
+    seen = outcome(window)
+    return seen.met / (seen.met + seen.missed) if seen.met + seen.missed > 0 else None
 
 
 def _finite(seconds: float | None) -> float | None:

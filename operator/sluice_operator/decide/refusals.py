@@ -19,8 +19,7 @@ def refusals(
     """The sentence about refusals, where one is due. Any reason that an engine counts (`sluice_rejections_total`).
     `ordered` replicas are asked for now."""
     window = over(memory, now, WINDOW)
-    # A gateway offers whom one replica refuses to the next: who was served in the end was not refused.
-    count = min(window.count("rejected_total"), outcome(window)[1])
+    count = outcome(window).refused  # who was offered to another replica and served there was not refused
     if limit is None or count < 1.0:
         return (), memory
     if memory.refused_said_at is not None and now - memory.refused_said_at < AGAIN:

@@ -18,7 +18,8 @@ COUNTERS: Final = (
     "arrived_total",
     "finished_total",
     "rejected_total",
-    "aborted_total",
+    "failed_total",
+    "offered_again_total",
     "slo_met_total",
     "slo_missed_total",
     "prompt_tokens_total",
@@ -49,7 +50,6 @@ class Fresh:
     heard: tuple[tuple[PodView, EngineSample], ...] = ()  # the same of those that load: they refuse, and count whom
     young: tuple[PodView, ...] = ()  # scheduling, pulling or loading: they will serve
     stuck: tuple[PodView, ...] = ()  # unschedulable or failed: they may never
-    leaving: tuple[PodView, ...] = ()  # draining: they serve whom they have
 
     @property
     def coming(self) -> int:
@@ -76,7 +76,6 @@ def fresh(observed: Observed, scrape_gap: float | None, now: float) -> Fresh:
             if pod.phase in ("scheduling", "pulling", "loading") and now - pod.since < COMING_AT_MOST
         ),
         stuck=tuple(pod for pod in observed.pods if pod.phase in ("unschedulable", "failed")),
-        leaving=tuple(pod for pod in observed.pods if pod.phase == "draining"),
     )
 
 

@@ -57,7 +57,8 @@ class EngineSample:
     itl: Histogram
     step_model: StepTimeModel | None
     load_seconds: tuple[tuple[str, float], ...] = ()  # (phase, seconds)
-    aborted_total: float = 0.0  # the client left before the end
+    failed_total: float = 0.0  # ended by our fault
+    offered_again_total: float = 0.0  # that another replica had refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +165,6 @@ class PodTotals:
     at: float  # monotonic seconds of the scrape
     counters: tuple[float, ...]  # in the order of `windows.COUNTERS`
     running: float
-    waiting: float
     ttft: tuple[float, ...]  # cumulative counts per bucket
     itl: tuple[float, ...]
 
@@ -176,7 +176,6 @@ class Tick:
     at: float
     seconds: float
     counters: tuple[float, ...]
-    joined: float  # how many more are in flight, running or waiting
     block_seconds: float  # pool blocks × seconds that those differences span
     ttft: tuple[float, ...] = ()
     itl: tuple[float, ...] = ()
@@ -196,13 +195,32 @@ class Lengths:
 
 
 @dataclass(frozen=True, slots=True)
+class Outcome:
+    """Requests by what became of them."""
+
+    met: float
+    late: float  # or failed
+    refused: float
+
+    @property
+    def missed(self) -> float:
+        """All that were not good."""
+        return self.late + max(0.0, self.refused)
+
+
+@dataclass(frozen=True, slots=True)
 class Tally:
-    """Sums that forget within a day: requests that were good, and others that came and are no longer in flight, but
-    for those whose client left."""
+    """Sums that forget within a day: requests that were good, that were late or failed, and that all replicas refused."""
 
     at: float = 0.0
     met: float = 0.0
-    missed: float = 0.0
+    late: float = 0.0
+    refused: float = 0.0
+
+    @property
+    def missed(self) -> float:
+        """All that were not good."""
+        return self.late + self.refused
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from sluice_operator.decide import tally
 from sluice_operator.decide.histograms import BOUNDS, overflow
 from sluice_operator.decide.history import book
 from sluice_operator.decide.trust import COUNTERS, Fresh
-from sluice_operator.decide.values import EngineSample, Lengths, Memory, PodTotals, Tick
+from sluice_operator.decide.values import EngineSample, Lengths, Memory, Outcome, PodTotals, Tick
 
 # Long enough for 30 Poisson arrivals at 1 req/s (± 18 %), short enough to act within a cold start; holds six scrapes
 # at 5 s and thirty at 1 s.
@@ -30,7 +30,8 @@ FORGET: Final = 120.0  # seconds; lengths change slower than rates, and the mean
 _LONGEST_GAP: Final = 60.0  # an outage is not the scrape interval
 _counters: Final = attrgetter(*COUNTERS)
 _ARRIVED: Final = COUNTERS.index("arrived_total")
-_MET, _MISSED, _ABORTED = (COUNTERS.index(name) for name in ("slo_met_total", "slo_missed_total", "aborted_total"))
+_MET, _MISSED = COUNTERS.index("slo_met_total"), COUNTERS.index("slo_missed_total")
+_FAILED, _REJECTED, _AGAIN = (COUNTERS.index(f"{name}_total") for name in ("failed", "rejected", "offered_again"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,6 @@ class Sums:
 
     seconds: float = 0.0  # that the differences span
     counters: tuple[float, ...] = (0.0,) * len(COUNTERS)
-    joined: float = 0.0  # how many more are in flight
     block_seconds: float = 0.0
     ttft: tuple[float, ...] = ()
     itl: tuple[float, ...] = ()
@@ -63,9 +63,7 @@ def absorb(memory: Memory, seen: Fresh, now: float, ttft: float) -> Memory:
     gap, reset = memory.scrape_gap, False
     growths: list[Tick] = []
     arrivals: list[tuple[float, float, float]] = []
-    running = 0.0  # how many more run than at the last scrape
-    drained = {pod.name for pod in seen.leaving}
-    broken = math.fsum(_in_flight(pod) for pod in memory.pods if pod.name not in present and pod.name not in drained)
+    joined = 0.0  # how many more requests run than at the last scrape
     for pod, sample in (*seen.known, *seen.heard):
         at = now if pod.sample_at is None else pod.sample_at
         old, new = before.get(pod.name), _totals(pod.name, at, sample)
@@ -77,16 +75,15 @@ def absorb(memory: Memory, seen: Fresh, now: float, ttft: float) -> Memory:
         grew = _difference(old, new)
         if grew is None:
             reset = True
-            broken += _in_flight(old)
             continue
         if pod.phase != "ready":
             arrivals += [(old.at, new.at, grew[0][_ARRIVED])] if grew[0][_ARRIVED] > 0.0 else []
             continue
         newest = min(at - old.at, _LONGEST_GAP)
         gap = newest if gap is None else gap + 0.1 * (newest - gap)
-        growths.append(_growth(grew, new.at - old.at, _in_flight(new) - _in_flight(old), sample, now, ttft))
+        growths.append(_growth(grew, new.at - old.at, sample, now, ttft))
         arrivals.append((old.at, new.at, grew[0][_ARRIVED]))
-        running += new.running - old.running
+        joined += new.running - old.running
     memory = replace(
         memory,
         pods=tuple(after[name] for name in sorted(after)),
@@ -94,16 +91,13 @@ def absorb(memory: Memory, seen: Fresh, now: float, ttft: float) -> Memory:
         no_down_until=now + WINDOW if reset else memory.no_down_until,
     )
     ticks = memory.ticks
-    if broken and not growths:
-        memory = replace(memory, kept=tally.count(memory.kept, 0.0, broken, now))
     if growths:
         tick = _merge(growths)
-        tick = replace(tick, joined=tick.joined - broken)
         ticks = _append(ticks, tick)
         memory = replace(
             memory,
-            lengths=_lengths(memory.lengths, tick, running, now),
-            kept=tally.count(memory.kept, *outcome(tick), now),
+            lengths=_lengths(memory.lengths, tick, joined, now),
+            kept=tally.count(memory.kept, outcome(tick), now),
         )
     if arrivals:
         memory = book(memory, arrivals, now)
@@ -119,7 +113,6 @@ def over(memory: Memory, now: float, seconds: float) -> Sums:
     return Sums(
         seconds=ticks[-1].at - ticks[0].at + ticks[0].seconds,
         counters=_judged(merged),
-        joined=merged.joined,
         block_seconds=merged.block_seconds,
         ttft=merged.ttft,
         itl=merged.itl,
@@ -127,20 +120,13 @@ def over(memory: Memory, now: float, seconds: float) -> Sums:
     )
 
 
-def outcome(growth: Tick | Sums) -> tuple[float, float]:
-    """How many requests were good, and how many came, were not, and are no longer in flight: late, failed or refused. One
-    whose client left is neither (`spec.slo`).
-
-    Refusals are not counted themselves: a gateway offers whom one replica refuses to the next, so that each counts one
-    for a request that is served in the end. Who is in flight at one scrape and not at the next may be a few too many or
-    too few; over several that adds up to nothing, so the second number may be negative."""
-    met = growth.counters[_MET]
-    return met, growth.counters[_ARRIVED] - growth.joined - met - growth.counters[_ABORTED]
-
-
-def _in_flight(pod: PodTotals) -> float:
-    """At its newest scrape. Of an engine that died since they are lost; who is served by another counts there again."""
-    return pod.running + pod.waiting
+def outcome(growth: Tick | Sums) -> Outcome:
+    """What became of requests. A gateway offers whom one replica refuses to the next, and each that refuses counts: refusals
+    less those offered again are the requests that nobody served. The two are counted by two engines, and may be scraped
+    in two ticks: over one the difference may be negative."""
+    counters = growth.counters
+    late = counters[_MISSED] + counters[_FAILED]
+    return Outcome(counters[_MET], late, counters[_REJECTED] - counters[_AGAIN])
 
 
 def _judged(tick: Tick) -> tuple[float, ...]:
@@ -152,7 +138,7 @@ def _judged(tick: Tick) -> tuple[float, ...]:
 _Grew = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]  # counters, ttft, itl
 
 
-def _growth(grew: _Grew, span: float, joined: float, sample: EngineSample, now: float, target: float) -> Tick:
+def _growth(grew: _Grew, span: float, sample: EngineSample, now: float, target: float) -> Tick:
     """What one pod did between two scrapes. Of a long silence only the window's share counts: the rest is older."""
     share = min(1.0, WINDOW / span)
     counters, ttft, itl = grew if share == 1.0 else [tuple(share * value for value in row) for row in grew]
@@ -160,7 +146,6 @@ def _growth(grew: _Grew, span: float, joined: float, sample: EngineSample, now: 
         at=now,
         seconds=span * share,
         counters=counters,
-        joined=joined * share,
         block_seconds=sample.kv_blocks * span * share,
         ttft=ttft,
         itl=itl,
@@ -182,7 +167,6 @@ def _merge(ticks: Sequence[Tick]) -> Tick:
         at=ticks[-1].at,
         seconds=max(tick.seconds for tick in ticks),
         counters=_sum([tick.counters for tick in ticks]),
-        joined=math.fsum(tick.joined for tick in ticks),
         block_seconds=sum(tick.block_seconds for tick in ticks),
         ttft=_sum([tick.ttft for tick in ticks]),
         itl=_sum([tick.itl for tick in ticks]),
@@ -212,7 +196,6 @@ def _totals(name: str, at: float, sample: EngineSample) -> PodTotals:
         at=at,
         counters=_counters(sample),
         running=sample.running,
-        waiting=sample.waiting,
         ttft=sample.ttft.counts or nothing,
         itl=sample.itl.counts or nothing,
     )

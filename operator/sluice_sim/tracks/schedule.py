@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sluice_law.capacity import capacity
+from sluice_law.capacity import most_at_once
 from sluice_law.limit import MARGIN
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.decide.admission import bounds, note_missing
@@ -81,7 +81,7 @@ def held(
     known = physics(spec, seen, memory)
     places = None
     if known is not None:
-        places = capacity(known.replica, known.work, promises(spec, known.work), MARGIN).concurrency
+        places = most_at_once(known.replica, known.work, promises(spec, known.work), MARGIN)
     admitted = bounds(spec, seen, memory, places, count, now)
     leaving = victims(observed, (observed.replicas or 0) - count)
     return Decision(replicas=count, desired=count, bounds=admitted, victims=leaving), memory
