@@ -8,6 +8,7 @@ that share is the predicted attainment.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -139,27 +140,19 @@ def enough(
 ) -> tuple[int, float]:
     """The smallest number of replicas whose predicted attainment meets the target for `rate` in all, and that
     attainment. What no number reaches is not chased: then the share that an idle replica reaches is the whole."""
-    places = most_at_once(replica, work, targets, margin)
-    top = throughput(replica.model, work, places)
-    goal = _goal(replica, work, targets, places, spread_of(1.0), top)
-
-    def good(count: int) -> float:
-        spread = spread_of(split_burstiness(burstiness, count, unevenness))
-        return _good(replica, work, targets, places, rate / count, spread)
-
-    most = top / targets.attainment if replica.sheds else MAX_UTILISATION * top
-    low = max(1, math.ceil(rate / min(most, _rate_in_memory(replica, work)) - 1e-9))
-    reached = good(low)
-    if reached >= goal:
+    fleet = _fleet(replica, work, targets, margin, burstiness, unevenness)
+    low = max(1, math.ceil(rate / fleet.most - 1e-9))
+    reached = fleet.good(low, rate / low)
+    if reached >= fleet.goal:
         return low, reached
-    high = max(low + 1, math.ceil(rate / (MIN_UTILISATION * top)))
+    high = max(low + 1, math.ceil(rate / (MIN_UTILISATION * fleet.top)))
     while high - low > 1:
         middle = (low + high) // 2
-        if good(middle) >= goal:
+        if fleet.good(middle, rate / middle) >= fleet.goal:
             high = middle
         else:
             low = middle
-    return high, good(high)
+    return high, fleet.good(high, rate / high)
 
 
 def sustained(
@@ -173,21 +166,8 @@ def sustained(
 ) -> float:
     """The largest rate in all, requests per second, that `enough` takes `count` replicas for: its inverse, to one part in
     2^HALVINGS of what they serve flat out."""
-    places = most_at_once(replica, work, targets, margin)
-    top = throughput(replica.model, work, places)
-    goal = _goal(replica, work, targets, places, spread_of(1.0), top)
-    spread = spread_of(split_burstiness(burstiness, count, unevenness))
-    most = top / targets.attainment if replica.sheds else MAX_UTILISATION * top
-    low, high = 0.0, min(most, _rate_in_memory(replica, work))
-    if _good(replica, work, targets, places, high, spread) >= goal:
-        return count * high
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2.0
-        if _good(replica, work, targets, places, middle, spread) >= goal:
-            low = middle
-        else:
-            high = middle
-    return count * low
+    fleet = _fleet(replica, work, targets, margin, burstiness, unevenness)
+    return count * _highest(lambda each: fleet.good(count, each) >= fleet.goal, 0.0, fleet.most, HALVINGS)
 
 
 def binding_of(replica: Replica, work: Work, targets: Targets, margin: float = 1.0, burstiness: float = 1.0) -> Binding:
@@ -231,6 +211,46 @@ def queue_limit(rate: float, seconds: float, step_seconds: float) -> int:
     return max(1, math.ceil(rate * max(seconds, 0.0)), math.ceil(rate * step_seconds) + 1)
 
 
+@dataclass(frozen=True, slots=True)
+class _Fleet:
+    """Any number of replicas that share a load: what is good enough, and up to which rate each is asked for it."""
+
+    replica: Replica
+    work: Work
+    targets: Targets
+    places: int
+    top: float  # requests per second that each serves flat out
+    most: float  # requests per second that each may be planned for
+    goal: float
+    burstiness: float
+    unevenness: float
+
+    def good(self, count: int, each: float) -> float:
+        """Predicted share of good requests where `count` replicas get `each` requests per second."""
+        spread = spread_of(split_burstiness(self.burstiness, count, self.unevenness))
+        return _good(self.replica, self.work, self.targets, self.places, each, spread)
+
+
+def _fleet(
+    replica: Replica, work: Work, targets: Targets, margin: float, burstiness: float, unevenness: float
+) -> _Fleet:
+    places = most_at_once(replica, work, targets, margin)
+    top = throughput(replica.model, work, places)
+    goal = _goal(replica, work, targets, places, spread_of(1.0), top)
+    most = min(top / targets.attainment if replica.sheds else MAX_UTILISATION * top, _rate_in_memory(replica, work))
+    return _Fleet(replica, work, targets, places, top, most, goal, burstiness, unevenness)
+
+
+def _highest(good: Callable[[float], bool], low: float, high: float, halvings: int) -> float:
+    """The highest rate up to `high` that is good, by bisection; `low` where none is."""
+    if good(high):
+        return high
+    for _ in range(halvings):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if good(middle) else (low, middle)
+    return low
+
+
 def _operating_point(
     replica: Replica, work: Work, targets: Targets, margin: float, burstiness: float, halvings: int
 ) -> tuple[int, float]:
@@ -239,15 +259,8 @@ def _operating_point(
     top = throughput(replica.model, work, places)
     goal = _goal(replica, work, targets, places, spread, top)
     low, high = MIN_UTILISATION * top, min(MAX_UTILISATION * top, _rate_in_memory(replica, work))
-    if _good(replica, work, targets, places, high, spread) >= goal:
-        return places, high
-    for _ in range(halvings):
-        middle = (low + high) / 2.0
-        if _good(replica, work, targets, places, middle, spread) >= goal:
-            low = middle
-        else:
-            high = middle
-    return places, low
+    rate = _highest(lambda each: _good(replica, work, targets, places, each, spread) >= goal, low, high, halvings)
+    return places, rate
 
 
 def most_at_once(replica: Replica, work: Work, targets: Targets, margin: float = 1.0) -> int:

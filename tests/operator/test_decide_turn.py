@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sluice_law.capacity import Replica, Work
@@ -38,8 +38,7 @@ def test_up_to_the_turn_one_replica_fewer_would_do(
     known = replace(KNOWN, replica=replace(REPLICA, sheds=sheds))
     asked = replace(CALM, expected=rate, highest=rate, backlog=backlog)
     found = judged(asked, 1, known, goal, trust)
-    if not 1 < found.up <= MOST or found.turn <= 0.0:
-        return
+    assume(1 < found.up <= MOST and found.turn > 0.0)
     at_the_turn = judged(replace(asked, expected=found.turn * 0.995), 1, known, goal, trust)
     assert at_the_turn.up <= found.up - 1
     assert judged(replace(asked, expected=found.turn * 1.02), 1, known, goal, trust).up >= found.up
@@ -48,8 +47,7 @@ def test_up_to_the_turn_one_replica_fewer_would_do(
 @given(rate=st.floats(1.0, 40.0), current=st.integers(2, MOST))
 def test_above_the_turn_the_count_would_have_stayed(rate: float, current: int) -> None:
     found = judged(replace(CALM, expected=rate, highest=rate), current)
-    if found.keep >= current:
-        return
+    assume(found.keep < current)
     assert judged(replace(CALM, expected=rate, highest=found.turn * 1.02), current).keep >= current
     assert judged(replace(CALM, expected=rate, highest=found.turn * 0.995), current).keep < current
 
