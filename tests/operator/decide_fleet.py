@@ -50,6 +50,7 @@ class Engine:
     queue: float = 40
     kv_blocks: float = 2_000
     inside: float = 0.0
+    spared: float = 0.0  # share of the prompt tokens that the cache holds; no step gets shorter by it here
     model: StepTimeModel | None = MODEL
     totals: dict[str, float] = field(default_factory=dict)
     ttft: list[float] = field(default_factory=lambda: [0.0] * len(BOUNDS))
@@ -79,6 +80,7 @@ class Engine:
             ("finished_total", done),
             ("slo_met_total" if good else "slo_missed_total", done),
             ("prompt_tokens_total", (arrived - refused) * WORK.uncached),
+            ("cached_prompt_tokens_total", (arrived - refused) * WORK.uncached * self.spared),
             ("generated_tokens_total", self.running * seconds / step),
             ("kv_block_seconds_total", self.occupancy * self.kv_blocks * seconds),
         ):
@@ -106,7 +108,7 @@ class Engine:
             slo_met_total=total("slo_met_total", 0.0),
             slo_missed_total=total("slo_missed_total", 0.0),
             prompt_tokens_total=total("prompt_tokens_total", 0.0),
-            cached_prompt_tokens_total=0.0,
+            cached_prompt_tokens_total=total("cached_prompt_tokens_total", 0.0),
             generated_tokens_total=total("generated_tokens_total", 0.0),
             kv_block_seconds_total=total("kv_block_seconds_total", 0.0),
             busy_seconds_total=0.0,

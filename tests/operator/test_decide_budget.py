@@ -98,5 +98,5 @@ def test_a_scale_up_says_what_is_enough_for_now() -> None:
     )
     plain = Need(3, 3, one.binding, asked, one, (0.93, 0.995), 17.0, 0.99, None)
     loose = Need(3, 3, one.binding, asked, one, (0.93, 0.995), 17.0, 0.95, None)
-    assert "99.5 % with 3 (target 99 %). Up to 17 req/s 2 would do." in scaled(spec(), plain, 2, 3).sentence
-    assert "(target 99 %, 95.0 % is enough after what was kept so far)" in scaled(spec(), loose, 2, 3).sentence
+    assert "99.5 % with 3 (target 99 %). Up to 17 req/s 2 would do." in scaled(spec(), plain, 2, 3, 60.0).sentence
+    assert "(target 99 %, 95.0 % is enough after what was kept so far)" in scaled(spec(), loose, 2, 3, 60.0).sentence

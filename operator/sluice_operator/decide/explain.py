@@ -26,8 +26,8 @@ WORDS: Final[Mapping[str, str]] = {
 }
 
 
-def scaled(spec: LLMDeploymentSpec, wanted: Need, before: int, after: int) -> Reason:
-    """The replicas dial moved by the law."""
+def scaled(spec: LLMDeploymentSpec, wanted: Need, before: int, after: int, window: float) -> Reason:
+    """The replicas dial moved by the law; down after `window` seconds in which fewer were enough."""
     why = WORDS.get(wanted.binding, wanted.binding)
     if after < before and wanted.binding != "Idle":
         why = "fewer are enough"
@@ -40,7 +40,7 @@ def scaled(spec: LLMDeploymentSpec, wanted: Need, before: int, after: int) -> Re
     elif after > before:
         body = _up(spec, wanted, after)
     else:
-        body = _down(spec, wanted, before, after)
+        body = _down(spec, wanted, before, after, window)
     return Reason("replicas", before, after, wanted.binding, f"{head} {body}".strip(), _numbers(wanted))
 
 
@@ -185,16 +185,13 @@ def _up(spec: LLMDeploymentSpec, wanted: Need, after: int) -> str:
     )
 
 
-def _down(spec: LLMDeploymentSpec, wanted: Need, before: int, after: int) -> str:
-    window = spec.scaling.scale_down_stabilization_seconds
+def _down(spec: LLMDeploymentSpec, wanted: Need, before: int, after: int, window: float) -> str:
     if wanted.capacity is None or wanted.binding == "Idle":
-        return (
-            f"No more than {_replicas(after)} needed for {window} s. Any load that needs {before} would have kept them."
-        )
+        return f"No more than {_replicas(after)} needed for {window:.0f} s. Any load that needs {before} would have kept them."
     one = wanted.capacity
     return (
         f"{_rate(wanted.demand.highest)} req/s at most, one replica holds {_one(spec, one)}; no more than "
-        f"{_replicas(after)} needed for {window} s. Above {_rate(wanted.turn)} req/s {before} would have stayed."
+        f"{_replicas(after)} needed for {window:.0f} s. Above {_rate(wanted.turn)} req/s {before} would have stayed."
     )
 
 

@@ -14,7 +14,7 @@ from sluice_operator.decide.need import Need, need
 from sluice_operator.decide.physics import mean_work, targets
 from sluice_operator.decide.pressure import kv_share
 from sluice_operator.decide.refusals import refusals
-from sluice_operator.decide.replicas import remember, rest, step
+from sluice_operator.decide.replicas import hold_seconds, remember, rest, step
 from sluice_operator.decide.trust import Fresh
 from sluice_operator.decide.values import Decision, Memory, Observed, Outlook, Reason
 from sluice_operator.decide.victim import victims
@@ -55,7 +55,9 @@ def decide(spec: LLMDeploymentSpec, observed: Observed, memory: Memory, now: flo
         replicas=None if spec.paused else dial.replicas,
         desired=dial.desired,
         bounds=admitted,
-        victims=victims(observed, (observed.replicas or 0) - dial.replicas) if dial.replicas is not None else (),
+        victims=victims(observed, memory, (observed.replicas or 0) - dial.replicas)
+        if dial.replicas is not None
+        else (),
         reasons=() if spec.paused else (*dial.reasons, *reasons),
         kv_occupancy=kv_share(seen, memory, now),
         ttft=_finite(quantile(window.ttft, share)),
@@ -98,9 +100,12 @@ def _replicas(
         return _once(_Dial(spec.replicas, spec.replicas, replace(memory, last_set=None, advised=None), moved))
     if observed.replicas is None:
         return _once(_Dial(current, current, memory, (explain.created(floor, current, mode),)))
-    memory = remember(spec, floor, memory, wanted, now, current)
+    window = hold_seconds(spec, seen, memory, now)
+    memory = remember(floor, memory, wanted, now, current, window)
     waiting = observed.held or 0
-    after = 1 if waiting and floor.inside(current) == 0 else step(spec, floor, seen, memory, wanted, now, current)
+    after = (
+        1 if waiting and floor.inside(current) == 0 else step(spec, floor, seen, memory, wanted, now, current, window)
+    )
     if after < current:
         memory = replace(memory, down_at=now)
     reasons: tuple[Reason, ...] = ()
@@ -115,7 +120,7 @@ def _replicas(
         elif after == 0:
             why = explain.asleep(spec, cold)
         else:
-            why = explain.scaled(spec, wanted, current, after)
+            why = explain.scaled(spec, wanted, current, after, window)
         reasons = (*reasons, why)
     if mode == "Advise":
         advice = tuple(explain.advised(reason) for reason in reasons)

@@ -4,6 +4,7 @@
 was wanted through the stabilisation window.
 """
 
+import math
 from dataclasses import replace
 from typing import Final
 
@@ -11,24 +12,32 @@ from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.decide import coldstart
 from sluice_operator.decide.floors import Range
 from sluice_operator.decide.need import Need, is_idle
+from sluice_operator.decide.physics import mean_work
 from sluice_operator.decide.trust import Fresh
 from sluice_operator.decide.values import Memory, Observed
-from sluice_operator.decide.windows import WINDOW
+from sluice_operator.decide.windows import WINDOW, over
 
 SLOTS: Final = 60  # pieces of the stabilisation window that `Memory.wanted` remembers
 HOLD_MOST: Final = 600.0  # seconds: an image that was pulled once in half an hour must not hold replicas for as long
+WARMING_MOST: Final = 2.0  # windows more for caches: who asks for a short one must not wait for minutes
 
 
 def step(
-    spec: LLMDeploymentSpec, floor: Range, seen: Fresh, memory: Memory, wanted: Need, now: float, current: int
+    spec: LLMDeploymentSpec,
+    floor: Range,
+    seen: Fresh,
+    memory: Memory,
+    wanted: Need,
+    now: float,
+    current: int,
+    window: float,
 ) -> int:
     """The next count inside the range: up at once; down one at a time and only after every count wanted in the
-    stabilisation window allowed it, with nothing loading and a whole window observed. The last replica leaves only
-    after scaleToZeroAfterSeconds without any request."""
+    stabilisation window (`window`, `hold_seconds`) allowed it, with nothing loading and a whole window observed. The
+    last replica leaves only after scaleToZeroAfterSeconds without any request."""
     current = floor.inside(current)
     if wanted.up > current:
         return min(wanted.up, floor.high)
-    window = hold_seconds(spec, memory)
     most = max((count for _, count in memory.wanted), default=current)
     watched = memory.started_at is not None and now - memory.started_at >= window
     spaced = memory.down_at is None or now - memory.down_at >= min(WINDOW, window)
@@ -47,9 +56,8 @@ def rest(memory: Memory, observed: Observed, seen: Fresh, now: float) -> Memory:
     return replace(memory, idle_since=now) if memory.idle_since is None else memory
 
 
-def remember(spec: LLMDeploymentSpec, floor: Range, memory: Memory, wanted: Need, now: float, current: int) -> Memory:
+def remember(floor: Range, memory: Memory, wanted: Need, now: float, current: int, window: float) -> Memory:
     """Keep the most that was wanted per slot of the stabilisation window; a hold wants what is there."""
-    window = hold_seconds(spec, memory)
     slot = max(1.0, window / SLOTS)
     count = floor.inside(max(wanted.keep, current if wanted.hold else 0))
     hole = slot + max(WINDOW, 3.0 * (memory.scrape_gap or 0.0))
@@ -64,9 +72,23 @@ def remember(spec: LLMDeploymentSpec, floor: Range, memory: Memory, wanted: Need
     return replace(memory, wanted=entries)
 
 
-def hold_seconds(spec: LLMDeploymentSpec, memory: Memory) -> float:
-    """How long fewer must have been enough: the stabilisation window, and no less than it takes to get a replica back."""
+def hold_seconds(spec: LLMDeploymentSpec, seen: Fresh, memory: Memory, now: float) -> float:
+    """How long fewer must have been enough: the stabilisation window, and no less than it takes to get a replica back. One
+    that comes back has a cold cache: where caches spare work, for as long more as it takes to get warm, up to three times
+    the window in all."""
     back = coldstart.usual(memory)
-    return max(
+    window = max(
         float(spec.scaling.scale_down_stabilization_seconds), 0.0 if back is None else min(back.total, HOLD_MOST)
     )
+    return window + min(_warming(seen, memory, now), WARMING_MOST * window)
+
+
+def _warming(seen: Fresh, memory: Memory, now: float) -> float:
+    """Seconds in which a replica fills its cache with the prompts that it computes, weighed with the share of all prompt tokens
+    that caches spare. 0 while nothing is computed."""
+    work, recent = mean_work(memory.lengths), over(memory, now, WINDOW)
+    computed = recent.rate("prompt_tokens_total") - recent.rate("cached_prompt_tokens_total")
+    if work is None or work.cached <= 0.0 or computed <= 0.0:
+        return 0.0
+    pools = math.fsum(sample.kv_blocks * sample.block_size for _, sample in seen.known)
+    return work.cached / (work.cached + work.uncached) * pools / computed

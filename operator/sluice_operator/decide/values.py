@@ -167,6 +167,7 @@ class PodTotals:
     running: float
     ttft: tuple[float, ...]  # cumulative counts per bucket
     itl: tuple[float, ...]
+    spared: float = 0.0  # prompt tokens that its cache spared, forgetting like `Lengths`: how warm it is
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ SLOT: Final = 0.9  # ticks closer than this are added up: at most WINDOW / SLOT 
 FORGET: Final = 120.0  # seconds; lengths change slower than rates, and the mean of a heavy tail needs the samples
 _LONGEST_GAP: Final = 60.0  # an outage is not the scrape interval
 _counters: Final = attrgetter(*COUNTERS)
-_ARRIVED: Final = COUNTERS.index("arrived_total")
+_ARRIVED, _CACHED = COUNTERS.index("arrived_total"), COUNTERS.index("cached_prompt_tokens_total")
 _MET, _MISSED = COUNTERS.index("slo_met_total"), COUNTERS.index("slo_missed_total")
 _FAILED, _REJECTED, _AGAIN = (COUNTERS.index(f"{name}_total") for name in ("failed", "rejected", "offered_again"))
 
@@ -81,6 +81,7 @@ def absorb(memory: Memory, seen: Fresh, now: float, ttft: float) -> Memory:
             continue
         newest = min(at - old.at, _LONGEST_GAP)
         gap = newest if gap is None else gap + 0.1 * (newest - gap)
+        after[pod.name] = replace(new, spared=_faded(old, new.at) + grew[0][_CACHED])
         growths.append(_growth(grew, new.at - old.at, sample, now, ttft))
         arrivals.append((old.at, new.at, grew[0][_ARRIVED]))
         joined += new.running - old.running
@@ -187,6 +188,11 @@ def _lengths(old: Lengths, tick: Tick, joined: float, now: float) -> Lengths:
         prompt=old.prompt * keep + grew["prompt_tokens_total"],
         cached=old.cached * keep + grew["cached_prompt_tokens_total"],
     )
+
+
+def _faded(old: PodTotals, at: float) -> float:
+    """What is left of a cache's warmth: spared tokens are remembered as long as lengths are."""
+    return old.spared * math.exp(-max(0.0, at - old.at) / FORGET)
 
 
 def _totals(name: str, at: float, sample: EngineSample) -> PodTotals:

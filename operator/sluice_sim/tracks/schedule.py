@@ -83,7 +83,7 @@ def held(
     if known is not None:
         places = most_at_once(known.replica, known.work, promises(spec, known.work), MARGIN)
     admitted = bounds(spec, seen, memory, places, count, now)
-    leaving = victims(observed, (observed.replicas or 0) - count)
+    leaving = victims(observed, memory, (observed.replicas or 0) - count)
     return Decision(replicas=count, desired=count, bounds=admitted, victims=leaving), memory
 
 

@@ -1,0 +1,97 @@
+"""What warm prefix caches change about scale-in: who leaves, and how long fewer must have been enough."""
+
+import pytest
+
+from tests.operator.decide_fleet import Story
+
+OVER, QUIET = 4.0, 0.3
+WINDOW = 60.0  # of the stories' spec
+
+
+def left_first(story: Story) -> str:
+    """The pod that the first scale-in chooses; nobody is served any more."""
+    for _ in range(60):
+        story.now += 5
+        victims = story.decide().victims
+        if victims:
+            return victims[0]
+    raise AssertionError("nobody left")
+
+
+def warmed(*shares: float) -> Story:
+    """Three replicas whose caches spared these shares for two minutes, under a load that all are needed for."""
+    story = Story(replicas=3)
+    for engine, share in zip(story.engines.values(), shares, strict=True):
+        engine.spared = share
+    story.run(120, 2.5 * OVER)
+    assert story.replicas == 3
+    return story
+
+
+def occupy(story: Story, *inside: float) -> None:
+    """So many requests in flight, with nobody waiting."""
+    for engine, count in zip(story.engines.values(), inside, strict=True):
+        engine.inside = count
+
+
+def test_of_busy_pods_the_coldest_leaves_not_the_emptiest() -> None:
+    story = warmed(0.6, 0.1, 0.6)
+    occupy(story, 1.0, 3.0, 2.0)
+    assert left_first(story) == "chat-2"
+
+
+def test_how_cold_a_cache_is_is_what_it_spared_of_late() -> None:
+    story = warmed(0.9, 0.05, 0.05)
+    story.engines["chat-1"].spared = 0.0  # its conversations end
+    story.run(600, 2.5 * OVER)
+    ever = {name: engine.totals["cached_prompt_tokens_total"] for name, engine in story.engines.items()}
+    assert max(ever, key=lambda name: ever[name]) == "chat-1"
+    occupy(story, 2.0, 2.0, 2.0)
+    assert left_first(story) == "chat-1"
+
+
+def test_an_idle_pod_leaves_before_a_busy_one_however_warm() -> None:
+    story = warmed(0.0, 0.6, 0.0)
+    occupy(story, 2.0, 0.0, 2.0)
+    assert left_first(story) == "chat-2"
+
+
+def test_an_engine_that_started_again_has_a_cold_cache() -> None:
+    story = warmed(0.6, 0.6, 0.5)
+    story.engines["chat-1"].totals = {}
+    story.engines["chat-1"].spared = 0.2
+    story.run(15, 2.5 * OVER)
+    occupy(story, 2.0, 2.0, 2.0)
+    assert left_first(story) == "chat-1"
+
+
+@pytest.mark.parametrize(
+    ("share", "least", "most"),
+    [
+        (0.0, WINDOW, WINDOW + 30.0),  # nothing is lost with a cache that spares nothing
+        (
+            0.5,
+            3.0 * WINDOW,
+            3.0 * WINDOW + 30.0,
+        ),  # a pool of 32,000 tokens takes an hour to fill at this load: the bound
+    ],
+)
+def test_fewer_must_have_been_enough_for_longer_where_caches_are_warm(share: float, least: float, most: float) -> None:
+    story = warmed(share, share, share)
+    story.run(300, OVER)
+    before = story.replicas
+    assert before == 2
+    began = story.now
+    story.run(600, QUIET)
+    moved = next(at for at, d in story.decisions if at > began and d.replicas == 1)
+    # A window's mean still shows the load of before: it is a window until the fall is believed.
+    assert least <= moved - began <= most + 30.0
+    assert f"needed for {least:.0f} s" in story.sentences()[-1]
+
+
+def test_an_idle_fleet_does_not_wait_for_caches() -> None:
+    story = warmed(0.5, 0.5, 0.5)
+    began = story.now
+    story.run(300, 0.0)
+    moved = next(at for at, d in story.decisions if at > began and d.replicas == 2)
+    assert moved - began <= 2.0 * WINDOW
