@@ -92,7 +92,7 @@ class Scaling(Model):
     """How full the KV caches may be on average before a replica is added."""
     scale_down_stabilization_seconds: Annotated[int, Field(ge=0, le=86_400)] = 120
     """A replica leaves only when fewer were enough for this long, and for at least as long as a cold start takes; up to
-    three times as long where prefix caches spare work, because a replica that comes back has a cold one."""
+    three times as long where prefix caches spare much work, because a replica that comes back has a cold one."""
     scale_to_zero_after_seconds: Annotated[int, Field(ge=10, le=604_800)] = 600
     """With minReplicas 0: the last replica leaves after so long without any request."""
     schedules: Annotated[tuple[Schedule, ...], Field(max_length=16)] = ()

@@ -100,7 +100,7 @@ def _replicas(
         return _once(_Dial(spec.replicas, spec.replicas, replace(memory, last_set=None, advised=None), moved))
     if observed.replicas is None:
         return _once(_Dial(current, current, memory, (explain.created(floor, current, mode),)))
-    window = hold_seconds(spec, seen, memory, now)
+    window = hold_seconds(spec, seen, memory, wanted, now)
     memory = remember(floor, memory, wanted, now, current, window)
     waiting = observed.held or 0
     after = (

@@ -4,7 +4,6 @@
 was wanted through the stabilisation window.
 """
 
-import math
 from dataclasses import replace
 from typing import Final
 
@@ -12,10 +11,11 @@ from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.decide import coldstart
 from sluice_operator.decide.floors import Range
 from sluice_operator.decide.need import Need, is_idle
-from sluice_operator.decide.physics import mean_work
+from sluice_operator.decide.physics import physics
 from sluice_operator.decide.trust import Fresh
 from sluice_operator.decide.values import Memory, Observed
-from sluice_operator.decide.windows import WINDOW, over
+from sluice_operator.decide.warmth import cold_seconds
+from sluice_operator.decide.windows import WINDOW
 
 SLOTS: Final = 60  # pieces of the stabilisation window that `Memory.wanted` remembers
 HOLD_MOST: Final = 600.0  # seconds: an image that was pulled once in half an hour must not hold replicas for as long
@@ -72,23 +72,15 @@ def remember(floor: Range, memory: Memory, wanted: Need, now: float, current: in
     return replace(memory, wanted=entries)
 
 
-def hold_seconds(spec: LLMDeploymentSpec, seen: Fresh, memory: Memory, now: float) -> float:
+def hold_seconds(spec: LLMDeploymentSpec, seen: Fresh, memory: Memory, wanted: Need, now: float) -> float:
     """How long fewer must have been enough: the stabilisation window, and no less than it takes to get a replica back. One
-    that comes back has a cold cache: where caches spare work, for as long more as it takes to get warm, up to three times
-    the window in all."""
+    that comes back has a cold cache: what it holds less until it is warm counts as time in which it is not back, up to three
+    windows in all."""
     back = coldstart.usual(memory)
     window = max(
         float(spec.scaling.scale_down_stabilization_seconds), 0.0 if back is None else min(back.total, HOLD_MOST)
     )
-    return window + min(_warming(seen, memory, now), WARMING_MOST * window)
-
-
-def _warming(seen: Fresh, memory: Memory, now: float) -> float:
-    """Seconds in which a replica fills its cache with the prompts that it computes, weighed with the share of all prompt tokens
-    that caches spare. 0 while nothing is computed."""
-    work, recent = mean_work(memory.lengths), over(memory, now, WINDOW)
-    computed = recent.rate("prompt_tokens_total") - recent.rate("cached_prompt_tokens_total")
-    if work is None or work.cached <= 0.0 or computed <= 0.0:
-        return 0.0
-    pools = math.fsum(sample.kv_blocks * sample.block_size for _, sample in seen.known)
-    return work.cached / (work.cached + work.uncached) * pools / computed
+    known = physics(spec, seen, memory)
+    if known is None or wanted.capacity is None:
+        return window
+    return window + min(cold_seconds(known, seen, memory, now, wanted.capacity.concurrency), WARMING_MOST * window)

@@ -10,8 +10,8 @@ def victims(observed: Observed, memory: Memory, count: int) -> tuple[str, ...]:
     already.
 
     Who is busy ends what it has begun with and nothing is lost; a cache is lost. How cold one is, is what it spared of
-    late (`PodTotals.spared`), not what it ever spared: conversations end. The emptiest first, whatever its cache, costs 1 % of
-    GPU-hours and hits on long prompts with shared prefixes, because who has fewest requests just now is chance."""
+    late (`PodTotals.spared`), not what it ever spared: conversations end. The emptiest first, whatever its cache, costs 0.7
+    points of hits on long prompts with shared prefixes (LOG.md): who of many busy ones runs fewest just now is chance."""
     staying = [pod for pod in observed.pods if pod.phase != "draining"]
     spared = {pod.name: pod.spared for pod in memory.pods}
     return tuple(
