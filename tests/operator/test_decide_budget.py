@@ -96,7 +96,7 @@ def test_a_scale_up_says_what_is_enough_for_now() -> None:
     one = Capacity(
         rate=9.0, throughput=10.0, concurrency=20, itl=0.08, ttft=0.5, kv_occupancy=0.4, binding="InterTokenLatency"
     )
-    plain = Need(3, 3, one.binding, asked, one, (0.93, 0.995), 17.0, 0.99, None)
-    loose = Need(3, 3, one.binding, asked, one, (0.93, 0.995), 17.0, 0.95, None)
+    plain = Need(3, 3, one.binding, asked, None, one, (0.93, 0.995), 17.0, 0.99, None)
+    loose = Need(3, 3, one.binding, asked, None, one, (0.93, 0.995), 17.0, 0.95, None)
     assert "99.5 % with 3 (target 99 %). Up to 17 req/s 2 would do." in scaled(spec(), plain, 2, 3, 60.0).sentence
     assert "(target 99 %, 95.0 % is enough after what was kept so far)" in scaled(spec(), loose, 2, 3, 60.0).sentence

@@ -34,7 +34,8 @@ class Need:
     keep: int  # fewest that would still do so for the highest load, with room
     binding: str
     demand: Demand
-    capacity: Capacity | None  # of one replica; None while the model is cold
+    physics: Physics | None  # of one replica; None while the model is cold
+    capacity: Capacity | None  # of one replica; None where `physics` is
     predicted: tuple[float, float]  # attainment with the current count, and with `up`; 1 where nothing is predicted
     turn: float  # requests per second: up to it one fewer would do, or where the count falls, above it it would have stayed
     goal: float  # the attainment planned for, by what is left of the error budget
@@ -54,7 +55,7 @@ def need(spec: LLMDeploymentSpec, floor: Range, seen: Fresh, memory: Memory, now
     asked = demand(memory, seen, now, PATIENCE * ttft, stays, (1.0 - goal) / (1.0 - promised))
     if not seen.known:
         hold = "no engine could be measured" if seen.ready else "no replica is ready yet"
-        return Need(current, current, "MetricsMissing", asked, None, (1.0, 1.0), 0.0, goal, None, hold)
+        return Need(current, current, "MetricsMissing", asked, None, None, (1.0, 1.0), 0.0, goal, None, hold)
     known = physics(spec, seen, memory)
     judged = _by_model(spec, floor, known, asked, memory, current, goal) if known is not None else None
     if judged is not None:
@@ -86,7 +87,9 @@ def need(spec: LLMDeploymentSpec, floor: Range, seen: Fresh, memory: Memory, now
         hold = f"{seen.missing} of {len(seen.ready)} replicas could not be measured and count as busy"
     elif now < memory.no_down_until:
         hold = "an engine restarted and its counters began again"
-    return Need(up, max(keep, up), binding, asked, capacity, predicted, turn, goal, pressed, hold, disproved, proved)
+    return Need(
+        up, max(keep, up), binding, asked, known, capacity, predicted, turn, goal, pressed, hold, disproved, proved
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.decide import coldstart
 from sluice_operator.decide.floors import Range
 from sluice_operator.decide.need import Need, is_idle
-from sluice_operator.decide.physics import physics
 from sluice_operator.decide.trust import Fresh
 from sluice_operator.decide.values import Memory, Observed
 from sluice_operator.decide.warmth import cold_seconds
@@ -80,7 +79,7 @@ def hold_seconds(spec: LLMDeploymentSpec, seen: Fresh, memory: Memory, wanted: N
     window = max(
         float(spec.scaling.scale_down_stabilization_seconds), 0.0 if back is None else min(back.total, HOLD_MOST)
     )
-    known = physics(spec, seen, memory)
-    if known is None or wanted.capacity is None:
+    if wanted.physics is None or wanted.capacity is None:
         return window
-    return window + min(cold_seconds(known, seen, memory, now, wanted.capacity.concurrency), WARMING_MOST * window)
+    places = wanted.capacity.concurrency
+    return window + min(cold_seconds(wanted.physics, seen, memory, now, places), WARMING_MOST * window)
