@@ -1,6 +1,8 @@
 """`make fidelity`: the simulator against the engine of this machine. Prints a table, writes .out/fidelity.json.
 
-Exit code 0 only where every percentile is as near as it must be. Takes about ten minutes; wants a quiet machine.
+"Told" is the simulator that knows how slow the machine was in each second of a run: it decides where the engine's own
+three runs are further apart than what is allowed. Exit code 0 only where every percentile is as near as it must be.
+Takes about fifteen minutes; wants a quiet machine.
 """
 
 import json
@@ -16,6 +18,18 @@ from tests.bench.fidelity.measure import REQUESTS, measure
 from tests.bench.throughput import llama
 
 OUT = Path(".out")
+HEADINGS = (
+    "load",
+    "time",
+    "engine, ms",
+    "simulator, ms",
+    "apart",
+    "engine's own spread",
+    "allowed",
+    "told, apart",
+    "met",
+)
+DERIVED = "apart", "spread", "bar", "told_apart", "met"
 
 
 def main(arguments: list[str]) -> int:
@@ -25,7 +39,7 @@ def main(arguments: list[str]) -> int:
     found, profile = measure(llama.ensure(), lambda text: progress.print(text, markup=False, highlight=False), requests)
     where = processor.describe()
     table = Table(title=f"{where.name}: engine (three runs) and simulator, {requests} requests each")
-    for heading in ("load", "time", "engine, ms", "simulator, ms", "apart", "engine's own spread", "allowed", "met"):
+    for heading in HEADINGS:
         table.add_column(heading, justify="right")
     for one in found:
         table.add_row(
@@ -36,11 +50,12 @@ def main(arguments: list[str]) -> int:
             f"{100 * one.apart:.1f} %",
             f"{100 * one.spread:.1f} %",
             f"{100 * one.bar:.0f} %",
+            f"{100 * one.told_apart:.1f} %",
             "[green]yes" if one.met else "[red]no",
         )
     Console().print(table)
     OUT.mkdir(exist_ok=True)
-    rows = [{**asdict(one), "apart": one.apart, "spread": one.spread, "bar": one.bar, "met": one.met} for one in found]
+    rows = [{**asdict(one), **{name: getattr(one, name) for name in DERIVED}} for one in found]
     document = {"processor": asdict(where), "profile": asdict(profile), "requests": requests, "rows": rows}
     (OUT / "fidelity.json").write_text(json.dumps(document, indent=2) + "\n")
     return 0 if all(one.met for one in found) else 1

@@ -65,6 +65,13 @@ class Timeline:
                 record.ended_at = message.ended_at - self.begun
                 self._ended += 1
 
+    def begun_steps(self) -> list[tuple[float, StepWork, float]]:
+        """Of each step: when it began, in seconds from `begun` on, its work and its seconds."""
+        return [
+            (step.ended_at - step.seconds - self.begun, work, seconds)
+            for step, (work, seconds) in zip(self.steps, self.work, strict=True)
+        ]
+
     def _due(self) -> list[ipc.ToEngine]:
         due: list[ipc.ToEngine] = []
         while self._sent < len(self.arrivals) and self.begun + self.arrivals[self._sent].at <= self.clock():
