@@ -22,6 +22,7 @@ class Reporter:
         self, plan: Plan | None, deltas: tuple[ipc.Delta, ...], ended: float, seconds: float, model: StepTimeModel
     ) -> ipc.StepReport:
         """What the step that ended at `ended` (seconds of the engine's clock) brought; `plan` None: there was none."""
+        model = self._limits.published(model)
         scheduler, pool = self._scheduler, self._scheduler.pool
         work = plan.work if plan else StepWork()
         drafted, accepted = scheduler.speculation.drafted, scheduler.speculation.accepted

@@ -27,6 +27,8 @@ MARGIN: Final = 1.15  # S(n) is a mean: near the target requests' own means scat
 MAX_MARGIN: Final = 1.5  # a p95 made by prompt chunks does not fall with n: it may cost a third of the target, not all
 RELAXED: Final = 0.5  # mean / target up to which scatter cannot reach the target and no margin is kept
 CORRECTION_BOUNDS: Final = (0.5, 3.0)  # a model further off than this is not corrected but wrong
+PACE_SMOOTHING: Final = 1.0 / 120.0  # per tick: two minutes, in which the mix of prompts and answers averages out
+PACE_NOISE: Final = 0.1  # Mooncake's long prompts move one engine's pace by up to 0.08 where its model is exact
 SMOOTHING: Final = 0.3  # per tick: one odd second moves a smoothed value by a third, three in a row by two thirds
 RISE: Final = 0.1  # share per tick: doubling takes seven ticks, about one request's length
 PEAK_SIGMAS: Final = 2.0  # the pool holds what runs 97 times in 100; the scheduler's own forecast guards the rest
@@ -54,7 +56,7 @@ class EngineLoad:
 
 @dataclass(frozen=True, slots=True)
 class LimitState:
-    """What the fast loop carries from one tick to the next; the four after `limit` and the last one are smoothed."""
+    """What the fast loop carries from one tick to the next; all but `limit` and `own` are smoothed."""
 
     limit: int
     correction: float = 1.0  # observed / predicted mean inter-token time: what the model gets wrong
@@ -63,6 +65,7 @@ class LimitState:
     context: float = 0.0  # L; kept while nothing runs, so that the first request after a pause finds it
     own: float | None = None  # where latency and memory had it, inf where only the bound did; None: at `limit`
     renewal: float | None = None  # w; None until a request has ended
+    pace: float = 1.0  # the correction over minutes: what the model gets wrong whatever is being served
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,22 @@ def next_limit(
     return replace(learned, limit=limit, own=math.inf if own >= maximum else own), binding
 
 
+def paced(model: StepTimeModel, state: LimitState) -> StepTimeModel:
+    """The model to tell others of: who counts replicas by it must not count on steps that have been slower for minutes.
+    Longer only, as bounds on a promise are; a model that is too slow costs replicas and no promise, and an engine that
+    keeps its steps short by it looks as if it were right."""
+    if state.pace <= 1.0 + PACE_NOISE:
+        return model
+    return replace(
+        model,
+        base=model.base * state.pace,
+        prefill_token=model.prefill_token * state.pace,
+        prefill_context=model.prefill_context * state.pace,
+        sequence=model.sequence * state.pace,
+        kv_token=model.kv_token * state.pace,
+    )
+
+
 def predicted_itl(model: StepTimeModel, sequences: float, context: float, prefill_share: float) -> float:
     """S(n): mean seconds between two tokens of one sequence while prompts take `prefill_share` of the time."""
     decode = model.base + (model.sequence + model.kv_token * context) * sequences
@@ -124,6 +143,7 @@ def _learn(state: LimitState, model: StepTimeModel, load: EngineLoad, target: fl
     return replace(
         state,
         correction=_smooth(state.correction, correction),
+        pace=state.pace + PACE_SMOOTHING * (correction - state.pace),
         margin=_smooth(state.margin, _margin(load, target)),
         prefill_share=share,
         context=context,

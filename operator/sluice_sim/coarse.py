@@ -12,6 +12,7 @@ from heapq import heappop, heappush
 from sluice_engine.admission import TICK_SECONDS, Bounds, Limits, predicted_wait
 from sluice_engine.scheduler import SchedulerConfig
 from sluice_engine.scheduler.budget import MINIMUM_CHUNK, PrefillBudget
+from sluice_engine.scheduler.correction import TailCorrection
 from sluice_engine.scheduler.lateness import Pace, full_step
 from sluice_engine.scheduler.tenants import TenantCounters, unavoidable_gap
 from sluice_law.limit import TRUSTED_STEPS, EngineLoad
@@ -63,6 +64,8 @@ class CoarseEngine:
         self._next_tick = now
         self._moves = bounds.concurrency_min < bounds.concurrency_max  # the fast loop has had something to choose
         self._trusted = replace(self._published, steps=TRUSTED_STEPS)
+        self._correction = TailCorrection()
+        self._wrong = self._published != profile  # else there is nothing to correct, and rounding must not look like it
         self._learned = replace(self._published, steps=0)  # what the fast loop knows of the steps so far
 
     @property
@@ -145,7 +148,7 @@ class CoarseEngine:
             block_size=self._config.block_size,
             preemptions=self._preemptions,
             limits=self.limits,
-            model=self._published,
+            model=self.limits.published(self._published),
         )
 
     def lost(self) -> list[Visit]:
@@ -258,18 +261,24 @@ class CoarseEngine:
             self._make_room(self._decoders)
         decoding = StepWork(sequences=self._decoders, kv_tokens=self._context + self._decoders)
         bounds = self.limits.bounds
+        trusted = self._trusted if self.books.steps >= TRUSTED_STEPS else None
         budget = PrefillBudget(
             tokens=max(MINIMUM_CHUNK, bounds.max_batched_tokens - self._decoders),
-            model=self._trusted if self.books.steps >= TRUSTED_STEPS else None,
+            model=trusted,
             decode=decoding,
             itl_targets=(bounds.itl_target,),
             itl_default=bounds.itl_target,
+            tail=self._correction.tail(),
         )
         chunks = self._prompts.step(budget, self._pool - self._held - self._decoders, self._begin)
         for job in chunks.done:
             if job.visit.arrival.blocks:
                 self._cache.remember(job.visit.arrival.blocks)
-        self._advance(1, self._profile.predict(decoding) + chunks.seconds, chunks.tokens, chunks.context)
+        seconds = self._profile.predict(decoding) + chunks.seconds
+        if self._wrong and trusted is not None and decoding.sequences:
+            work = replace(decoding, prefill_tokens=chunks.tokens, prefill_context=chunks.context)
+            self._correction.observe(seconds, trusted.predict(work))
+        self._advance(1, seconds, chunks.tokens, chunks.context)
         for job in chunks.done:
             self._first_token(job)
 

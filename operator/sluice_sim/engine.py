@@ -189,7 +189,7 @@ class SimEngine:
             block_size=scheduler.pool.block_size,
             preemptions=scheduler.preemptions,
             limits=self.limits,
-            model=self._times.belief,
+            model=self.limits.published(self._times.belief),
         )
 
     def lost(self) -> list[Visit]:

@@ -1,8 +1,11 @@
 """Limits move while serving: bounds with a TTL, the fast loop inside them, and what it measures."""
 
+from dataclasses import replace
+
 import pytest
 
 from sluice_engine.admission import Bounds, Limits, predicted_wait
+from sluice_engine.report import Reporter
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Scheduler, SchedulerConfig
 from sluice_engine.window import LoadWindow
@@ -47,6 +50,19 @@ def test_a_raised_minimum_lifts_the_limit() -> None:
     limits.patch({"concurrency_max": 3}, 10.0, now=0.0)
     limits.patch({"concurrency_min": 8, "concurrency_max": 16}, 10.0, now=1.0)
     assert limits.concurrency == 8
+
+
+def test_what_is_reported_of_the_step_times_is_slower_where_minutes_of_tokens_were() -> None:
+    limits = Limits(STARTED)
+    reporter = Reporter(Scheduler(SchedulerConfig(num_blocks=16, max_model_length=64), limits), limits)
+
+    def reported() -> tuple[float, ...]:
+        return reporter.report(None, (), 0.0, 0.0, SLOW).model
+
+    assert reported()[0] == SLOW.base
+    for second in range(600):
+        limits.tick(float(second), SLOW, replace(load(running=4), mean_itl=1.5 * 0.026))
+    assert reported()[0] == pytest.approx(1.5 * SLOW.base, rel=0.02)
 
 
 def test_the_fast_loop_runs_once_a_second() -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from sluice_law.limit import EngineLoad, LimitState, LimitTargets, next_limit, predicted_itl
+from sluice_law.limit import EngineLoad, LimitState, LimitTargets, next_limit, paced, predicted_itl
 from sluice_law.steptime import StepTimeModel, StepWork
 
 MODEL = StepTimeModel(base=0.03, prefill_token=0.0002, sequence=0.004, kv_token=2e-6, steps=1000)
@@ -53,6 +53,26 @@ def test_more_prompt_work_lowers_the_limit_and_less_raises_it() -> None:
 def test_a_slower_engine_than_its_model_is_held_to_fewer_sequences() -> None:
     slower = replace(LOAD, mean_itl=predicted_itl(MODEL, 8, 200, 0.1) * 1.5)
     assert settle(slower)[0] < settle(LOAD)[0]
+
+
+def after(seconds: int, slower: float) -> LimitState:
+    """The state when tokens have taken so many times what the model says for so long."""
+    state, load = LimitState(limit=8), replace(LOAD, mean_itl=slower * predicted_itl(MODEL, 8, 200, 0.1))
+    for _ in range(seconds):
+        state, _ = next_limit(state, MODEL, load, TARGETS)
+    return state
+
+
+@pytest.mark.parametrize(("slower", "told"), [(0.7, 1.0), (1.0, 1.0), (1.08, 1.0), (1.3, 1.3), (9.0, 3.0)])
+def test_others_are_told_of_steps_that_have_been_slower_for_minutes_and_never_of_faster_ones(
+    slower: float, told: float
+) -> None:
+    work = StepWork(prefill_tokens=100, prefill_context=500.0, sequences=8, kv_tokens=1_600)
+    assert paced(MODEL, after(600, slower)).predict(work) == pytest.approx(told * MODEL.predict(work), rel=0.02)
+
+
+def test_ten_odd_seconds_are_told_to_nobody() -> None:
+    assert paced(MODEL, after(10, 2.0)) is MODEL
 
 
 def test_a_tail_above_the_target_lowers_the_limit_but_never_to_nothing() -> None:

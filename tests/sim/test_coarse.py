@@ -95,11 +95,11 @@ def test_a_coarse_scrape_is_what_the_operators_parser_reads_from_the_text(mode: 
     assert engine.books.sample(gauges) == parse(engine.books.render(gauges))
 
 
-def under(mode: Mode, minimum: int, load: float, seconds: float) -> Summary:
+def under(mode: Mode, minimum: int, load: float, seconds: float, error: float = 0.0) -> Summary:
     path, profile = bundled("azure2023_conv"), named_profile("llama31-8b-a100-tp2")
     assert path is not None
     arrivals = scaled(read_trace(path, Part(start=600, seconds=seconds)), load, seed=0)
-    settings = Settings(profile.model, 970_000, mode=mode, cold_start=60.0)
+    settings = Settings(profile.model, 970_000, mode=mode, cold_start=60.0, profile_error=error)
     wanted = spec(scaling={"minReplicas": minimum, "maxReplicas": 6}, admission={"concurrency": {"min": 2, "max": 256}})
     return summarise(Fleet(wanted, settings).run(arrivals))
 
@@ -113,6 +113,12 @@ def test_minutes_of_azure_agree_with_exact_within_five_percent(minimum: int, loa
     assert coarse.replica_hours == pytest.approx(exact.replica_hours, rel=0.05)
     assert coarse.requests == exact.requests
     assert exact.replicas_max > 1
+
+
+def test_chunks_are_cut_as_exact_cuts_them_where_steps_are_slower_than_the_engine_believes() -> None:
+    exact, coarse = (under(mode, 2, 3.5, 300.0, error=0.2) for mode in MODES)
+    assert 0.9 < exact.attainment < 0.97
+    assert coarse.attainment == pytest.approx(exact.attainment, abs=0.01)
 
 
 def _mean(records: list[Record]) -> float:
