@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
-from sluice_law.limit import EngineLoad, LimitState, LimitTargets, next_limit, paced
+from sluice_law.limit import EngineLoad, LimitState, LimitTargets, next_limit, slowed
 from sluice_law.steptime import StepTimeModel
 
 TICK_SECONDS = 1.0
@@ -51,7 +51,7 @@ class Limits:
 
     def published(self, model: StepTimeModel) -> StepTimeModel:
         """What to tell others of the step times: the model, made slower where minutes of measurements say so."""
-        return paced(model, self._state)
+        return slowed(model, self._state)
 
     def ttl(self, now: float) -> float | None:
         """Seconds until the started-with bounds return; None when they are in force."""

@@ -102,7 +102,7 @@ class EngineMetrics:
         self._limit = self._gauge(contract.ADMISSION_LIMIT, "Limits in force.", "kind", contract.LIMIT_KINDS)
         self._model_seconds = self._gauge(
             contract.STEP_MODEL_SECONDS,
-            "Fitted step-time model, seconds per unit.",
+            "Fitted step-time model, seconds per unit; slower where minutes of tokens were.",
             "term",
             contract.STEP_MODEL_TERMS,
         )

@@ -27,8 +27,10 @@ MARGIN: Final = 1.15  # S(n) is a mean: near the target requests' own means scat
 MAX_MARGIN: Final = 1.5  # a p95 made by prompt chunks does not fall with n: it may cost a third of the target, not all
 RELAXED: Final = 0.5  # mean / target up to which scatter cannot reach the target and no margin is kept
 CORRECTION_BOUNDS: Final = (0.5, 3.0)  # a model further off than this is not corrected but wrong
-PACE_SMOOTHING: Final = 1.0 / 120.0  # per tick: two minutes, in which the mix of prompts and answers averages out
-PACE_NOISE: Final = 0.1  # Mooncake's long prompts move one engine's pace by up to 0.08 where its model is exact
+SLOWNESS_SMOOTHING: Final = 1.0 / 120.0  # per tick: two minutes, in which the mix of prompts and answers averages out
+SLOWNESS_NOISE: Final = (
+    0.1  # Mooncake's long prompts make one engine look slower by up to 0.08 where its model is exact
+)
 SMOOTHING: Final = 0.3  # per tick: one odd second moves a smoothed value by a third, three in a row by two thirds
 RISE: Final = 0.1  # share per tick: doubling takes seven ticks, about one request's length
 PEAK_SIGMAS: Final = 2.0  # the pool holds what runs 97 times in 100; the scheduler's own forecast guards the rest
@@ -65,7 +67,7 @@ class LimitState:
     context: float = 0.0  # L; kept while nothing runs, so that the first request after a pause finds it
     own: float | None = None  # where latency and memory had it, inf where only the bound did; None: at `limit`
     renewal: float | None = None  # w; None until a request has ended
-    pace: float = 1.0  # the correction over minutes: what the model gets wrong whatever is being served
+    slowness: float = 1.0  # the correction over minutes: what the model gets wrong whatever is being served
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,19 +102,19 @@ def next_limit(
     return replace(learned, limit=limit, own=math.inf if own >= maximum else own), binding
 
 
-def paced(model: StepTimeModel, state: LimitState) -> StepTimeModel:
+def slowed(model: StepTimeModel, state: LimitState) -> StepTimeModel:
     """The model to tell others of: who counts replicas by it must not count on steps that have been slower for minutes.
-    Longer only, as bounds on a promise are; a model that is too slow costs replicas and no promise, and an engine that
-    keeps its steps short by it looks as if it were right."""
-    if state.pace <= 1.0 + PACE_NOISE:
+    Never a faster one: a model that is too slow costs replicas and no promise, while engines that believe it go on
+    keeping their steps short, so that fewer replicas would not do (T2 with steps a fifth faster: 95 % instead of 99.99)."""
+    if state.slowness <= 1.0 + SLOWNESS_NOISE:
         return model
     return replace(
         model,
-        base=model.base * state.pace,
-        prefill_token=model.prefill_token * state.pace,
-        prefill_context=model.prefill_context * state.pace,
-        sequence=model.sequence * state.pace,
-        kv_token=model.kv_token * state.pace,
+        base=model.base * state.slowness,
+        prefill_token=model.prefill_token * state.slowness,
+        prefill_context=model.prefill_context * state.slowness,
+        sequence=model.sequence * state.slowness,
+        kv_token=model.kv_token * state.slowness,
     )
 
 
@@ -143,7 +145,7 @@ def _learn(state: LimitState, model: StepTimeModel, load: EngineLoad, target: fl
     return replace(
         state,
         correction=_smooth(state.correction, correction),
-        pace=state.pace + PACE_SMOOTHING * (correction - state.pace),
+        slowness=state.slowness + SLOWNESS_SMOOTHING * (correction - state.slowness),
         margin=_smooth(state.margin, _margin(load, target)),
         prefill_share=share,
         context=context,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from sluice_law.limit import EngineLoad, LimitState, LimitTargets, next_limit, paced, predicted_itl
+from sluice_law.limit import EngineLoad, LimitState, LimitTargets, next_limit, predicted_itl, slowed
 from sluice_law.steptime import StepTimeModel, StepWork
 
 MODEL = StepTimeModel(base=0.03, prefill_token=0.0002, sequence=0.004, kv_token=2e-6, steps=1000)
@@ -68,11 +68,11 @@ def test_others_are_told_of_steps_that_have_been_slower_for_minutes_and_never_of
     slower: float, told: float
 ) -> None:
     work = StepWork(prefill_tokens=100, prefill_context=500.0, sequences=8, kv_tokens=1_600)
-    assert paced(MODEL, after(600, slower)).predict(work) == pytest.approx(told * MODEL.predict(work), rel=0.02)
+    assert slowed(MODEL, after(600, slower)).predict(work) == pytest.approx(told * MODEL.predict(work), rel=0.02)
 
 
 def test_ten_odd_seconds_are_told_to_nobody() -> None:
-    assert paced(MODEL, after(10, 2.0)) is MODEL
+    assert slowed(MODEL, after(10, 2.0)) is MODEL
 
 
 def test_a_tail_above_the_target_lowers_the_limit_but_never_to_nothing() -> None:
