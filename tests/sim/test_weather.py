@@ -93,7 +93,7 @@ def test_lost_metrics_leave_the_law_with_the_last_ones() -> None:
     assert not [said for said in blind.said if said.reason.dial == "replicas"]
 
 
-def test_a_slower_truth_shows_in_the_times_and_not_in_what_is_published() -> None:
+def test_a_slower_truth_shows_in_the_times() -> None:
     slow, fair = summarise(run(profile_error=0.2)), summarise(run())
     assert slow.itl.p50 is not None and fair.itl.p50 is not None
     assert slow.itl.p50 > 1.15 * fair.itl.p50
