@@ -28,9 +28,7 @@ MAX_MARGIN: Final = 1.5  # a p95 made by prompt chunks does not fall with n: it 
 RELAXED: Final = 0.5  # mean / target up to which scatter cannot reach the target and no margin is kept
 CORRECTION_BOUNDS: Final = (0.5, 3.0)  # a model further off than this is not corrected but wrong
 SLOWNESS_SMOOTHING: Final = 1.0 / 120.0  # per tick: two minutes, in which the mix of prompts and answers averages out
-SLOWNESS_NOISE: Final = (
-    0.1  # Mooncake's long prompts make one engine look slower by up to 0.08 where its model is exact
-)
+SLOWNESS_NOISE: Final = 0.1  # Mooncake's long prompts make an exact model look up to 0.08 slow at one engine
 SMOOTHING: Final = 0.3  # per tick: one odd second moves a smoothed value by a third, three in a row by two thirds
 RISE: Final = 0.1  # share per tick: doubling takes seven ticks, about one request's length
 PEAK_SIGMAS: Final = 2.0  # the pool holds what runs 97 times in 100; the scheduler's own forecast guards the rest
@@ -106,16 +104,7 @@ def slowed(model: StepTimeModel, state: LimitState) -> StepTimeModel:
     """The model to tell others of: who counts replicas by it must not count on steps that have been slower for minutes.
     Never a faster one: a model that is too slow costs replicas and no promise, while engines that believe it go on
     keeping their steps short, so that fewer replicas would not do (T2 with steps a fifth faster: 95 % instead of 99.99)."""
-    if state.slowness <= 1.0 + SLOWNESS_NOISE:
-        return model
-    return replace(
-        model,
-        base=model.base * state.slowness,
-        prefill_token=model.prefill_token * state.slowness,
-        prefill_context=model.prefill_context * state.slowness,
-        sequence=model.sequence * state.slowness,
-        kv_token=model.kv_token * state.slowness,
-    )
+    return model if state.slowness <= 1.0 + SLOWNESS_NOISE else model.scaled(state.slowness)
 
 
 def predicted_itl(model: StepTimeModel, sequences: float, context: float, prefill_share: float) -> float:

@@ -9,7 +9,7 @@ Vidur (MLSys'24) fit the same terms; the context term is what keeps a 10,000-tok
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 TERMS: Final = ("base", "prefill_token", "prefill_context", "sequence", "kv_token")
@@ -38,6 +38,17 @@ class StepTimeModel:
     kv_token: float = 0.0
     error_ratio: float = 0.0
     steps: int = 0
+
+    def scaled(self, factor: float) -> "StepTimeModel":
+        """The model of an engine whose every step takes `factor` times as long."""
+        return replace(
+            self,
+            base=self.base * factor,
+            prefill_token=self.prefill_token * factor,
+            prefill_context=self.prefill_context * factor,
+            sequence=self.sequence * factor,
+            kv_token=self.kv_token * factor,
+        )
 
     def predict(self, work: StepWork) -> float:
         """Seconds that a step of this work takes."""

@@ -2,7 +2,7 @@
 name, so that a run is a function of its inputs and two laws under one seed meet the same weather."""
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Literal
 
 from sluice_law.steptime import StepTimeModel
@@ -64,15 +64,7 @@ class Settings:
     @property
     def truth(self) -> StepTimeModel:
         """What steps really cost."""
-        factor, model = 1.0 + self.profile_error, self.profile
-        return replace(
-            model,
-            base=model.base * factor,
-            prefill_token=model.prefill_token * factor,
-            prefill_context=model.prefill_context * factor,
-            sequence=model.sequence * factor,
-            kv_token=model.kv_token * factor,
-        )
+        return self.profile.scaled(1.0 + self.profile_error)
 
 
 class Chance:

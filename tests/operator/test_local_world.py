@@ -79,20 +79,12 @@ class Watch:
                 await asyncio.sleep(0)  # let the controllers' pass run that the change has woken
                 pods = await self.pods()
                 if holds(pods):
+                    await asyncio.sleep(0)  # what changed since has woken another pass, which comes first now
                     return pods
                 await self._changed.wait()
 
     async def until_ready(self, count: int) -> list[Object]:
         return await self.until(lambda pods: [phase_of(pod)[0] for pod in pods] == ["ready"] * count)
-
-    async def until_counted(self, ready: int) -> None:
-        """The Deployment's status is the controllers' word: it follows its pods' one pass later."""
-        async with asyncio.timeout(60):
-            while True:
-                found = await self.world.get("Deployment", "default", "chat")
-                if found is not None and found["status"]["readyReplicas"] == ready:
-                    return
-                await asyncio.sleep(0)
 
 
 @asynccontextmanager
@@ -128,7 +120,8 @@ async def test_applying_a_deployment_starts_processes_and_shows_them_as_pods(tmp
         endpoints = [watch.world.endpoint(pod) for pod in pods]
         assert len({endpoint.port for endpoint in endpoints if endpoint}) == 2
         assert len(watch.world.backends("default", "chat")) == 2
-        await watch.until_counted(ready=2)
+        status = (await watch.world.get("Deployment", "default", "chat") or {})["status"]
+        assert status["readyReplicas"] == 2
         running = pids(watch)
     assert not any(alive(pid) for pid in running)
 

@@ -1,5 +1,5 @@
-"""What the fidelity gate allows: a tenth of the median; of p99 15 %, or twice what the engine's own runs differ by. Where
-the machine was not the same in the three runs, the simulator that was told so must be as near to each."""
+"""What the fidelity gate allows: a tenth of the median; of p99 15 %, or twice what the engine's own runs differ by. What
+the simulator was told of the machine is shown, and excuses nothing."""
 
 import pytest
 
@@ -23,16 +23,12 @@ def test_restless_runs_widen_the_bar_of_p99_and_not_of_the_median() -> None:
 
 
 @pytest.mark.parametrize(("simulated", "met"), [(0.89, False), (0.91, True), (1.09, True), (1.11, False)])
-def test_in_calm_runs_only_the_profile_counts(simulated: float, met: bool) -> None:
-    assert compared(50, CALM, simulated, CALM).met is met
+@pytest.mark.parametrize("engine", [CALM, RESTLESS])
+def test_only_the_profile_counts_however_well_the_told_simulator_does(
+    engine: tuple[float, ...], simulated: float, met: bool
+) -> None:
+    assert compared(50, engine, simulated, told=engine).met is met
 
 
-@pytest.mark.parametrize(
-    ("told", "met"), [((0.82, 1.09, 1.2), True), ((0.9, 1.0, 1.22), False), ((0.8, 1.0, 1.1), False)]
-)
-def test_in_restless_runs_what_was_told_must_be_near_to_every_single_run(told: tuple[float, ...], met: bool) -> None:
-    assert compared(50, RESTLESS, 1.3, told).met is met
-
-
-def test_in_restless_runs_a_profile_that_is_near_all_the_same_has_met_its_bar() -> None:
-    assert compared(50, RESTLESS, 1.05, (2.0, 2.0, 2.0)).met
+def test_of_what_was_told_the_run_that_is_furthest_off_is_shown() -> None:
+    assert compared(50, (1.0, 2.0, 4.0), 2.0, told=(1.1, 1.5, 4.0)).told_apart == pytest.approx(0.25)

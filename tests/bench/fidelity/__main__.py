@@ -1,8 +1,8 @@
 """`make fidelity`: the simulator against the engine of this machine. Prints a table, writes .out/fidelity.json.
 
-"Told" is the simulator that knows how slow the machine was in each second of a run: it decides where the engine's own
-three runs are further apart than what is allowed. Exit code 0 only where every percentile is as near as it must be.
-Takes about fifteen minutes; wants a quiet machine.
+"Told" is the simulator that knows how slow the machine was in each second of a run: it says where to look and decides
+nothing. Exit code 0 only where every percentile is as near as it must be. Takes about fifteen minutes; wants a quiet
+machine.
 """
 
 import json
