@@ -57,7 +57,8 @@ async def apply_children(
     *others, deployment = render.children(resource, image=context.settings.engine_image, replicas=replicas)
     await _apply_others(key, owner, others, context)
     current = replicas_of(fleet.deployment)
-    if replicas is not None and current is not None and replicas < current:
+    falls = replicas is not None and current is not None and replicas < current
+    if falls or (decision.replicas is not None and _is_carried_out(fleet, decision.replicas)):
         await _order_scale_in(resource, fleet, decision, context)
     await context.world.apply(deployment, owner=owner)
     _remember(key, context, set_replicas=replicas)
@@ -118,9 +119,16 @@ async def _apply_others(key: Key, owner: Object, others: list[Object], context: 
     _remember(key, context, children=fingerprint, children_at=context.clock())
 
 
+def _is_carried_out(fleet: Fleet, replicas: int) -> bool:
+    """Whether no more pods are there than were asked for: else the controller still chooses by the costs of the last order."""
+    return sum(report.view.phase != "draining" for report in fleet.pods) <= replicas
+
+
 async def _order_scale_in(resource: LLMDeployment, fleet: Fleet, decision: Decision, context: Context) -> None:
-    """Annotate who leaves first: the ReplicaSet controller takes the lowest cost, all else being equal."""
-    places = {name: place - len(decision.victims) for place, name in enumerate(decision.victims)}
+    """Annotate who leaves first: the ReplicaSet controller takes the lowest cost, all else being equal. Who is to leave
+    next carries it beforehand, for routers that read it, and gives it back when it is needed after all."""
+    leaving = decision.victims or (() if decision.retiring is None else (decision.retiring,))
+    places = {name: place - len(leaving) for place, name in enumerate(leaving)}
     for report in fleet.pods:
         cost = places.get(report.view.name, _NOT_A_VICTIM)
         if report.view.phase == "draining" or (report.deletion_cost or _NOT_A_VICTIM) == cost:

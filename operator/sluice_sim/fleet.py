@@ -194,6 +194,7 @@ class Fleet:
         observed = Observed(pods=views, replicas=self._wanted, wall=None if began is None else began + now)
         decision, self._memory = self._law.decide(self.spec, observed, self._memory, now)
         self._limit(decision, now)
+        self._router.retiring = decision.retiring
         run.moments.append(self._moment(now))
         run.said += [Said(now, reason) for reason in decision.reasons]
         run.replicas.append((now, len(self._pods)))

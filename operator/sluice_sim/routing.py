@@ -2,7 +2,8 @@
 
 Round robin is what `sluice up` and a Service do. Least loaded counts requests in flight. Prefix-aware weighs, per
 replica, the prompt tokens that need not be computed again (by what it was sent before) against those that wait there to
-be computed.
+be computed; the replica that the operator named as the next to leave (its pod-deletion-cost says so) gets no
+conversation that it does not know best.
 """
 
 from collections import OrderedDict
@@ -45,6 +46,7 @@ class Router:
     """One policy with its memory."""
 
     def __init__(self, policy: Routing) -> None:
+        self.retiring: str | None = None  # `Decision.retiring`
         self._policy = policy
         self._turn = 0
         self._sent: OrderedDict[int, set[str]] = OrderedDict()  # block → replicas that were sent it
@@ -90,10 +92,12 @@ class Router:
 
     def _by_prefix(self, ready: list[AnyTarget], arrival: Arrival) -> list[AnyTarget]:
         known = self._known(ready, arrival)
+        elsewhere = max((blocks for name, blocks in known.items() if name != self.retiring), default=0)
 
-        def cost(one: AnyTarget) -> tuple[float, int]:
+        def cost(one: AnyTarget) -> tuple[bool, float, int]:
+            left_out = one.name == self.retiring and known[one.name] <= elsewhere
             spared = known[one.name] * BLOCK_TOKENS
-            return WAIT * one.tokens - spared * (1.0 + spared / ATTENTION), one.requests
+            return left_out, WAIT * one.tokens - spared * (1.0 + spared / ATTENTION), one.requests
 
         return sorted(ready, key=cost)
 

@@ -80,7 +80,7 @@ def seconds_said_at(story: Story, moved: float) -> float:
     [
         (0.0, 0.0002, WINDOW, WINDOW),  # nothing is lost with a cache that spares nothing
         (0.5, 0.00001, WINDOW, WINDOW + 2.0),  # nor with one that spares next to no work, however cold the pools are
-        (0.5, 0.0002, WINDOW + 10.0, WINDOW + 30.0),  # a cold one holds 3 % less, for ten minutes at the most
+        (0.5, 0.0002, WINDOW + 20.0, WINDOW + 30.0),  # a cold one holds 3 % less, for some minutes, at going and coming
         (0.5, 0.02, 3.0 * WINDOW, 3.0 * WINDOW),  # half of all work, and the bound
     ],
 )
@@ -97,6 +97,42 @@ def test_fewer_must_have_been_enough_for_longer_where_caches_spare_work(
     assert moved
     assert least <= seconds_said_at(story, moved[0]) <= most
     assert moved[0] - began >= least
+
+
+def quiet_until_named(story: Story) -> str:
+    """Who is named first as the next to leave, under a load that fewer are enough for; caches that spare half of all work."""
+    for engine in story.engines.values():
+        engine.model = replace(MODEL, prefill_token=0.02)
+    for _ in range(60):
+        name = story.run(5, QUIET)[-1].retiring
+        if name is not None:
+            return name
+    raise AssertionError("nobody was named")
+
+
+def test_who_leaves_next_is_named_long_before_and_stays_named() -> None:
+    story = warmed(0.5, 0.2, 0.5)
+    assert quiet_until_named(story) == "chat-2"
+    assert story.replicas == 3
+    began = story.now
+    story.engines["chat-2"].spared = 0.9  # warmer than all others, but routers have sent its new ones elsewhere
+    while story.replicas == 3:
+        assert story.run(5, QUIET)[-1].retiring == "chat-2"
+    assert "chat-2" not in story.engines
+    assert story.now - began >= WINDOW
+
+
+def test_who_was_named_serves_on_when_the_load_is_back() -> None:
+    story = warmed(0.5, 0.2, 0.5)
+    quiet_until_named(story)
+    assert story.run(30, 2.5 * OVER)[-1].retiring is None
+    assert story.replicas == 3
+
+
+def test_nobody_is_named_where_no_cache_is_lost() -> None:
+    story = warmed(0.0, 0.0, 0.0)
+    assert {decision.retiring for decision in story.run(300, QUIET)} == {None}
+    assert story.replicas == 1
 
 
 def test_an_idle_fleet_does_not_wait_for_caches() -> None:

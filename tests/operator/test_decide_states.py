@@ -202,6 +202,9 @@ def test_whatever_is_observed_the_dials_stay_in_range_and_memory_bounded(data: s
         for _, bounds in decision.bounds:
             assert 2 <= bounds.concurrency_min <= bounds.concurrency_max <= 64
             assert bounds.max_queue >= 1
+        if decision.retiring is not None:
+            assert any(pod.name == decision.retiring and pod.phase == "ready" for pod in seen)
+            assert decision.metrics not in ("Partial", "Stale", "NoPods")
         if decision.metrics in ("Partial", "Stale", "NoPods"):
             assert decision.replicas >= replicas
         replicas = decision.replicas

@@ -1,6 +1,13 @@
 """One pass after another over a world in books: what is written, and in which order."""
 
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
 from sluice import contract
+from sluice_operator.decide import decide
+from sluice_operator.decide.values import Decision, Memory
 from sluice_operator.reconcile import GONE, reconcile
 from sluice_operator.world import Key
 from tests.operator.books import KEY, Clock, Engines, manifest, operator, pod, settle, world_with
@@ -123,3 +130,29 @@ async def test_a_resource_made_anew_under_the_same_name_starts_without_memory() 
     world.store.apply(manifest())
     await reconcile(KEY, context)
     assert before.uid and context.memories[KEY].uid not in ("", before.uid)
+
+
+async def test_who_leaves_next_is_annotated_beforehand_and_let_go_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A router in front can read it. `decide()` names nobody in a world of books: what it says is put in its place."""
+    world, clock = world_with(), Clock()
+    world.pods = [pod("a"), pod("b")]
+    context, cost = operator(world, clock=clock), "controller.kubernetes.io/pod-deletion-cost"
+    annotated: list[list[str | None]] = []
+    for retiring in (None, "b", "b", None):
+
+        def says(*given: Any, name: str | None = retiring) -> tuple[Decision, Memory]:
+            decision, memory = decide(*given)
+            return replace(decision, replicas=2, retiring=name), memory
+
+        monkeypatch.setattr("sluice_operator.reconcile.decide", says)
+        world.writes.clear()
+        await reconcile(KEY, context)
+        annotated.append([(each["metadata"].get("annotations") or {}).get(cost) for each in world.pods])
+        assert world.writes.count("apply Pod b") == (len(annotated) in (2, 4))
+    world.pods.append(pod("c"))  # more than were asked for: the controller has not acted on the last order yet
+    world.pods[0]["metadata"]["annotations"] = {cost: "-1"}
+    await reconcile(KEY, context)
+    assert world.pods[0]["metadata"]["annotations"] == {cost: "-1"}
+    assert annotated[0] == [None, None]
+    assert annotated[1] == annotated[2] == [None, "-1"]
+    assert int(annotated[3][1] or 0) >= 0

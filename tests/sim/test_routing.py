@@ -53,6 +53,20 @@ def test_a_prompt_goes_where_its_beginning_was_sent_unless_too_much_waits_there(
     assert names(router, ready, one)[0] == "b"
 
 
+def test_who_leaves_next_gets_no_conversation_that_it_does_not_know_best() -> None:
+    router, ready = Router("prefix_aware"), [Replica("a"), Replica("b"), Replica("c")]
+    router.sent(Arrival(0, 512, 1, (1,)), "a")
+    router.sent(Arrival(0, 512, 1, (1,)), "b")  # what all chats begin with
+    router.sent(Arrival(0, 1024, 1, (1, 2)), "a")
+    router.retiring = "a"
+    ready[1].tokens = ready[2].tokens = 40_000
+    assert names(router, ready, Arrival(0, 512, 1, (9,)))[-1] == "a"
+    assert names(router, ready, Arrival(0, 1024, 1, (1, 3)))[-1] == "a"
+    assert names(router, ready, Arrival(0, 1536, 1, (1, 2, 4)))[0] == "a"
+    router.retiring = None
+    assert names(router, ready, Arrival(0, 512, 1, (9,)))[0] == "a"
+
+
 def test_only_what_has_to_be_computed_is_in_the_way() -> None:
     router, ready = Router("prefix_aware"), [Replica("a"), Replica("b")]
     router.sent(Arrival(0, 1024, 1, (1, 2)), "b")

@@ -14,10 +14,11 @@ from sluice_operator.decide.need import Need, need
 from sluice_operator.decide.physics import mean_work, targets
 from sluice_operator.decide.pressure import kv_share
 from sluice_operator.decide.refusals import refusals
-from sluice_operator.decide.replicas import hold_seconds, remember, rest, step
+from sluice_operator.decide.replicas import hold_seconds, quiet_seconds, remember, rest, step
 from sluice_operator.decide.trust import Fresh
 from sluice_operator.decide.values import Decision, Memory, Observed, Outlook, Reason
-from sluice_operator.decide.victim import victims
+from sluice_operator.decide.victim import NOTICE, note_retiring, victims
+from sluice_operator.decide.warmth import cold_seconds
 from sluice_operator.decide.watch import watch
 from sluice_operator.decide.windows import WINDOW, Sums, outcome, over
 
@@ -58,6 +59,7 @@ def decide(spec: LLMDeploymentSpec, observed: Observed, memory: Memory, now: flo
         victims=victims(observed, memory, (observed.replicas or 0) - dial.replicas)
         if dial.replicas is not None
         else (),
+        retiring=None if spec.paused else dial.memory.retiring,
         reasons=() if spec.paused else (*dial.reasons, *reasons),
         kv_occupancy=kv_share(seen, memory, now),
         ttft=_finite(quantile(window.ttft, share)),
@@ -100,8 +102,12 @@ def _replicas(
         return _once(_Dial(spec.replicas, spec.replicas, replace(memory, last_set=None, advised=None), moved))
     if observed.replicas is None:
         return _once(_Dial(current, current, memory, (explain.created(floor, current, mode),)))
-    window = hold_seconds(spec, seen, memory, wanted, now)
+    cold = cold_seconds(wanted, seen, memory, now)
+    window = hold_seconds(spec, memory, cold)
     memory = remember(floor, memory, wanted, now, current, window)
+    falls = mode == "Auto" and current > max(floor.low, 1) and not wanted.hold and not seen.coming
+    quiet = falls and quiet_seconds(memory, current, now) >= NOTICE * window
+    memory = note_retiring(observed, memory, quiet and cold > 0.0)
     waiting = observed.held or 0
     after = (
         1 if waiting and floor.inside(current) == 0 else step(spec, floor, seen, memory, wanted, now, current, window)

@@ -13,12 +13,12 @@ from sluice_operator.decide.floors import Range
 from sluice_operator.decide.need import Need, is_idle
 from sluice_operator.decide.trust import Fresh
 from sluice_operator.decide.values import Memory, Observed
-from sluice_operator.decide.warmth import cold_seconds
 from sluice_operator.decide.windows import WINDOW
 
 SLOTS: Final = 60  # pieces of the stabilisation window that `Memory.wanted` remembers
 HOLD_MOST: Final = 600.0  # seconds: an image that was pulled once in half an hour must not hold replicas for as long
 WARMING_MOST: Final = 2.0  # windows more for caches: who asks for a short one must not wait for minutes
+TWICE: Final = 2.0  # others compute a leaver's conversations again, and whoever comes back has none of theirs
 
 
 def step(
@@ -71,15 +71,20 @@ def remember(floor: Range, memory: Memory, wanted: Need, now: float, current: in
     return replace(memory, wanted=entries)
 
 
-def hold_seconds(spec: LLMDeploymentSpec, seen: Fresh, memory: Memory, wanted: Need, now: float) -> float:
-    """How long fewer must have been enough: the stabilisation window, and no less than it takes to get a replica back. One
-    that comes back has a cold cache: what it holds less until it is warm counts as time in which it is not back, up to three
-    windows in all."""
+def hold_seconds(spec: LLMDeploymentSpec, memory: Memory, cold: float) -> float:
+    """How long fewer must have been enough: the stabilisation window, and no less than it takes to get a replica back. To
+    go and to come back also costs what a cold cache holds less (`cold`, seconds of a replica: `warmth.cold_seconds`), once
+    for each way: who moves only after having waited for as long as moving costs pays at most twice what hindsight would
+    (the rent-or-buy rule: Karlin, Manasse, Rudolph and Sleator, Algorithmica 3, 1988). Up to three windows in all."""
     back = coldstart.usual(memory)
     window = max(
         float(spec.scaling.scale_down_stabilization_seconds), 0.0 if back is None else min(back.total, HOLD_MOST)
     )
-    if wanted.physics is None or wanted.capacity is None:
-        return window
-    places = wanted.capacity.concurrency
-    return window + min(cold_seconds(wanted.physics, seen, memory, now, places), WARMING_MOST * window)
+    return window + min(TWICE * cold, WARMING_MOST * window)
+
+
+def quiet_seconds(memory: Memory, current: int, now: float) -> float:
+    """For how long fewer than there are have been enough, as far as `Memory.wanted` goes back; 0 where they were not."""
+    needed = [at for at, count in memory.wanted if count >= current]
+    since = needed[-1] if needed else next((at for at, _ in memory.wanted), now)
+    return max(0.0, now - since) if memory.wanted and memory.wanted[-1][1] < current else 0.0

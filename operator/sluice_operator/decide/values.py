@@ -130,6 +130,7 @@ class Decision:
     desired: int  # what the law wants, acted upon or only advised
     bounds: tuple[tuple[str, Bounds], ...] = ()  # pod name → bounds; a pod left out keeps its last until its TTL
     victims: tuple[str, ...] = ()  # pods in the order in which they should leave
+    retiring: str | None = None  # who leaves next if the load stays as it is: routers begin no conversation there
     reasons: tuple[Reason, ...] = ()  # only dials that moved
     kv_occupancy: float | None = None  # fleet figures for the status
     ttft: float | None = None  # seconds, at the attainment percentile, over the window
@@ -249,6 +250,7 @@ class Memory:
     no_down_until: float = 0.0  # a counter reset hides load for one window
     idle_since: float | None = None  # when the whole fleet became idle; None: it is not, or nobody knows
     down_at: float | None = None  # the last scale-down
+    retiring: str | None = None  # `Decision.retiring`: named once, until it leaves or is needed after all
     last_set: int | None = None  # the count we asked for, once it was seen to be in force
     advised: int | None = None  # the count that Advise goes on from: its own newest advice, which nobody acts on here
     said: tuple[int, int] | None = None  # (before, after) of the newest sentence about replicas: said once

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Final
 
 from sluice_law.work import throughput
-from sluice_operator.decide.physics import Physics
+from sluice_operator.decide.need import Need
 from sluice_operator.decide.trust import Fresh
 from sluice_operator.decide.values import Memory
 from sluice_operator.decide.windows import WINDOW, over
@@ -13,10 +13,13 @@ from sluice_operator.decide.windows import WINDOW, over
 LONGEST: Final = 600.0  # seconds until a cache counts as warm: after longer the load is another one
 
 
-def cold_seconds(known: Physics, seen: Fresh, memory: Memory, now: float, places: int) -> float:
+def cold_seconds(wanted: Need, seen: Fresh, memory: Memory, now: float) -> float:
     """How many seconds of a whole replica one that begins with a cold cache is short of one with a warm cache: the time in
-    which it fills its cache with the prompts that it computes, times what it holds less until then, 1 − μ(cold)/μ(warm) with
-    `places` at work. 0 where caches spare nothing, or nothing is computed now."""
+    which it fills its cache with the prompts that it computes, times what it holds less until then, 1 − μ(cold)/μ(warm) at
+    the model's concurrency. 0 where no model is known, caches spare nothing, or nothing is computed now."""
+    if wanted.physics is None or wanted.capacity is None:
+        return 0.0
+    known, places = wanted.physics, wanted.capacity.concurrency
     work, recent = known.work, over(memory, now, WINDOW)
     computed = recent.rate("prompt_tokens_total") - recent.rate("cached_prompt_tokens_total")
     if work.cached <= 0.0 or computed <= 0.0:
