@@ -9,7 +9,7 @@ CALM, RESTLESS = (0.99, 1.0, 1.01), (0.9, 1.0, 1.1)
 
 
 def compared(percentile: int, engine: tuple[float, ...], simulated: float, told: tuple[float, ...]) -> Compared:
-    return Compared(0.8, "ttft", percentile, engine, simulated, told)
+    return Compared(0.8, "ttft", percentile, engine, (simulated / 2, simulated, 3 * simulated), told)
 
 
 def bar(percentile: int, engine: tuple[float, ...]) -> float:

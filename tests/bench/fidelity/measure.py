@@ -1,8 +1,11 @@
 """How well the simulator predicts the engine on this machine: the same arrivals through both, at three loads.
 
-The profile is fitted from runs on other seeds (weighted least squares over all their steps, terms non-negative). Each
-load is served three times by the engine, so that its own spread is known. What the profile is fitted from is served
-between the runs that it shall predict: a processor that is slower for some minutes is so for both.
+Each load is served three times by the engine, so that its own spread is known, and each run is predicted by a profile of its
+own, fitted from requests of another seed that were served just before it at the same load, for about as long at each
+(weighted least squares over all steps, terms non-negative). That is how an engine's own model is learned: from the load that
+it has, now. A step of the same work takes a processor that idles two thirds of the time up to a fifth longer than a busy one,
+whose caches are warm and whose clock is up, and one that is slower for some minutes is so for both (engine/LOG.md).
+The median prediction stands against the median run.
 
 Beside it stands the same prediction by a simulator that is told how slow the machine was in each second of each run, and
 then is compared with that run. It decides nothing: it shows whether what is missing is the machine or the model.
@@ -38,14 +41,14 @@ BARS = {50: 0.10, 99: 0.15}  # of the percentile of time to first token and of m
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One percentile of one time at one load: seconds of the engine's runs and of the simulator, which knows nothing but
-    the profile; and of the simulator that was told, run by run, how slow the machine was in each second."""
+    """One percentile of one time at one load, run by run: seconds of the engine and of the simulator, which knows nothing
+    but the profile; and of the simulator that was told how slow the machine was in each second."""
 
     utilisation: float
     what: str
     percentile: int
     engine: tuple[float, ...]
-    simulated: float
+    simulated: tuple[float, ...]
     told: tuple[float, ...]
 
     @property
@@ -54,9 +57,14 @@ class Compared:
         return statistics.median(self.engine)
 
     @property
+    def predicted(self) -> float:
+        """The simulator's median prediction."""
+        return statistics.median(self.simulated)
+
+    @property
     def apart(self) -> float:
-        """The simulator against it, relative."""
-        return abs(self.simulated - self.measured) / self.measured
+        """One against the other, relative."""
+        return abs(self.predicted - self.measured) / self.measured
 
     @property
     def bar(self) -> float:
@@ -80,7 +88,7 @@ class Compared:
 
 
 class Bench:
-    """A real engine with the bench's model, and what was learned of its steps."""
+    """A real engine with the bench's model."""
 
     def __init__(self, model: Path) -> None:
         self.engine = EngineLoop(
@@ -89,12 +97,7 @@ class Bench:
                 concurrency_max=PLACES, itl_target=NO_TARGET, ttft_target=NO_TARGET, max_model_length=2048,
             )
         )  # fmt: skip
-        self._steps: list[tuple[StepWork, float]] = []
         self._draw = random.Random("prompts")
-
-    def learn(self, arrivals: Sequence[Arrival]) -> None:
-        """Serve them for the profile's sake."""
-        self._steps += self.serve(arrivals).work
 
     def serve(self, arrivals: Sequence[Arrival]) -> Timeline:
         """By the real engine, in real time. No two prompts of a bench are alike: the prefix cache would know them."""
@@ -102,28 +105,6 @@ class Bench:
         timeline = Timeline(arrivals, prompts, time.monotonic, time.sleep, begun=time.monotonic())
         serve_all(self.engine, timeline)
         return timeline
-
-    def profile(self) -> StepTimeModel:
-        """Fitted from every step that was learned from, relative errors weighed alike: in units of what the fit before
-        said of each step, because weighing by the measured times would learn the lucky ones."""
-        units = [seconds for _, seconds in self._steps]
-        for _ in range(FITS):
-            model = self._fitted(units)
-            units = [model.predict(work) for work, _ in self._steps]
-        return model
-
-    def _fitted(self, units: Sequence[float]) -> StepTimeModel:
-        size = len(features(StepWork()))
-        matrix = [[0.0] * size for _ in range(size)]
-        vector = [0.0] * size
-        for (work, seconds), unit in zip(self._steps, units, strict=True):
-            row = [value / unit for value in features(work)]
-            for i in range(size):
-                vector[i] += row[i] * seconds / unit
-                for j in range(size):
-                    matrix[i][j] += row[i] * row[j]
-        base, prefill_token, prefill_context, sequence, kv_token = solve_non_negative(matrix, vector)
-        return StepTimeModel(base, prefill_token, prefill_context, sequence, kv_token)
 
     def simulate(self, arrivals: Sequence[Arrival], times: StepTimes) -> Sequence[Record]:
         """The same arrivals in virtual time."""
@@ -149,8 +130,21 @@ def arrivals(rate: float, count: int, seed: int) -> list[Arrival]:
     return made
 
 
-def measure(model: Path, say: Callable[[str], None], requests: int = REQUESTS) -> tuple[list[Compared], StepTimeModel]:
-    """Warm up, find the capacity, fit the profile on seeds of its own, then compare at each load."""
+def profile(steps: Sequence[tuple[StepWork, float]]) -> StepTimeModel:
+    """Fitted from steps and their seconds, relative errors weighed alike: in units of what the fit before said of each
+    step, because weighing by the measured times would learn the lucky ones."""
+    units = [seconds for _, seconds in steps]
+    for _ in range(FITS):
+        model = _fitted(steps, units)
+        units = [model.predict(work) for work, _ in steps]
+    return model
+
+
+def measure(
+    model: Path, say: Callable[[str], None], requests: int = REQUESTS
+) -> tuple[list[Compared], dict[float, list[StepTimeModel]]]:
+    """Warm up, find the capacity; then run by run fit a profile on a seed of its own, serve and compare. Also returns the
+    profiles of each load."""
     bench = Bench(model)
     say("warming up")
     bench.serve(arrivals(1e4, 200, seed=1))
@@ -158,30 +152,49 @@ def measure(model: Path, say: Callable[[str], None], requests: int = REQUESTS) -
     capacity = _rate(bench.serve(arrivals(1e4, 400, seed=2)).records)
     listed = {load: arrivals(load * capacity, requests, seed=4) for load in UTILISATIONS}
     runs: dict[float, list[Timeline]] = {load: [] for load in UTILISATIONS}
+    profiles: dict[float, list[StepTimeModel]] = {load: [] for load in UTILISATIONS}
     for run in range(RUNS):
         for load in UTILISATIONS:
             say(f"run {run + 1} of {RUNS}: {requests} requests at {load:g} of {capacity:.1f} requests/s")
-            bench.learn(arrivals(load * capacity, max(1, requests // (2 * RUNS)), seed=5 + run))
+            others = arrivals(load * capacity, max(1, round(load * requests)), seed=5 + run)
+            profiles[load].append(profile(bench.serve(others).work))
             runs[load].append(bench.serve(listed[load]))
-    profile = bench.profile()
     found: list[Compared] = []
     for load in UTILISATIONS:
-        told = [
-            bench.simulate(listed[load], Drifting(profile, slowness(run.begun_steps(), profile))) for run in runs[load]
-        ]
-        blind = bench.simulate(listed[load], Profiled(profile))
-        found += compare(load, [run.records for run in runs[load]], blind, told)
-    return found, profile
+        blind, told = [], []
+        for served, known in zip(runs[load], profiles[load], strict=True):
+            blind.append(bench.simulate(listed[load], Profiled(known)))
+            told.append(bench.simulate(listed[load], Drifting(known, slowness(served.begun_steps(), known))))
+        found += compare(load, [served.records for served in runs[load]], blind, told)
+    return found, profiles
+
+
+def _fitted(steps: Sequence[tuple[StepWork, float]], units: Sequence[float]) -> StepTimeModel:
+    size = len(features(StepWork()))
+    matrix = [[0.0] * size for _ in range(size)]
+    vector = [0.0] * size
+    for (work, seconds), unit in zip(steps, units, strict=True):
+        row = [value / unit for value in features(work)]
+        for i in range(size):
+            vector[i] += row[i] * seconds / unit
+            for j in range(size):
+                matrix[i][j] += row[i] * row[j]
+    base, prefill_token, prefill_context, sequence, kv_token = solve_non_negative(matrix, vector)
+    return StepTimeModel(base, prefill_token, prefill_context, sequence, kv_token)
 
 
 def compare(
-    load: float, runs: Sequence[Sequence[Record]], blind: Sequence[Record], told: Sequence[Sequence[Record]]
+    load: float,
+    runs: Sequence[Sequence[Record]],
+    blind: Sequence[Sequence[Record]],
+    told: Sequence[Sequence[Record]],
 ) -> list[Compared]:
     """p50 and p99 of both times."""
     return [
         Compared(
-            load, what, percentile, tuple(_percentile(run, what, percentile) for run in runs),
-            _percentile(blind, what, percentile), tuple(_percentile(run, what, percentile) for run in told),
+            load, what, percentile, *(
+                tuple(_percentile(run, what, percentile) for run in those) for those in (runs, blind, told)
+            ),
         )
         for what in ("ttft", "itl")
         for percentile in BARS
