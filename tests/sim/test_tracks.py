@@ -47,6 +47,20 @@ def test_the_overload_track_has_its_priorities_and_tenants() -> None:
     assert sum(one.tenant == "a" for one in found) / len(found) == pytest.approx(0.6, abs=0.02)
 
 
+def test_an_overload_that_comes_and_goes_is_the_overload_in_between() -> None:
+    steady, waves = requests(read_track("T5"), "test"), requests(read_track("T5b"), "test")
+    seconds = read_track("T5b").window("test").seconds
+
+    def within(found: tuple[Arrival, ...], first: float, last: float) -> list[tuple[float, int]]:
+        return [(one.at, one.prompt) for one in found if first * seconds <= one.at < last * seconds]
+
+    assert within(waves, 0.34, 0.66) == within(steady, 0.34, 0.66)
+    for first, last in ((0.0, 0.34), (0.66, 1.0)):
+        few, all_ = within(waves, first, last), within(steady, first, last)
+        assert set(few) < set(all_)
+        assert len(few) / len(all_) == pytest.approx(0.25, abs=0.03)
+
+
 def test_a_schedule_has_its_replicas_ready_when_their_piece_begins() -> None:
     schedule = Scheduled((2, 5, 1), lead=60.0)
     assert [schedule.at(now) for now in (0, 299, 300, 599, 600, 10_000)] == [2, 2, 5, 5, 1, 1]

@@ -111,3 +111,32 @@ def test_what_is_unknown_is_named_before_anything_runs(options: list[str], said:
     result = CliRunner().invoke(app, options)
     assert result.exit_code == 2
     assert said in " ".join(result.output.replace("│", " ").split())
+
+
+def capped(**runs: tuple[float, float]) -> dict[str, bool]:
+    """The bars of the track whose overload comes and goes, from (share of good requests, GPU-hours) by law."""
+    made = Board(read_track("T5b"))
+    names = {"alone": "admission-only", "alone_3": "admission-only, 3 of 4 replicas", "replicas": "replicas-only"}
+    made.overload = {names.get(key, key): found(*figures) for key, figures in runs.items()}
+    return bars([made])
+
+
+def test_both_dials_are_judged_against_each_alone_at_the_same_price() -> None:
+    """Three replicas serve 80 % for 3 GPU-hours and four 96 % for 4: what 3.5 buy is in the middle."""
+    others = {"alone": (0.96, 4.0), "alone_3": (0.80, 3.0), "replicas": (0.5, 3.5)}
+    ((sentence, beaten),) = capped(sluice=(0.9, 3.5), **others).items()
+    assert beaten
+    assert "ours 90.0%, admission-only 88.0%, replicas-only 50.0%" in sentence
+    assert not all(capped(sluice=(0.87, 3.5), **others).values())
+    assert not all(capped(sluice=(0.9, 4.1), **others).values())  # who pays as much must serve as many
+    assert not all(capped(sluice=(0.9, 3.5), **(others | {"replicas": (0.91, 3.5)})).values())
+
+
+def test_who_costs_more_must_serve_fewer() -> None:
+    others = {"alone": (0.96, 4.0), "alone_3": (0.80, 3.0)}
+    assert all(capped(sluice=(0.9, 3.5), replicas=(0.7, 3.6), **others).values())
+    assert not all(capped(sluice=(0.9, 3.5), replicas=(0.95, 3.6), **others).values())
+
+
+def test_a_dial_that_was_not_measured_is_not_beaten() -> None:
+    assert not all(capped(sluice=(0.9, 3.5), alone=(0.8, 3.5)).values())

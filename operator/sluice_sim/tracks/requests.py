@@ -1,12 +1,15 @@
 """The requests of a track's window, counted from its start. A function of the track alone; kept while a process lives."""
 
 import random
+from bisect import bisect_right
+from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate
 from pathlib import Path
 
 from sluice_sim.data import FOLDER
 from sluice_sim.traces import Arrival, Part, labelled, read_trace, scaled
-from sluice_sim.tracks.track import Track, WindowName
+from sluice_sim.tracks.track import Load, Track, WindowName
 
 
 @lru_cache(maxsize=4)
@@ -19,6 +22,8 @@ def requests(track: Track, name: WindowName) -> tuple[Arrival, ...]:
     part = Part(window.start, window.seconds, load.rate, lengths, load.seed)
     found = scaled(read_trace(_file(load.trace), part), load.scale, load.seed)
     found = tuple(one for one in found if one.at < window.seconds)
+    if load.waves:
+        found = _in_waves(found, load, window.seconds)
     if track.overload is not None:
         asked = track.overload
         found = labelled(found, asked.high, asked.priority, dict(asked.tenants), load.seed)
@@ -35,6 +40,13 @@ def _ramp(track: Track, seed: str, seconds: float) -> tuple[Arrival, ...]:
             found.append(Arrival(at, track.load.prompt, track.load.output))
         start += span
     return tuple(found)
+
+
+def _in_waves(found: Sequence[Arrival], load: Load, seconds: float) -> tuple[Arrival, ...]:
+    """Those that come, each by chance, as many as its part of the window lets through."""
+    rng, ends = random.Random(f"{load.seed}/waves"), list(accumulate(share * seconds for share, _ in load.waves))
+    lets = [come for _, come in load.waves]
+    return tuple(one for one in found if rng.random() < lets[min(bisect_right(ends, one.at), len(lets) - 1)])
 
 
 def _file(name: str) -> Path:

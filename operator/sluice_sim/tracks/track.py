@@ -36,6 +36,7 @@ class Load:
     scale: float = 1.0
     seed: int = 0
     ramp: tuple[tuple[float, float], ...] = ()
+    waves: tuple[tuple[float, float], ...] = ()  # (share of the window, share of its requests that come), in turn
     prompt: int = 0
     output: int = 0
 
@@ -114,7 +115,8 @@ def read_track(name: str) -> Track:
         raise KeyError(f"no track is called {name!r}; there are {', '.join(NAMES)}")
     found = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
     load = dict(found.pop("load"))
-    load["ramp"] = tuple((float(rate), float(seconds)) for rate, seconds in load.get("ramp", ()))
+    for pairs in ("ramp", "waves"):
+        load[pairs] = tuple((float(first), float(second)) for first, second in load.get(pairs, ()))
     overload = found.pop("overload", None)
     if overload is not None:
         tenants = tuple((tenant, float(weight)) for tenant, weight in overload.pop("tenants").items())
