@@ -126,6 +126,15 @@ def test_refusals_are_said_once_with_what_would_end_them() -> None:
     assert dict(refused[0].numbers)["refused"] >= 1
 
 
+def test_a_single_refusal_is_said_in_the_singular() -> None:
+    story = Story(spec=spec(scaling={"maxReplicas": 1}))
+    story.run(60, 0.25)
+    for name in ("arrived_total", "rejected_total"):
+        story.engines["chat-1"].totals[name] += 1.0
+    story.run(5, 0.25)
+    assert any(sentence.startswith("1 request refused in") for sentence in story.sentences("admission"))
+
+
 def test_capacity_on_its_way_says_when_it_should_serve() -> None:
     story = Story(cold_start=100)
     story.run(60, 1.25)

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from sluice_sim.picture import BLUE, GREEN, GREY, ORANGE
 from sluice_sim.tracks.hindsight import Found
 from sluice_sim.tracks.plan import Placed
 from sluice_sim.tracks.report import OWN, Board, failed, ratio
+
+LONGEST: Final = 4.0  # R99 that a bar shows; its number says the rest
 
 
 def draw(boards: Sequence[Board], folder: Path) -> tuple[Path, ...]:
@@ -76,11 +78,12 @@ def _bars(axis: Any, board: Board) -> None:
     for place, one in enumerate(laws):
         value = None if failed(board, one.gpu_hours) else ratio(one.gpu_hours, board)
         color = BLUE if one.law == "sluice" else GREEN if one.law in OWN else ORANGE
-        axis.barh(place, value or 0.0, color=color)
-        axis.text((value or 0.0) + 0.01, place, "fails" if value is None else f"{value:.2f}", va="center", fontsize=8)
+        end = min(value or 0.0, LONGEST)
+        axis.barh(place, end, color=color)
+        axis.text(end + 0.01, place, "fails" if value is None else f"{value:.2f}", va="center", fontsize=8)
     axis.set_yticks(range(len(laws)), [one.law for one in laws], fontsize=8)
     axis.axvline(1.0, color="black", linewidth=0.8)
-    axis.set_xlim(0, 3.0)
+    axis.set_xlim(0, LONGEST)
     axis.set_title(f"{board.track.name}: GPU-hours at 99 % good / clairvoyant, each law tuned", loc="left", fontsize=9)
     axis.spines[["top", "right"]].set_visible(False)
 
