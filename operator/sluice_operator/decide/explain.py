@@ -152,8 +152,8 @@ def refused(
     else:
         then = "A higher admission.maxQueueSeconds would have let them wait instead."
     sentence = (
-        f"{count:.0f} request{'' if round(count) == 1 else 's'} refused in {seconds:.0f} s: about {_rate(asked.level)} req/s come, {_rate(served)} are "
-        f"served, and more would have waited over {queue} s (admission.maxQueueSeconds). {then}"
+        f"{count:.0f} request{'' if round(count) == 1 else 's'} refused in {seconds:.0f} s: about "
+        f"{_rate(asked.level)} req/s come, {_rate(served)} are served, and more would have waited over {queue} s (admission.maxQueueSeconds). {then}"
     )
     numbers = (*_numbers(wanted), ("refused", round(count, 4)), ("servedRate", round(served, 4)))
     return Reason("admission", limit, limit, REFUSING, sentence, numbers)

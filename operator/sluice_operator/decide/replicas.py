@@ -18,7 +18,7 @@ from sluice_operator.decide.windows import WINDOW
 SLOTS: Final = 60  # pieces of the stabilisation window that `Memory.wanted` remembers
 HOLD_MOST: Final = 600.0  # seconds: an image that was pulled once in half an hour must not hold replicas for as long
 WARMING_MOST: Final = 2.0  # windows more for caches: who asks for a short one must not wait for minutes
-TWICE: Final = 2.0  # others compute a leaver's conversations again, and whoever comes back has none of theirs
+LOSSES: Final = 2.0  # of a cache per move: others compute a leaver's conversations again, who comes back has none
 
 
 def step(
@@ -80,7 +80,7 @@ def hold_seconds(spec: LLMDeploymentSpec, memory: Memory, cold: float) -> float:
     window = max(
         float(spec.scaling.scale_down_stabilization_seconds), 0.0 if back is None else min(back.total, HOLD_MOST)
     )
-    return window + min(TWICE * cold, WARMING_MOST * window)
+    return window + min(LOSSES * cold, WARMING_MOST * window)
 
 
 def quiet_seconds(memory: Memory, current: int, now: float) -> float:
