@@ -96,7 +96,7 @@ class Limits:
         self.bounds = bounds
         inside = min(max(self.concurrency, bounds.concurrency_min), bounds.concurrency_max)
         if inside != self.concurrency:
-            self._state = replace(self._state, limit=inside)
+            self._state = self._state._replace(limit=inside)
             self.reason = "bounds"
 
 

@@ -79,32 +79,50 @@ class Targets:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What one replica holds. `rate` is the arrival rate at which all targets are still met."""
+    """What one replica holds of a load and a promise. `rate` and `concurrency` are found by `capacity`; what follows from
+    them is worked out when it is asked for, as sentences do and most decisions do not."""
 
-    rate: float  # requests per second
-    throughput: float  # μ(n*), what it serves flat out with a queue before it
+    replica: Replica
+    work: Work
+    targets: Targets
+    margin: float
+    burstiness: float
     concurrency: int  # n*
-    itl: float  # S(n*), seconds
-    ttft: float  # at `rate`, at the attainment percentile, seconds
-    kv_occupancy: float  # mean at `rate`: what runs then, times L, over the pool
-    binding: Binding
+    rate: float  # requests per second: the arrival rate at which all targets are still met
+
+    @property
+    def throughput(self) -> float:
+        """μ(n*), what it serves flat out with a queue before it: requests per second."""
+        return throughput(self.replica.model, self.work, self.concurrency)
+
+    @property
+    def itl(self) -> float:
+        """S(n*), seconds."""
+        return token_seconds(self.replica.model, self.work, self.concurrency)
+
+    @property
+    def ttft(self) -> float:
+        """At `rate`, at the attainment percentile, seconds."""
+        share = self.targets.attainment
+        return first_token_seconds(self.replica.model, self.work, self.concurrency, self.rate, share, self.burstiness)
+
+    @property
+    def kv_occupancy(self) -> float:
+        """Mean at `rate`: what runs then, times L, over the pool."""
+        running = concurrency_at(self.replica.model, self.work, self.rate, self.concurrency)
+        return running * self.work.context / self.replica.kv_tokens if self.replica.kv_tokens > 0 else 0.0
+
+    @property
+    def binding(self) -> Binding:
+        """What would gain the most if it were looser."""
+        return binding_of(self.replica, self.work, self.targets, self.margin, self.burstiness)
 
 
 def capacity(replica: Replica, work: Work, targets: Targets, margin: float = 1.0, burstiness: float = 1.0) -> Capacity:
     """The largest load that meets all targets. `margin` ≥ 1 is kept between the mean inter-token time and its target,
     `burstiness` is the index of dispersion of this replica's arrivals (1: Poisson)."""
-    model = replica.model
     concurrency, rate = _operating_point(replica, work, targets, margin, burstiness, HALVINGS)
-    running = concurrency_at(model, work, rate, concurrency)
-    return Capacity(
-        rate=rate,
-        throughput=throughput(model, work, concurrency),
-        concurrency=concurrency,
-        itl=token_seconds(model, work, concurrency),
-        ttft=first_token_seconds(model, work, concurrency, rate, targets.attainment, burstiness),
-        kv_occupancy=running * work.context / replica.kv_tokens if replica.kv_tokens > 0 else 0.0,
-        binding=binding_of(replica, work, targets, margin, burstiness),
-    )
+    return Capacity(replica, work, targets, margin, burstiness, concurrency, rate)
 
 
 def attainment(

@@ -17,8 +17,7 @@ opens is followed at once: who moved it has thought of the herd.
 """
 
 import math
-from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from sluice_law.steptime import StepTimeModel
 
@@ -35,8 +34,7 @@ PEAK_SIGMAS: Final = 2.0  # the pool holds what runs 97 times in 100; the schedu
 MAX_PREFILL_SHARE: Final = 0.95
 
 
-@dataclass(frozen=True, slots=True)
-class EngineLoad:
+class EngineLoad(NamedTuple):
     """What the engine measured over the last seconds. Tokens and seconds."""
 
     running: int
@@ -54,8 +52,7 @@ class EngineLoad:
     prompt_per_output: float | None = None  # uncached prompt tokens per generated one, of requests that ended
 
 
-@dataclass(frozen=True, slots=True)
-class LimitState:
+class LimitState(NamedTuple):
     """What the fast loop carries from one tick to the next; all but `limit` and `own` are smoothed."""
 
     limit: int
@@ -68,8 +65,7 @@ class LimitState:
     slowness: float = 1.0  # the correction over minutes: what the model gets wrong whatever is being served
 
 
-@dataclass(frozen=True, slots=True)
-class LimitTargets:
+class LimitTargets(NamedTuple):
     """The operator's side of it: bounds and targets (PATCH /limits), or what the engine was started with."""
 
     minimum: int
@@ -97,7 +93,7 @@ def next_limit(
         own = min(own, before + max(1, int(before * RISE)))
     binding = "bounds" if own >= maximum else "itl" if by_itl <= by_kv else "kv"
     limit = int(max(targets.minimum, min(own, maximum)))
-    return replace(learned, limit=limit, own=math.inf if own >= maximum else own), binding
+    return learned._replace(limit=limit, own=math.inf if own >= maximum else own), binding
 
 
 def slowed(model: StepTimeModel, state: LimitState) -> StepTimeModel:
@@ -131,14 +127,15 @@ def _learn(state: LimitState, model: StepTimeModel, load: EngineLoad, target: fl
         predicted = predicted_itl(model, rows, load.mean_context, now)
         low, high = CORRECTION_BOUNDS
         correction = min(max(load.mean_itl / predicted, low), high) if predicted > 0 else high
-    return replace(
-        state,
+    return LimitState(
+        limit=state.limit,
         correction=_smooth(state.correction, correction),
-        slowness=state.slowness + SLOWNESS_SMOOTHING * (correction - state.slowness),
         margin=_smooth(state.margin, _margin(load, target)),
         prefill_share=share,
         context=context,
+        own=state.own,
         renewal=_renewal(state.renewal, model, load),
+        slowness=state.slowness + SLOWNESS_SMOOTHING * (correction - state.slowness),
     )
 
 

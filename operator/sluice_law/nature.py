@@ -61,5 +61,6 @@ def _squared(rates: Sequence[float], lag: int) -> float:
     """Squared difference of slots `lag` apart on the mean, robust against a single jump: the fourth power of the mean
     root, by Cressie & Hawkins ("Robust estimation of the variogram", 1980). One jump is no restless load."""
     count = len(rates) - lag
-    root = math.fsum(math.sqrt(abs(b - a)) for a, b in zip(rates, rates[lag:], strict=False)) / count
+    sqrt = math.sqrt
+    root = math.fsum([sqrt(abs(b - a)) for a, b in zip(rates, rates[lag:], strict=False)]) / count
     return root**4 / (0.457 + 0.494 / count)

@@ -10,13 +10,12 @@ Vidur (MLSys'24) fit the same terms; the context term is what keeps a 10,000-tok
 
 import math
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 TERMS: Final = ("base", "prefill_token", "prefill_context", "sequence", "kv_token")
 
 
-@dataclass(frozen=True, slots=True)
-class StepWork:
+class StepWork(NamedTuple):  # a tuple: each step makes one, in the engine and a million times over in a simulation
     """What one step computes. All counts; `prefill_context` is Σ over prompt chunks of chunk × context before it plus
     half the chunk (its own causal triangle)."""
 

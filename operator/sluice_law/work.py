@@ -12,13 +12,12 @@ of Vidur, MLSys'24).
 """
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from sluice_law.steptime import StepTimeModel
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(NamedTuple):  # a tuple: each request that waits makes one
     """The mean request. Tokens."""
 
     output: float

@@ -34,11 +34,13 @@ class LatencyHistogram:
     def observe_ramp(self, first: float, growth: float, count: int, times: int) -> None:
         """Count first, first + growth, … (`count` values), each `times` times."""
         last = first + (count - 1) * growth
-        if bisect_left(contract.LATENCY_BUCKETS, first) != bisect_left(contract.LATENCY_BUCKETS, last):
+        bucket = bisect_left(contract.LATENCY_BUCKETS, first)
+        if bucket != bisect_left(contract.LATENCY_BUCKETS, last):
             for index in range(count):
                 self.observe(first + index * growth, times)
             return
-        self.observe((first + last) / 2.0, times * count)
+        self.counts[bucket] += times * count
+        self.total += (first + last) / 2.0 * (times * count)
 
     def lines(self, name: str) -> Iterable[str]:
         """The series of the exposition format."""

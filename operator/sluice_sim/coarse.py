@@ -7,7 +7,6 @@ in tests/sim.
 """
 
 from dataclasses import replace
-from heapq import heappop, heappush
 
 from sluice_engine.admission import TICK_SECONDS, Bounds, Limits, predicted_wait
 from sluice_engine.scheduler import SchedulerConfig
@@ -21,10 +20,11 @@ from sluice_law.work import Work, prefill_seconds
 from sluice_operator.decide.values import EngineSample
 from sluice_sim.books import Books, Gauges
 from sluice_sim.coarse_cache import CoarseCache
+from sluice_sim.coarse_decoding import Decoding
 from sluice_sim.coarse_means import Means
 from sluice_sim.coarse_prompts import CoarsePrompts
 from sluice_sim.coarse_queue import CoarseQueue, Job, Room
-from sluice_sim.fluid_window import FluidWindow, Piece
+from sluice_sim.fluid_window import FluidWindow
 from sluice_sim.ramp import steps_within
 from sluice_sim.visit import Visit
 
@@ -45,28 +45,25 @@ class CoarseEngine:
         self.counters = TenantCounters()
         self.clock = now
         self.tokens = 0
-        self._profile, self._published, self._config = profile, published or profile, config
-        self._pool, self._most = config.num_blocks * config.block_size, config.max_num_seqs
+        told = published or profile
+        self._profile, self._config = profile, config
+        self._published = replace(told, steps=TRUSTED_STEPS)  # asked from then on
+        self._blocks, self._size, self._most = config.num_blocks, config.block_size, config.max_num_seqs
+        self._pool = self._blocks * self._size
         self._window = FluidWindow()
-        self._waiting = CoarseQueue(self.counters, config.policy == "priority")
+        longest, by_priority = config.max_model_length, config.policy == "priority"
+        self._waiting = CoarseQueue(self.counters, longest, unavoidable_gap(longest, self._pool), by_priority)
         self._running: dict[Job, None] = {}  # in order of admission
         self._prompts = CoarsePrompts(profile)  # of those, the ones whose prompt is not computed yet
-        self._decoding: list[tuple[int, int, Job]] = []  # a heap by end
-        self._decoders = 0
-        self._steps = 0  # decode steps: each gave every decoding request one token
-        self._begun_sum = 0  # Σ begun over decoding requests
+        self._decoding = Decoding()
         self._held = 0  # computed tokens of running requests
-        self._context = 0  # of those, the decoding ones'
         self._cache = CoarseCache(self._pool, config.block_size)
         self._ended = Means()
         self._preemptions = 0
-        self._entries = 0
         self._next_tick = now
         self._moves = bounds.concurrency_min < bounds.concurrency_max  # the fast loop has had something to choose
-        self._trusted = replace(self._published, steps=TRUSTED_STEPS)
         self._correction = TailCorrection()
-        self._wrong = self._published != profile  # else there is nothing to correct, and rounding must not look like it
-        self._learned = replace(self._published, steps=0)  # what the fast loop knows of the steps so far
+        self._wrong = told != profile  # else there is nothing to correct, and rounding must not look like it
 
     @property
     def requests(self) -> int:
@@ -75,19 +72,20 @@ class CoarseEngine:
 
     def submit(self, visit: Visit) -> Visit | None:
         """A request arrives. Says who is refused: the request itself, one that waited and makes way for it, or nobody."""
-        self.books.arrived += not visit.offered_before
-        self.books.again += visit.offered_before
-        free = min(self.limits.concurrency, self._config.max_num_seqs) - len(self._running)
-        full = len(self._waiting) >= self.limits.bounds.max_queue + max(0, free)
-        job = Job(visit, visit.arrival.prompt, visit.arrival.output)
+        bounds, again = self.limits.bounds, visit.offered_before
+        self.books.arrived += not again
+        self.books.again += again
+        free = min(self.limits.concurrency, self._most) - len(self._running)
+        full = len(self._waiting) >= bounds.max_queue + max(0, free)
+        one = visit.arrival
+        job = Job(visit, str(visit.number), one.prompt, one.output)
         pace = None
         if self._config.late_last:  # else nobody asks
             pace = self._pace() if self.books.steps >= TRUSTED_STEPS else None
-            cached = self._cache.hit(visit.arrival.blocks, job.known)
+            cached = self._cache.hit(one.blocks, job.known)
             job.work = prefill_seconds(self._published, Work(0, job.known - cached, cached))
-        bounds, now = self.limits.bounds, max(self.clock, visit.record.arrived_at)
-        longest, output = self._config.max_model_length, self._ended.output or 0.0
-        room = Room(now, full, longest, output, bounds.ttft_target, unavoidable_gap(longest, self._pool), pace)
+        now = max(self.clock, visit.record.arrived_at)
+        room = Room(now, full, self._ended.output or 0.0, bounds.ttft_target, pace)
         refused = self._waiting.come(job, room, self._patience)
         self.tokens += visit.load
         if refused is None:
@@ -105,28 +103,26 @@ class CoarseEngine:
         """As the door's `pace_of`."""
         model, bounds, limit = self._published, self.limits.bounds, self.limits.concurrency
         begun = sum(
-            prefill_seconds(model, Work(0, job.known - job.computed, job.computed)) for job in self._prompts.jobs
+            [prefill_seconds(model, Work(0, job.known - job.computed, job.computed)) for job in self._prompts.jobs]
         )
-        work = StepWork(sequences=self._decoders, kv_tokens=self._context)
+        work = StepWork(0, 0.0, self._decoding.count, self._decoding.context)
         prompts, beside = full_step(model, work, bounds.itl_target, bounds.max_batched_tokens)
-        return Pace(
-            begun=begun,
-            share=prompts / (prompts + beside),
-            free=max(0, limit - len(self._running)),
-            between=0.0 if self._ended.residence is None else self._ended.residence / max(1, limit),
-            step=prompts + beside if self._running else 0.0,
-        )
+        full, running, residence = prompts + beside, len(self._running), self._ended.residence
+        between = 0.0 if residence is None else residence / max(1, limit)
+        return Pace(begun, prompts / full, max(0, limit - running), between, full if running else 0.0)
 
     def run_until(self, until: float, lazily: bool = False) -> None:
         """Take every step that begins before `until`."""
         del lazily  # nothing here costs more when it is taken early
-        prompts, waiting = self._prompts.jobs, self._waiting
+        prompts, limits = self._prompts.jobs, self.limits
         while self.clock < until:
-            if self.clock >= self._next_tick or self.limits.expires_at is not None:
+            if self.clock >= self._next_tick or (limits.expires_at is not None and self.clock >= limits.expires_at):
                 self._tick()
-            if prompts or ((waiting.line or waiting.late) and self._may_begin()):
-                self._mixed_step()
-            elif self._decoders:
+            if prompts:
+                self._mixed_step(None)
+            elif (cached := self._cached_of_next()) is not None:
+                self._mixed_step(cached)
+            elif self._decoding.count:
                 self._decode_run(until)
             else:
                 self._idle(until)
@@ -168,16 +164,14 @@ class CoarseEngine:
         if self.clock < self._next_tick:
             return
         self._next_tick = self.clock + TICK_SECONDS
-        if self._learned.steps < TRUSTED_STEPS:
-            self._learned = replace(self._published, steps=self.books.steps)
         least, most = self.limits.bounds.concurrency_min, self.limits.bounds.concurrency_max
         if least < most:  # else nothing can move
             self._moves = True
-            self.limits.tick(self.clock, self._learned, self._load())
+            model = self._published if self.books.steps >= TRUSTED_STEPS else None
+            self.limits.tick(self.clock, model, self._load())
 
     def _load(self) -> EngineLoad:
         running, seen = len(self._running), self._window.figures(self.clock)
-        size = self._config.block_size
         return EngineLoad(
             running=running,
             waiting=len(self._waiting),
@@ -186,55 +180,57 @@ class CoarseEngine:
             prefill_context_rate=seen.prefill_context_rate,
             observed_itl=seen.p95,
             kv_tokens_total=self._pool,
-            kv_tokens_held=self._held_blocks() * size,
+            kv_tokens_held=self._held_blocks() * self._size,
             growth_per_sequence=self._growth(),
             mean_itl=seen.mean,
             mean_sequences=seen.sequences,
-            written_per_sequence=self._written(),
+            written_per_sequence=self._decoding.written,
             prompt_per_output=self._ended.prompt_per_output,
         )
 
-    def _written(self) -> float:
-        """Tokens that a running request has written, on the mean."""
-        return self._steps - self._begun_sum / self._decoders if self._decoders else 0.0
-
     def _growth(self) -> float:
         """Tokens that a running request is expected still to write: what is known of the mean, less what it wrote."""
-        if not self._decoders:
+        if not self._decoding.count:
             return self._ended.output or 0.0
-        written = self._written()
+        written = self._decoding.written
         mean = written * 2.0 if self._ended.output is None else self._ended.output
         return max(1.0, mean - written)
 
     def _held_blocks(self) -> int:
-        config = self._config
-        size = config.block_size
-        return min(config.num_blocks, (self._held + len(self._running) * (size // 2)) // size)
+        size = self._size
+        return min(self._blocks, (self._held + len(self._running) * (size // 2)) // size)
 
     # --- admission ---------------------------------------------------------------------------------------------
 
-    def _may_begin(self) -> bool:
-        """Whether the first that waits may begin: a place is free, and memory."""
-        waiting, running = self._waiting, len(self._running)
-        if not (waiting.line or waiting.late) or running >= self.limits.concurrency or running >= self._most:
-            return False
+    def _cached_of_next(self) -> int | None:
+        """Cached tokens of the first that waits, if it may begin: a place is free, and memory. None where nobody may."""
+        waiting = self._waiting
+        if not (waiting.line or waiting.late):
+            return None
+        running = len(self._running)
+        if running >= self.limits.concurrency or running >= self._most:
+            return None
         job = waiting.first
         if job.late and running and self.clock < waiting.late_from:
-            return False
-        return not running or self._fits(job, self._cache.hit(job.visit.arrival.blocks, job.known))
+            return None
+        cached = self._cache.hit(job.visit.arrival.blocks, job.known)
+        return cached if not running or self._fits(job, cached) else None
 
     def _begin(self, budget: PrefillBudget) -> int:
         """The first that waits begins, if it may and the step has a chunk for it, whose tokens are returned; 0 where nobody
         does. Only asked for when a step has room for its prompt: until then those before it may still compute what it
         shares with them."""
-        if not self._may_begin():
-            return 0
+        cached = self._cached_of_next()
+        return 0 if cached is None else self._start(budget, cached)
+
+    def _start(self, budget: PrefillBudget, cached: int) -> int:
+        """The first that waits begins, with so many tokens cached, if the step has a chunk for it: its tokens."""
         job = self._waiting.first
-        cached = self._cache.hit(job.visit.arrival.blocks, job.known)
         chunk = budget.chunk(job.known - cached, cached)
         if chunk <= 0:
             return 0
-        self._cache.use(job.visit.arrival.blocks, cached)
+        if cached:
+            self._cache.use(job.visit.arrival.blocks, cached)
         self._waiting.start(cached)
         job.started = self.clock if job.started is None else job.started
         job.computed, job.decoding = cached, False
@@ -248,35 +244,33 @@ class CoarseEngine:
         return chunk
 
     def _fits(self, job: Job, cached: int) -> bool:
-        margin = len(self._running) * self._config.block_size
+        margin = len(self._running) * self._size
         held = self._held + margin // 2
         taken = job.known + 1 - cached + self._prompts.owed
         return held + taken <= self.limits.bounds.kv_watermark * self._pool and held + taken + margin <= self._pool
 
     # --- steps -------------------------------------------------------------------------------------------------
 
-    def _mixed_step(self) -> None:
-        """One step with prompt chunks in it, cut to what the streams beside them can bear."""
-        if self._held + self._decoders >= self._pool:
-            self._make_room(self._decoders)
-        decoding = StepWork(sequences=self._decoders, kv_tokens=self._context + self._decoders)
-        bounds = self.limits.bounds
-        trusted = self._trusted if self.books.steps >= TRUSTED_STEPS else None
-        budget = PrefillBudget(
-            tokens=max(MINIMUM_CHUNK, bounds.max_batched_tokens - self._decoders),
-            model=trusted,
-            decode=decoding,
-            itl_targets=(bounds.itl_target,),
-            itl_default=bounds.itl_target,
-            tail=self._correction.tail(),
-        )
-        chunks = self._prompts.step(budget, self._pool - self._held - self._decoders, self._begin)
+    def _mixed_step(self, next_cached: int | None) -> None:
+        """One step with prompt chunks in it, cut to what the streams beside them can bear. `next_cached`: what
+        `_cached_of_next` has just said; None: it was not asked."""
+        if self._held + self._decoding.count >= self._pool:
+            self._make_room(self._decoding.count)
+            next_cached = None
+        bounds, decoders = self.limits.bounds, self._decoding.count
+        beside = StepWork(0, 0.0, decoders, self._decoding.context + decoders)
+        trusted = self._published if self.books.steps >= TRUSTED_STEPS else None
+        tokens, own = max(MINIMUM_CHUNK, bounds.max_batched_tokens - decoders), ()  # nobody has a target of its own
+        budget = PrefillBudget(tokens, trusted, beside, own, bounds.itl_target, self._correction.tail())
+        room = self._pool - self._held - decoders
+        first = 0 if next_cached is None else self._start(budget, next_cached)
+        chunks = self._prompts.step(budget, room, self._begin, first)
         for job in chunks.done:
             if job.visit.arrival.blocks:
                 self._cache.remember(job.visit.arrival.blocks)
-        seconds = self._profile.predict(decoding) + chunks.seconds
-        if self._wrong and trusted is not None and decoding.sequences:
-            work = replace(decoding, prefill_tokens=chunks.tokens, prefill_context=chunks.context)
+        seconds = self._profile.predict(beside) + chunks.seconds
+        if self._wrong and trusted is not None and decoders:
+            work = beside._replace(prefill_tokens=chunks.tokens, prefill_context=chunks.context)
             self._correction.observe(seconds, trusted.predict(work))
         self._advance(1, seconds, chunks.tokens, chunks.context)
         for job in chunks.done:
@@ -294,24 +288,16 @@ class CoarseEngine:
         if job.left <= 0:
             self._end(job)
             return
-        job.decoding, job.begun, job.ends = True, self._steps, self._steps + job.left
-        self._decoders += 1
-        self._begun_sum += job.begun
-        self._context += job.computed
-        self._entries += 1
-        heappush(self._decoding, (job.ends, self._entries, job))
+        self._decoding.add(job)
 
     def _decode_run(self, until: float) -> None:
         """Decode-only steps up to the next end, tick or the first one that begins at `until` or later."""
-        decoders, profile = self._decoders, self._profile
+        decoding, profile = self._decoding, self._profile
+        decoders = decoding.count
         if self._held + decoders > self._pool and not self._make_room(decoders):
             return
-        ends, _, job = self._decoding[0]
-        if not job.decoding or job.ends != ends:
-            self._drop_stale()
-            ends = self._decoding[0][0]
-        most = min(ends - self._steps, (self._pool - self._held) // decoders)
-        first = profile.base + profile.sequence * decoders + profile.kv_token * (self._context + self._decoders)
+        most = min(decoding.steps_to_end(), (self._pool - self._held) // decoders)
+        first = profile.base + profile.sequence * decoders + profile.kv_token * (decoding.context + decoding.count)
         growth = profile.kv_token * decoders
         room = min(until, self._next_tick) - self.clock
         count = max(1, min(most, steps_within(first, growth, room)))
@@ -322,34 +308,20 @@ class CoarseEngine:
         self, count: int, span: float, prompt: int, context: float, first: float = 0.0, growth: float = 0.0
     ) -> None:
         """`count` steps pass: everybody who decodes gains a token in each."""
-        decoders, books, decoding = self._decoders, self.books, self._decoding
+        decoding, books = self._decoding, self.books
+        decoders = decoding.count
         tokens = decoders * count
         self.clock += span
-        self._steps = steps = self._steps + count
         self._held += prompt + tokens
-        self._context += tokens
         books.book(span, count, self._held_blocks(), tokens)
         if count > 1:
             books.itl.observe_ramp(first, growth, count, decoders)
         elif tokens:
             books.itl.observe(span, tokens)
         if self._moves:  # else nobody reads it
-            self._window.record(Piece(self.clock, prompt, context, span / count, tokens, decoders))
-        while decoding and decoding[0][0] <= steps:
-            _, _, job = heappop(decoding)
-            if job.decoding and job.ends <= steps:
-                self._stop(job)
-                self._end(job)
-
-    def _stop(self, job: Job) -> None:
-        """It decodes no more: book what it wrote."""
-        written = self._steps - job.begun
-        job.decoding = False
-        job.computed += written
-        job.left -= written
-        self._decoders -= 1
-        self._begun_sum -= job.begun
-        self._context -= job.computed
+            self._window.record(self.clock, prompt, context, span / count, tokens, decoders)
+        for job in decoding.advance(count):
+            self._end(job)
 
     def _end(self, job: Job) -> None:
         record, asked = job.visit.record, job.visit.arrival.most(self._config.max_model_length)
@@ -371,7 +343,7 @@ class CoarseEngine:
         while self._running and self._held + max(1, tokens) > self._pool:
             job = next(reversed(self._running))
             if job.decoding:
-                self._stop(job)
+                self._decoding.remove(job)
                 tokens -= 1
             else:
                 self._prompts.remove(job)
@@ -380,8 +352,3 @@ class CoarseEngine:
             self._waiting.come_back(job)
             self._preemptions += 1
         return bool(self._running)
-
-    def _drop_stale(self) -> None:
-        """Entries of jobs that were preempted since."""
-        while not self._decoding[0][2].decoding or self._decoding[0][2].ends != self._decoding[0][0]:
-            heappop(self._decoding)

@@ -3,21 +3,20 @@ cuts the chunks, so that they are as long here as there."""
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from sluice_engine.scheduler.budget import PrefillBudget, chunk_context
 from sluice_law.steptime import StepTimeModel
 from sluice_sim.coarse_queue import Job
 
 
-@dataclass(slots=True)
-class Chunks:
+class Chunks(NamedTuple):
     """What one step computes of prompts: tokens, Σ chunk × context, what that takes, and whose prompts end with it."""
 
-    tokens: int = 0
-    context: float = 0.0
-    seconds: float = 0.0
-    done: list[Job] = field(default_factory=list)
+    tokens: int
+    context: float
+    seconds: float
+    done: list[Job]
 
 
 class CoarsePrompts:
@@ -41,28 +40,36 @@ class CoarsePrompts:
         """It was preempted. Raises ValueError where it is not in here."""
         self.jobs.remove(job)
 
-    def step(self, budget: PrefillBudget, room: int, begin: Callable[[PrefillBudget], int]) -> Chunks:
+    def step(self, budget: PrefillBudget, room: int, begin: Callable[[PrefillBudget], int], first: int = 0) -> Chunks:
         """Chunks of all jobs in order until the budget is spent or `room` tokens of memory are; `begin` brings one more
-        where all have theirs, and says which chunk the budget has for it (0: nobody comes)."""
-        found, place, jobs, profile = Chunks(), 0, self.jobs, self._profile
+        where all have theirs, and says which chunk the budget has for it (0: nobody comes). `first`: the chunk of the only
+        job, where that is cut already."""
+        place, jobs, profile = 0, self.jobs, self._profile
+        tokens, all_context, seconds = 0, 0.0, 0.0
+        done: list[Job] = []
         while True:
-            if place < len(jobs):
-                chunk = budget.chunk(jobs[place].known - jobs[place].computed, jobs[place].computed)
-            elif not (chunk := begin(budget)):
+            if first:
+                job, chunk, first = jobs[0], first, 0
+            elif place < len(jobs):
+                job = jobs[place]
+                chunk = budget.chunk(job.known - job.computed, job.computed)
+            elif chunk := begin(budget):
+                job = jobs[place]
+            else:
                 break
-            job = jobs[place]
             place += 1
-            chunk = min(chunk, room - found.tokens)
+            chunk = min(chunk, room - tokens)
             if chunk <= 0:
                 break
-            budget.spend(chunk, job.computed)
-            context = chunk_context(chunk, job.computed)
-            found.tokens += chunk
-            found.context += context
-            found.seconds += profile.prefill_token * chunk + profile.prefill_context * context
-            job.computed += chunk
+            computed = job.computed
+            budget.spend(chunk, computed)
+            context = chunk_context(chunk, computed)
+            tokens += chunk
+            all_context += context
+            seconds += profile.prefill_token * chunk + profile.prefill_context * context
+            job.computed = computed + chunk
             if job.computed == job.known:
-                found.done.append(job)
-        for job in found.done:
+                done.append(job)
+        for job in done:
             jobs.remove(job)
-        return found
+        return Chunks(tokens, all_context, seconds, done)

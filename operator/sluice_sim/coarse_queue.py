@@ -4,7 +4,7 @@ real one would."""
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ class Job:
     """A visit at work. Tokens; `ends` on the engine's count of decode steps."""
 
     visit: Visit
+    name: str
     known: int  # prompt, and what was generated before a preemption
     left: int  # output tokens still to give
     computed: int = 0
@@ -29,11 +30,6 @@ class Job:
     work: float = 0.0  # seconds of prompt, as of its arrival
     late: bool = False  # given up: behind all that can still be in time
     started: float | None = None  # when it first ran
-    name: str = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Named by its number in the trace."""
-        self.name = str(self.visit.number)
 
 
 class Room(NamedTuple):
@@ -41,18 +37,18 @@ class Room(NamedTuple):
 
     now: float
     full: bool
-    context: int  # tokens of the longest request
     output: float  # tokens that answers have had in the mean
     ttft: float
-    allowed: float  # weighted tokens by which tenants may differ without counting less
     pace: Pace | None
 
 
 class CoarseQueue:
     """Jobs that wait. What tenants were served is charged by whole prompts and whole outputs."""
 
-    def __init__(self, counters: TenantCounters, by_priority: bool = False) -> None:
-        self._counters, self._by_priority = counters, by_priority
+    def __init__(self, counters: TenantCounters, context: int, allowed: float, by_priority: bool = False) -> None:
+        """`context`: tokens of the longest request; `allowed`: weighted tokens by which tenants may differ without counting
+        less."""
+        self._counters, self._context, self._allowed, self._by_priority = counters, context, allowed, by_priority
         self.line: deque[Job] = deque()  # who waits, in order; and behind them all:
         self.late: deque[Job] = deque()  # who is given up
         self._displaceable = Displaceable(counters)
@@ -76,7 +72,7 @@ class CoarseQueue:
         """A job waits, unless the queue is full and nobody makes way. Says who is refused. `patience`: seconds for which
         who is late lets others go first; asked for where somebody is."""
         one, name = job.visit.arrival, job.name
-        weight = PROMPT_WEIGHT * one.prompt + OUTPUT_WEIGHT * min(float(one.most(room.context)), room.output)
+        weight = PROMPT_WEIGHT * one.prompt + OUTPUT_WEIGHT * min(float(one.most(self._context)), room.output)
         others = self._given_up(job, room)
         rank = (one.priority, not job.late)
         refused: Job | None = None
@@ -110,19 +106,18 @@ class CoarseQueue:
         """Who waits and makes way for this job to be in time; it is marked where it cannot be."""
         if room.pace is None:
             return []
-        if not self.line and _in_time(job, room, room.pace):
+        line = [*self.line, job]
+        if self._by_priority and self.line:
+            line.sort(key=_number)
+        if _all_in_time(line, room, room.pace):
             return []
-        line = sorted((*self.line, job), key=_number) if self._by_priority else [*self.line, job]
-        tenants = dict.fromkeys((one.visit.arrival.tenant for one in line), 0.0)
-        if not given_up([_candidate(one, room, tenants) for one in line], room.pace):
-            return []  # whom the tenants' standing would choose is asked for where somebody must go
         gone = given_up(self._candidates(line, room), room.pace)
         job.late = line.index(job) in gone
         return [line[index] for index in sorted(gone) if line[index] is not job]
 
     def _candidates(self, line: Sequence[Job], room: Room) -> list[Candidate]:
         tenants = {job.visit.arrival.tenant for job in line}
-        ahead = beyond({tenant: self._displaceable.standing(tenant) for tenant in tenants}, room.allowed)
+        ahead = beyond({tenant: self._displaceable.standing(tenant) for tenant in tenants}, self._allowed)
         return [_candidate(job, room, ahead) for job in line]
 
     def _stand(self, job: Job) -> None:
@@ -166,17 +161,25 @@ class CoarseQueue:
 
 
 def _candidate(job: Job, room: Room, standing: Mapping[str, float]) -> Candidate:
-    one = job.visit
+    one = job.visit.arrival
     if job.started is not None:
-        return Candidate(job.work, math.inf, one.arrival.priority)
-    deadline = one.record.arrived_at + room.ttft - room.now
-    return Candidate(job.work, deadline, one.arrival.priority, standing[one.arrival.tenant])
+        return Candidate(job.work, math.inf, one.priority)
+    return Candidate(job.work, _deadline(job, room), one.priority, standing[one.tenant])
 
 
-def _in_time(job: Job, room: Room, pace: Pace) -> bool:
-    """Whether a job that finds nobody before it will be: what `given_up` asks first, which most jobs need not."""
-    deadline = job.visit.record.arrived_at + room.ttft - room.now
-    return pace.first_token(0, job.work, job.work) <= deadline
+def _deadline(job: Job, room: Room) -> float:
+    """Seconds from now."""
+    return job.visit.record.arrived_at + room.ttft - room.now
+
+
+def _all_in_time(line: Sequence[Job], room: Room, pace: Pace) -> bool:
+    """Whether nobody need be given up: what `given_up` would find, without asking who weighs what."""
+    work = 0.0
+    for ahead, job in enumerate(line):
+        work += job.work
+        if job.started is None and pace.first_token(ahead, work, job.work) > _deadline(job, room):
+            return False
+    return True
 
 
 def _number(job: Job) -> float:

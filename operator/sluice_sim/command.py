@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from sluice_sim import show
+from sluice_sim.collector import uncollected
 from sluice_sim.compare import Row, asked_for, compare, comparison, knobs
 from sluice_sim.fleet import Fleet
 from sluice_sim.laws.registry import UnknownLaw
@@ -70,7 +71,7 @@ def _simulated(case: Case, console: Console) -> tuple[Run, str]:
     """The run, and how fast it was."""
     began = time.process_time()
     end = max(case.arrivals[-1].at, 1.0)
-    with _bar(console, "simulating") as advance:
+    with _bar(console, "simulating") as advance, uncollected():
         run = Fleet(case.spec, case.settings).run(case.arrivals, lambda now: advance(now / end))
     seconds = max(time.process_time() - began, 1e-9)
     return run, f"{run.seconds:.0f} s in {seconds:.1f} s of one core: {run.seconds / seconds:.0f} × real time"

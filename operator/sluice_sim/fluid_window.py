@@ -1,28 +1,20 @@
 """What a coarse engine measured over the last seconds: the same figures as the engine's own window, from sums."""
 
 from collections import deque
-from dataclasses import dataclass
-from operator import attrgetter
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from sluice_engine.admission import WINDOW_SECONDS
 
 TAIL: Final = 0.05  # share of the tokens beyond the p95
 
-
-class Piece(NamedTuple):  # a tuple: there is one for each step, and it is read ten times over
-    """Steps that ended at `at`: what they computed, and the inter-token time that each of `tokens` saw."""
-
-    at: float
-    prefill_tokens: int
-    prefill_context: float
-    gap: float
-    tokens: int
-    sequences: int
+# Steps that ended at once, as `FluidWindow.record` has them: a plain tuple, since there is one for each step.
+Piece = tuple[float, int, float, float, int, int]
+_AT: Final = 0
+_GAP: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
+class Figures(NamedTuple):
     """Rates per second; times in seconds, None without any token."""
 
     prefill_rate: float
@@ -33,45 +25,53 @@ class Figures:
 
 
 class FluidWindow:
-    """A sliding window over pieces."""
+    """A sliding window over pieces. Its sums are of whole and half tokens: what is added and taken away again leaves no
+    rounding behind. Sums of seconds would, and are made anew."""
 
     def __init__(self) -> None:
         self._pieces: deque[Piece] = deque()
         self._begun: float | None = None
+        self._prefill = self._tokens = self._rows = 0
+        self._context = 0.0
 
-    def record(self, piece: Piece) -> None:
-        """Add the newest."""
+    def record(self, at: float, prefill: int, context: float, gap: float, tokens: int, sequences: int) -> None:
+        """Add the newest: steps that ended `at`, what they computed (tokens, Σ chunk × context), and the inter-token time
+        that each of `tokens` saw beside so many sequences."""
         if self._begun is None:
-            self._begun = piece.at
-        self._pieces.append(piece)
+            self._begun = at
+        self._pieces.append((at, prefill, context, gap, tokens, sequences))
+        self._prefill += prefill
+        self._context += context
+        self._tokens += tokens
+        self._rows += sequences * tokens
 
     def figures(self, now: float) -> Figures:
         """The last seconds, what is older forgotten."""
-        pieces = self._pieces
-        while pieces and pieces[0].at < now - WINDOW_SECONDS:
-            pieces.popleft()
-        tokens = prefill = 0
-        context = seconds = rows = 0.0
-        for _, prompt, attended, gap, count, sequences in pieces:
-            prefill += prompt
-            context += attended
-            tokens += count
-            seconds += gap * count
-            rows += sequences * count
+        pieces, oldest = self._pieces, now - WINDOW_SECONDS
+        while pieces and pieces[0][_AT] < oldest:
+            _, prefill, context, _, tokens, sequences = pieces.popleft()
+            self._prefill -= prefill
+            self._context -= context
+            self._tokens -= tokens
+            self._rows -= sequences * tokens
         begun = now if self._begun is None else self._begun
-        span = max(1.0, min(WINDOW_SECONDS, now - begun))
-        if not tokens:
-            return Figures(prefill / span, context / span, None, None, None)
-        return Figures(prefill / span, context / span, self._p95(tokens), seconds / tokens, rows / tokens)
+        span, all_tokens = max(1.0, min(WINDOW_SECONDS, now - begun)), self._tokens
+        prefill_rate, context_rate = self._prefill / span, self._context / span
+        if not all_tokens:
+            return Figures(prefill_rate, context_rate, None, None, None)
+        seconds = 0.0
+        for _, _, _, gap, tokens, _ in pieces:
+            seconds += gap * tokens
+        return Figures(prefill_rate, context_rate, self._p95(all_tokens), seconds / all_tokens, self._rows / all_tokens)
 
     def _p95(self, tokens: int) -> float:
         """The gap above which a twentieth of the tokens are."""
         left = TAIL * tokens
-        for piece in sorted(self._pieces, key=_gap, reverse=True):
-            left -= piece.tokens
+        for _, _, _, gap, count, _ in sorted(self._pieces, key=_gap, reverse=True):
+            left -= count
             if left < 0:
-                return piece.gap
+                return gap
         return 0.0
 
 
-_gap = attrgetter("gap")
+_gap = itemgetter(_GAP)

@@ -72,8 +72,8 @@ def summarise(run: Run, gpus_per_replica: int = 1) -> Summary:
         limit_max=max(limits, default=None),
         kv_share_max=max((moment.kv_share for moment in run.moments), default=0.0),
         hit_ratio=sum(record.cached for record in served) / prompts if prompts else 0.0,
-        ttft=_percentiles([record.ttft for record in served if record.ttft is not None]),
-        itl=_percentiles([record.itl for record in served if record.itl is not None]),
+        ttft=_percentiles([ttft for record in served if (ttft := record.ttft) is not None]),
+        itl=_percentiles([itl for record in served if (itl := record.itl) is not None]),
     )
 
 

@@ -1,7 +1,5 @@
 """Limits move while serving: bounds with a TTL, the fast loop inside them, and what it measures."""
 
-from dataclasses import replace
-
 import pytest
 
 from sluice_engine.admission import Bounds, Limits, predicted_wait
@@ -61,7 +59,7 @@ def test_what_is_reported_of_the_step_times_is_slower_where_minutes_of_tokens_we
 
     assert reported()[0] == SLOW.base
     for second in range(600):
-        limits.tick(float(second), SLOW, replace(load(running=4), mean_itl=1.5 * 0.026))
+        limits.tick(float(second), SLOW, load(running=4)._replace(mean_itl=1.5 * 0.026))
     assert reported()[0] == pytest.approx(1.5 * SLOW.base, rel=0.02)
 
 

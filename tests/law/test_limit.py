@@ -45,19 +45,19 @@ def test_inter_token_time_at_the_limit_meets_its_target() -> None:
 
 
 def test_more_prompt_work_lowers_the_limit_and_less_raises_it() -> None:
-    heavy = replace(LOAD, prefill_rate=2_000, mean_itl=predicted_itl(MODEL, 8, 200, 0.4))
-    light = replace(LOAD, prefill_rate=250, mean_itl=predicted_itl(MODEL, 8, 200, 0.05))
+    heavy = LOAD._replace(prefill_rate=2_000, mean_itl=predicted_itl(MODEL, 8, 200, 0.4))
+    light = LOAD._replace(prefill_rate=250, mean_itl=predicted_itl(MODEL, 8, 200, 0.05))
     assert settle(heavy)[0] < settle(LOAD)[0] < settle(light)[0]
 
 
 def test_a_slower_engine_than_its_model_is_held_to_fewer_sequences() -> None:
-    slower = replace(LOAD, mean_itl=predicted_itl(MODEL, 8, 200, 0.1) * 1.5)
+    slower = LOAD._replace(mean_itl=predicted_itl(MODEL, 8, 200, 0.1) * 1.5)
     assert settle(slower)[0] < settle(LOAD)[0]
 
 
 def after(seconds: int, slower: float) -> LimitState:
     """The state when tokens have taken so many times what the model says for so long."""
-    state, load = LimitState(limit=8), replace(LOAD, mean_itl=slower * predicted_itl(MODEL, 8, 200, 0.1))
+    state, load = LimitState(limit=8), LOAD._replace(mean_itl=slower * predicted_itl(MODEL, 8, 200, 0.1))
     for _ in range(seconds):
         state, _ = next_limit(state, MODEL, load, TARGETS)
     return state
@@ -76,26 +76,26 @@ def test_ten_odd_seconds_are_told_to_nobody() -> None:
 
 
 def test_a_tail_above_the_target_lowers_the_limit_but_never_to_nothing() -> None:
-    limit, _ = settle(replace(LOAD, observed_itl=5.0))
+    limit, _ = settle(LOAD._replace(observed_itl=5.0))
     assert 5 <= limit < settle(LOAD)[0]
 
 
 def test_memory_binds_when_sequences_are_long() -> None:
-    limit, binding = settle(replace(LOAD, kv_tokens_total=2_500))
+    limit, binding = settle(LOAD._replace(kv_tokens_total=2_500))
     assert (limit, binding) == (10, "kv")  # 200 tokens each now; their ages scatter the sum of ten by 183
 
 
 def test_sequences_that_began_together_are_given_room_to_grow_and_those_of_all_ages_what_they_hold() -> None:
-    pool = replace(
-        LOAD, running=50, kv_tokens_total=1_000_000, growth_per_sequence=500.0, observed_itl=None, mean_itl=None
+    pool = LOAD._replace(
+        running=50, kv_tokens_total=1_000_000, growth_per_sequence=500.0, observed_itl=None, mean_itl=None
     )
-    open_ = replace(TARGETS, maximum=10_000, itl=1e6, kv_watermark=1.0)
-    balanced = settle(replace(pool, kv_tokens_held=50 * 4_500, written_per_sequence=500.0), 10_000, open_)
+    open_ = TARGETS._replace(maximum=10_000, itl=1e6, kv_watermark=1.0)
+    balanced = settle(pool._replace(kv_tokens_held=50 * 4_500, written_per_sequence=500.0), 10_000, open_)
     together = settle(
-        replace(pool, kv_tokens_held=50 * 4_000, growth_per_sequence=1_000.0, written_per_sequence=0.0), 10_000, open_
+        pool._replace(kv_tokens_held=50 * 4_000, growth_per_sequence=1_000.0, written_per_sequence=0.0), 10_000, open_
     )
     ending = settle(
-        replace(pool, kv_tokens_held=50 * 5_000, growth_per_sequence=1.0, written_per_sequence=999.0), 10_000, open_
+        pool._replace(kv_tokens_held=50 * 5_000, growth_per_sequence=1.0, written_per_sequence=999.0), 10_000, open_
     )
     assert balanced == (220, "kv")  # of 222 that their mean would fill
     assert together == (218, "kv")  # though 250 would fit now
@@ -105,7 +105,7 @@ def test_sequences_that_began_together_are_given_room_to_grow_and_those_of_all_a
 def test_a_bound_that_opens_is_followed_at_once_where_nothing_else_had_tightened() -> None:
     state = LimitState(limit=64)
     for _ in range(40):  # until what is smoothed stands still
-        state, binding = next_limit(state, MODEL, LOAD, replace(TARGETS, maximum=4))
+        state, binding = next_limit(state, MODEL, LOAD, TARGETS._replace(maximum=4))
     assert (state.limit, binding) == (4, "bounds")
     opened, _ = next_limit(state, MODEL, LOAD, TARGETS)
     assert opened.limit == settle(LOAD)[0]
@@ -119,9 +119,9 @@ def test_it_falls_at_once_and_rises_by_a_tenth() -> None:
 
 
 def test_bounds_hold_even_when_they_contradict_the_physics() -> None:
-    assert settle(LOAD, targets=replace(TARGETS, minimum=30, maximum=40))[0] == 30
-    assert settle(LOAD, targets=replace(TARGETS, maximum=4)) == (4, "bounds")
-    assert settle(LOAD, targets=replace(TARGETS, minimum=9, maximum=3))[0] == 9
+    assert settle(LOAD, targets=TARGETS._replace(minimum=30, maximum=40))[0] == 30
+    assert settle(LOAD, targets=TARGETS._replace(maximum=4)) == (4, "bounds")
+    assert settle(LOAD, targets=TARGETS._replace(minimum=9, maximum=3))[0] == 9
 
 
 def test_a_pause_relaxes_the_limit_without_forgetting_how_long_contexts_are() -> None:
@@ -255,7 +255,7 @@ def test_the_limit_falls_as_latency_nears_its_target_and_rises_when_the_load_hal
 
 def test_prompts_that_fill_the_steps_keep_no_place_empty_while_others_wait() -> None:
     """The same measurements, once with nobody waiting: there the prompt share is what the load needs."""
-    filled = replace(LOAD, prefill_rate=2_000, mean_itl=predicted_itl(MODEL, 8, 200, 0.4))
-    waited, quiet = settle(replace(filled, waiting=5))[0], settle(filled)[0]
+    filled = LOAD._replace(prefill_rate=2_000, mean_itl=predicted_itl(MODEL, 8, 200, 0.4))
+    waited, quiet = settle(filled._replace(waiting=5))[0], settle(filled)[0]
     assert waited > quiet
     assert predicted_itl(MODEL, waited, 200, 0.0) <= 0.1

@@ -6,17 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice_law.capacity import Capacity, throughput
+from sluice_law.capacity import Replica, throughput
 from sluice_law.nature import Nature
 from sluice_operator.decide.budget import HOUR, LEAST, MOST, RESERVE, planned
 from sluice_operator.decide.demand import HIGHEST, PLANNED, Demand, eased
 from sluice_operator.decide.explain import scaled
+from sluice_operator.decide.floors import Range
+from sluice_operator.decide.judgement import judge
 from sluice_operator.decide.need import Need
+from sluice_operator.decide.physics import Physics
 from sluice_operator.decide.tally import DAY, count
-from sluice_operator.decide.values import Outcome, Tally
+from sluice_operator.decide.values import Memory, Outcome, Tally
 from tests.operator.decide_fleet import MODEL, WORK, Story, spec
 
 RATE, AHEAD = 10.0, 240.0
+KNOWN = Physics(Replica(MODEL, kv_tokens=100_000, kv_share=0.8, max_concurrency=64, sheds=True), WORK)
 
 
 def after(met: float, missed: float) -> float:
@@ -93,10 +97,14 @@ def test_the_quantile_that_is_planned_for_falls_to_the_median_and_no_further() -
 
 def test_a_scale_up_says_what_is_enough_for_now() -> None:
     asked = Demand(expected=20.0, highest=21.0, backlog=0.0, horizon=60.0, nature=Nature(), level=19.0)
-    one = Capacity(
-        rate=9.0, throughput=10.0, concurrency=20, itl=0.08, ttft=0.5, kv_occupancy=0.4, binding="InterTokenLatency"
-    )
-    plain = Need(3, 3, one.binding, asked, None, one, (0.93, 0.995), 17.0, 0.99, None)
-    loose = Need(3, 3, one.binding, asked, None, one, (0.93, 0.995), 17.0, 0.95, None)
-    assert "99.5 % with 3 (target 99 %). Up to 17 req/s 2 would do." in scaled(spec(), plain, 2, 3, 60.0).sentence
-    assert "(target 99 %, 95.0 % is enough after what was kept so far)" in scaled(spec(), loose, 2, 3, 60.0).sentence
+    judged = judge(spec(), Range(1, 40), KNOWN, asked, Memory(), 2, 0.99)
+    (now, then), fewer, more = judged.predicted, judged.up - 1, judged.up
+    assert now < 0.95
+    assert then >= 0.99
+
+    def said(goal: float) -> str:
+        return scaled(spec(), Need(more, more, asked, goal, judged), fewer, more, 60.0).sentence
+
+    promised = f"{100 * then:.1f} % with {more} (target 99 %"
+    assert f"{promised}). Up to {judged.turn:.0f} req/s {fewer} would do." in said(0.99)
+    assert f"{promised}, 95.0 % is enough after what was kept so far)" in said(0.95)

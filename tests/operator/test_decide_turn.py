@@ -10,7 +10,7 @@ from sluice_law.capacity import Replica, Work
 from sluice_law.nature import Nature
 from sluice_operator.decide.demand import DRAIN, Demand
 from sluice_operator.decide.floors import Range
-from sluice_operator.decide.need import _by_model, _Judged
+from sluice_operator.decide.judgement import Judgement, judge
 from sluice_operator.decide.physics import Physics
 from sluice_operator.decide.values import Memory
 from tests.operator.decide_fleet import MODEL, spec
@@ -21,8 +21,8 @@ CALM = Demand(expected=10.0, highest=10.0, backlog=0.0, horizon=120.0, nature=Na
 MOST = 40
 
 
-def judged(demand: Demand, current: int, known: Physics = KNOWN, goal: float = 0.99, trust: float = 1.0) -> _Judged:
-    return _by_model(spec(), Range(1, MOST), known, demand, Memory(trust=trust), current, goal)
+def judged(demand: Demand, current: int, known: Physics = KNOWN, goal: float = 0.99, trust: float = 1.0) -> Judgement:
+    return judge(spec(), Range(1, MOST), known, demand, Memory(trust=trust), current, goal)
 
 
 @given(

@@ -6,7 +6,6 @@ until the inter-token target (Sarathi-Serve's stall-free batching, with a measur
 
 import math
 from collections.abc import Collection
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sluice_engine.deadline import Deadline
@@ -28,6 +27,8 @@ EXACT = 1e-9  # of rounding in sums of seconds
 class PrefillBudget:
     """Tokens and predicted seconds that prompt chunks may still use in this step."""
 
+    __slots__ = ("_given", "_loose", "_model", "_progress", "_seconds", "_tokens", "alone", "cut", "target")
+
     def __init__(
         self,
         tokens: int,
@@ -48,9 +49,9 @@ class PrefillBudget:
         if self._model is not None:
             beside = self._model.predict(decode)
             self._progress = PROGRESS * beside
-            self._seconds = tightest([target / tail for target in itl_targets], beside, itl_default / tail) - beside
+            self._seconds = tightest(itl_targets, beside, itl_default, tail) - beside
             if loose is not None:
-                bound = tightest([target / loose for target in itl_targets], beside, itl_default / loose)
+                bound = tightest(itl_targets, beside, itl_default, loose)
                 self.target, self._loose = bound * loose, bound - beside
         self._given = False
         self.alone = False  # whether the chunk was planned to give up its end if need be, for `target`
@@ -67,7 +68,7 @@ class PrefillBudget:
         most = min(wanted, self._tokens)
         if self._model is None or most <= 0:
             return max(0, most)
-        if not self._given:
+        if not self._given and self._loose > 0.0:
             alone = rounded(largest_chunk(self._model, context, self._loose))
             self.alone = self._progress_of(alone, most, context) <= alone < most
             if self.alone:
@@ -128,7 +129,7 @@ def deadline(scheduler: "Scheduler", step: "StepPlanner", target: float) -> Dead
     model = scheduler.model
     if model is None or not scheduler.config.gives_up:
         return None
-    beside, whole = model.predict(replace(step.work, prefill_tokens=0, prefill_context=0.0)), model.predict(step.work)
+    beside, whole = model.predict(step.work._replace(prefill_tokens=0, prefill_context=0.0)), model.predict(step.work)
     if not beside < whole <= target * (1 + EXACT):
         return None
     # After a bad spell there is still something to give up, or nobody would learn that it has passed.
@@ -136,10 +137,12 @@ def deadline(scheduler: "Scheduler", step: "StepPlanner", target: float) -> Dead
     return Deadline(seconds, 1.0 - beside / whole, len(step.rows[-1].tokens), tuple(step.filling))
 
 
-def tightest(targets: Collection[float], decode_seconds: float, default: float) -> float:
-    """The least target that decoding alone still meets; `default` where it meets none. One that is lost already holds
-    nobody back: a request could ask for a nanosecond and stop everybody's prompts."""
-    return min((target for target in targets if target > decode_seconds), default=default)
+def tightest(targets: Collection[float], decode_seconds: float, default: float, overrun: float = 1.0) -> float:
+    """The least target that decoding alone still meets; `default` where it meets none, or nobody has one of its own; each
+    by so much shorter as steps overrun it. One that is lost already holds nobody back: a request could ask for a
+    nanosecond and stop everybody's prompts."""
+    met = [bound for target in targets if (bound := target / overrun) > decode_seconds]
+    return min(met) if met else default / overrun
 
 
 def rounded(tokens: int) -> int:

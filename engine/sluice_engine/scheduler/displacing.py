@@ -37,8 +37,10 @@ class Displaceable:
         del tenants[tenant]
         if not tenants:
             del self._ranks[rank]
-        if not any(tenant in others for others in self._ranks.values()):
-            del self._owed[tenant]
+        for others in self._ranks.values():
+            if tenant in others:
+                return
+        del self._owed[tenant]
 
     def give_up(self, name: str, priority: int, tenant: str) -> None:
         """The request cannot be in time any more; nothing happens where it is not in here."""

@@ -9,8 +9,7 @@ prompt. Who is given up is served last, not forgotten.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from sluice_engine.scheduler.budget import MINIMUM_CHUNK, PROGRESS
 from sluice_law.steptime import StepTimeModel, StepWork
@@ -18,8 +17,7 @@ from sluice_law.steptime import StepTimeModel, StepWork
 SHORTEST: Final = 1e-9  # seconds: a model that says that prompts cost nothing divides nothing by zero
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """One that waits. `work`: seconds of prompt to compute; `deadline`: seconds from now for its first token, inf
     where it has begun before and cannot be given up."""
 
@@ -29,8 +27,7 @@ class Candidate:
     standing: float = 0.0  # weighted tokens that its tenant has had and waits for beyond what is nobody's fault
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(NamedTuple):
     """How an engine works off its queue. Seconds."""
 
     begun: float  # prompt work that is before anybody's who waits
@@ -42,8 +39,10 @@ class Pace:
     def first_token(self, ahead: int, work: float, own: float) -> float:
         """Seconds until the first token of a request with `own` work behind `ahead` others, `work` being theirs and
         its own: it waits for a place, and for the prompts before it, the longer of which counts."""
-        place = max(0, ahead + 1 - self.free) * self.between
-        return self.step + max(place + own / self.share, (self.begun + work) / self.share)
+        turns, share = ahead + 1 - self.free, self.share
+        placed = (turns * self.between if turns > 0 else 0.0) + own / share
+        computed = (self.begun + work) / share
+        return self.step + (max(computed, placed))
 
 
 def full_step(model: StepTimeModel, decode: StepWork, itl: float, batch_tokens: int) -> tuple[float, float]:

@@ -93,8 +93,8 @@ class Plan:
         the step-time model learns from the step as from others."""
         chunk = self.rows[-1]
         spent = max(cut.kept, round(cut.worth))
-        work = replace(
-            self.work, prefill_tokens=spent, prefill_context=self.work.prefill_context * spent / len(chunk.tokens)
+        work = self.work._replace(
+            prefill_tokens=spent, prefill_context=self.work.prefill_context * spent / len(chunk.tokens)
         )
         kept = chunk._replace(tokens=chunk.tokens[: cut.kept])
         return replace(self, rows=(*self.rows[:-1], kept), work=work, given_up=len(chunk.tokens) - cut.kept)
@@ -104,8 +104,7 @@ class Plan:
         """`work` and the drafts, each of which is computed like a chunk of a prompt."""
         if not self.draft_tokens:
             return self.work
-        return replace(
-            self.work,
+        return self.work._replace(
             prefill_tokens=self.work.prefill_tokens + self.draft_tokens,
             prefill_context=self.work.prefill_context + self.draft_context,
         )

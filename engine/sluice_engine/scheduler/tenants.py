@@ -37,29 +37,35 @@ class TenantCounters:
         """Its counter if a request of it came now: lifted where nothing of it waits."""
         if tenant in self._waiting:
             return self.served(tenant)
-        least = self.least()
+        least = self.least() if self._waiting else None
         return max(self.served(tenant), self._last_left if least is None else self.served(least))
 
     def charge(self, tenant: str, weighted_tokens: float) -> None:
         """The tenant was served."""
-        self._served[tenant] = self.served(tenant) + weighted_tokens
+        self._served[tenant] = self._served.get(tenant, 0.0) + weighted_tokens
 
     def arrive(self, tenant: str) -> None:
         """One more request of the tenant waits."""
-        if tenant not in self._waiting:
-            self._served[tenant] = self.standing(tenant)
-            if tenant not in self._in_heap:
-                self._in_heap.add(tenant)
-                heapq.heappush(self._heap, (self.served(tenant), tenant))
-        self._waiting[tenant] = self._waiting.get(tenant, 0) + 1
+        if tenant in self._waiting:
+            self._waiting[tenant] += 1
+            return
+        self._served[tenant] = served = self.standing(tenant)
+        if tenant not in self._in_heap:
+            self._in_heap.add(tenant)
+            heapq.heappush(self._heap, (served, tenant))
+        self._waiting[tenant] = 1
 
     def depart(self, tenant: str) -> None:
         """One of its waiting requests runs or is gone."""
-        self._waiting[tenant] -= 1
-        if self._waiting[tenant] == 0:
-            del self._waiting[tenant]
-            self._last_left = self.served(tenant)
-            self._forget()
+        if self._waiting[tenant] > 1:
+            self._waiting[tenant] -= 1
+            return
+        del self._waiting[tenant]
+        self._last_left = self.served(tenant)
+        if not self._waiting:
+            self._heap.clear()
+            self._in_heap.clear()
+        self._forget()
 
     def least(self) -> str | None:
         """The waiting tenant with the least counter. Counters only grow, so an outdated one is looked at in time."""

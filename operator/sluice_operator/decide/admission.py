@@ -67,7 +67,8 @@ def bounds(
 def is_overdue(spec: LLMDeploymentSpec, memory: Memory, now: float) -> bool:
     """Whether more first tokens of the window came after the last bucket than the promise allows to be late."""
     window = over(memory, now, WINDOW)
-    return window.overdue > (1.0 - targets(spec).attainment) * (window.ttft[-1] if window.ttft else 0.0)
+    overdue = window.overdue
+    return overdue > 0.0 and overdue > (1.0 - targets(spec).attainment) * window.ttft[-1]
 
 
 def note_missing(memory: Memory, seen: Fresh, target: int, now: float) -> Memory:

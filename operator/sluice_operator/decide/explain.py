@@ -28,8 +28,9 @@ WORDS: Final[Mapping[str, str]] = {
 
 def scaled(spec: LLMDeploymentSpec, wanted: Need, before: int, after: int, window: float) -> Reason:
     """The replicas dial moved by the law; down after `window` seconds in which fewer were enough."""
-    why = WORDS.get(wanted.binding, wanted.binding)
-    if after < before and wanted.binding != "Idle":
+    binding = wanted.binding
+    why = WORDS.get(binding, binding)
+    if after < before and binding != "Idle":
         why = "fewer are enough"
     head = f"{before} → {_replicas(after)}: {why}."
     if after > before and wanted.pressure is not None:
@@ -41,7 +42,7 @@ def scaled(spec: LLMDeploymentSpec, wanted: Need, before: int, after: int, windo
         body = _up(spec, wanted, after)
     else:
         body = _down(spec, wanted, before, after, window)
-    return Reason("replicas", before, after, wanted.binding, f"{head} {body}".strip(), _numbers(wanted))
+    return Reason("replicas", before, after, binding, f"{head} {body}".strip(), _numbers(wanted))
 
 
 def bounded(floor: Range, before: int, after: int) -> Reason:
@@ -160,11 +161,12 @@ def refused(
 
 
 def _up(spec: LLMDeploymentSpec, wanted: Need, after: int) -> str:
-    if wanted.capacity is None:
+    judged = wanted.judged
+    if judged is None:
         return ""
-    asked, one = wanted.demand, wanted.capacity
+    asked, one, turn = judged.asked, judged.capacity, judged.turn
     percent = float(spec.slo.attainment_percent)
-    before, met = wanted.predicted
+    before, met = judged.predicted
     good = ""
     if before < wanted.goal <= met:
         spare = (
@@ -178,7 +180,7 @@ def _up(spec: LLMDeploymentSpec, wanted: Need, after: int) -> str:
         )
     waiting = f" and {asked.backlog:.0f} waiting" if asked.backlog else ""
     capped = f" {wanted.up} are needed, maxReplicas is {after}." if wanted.up > after else ""
-    fewer = f" Up to {_rate(wanted.turn)} req/s {after - 1} would do." if wanted.turn > 0.0 else ""
+    fewer = f" Up to {_rate(turn)} req/s {after - 1} would do." if turn > 0.0 else ""
     return (
         f"{_rate(asked.expected)} req/s expected in {asked.horizon:.0f} s (cold start){waiting}, one replica holds "
         f"{_one(spec, one)}.{capped}{good}{fewer}"
@@ -186,22 +188,22 @@ def _up(spec: LLMDeploymentSpec, wanted: Need, after: int) -> str:
 
 
 def _down(spec: LLMDeploymentSpec, wanted: Need, before: int, after: int, window: float) -> str:
-    if wanted.capacity is None or wanted.binding == "Idle":
+    if wanted.judged is None or wanted.binding == "Idle":
         return f"No more than {_replicas(after)} needed for {window:.0f} s. Any load that needs {before} would have kept them."
-    one = wanted.capacity
+    one, turn = wanted.judged.capacity, wanted.judged.turn
     return (
         f"{_rate(wanted.demand.highest)} req/s at most, one replica holds {_one(spec, one)}; no more than "
-        f"{_replicas(after)} needed for {window:.0f} s. Above {_rate(wanted.turn)} req/s {before} would have stayed."
+        f"{_replicas(after)} needed for {window:.0f} s. Above {_rate(turn)} req/s {before} would have stayed."
     )
 
 
 def _one(spec: LLMDeploymentSpec, one: Capacity) -> str:
     """One replica's capacity in the terms of what binds it."""
-    rate = f"{_rate(one.rate)} req/s"
-    if one.binding == "KVOccupancy":
+    rate, binding = f"{_rate(one.rate)} req/s", one.binding
+    if binding == "KVOccupancy":
         target = spec.scaling.target_kv_occupancy_percent
         return f"{rate} with {one.kv_occupancy:.0%} of its KV cache held (target {target} %)"
-    if one.binding == "TimeToFirstToken":
+    if binding == "TimeToFirstToken":
         percent = spec.slo.attainment_percent
         return f"{rate} at {one.ttft:.2g} s TTFT p{percent} (target {spec.slo.ttft_milliseconds / 1000:g})"
     return f"{rate} at {one.itl * 1000:.0f} ms between tokens (target {spec.slo.itl_milliseconds})"
@@ -215,16 +217,16 @@ def _numbers(wanted: Need) -> tuple[tuple[str, float], ...]:
         ("horizonSeconds", wanted.demand.horizon),
         ("dispersion", wanted.demand.nature.dispersion),
     ]
-    if wanted.capacity is not None:
-        one = wanted.capacity
+    if wanted.judged is not None:
+        one, (before, met) = wanted.judged.capacity, wanted.judged.predicted
         numbers += [
             ("replicaRate", one.rate),
             ("replicaConcurrency", float(one.concurrency)),
             ("replicaItlSeconds", one.itl),
             ("replicaTtftSeconds", one.ttft),
             ("replicaKvOccupancy", one.kv_occupancy),
-            ("predictedAttainment", wanted.predicted[0]),
-            ("predictedAttainmentAfter", wanted.predicted[1]),
+            ("predictedAttainment", before),
+            ("predictedAttainmentAfter", met),
         ]
     if wanted.pressure is not None:
         numbers.append(("ratio", wanted.pressure.ratio))

@@ -6,23 +6,21 @@ another slot and pods that are scraped at different instants add up.
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Final
-
-from sluice_operator.decide.values import Memory
 
 WIDTH: Final = 10.0  # seconds of a slot: two scrapes at 5 s
 KEPT: Final = 180  # slots: half an hour, many cold starts
 
+Slots = tuple[tuple[int, float], ...]  # (number of the slot, requests that arrived in it), oldest first
 
-def book(memory: Memory, growths: Iterable[tuple[float, float, float]], now: float) -> Memory:
+
+def book(slots: Slots, growths: Iterable[tuple[float, float, float]], now: float) -> Slots:
     """Add arrivals: (from, to, count) for each pod. Slots of which nothing is known stay absent."""
-    counts = dict(memory.slots)
+    counts = dict(slots)
     for begun, ended, count in growths:
         first, last = math.floor(begun / WIDTH), math.floor(ended / WIDTH)
         for slot in range(max(first, last - KEPT), last + 1):
             overlap = min(ended, (slot + 1) * WIDTH) - max(begun, slot * WIDTH)
             counts[slot] = counts.get(slot, 0.0) + count * max(overlap, 0.0) / max(ended - begun, 1e-9)
     newest = math.floor(now / WIDTH)
-    kept = sorted((slot, count) for slot, count in counts.items() if newest - KEPT < slot <= newest)
-    return replace(memory, slots=tuple(kept))
+    return tuple(sorted([one for one in counts.items() if newest - KEPT < one[0] <= newest]))

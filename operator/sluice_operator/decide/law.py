@@ -20,7 +20,7 @@ from sluice_operator.decide.values import Decision, Memory, Observed, Outlook, R
 from sluice_operator.decide.victim import NOTICE, note_retiring, victims
 from sluice_operator.decide.warmth import cold_seconds
 from sluice_operator.decide.watch import watch
-from sluice_operator.decide.windows import WINDOW, Sums, outcome, over
+from sluice_operator.decide.windows import WINDOW, Sums, over
 
 WORTH_SAYING: Final = 0.2  # a limit that moved by a fifth is a decision, less is its breathing
 FELT: Final = 0.5  # of the limit: a fall that stays far above what runs concerns nobody
@@ -139,7 +139,7 @@ def _replicas(
 def _once(dial: _Dial) -> _Dial:
     """Say a move once, although it is decided again until it is seen to be in force."""
     if not dial.reasons:
-        return replace(dial, memory=replace(dial.memory, said=None))
+        return dial if dial.memory.said is None else replace(dial, memory=replace(dial.memory, said=None))
     newest = (dial.reasons[-1].before, dial.reasons[-1].after)
     reasons = () if dial.memory.said == newest else dial.reasons
     return replace(dial, memory=replace(dial.memory, said=newest), reasons=reasons)
@@ -176,18 +176,19 @@ def _admission(
 
 def _mean_itl(window: Sums) -> float | None:
     """The mean inter-token time by bucket midpoints: good enough for a sentence."""
-    if not window.itl or window.itl[-1] <= 0:
+    counts = window.itl
+    if not counts or counts[-1] <= 0:
         return None
     total, low, below = 0.0, 0.0, 0.0
-    for bound, count in zip(BOUNDS[:-1], window.itl, strict=False):
+    for bound, count in zip(BOUNDS[:-1], counts, strict=False):
         total += (count - below) * (low + bound) / 2.0
         low, below = bound, count
-    return (total + (window.itl[-1] - below) * low) / window.itl[-1]
+    return (total + (counts[-1] - below) * low) / counts[-1]
 
 
 def _attainment(window: Sums) -> float | None:
     """Of those who ended in the window or were refused, or whose first token is too late already."""
-    seen = outcome(window)
+    seen = window.outcome
     return seen.met / (seen.met + seen.missed) if seen.met + seen.missed > 0 else None
 
 
@@ -198,7 +199,7 @@ def _finite(seconds: float | None) -> float | None:
 
 def _outlook(wanted: Need, memory: Memory) -> Outlook | None:
     """What the status carries over a restart; None while no engine is measured."""
-    if wanted.binding == "MetricsMissing":
+    if wanted.measured == "MetricsMissing":
         return None
     asked, work = wanted.demand, mean_work(memory.lengths)
     return Outlook(

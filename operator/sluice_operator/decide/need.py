@@ -1,21 +1,19 @@
 """How many replicas the load needs: by the model where it is known, by what is measured where the model disagrees.
 
-By the model it is the smallest number whose predicted attainment, the share of good requests as spec.slo counts them,
-meets the target for the forecast demand.
+What the model says is in `judgement`; here it stands beside what was measured.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
-from sluice_law.capacity import Capacity, attainment, enough, split_burstiness, sustained
-from sluice_law.capacity import capacity as capacity_of
-from sluice_law.limit import MARGIN
+from sluice_law.capacity import Capacity
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.decide import budget, coldstart
-from sluice_operator.decide.demand import DRAIN, Demand, demand
+from sluice_operator.decide.demand import Demand, demand
 from sluice_operator.decide.floors import Range
-from sluice_operator.decide.physics import Physics, physics, promises, targets
+from sluice_operator.decide.judgement import Judgement, judge
+from sluice_operator.decide.physics import physics, targets
 from sluice_operator.decide.pressure import PATIENCE, Pressure, pressure
 from sluice_operator.decide.trust import Fresh
 from sluice_operator.decide.values import Memory
@@ -32,17 +30,24 @@ class Need:
 
     up: int  # fewest replicas that meet the SLO for the expected load
     keep: int  # fewest that would still do so for the highest load, with room
-    binding: str
     demand: Demand
-    physics: Physics | None  # of one replica; None while the model is cold
-    capacity: Capacity | None  # of one replica; None where `physics` is
-    predicted: tuple[float, float]  # attainment with the current count, and with `up`; 1 where nothing is predicted
-    turn: float  # requests per second: up to it one fewer would do, or where the count falls, above it it would have stayed
     goal: float  # the attainment planned for, by what is left of the error budget
-    pressure: Pressure | None  # what was measured against the model, if it asked for more
+    judged: Judgement | None = None  # what the model says; None while it is cold
+    measured: str = ""  # what binds by measurement; empty where the model says it
+    pressure: Pressure | None = None  # what was measured against the model, if it asked for more
     hold: str = ""  # why the count must not fall, whatever `keep` says
     disproved: bool = False  # promises are missed where the model, with all replicas there, said that they are kept
     proved: bool = False  # promises are kept under a load that says something
+
+    @property
+    def binding(self) -> str:
+        """What binds: the reason's one word."""
+        return self.measured or ("Idle" if self.judged is None else self.judged.capacity.binding)
+
+    @property
+    def capacity(self) -> Capacity | None:
+        """Of one replica; None while the model is cold."""
+        return None if self.judged is None else self.judged.capacity
 
 
 def need(spec: LLMDeploymentSpec, floor: Range, seen: Fresh, memory: Memory, now: float, current: int) -> Need:
@@ -55,16 +60,14 @@ def need(spec: LLMDeploymentSpec, floor: Range, seen: Fresh, memory: Memory, now
     asked = demand(memory, seen, now, PATIENCE * ttft, stays, (1.0 - goal) / (1.0 - promised))
     if not seen.known:
         hold = "no engine could be measured" if seen.ready else "no replica is ready yet"
-        return Need(current, current, "MetricsMissing", asked, None, None, (1.0, 1.0), 0.0, goal, None, hold)
+        return Need(current, current, asked, goal, measured="MetricsMissing", hold=hold)
     known = physics(spec, seen, memory)
-    judged = _by_model(spec, floor, known, asked, memory, current, goal) if known is not None else None
+    judged = judge(spec, floor, known, asked, memory, current, goal) if known is not None else None
     if judged is not None:
         capacity: Capacity | None = judged.capacity
-        up, keep, binding, predicted = judged.up, judged.keep, str(judged.capacity.binding), judged.predicted
-        turn = judged.turn
+        up, keep, measured = judged.up, judged.keep, ""
     else:
-        up, keep, binding, predicted = 1, _keep_cold(spec, seen, memory, now, current), "Idle", (1.0, 1.0)
-        capacity, turn = None, 0.0
+        up, keep, measured, capacity = 1, _keep_cold(spec, seen, memory, now, current), "Idle", None
     # Who is found late now came a TTFT target ago or earlier: it waited for the fleet as it was then. What the fleet
     # holds, and who waits, is seen at once.
     stood = now - memory.settled_at - WINDOW if seen.coming == 0 else -math.inf
@@ -77,63 +80,17 @@ def need(spec: LLMDeploymentSpec, floor: Range, seen: Fresh, memory: Memory, now
     if pressed is not None:
         keep = max(keep, current)
         if settled and pressed.replicas > up:
-            up, binding = pressed.replicas, pressed.binding
+            up, measured = pressed.replicas, pressed.binding
         else:
             pressed = None
     if max(up, keep) <= max(1, floor.low) and is_idle(seen, memory, now):
-        binding = "Idle"
+        measured = "Idle"
     hold = ""
     if seen.missing:
         hold = f"{seen.missing} of {len(seen.ready)} replicas could not be measured and count as busy"
     elif now < memory.no_down_until:
         hold = "an engine restarted and its counters began again"
-    return Need(
-        up, max(keep, up), binding, asked, known, capacity, predicted, turn, goal, pressed, hold, disproved, proved
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Judged:
-    up: int
-    keep: int
-    capacity: Capacity
-    predicted: tuple[float, float]
-    turn: float  # 0 where the count stays
-    dear: bool  # a model that is believed in full would ask for fewer
-
-
-def _by_model(
-    spec: LLMDeploymentSpec, floor: Range, known: Physics, asked: Demand, memory: Memory, current: int, goal: float
-) -> _Judged:
-    """The smallest number whose predicted attainment meets the target. A model that is believed by half is asked
-    about twice the load."""
-    replica, work, promised = known.replica, known.work, promises(spec, known.work)
-    promised = replace(promised, attainment=goal)
-    bursts, here, trust, split = asked.nature.dispersion, max(1, current), memory.trust, memory.unevenness
-    share = split_burstiness(bursts, here, split)
-    one = capacity_of(replica, work, promised, MARGIN, share)
-    up, reached = enough(replica, work, promised, asked.expected / trust, MARGIN, bursts, split)
-    # What waits already is worked off flat out: it is late whatever happens, and it passes. Beside it come those who are
-    # to be served. Where the door turns the rest away, no replica is needed for them, and nobody who waits now still does
-    # when one that is ordered now serves: then it is worked off as fast as it passes.
-    served, waits = (goal, asked.backlog / max(DRAIN, asked.horizon)) if replica.sheds else (1.0, asked.backlog / DRAIN)
-    up = max(up, _fewest(asked.expected * served + waits, one.throughput * trust))
-    keep, _ = enough(replica, work, promised, asked.highest / trust, MARGIN, bursts, split)
-    dear = trust < 1.0 and keep > enough(replica, work, promised, asked.highest, MARGIN, bursts, split)[0]
-    now = attainment(replica, work, promised, asked.expected / (trust * here), MARGIN, share)
-    turn = 0.0
-    if up > current:
-        fewer = min(up, floor.high) - 1
-        turn = trust * sustained(replica, work, promised, fewer, MARGIN, bursts, split) if fewer else 0.0
-        turn = max(0.0, min(turn, (one.throughput * trust * fewer - waits) / served))
-    elif max(up, keep) < current:
-        turn = trust * sustained(replica, work, promised, current - 1, MARGIN, bursts, split)
-    return _Judged(up, max(up, keep), one, (now, reached), turn, dear)
-
-
-def _fewest(rate: float, each: float) -> int:
-    """Replicas that hold `rate` together; a hair's breadth over is not one more."""
-    return math.ceil(rate / each - 1e-9)
+    return Need(up, max(keep, up), asked, goal, judged, measured, pressed, hold, disproved, proved)
 
 
 def _keep_cold(spec: LLMDeploymentSpec, seen: Fresh, memory: Memory, now: float, current: int) -> int:

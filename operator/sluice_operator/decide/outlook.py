@@ -15,9 +15,10 @@ def outlook(memory: Memory, now: float, horizon: float) -> Forecast | None:
     """The forecast from whole slots, those that every scrape has passed; None while there are too few."""
     gap = memory.scrape_gap or WIDTH / 2.0
     whole = math.floor((now - gap) / WIDTH)
-    rates = _consecutive([(slot, count / WIDTH) for slot, count in memory.slots if slot < whole])
+    rates = [count / WIDTH for count in _consecutive([one for one in memory.slots if one[0] < whole])]
     grouped = max(1, math.ceil(2.0 * gap / WIDTH))  # slots finer than scrapes repeat themselves
-    rates = [math.fsum(rates[i : i + grouped]) / grouped for i in range(len(rates) % grouped, len(rates), grouped)]
+    if grouped > 1:
+        rates = [math.fsum(rates[i : i + grouped]) / grouped for i in range(len(rates) % grouped, len(rates), grouped)]
     if len(rates) < LEAST:
         return None
     width = WIDTH * grouped
@@ -27,11 +28,9 @@ def outlook(memory: Memory, now: float, horizon: float) -> Forecast | None:
 
 
 def _consecutive(slots: list[tuple[int, float]]) -> list[float]:
-    """The rates of the newest slots without a hole: across one nothing can be compared. The very first slot was not
+    """What the newest slots without a hole count: across one nothing can be compared. The very first slot was not
     watched from its beginning."""
-    rates: list[float] = []
-    for place in range(len(slots) - 1, 0, -1):
-        rates.append(slots[place][1])
-        if slots[place][0] - slots[place - 1][0] != 1:
-            break
-    return rates[::-1]
+    first = 1
+    if slots and slots[-1][0] - slots[0][0] >= len(slots):  # somewhere there is one
+        first = next(n for n in range(len(slots) - 1, 0, -1) if slots[n][0] - slots[n - 1][0] != 1)
+    return [count for _, count in slots[first:]]

@@ -8,7 +8,7 @@ from sluice_operator.decide import coldstart, explain
 from sluice_operator.decide.need import Need
 from sluice_operator.decide.trust import Fresh
 from sluice_operator.decide.values import Memory, Reason
-from sluice_operator.decide.windows import WINDOW, outcome, over
+from sluice_operator.decide.windows import WINDOW, over
 
 AGAIN: Final = 300.0  # seconds
 
@@ -19,7 +19,7 @@ def refusals(
     """The sentence about refusals, where one is due. Any reason that an engine counts (`sluice_rejections_total`).
     `ordered` replicas are asked for now."""
     window = over(memory, now, WINDOW)
-    count = outcome(window).refused  # who was offered to another replica and served there was not refused
+    count = window.outcome.refused  # who was offered to another replica and served there was not refused
     if limit is None or count < 1.0:
         return (), memory
     if memory.refused_said_at is not None and now - memory.refused_said_at < AGAIN:

@@ -1,7 +1,6 @@
 """What a replica is missing while its prefix cache is cold."""
 
 import math
-from dataclasses import replace
 from typing import Final
 
 from sluice_law.work import throughput
@@ -17,14 +16,14 @@ def cold_seconds(wanted: Need, seen: Fresh, memory: Memory, now: float) -> float
     """How many seconds of a whole replica one that begins with a cold cache is short of one with a warm cache: the time in
     which it fills its cache with the prompts that it computes, times what it holds less until then, 1 − μ(cold)/μ(warm) at
     the model's concurrency. 0 where no model is known, caches spare nothing, or nothing is computed now."""
-    if wanted.physics is None or wanted.capacity is None:
+    if wanted.judged is None:
         return 0.0
-    known, places = wanted.physics, wanted.capacity.concurrency
+    known, places = wanted.judged.known, wanted.judged.capacity.concurrency
     work, recent = known.work, over(memory, now, WINDOW)
     computed = recent.rate("prompt_tokens_total") - recent.rate("cached_prompt_tokens_total")
     if work.cached <= 0.0 or computed <= 0.0:
         return 0.0
-    cold = replace(work, uncached=work.uncached + work.cached, cached=0.0)
+    cold = work._replace(uncached=work.uncached + work.cached, cached=0.0)
     model = known.replica.model
     less = 1.0 - throughput(model, cold, places) / throughput(model, work, places)
     pools = math.fsum(sample.kv_blocks * sample.block_size for _, sample in seen.known)

@@ -36,22 +36,53 @@ _FAILED, _REJECTED, _AGAIN = (COUNTERS.index(f"{name}_total") for name in ("fail
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """The fleet's differences over a window."""
+    """The fleet's differences over a window: each is added up when it is asked for, since who asks wants one or two."""
 
-    seconds: float = 0.0  # that the differences span
-    counters: tuple[float, ...] = (0.0,) * len(COUNTERS)
-    block_seconds: float = 0.0
-    ttft: tuple[float, ...] = ()
-    itl: tuple[float, ...] = ()
-    overdue: float = 0.0  # first tokens beyond the last bucket, where that is a miss; counted among the missed
+    ticks: tuple[Tick, ...] = ()  # oldest first
+
+    @property
+    def seconds(self) -> float:
+        """That the differences span."""
+        return self.ticks[-1].at - self.ticks[0].at + self.ticks[0].seconds if self.ticks else 0.0
 
     def count(self, name: str) -> float:
-        """How much a counter of `COUNTERS` grew."""
-        return self.counters[COUNTERS.index(name)]
+        """How much a counter of `COUNTERS` grew; of those that missed, all that are known to have."""
+        grew = self._grew(COUNTERS.index(name))
+        return max(grew, self.overdue) if name == "slo_missed_total" else grew
 
     def rate(self, name: str) -> float:
         """The same per second."""
-        return self.count(name) / self.seconds if self.seconds > 0 else 0.0
+        seconds = self.seconds
+        return self.count(name) / seconds if seconds > 0 else 0.0
+
+    @property
+    def outcome(self) -> Outcome:
+        """What became of requests: see `_outcome`."""
+        missed, failed = self.count("slo_missed_total"), self._grew(_FAILED)
+        return _outcome(self._grew(_MET), missed + failed, self._grew(_REJECTED), self._grew(_AGAIN))
+
+    @property
+    def block_seconds(self) -> float:
+        """Blocks of the pools × seconds."""
+        return sum(tick.block_seconds for tick in self.ticks)
+
+    @property
+    def ttft(self) -> tuple[float, ...]:
+        """Cumulative counts per bucket; empty where nothing was seen."""
+        return _sum([tick.ttft for tick in self.ticks])
+
+    @property
+    def itl(self) -> tuple[float, ...]:
+        """The same of inter-token times."""
+        return _sum([tick.itl for tick in self.ticks])
+
+    @property
+    def overdue(self) -> float:
+        """First tokens beyond the last bucket, where that is a miss."""
+        return sum(tick.overdue for tick in self.ticks)
+
+    def _grew(self, place: int) -> float:
+        return math.fsum([tick.counters[place] for tick in self.ticks])
 
 
 def absorb(memory: Memory, seen: Fresh, now: float, ttft: float) -> Memory:
@@ -66,9 +97,10 @@ def absorb(memory: Memory, seen: Fresh, now: float, ttft: float) -> Memory:
     joined = 0.0  # how many more requests run than at the last scrape
     for pod, sample in (*seen.known, *seen.heard):
         at = now if pod.sample_at is None else pod.sample_at
-        old, new = before.get(pod.name), _totals(pod.name, at, sample)
+        old = before.get(pod.name)
         if old is not None and at <= old.at:
             continue
+        new = _totals(pod.name, at, sample)
         after[pod.name] = new
         if old is None:
             continue
@@ -85,55 +117,36 @@ def absorb(memory: Memory, seen: Fresh, now: float, ttft: float) -> Memory:
         growths.append(_growth(grew, new.at - old.at, sample, now, ttft))
         arrivals.append((old.at, new.at, grew[0][_ARRIVED]))
         joined += new.running - old.running
-    memory = replace(
-        memory,
-        pods=tuple(after[name] for name in sorted(after)),
-        scrape_gap=gap,
-        no_down_until=now + WINDOW if reset else memory.no_down_until,
-    )
-    ticks = memory.ticks
+    ticks, lengths, kept = memory.ticks, memory.lengths, memory.kept
     if growths:
         tick = _merge(growths)
-        ticks = _append(ticks, tick)
-        memory = replace(
-            memory,
-            lengths=_lengths(memory.lengths, tick, joined, now),
-            kept=tally.count(memory.kept, outcome(tick), now),
-        )
-    if arrivals:
-        memory = book(memory, arrivals, now)
-    return replace(memory, ticks=tuple(tick for tick in ticks if now - WINDOW < tick.at <= now))
+        sums = tick.counters
+        ended = _outcome(sums[_MET], sums[_MISSED] + sums[_FAILED], sums[_REJECTED], sums[_AGAIN])
+        ticks, lengths = _append(ticks, tick), _lengths(lengths, tick, joined, now)
+        kept = tally.count(kept, ended, now)
+    return replace(
+        memory,
+        pods=tuple([after[name] for name in sorted(after)]),
+        scrape_gap=gap,
+        no_down_until=now + WINDOW if reset else memory.no_down_until,
+        lengths=lengths,
+        kept=kept,
+        ticks=tuple([tick for tick in ticks if now - WINDOW < tick.at <= now]),
+        slots=book(memory.slots, arrivals, now) if arrivals else memory.slots,
+    )
 
 
 def over(memory: Memory, now: float, seconds: float) -> Sums:
     """The window's sums over the last `seconds`."""
-    ticks = [tick for tick in memory.ticks if tick.at > now - seconds]
-    if not ticks:
-        return Sums()
-    merged = _merge(ticks)
-    return Sums(
-        seconds=ticks[-1].at - ticks[0].at + ticks[0].seconds,
-        counters=_judged(merged),
-        block_seconds=merged.block_seconds,
-        ttft=merged.ttft,
-        itl=merged.itl,
-        overdue=merged.overdue,
-    )
+    oldest = now - seconds
+    return Sums(tuple([tick for tick in memory.ticks if tick.at > oldest]))
 
 
-def outcome(growth: Tick | Sums) -> Outcome:
+def _outcome(met: float, late: float, rejected: float, again: float) -> Outcome:
     """What became of requests. A gateway offers whom one replica refuses to the next, and each that refuses counts: refusals
     less those offered again are the requests that nobody served. The two are counted by two engines, and may be scraped
     in two ticks: over one the difference may be negative."""
-    counters = growth.counters
-    late = counters[_MISSED] + counters[_FAILED]
-    return Outcome(counters[_MET], late, counters[_REJECTED] - counters[_AGAIN])
-
-
-def _judged(tick: Tick) -> tuple[float, ...]:
-    """The counters with all that is known to have missed."""
-    missed = max(tick.counters[_MISSED], tick.overdue)
-    return (*tick.counters[:_MISSED], missed, *tick.counters[_MISSED + 1 :])
+    return Outcome(met, late, rejected - again)
 
 
 _Grew = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]  # counters, ttft, itl
@@ -222,4 +235,4 @@ def _difference(old: PodTotals, new: PodTotals) -> _Grew | None:
 
 
 def _sum(rows: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    return tuple(math.fsum(column) for column in zip(*rows, strict=True))
+    return tuple(map(math.fsum, zip(*rows, strict=True)))

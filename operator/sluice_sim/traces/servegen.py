@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from operator import itemgetter
 from typing import Any, Final
 
 from sluice_sim.traces.arrival import Arrival, BadTrace
@@ -19,10 +20,10 @@ COLUMNS: Final = ("client", "t_s", "rate_rps", "arrival", "arg1")
 WINDOW: Final = 600.0
 MOST_RATE: Final = 10_000.0  # requests per second of one client: each is drawn
 SHAPES: Final = (0.01, 1e6)  # beyond, a Weibull draw is no number any more; those published are 0.013 to 2,200
-Draw = Callable[[random.Random, float], float]  # (chance, shape) → an inter-arrival time of any scale
+Draw = Callable[[random.Random, float, int], list[float]]  # (chance, shape, count) → inter-arrival times of any scale
 DRAWS: Final[Mapping[str, Draw]] = {
-    "Gamma": lambda rng, shape: rng.gammavariate(shape, 1.0),
-    "Weibull": lambda rng, shape: rng.weibullvariate(1.0, shape),
+    "Gamma": lambda rng, shape, count: [rng.gammavariate(shape, 1.0) for _ in range(count)],
+    "Weibull": lambda rng, shape, count: [rng.weibullvariate(1.0, shape) for _ in range(count)],
 }
 
 
@@ -113,28 +114,28 @@ def servegen(
         grouped.setdefault(one.start, []).append(one)
     for begin in sorted(grouped):
         batch = [arrival for one in grouped[begin] for arrival in _arrivals(one, known[one.client], keep, seed)]
-        batch.sort(key=lambda arrival: arrival.at)
-        for arrival in batch:
-            if start <= arrival.at < end:
-                yield Arrival(arrival.at - start, arrival.prompt, arrival.output)
+        batch.sort(key=itemgetter(0))
+        for at, prompt, output in batch:
+            if start <= at < end:
+                yield Arrival(at - start, prompt, output)
 
 
-def _arrivals(window: Window, known: Sequence[Lengths], keep: float, seed: int) -> Iterator[Arrival]:
-    """One client's requests in one window, a function of (seed, client, window) alone."""
+def _arrivals(window: Window, known: Sequence[Lengths], keep: float, seed: int) -> Iterator[tuple[float, int, int]]:
+    """One client's requests in one window, (time, prompt, output): a function of (seed, client, window) alone."""
     rng = random.Random(f"{seed}/{window.client}/{window.start:g}")
     expected = window.rate * WINDOW
     count = int(expected) + (rng.random() < expected - int(expected))
     draw, shape = DRAWS[window.kind], window.shape
-    ends = list(accumulate(draw(rng, shape) for _ in range(count)))
+    ends = list(accumulate(draw(rng, shape, count)))
     if not ends or ends[-1] <= 0:
         return
     lengths = next((row for row in reversed(known) if row.start <= window.start), known[0])
-    scale = WINDOW / ends[-1]
-    shift = rng.random() * WINDOW  # the last of them would stand at the window's end, and all clients' together
+    scale, chance = WINDOW / ends[-1], rng.random
+    shift = chance() * WINDOW  # the last of them would stand at the window's end, and all clients' together
     for end in ends:
-        if rng.random() < keep:
+        if chance() < keep:
             at = window.start + (end * scale + shift) % WINDOW
-            yield Arrival(at, lengths.prompt.draw(rng), lengths.output.draw(rng))
+            yield at, lengths.prompt.draw(rng), lengths.output.draw(rng)
 
 
 def _name(value: dict[str, Any], line: int) -> str:

@@ -4,6 +4,7 @@ import time
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
+from sluice_sim.collector import uncollected
 from sluice_sim.fleet import Fleet
 from sluice_sim.laws.law import Law
 from sluice_sim.laws.registry import LAWS
@@ -74,8 +75,9 @@ def simulate(track: Track, job: Job) -> Outcome:
     if job.most is not None:
         scaling = spec.scaling.model_copy(update={"max_replicas": job.most})
         spec = spec.model_copy(update={"scaling": scaling})
-    run = Fleet(spec, settings, law).run(requests(track, job.window))
-    summary = summarise(run, track.gpus)
+    with uncollected():
+        run = Fleet(spec, settings, law).run(requests(track, job.window))
+        summary = summarise(run, track.gpus)
     return Outcome(
         attainment=summary.attainment,
         worst=summary.attainment_worst,

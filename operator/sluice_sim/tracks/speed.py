@@ -1,11 +1,12 @@
-"""`python -m sluice_sim.tracks.speed`: how much faster than real time does exact mode go, on one core?
+"""`python -m sluice_sim.tracks.speed [--long]`: how much faster than real time is a simulation, on one core?
 
-Ten replicas that nobody moves, at T2's load and at one request per second and replica. With our law the number of
-replicas differs and decide() runs beside them: `tracks.agreement` shows that for three hours.
+Exact mode: ten replicas that nobody moves, at T2's load and at one request per second and replica. With our law the
+number of replicas differs and decide() runs beside them: `tracks.agreement` shows that for three hours. Coarse mode
+(`--long`, about five minutes): T1's 48 hours under our law, from the trace's file to the figures.
 """
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
@@ -20,40 +21,51 @@ REPLICAS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """T2's load, a part of it, and the speed that is asked for, in times real time."""
+    """What is simulated, and the speed that is asked for, in times real time."""
 
     words: str
-    scale: float  # of Azure's trace; it has 5 requests per second
-    window: Window
+    track: Track  # its test window
+    job: Job
     least: float
-
-    def track(self) -> Track:
-        """T2 with that load, and with that piece of it as its test window."""
-        track = read_track("T2")
-        return replace(track, load=replace(track.load, scale=self.scale), windows=(("test", self.window),))
+    read: bool = False  # whether reading the trace counts
 
 
-CASES: Final = (
-    Case("T2's load", 8.0, Window(600.0, 300.0), 20.0),
-    Case("1 request/s per replica", 1.8, Window(600.0, 600.0), 100.0),
-)
+def exact(words: str, scale: float, window: Window, least: float) -> Case:
+    """`scale` times Azure's trace, which has 5 requests per second."""
+    track = read_track("T2")
+    track = replace(track, load=replace(track.load, scale=scale), windows=(("test", window),))
+    job = Job(track="T2", window="test", law=STATIC, setting=REPLICAS, mode="exact")
+    return Case(f"{words}, {REPLICAS} replicas, exact", track, job, least)
+
+
+def long() -> Case:
+    """Both of T1's days at once. Five minutes are allowed."""
+    hours = 48.0
+    track = replace(read_track("T1"), windows=(("test", Window(0.0, hours * 3600.0)),))
+    job = Job(track="T1", window="test", law="sluice", mode="coarse")
+    return Case("48 hours of T1's load, our law, coarse", track, job, hours * 3600.0 / 300.0, read=True)
 
 
 def run(case: Case) -> Outcome:
-    """Simulate it, the reading of the trace left out of its processor time."""
-    track = case.track()
-    requests(track, "test")
-    return simulate(track, Job(track="T2", window="test", law=STATIC, setting=REPLICAS, mode="exact"))
+    """Simulate it."""
+    if not case.read:
+        requests(case.track, "test")  # kept from then on
+    return simulate(case.track, case.job)
 
 
-def main() -> None:
-    """Measure both, one after the other."""
+def main(also_long: Annotated[bool, typer.Option("--long", help="The 48 hours as well.")] = False) -> None:
+    """Measure them, one after the other."""
+    cases = [
+        exact("T2's load", 8.0, Window(600.0, 300.0), 20.0),
+        exact("1 request/s per replica", 1.8, Window(600.0, 600.0), 100.0),
+        *([long()] if also_long else []),
+    ]
     table = Table("load", "requests/s", "seconds", "of processor", "× real time", "asked for")
-    for case in CASES:
+    for case in cases:
         found = run(case)
         table.add_row(
-            f"{case.words}, {REPLICAS} replicas",
-            f"{found.requests / case.window.seconds:.1f}",
+            case.words,
+            f"{found.requests / case.track.window('test').seconds:.1f}",
             f"{found.seconds:.0f}",
             f"{found.cpu_seconds:.1f}",
             f"{found.seconds / found.cpu_seconds:.0f}",
