@@ -83,8 +83,7 @@ def _below_many(places: int, fixed: float, each: float, full: float) -> float:
 
     top, width, total, last = log_weight(places), places / PIECES, 0.0, 1.0
     for index in range(PIECES):
-        k = places - 0.5 - (index + 0.5) * width
-        above = log_weight(max(0.0, k)) - top
+        above = log_weight(max(places - 0.5 - (index + 0.5) * width, 0.0)) - top
         if above > _LOG_NEGLIGIBLE:
             return _NEGLIGIBLE * full
         weight = exp(above)

@@ -42,7 +42,7 @@ class Pace(NamedTuple):
         turns, share = ahead + 1 - self.free, self.share
         placed = (turns * self.between if turns > 0 else 0.0) + own / share
         computed = (self.begun + work) / share
-        return self.step + (max(computed, placed))
+        return self.step + max(placed, computed)
 
 
 def full_step(model: StepTimeModel, decode: StepWork, itl: float, batch_tokens: int) -> tuple[float, float]:

@@ -37,12 +37,12 @@ class TenantCounters:
         """Its counter if a request of it came now: lifted where nothing of it waits."""
         if tenant in self._waiting:
             return self.served(tenant)
-        least = self.least() if self._waiting else None
+        least = self.least()
         return max(self.served(tenant), self._last_left if least is None else self.served(least))
 
     def charge(self, tenant: str, weighted_tokens: float) -> None:
         """The tenant was served."""
-        self._served[tenant] = self._served.get(tenant, 0.0) + weighted_tokens
+        self._served[tenant] = self.served(tenant) + weighted_tokens
 
     def arrive(self, tenant: str) -> None:
         """One more request of the tenant waits."""
@@ -62,7 +62,7 @@ class TenantCounters:
             return
         del self._waiting[tenant]
         self._last_left = self.served(tenant)
-        if not self._waiting:
+        if not self._waiting:  # what is left in the heap is nobody's
             self._heap.clear()
             self._in_heap.clear()
         self._forget()

@@ -18,13 +18,12 @@ def cold_seconds(wanted: Need, seen: Fresh, memory: Memory, now: float) -> float
     the model's concurrency. 0 where no model is known, caches spare nothing, or nothing is computed now."""
     if wanted.judged is None:
         return 0.0
-    known, places = wanted.judged.known, wanted.judged.capacity.concurrency
-    work, recent = known.work, over(memory, now, WINDOW)
+    one, recent = wanted.judged.capacity, over(memory, now, WINDOW)
+    work, model, places = one.work, one.replica.model, one.concurrency
     computed = recent.rate("prompt_tokens_total") - recent.rate("cached_prompt_tokens_total")
     if work.cached <= 0.0 or computed <= 0.0:
         return 0.0
     cold = work._replace(uncached=work.uncached + work.cached, cached=0.0)
-    model = known.replica.model
     less = 1.0 - throughput(model, cold, places) / throughput(model, work, places)
     pools = math.fsum(sample.kv_blocks * sample.block_size for _, sample in seen.known)
     return max(0.0, less) * min(pools / computed, LONGEST)

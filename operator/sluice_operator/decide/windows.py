@@ -57,9 +57,11 @@ class Sums:
 
     @property
     def outcome(self) -> Outcome:
-        """What became of requests: see `_outcome`."""
-        missed, failed = self.count("slo_missed_total"), self._grew(_FAILED)
-        return _outcome(self._grew(_MET), missed + failed, self._grew(_REJECTED), self._grew(_AGAIN))
+        """What became of requests. A gateway offers whom one replica refuses to the next, and each that refuses counts:
+        refusals less those offered again are the requests that nobody served. The two are counted by two engines, and may
+        be scraped in two ticks: over one the difference may be negative."""
+        late = self.count("slo_missed_total") + self._grew(_FAILED)
+        return Outcome(self._grew(_MET), late, self._grew(_REJECTED) - self._grew(_AGAIN))
 
     @property
     def block_seconds(self) -> float:
@@ -121,7 +123,8 @@ def absorb(memory: Memory, seen: Fresh, now: float, ttft: float) -> Memory:
     if growths:
         tick = _merge(growths)
         sums = tick.counters
-        ended = _outcome(sums[_MET], sums[_MISSED] + sums[_FAILED], sums[_REJECTED], sums[_AGAIN])
+        # As the engines judged them: who is overdue is counted when it ends, once.
+        ended = Outcome(sums[_MET], sums[_MISSED] + sums[_FAILED], sums[_REJECTED] - sums[_AGAIN])
         ticks, lengths = _append(ticks, tick), _lengths(lengths, tick, joined, now)
         kept = tally.count(kept, ended, now)
     return replace(
@@ -140,13 +143,6 @@ def over(memory: Memory, now: float, seconds: float) -> Sums:
     """The window's sums over the last `seconds`."""
     oldest = now - seconds
     return Sums(tuple([tick for tick in memory.ticks if tick.at > oldest]))
-
-
-def _outcome(met: float, late: float, rejected: float, again: float) -> Outcome:
-    """What became of requests. A gateway offers whom one replica refuses to the next, and each that refuses counts: refusals
-    less those offered again are the requests that nobody served. The two are counted by two engines, and may be scraped
-    in two ticks: over one the difference may be negative."""
-    return Outcome(met, late, rejected - again)
 
 
 _Grew = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]  # counters, ttft, itl

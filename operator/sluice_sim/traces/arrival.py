@@ -33,7 +33,7 @@ class Arrival:
         """What a server of that context makes of it: an answer that would go on ends where the context is full. None
         where it refuses: the prompt leaves no room for a token, or the client asks for more than there is room for."""
         room = context - self.prompt
-        if room < 1 or (self.max_tokens is not None and self.max_tokens > room):
+        if room < 1 or self.most(context) > room:
             return None
         return self if self.output <= room else replace(self, output=room)
 
