@@ -1,14 +1,16 @@
-# The whole surface. `make test` and `make demo` do all their own set-up on a bare machine with Python 3.11+.
+# All commands of the project. `make test` and `make demo` need only Python 3.11+ and set up everything else.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-# How images are built and loaded. The defaults suit docker and kind.
+# Commands that build and load images. The defaults are for docker and kind.
 IMAGE_PREFIX ?= sluice
 IMAGE_TAG    ?= dev
 BUILD ?= docker build
 LOAD  ?= kind load docker-image
+# Command that stops and starts a control-plane component; it gets `stop kube-apiserver` or `start kube-apiserver`.
+OUTAGE ?=
 
 .PHONY: demo test e2e lint generate bench bench-control fidelity bench-kernels images gpu clean
 
@@ -26,7 +28,7 @@ demo: $(READY)
 	$(BIN)/python -m e2e.demo
 
 e2e: $(READY)
-	IMAGE_PREFIX='$(IMAGE_PREFIX)' IMAGE_TAG='$(IMAGE_TAG)' BUILD='$(BUILD)' LOAD='$(LOAD)' $(BIN)/python -m pytest e2e -x -s
+	IMAGE_PREFIX='$(IMAGE_PREFIX)' IMAGE_TAG='$(IMAGE_TAG)' BUILD='$(BUILD)' LOAD='$(LOAD)' OUTAGE='$(OUTAGE)' $(BIN)/python -m pytest e2e -x -s
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -41,12 +43,12 @@ generate: $(READY)
 bench: $(READY)
 	$(BIN)/python -m tests.bench $(PARTS)
 
-# Every autoscaling law on the tracks of the score: ten minutes on two cores. FULL=1: whole days, two to three
-# hours; goes on where it stopped.
+# Scores every autoscaling law on the benchmark's tracks: ten minutes on two cores. FULL=1 runs the whole windows in
+# two to three hours and resumes where it stopped.
 bench-control: $(READY)
-	$(BIN)/python -m sluice_sim.tracks $(if $(FULL),--full)
+	$(BIN)/python -m sluice_sim.benchmark $(if $(FULL),--full)
 
-# Does the simulator predict this machine's engine? About ten minutes; wants a quiet machine.
+# Compares the simulator with the engine on this machine: about ten minutes on a quiet machine.
 fidelity: $(READY)
 	$(BIN)/python -m tests.bench.fidelity
 
@@ -54,7 +56,7 @@ images:
 	$(BUILD) -t $(IMAGE_PREFIX)/operator:$(IMAGE_TAG) -f operator/Dockerfile .
 	$(BUILD) -t $(IMAGE_PREFIX)/engine:$(IMAGE_TAG) -f engine/Dockerfile .
 
-# On a machine with a GPU that has torch, triton, transformers and pytest already: no virtual environment, no network.
+# For a GPU machine that already has torch, triton, transformers and pytest: uses no virtual environment and no network.
 gpu:
 	PYTHONPATH=operator:engine:kernels:. $(PYTHON) -m kernels.bench
 

@@ -1,6 +1,6 @@
-"""The cluster of the current kubeconfig: kubectl and helm as a user runs them, and plain GETs for what is polled.
+"""Access to the cluster of the current kubeconfig: kubectl and helm as a user runs them, and plain GETs for polling.
 
-Polling goes through one `kubectl proxy`: a process per question would eat the processor that the engines need.
+Polling uses one `kubectl proxy`, because one process per request would take the CPU time that the engines need.
 """
 
 import http.client
@@ -22,11 +22,11 @@ T = TypeVar("T")
 
 CUSTOM = f"/apis/{contract.API_VERSION}"
 RESTRICTED = "pod-security.kubernetes.io/enforce"
-PATIENCE = 60.0  # seconds for which an API server that does not answer is asked again
-PAUSE = 0.5  # seconds between two tries
+PATIENCE = 60.0  # seconds for which requests to an unresponsive API server are retried
+PAUSE = 0.5  # seconds between two attempts
 
-# What kubectl says where the API server was out of reach for a moment, or another writer came between its read and its
-# write. It may say so of a write that was done all the same: `DONE` is what the second try is then told.
+# Errors of kubectl when the API server is briefly unreachable or another writer changed the object in between. The
+# write may have succeeded all the same: then the second attempt gets the error in `DONE`.
 PASSING = re.compile(
     r"connection refused|was refused - did you|connection reset|unexpected EOF|: EOF\b|i/o timeout|TLS handshake timeout|connection lost"
     r"|etcdserver: |error dialing backend|TooManyRequests|currently unable to handle|the object has been modified"
@@ -35,19 +35,21 @@ DONE = {"create": "(AlreadyExists)", "delete": "(NotFound)"}
 
 
 class CommandFailed(Exception):
-    """A command ended with another code than 0; the message carries what it said."""
+    """A command ended with a non-zero exit code; the message has its output."""
 
 
 class TimedOut(Exception):
-    """What was waited for did not come; the message says what was seen last."""
+    """A wait timed out; the message has the last state."""
 
 
 def run(*command: str, stdin: str | None = None, timeout: float = 120) -> str:
-    """Run a command; returns its standard output. Raises CommandFailed, TimedOut. A kubectl that met a passing trouble
-    is run again for a while, except for `exec`, whose program may have run."""
+    """Run a command and return its standard output. Raises CommandFailed and TimedOut.
+
+    A kubectl command with a transient error is retried for PATIENCE, except `exec`, whose program may have run.
+    """
     again = command[0] == "kubectl" and "exec" not in command
     done_before = next((told for verb, told in DONE.items() if verb in command), None)
-    end: float | None = None  # of the patience, which begins with the first trouble
+    end: float | None = None  # deadline of the retries, set at the first error
     while True:
         try:
             done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout, check=False)
@@ -62,12 +64,12 @@ def run(*command: str, stdin: str | None = None, timeout: float = 120) -> str:
 
 
 def say(text: str) -> None:
-    """One line of the story, with the time of day."""
+    """Print one line of the log with the time of day."""
     print(f"[{time.strftime('%H:%M:%S')}] {text}", flush=True)
 
 
 def wait_for(what: str, probe: Callable[[], T | None], timeout: float, every: float = 1.0) -> T:
-    """Ask until the answer is neither None nor False. Raises TimedOut; says how long it took."""
+    """Poll until `probe` returns a true value, and print how long it took. Raises TimedOut."""
     started = time.monotonic()
     while True:
         if answer := probe():
@@ -79,25 +81,27 @@ def wait_for(what: str, probe: Callable[[], T | None], timeout: float, every: fl
 
 
 class Cluster:
-    """All calls go to one namespace unless they name another."""
+    """Calls to one namespace, unless they name another."""
 
     def __init__(self, namespace: str, api: str) -> None:
         self.namespace = namespace
-        self.api = api  # where `kubectl proxy` answers
+        self.api = api  # base URL of `kubectl proxy`
 
     def kubectl(self, *args: str, stdin: str | None = None, timeout: float = 120) -> str:
-        """kubectl in the namespace."""
+        """Run kubectl in the namespace."""
         return run("kubectl", "-n", self.namespace, *args, stdin=stdin, timeout=timeout)
 
     def apply(self, *manifests: Object) -> str:
-        """kubectl apply -f -, as a user does it. Raises CommandFailed with the API server's words."""
+        """Run kubectl apply -f -, as a user does. Raises CommandFailed with the API server's message."""
         return self.kubectl(
             "apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests})
         )
 
     def get(self, path: str) -> Object | None:
-        """GET an API path; None where there is nothing (404). An answer that does not come, or not whole, says nothing
-        about that, and is asked for again. Raises TimedOut."""
+        """GET an API path; None for 404. A missing or truncated response is retried.
+
+        Raises TimedOut.
+        """
         end = time.monotonic() + PATIENCE
         while True:
             try:
@@ -113,10 +117,10 @@ class Cluster:
             time.sleep(PAUSE)
 
     def text(self, path: str) -> str | None:
-        """GET an API path as text; None for 404 and for what does not answer whole now (a pod that just left)."""
+        """GET an API path as text; None for any error, for example a pod that no longer exists."""
         try:
             return self._read(path)
-        except (OSError, http.client.HTTPException):  # the second: an answer that broke off in the middle is no OSError
+        except (OSError, http.client.HTTPException):  # a truncated response raises HTTPException, which is no OSError
             return None
 
     def _read(self, path: str) -> str:
@@ -124,23 +128,23 @@ class Cluster:
             with urllib.request.urlopen(self.api + path, timeout=10) as answer:
                 return str(answer.read().decode())
         except urllib.error.HTTPError as refused:
-            refused.close()  # it is the answer too, and holds its socket
+            refused.close()  # the error is also the response and holds its socket
             raise
 
     def patch(self, kind: str, name: str, change: Object) -> str:
-        """kubectl patch --type=merge."""
+        """Run kubectl patch --type=merge."""
         return self.kubectl("patch", kind, name, "--type=merge", "-p", json.dumps(change))
 
     def resource(self, name: str) -> Object | None:
-        """An LLMDeployment."""
+        """Get an LLMDeployment."""
         return self.get(f"{CUSTOM}/namespaces/{self.namespace}/{contract.PLURAL}/{name}")
 
     def deployment(self, name: str) -> Object | None:
-        """A Deployment."""
+        """Get a Deployment."""
         return self.get(f"/apis/apps/v1/namespaces/{self.namespace}/deployments/{name}")
 
     def pods(self, instance: str) -> list[Object]:
-        """The engine pods of an LLMDeployment, leaving ones included, oldest first."""
+        """The engine pods of an LLMDeployment, including terminating ones, oldest first."""
         found = self.get(
             f"/api/v1/namespaces/{self.namespace}/pods?labelSelector={contract.LABEL_INSTANCE}%3D{instance}"
         )
@@ -148,12 +152,25 @@ class Cluster:
         return sorted(pods, key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]))
 
     def metrics(self, pod: str) -> dict[str, float]:
-        """An engine pod's metrics by `name{labels}`; empty while it does not answer."""
+        """An engine pod's metrics by `name{labels}`; empty if it does not answer."""
         path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}:{contract.ADMIN_PORT}/proxy{contract.PATH_METRICS}"
         return parse_metrics(self.text(path) or "")
 
+    def limits(self, pod: str) -> Object:
+        """An engine pod's response to GET /limits; empty if it does not answer."""
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}:{contract.ADMIN_PORT}/proxy{contract.PATH_LIMITS}"
+        limits: Object = json.loads(self.text(path) or "{}")
+        return limits
+
+    def endpoints(self, service: str) -> set[str]:
+        """Addresses to which a Service currently routes new connections."""
+        label = f"labelSelector=kubernetes.io/service-name%3D{service}"
+        found = self.get(f"/apis/discovery.k8s.io/v1/namespaces/{self.namespace}/endpointslices?{label}") or {}
+        endpoints = [endpoint for piece in found.get("items", []) for endpoint in piece.get("endpoints") or []]
+        return {address for each in endpoints if each["conditions"].get("ready") for address in each["addresses"]}
+
     def condition(self, name: str, kind: str) -> Object:
-        """One condition of an LLMDeployment; empty while there is none."""
+        """One condition of an LLMDeployment; empty if it is absent."""
         status = (self.resource(name) or {}).get("status", {})
         return next((c for c in status.get("conditions", []) if c["type"] == kind), {})
 
@@ -169,7 +186,7 @@ def parse_metrics(text: str) -> dict[str, float]:
 
 
 def is_ready(pod: Object) -> bool:
-    """Serving, and not about to leave."""
+    """True if the pod is ready and not being deleted."""
     conditions = pod.get("status", {}).get("conditions", [])
     ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
     return ready and "deletionTimestamp" not in pod["metadata"]
@@ -182,8 +199,10 @@ def name_of(thing: Object) -> str:
 
 @contextmanager
 def connect(namespace: str) -> Iterator[Cluster]:
-    """A Cluster, as long as its `kubectl proxy` lives."""
-    with subprocess.Popen(["kubectl", "proxy", "--port=0"], stdout=subprocess.PIPE, text=True) as proxy:
+    """A Cluster with a running `kubectl proxy`."""
+    with subprocess.Popen(
+        ["kubectl", "proxy", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as proxy:
         try:
             line = proxy.stdout.readline() if proxy.stdout else ""  # Starting to serve on 127.0.0.1:40123
             if ":" not in line:
@@ -194,14 +213,19 @@ def connect(namespace: str) -> Iterator[Cluster]:
 
 
 class Recorder(threading.Thread):
-    """Looks once a second and keeps every change: the witness for what must have happened in between.
+    """Polls once a second and keeps every change, for assertions about the time between two checks.
 
-    `seen` has (seconds since start, what, value) for the Deployment's replicas, the limit and work of each pod.
+    `seen` has (seconds since start, what, value) for the Deployment's replicas, the limit and running requests of each
+    pod, the number of ready pods, and the conditions Ready and Available (1 True, 0 not). `gone` has the seconds from
+    each pod's deletion to its end.
     """
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         super().__init__(daemon=True)
         self.seen: list[tuple[float, str, float]] = []
+        self.gone: dict[str, float] = {}  # from the last poll before its deletion to the first one without it
+        self._leaving: dict[str, float] = {}
+        self._looked = time.monotonic()
         self._last: dict[str, float] = {}
         self._cluster, self._name = cluster, name
         self._end = threading.Event()
@@ -209,19 +233,26 @@ class Recorder(threading.Thread):
         self._broke: Exception | None = None
 
     def run(self) -> None:
-        """Until `stop`."""
+        """Poll until `stop`."""
         try:
             while not self._end.wait(1.0):
-                with suppress(TimedOut):  # an API server that is out of reach has been seen doing nothing
+                with suppress(TimedOut):  # an unreachable API server changes nothing
                     self._look()
-        except Exception as broke:  # noqa: BLE001 - raised again in `values`: a witness that fell asleep must not look like a fleet that stands still
+        except Exception as broke:  # noqa: BLE001 - raised again in `values`
             self._broke = broke
 
     def _look(self) -> None:
         deployment = self._cluster.deployment(self._name)
         if deployment:
             self._note("replicas", float(deployment["spec"].get("replicas", 1)))
-        for pod in self._cluster.pods(self._name):
+        status = (self._cluster.resource(self._name) or {}).get("status", {})
+        for condition in status.get("conditions", []):
+            if condition["type"] in ("Ready", "Available"):
+                self._note(f"condition {condition['type']}", float(condition["status"] == "True"))
+        pods = self._cluster.pods(self._name)
+        self._note_departures(pods)
+        self._note("ready", float(sum(is_ready(pod) for pod in pods)))
+        for pod in pods:
             samples = self._cluster.metrics(name_of(pod))
             leaving = "leaving" if "deletionTimestamp" in pod["metadata"] else "serving"
             limit = samples.get(f'{contract.ADMISSION_LIMIT}{{kind="concurrency"}}')
@@ -231,18 +262,33 @@ class Recorder(threading.Thread):
             if running is not None:
                 self._note(f"{leaving} {name_of(pod)}", running)
 
+    def _note_departures(self, pods: list[Object]) -> None:
+        before, self._looked = self._looked, time.monotonic()
+        for pod in pods:
+            if "deletionTimestamp" in pod["metadata"]:
+                self._leaving.setdefault(name_of(pod), before)
+        for name in self._leaving.keys() - {name_of(pod) for pod in pods}:
+            self.gone[name] = self._looked - self._leaving.pop(name)
+
+    def now(self) -> float:
+        """Seconds since start, as in `seen`."""
+        return time.monotonic() - self._began
+
     def stop(self) -> None:
         """End the thread."""
         self._end.set()
         self.join()
 
-    def values(self, prefix: str) -> dict[str, list[float]]:
-        """What was seen under names that begin so, in order of time. Raises what ended the watch, if anything did."""
+    def values(self, prefix: str, since: float = 0.0) -> dict[str, list[float]]:
+        """The values recorded under names with this prefix, in order of time.
+
+        Raises RuntimeError if the recorder failed.
+        """
         if self._broke is not None:
             raise RuntimeError(f"the recorder of {self._name} broke") from self._broke
         found: dict[str, list[float]] = {}
-        for _, what, value in list(self.seen):
-            if what.startswith(prefix):
+        for at, what, value in list(self.seen):
+            if what.startswith(prefix) and at >= since:
                 found.setdefault(what, []).append(value)
         return found
 

@@ -1,4 +1,4 @@
-"""The stage of the story: images, operator, namespace, model volume; made once, taken away at the end."""
+"""The fixtures of the end-to-end suite: images, operator, namespace, model volume; created once, removed at the end."""
 
 import os
 import shutil
@@ -15,14 +15,14 @@ STAGE = pytest.StashKey[tuple[Cluster, str]]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The story's tests follow one another, and each may take minutes."""
+    """Give each test a timeout of an hour: the tests build on one another, and each may take minutes."""
     for item in items:
         item.add_marker(pytest.mark.timeout(3600))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """On the first failure, print what a person would look at."""
+    """Print the diagnosis after a failure."""
     report = yield
     stage = item.config.stash.get(STAGE, None)
     if call.excinfo is not None and stage is not None:
@@ -32,7 +32,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 @pytest.fixture(scope="session")
 def settings() -> Settings:
-    """This run."""
+    """The settings of this run."""
     for program in ("kubectl", "helm"):
         if shutil.which(program) is None:
             pytest.exit(f"make e2e needs {program} on the PATH.", returncode=2)
@@ -54,7 +54,7 @@ def cluster(settings: Settings) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def operator(cluster: Cluster, settings: Settings, pytestconfig: pytest.Config) -> Iterator[Operator]:
-    """The stage: the model is trained on its volume while the operator's image is built and installed."""
+    """The installed operator. The model is trained on its volume while the operator's image is built and installed."""
     pytestconfig.stash[STAGE] = (cluster, settings.release)
     outside: list[tuple[str, str]] = []
     operator = Operator(cluster, settings)
@@ -74,7 +74,7 @@ def operator(cluster: Cluster, settings: Settings, pytestconfig: pytest.Config) 
 
 
 def make_model(cluster: Cluster, settings: Settings) -> None:
-    """A Job trains the tiny model and writes the references."""
+    """Start a Job that trains the tiny model and writes the references."""
     train = f"{manifests.SLUICE} model tiny {manifests.MODEL}"
     refer = f"{manifests.PYTHON} {manifests.PROGRAMS}/references.py {manifests.MODEL} {manifests.REFERENCES} {manifests.PROMPTS}"
     command = ["sh", "-c", f"{train} && {refer}"]
@@ -82,12 +82,15 @@ def make_model(cluster: Cluster, settings: Settings) -> None:
 
 
 def take_away(cluster: Cluster, settings: Settings, operator: Operator, outside: list[tuple[str, str]]) -> None:
-    """What the suite put outside its namespace. Deployments go first, while there is an operator."""
+    """Delete the suite's objects outside its namespace.
+
+    Deployments are deleted first, while the operator still runs.
+    """
     for step in (
         lambda: cluster.kubectl("delete", CRD, "--all", "--cascade=foreground", "--timeout=100s"),
-        lambda: run("helm", "uninstall", operator.release, "--namespace", operator.release, "--ignore-not-found"),
+        lambda: run("helm", "uninstall", operator.release, "--namespace", operator.namespace, "--ignore-not-found"),
         lambda: volume.erase(cluster, outside, settings.image("engine")),
-        lambda: run("kubectl", "delete", "namespace", operator.release, "--ignore-not-found", "--wait=false"),
+        lambda: run("kubectl", "delete", "namespace", operator.namespace, "--ignore-not-found", "--wait=false"),
         lambda: [run("kubectl", "delete", *each, "--ignore-not-found", "--wait=false") for each in outside],
     ):
         try:
@@ -98,7 +101,7 @@ def take_away(cluster: Cluster, settings: Settings, operator: Operator, outside:
 
 @pytest.fixture(scope="session")
 def recorder(cluster: Cluster, operator: Operator) -> Iterator[Recorder]:
-    """Watches `chat` from now on."""
+    """A recorder that watches `chat` from now on."""
     recorder = Recorder(cluster, "chat")
     recorder.start()
     yield recorder

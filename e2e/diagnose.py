@@ -1,10 +1,10 @@
-"""What a person would look at first when the story breaks: conditions, pods, events, logs."""
+"""Prints the diagnosis of a failed test: conditions, pods, events, logs."""
 
 from e2e.cluster import Cluster, CommandFailed, Object, TimedOut, name_of, run
 
 
 def print_everything(cluster: Cluster, operator_namespace: str) -> None:
-    """Print it; a part that cannot be read says why and the rest goes on."""
+    """Print all parts; for a part that cannot be read, print the error and continue."""
     here, there = ["-n", cluster.namespace], ["-n", operator_namespace]
     _show("resources", *here, "get", "llmd,deploy,pods,jobs,pvc", "-o", "wide")
     _show(

@@ -1,4 +1,4 @@
-"""Builds an image and loads it where the cluster's nodes find it."""
+"""Builds an image and loads it onto the cluster's nodes."""
 
 import subprocess
 import time
@@ -8,7 +8,7 @@ from e2e.settings import ROOT, Settings
 
 
 def build_and_load(settings: Settings, room: str) -> None:
-    """The image of operator or engine. Raises CommandFailed with the last lines of what failed."""
+    """Build and load the image of the operator or the engine. Raises CommandFailed with the last lines of output."""
     started = time.monotonic()
     image = settings.image(room)
     _run([*settings.build, "-t", image, "-f", f"{room}/Dockerfile", "."])
@@ -18,7 +18,7 @@ def build_and_load(settings: Settings, room: str) -> None:
 
 
 def load(settings: Settings, image: str) -> None:
-    """Bring an image that is built to the cluster's nodes. Raises CommandFailed."""
+    """Load a built image onto the cluster's nodes. Raises CommandFailed."""
     _run([*settings.load, image])
 
 

@@ -10,7 +10,7 @@ Account = dict[str, Any]
 
 
 class JobFailed(Exception):
-    """A Job's pod ended with another code than 0; the message has its last lines."""
+    """A Job's pod ended with a non-zero exit code; the message has its last lines."""
 
 
 class Load:
@@ -28,7 +28,7 @@ class Load:
         return account
 
     def is_running(self) -> bool:
-        """Whether its pod still sends."""
+        """True while its pod still sends requests."""
         status = _status(self._cluster, self.name)
         return not (status.get("succeeded") or status.get("failed"))
 
@@ -47,7 +47,7 @@ def start(cluster: Cluster, job: Object) -> Load:
 
 
 def start_client(cluster: Cluster, name: str, image: str, model: str, *options: str) -> Load:
-    """The suite's own checking client (inpod/client.py) against the model's Service."""
+    """Start the suite's own checking client (inpod/client.py) against the model's Service."""
     service = f"http://{model}.{cluster.namespace}.svc:8000"
     program = f"{manifests.PROGRAMS}/client.py"
     command = [manifests.PYTHON, program, manifests.REFERENCES, model, service, *options]
@@ -55,7 +55,7 @@ def start_client(cluster: Cluster, name: str, image: str, model: str, *options: 
 
 
 def start_load(cluster: Cluster, name: str, image: str, model: str, *, requests: int, clients: int) -> Load:
-    """The load that moves the fleet: `sluice bench`, every text compared with its reference."""
+    """Start the load that makes the fleet scale: `sluice bench`, with every text compared with its reference."""
     url = f"http://{model}.{cluster.namespace}.svc:8000"
     command = [manifests.SLUICE, "bench", url, "--model", model, "--prompts", manifests.PROMPTS, "--max-tokens", "64"]
     command += ["--requests", str(requests), "--concurrency", str(clients), "--no-keep-alive"]
@@ -63,7 +63,7 @@ def start_load(cluster: Cluster, name: str, image: str, model: str, *, requests:
 
 
 def wait_until_done(cluster: Cluster, name: str, timeout: float) -> None:
-    """Until the Job has succeeded. Raises JobFailed with the end of its log, or TimedOut."""
+    """Wait until the Job has succeeded. Raises JobFailed with the end of its log, or TimedOut."""
 
     def ended() -> str | None:
         status = _status(cluster, name)
@@ -74,7 +74,7 @@ def wait_until_done(cluster: Cluster, name: str, timeout: float) -> None:
 
 
 def account_of(cluster: Cluster, name: str) -> Account:
-    """The last line of a Job's log that is JSON: a library may have its last word after that. Raises LookupError."""
+    """The last line of a Job's log that is JSON, because a library may print after it. Raises LookupError."""
     log = log_of(cluster, name)
     line = next((line for line in reversed(log.splitlines()) if line.startswith("{")), None)
     if line is None:
@@ -84,7 +84,7 @@ def account_of(cluster: Cluster, name: str) -> Account:
 
 
 def log_of(cluster: Cluster, name: str) -> str:
-    """What the Job's pod wrote; the reason instead where it wrote nothing yet."""
+    """The log of the Job's pod, or the error if there is none yet."""
     try:
         return cluster.kubectl("logs", f"job/{name}", "--tail=200")
     except CommandFailed as silent:

@@ -1,12 +1,14 @@
-"""The objects of the story: the resource under test, and Jobs in the engine's image under the restricted policy."""
+"""The manifests of the suite: the resource under test, and Jobs in the engine's image under the restricted policy."""
 
 from pathlib import Path
 from typing import Any, Final
 
+from sluice import contract
+
 Object = dict[str, Any]
 
 USER: Final = 65532
-PYTHON: Final = "/opt/sluice/bin/python"  # of the engine image's own environment
+PYTHON: Final = "/opt/sluice/bin/python"  # of the engine image's environment
 SLUICE: Final = "/opt/sluice/bin/sluice"
 MODELS: Final = "/models"
 MODEL: Final = f"{MODELS}/tiny"
@@ -15,8 +17,8 @@ PROMPTS: Final = f"{MODELS}/prompts.jsonl"
 PROGRAMS: Final = "/programs"
 INPOD: Final = Path(__file__).with_name("inpod")
 
-# One engine as an accelerator would be: 30 ms per step, 4 ms more per sequence. Sixteen of them reach the ITL target of
-# 100 ms, so a second replica really adds room, while each takes little of a small machine's processor.
+# Emulates an accelerator: 30 ms per step, 4 ms more per sequence. Sixteen sequences reach the ITL target of 100 ms, so
+# a second replica adds real capacity, while each engine needs little CPU time of a small machine.
 PACE: Final = "base=0.03,sequence=0.004,prefill_token=0.0002,kv_token=2e-6"
 
 
@@ -49,7 +51,7 @@ def engine(**changes: Any) -> Object:
 
 
 def programs() -> Object:
-    """The suite's own programs, for Jobs to run."""
+    """A ConfigMap with the suite's programs for Jobs."""
     files = {path.name: path.read_text() for path in sorted(INPOD.glob("*.py"))}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "programs"}, "data": files}
 
@@ -64,7 +66,7 @@ def job(
     root: bool = False,
     memory: str = "2Gi",
 ) -> Object:
-    """A Job of one pod that never tries again: a second try would hide the first one's fault."""
+    """A Job of one pod without retries: a second attempt would hide the fault of the first."""
     user = 0 if root else USER
     container: Object = {
         "name": "job",
@@ -98,6 +100,23 @@ def job(
             },
         },
     }
+
+
+def foreign_pod(name: str, instance: str, image: str, does: str) -> Object:
+    """A standalone pod with the labels of an LLMDeployment's engines, which runs inpod/foreign.py with `does`."""
+    manifest = program_pod(name, image, "foreign.py", does)
+    manifest["metadata"]["labels"] = {contract.LABEL_NAME: contract.ENGINE_APP, contract.LABEL_INSTANCE: instance}
+    if does == "serve":
+        probe = {"httpGet": {"path": contract.PATH_READYZ, "port": contract.ADMIN_PORT}}
+        manifest["spec"]["containers"][0]["readinessProbe"] = probe
+    return manifest
+
+
+def program_pod(name: str, image: str, program: str, *arguments: str) -> Object:
+    """A pod that runs one of the suite's programs until it is deleted."""
+    job = client_job(name, image, [PYTHON, f"{PROGRAMS}/{program}", *arguments])
+    spec = job["spec"]["template"]["spec"] | {"restartPolicy": "Always", "terminationGracePeriodSeconds": 1}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
 
 def client_job(name: str, image: str, command: list[str], *, writable: bool = False, memory: str = "1Gi") -> Object:

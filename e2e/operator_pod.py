@@ -1,39 +1,57 @@
-"""The operator as the cluster sees it: installed by Helm, killed, and cut off from one of its writes."""
+"""The operator's Helm release in the cluster: install, measure, stop, kill, and deny one of its writes."""
 
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
-from e2e.cluster import Cluster, Object, is_ready, name_of, run, say, wait_for
+from e2e.cluster import Cluster, Object, is_ready, name_of, parse_metrics, run, say, wait_for
+from e2e.manifests import PYTHON
 from e2e.settings import ROOT, Settings
+from sluice import contract
 
 STATUS = "llmdeployments/status"
 CRD = "llmdeployments.sluice.dev"
+_HEALTH_PORT = 8080  # of the chart
+_READ_MEMORY = "print(open('/proc/1/status').read())"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Resident memory of the operator's process in bytes: current, and the peak since the process started."""
+
+    now: int
+    peak: int
+
+    def __str__(self) -> str:
+        return f"{self.now / 1e6:.0f} MB, at its highest {self.peak / 1e6:.0f} MB"
 
 
 class Operator:
-    """One Helm release in a namespace of the same name."""
+    """One Helm release. All releases of a run share the namespace that the first is named after."""
 
-    def __init__(self, cluster: Cluster, settings: Settings) -> None:
+    def __init__(self, cluster: Cluster, settings: Settings, name: str = "") -> None:
         self._cluster, self._settings = cluster, settings
-        self.release = settings.release
+        self.namespace = settings.release
+        self.release = name or settings.release
 
-    def install(self) -> None:
-        """helm install, as the README says, with this run's images."""
+    def install(self, *values: str) -> None:
+        """Run helm install as in the README, with this run's images and further `--set` values."""
         run(
             "helm", "install", self.release, str(ROOT / "charts/sluice"),
-            "--namespace", self.release, "--create-namespace", "--wait", "--timeout", "400s",
+            "--namespace", self.namespace, "--create-namespace", "--wait", "--timeout", "400s",
             "--set", f"image.repository={self._settings.image_prefix}/operator",
             "--set", f"image.tag={self._settings.image_tag}",
             "--set", f"engine.image.repository={self._settings.image_prefix}/engine",
             "--set", f"engine.image.tag={self._settings.image_tag}",
             *self._crd_settings(),
+            *(word for value in values for word in ("--set", value)),
             timeout=420,
         )  # fmt: skip
         say(f"helm install {self.release}: ready")
 
     def _crd_settings(self) -> list[str]:
-        """The suite takes its CRD away again; one that another release brought is left alone, and said."""
+        """Helm values for the CRD: the suite removes its own CRD, and keeps one that another release installed."""
         crd = self._cluster.get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{CRD}")
         if crd is None:
             return ["--set", "crds.keep=false"]
@@ -41,25 +59,82 @@ class Operator:
         return ["--set", "crds.install=false"]
 
     def uninstall(self) -> None:
-        """helm uninstall."""
-        command = ("helm", "uninstall", self.release, "--namespace", self.release, "--wait", "--timeout", "180s")
+        """Run helm uninstall."""
+        command = ("helm", "uninstall", self.release, "--namespace", self.namespace, "--wait", "--timeout", "180s")
         run(*command, timeout=200)
 
     def pods(self) -> list[Object]:
-        """Its pods."""
-        found = self._cluster.get(f"/api/v1/namespaces/{self.release}/pods") or {}
-        pods: list[Object] = found.get("items", [])
-        return pods
+        """Its pods, without terminating ones."""
+        label = f"labelSelector=app.kubernetes.io/instance%3D{self.release}"
+        found = self._cluster.get(f"/api/v1/namespaces/{self.namespace}/pods?{label}") or {}
+        return [pod for pod in found.get("items", []) if "deletionTimestamp" not in pod["metadata"]]
+
+    def pod(self) -> Object:
+        """The only pod. Raises ValueError if there are none or several."""
+        [pod] = self.pods()
+        return pod
+
+    def metrics(self) -> dict[str, float]:
+        """The operator's own metrics by `name{labels}`; empty if it does not answer."""
+        pods = self.pods()
+        if not pods:
+            return {}
+        path = (
+            f"/api/v1/namespaces/{self.namespace}/pods/{name_of(pods[0])}:{_HEALTH_PORT}/proxy{contract.PATH_METRICS}"
+        )
+        return parse_metrics(self._cluster.text(path) or "")
+
+    def passes(self, result: str) -> float:
+        """Number of reconciles that ended with `ok` or `error` since the process started."""
+        return self.metrics().get(f'{contract.OPERATOR_RECONCILE}{{result="{result}"}}', 0.0)
+
+    def wait_for_passes(self, count: int, timeout: float = 60) -> None:
+        """Wait for `count` further successful reconciles. Raises TimedOut."""
+        before = self.passes("ok")
+        wait_for(f"{count} reconciles", lambda: self.passes("ok") >= before + count, timeout)
+
+    def leads(self) -> bool:
+        """True if it holds its Lease."""
+        return self.metrics().get(contract.OPERATOR_LEADER) == 1.0
+
+    def memory(self) -> Memory:
+        """Memory of the running process, from the kernel's accounting. Raises CommandFailed."""
+        text = run("kubectl", "-n", self.namespace, "exec", name_of(self.pod()), "--", PYTHON, "-c", _READ_MEMORY)
+        fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+        now, peak = (int(fields[field].split()[0]) * 1024 for field in ("VmRSS", "VmHWM"))
+        return Memory(now, peak)
+
+    def restarts(self) -> int:
+        """Number of container restarts of its pods."""
+        return sum(
+            status["restartCount"] for pod in self.pods() for status in pod["status"].get("containerStatuses", [])
+        )
 
     def kill(self) -> None:
-        """SIGKILL, no goodbye: the Lease stays held, nothing is flushed."""
+        """Kill its pods by SIGKILL: the Lease stays held, and nothing is flushed."""
         for pod in self.pods():
-            command = ("kubectl", "-n", self.release, "delete", "pod", name_of(pod), "--force", "--grace-period=0")
+            command = ("kubectl", "-n", self.namespace, "delete", "pod", name_of(pod), "--force", "--grace-period=0")
             run(*command, "--ignore-not-found")
             say(f"operator {name_of(pod)} killed")
 
+    def stop(self) -> None:
+        """Scale its Deployment to zero and wait until none of its pods is left."""
+        self._scale(0)
+        label = f"app.kubernetes.io/instance={self.release}"
+        run("kubectl", "-n", self.namespace, "wait", "pods", "-l", label, "--for=delete", "--timeout=60s")
+        say(f"operator {self.release} is stopped")
+
+    def start(self) -> None:
+        """Scale its Deployment to one and wait until its pod is ready."""
+        self._scale(1)
+        self.wait_ready(not_before=[])
+
+    def _scale(self, replicas: int) -> None:
+        label = f"app.kubernetes.io/instance={self.release}"
+        run("kubectl", "-n", self.namespace, "scale", "deployment", "-l", label, f"--replicas={replicas}")
+
     def wait_ready(self, not_before: list[Object]) -> None:
-        """Until a pod that is none of `not_before` serves."""
+        """Wait until a pod other than those of `not_before` is ready."""
         old = {name_of(pod) for pod in not_before}
         wait_for(
             "a new operator is ready",
@@ -69,7 +144,10 @@ class Operator:
 
     @contextmanager
     def without_status_writes(self) -> Iterator[None]:
-        """Takes the right to write the status away and gives it back: a kill now falls between the two writes."""
+        """Revoke the permission to write the status, and restore it afterwards.
+
+        An operator that is killed in between is killed between its two writes.
+        """
         roles = [role for role in self._roles() if any(STATUS in rule["resources"] for rule in role["rules"])]
         if not roles:
             raise LookupError(f"no ClusterRole of release {self.release} grants {STATUS}")

@@ -1,4 +1,4 @@
-"""What the suite is told from outside: how images are built and loaded, and what they are called."""
+"""The settings of the suite from the environment: how images are built and loaded, and their names."""
 
 import os
 import shlex
@@ -11,12 +11,16 @@ ROOT = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Settings:
-    """`build` gets `-t NAME -f DOCKERFILE .`, `load` gets NAME; both are commands as lists. `run` names this run."""
+    """`build` gets `-t NAME -f DOCKERFILE .`, `load` gets NAME, `outage` gets `stop` or `start` and `kube-apiserver`.
+
+    All three are commands as lists; an empty `outage` means that there is none. `run` names this run.
+    """
 
     build: tuple[str, ...]
     load: tuple[str, ...]
     image_prefix: str
     image_tag: str
+    outage: tuple[str, ...] = ()
     run: str = field(default_factory=lambda: uuid.uuid4().hex[:6])
 
     def image(self, room: str) -> str:
@@ -25,7 +29,7 @@ class Settings:
 
     @property
     def namespace(self) -> str:
-        """Where the resources of this run live."""
+        """The namespace of this run's resources."""
         return f"sluice-e2e-{self.run}"
 
     @property
@@ -35,10 +39,11 @@ class Settings:
 
 
 def from_environment() -> Settings:
-    """BUILD, LOAD, IMAGE_PREFIX and IMAGE_TAG, with the defaults of the Makefile (docker and kind)."""
+    """BUILD, LOAD, IMAGE_PREFIX, IMAGE_TAG and OUTAGE, with the defaults of the Makefile (docker and kind)."""
     return Settings(
         build=tuple(shlex.split(os.environ.get("BUILD", "docker build"))),
         load=tuple(shlex.split(os.environ.get("LOAD", "kind load docker-image"))),
         image_prefix=os.environ.get("IMAGE_PREFIX", "sluice"),
         image_tag=os.environ.get("IMAGE_TAG", "dev"),
+        outage=tuple(shlex.split(os.environ.get("OUTAGE", ""))),
     )

@@ -1,4 +1,4 @@
-"""Last part: another scaler drives, an engine dies, and nothing is left behind."""
+"""Part 3, continued: an HPA drives spec.replicas, an engine dies, and deletion leaves nothing behind."""
 
 import time
 
@@ -24,8 +24,8 @@ HPA: Object = {
     },
 }
 
-# What the engine's own process is killed by, from inside its container: the image has no `kill`. With the engine the
-# container ends and whatever runs in it: a child of this program kills, a second after kubectl has the answer.
+# Kills the engine's process from inside its container, because the image has no `kill`. The container ends with the
+# engine, so a child of this program kills one second later, when kubectl has its output.
 KILL_ENGINE = """
 import os, signal, time
 from pathlib import Path
@@ -66,7 +66,8 @@ def test_a_horizontal_pod_autoscaler_drives_external_mode(cluster: Cluster, oper
 
 
 def test_a_killed_engine_is_replaced_while_the_other_serves(cluster: Cluster, settings: Settings) -> None:
-    victim, survivor = (pod for pod in cluster.pods("chat") if is_ready(pod))  # one that shrank may still be leaving
+    # a pod of the last scale-in may still be terminating
+    victim, survivor = (pod for pod in cluster.pods("chat") if is_ready(pod))
     others = jobs.start_client(
         cluster, "others", settings.image("engine"), "chat",
         "--seconds", "20", "--each", "4", "--pin", f"http://{survivor['status']['podIP']}:8000",
@@ -96,13 +97,13 @@ def test_delete_leaves_nothing_behind(cluster: Cluster, operator: Operator) -> N
 
 
 def left_over(cluster: Cluster) -> str:
-    """Names of whatever still carries the label of our engines."""
+    """Names of all objects that still have the label of the engines."""
     found = cluster.kubectl("get", ",".join(OWNED), "-l", "app.kubernetes.io/name=sluice-engine", "-o", "name")
     return found.strip()
 
 
 def operator_left_over(cluster: Cluster, release: str) -> list[str]:
-    """Cluster-wide objects that the release made and did not take away; the CRD stays, as Helm's custom is."""
+    """Cluster-wide objects of the release that still exist. The CRD stays, as Helm's convention is."""
     mark = "meta.helm.sh/release-name"
     return [
         f"{kind}/{name_of(thing)}"

@@ -1,7 +1,7 @@
-"""Last part: the README's quickstart on a cluster, line by line as it is written there.
+"""Part 4: the README's quickstart on a cluster, line by line as written.
 
-Only what differs between clusters is put in its place: how images are built and loaded, and the namespace of the
-current context.
+Only the parts that differ between clusters are replaced: the build and load commands of images, and the namespace of
+the current context.
 """
 
 import os
@@ -19,13 +19,13 @@ from e2e.images import load
 from e2e.settings import ROOT, Settings
 from sluice_engine.tiny import corpus
 
-NAMESPACE = "sluice-system"  # as the README says
+NAMESPACE = "sluice-system"  # as in the README
 IMAGES = ("sluice/operator:dev", "sluice/engine:dev")
 CRD = "llmdeployments.sluice.dev"
 
 
 def quickstart() -> list[str]:
-    """The lines of the README's block for a cluster."""
+    """The lines of the README's shell block for a cluster."""
     block = re.search(
         r"^## On a cluster\n.*?^```bash\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL
     )
@@ -36,7 +36,7 @@ def quickstart() -> list[str]:
 
 @pytest.fixture
 def context(cluster: Cluster, settings: Settings, tmp_path: Path) -> Iterator[dict[str, str]]:
-    """The environment of a user whose context names a namespace of its own, where a claim finds its volume."""
+    """The environment of a user whose context names a separate namespace, in which a claim gets its volume."""
     namespace = f"sluice-readme-{settings.run}"
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(run("kubectl", "config", "view", "--raw", "--flatten"))
@@ -57,9 +57,11 @@ def context(cluster: Cluster, settings: Settings, tmp_path: Path) -> Iterator[di
 
 
 def clean_up(here: Cluster, outside: list[tuple[str, str]]) -> list[Callable[[], object]]:
-    """One step after another: the deployments with all that is theirs while there is an operator, then the operator,
-    the model's folder, and what is left. A namespace that is deleted with its operator still in another waits for
-    pods that drain, and the operator meanwhile writes into a namespace that ends."""
+    """The clean-up steps in order: deployments with their children, the operator, the model's folder, other objects.
+
+    Deployments need a running operator. If their namespace were deleted first, it would wait for draining pods, and the
+    operator in the other namespace would still write into it.
+    """
 
     def command(*words: str) -> Callable[[], object]:
         return lambda: run(*words, timeout=200)
@@ -79,7 +81,7 @@ def clean_up(here: Cluster, outside: list[tuple[str, str]]) -> list[Callable[[],
 
 
 def with_images(settings: Settings) -> None:
-    """`make images`: the two images under the README's names."""
+    """Run `make images` for the two images under the README's names, and load them."""
     environment = {name: value for name, value in os.environ.items() if name not in ("IMAGE_PREFIX", "IMAGE_TAG")}
     subprocess.run(
         ["make", "images"], cwd=ROOT, env=environment | {"BUILD": shlex.join(settings.build)}, check=True, timeout=1800
@@ -91,7 +93,7 @@ def with_images(settings: Settings) -> None:
 def test_the_readmes_quickstart_runs_as_written(context: dict[str, str]) -> None:
     lines = quickstart()
     assert lines[0] == "make images"
-    assert lines[1].startswith("kind load docker-image")  # both done by the fixture, with this cluster's tools
+    assert lines[1].startswith("kind load docker-image")  # the fixture ran both, with this cluster's tools
     said = [once(line, context) for line in lines[2:]]
     table, answer = said[-2], said[-1]
     assert "True" in table
@@ -99,7 +101,7 @@ def test_the_readmes_quickstart_runs_as_written(context: dict[str, str]) -> None
 
 
 def once(line: str, environment: dict[str, str]) -> str:
-    """One line, as a shell runs it."""
+    """Run one line in a shell."""
     say(f"$ {line}")
     done = subprocess.run(
         ["bash", "-c", line], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False

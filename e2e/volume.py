@@ -1,4 +1,4 @@
-"""The claim that holds the model: from the cluster's provisioner where it has one, else on a volume of the suite's own."""
+"""The claim for the model: on the cluster's default StorageClass if there is one, else on a hostPath volume."""
 
 import json
 from pathlib import PurePosixPath
@@ -8,7 +8,7 @@ from e2e.manifests import PYTHON, USER, job
 
 CLAIM = "models"
 _SIZE = "1Gi"
-# This root may change owners and nothing else: what is the engine user's becomes root's before it can be removed.
+# This root user may change owners and nothing else, so the engine user's files become root's before they are removed.
 _ERASE = """
 import os, shutil
 top = "/folder/{folder}"
@@ -21,7 +21,7 @@ shutil.rmtree(top)
 
 
 def make(cluster: Cluster, run_name: str, engine_image: str) -> list[tuple[str, str]]:
-    """Make the claim `models`. Returns (kind, name) of what lies outside the suite's namespace."""
+    """Create the claim `models`. Returns (kind, name) of the objects outside the suite's namespace."""
     outside = back(cluster, run_name, engine_image)
     cluster.apply(
         {
@@ -35,7 +35,10 @@ def make(cluster: Cluster, run_name: str, engine_image: str) -> list[tuple[str, 
 
 
 def back(cluster: Cluster, run_name: str, engine_image: str) -> list[tuple[str, str]]:
-    """Where nothing provides volumes: one for the claim `models` of this namespace. Returns what it made, as `make`."""
+    """Create a volume for the claim `models` if the cluster provisions none.
+
+    Returns the created objects as `make` does.
+    """
     if _has_default_class(cluster):
         return []
     node = _node(cluster)
@@ -78,8 +81,10 @@ def _volume(name: str, path: str, node: str, namespace: str) -> Object:
 
 
 def _make_writable(cluster: Cluster, node: str, path: str, name: str, image: str) -> list[tuple[str, str]]:
-    """hostPath folders belong to root and ignore fsGroup: give the folder to the engine's user, once, as root, in a
-    namespace without the restricted policy."""
+    """Give the volume's folder to the engine's user, because hostPath folders belong to root and ignore fsGroup.
+
+    This needs root and so a namespace without the restricted policy.
+    """
     run("kubectl", "create", "namespace", name)
     give = f"import os; os.chown('/folder', {USER}, {USER})"
     _as_root(cluster, node, name, "give", image, path, give)
@@ -88,8 +93,10 @@ def _make_writable(cluster: Cluster, node: str, path: str, name: str, image: str
 
 
 def erase(cluster: Cluster, outside: list[tuple[str, str]], engine_image: str) -> None:
-    """Take the volume's folder off its node, where `back` made one and its namespace is still there. Call once nobody
-    writes to it. Raises CommandFailed, TimedOut."""
+    """Delete the volume's folder on its node, if `back` created one and its namespace still exists.
+
+    Call it when no pod writes to the folder any more. Raises CommandFailed and TimedOut.
+    """
     for name in (name for kind, name in outside if kind == "persistentvolume"):
         spec = (cluster.get(f"/api/v1/persistentvolumes/{name}") or {}).get("spec")
         if spec is None:
@@ -101,7 +108,7 @@ def erase(cluster: Cluster, outside: list[tuple[str, str]], engine_image: str) -
 
 
 def _as_root(cluster: Cluster, node: str, namespace: str, name: str, image: str, path: str, program: str) -> None:
-    """Run a program as root on the node, where /folder is the node's `path`, to its end."""
+    """Run a program to its end as root on the node, where /folder is the node's `path`."""
     manifest = job(
         name,
         image,

@@ -1,4 +1,4 @@
-"""`make demo`: the whole loop on this machine, told as a story that ends by itself. Exit 0 only if all of it happened."""
+"""`make demo`: runs the whole control loop on this machine. The exit code is 0 only if every check passes."""
 
 import asyncio
 import logging
@@ -52,7 +52,7 @@ async def _play(console: Console, folder: Path, model: Path) -> int:
 
 
 def main() -> int:
-    """The exit code."""
+    """Run the demo and return the exit code."""
     logging.getLogger("httpx").setLevel(logging.WARNING)
     console = Console(width=None if sys.stdout.isatty() else 140, soft_wrap=True)
     start = time.monotonic()

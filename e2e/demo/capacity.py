@@ -1,14 +1,14 @@
-"""What one replica holds, from the engine's own measurements: its step-time model and the requests it has served.
+"""The capacity of one replica, from the engine's own measurements: its step-time model and the requests that it served.
 
-Nothing here is set by hand: the same law that the operator uses turns the published numbers into a rate.
+No figure is set manually: the operator's capacity model turns the published metrics into a rate.
 """
 
 import aiohttp
 
 from sluice import contract
-from sluice_law.capacity import Capacity, Replica, Targets, Work, capacity
-from sluice_operator.decide.values import EngineSample
-from sluice_operator.exposition import parse
+from sluice_operator.autoscaler.values import EngineSample
+from sluice_operator.engines.exposition import parse
+from sluice_perfmodel.capacity import Capacity, Replica, Targets, Work, capacity
 
 
 async def read_sample(admin: str) -> EngineSample:
@@ -18,7 +18,7 @@ async def read_sample(admin: str) -> EngineSample:
 
 
 def mean_work(before: EngineSample, after: EngineSample) -> Work:
-    """The mean request that an engine served between two samples of it, in tokens."""
+    """The mean request that an engine served between two samples, in tokens."""
     arrived = max(after.arrived_total - before.arrived_total, 1.0)
     finished = max(after.finished_total - before.finished_total, 1.0)
     cached = (after.cached_prompt_tokens_total - before.cached_prompt_tokens_total) / arrived
@@ -28,7 +28,7 @@ def mean_work(before: EngineSample, after: EngineSample) -> Work:
 
 
 def one_replica(sample: EngineSample, work: Work, targets: Targets, kv_share: float) -> Capacity | None:
-    """The load at which one replica still meets the targets; None before the engine has published a model."""
+    """The highest load at which one replica meets the targets; None before the engine has published a model."""
     if sample.step_model is None:
         return None
     replica = Replica(

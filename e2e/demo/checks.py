@@ -1,4 +1,4 @@
-"""What must have happened, read from what did: each check is a sentence, a verdict and the numbers behind it."""
+"""The checks of the demo, computed from the timeline: each has a sentence, a verdict and the numbers behind it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ WARMING = ("scheduling", "pulling", "loading")
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that had to happen."""
+    """One expectation and whether it was met."""
 
     what: str
     passed: bool
@@ -20,17 +20,17 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Dial:
-    """A per-replica number of one pod over time."""
+    """A per-replica value of one pod over time."""
 
     points: tuple[tuple[float, int], ...]
 
     def between(self, start: float, end: float) -> tuple[int, ...]:
-        """Its values in [start, end]."""
+        """The values in [start, end]."""
         return tuple(value for at, value in self.points if start <= at <= end)
 
 
 def dial_of(states: Sequence[Seen], pod: str, field: str) -> Dial:
-    """The dial `field` (limit or queue) of one pod while it was ready."""
+    """The values of `field` (limit or queue) of one pod while it was ready."""
     points = []
     for seen in states:
         for line in seen.line["pods"]:
@@ -40,7 +40,7 @@ def dial_of(states: Sequence[Seen], pod: str, field: str) -> Dial:
 
 
 def stayed_at_one(states: Sequence[Seen]) -> Check:
-    """No second replica under half a load."""
+    """Half a load causes no second replica."""
     replicas = [(seen.line["replicas"], seen.line["desired"]) for seen in states]
     return Check(
         "half of what one replica holds leaves replicas at 1",
@@ -50,7 +50,7 @@ def stayed_at_one(states: Sequence[Seen]) -> Check:
 
 
 def scaled_up(before: Line, ready_two: float | None, most: int) -> Check:
-    """1 → 2 or more."""
+    """Replicas grow from 1 to 2 or more."""
     return Check(
         "the load drives replicas from 1 to 2 or more",
         before["replicas"] == 1 and ready_two is not None,
@@ -60,8 +60,9 @@ def scaled_up(before: Line, ready_two: float | None, most: int) -> Check:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """A dial as it usually stood before the load, at its lowest until the second replica was ready, and as it
-    usually stood after, while none was on its way. Medians: one odd second shall not make the story."""
+    """A limit over the overload: its median before the load, its minimum until the second replica was ready, and its
+    median after that, while no replica was loading. Medians are robust against single outliers.
+    """
 
     before: float
     lowest: int
@@ -72,9 +73,11 @@ class Course:
 
 
 def course(dial: Dial, calm_from: float, load_from: float, ready_two: float, rest: Dial) -> Course | None:
-    """None where the dial was not seen in all three parts; `rest` is the last of them. The lowest is that of the time
-    before `ready_two`: one picked from the time after it would lie below what follows by construction, and the check
-    could not fail."""
+    """The course of a limit; None if one of the three intervals has no value. `rest` covers the last interval.
+
+    The minimum is taken before `ready_two`. A minimum taken afterwards would be below later values by construction, and
+    the check could not fail.
+    """
     calm, tight = (dial.between(*part) for part in ((calm_from, load_from), (load_from, ready_two)))
     after = [value for _, value in rest.points]
     if not calm or not tight or not after:
@@ -83,12 +86,12 @@ def course(dial: Dial, calm_from: float, load_from: float, ready_two: float, res
 
 
 def is_grown(line: Line) -> bool:
-    """Every replica asked for is ready. While one is on its way, be it the second or a third, limits are held down."""
+    """True if every desired replica is ready. Limits are held down while a second or third replica is starting."""
     return bool(line["ready"] >= line["desired"]) and not any(pod["phase"] in WARMING for pod in line["pods"])
 
 
 def fell_and_rose(limit: Course | None, queue: Course | None) -> tuple[Check, ...]:
-    """The admission limit of the first replica, and its queue bound after it."""
+    """Checks of the first replica's admission limit and of its queue bound, which follows the limit."""
     told = str(limit) if limit else "not seen"
     return (
         Check(

@@ -1,4 +1,4 @@
-"""`sluice up` as a subprocess, and everything its JSON lines said, with the moment we read each."""
+"""`sluice up` as a subprocess, with all its JSON lines and the time at which each was read."""
 
 import asyncio
 import json
@@ -18,12 +18,12 @@ Line = dict[str, Any]
 
 
 class DemoFailed(Exception):
-    """The story cannot go on. The message says what did not happen."""
+    """The demo cannot continue. The message names the missing event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One line and when we read it (monotonic seconds)."""
+    """One line and the time when it was read (monotonic seconds)."""
 
     at: float
     line: Line
@@ -31,7 +31,7 @@ class Seen:
 
 @dataclass(slots=True)
 class Timeline:
-    """All lines so far, the state ones apart from the events."""
+    """All lines so far, states separate from events."""
 
     states: list[Seen] = field(default_factory=list)
     events: list[Seen] = field(default_factory=list)
@@ -41,13 +41,13 @@ class Timeline:
         return [seen for seen in self.states if start <= seen.at <= end]
 
     def decisions(self, dial: str | None = None) -> list[Line]:
-        """The decisions, of one dial or of both."""
+        """The decisions of one actuator, or of both."""
         made = [seen.line for seen in self.events if seen.line["event"] == "decision"]
         return [line for line in made if dial is None or line["dial"] == dial]
 
 
 def descendants(pid: int) -> set[int]:
-    """Every process that a process has started, directly or not."""
+    """All direct and indirect child processes of a process."""
     with suppress(psutil.NoSuchProcess):
         return {child.pid for child in psutil.Process(pid).children(recursive=True)}  # type: ignore[no-untyped-call]
     return set()
@@ -60,8 +60,8 @@ class Fleet:
         self._file = file
         self._logs = logs
         self.timeline = Timeline()
-        self.noise: list[str] = []  # what came on stderr, the newest last
-        self.pids: set[int] = set()  # every engine ever seen, and what ran when it was stopped
+        self.noise: list[str] = []  # lines from stderr, the latest last
+        self.pids: set[int] = set()  # all engine processes, and all processes that ran at the stop
         self._news = asyncio.Condition()
         self._process: asyncio.subprocess.Process | None = None
         self._readers: list[asyncio.Task[None]] = []
@@ -80,7 +80,7 @@ class Fleet:
         await self.stop()
 
     async def stop(self, seconds: float = 90.0) -> int:
-        """Ctrl-C, and its exit code. A fleet that does not end in time is killed: code 137."""
+        """Send SIGINT and return the exit code. A process that does not end in time is killed: code 137."""
         process = self._process
         if process is None:
             return 0
@@ -97,7 +97,7 @@ class Fleet:
         return process.returncode if process.returncode is not None and process.returncode >= 0 else 137
 
     async def until(self, holds: Callable[[Timeline], bool], what: str, seconds: float) -> None:
-        """Wait for something to be true of the timeline. Raises DemoFailed."""
+        """Wait until `holds` is true of the timeline. Raises DemoFailed."""
         try:
             async with asyncio.timeout(seconds), self._news:
                 await self._news.wait_for(lambda: holds(self.timeline) or self._over)
@@ -107,12 +107,12 @@ class Fleet:
             raise DemoFailed(f"sluice up ended before this happened: {what}")
 
     async def until_state(self, holds: Callable[[Line], bool], what: str, seconds: float) -> Line:
-        """Wait for a newest state that is so, and return it. Raises DemoFailed."""
+        """Wait until the latest state satisfies `holds`, and return it. Raises DemoFailed."""
         await self.until(lambda timeline: bool(timeline.states) and holds(timeline.states[-1].line), what, seconds)
         return self.timeline.states[-1].line
 
     async def url(self) -> str:
-        """The front door. Raises DemoFailed."""
+        """The gateway's URL. Raises DemoFailed."""
         await self.until(lambda timeline: bool(timeline.events), "the start of sluice up", 120)
         return str(self.timeline.events[0].line["url"])
 

@@ -1,4 +1,4 @@
-"""How much of a core each engine takes while it serves: from the kernel's own accounting of its processes."""
+"""CPU usage of each engine while it serves, from the kernel's process accounting."""
 
 import asyncio
 import time
@@ -14,7 +14,7 @@ EVERY_SECONDS = 1.0
 
 @dataclass(slots=True)
 class Share:
-    """One engine, from the moment it was ready."""
+    """CPU usage of one engine since it was first ready."""
 
     first_at: float
     first_cpu: float

@@ -1,4 +1,7 @@
-"""The story: one model asked, loaded, grown, calmed and shrunk again. Every act ends by itself or fails by name."""
+"""The demo's scenario: a model is queried, measured, loaded, overloaded and idle.
+
+Each phase ends by itself or fails by name.
+"""
 
 import asyncio
 import time
@@ -16,20 +19,20 @@ from e2e.demo.fleet import DemoFailed, Fleet, Line
 from e2e.demo.processor import Share, watch_shares
 from sluice.bench import Load, Prompt, Report, run
 from sluice_engine.tiny import corpus
-from sluice_law.capacity import Capacity, Targets
+from sluice_perfmodel.capacity import Capacity, Targets
 
 QUESTIONS: Final = ("What is the KV cache?", "What is continuous batching?", "What is a token?")
-MEASURING_USERS: Final = 4  # with the single questions before, the engine's fit has seen two batch sizes
-HALF, OVER = 0.5, 1.5  # of what one replica holds: too little for a second one, and as much as one and a half hold
-SECONDS_HALF, SECONDS_BOTH = 20.0, 17.0  # under half a load; under the whole with two replicas
-SECONDS_GROWN: Final = 8.0  # and under the whole once all replicas are ready that the law asked for
-MOST_SECONDS: Final = 150.0  # for what one act waits for
+MEASURING_USERS: Final = 4  # together with the single questions before, the engine's fit has two batch sizes
+HALF, OVER = 0.5, 1.5  # of one replica's capacity: too little for a second replica, and enough for one and a half
+SECONDS_HALF, SECONDS_BOTH = 20.0, 17.0  # under half a load; under the full load with two replicas
+SECONDS_GROWN: Final = 8.0  # under the full load after all desired replicas are ready
+MOST_SECONDS: Final = 150.0  # longest wait within one phase
 LOAD_MOST_SECONDS: Final = 2 * MOST_SECONDS + SECONDS_BOTH + SECONDS_GROWN
 
 
 @dataclass(slots=True)
 class Record:
-    """What happened."""
+    """The results of the demo."""
 
     checks: list[Check] = field(default_factory=list)
     reports: dict[str, Report] = field(default_factory=dict)
@@ -38,7 +41,7 @@ class Record:
 
 
 class Story:
-    """The acts, in order."""
+    """The phases, in order."""
 
     def __init__(self, fleet: Fleet, console: Console, record: Record) -> None:
         self._fleet = fleet
@@ -50,7 +53,7 @@ class Story:
         self._prompts = tuple(Prompt(pair.question, pair.answer) for pair in pairs)
 
     async def play(self) -> None:
-        """All of it. Raises DemoFailed."""
+        """Run all phases. Raises DemoFailed."""
         self._url = await self._fleet.url()
         first = await self._fleet.until_state(
             lambda line: line["ready"] == 1, "the first replica's start", MOST_SECONDS
@@ -92,7 +95,7 @@ class Story:
         )
 
     async def _measure(self, first: Line) -> Capacity:
-        """A little traffic, so that the engine has measured its own steps; then what the law makes of them."""
+        """Send a little traffic, so that the engine fits its step-time model, and compute the capacity from it."""
         self._say.rule("What one replica holds, by its own measurements")
         admin = first["pods"][0]["admin"]
         before = await read_sample(admin)
@@ -117,7 +120,7 @@ class Story:
         return capacity
 
     async def _half_load(self, capacity: Capacity) -> float:
-        """When it began."""
+        """Run half the load; returns its start time."""
         rate = HALF * capacity.rate
         self._say.rule(f"Half of that: {rate:.2f} requests/s for {SECONDS_HALF:g} s")
         start = time.monotonic()
@@ -189,7 +192,7 @@ class Story:
             ticker.cancel()
 
     async def _tick(self) -> None:
-        """A line every few seconds, and each replica decision as it happens."""
+        """Print a line every few seconds, and each replica decision."""
         told = len(self._fleet.timeline.decisions("replicas"))
         while True:
             await asyncio.sleep(3)
@@ -207,7 +210,7 @@ class Story:
 
 
 def write_resource(folder: Path, model: Path) -> Path:
-    """The YAML as a file."""
+    """Write the demo's YAML to a file."""
     file = folder / "chat.yaml"
     file.write_text(wanted.text(model))
     return file

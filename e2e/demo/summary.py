@@ -1,4 +1,4 @@
-"""The end of the demo: numbers, decisions as sentences, and the verdict."""
+"""The summary of the demo: figures, decisions as sentences, and the verdict."""
 
 import os
 from collections.abc import Iterable
@@ -13,11 +13,11 @@ from e2e.demo.processor import Share
 from e2e.demo.story import Record
 from sluice.bench import Percentiles, Report
 
-MOST_CORES = 1 / 3  # what an engine of the demo may take, so that sequences and KV bind and not this machine
+MOST_CORES = 1 / 3  # highest CPU usage of an engine, so that sequences and KV bind and not this machine
 
 
 def closing_checks(record: Record, fleet: Fleet, code: int) -> list[Check]:
-    """What can only be judged at the end."""
+    """The checks that are possible only at the end."""
     failed = {name: report.failed for name, report in record.reports.items()}
     left = [pid for pid in sorted(fleet.pids) if _alive(pid)]
     busiest = max((share.cores for share in record.shares.values()), default=1.0)
@@ -29,7 +29,7 @@ def closing_checks(record: Record, fleet: Fleet, code: int) -> list[Check]:
 
 
 def print_summary(console: Console, record: Record, fleet: Fleet, verdict: Iterable[Check]) -> None:
-    """Everything a reader wants to see again."""
+    """Print the figures, decisions and checks."""
     console.rule("Summary")
     console.print(_loads(record.reports))
     console.print(_engines(record.shares))
@@ -43,7 +43,7 @@ def print_summary(console: Console, record: Record, fleet: Fleet, verdict: Itera
 
 
 def print_failure(console: Console, fleet: Fleet, logs: Path) -> None:
-    """What to look at when it went wrong."""
+    """Print the output and logs that help to find a failure."""
     console.rule("What was said")
     for line in fleet.noise[-20:]:
         console.print(line, markup=False)
@@ -99,5 +99,5 @@ def _alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return False  # the number belongs to somebody else's process by now
+        return False  # the number now belongs to a process of another user
     return True

@@ -1,4 +1,4 @@
-"""The LLMDeployment of the demo, as a person would write it."""
+"""The LLMDeployment of the demo, as a user would write it."""
 
 from pathlib import Path
 from typing import Final
@@ -8,8 +8,8 @@ TTFT_MS: Final = 2000
 ITL_MS: Final = 100
 KV_PERCENT: Final = 80
 
-# --pace stands for an accelerator whose weights take 30 ms to read, each sequence 4 ms, a prompt token 0.2 ms and a
-# cached token 2 µs: so replicas have honest capacities of their own while this machine's processor is hardly used.
+# --pace emulates an accelerator: 30 ms to read the weights, 4 ms per sequence, 0.2 ms per prompt token, 2 µs per cached
+# token. Replicas so have a realistic capacity of their own and need little CPU time of this machine.
 YAML: Final = """\
 apiVersion: sluice.dev/v1alpha1
 kind: LLMDeployment

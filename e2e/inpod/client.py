@@ -1,13 +1,14 @@
-"""Runs in a pod: requests whose texts are compared with their references, tried again as the official client does.
+"""Runs in a pod: sends requests, compares their texts with references, and retries as the official client does.
 
-Usage: client.py REFERENCES.json MODEL SERVICE_URL [--pin URL...] [--each N] [--requests N] [--seconds S] [--long] [--whole]
+Usage: client.py REFERENCES.json MODEL SERVICE_URL [--pin URL...] [--each N] [--requests N] [--seconds S] [--long]
+[--whole]
 
 Without --pin, `--each` clients send through the Service, one request after the other, until `--requests` are done or
-`--seconds` are over. With --pin, `--each` clients hold on to each pinned engine and start one stream after the other
-there; when it refuses, they go on through the Service, and the first refusal ends the start of new ones. --whole asks
-for answers in one piece: those can be tried again when an engine dies under them.
+`--seconds` have passed. With --pin, `--each` clients per pinned engine start one stream after the other on it. If the
+engine refuses, they continue through the Service, and the first refusal ends the start of new streams. --whole requests
+responses in one piece: those can be retried when an engine dies.
 
-A request fails when its last try does: the official client tries twice again, on connection errors, 408, 409, 429 and
+A request fails when its last attempt fails: the official client retries twice, on connection errors, 408, 409, 429 and
 5xx, never inside a stream. The last line is JSON: {requests, streams_pinned, retries, failed, seconds}.
 """
 
@@ -27,7 +28,7 @@ AGAIN = {408, 409, 429}
 
 
 class Refused(Exception):
-    """An answer that the official client tries again; carries how long the server asks to wait."""
+    """A response that the official client retries, with the server's Retry-After in seconds."""
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -35,7 +36,7 @@ class Refused(Exception):
 
 
 class Load:
-    """One run: shared counters, shared questions."""
+    """One run, with counters and questions that all clients share."""
 
     def __init__(self, arguments: argparse.Namespace, references: list[dict[str, Any]]) -> None:
         self.arguments = arguments
@@ -45,11 +46,11 @@ class Load:
         self.ends_at = time.monotonic() + arguments.seconds
 
     def goes_on(self) -> bool:
-        """Whether another request should start."""
+        """True if another request should start."""
         return time.monotonic() < self.ends_at and self.requests < self.arguments.requests
 
     async def client(self, http: aiohttp.ClientSession, pin: str | None, after: float) -> None:
-        """Requests one after the other, the first one `after` seconds from now."""
+        """Send requests one after the other, the first one `after` seconds from now."""
         await asyncio.sleep(after)
         while self.goes_on():
             self.requests += 1
@@ -63,7 +64,7 @@ class Load:
                 self.failed.append(f"{reference['question']!r}: got {text!r} instead of {reference['text']!r}")
 
     async def ask(self, http: aiohttp.ClientSession, reference: dict[str, Any], pin: str | None) -> str:
-        """One request, tried again as the official client does."""
+        """Send one request, with the retries of the official client."""
         for attempt in range(TRIES):
             pinned_now = pin is not None and attempt == 0
             base = pin if pinned_now and pin is not None else self.arguments.service
@@ -83,7 +84,10 @@ class Load:
         raise AssertionError("unreachable: the last try returns or raises")
 
     async def once(self, http: aiohttp.ClientSession, base: str, reference: dict[str, Any]) -> str:
-        """One try. Raises Refused for what may be tried again, ValueError for a stream that breaks off."""
+        """Make one attempt.
+
+        Raises Refused for a retryable error, ValueError for any other one, also within a stream.
+        """
         body = {
             "model": self.arguments.model,
             "messages": [{"role": "user", "content": reference["question"]}],
@@ -105,7 +109,7 @@ class Load:
 
 
 async def stream_text(answer: aiohttp.ClientResponse) -> str:
-    """The text of a stream. Raises ValueError where it ends without [DONE] or carries an error."""
+    """The text of a stream. Raises ValueError if it ends without [DONE] or contains an error."""
     pieces: list[str] = []
     try:
         async for raw in answer.content:
@@ -140,12 +144,12 @@ async def main() -> None:
     references = [r for r in json.loads(arguments.references.read_text()) if r["ignore_eos"] == arguments.long]
     load = Load(arguments, references)
     started = time.monotonic()
-    # A connection per request, as many clients have: load spreads over all pods of the Service.
+    # One connection per request, as with many clients, so that the load spreads over all pods of the Service.
     connector = aiohttp.TCPConnector(limit=0, force_close=True)
     async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=600)) as http:
         pins: list[str | None] = list(arguments.pin) or [None]
-        # A second between two of an engine's clients: streams that begin together end together, and an engine that
-        # leaves at that moment would be seen with none.
+        # An engine's clients start one second apart: streams that start together end together, and an engine that
+        # drains at that moment would have none.
         await asyncio.gather(*(load.client(http, pin, after) for pin in pins for after in range(arguments.each)))
     account = {
         "requests": load.requests,

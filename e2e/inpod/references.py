@@ -1,9 +1,9 @@
-"""Runs in a pod: what the model on the volume must answer, by plain transformers `generate`, greedily in float32.
+"""Runs in a pod: writes the expected outputs of the model on the volume, by greedy transformers `generate` in float32.
 
 Usage: references.py MODEL_DIR OUT.json PROMPTS.jsonl
 
-Each reference ends before the first token where the two best logits are closer than `LEAST_GAP`: there, another order
-of float additions may rightly choose the other token.
+Each reference ends before the first token whose two best logits differ by less than `LEAST_GAP`: there, another order
+of float additions may legitimately choose the other token.
 """
 
 import json
@@ -18,16 +18,16 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from sluice_engine.tiny import corpus
 
 LEAST_GAP: Final = 5e-4
-SHORT: Final = 60  # questions answered to their end or to SHORT_TOKENS
+SHORT: Final = 60  # number of questions with an output up to EOS or SHORT_TOKENS
 SHORT_TOKENS: Final = 64
-LONG: Final = 3  # questions answered on and on, for streams that outlive a scale-in
+LONG: Final = 3  # number of questions with an output beyond EOS, for streams that outlive a scale-in
 LONG_TOKENS: Final = 500
 
 
 def main(folder: str, out: str, prompts: str) -> None:
-    """Write a list of {question, max_tokens, ignore_eos, text, tokens}, and the short ones as `sluice bench` reads them."""
+    """Write a list of {question, max_tokens, ignore_eos, text, tokens}, and the short ones for `sluice bench`."""
     started = time.monotonic()
-    torch.set_num_threads(1)  # the model is small: a second thread costs more than it computes
+    torch.set_num_threads(1)  # the model is small: a second thread costs more than it gains
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     end = model.generation_config.eos_token_id
@@ -42,7 +42,7 @@ def main(folder: str, out: str, prompts: str) -> None:
     Path(out).write_text(json.dumps(short + long))
     lines = [json.dumps({"prompt": reference["question"], "expect": reference["text"]}) for reference in short]
     Path(prompts).write_text("\n".join(lines) + "\n")
-    whole = next(reference for reference in short if reference["tokens"] < SHORT_TOKENS)  # ended by itself
+    whole = next(reference for reference in short if reference["tokens"] < SHORT_TOKENS)  # ended by EOS
     mean = sum(reference["tokens"] for reference in short) / len(short)
     took = time.monotonic() - started
     said = f"{len(short)} references of {mean:.0f} tokens, {len(long)} long ones, {took:.0f} s"
@@ -51,7 +51,7 @@ def main(folder: str, out: str, prompts: str) -> None:
 
 @torch.inference_mode()
 def answer(model: Any, tokenizer: Any, question: str, max_tokens: int) -> dict[str, Any]:
-    """One reference, cut where it stops being certain."""
+    """One reference, cut before the first ambiguous token."""
     prompt = tokenizer.apply_chat_template(
         [{"role": "user", "content": question}], add_generation_prompt=True, return_tensors="pt", return_dict=True
     )
@@ -65,7 +65,7 @@ def answer(model: Any, tokenizer: Any, question: str, max_tokens: int) -> dict[s
     if unsure:
         tokens = tokens[: unsure[0]]
     text = tokenizer.decode(tokens, skip_special_tokens=True)
-    while text.endswith("\ufffd"):  # half a character: how its bytes are shown is not at stake here
+    while text.endswith("\ufffd"):  # an incomplete character; its rendering is not under test
         tokens, sure = tokens[:-1], False
         text = tokenizer.decode(tokens, skip_special_tokens=True)
     return {

@@ -1,1 +1,1 @@
-"""The processor's attention kernel in C, and how it is compiled when the package is installed."""
+"""CPU kernels in C for attention and the decoder, and their build step at package installation."""

@@ -1,8 +1,9 @@
-/* Paged attention on the processor, without gathering pages: a plain C interface that ctypes calls.
+/* Paged attention on the CPU without a gather of pages. The plain C interface is called through ctypes.
  *
- * A step's rows (one token each, or chunks of prompts, mixed) are cut into tiles: of a chunk one KV head and a few
- * tokens, of a single token several KV heads, because keys of all heads lie side by side and memory is what that costs.
- * Threads take tiles until none is left. The new keys and values are written to their slots first.
+ * A step's rows (single tokens and chunks of prompts, mixed) are split into tiles. A tile of a chunk is one KV head
+ * and a few tokens. A tile of a single token is several KV heads, because the keys of all heads are adjacent and
+ * memory traffic dominates its cost. Threads take tiles until none is left. The new keys and values are written to
+ * their slots first.
  */
 #include "attention.h"
 
@@ -11,8 +12,8 @@
 
 #include "pool.h"
 
-#define TILE_ROWS 32 /* aimed at, where a KV head has fewer query heads */
-#define TILES_PER_THREAD 4 /* at least, of single tokens: so that threads end together */
+#define TILE_ROWS 32 /* target, if a KV head has fewer query heads */
+#define TILES_PER_THREAD 4 /* minimum for single tokens, so that threads finish together */
 
 int attention_fits(const struct work *work) {
     return work->kv_heads >= 1 && work->heads % work->kv_heads == 0 && work->heads / work->kv_heads <= MAX_ROWS &&
@@ -24,7 +25,7 @@ static int64_t tokens_of_tile(const struct work *work) {
     return group >= TILE_ROWS ? 1 : TILE_ROWS / group;
 }
 
-/* KV heads of a single token that one thread takes: all, or fewer where threads would be left without work. */
+/* KV heads per tile of a single token: all, or fewer if threads would be idle. */
 static int64_t heads_of_tile(const struct work *work) {
     const int64_t room = MAX_ROWS / (work->heads / work->kv_heads);
     const int64_t fair = work->rows * work->kv_heads / (TILES_PER_THREAD * (work->threads > 1 ? work->threads : 1));
@@ -44,7 +45,7 @@ int64_t attention_count(const struct work *work) {
 
 void attention_cut(const struct work *work, struct tile *tiles) {
     const int64_t step = tokens_of_tile(work), each = heads_of_tile(work);
-    for (int64_t row = work->rows - 1; row >= 0; row--) { /* chunks come last and take longest: begin with them */
+    for (int64_t row = work->rows - 1; row >= 0; row--) { /* chunks are last and take longest: start with them */
         const int64_t end = work->row_first[row + 1], single = end - work->row_first[row] == 1;
         for (int64_t token = work->row_first[row]; token < end; token += step)
             for (int64_t head = 0; head < work->kv_heads; head += single ? each : 1) {
@@ -88,8 +89,9 @@ static void take_tiles(void *context, int thread, int threads) {
         job->kernels->attend(job->work, job->layer, &job->tiles[index]);
 }
 
-/* Writes the step's keys and values and attends. `level` caps the instructions (tests try each). Returns 0; 1: sizes
- * that this code has no room for; 2: out of memory. Nothing is written unless it returns 0. */
+/* Writes the step's keys and values to the cache and attends. `level` is the maximum instruction set level (the
+ * tests try each). Returns 0 on success, 1 for unsupported sizes, 2 if out of memory. Nothing is written unless it
+ * returns 0. */
 int sluice_attend(const struct work *work, const struct layer *layer, int level) {
     if (!attention_fits(work))
         return 1;

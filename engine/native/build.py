@@ -1,7 +1,7 @@
-"""Compiles the processor's kernels, if a C compiler is there. Standard library only.
+"""Compiles the CPU kernels if a C compiler is available. Standard library only.
 
-Run by the build hook, as a program of its own: `python engine/native/build.py`. The library has a plain C interface
-and picks its instructions when it runs, so one build serves every processor of its architecture.
+The build hook runs it as a separate program: `python engine/native/build.py`. The library has a plain C interface and
+selects its instructions at run time, so one build serves every processor of its architecture.
 """
 
 import os
@@ -18,13 +18,16 @@ _FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-pthread", "-fno-math-errno"
 
 
 def compilers() -> list[str]:
-    """C compilers to try: what $CC names, then the usual names that are on the path."""
+    """Returns the C compilers to try: $CC, then the usual names found on the path."""
     named = [os.environ["CC"]] if os.environ.get("CC") else []
     return named + [name for name in ("cc", "gcc", "clang") if shutil.which(name)]
 
 
 def compile_library(target: Path, candidates: Sequence[str]) -> str | None:
-    """Compile with the first compiler that can. Returns None, or why there is no library; an old one is gone then."""
+    """Compiles with the first compiler that succeeds.
+
+    Returns None, or the reason why there is no library; an older library is removed in that case.
+    """
     target.unlink(missing_ok=True)
     if not candidates:
         return "there is no C compiler"
@@ -54,7 +57,7 @@ def _try(compiler: str, target: Path) -> str | None:
 
 
 def main() -> int:
-    """0 when the library was compiled; 1 with the reason on standard error when not."""
+    """Returns 0 if the library was compiled; 1 otherwise, with the reason on standard error."""
     problem = compile_library(LIBRARY, compilers())
     if problem is not None:
         sys.stderr.write(problem + "\n")

@@ -1,10 +1,12 @@
-/* A forward pass of a decoder of Llama's kind in one call, from the embedded tokens to the logits.
+/* A forward pass of a Llama-type decoder in one call, from the embedded tokens to the logits.
  *
- * Each layer is eight phases (norm, product, rotation and cache, attention, product, norm, two products); the threads
- * share the items of a phase and meet between phases. Nothing is allocated but the list of attention tiles.
+ * Each layer has eight phases (norm, product, rotation and cache, attention, product, norm, two products). The
+ * threads share the items of a phase and synchronize between phases. Only the phase counters and the list of
+ * attention tiles are allocated.
  *
- * A step may have a deadline. Its last tokens, of a prompt that nobody waits for yet, are given up between two layers as
- * far as the step would miss it with them: how fast memory is wanders while the step runs, and no prediction knows that.
+ * A step may have a deadline. Its last tokens belong to a prefill that is not urgent. Between two layers, the step
+ * drops as many of them as it needs to meet the deadline, because memory bandwidth varies during a step and is not
+ * predictable.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,15 +18,15 @@
 #define PHASES_OF_LAYER 8
 #define OTHER_PHASES 3
 #define BUFFERS 6
-#define ROW_CHUNK 16 /* rows that a thread takes at once, where a row is little work */
-#define PRODUCT_ROWS 96 /* rows that a thread multiplies with a panel at once */
+#define ROW_CHUNK 16 /* rows per item, where a row is little work */
+#define PRODUCT_ROWS 96 /* rows per item of a product with a panel */
 
 struct decoder_layer {
     struct product query_key_value, output, gate_up, down;
     const void *norm_before, *norm_after;   /* [hidden]: before attention, and after it */
     const void *norm_query, *norm_key;      /* [dim], or NULL */
     void *key_cache, *value_cache;          /* [blocks, block_size, kv_heads, dim] */
-    int64_t group;                          /* whose block tables and slots it uses */
+    int64_t group;                          /* index of the layer group, which shares block tables and slots */
     int64_t window;                         /* 0: none */
     float scale, softcap;                   /* softcap 0: none */
 };
@@ -37,33 +39,33 @@ struct decoder {
     float epsilon;
 };
 
-struct step { /* what one call reads and writes, besides `struct work` */
+struct step { /* inputs and outputs of one call, besides `struct work` */
     void *hidden;                           /* [tokens, hidden]: embedded tokens; overwritten */
     const int64_t *positions;               /* [tokens] */
-    const int64_t *wanted;                  /* [count] flat indices whose logits are asked for */
+    const int64_t *wanted;                  /* [count] flat indices whose logits are computed */
     int64_t count;
     const void *cosine, *sine;              /* [positions, dim / 2] */
     void *scratch;                          /* sluice_scratch bytes */
     float *logits;                          /* [count, vocab] */
-    double seconds;                         /* what the call should take at most; 0: no matter */
-    double share;                           /* of its time, what the tokens from `firm` on take; above 0 */
-    int64_t firm;                           /* tokens that are never given up; of those behind it a quarter is not */
+    double seconds;                         /* time limit of the call; 0: none */
+    double share;                           /* share of the time for the tokens from `firm` on; above 0 */
+    int64_t firm;                           /* tokens that are never dropped; a quarter of the others is kept too */
     int64_t kept;                           /* out: tokens that were computed in all layers */
     int64_t spent;                          /* out: tokens computed in each layer, summed over the layers */
 };
 
 struct pass {
     const struct decoder *decoder;
-    const struct work *work;                /* one for each group of layers, alike but for block tables and slots */
+    const struct work *work;                /* one per layer group, equal but for block tables and slots */
     struct step *step;
     const struct kernels *kernels;
     const struct tile *tiles;
     int64_t tile_count;
-    _Atomic int64_t *next; /* one counter for each phase */
+    _Atomic int64_t *next; /* one counter per phase */
     char *hidden, *normed, *mixed, *attended, *gated; /* [tokens, ...] */
-    char *hidden_wanted, *attended_wanted;            /* the rows that are asked for, once the rest is of no use */
+    char *hidden_wanted, *attended_wanted;            /* rows of `wanted`, for the last layer */
     double begun;                                     /* seconds, monotonic */
-    double effort;                                    /* layers computed so far, each with all tokens counted as 1 */
+    double effort;                                    /* layers computed so far; one with all tokens counts as 1 */
 };
 
 static double now(void) {
@@ -72,8 +74,8 @@ static double now(void) {
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-/* After so many layers, by one thread: keeps as many of the tokens that may be given up as the
- * layers left have time for, at the pace of those that are done; a quarter always, so that a prompt gets on. */
+/* Called by one thread after `done` layers. Keeps as many of the droppable tokens as fit into the remaining time at
+ * the pace of the finished layers, and always a quarter of them, so that a prefill progresses. */
 static void keep_deadline(struct pass *pass, int64_t done) {
     struct step *step = pass->step;
     const int64_t all = pass->work->tokens - step->firm, layers = pass->decoder->layers;
@@ -82,7 +84,7 @@ static void keep_deadline(struct pass *pass, int64_t done) {
         return;
     pass->effort += 1 - step->share + step->share * (double)(step->kept - step->firm) / (double)all;
     const double spent = now() - pass->begun;
-    const double room = (step->seconds / spent - 1) * pass->effort / (double)(layers - done); /* for each layer */
+    const double room = (step->seconds / spent - 1) * pass->effort / (double)(layers - done); /* per layer */
     const double fits = (room - (1 - step->share)) / step->share * (double)all;
     const double least = (double)((all + 3) / 4), kept = fits > least ? fits : least;
     if (kept < (double)(step->kept - step->firm))
@@ -93,12 +95,12 @@ static int64_t qkv_width(const struct work *work) {
     return (work->heads + 2 * work->kv_heads) * work->dim;
 }
 
-/* Bytes of the four buffers of a step and of the two gathered ones. */
+/* Bytes of the four buffers of a step and of the two buffers of gathered rows. */
 static void lay_out(const struct decoder *decoder, const struct work *work, int64_t count, int64_t sizes[BUFFERS]) {
     const int64_t item = work->bf16 ? 2 : 4, attended = work->heads * work->dim;
     const int64_t widths[BUFFERS] = {decoder->hidden, qkv_width(work), attended,
                                      decoder->inner,  decoder->hidden, attended};
-    const int64_t most = work->tokens > count ? work->tokens : count; /* a row may be asked for several times */
+    const int64_t most = work->tokens > count ? work->tokens : count; /* `wanted` may repeat a row */
     for (int i = 0; i < BUFFERS; i++)
         sizes[i] = ((i < 4 ? most : count) * widths[i] * item + 63) / 64 * 64;
 }
@@ -131,7 +133,7 @@ static void multiply(const struct pass *pass, _Atomic int64_t *next, const struc
     }
 }
 
-/* Queries and keys are rotated where they lie; keys and values go to the cache. */
+/* Rotates queries and keys in place and writes keys and values to the cache. */
 static void rotate_and_keep(const struct pass *pass, _Atomic int64_t *next, const struct decoder_layer *layer) {
     const struct work *work = &pass->work[layer->group];
     const int bf16 = (int)work->bf16;
@@ -171,7 +173,7 @@ static void attend(const struct pass *pass, _Atomic int64_t *next, const struct 
 }
 
 static int is_finite(const char *row, int64_t size, int bf16) {
-    for (int64_t i = 0; i < size; i++) { /* an exponent of ones: infinite, or not a number */
+    for (int64_t i = 0; i < size; i++) { /* an exponent of all ones: infinite or NaN */
         uint32_t bits = 0;
         memcpy(&bits, row + i * (bf16 ? 2 : 4), bf16 ? 2 : 4);
         if (bf16 ? (bits & 0x7F80u) == 0x7F80u : (bits & 0x7F800000u) == 0x7F800000u)
@@ -180,17 +182,17 @@ static int is_finite(const char *row, int64_t size, int bf16) {
     return 1;
 }
 
-/* Where the row at `wanted` lies. In place of one that was given up it is the last that was kept, unless the former shows
- * already that something before it is not a number: whose logits these are fails for either. */
+/* Returns the row that stands for `wanted`. For a dropped token it is the last kept row, unless the dropped row is
+ * already not finite: then that row is used, so that its request fails in either case. */
 static int64_t row_of(const struct pass *pass, int64_t wanted) {
     const int64_t kept = pass->step->kept, hidden = pass->decoder->hidden;
     if (wanted < kept)
         return wanted;
-    const char *given_up = pass->hidden + (size_t)(wanted * hidden) * (pass->work->bf16 ? 2 : 4);
-    return is_finite(given_up, hidden, (int)pass->work->bf16) ? kept - 1 : wanted;
+    const char *dropped = pass->hidden + (size_t)(wanted * hidden) * (pass->work->bf16 ? 2 : 4);
+    return is_finite(dropped, hidden, (int)pass->work->bf16) ? kept - 1 : wanted;
 }
 
-/* The wanted rows of the residual and of attention's output. No other row's feed-forward layer is of use in the end. */
+/* Gathers the wanted rows of the residual and of attention's output: only they need the last feed-forward layer. */
 static void gather(const struct pass *pass, _Atomic int64_t *next) {
     const size_t item = pass->work->bf16 ? 2 : 4, hidden = item * (size_t)pass->decoder->hidden;
     const size_t attended = item * (size_t)(pass->work->heads * pass->work->dim);
@@ -231,7 +233,7 @@ static void run(void *context, int thread, int threads) {
         multiply(pass, next++, &layer->gate_up, pass->normed, rows, pass->gated, decoder->inner);
         pool_barrier();
         multiply(pass, next++, &layer->down, pass->gated, rows, stream, hidden);
-        if (thread == 0) /* the others read it behind the barrier */
+        if (thread == 0) /* the other threads read the result after the barrier */
             keep_deadline(pass, index + 1);
         pool_barrier();
         if (index < decoder->layers - 1)
@@ -242,16 +244,16 @@ static void run(void *context, int thread, int threads) {
     multiply(pass, next++, &decoder->head, pass->normed, rows, pass->step->logits, decoder->vocab);
 }
 
-/* Whether this code computes a decoder of these sizes at this level: 0, else 1. */
+/* Returns 0 if this code supports a decoder of these sizes at this level, else 1. */
 int sluice_can_decode(const struct decoder *decoder, const struct work *work, int level) {
     if (!attention_fits(work) || decoder->hidden % 16 || decoder->inner % 16)
         return 1;
     return work->bf16 && !kernels_of(level)->pairs;
 }
 
-/* One step. `work` has an entry for each group of layers. `level` caps the instructions, and is the one that the weights
- * were packed for. Returns 0; 1: sizes that this code has no room for; 2: out of memory. Nothing is written unless it
- * returns 0. */
+/* Computes one step. `work` has one entry per layer group. `level` is the maximum instruction set level and must be
+ * the level for which the weights were packed. Returns 0 on success, 1 for unsupported sizes, 2 if out of memory.
+ * Nothing is written unless it returns 0. */
 int sluice_decode(const struct decoder *decoder, const struct work *work, struct step *step, int level) {
     if (sluice_can_decode(decoder, work, level))
         return 1;
@@ -277,21 +279,52 @@ int sluice_decode(const struct decoder *decoder, const struct work *work, struct
     return 0;
 }
 
-/* Rows of a packed weight as they were, to out [count, inner]: embeddings, where they are the head's weight. */
+/* Unpacks rows of a packed weight to out [count, inner]: the embeddings, if they share the head's weight. */
 void sluice_rows(const struct product *product, const int64_t *rows, int64_t count, int bf16, void *out, int level) {
     const struct kernels *kernels = kernels_of(level);
     for (int64_t row = 0; row < count; row++)
         kernels->unpack(product, rows[row], bf16, (char *)out + (size_t)(row * product->inner) * (bf16 ? 2 : 4));
 }
 
-/* What packing a weight takes: how many outputs its panels hold, padding included. */
+/* Returns the number of outputs that a weight's panels hold, including padding. */
 int64_t sluice_packed_rows(const struct product *product, int level) {
     const struct kernels *kernels = kernels_of(level);
     return kernels->panels(product) * kernels->width;
 }
 
-/* Packs weight [outer, inner] and bias [outer] or NULL into `packed` and `packed_bias`, of sluice_packed_rows each. */
+/* Packs weight [outer, inner] and bias [outer] or NULL into `packed` and `packed_bias`, with sluice_packed_rows rows
+ * each. */
 void sluice_pack(const struct product *product, const void *weight, const void *bias, int bf16, void *packed,
                  float *packed_bias, int level) {
     kernels_of(level)->pack(product, weight, bias, bf16, packed, packed_bias);
+}
+
+/* Field offsets of each struct that Python mirrors (native.py, decoder.py). */
+static const struct layout layouts[] = {
+#define STRUCT(type) {#type, 0, (int64_t)sizeof(struct type)}
+#define FIELD(type, field) {#type "." #field, offsetof(struct type, field), sizeof(((struct type *)0)->field)}
+    STRUCT(work), FIELD(work, rows), FIELD(work, tokens), FIELD(work, heads), FIELD(work, kv_heads), FIELD(work, dim),
+    FIELD(work, block_size), FIELD(work, bf16), FIELD(work, threads), FIELD(work, row_first), FIELD(work, row_start),
+    FIELD(work, table_first), FIELD(work, tables), FIELD(work, slots),
+    STRUCT(layer), FIELD(layer, query), FIELD(layer, query_token), FIELD(layer, query_head), FIELD(layer, key),
+    FIELD(layer, value), FIELD(layer, key_token), FIELD(layer, key_head), FIELD(layer, value_token),
+    FIELD(layer, value_head), FIELD(layer, key_cache), FIELD(layer, value_cache), FIELD(layer, out),
+    FIELD(layer, window), FIELD(layer, scale), FIELD(layer, softcap),
+    STRUCT(product), FIELD(product, packed), FIELD(product, bias), FIELD(product, inner), FIELD(product, outer),
+    FIELD(product, kind),
+    STRUCT(decoder_layer), FIELD(decoder_layer, query_key_value), FIELD(decoder_layer, output),
+    FIELD(decoder_layer, gate_up), FIELD(decoder_layer, down), FIELD(decoder_layer, norm_before),
+    FIELD(decoder_layer, norm_after), FIELD(decoder_layer, norm_query), FIELD(decoder_layer, norm_key),
+    FIELD(decoder_layer, key_cache), FIELD(decoder_layer, value_cache), FIELD(decoder_layer, group),
+    FIELD(decoder_layer, window), FIELD(decoder_layer, scale), FIELD(decoder_layer, softcap),
+    STRUCT(decoder), FIELD(decoder, layers), FIELD(decoder, hidden), FIELD(decoder, inner), FIELD(decoder, vocab),
+    FIELD(decoder, layer), FIELD(decoder, norm_last), FIELD(decoder, head), FIELD(decoder, epsilon),
+    STRUCT(step), FIELD(step, hidden), FIELD(step, positions), FIELD(step, wanted), FIELD(step, count),
+    FIELD(step, cosine), FIELD(step, sine), FIELD(step, scratch), FIELD(step, logits), FIELD(step, seconds),
+    FIELD(step, share), FIELD(step, firm), FIELD(step, kept), FIELD(step, spent),
+};
+
+/* Returns the entry at this index, or NULL after the last one. */
+const struct layout *sluice_layout(int64_t index) {
+    return index < (int64_t)(sizeof layouts / sizeof layouts[0]) ? &layouts[index] : NULL;
 }

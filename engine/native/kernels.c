@@ -1,4 +1,4 @@
-/* The same loops compiled for each set of instructions, and the choice among them at run time. */
+/* Compiles the same loops for each instruction set and selects one at run time. */
 #include "kernels.h"
 
 #include <math.h>
@@ -6,7 +6,7 @@
 
 #define INLINE inline __attribute__((always_inline))
 #define ALIGNED __attribute__((aligned(64)))
-/* Per lane: a where the comparison held, else b. */
+/* Per lane: a if the comparison is true, else b. */
 #define PICK(mask, a, b) ((__typeof__(b))(((__typeof__(mask))(a) & (mask)) | ((__typeof__(mask))(b) & ~(mask))))
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) /* clang has no target pragma */

@@ -1,4 +1,4 @@
-/* The loops whose instructions are picked at run time: one table of functions for each set of instructions. */
+/* The loops with run-time dispatch: one table of functions per instruction set. */
 #ifndef SLUICE_KERNELS_H
 #define SLUICE_KERNELS_H
 #include <stddef.h>
@@ -6,16 +6,16 @@
 
 #define MAX_ROWS 64 /* query rows of an attention tile: tokens × query heads */
 #define MAX_DIM 256
-#define ABI 3 /* raised with every change of what Python sees: structs, functions, their arguments. Also in native.py */
+#define ABI 4 /* incremented with every change of function signatures; struct layouts are compared. Also in native.py */
 #define BLOCK_ROWS 6 /* rows of a product that share each register of the weight */
 
-struct work { /* one step; all layers of a group share it */
+struct work { /* one step; shared by all layers of a group */
     int64_t rows, tokens, heads, kv_heads, dim, block_size, bf16, threads;
     const int64_t *row_first;   /* [rows + 1] flat index of each row's first token */
     const int64_t *row_start;   /* [rows] position of that token */
-    const int64_t *table_first; /* [rows] where the row's block table begins in `tables` */
+    const int64_t *table_first; /* [rows] start of the row's block table in `tables` */
     const int64_t *tables;      /* flat block numbers */
-    const int64_t *slots;       /* [tokens] where each token's key and value go */
+    const int64_t *slots;       /* [tokens] cache slot of each token's key and value */
 };
 
 struct layer { /* one layer's tensors for attention; strides in elements, the last dimension is dense */
@@ -29,7 +29,7 @@ struct layer { /* one layer's tensors for attention; strides in elements, the la
     float scale, softcap;                    /* softcap 0: none */
 };
 
-struct tile { /* the part of an attention that one thread takes */
+struct tile { /* unit of attention work of one thread */
     int64_t row, token, position, kv_head;
     int count; /* tokens */
     int heads; /* KV heads from `kv_head` on; more than one only where count is 1 */
@@ -37,15 +37,20 @@ struct tile { /* the part of an attention that one thread takes */
 
 enum kind {
     PLAIN,
-    ADDED, /* to what is in `out`: the residual */
+    ADDED, /* added to the content of `out`: the residual */
     GATED, /* outputs are gates, then values: out = silu(gate) · value, half as wide */
-    SCORES /* float32 out, though rounded to the weight's type */
+    SCORES /* float32 output, rounded to the weight's type */
 };
 
 struct product { /* a packed weight, see product.h */
     const void *packed;
-    const float *bias; /* packed as well, or NULL */
+    const float *bias; /* packed like the weight, or NULL */
     int64_t inner, outer, kind;
+};
+
+struct layout { /* size and offset in bytes of one struct or of one field ("work.rows") */
+    const char *name;
+    int64_t offset, size;
 };
 
 struct kernels {
@@ -57,16 +62,16 @@ struct kernels {
     void (*unpack)(const struct product *, int64_t index, int bf16, void *out);
     void (*norm)(const void *in, const void *weight, float epsilon, int64_t size, void *out, int bf16);
     void (*rotate)(void *head, const void *cosine, const void *sine, int64_t size, int bf16);
-    int64_t width; /* outputs of a panel */
-    int pairs;     /* whether products of bf16 weights can be computed */
+    int64_t width; /* outputs per panel */
+    int pairs;     /* whether products of bf16 weights are supported */
 };
 
-/* ABI, so that a library which was compiled from other sources is known as such. */
+/* Returns ABI, so that a library compiled from other sources is detected. */
 int sluice_abi(void);
 
-/* 3: AVX-512 with bf16, 2: AVX-512, 1: AVX2, 0: what every processor has. */
+/* Returns the processor's level. 3: AVX-512 with bf16, 2: AVX-512, 1: AVX2, 0: baseline. */
 int sluice_level(void);
 
-/* The best set up to `level` that this processor has. */
+/* Returns the best table up to `level` that this processor supports. */
 const struct kernels *kernels_of(int level);
 #endif

@@ -1,8 +1,8 @@
-/* Registers of floats: load, store, sum, largest, e^x.
+/* Vector registers of floats: load, store, sum, maximum, e^x.
  *
- * Included once per instruction set by kernels.c, which sets NAME(x), to give each copy its own names, and LANES, the
- * floats of one register there: 16 with AVX-512, 8 with AVX2, else 4. Written with GCC's vector types, so the compiler
- * picks the instructions.
+ * Included once per instruction set by kernels.c, which defines NAME(x), to give each copy unique names, and LANES,
+ * the floats per register: 16 with AVX-512, 8 with AVX2, else 4. The code uses GCC's vector types, so that the
+ * compiler selects the instructions.
  */
 
 typedef float NAME(floats) __attribute__((vector_size(4 * LANES), may_alias));
@@ -75,8 +75,8 @@ static INLINE float NAME(max)(V x) {
     return c > d ? c : d;
 }
 
-/* e^x by range reduction and a polynomial of degree 6 (Cephes expf): error about 2 ulp. Below -87 it is 0, above 88
- * e^88; NaN stays NaN, because no comparison with it is true. */
+/* e^x by range reduction and a polynomial of degree 6 (Cephes expf); the error is about 2 ulp. Below -87 the result
+ * is 0, above 88 it is e^88. NaN stays NaN, because every comparison with it is false. */
 static INLINE V NAME(exp)(V x) {
     const V zero = {0};
     V clamped = PICK(x > 88.0f, zero + 88.0f, x);
@@ -102,7 +102,7 @@ static INLINE V NAME(exp)(V x) {
     return PICK(tiny, zero, p * power);
 }
 
-/* One number of a tensor, and rounding to the tensor's type, for what is too odd or too little for whole registers. */
+/* Scalar access and rounding to the tensor's type, for remainders that do not fill a register. */
 static INLINE float NAME(get)(const void *from, int64_t index, int bf16) {
     if (!bf16)
         return ((const float *)from)[index];

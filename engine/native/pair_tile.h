@@ -1,10 +1,10 @@
-/* A tile of paged attention where the processor multiplies pairs of bf16: the same sums as tile.h, keys and values not
- * widened. Included by section.h where PAIRS is set. Weights are rounded to bf16 before they meet the values, as
- * torch does; their sum is not. The head dimension is a multiple of 32. */
+/* A tile of paged attention for processors that multiply pairs of bf16. It computes the same sums as tile.h without
+ * widening keys and values. Included by section.h if PAIRS is defined. Weights are rounded to bf16 before the
+ * product with the values, as in torch; their sum is not rounded. The head dimension is a multiple of 32. */
 
 #define PAIR(from) ({ int32_t both_; memcpy(&both_, from, sizeof both_); _mm512_set1_epi32(both_); })
 
-/* 16 × 16 words: column i becomes row i. */
+/* Transposes 16 × 16 words. */
 static INLINE void NAME(turn)(__m512i *x) {
     __m512i y[16];
 #pragma GCC unroll 8
@@ -34,9 +34,9 @@ static INLINE void NAME(turn)(__m512i *x) {
         x[i] = y[i];
 }
 
-/* Scores of `rows` queries with 16 keys: query [rows, dim], keys [dim / 2, 16, 2]. */
+/* Computes scores of `rows` queries with 16 keys: query [rows, dim], keys [dim / 2, 16, 2]. */
 static INLINE void NAME(scores)(const uint16_t *query, const int dim, const uint16_t *keys, const int rows, V *out) {
-    __m512 even[4], odd[4]; /* two sums: each product waits for the one before */
+    __m512 even[4], odd[4]; /* two sums, because each product depends on the previous one */
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++)
         even[r] = odd[r] = _mm512_setzero_ps();
@@ -53,7 +53,7 @@ static INLINE void NAME(scores)(const uint16_t *query, const int dim, const uint
         out[r] = (V)_mm512_add_ps(even[r], odd[r]);
 }
 
-/* What a tile remembers between keys: for each query row its sum so far, and of softmax the sum and the maximum. */
+/* State of a tile between keys: per query row the output sum, and the sum and maximum of the softmax. */
 struct NAME(state) {
     uint16_t query[MAX_ROWS * MAX_DIM] ALIGNED;
     float out[MAX_ROWS * MAX_DIM] ALIGNED;
@@ -61,7 +61,7 @@ struct NAME(state) {
     float highest[MAX_ROWS];
 };
 
-/* Up to 16 keys and values of one head, turned and paired for the products. */
+/* Up to 16 keys and values of one head: keys transposed, both paired for the products. */
 struct NAME(pairs) {
     uint16_t keys[LANES * MAX_DIM] ALIGNED;   /* [dim / 2, 16, 2] */
     uint16_t values[LANES * MAX_DIM] ALIGNED; /* [8, dim, 2] */
@@ -73,7 +73,7 @@ static INLINE void NAME(read)(const uint16_t *key, const uint16_t *value, int64_
                                          5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
     const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
     uint16_t filled[2][LANES * MAX_DIM] ALIGNED;
-    if (count < LANES) { /* so that what follows need not ask for each key */
+    if (count < LANES) { /* so that the loops below need no check per key */
         memset(filled, 0, sizeof filled);
         for (int j = 0; j < count; j++) {
             memcpy(filled[0] + j * dim, key + j * stride, 2 * (size_t)dim);
@@ -101,7 +101,7 @@ static INLINE void NAME(read)(const uint16_t *key, const uint16_t *value, int64_
         }
 }
 
-/* Adds up to 16 keys to the rows [first, first + rows) of the state. Row r is of token r / group of the tile. */
+/* Adds up to 16 keys to the rows [first, first + rows) of the state. Row r belongs to token r / group of the tile. */
 static INLINE void NAME(add)(const struct layer *layer, const struct tile *tile, int64_t at, int count, int group,
                              int first, int rows, const int dim, const struct NAME(pairs) *pairs,
                              struct NAME(state) *state) {
@@ -131,7 +131,7 @@ static INLINE void NAME(add)(const struct layer *layer, const struct tile *tile,
                 *(V *)(state->out + (first + r) * dim + d) *= shrink;
             *highest = top;
         }
-        /* Nothing seen yet: weights are 0, not e^(-inf + inf); a NaN score keeps its NaN. */
+        /* No key so far: weights are 0, not e^(-inf + inf). A NaN score stays NaN. */
         const V weight = NAME(exp)(scores - (*highest == -INFINITY ? 0.0f : *highest));
         const __m256bh narrow = _mm512_cvtneps_pbh((__m512)weight);
         memcpy(rounded + r * LANES, &narrow, sizeof narrow);
@@ -161,7 +161,7 @@ static INLINE void NAME(pair_body)(const struct work *work, const struct layer *
     struct NAME(state) state;
     struct NAME(pairs) pairs;
 
-    for (int r = 0; r < all; r++) { /* rows of a head together */
+    for (int r = 0; r < all; r++) { /* rows of one head are adjacent */
         const int64_t token = tile->token + r % rows / group, head = (tile->kv_head + r / rows) * group + r % group;
         memcpy(state.query + r * dim,
                (const uint16_t *)layer->query + token * layer->query_token + head * layer->query_head, 2 * (size_t)dim);
@@ -175,7 +175,7 @@ static INLINE void NAME(pair_body)(const struct work *work, const struct layer *
         const int64_t room = size - at % size, left = last - at + 1, to = at + (room < LANES ? room : LANES);
         const int count = (int)(room < LANES ? (room < left ? room : left) : (left < LANES ? left : LANES));
         const int64_t base = (table[at / size] * size + at % size) * stride;
-        /* The next keys lie elsewhere: ask for a share of them before each head. */
+        /* The next keys are scattered in memory: prefetch a share of them before each head. */
         const int64_t next = to <= last ? (table[to / size] * size + to % size) * stride : base;
         const int64_t span = to <= last ? (size - to % size < LANES ? size - to % size : LANES) : 0;
         for (int head = 0; head < tile->heads; head++) {

@@ -1,26 +1,26 @@
-/* A wait spins for some ten microseconds, as long as phases of a step differ, and then sleeps: on a machine with fewer
- * free processors than threads, spinning longer would keep the very thread out that is waited for. */
+/* A wait spins for some ten microseconds, which is how much the phases of a step differ, and then sleeps. With fewer
+ * free processors than threads, longer spinning would delay the very thread that is awaited. */
 #include "pool.h"
 
 #include <pthread.h>
 
-#define SPINS 2000 /* pauses; one takes some 15 to 40 ns */
-#define SIZE_BITS 9 /* of `turn`: the team's size; the rest counts turns */
+#define SPINS 2000 /* pauses of some 15 to 40 ns each */
+#define SIZE_BITS 9 /* low bits of `turn`: the team's size; the others count turns */
 
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     _Atomic int sleepers;
-    _Atomic uint64_t turn; /* turn and size in one word: a thread that wakes late never mixes two turns */
+    _Atomic uint64_t turn; /* turn and size in one integer: a thread that wakes late never mixes two turns */
     pool_function function;
     void *context;
     int threads, workers;
     _Atomic int arrived;
-    _Atomic uint64_t passed; /* barriers */
+    _Atomic uint64_t passed; /* barriers passed */
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
-static pthread_mutex_t team = PTHREAD_MUTEX_INITIALIZER; /* held by the one call that the threads work for */
+static pthread_mutex_t team = PTHREAD_MUTEX_INITIALIZER; /* held by the call for which the threads work */
 
-static void reset(void) { /* after fork: the threads stayed in the parent, and so did who held the locks */
+static void reset(void) { /* after fork: the threads and the lock holders exist only in the parent */
     pthread_mutex_init(&team, NULL);
     pthread_mutex_init(&pool.lock, NULL);
     pthread_cond_init(&pool.changed, NULL);
@@ -57,7 +57,7 @@ static uint64_t wait_for_change(_Atomic uint64_t *word, uint64_t seen) {
 }
 
 static void change(_Atomic uint64_t *word, uint64_t value) {
-    atomic_store(word, value); /* sequentially consistent: either we see the sleeper, or it sees the value */
+    atomic_store(word, value); /* sequentially consistent: this thread sees the sleeper or the sleeper the value */
     if (atomic_load(&pool.sleepers) > 0) {
         pthread_mutex_lock(&pool.lock);
         pthread_cond_broadcast(&pool.changed);
@@ -68,7 +68,7 @@ static void change(_Atomic uint64_t *word, uint64_t value) {
 void pool_barrier(void) {
     if (pool.threads == 1)
         return;
-    const int others = pool.threads - 1; /* read before arriving: after that the next turn may begin */
+    const int others = pool.threads - 1; /* read before arrival: after it the next turn may begin */
     const uint64_t passed = atomic_load(&pool.passed);
     if (atomic_fetch_add(&pool.arrived, 1) == others) {
         atomic_store(&pool.arrived, 0);
@@ -91,7 +91,7 @@ static void *work(void *argument) {
     return NULL;
 }
 
-static int started(int wanted) { /* how many workers there are, up to `wanted`; starts those that are missing */
+static int started(int wanted) { /* starts missing workers; returns how many exist, up to `wanted` */
     while (pool.workers < wanted && pool.workers < MAX_THREADS - 1) {
         pthread_t thread;
         pthread_attr_t attributes;

@@ -1,11 +1,11 @@
 /* Products of a step's rows with a packed weight.
  *
- * Included once per instruction set, after lanes.h. A weight [out, in] lies in panels of WIDTH outputs: for each input
- * (in bf16 for each pair of inputs, which is what the processor's instruction takes) the panel's outputs side by side.
- * So a panel is read once, in order, and BLOCK_ROWS rows share each register of it.
+ * Included once per instruction set, after lanes.h. A weight [out, in] is stored in panels of WIDTH outputs. For
+ * each input (with bf16: for each pair of inputs, the operand of the processor's instruction) the panel's outputs
+ * are adjacent. So a panel is read once, in order, and BLOCK_ROWS rows share each register of it.
  */
 
-#define COLUMNS (LANES == 16 ? 4 : 2) /* registers of a panel's width: BLOCK_ROWS × COLUMNS sums must stay in registers */
+#define COLUMNS (LANES == 16 ? 4 : 2) /* registers per panel row: BLOCK_ROWS × COLUMNS sums must stay in registers */
 #define WIDTH (COLUMNS * LANES)
 
 static INLINE void NAME(sums)(const float *panel, const float *in, int64_t stride, int64_t inner, const int rows,
@@ -89,8 +89,8 @@ static __attribute__((noinline)) void NAME(block)(const void *panel, const void 
     }
 }
 
-/* What becomes of one row's sums of one panel: bias, then the activation or the residual, each rounded as the plain
- * model rounds it. Columns from `valid` on are padding. */
+/* Finishes one row's sums of one panel: bias, then the activation or the residual, each rounded as in the plain
+ * model. Columns from `valid` on are padding. */
 static INLINE void NAME(finish)(const struct product *product, V *sums, int64_t panel, int64_t row, void *out,
                                 int64_t out_stride, int bf16) {
     const int gated = product->kind == GATED, registers = gated ? COLUMNS / 2 : COLUMNS, width = registers * LANES;
@@ -125,7 +125,7 @@ static INLINE void NAME(finish)(const struct product *product, V *sums, int64_t 
         memcpy(to, whole, bytes);
 }
 
-/* out[row, panel's columns] for rows [first, first + count). */
+/* Computes out[row, panel's columns] for rows [first, first + count). */
 static void NAME(multiply)(const struct product *product, int64_t panel, const void *in, int64_t first, int64_t count,
                            void *out, int64_t out_stride, int bf16) {
     const int64_t inner = product->inner;
@@ -133,7 +133,7 @@ static void NAME(multiply)(const struct product *product, int64_t panel, const v
     const char *weight = (const char *)product->packed + item * (size_t)(panel * WIDTH * inner);
     V sums[BLOCK_ROWS][COLUMNS];
     for (int64_t blocks = (count + BLOCK_ROWS - 1) / BLOCK_ROWS, row = first; blocks > 0; blocks--) {
-        const int rows = (int)((first + count - row + blocks - 1) / blocks); /* blocks of like size */
+        const int rows = (int)((first + count - row + blocks - 1) / blocks); /* blocks of nearly equal size */
         NAME(block)(weight, (const char *)in + item * (size_t)(row * inner), inner, inner, rows, bf16, sums);
         for (int r = 0; r < rows; r++)
             NAME(finish)(product, sums[r], panel, row + r, out, out_stride, bf16);
@@ -141,8 +141,8 @@ static void NAME(multiply)(const struct product *product, int64_t panel, const v
     }
 }
 
-/* The row of the weight that a place in a panel holds; -1 for padding. A gated panel holds as many gates, in its first
- * half, as values, in its second. */
+/* Returns the weight row at a column of a panel; -1 for padding. A gated panel holds gates in its first half and as
+ * many values in its second half. */
 static int64_t NAME(row_at)(const struct product *product, int64_t panel, int64_t column) {
     if (product->kind != GATED) {
         const int64_t row = panel * WIDTH + column;
@@ -176,7 +176,7 @@ static void NAME(pack)(const struct product *product, const void *weight, const 
         }
 }
 
-/* Row `index` of a packed weight, as it was: the embedding, where it is the head's weight too. */
+/* Unpacks row `index` of a packed weight: the embedding, if it shares the head's weight. */
 static void NAME(unpack)(const struct product *product, int64_t index, int bf16, void *out) {
     const int64_t inner = product->inner, group = bf16 ? 2 : 1;
     const int64_t base = index / WIDTH * WIDTH * inner + index % WIDTH * group;

@@ -1,7 +1,7 @@
-/* What is done to single rows: norms, rotation by position. Included once per instruction set, after lanes.h.
+/* Operations on single rows: norms and rotation by position. Included once per instruction set, after lanes.h.
  *
- * Rounding follows transformers: an RMS norm is computed in float32, rounded, then multiplied by its weight; of a
- * rotation each product and then the sum is rounded.
+ * Rounding follows transformers: an RMS norm is computed in float32, rounded, then multiplied by its weight. In a
+ * rotation each product is rounded, then the sum.
  */
 
 static void NAME(norm)(const void *in, const void *weight, float epsilon, int64_t size, void *out, int bf16) {

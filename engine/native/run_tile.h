@@ -1,4 +1,4 @@
-/* Which loop takes a tile: constants for the usual head dimensions. Included once per instruction set. */
+/* Dispatches a tile to its loop, with constant sizes for common head dimensions. Included once per instruction set. */
 
 static void NAME(run_tile)(const struct work *work, const struct layer *layer, const struct tile *tile) {
 #ifdef PAIRS

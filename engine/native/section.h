@@ -1,4 +1,4 @@
-/* All loops of one set of instructions, and their table. Included by kernels.c with NAME, LANES and perhaps PAIRS. */
+/* All loops of one instruction set, and their table. Included by kernels.c with NAME, LANES and optionally PAIRS. */
 #include "lanes.h"
 #include "tile.h"
 #ifdef PAIRS

@@ -1,9 +1,10 @@
-/* One tile of paged attention: up to MAX_ROWS query rows of one KV head over all the keys they may see.
+/* One tile of paged attention: up to MAX_ROWS query rows of one KV head over all their visible keys.
  *
- * Included once per instruction set, after lanes.h. Keys are taken LANES at a time.
+ * Included once per instruction set, after lanes.h. Keys are processed LANES at a time.
  *
- * Softmax is computed online (Milakov and Gimelshein, arXiv 1805.02867): per row a running maximum and sum, rescaled
- * when the maximum grows. NaN is kept: one in a key, value or query reaches the output of every row that sees it.
+ * Softmax is computed online (Milakov and Gimelshein, arXiv 1805.02867): each row has a running maximum and sum,
+ * which are rescaled when the maximum grows. A NaN in a key, value or query reaches the output of every row that
+ * attends to it.
  */
 
 static INLINE V NAME(cap)(V scores, float softcap) { /* softcap · tanh(score / softcap) */
@@ -11,7 +12,7 @@ static INLINE V NAME(cap)(V scores, float softcap) { /* softcap · tanh(score / 
     return softcap - 2.0f * softcap / (e + 1.0f);
 }
 
-/* Scores of keys that a query does not see become -inf: from `count` on, before `oldest` and after `newest`. */
+/* Masks scores with -inf: keys from `count` on, before `oldest` and after `newest`. */
 static INLINE V NAME(hide)(V scores, int count, int64_t oldest, int64_t newest) {
     const float lowest = oldest > 0 ? (float)oldest : 0.0f, end = (float)(newest < count ? newest : count - 1);
     V index;
@@ -49,7 +50,7 @@ static INLINE void NAME(body)(const struct work *work, const struct layer *layer
         int64_t room = work->block_size - offset, left = last - at + 1;
         const int count = (int)(room < LANES ? (room < left ? room : left) : (left < LANES ? left : LANES));
         const int64_t base = (block * work->block_size + offset) * stride + tile->kv_head * dim;
-        if (at + count <= last) { /* the next keys lie scattered: ask for them now */
+        if (at + count <= last) { /* the next keys are scattered in memory: prefetch them */
             const int64_t to = at + count;
             const int64_t next = (table[to / work->block_size] * work->block_size + to % work->block_size) * stride +
                                  tile->kv_head * dim;
@@ -68,7 +69,7 @@ static INLINE void NAME(body)(const struct work *work, const struct layer *layer
                 memcpy(keys + j * dim + LANES * l, &k, sizeof k);
                 memcpy(values + j * dim + LANES * l, &v, sizeof v);
             }
-        const int many = rows >= 8; /* from here on, turning the keys costs less than summing across each dot product */
+        const int many = rows >= 8; /* above this, a transpose costs less than horizontal sums */
         if (many)
             for (int d = 0; d < dim; d++)
                 for (int j = 0; j < LANES; j++)
@@ -118,7 +119,7 @@ static INLINE void NAME(body)(const struct work *work, const struct layer *layer
                     *(V *)(out + r * dim + LANES * l) *= shrink;
                 highest[r] = top;
             }
-            /* Nothing seen yet: weights are 0, not e^(-inf + inf); a NaN score keeps its NaN. */
+            /* No key so far: weights are 0, not e^(-inf + inf). A NaN score stays NaN. */
             weights[r] = NAME(exp)(scores - (highest[r] == -INFINITY ? 0.0f : highest[r]));
             sums[r] += weights[r];
         }

@@ -1,21 +1,22 @@
-"""Our continuous-batching engine. Importing it loads no torch: the scheduler, blocks and admission run without.
+"""The continuous-batching engine. Importing this package loads no torch, so that the scheduler, the blocks and
+admission run without it.
 
-For offline use: `from sluice_engine import LLM, SamplingParams`; see `llm.py`.
+For offline use: `from sluice_engine import LLM, SamplingParams`; see `offline/llm.py`.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sluice_engine.llm import LLM
+    from sluice_engine.offline.llm import LLM
     from sluice_engine.params import SamplingParams
 
 __all__ = ["LLM", "SamplingParams"]
 
 
 def __getattr__(name: str) -> object:
-    """LLM and SamplingParams when they are asked for: the one needs torch, the other msgspec."""
+    """Import LLM and SamplingParams on first access: LLM needs torch, SamplingParams needs msgspec."""
     if name == "LLM":
-        from sluice_engine.llm import LLM
+        from sluice_engine.offline.llm import LLM
 
         return LLM
     if name == "SamplingParams":

@@ -1,42 +1,42 @@
-"""What an offline caller asks of the sampler: a small frozen value, checked where it is made.
+"""Sampling parameters of the offline API: a small frozen value, validated at construction.
 
-The wire has its own (`ipc.SamplingParams`), which the HTTP process checks. No torch here.
+The socket has its own type (`messages.SamplingParams`), which the HTTP process validates. This module needs no torch.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sluice_engine import ipc
+from sluice_engine import messages
 from sluice_engine.seeds import sample_seed
 
 MAX_LOGPROBS = 1024
 MAX_SAMPLES = 256
-MIN_REPETITION_PENALTY = 0.01  # logits are divided by it: far below, they overflow
+MIN_REPETITION_PENALTY = 0.01  # logits are divided by it; smaller values can overflow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """How to continue one prompt. Raises ValueError that names the field, what is wrong with it and what is allowed."""
+    """Sampling parameters for one prompt. Raises ValueError that names the field, the fault and the allowed range."""
 
-    n: int = 1  # answers per prompt; each differs, and all repeat with the same seed
-    max_tokens: int | None = 256  # None: to the end of the model's context
-    min_tokens: int = 0  # neither end-of-sequence, stop tokens nor stop strings count before
-    temperature: float = 1.0  # 0: the most likely token, always
-    top_k: int = 0  # draw among the k most likely; 0: all
-    top_p: float = 1.0  # draw among the fewest most likely that reach p; 1: all
-    min_p: float = 0.0  # draw among those at least min_p times as likely as the most likely; 0: all
-    presence_penalty: float = 0.0  # off the logit of every token that the answer has
-    frequency_penalty: float = 0.0  # off the logit per time that the answer has the token
-    repetition_penalty: float = 1.0  # logits of tokens in prompt or answer: divided if positive, multiplied if not
-    logit_bias: Mapping[int, float] = field(default_factory=dict)  # token id → added to its logit
-    seed: int | None = None  # None: another answer every time
-    stop: str | tuple[str, ...] = ()  # the answer ends before the first of these strings
-    stop_token_ids: tuple[int, ...] = ()  # and at the first of these tokens
-    ignore_eos: bool = False  # the model's end-of-sequence token does not end the answer
-    logprobs: int | None = None  # per token: its logprob and those of so many most likely ones; None: no logprobs
+    n: int = 1  # samples per prompt; they differ, and all repeat with the same seed
+    max_tokens: int | None = 256  # output tokens; None: up to the end of the model's context
+    min_tokens: int = 0  # end-of-sequence, stop tokens and stop strings are ignored before it
+    temperature: float = 1.0  # 0: greedy
+    top_k: int = 0  # sample from the k most likely tokens; 0: all
+    top_p: float = 1.0  # sample from the smallest set of most likely tokens with total probability p; 1: all
+    min_p: float = 0.0  # sample from tokens with at least min_p times the highest probability; 0: all
+    presence_penalty: float = 0.0  # subtracted from the logit of every token in the output
+    frequency_penalty: float = 0.0  # subtracted from the logit once per occurrence in the output
+    repetition_penalty: float = 1.0  # tokens in prompt or output: logit divided if positive, else multiplied
+    logit_bias: Mapping[int, float] = field(default_factory=dict)  # token id → bias added to its logit
+    seed: int | None = None  # None: a random seed for each call
+    stop: str | tuple[str, ...] = ()  # the output ends before the first of these strings
+    stop_token_ids: tuple[int, ...] = ()  # the output ends at the first of these tokens
+    ignore_eos: bool = False  # the model's end-of-sequence token does not end the output
+    logprobs: int | None = None  # number of top tokens reported beside each sampled one; None: no logprobs
 
     def __post_init__(self) -> None:
-        """Checks every field."""
+        """Validates every field."""
         _integer("n", self.n, 1, MAX_SAMPLES)
         if self.max_tokens is not None:
             _integer("max_tokens", self.max_tokens, 1, None, "or None for all that the context holds")
@@ -71,13 +71,13 @@ class SamplingParams:
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
 
     def sample_seed(self, sample: int) -> int | None:
-        """The seed of answer `sample`, as it crosses the wire."""
+        """The seed of the sample with index `sample`, as an unsigned 64-bit integer for the socket."""
         seed = sample_seed(self.seed, sample)
         return seed if seed is None else seed & 0xFFFFFFFFFFFFFFFF
 
-    def wire(self, room: int) -> ipc.SamplingParams:
-        """For the first answer to a prompt after which the context has `room` tokens."""
-        return ipc.SamplingParams(
+    def wire(self, room: int) -> messages.SamplingParams:
+        """The socket's parameters for the first sample of a prompt that leaves `room` tokens of the context."""
+        return messages.SamplingParams(
             max_tokens=room if self.max_tokens is None else min(self.max_tokens, room),
             temperature=self.temperature,
             top_k=self.top_k,

@@ -1,6 +1,6 @@
-"""`make gpu`: every kernel against its reference, compiled, then its speed. Needs torch and triton, nothing else.
+"""`make gpu` checks every compiled kernel against its reference, then measures its speed. Needs only torch and triton.
 
-Exit codes: 0 all right, 1 a kernel differs from its reference, 2 no CUDA device is visible.
+Exit codes: 0 all checks passed, 1 a kernel differs from its reference, 2 no CUDA device is visible.
 """
 
 import sys
@@ -10,7 +10,7 @@ import torch
 
 
 def main() -> int:
-    """Checks first: a wrong kernel's speed is of no interest."""
+    """Runs the checks, then the measurements. A failed check skips the measurements. Returns the exit code."""
     if not torch.cuda.is_available():
         print("make gpu needs a CUDA device and torch sees none here: run it on a machine with a GPU.", file=sys.stderr)
         return 2

@@ -1,8 +1,8 @@
-"""Correctness of `paged_decode` against its reference: cases that the tests run in Triton's interpreter and that
-`make gpu` runs compiled, without pytest.
+"""Correctness cases of `paged_decode` against its reference.
 
-Everything a kernel must not read is poisoned: NaN in blocks no table names and behind each context's end, absurd
-numbers in table entries behind the context's last block.
+The tests run them in Triton's interpreter; `make gpu` runs them compiled, without pytest. All data that a kernel must
+not read is poisoned: NaN in unmapped blocks and behind each context's end, and 2³¹−1 in table entries behind the
+context's last block.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ import torch
 from sluice_kernels.paged_decode.reference import paged_decode_reference
 from sluice_kernels.paged_decode.triton import paged_decode_triton
 
-# Relative to the largest value: rounding of the softmax weights and of the output to the input's type.
+# Relative to the largest value: rounding of the softmax weights, and of the output to the input's dtype.
 TOLERANCE: Final = {torch.float32: 1e-5, torch.float16: 3e-3, torch.bfloat16: 1.6e-2}
 FLOAT32_EPSILON: Final = 2.0**-23
 POISONED_BLOCK: Final = 2**31 - 1
@@ -21,7 +21,7 @@ POISONED_BLOCK: Final = 2**31 - 1
 
 @dataclass(frozen=True)
 class Case:
-    """One call. `contexts` in tokens, one per sequence, 0 for a padding slot."""
+    """One call. `contexts` is in tokens, one per sequence, 0 for a padding slot."""
 
     contexts: tuple[int, ...]
     q_heads: int = 4
@@ -29,7 +29,7 @@ class Case:
     head_dim: int = 32
     block_size: int = 16
     dtype: torch.dtype = torch.float32
-    magnitude: float = 1.0  # of queries and keys: large ones make the softmax a maximum
+    magnitude: float = 1.0  # of queries and keys; large values turn the softmax into a maximum
     value_magnitude: float = 1.0
     spare_blocks: int = 3
     splits: int | None = None
@@ -37,7 +37,7 @@ class Case:
 
 
 class Mismatch(Exception):
-    """The kernel and its reference differ; the message names the case and by how much."""
+    """The kernel and its reference differ. The message names the case and the error."""
 
 
 NAMED: Final[dict[str, Case]] = {
@@ -65,7 +65,7 @@ NAMED: Final[dict[str, Case]] = {
     "bfloat16, peaked": Case((100, 31), dtype=torch.bfloat16, magnitude=20.0),
 }
 
-# Too large for the interpreter: run compiled only.
+# Too large for the interpreter; these cases run only compiled.
 LARGE: Final[dict[str, Case]] = {
     f"{str(dtype).removeprefix('torch.')}, contexts to {most}, {q}/{kv} heads of {dim}": Case(
         tuple((most * (row * 37 % 64)) // 63 for row in range(64)),
@@ -77,7 +77,7 @@ LARGE: Final[dict[str, Case]] = {
 
 
 def compare(case: Case, device: str) -> float:
-    """Run the kernel and the reference; returns the largest error relative to the largest value. Raises Mismatch."""
+    """Runs the kernel and the reference. Returns the largest error relative to the largest value. Raises Mismatch."""
     query, keys, values, tables, contexts = _inputs(case)
     scale = case.head_dim**-0.5
     expected = paged_decode_reference(query, keys, values, tables, contexts, scale)
@@ -107,7 +107,7 @@ def _inputs(case: Case) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch
     shape = (num_blocks, case.block_size, case.kv_heads, case.head_dim)
 
     def normal(size: tuple[int, ...], magnitude: float) -> torch.Tensor:
-        # Clamped, so that the error bound above is a bound.
+        # Clamping makes the error bound in `compare` valid.
         return (torch.randn(size, generator=generator).clamp(-4, 4) * magnitude).to(case.dtype)
 
     query = normal((len(case.contexts), case.q_heads, case.head_dim), case.magnitude)

@@ -1,10 +1,11 @@
-"""How near paged decode attention comes to the memory's own speed, beside torch's attention on equal contiguous work.
+"""Measures paged decode attention against the device's copy bandwidth, and torch's attention on equal contiguous work.
 
-Decode attention reads every cached key and value once and computes little: the ceiling is the bandwidth of a plain
-copy on the same device in the same run, never a number from a data sheet.
+Decode attention reads every cached key and value once and computes little. Therefore the upper bound is the bandwidth
+of a plain copy on the same device in the same run, never a number from a data sheet.
 """
 
 import csv
+import hashlib
 import statistics
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
@@ -13,6 +14,7 @@ from typing import Final
 
 import torch
 
+import sluice_kernels
 from sluice_kernels.paged_decode import paged_decode
 
 RESULTS: Final = Path(__file__).with_name("results.csv")
@@ -22,8 +24,9 @@ REPEATS: Final = 50
 
 @dataclass(frozen=True)
 class Result:
-    """One line of results.csv. `fraction` is of the copy bandwidth measured in the same run."""
+    """One line of results.csv. `fraction` is relative to the copy bandwidth measured in the same run."""
 
+    code: str  # digest of the kernels' sources
     device: str
     torch: str
     triton: str
@@ -35,7 +38,7 @@ class Result:
 
 
 def measure(say: Callable[[str], None]) -> list[Result]:
-    """Copy, kernel and peer, one after the other on the current CUDA device; appended to results.csv."""
+    """Measures copy, kernel and torch's attention in sequence on the current CUDA device and appends to results.csv."""
     import triton
 
     torch.manual_seed(0)
@@ -66,7 +69,10 @@ def measure(say: Callable[[str], None]) -> list[Result]:
             query[:, :, None], dense_keys, dense_values, enable_gqa=True
         )
 
-    results = [Result(device, torch.__version__, triton.__version__, "copy", "1 GiB", copy_seconds, copy_bytes, 1.0)]
+    code = sources_digest()
+    results = [
+        Result(code, device, torch.__version__, triton.__version__, "copy", "1 GiB", copy_seconds, copy_bytes, 1.0)
+    ]
     for what, call in (
         ("sluice paged_decode", lambda: paged_decode(query, keys, values, tables, contexts)),
         ("torch sdpa, contiguous", peer),
@@ -74,15 +80,23 @@ def measure(say: Callable[[str], None]) -> list[Result]:
         seconds = seconds_of(call)
         fraction = moved / seconds / ceiling
         results.append(
-            Result(device, torch.__version__, triton.__version__, what, shape, seconds, moved, round(fraction, 4))
+            Result(code, device, torch.__version__, triton.__version__, what, shape, seconds, moved, round(fraction, 4))
         )
         say(f"{what}: {seconds * 1e6:.0f} µs for {moved / 1e6:.0f} MB, {fraction:.1%} of the copy bandwidth ({shape})")
     append(results)
     return results
 
 
+def sources_digest() -> str:
+    """Returns a digest of the measured kernels' sources, which distinguishes results of different code."""
+    files = sorted(Path(sluice_kernels.__file__).parent.rglob("*.py"))
+    return hashlib.sha256(b"\n".join(path.read_bytes() for path in files)).hexdigest()[:20]
+
+
 def seconds_of(call: Callable[[], object]) -> float:
-    """Median device seconds of one call, measured by CUDA events after a warm-up, the L2 cache flushed between."""
+    """Returns the median device seconds of one call by CUDA events, after a warm-up. The L2 cache is flushed between
+    calls.
+    """
     for _ in range(5):
         call()
     flush = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
@@ -99,7 +113,7 @@ def seconds_of(call: Callable[[], object]) -> float:
 
 
 def append(results: list[Result]) -> None:
-    """Add lines to results.csv; the first run writes its head."""
+    """Appends lines to results.csv; the first run writes the header."""
     new = not RESULTS.exists()
     with RESULTS.open("a", newline="") as file:
         writer = csv.DictWriter(file, [field.name for field in fields(Result)])

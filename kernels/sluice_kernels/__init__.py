@@ -1,1 +1,1 @@
-"""Kernels: each a folder with its reference (the specification) and its Triton form."""
+"""Kernels: each folder holds a reference (the specification) and its Triton implementation."""

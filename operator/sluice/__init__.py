@@ -1,3 +1,3 @@
-"""The command line, and the wire contract that the operator, the engine, the gateway and the simulator keep."""
+"""The command line, and the wire contract between the operator, the engine, the gateway and the simulator."""
 
 __version__ = "0.1.0"

@@ -1,7 +1,7 @@
-"""Hatch's hook: compiles the processor's kernels into a wheel or an editable install.
+"""Hatch build hook that compiles the CPU kernels into a wheel or an editable install.
 
-No compiler, or one that fails, is a warning and never an error: the engine computes the same with torch then. It
-stands here, and not beside the kernel, because every image has this folder and hatch wants its hook.
+A missing or failing compiler causes a warning and no error: the engine then computes the same with torch. The hook is
+in this folder and not beside the kernel, because every image has this folder and hatch requires its hook.
 """
 
 import subprocess
@@ -16,14 +16,14 @@ LIBRARY = "engine/sluice_engine/_native/libsluice_cpu.so"
 
 
 class NativeBuildHook(BuildHookInterface):
-    """Puts the library into the wheel, which is then one platform's; or says why it is left out."""
+    """Adds the library to the wheel, which then is platform-specific, or warns why it is left out."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Runs before a wheel or an editable install is put together."""
+        """Called before a wheel or an editable install is built."""
         if self.target_name != "wheel":
             return
         script = Path(self.root) / "engine" / "native" / "build.py"
-        if not script.is_file():  # the operator's image: no engine in it
+        if not script.is_file():  # the operator's image contains no engine
             return
         done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
         if done.returncode != 0:

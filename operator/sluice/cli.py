@@ -1,8 +1,8 @@
-"""`sluice`: one word per command, each in a file of its own under `commands/`.
+"""`sluice`: one subcommand per module of `commands/`.
 
-A command module imports nothing heavy at its top, so that `sluice --help` is quick and each image carries only
-the rooms it needs. Exit codes: 0 done, 1 failed, 2 bad input (one sentence per fault on stderr), 3 the engine
-died, 78 the engine can never serve as configured.
+A command module imports nothing heavy at module level, so that `sluice --help` is fast and each image carries only the
+packages that it needs. Exit codes: 0 done, 1 failed, 2 bad input (one sentence per fault on stderr), 3 the engine died,
+78 the engine can never serve as configured.
 """
 
 import importlib

@@ -1,8 +1,8 @@
-"""The wire contract: every name that two processes must agree on, written down once.
+"""The wire contract: all names and formats that two processes must agree on.
 
-The operator renders pods and scrapes them, the engine serves and publishes, the gateway routes, the simulator
-pretends to be all of them. None imports another; all import this file. `tests/contract/` pins it from both sides.
-Standard library only, so that each image can carry it.
+The operator renders and scrapes pods, the engine serves and publishes metrics, the gateway routes, and the simulator
+emulates all of them. None of them imports another; all import this module, and `tests/contract/` checks it for both
+sides. It uses the standard library only, so that every image can contain it.
 """
 
 from typing import Final
@@ -21,6 +21,7 @@ LABEL_INSTANCE: Final = "app.kubernetes.io/instance"  # metadata.name of the LLM
 LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 ENGINE_APP: Final = "sluice-engine"
 MANAGED_BY: Final = "sluice-operator"
+ANNOTATION_TEMPLATE: Final = f"{GROUP}/template"  # on the Deployment: fingerprint of the applied pod template
 ANNOTATION_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 
 # --- ports and paths of an engine pod --------------------------------------------------------------------------
@@ -47,7 +48,7 @@ HEADER_REQUEST_ID: Final = "x-request-id"
 HEADER_QUEUE_MS: Final = "x-sluice-queue-ms"
 HEADER_CACHED_TOKENS: Final = "x-sluice-cached-tokens"
 HEADER_RETRY_AFTER: Final = "Retry-After"
-# From the front door to an engine: which try this is of a request that another replica had before; absent on the first.
+# From the gateway to an engine: the number of the attempt, if another replica received the request before; else absent.
 HEADER_ATTEMPT: Final = "x-sluice-attempt"
 
 # --- how the operator starts an engine -------------------------------------------------------------------------
@@ -55,14 +56,17 @@ HEADER_ATTEMPT: Final = "x-sluice-attempt"
 MODEL_MOUNT: Final = "/models"  # a pvc:// volume is mounted here, read-only
 ADMIN_TOKEN_MOUNT: Final = "/etc/sluice/admin"
 ADMIN_TOKEN_KEY: Final = "token"  # key in the Secret, and file name under ADMIN_TOKEN_MOUNT
-# Each option of `sluice serve` may also come as SLUICE_<OPTION>, e.g. --max-num-seqs as SLUICE_MAX_NUM_SEQS.
+TARGETS_MOUNT: Final = "/etc/sluice/targets"  # a directory mount, so that the kubelet updates the file in running pods
+TARGETS_FILE: Final = "targets.json"  # key in the ConfigMap, and file name under TARGETS_MOUNT
+# Each option of `sluice serve` may also be set as SLUICE_<OPTION>, e.g. --max-num-seqs as SLUICE_MAX_NUM_SEQS.
 ENV_PREFIX: Final = "SLUICE_"
 ENV_PACE: Final = "SLUICE_PACE"
 ENV_THREADS: Final = "SLUICE_THREADS"
 TERMINATION_MESSAGE_PATH: Final = "/dev/termination-log"
-ENV_TERMINATION_MESSAGE: Final = "SLUICE_TERMINATION_MESSAGE"  # path; the engine writes {"reason", "message"} JSON
+# path; the engine writes {"reason", "message"} JSON to it
+ENV_TERMINATION_MESSAGE: Final = "SLUICE_TERMINATION_MESSAGE"
 
-# Reasons an engine writes into its termination message, and the operator into a condition.
+# Reasons that an engine writes into its termination message and the operator copies into a condition.
 REASON_MODEL_NOT_FOUND: Final = "ModelNotFound"
 REASON_MODEL_INVALID: Final = "ModelInvalid"
 REASON_ACCELERATOR_NOT_FOUND: Final = "AcceleratorNotFound"
@@ -71,7 +75,7 @@ REASON_ENGINE_CRASHED: Final = "EngineCrashed"
 REASON_PORT_TAKEN: Final = "PortTaken"
 REASON_INVALID_OPTION: Final = "InvalidOption"
 
-DRAIN_GRACE_SECONDS: Final = 5.0  # after SIGTERM new requests are still served this long: endpoints lag
+DRAIN_GRACE_SECONDS: Final = 5.0  # after SIGTERM new requests are still served for this time: endpoints lag
 CONNECTION_MAX_AGE_SECONDS: Final = 300.0  # jittered by ± 10 %
 
 # --- metrics ---------------------------------------------------------------------------------------------------
@@ -89,7 +93,7 @@ ADMISSION_LIMIT: Final = (
 
 TIME_TO_FIRST_TOKEN: Final = "sluice_time_to_first_token_seconds"
 INTER_TOKEN_LATENCY: Final = "sluice_inter_token_latency_seconds"
-TIME_PER_OUTPUT_TOKEN: Final = "sluice_time_per_output_token_seconds"  # one request's mean inter-token time
+TIME_PER_OUTPUT_TOKEN: Final = "sluice_time_per_output_token_seconds"  # mean inter-token latency of one request
 REQUEST_DURATION: Final = "sluice_request_duration_seconds"
 QUEUE_SECONDS: Final = "sluice_queue_seconds"
 STEP_SECONDS: Final = "sluice_step_seconds"
@@ -107,17 +111,18 @@ PROMPT_TOKENS_TOTAL: Final = "sluice_prompt_tokens_total"
 CACHED_PROMPT_TOKENS: Final = "sluice_cached_prompt_tokens_total"
 GENERATED_TOKENS: Final = "sluice_generated_tokens_total"
 PREEMPTIONS: Final = "sluice_preemptions_total"
-SWAPS: Final = "sluice_swaps_total"  # preemptions that copied to host memory
-DRAFT_TOKENS: Final = "sluice_draft_tokens_total"  # guessed by speculation, and verified
+SWAPS: Final = "sluice_swaps_total"  # preemptions that copied KV blocks to host memory
+DRAFT_TOKENS: Final = "sluice_draft_tokens_total"  # proposed by speculation and verified
 ACCEPTED_DRAFT_TOKENS: Final = "sluice_accepted_draft_tokens_total"
+METRICS_FAULTS: Final = "sluice_metrics_faults_total"  # exceptions while recording metrics
 
 STEP_MODEL_SECONDS: Final = "sluice_step_model_seconds"  # {term}
 STEP_MODEL_ERROR: Final = "sluice_step_model_error_ratio"
-STEP_MODEL_STEPS: Final = "sluice_step_model_steps"  # steps the fit has seen: a model with few is not trusted
+STEP_MODEL_STEPS: Final = "sluice_step_model_steps"  # steps behind the fit; a model with few has low confidence
 MODEL_INFO: Final = "sluice_model_info"  # {version, dtype, model}
 CACHE_CONFIG_INFO: Final = "sluice_cache_config_info"  # {block_size, num_blocks}
 LOAD_PHASE_SECONDS: Final = "sluice_load_phase_seconds"  # {phase=fetch|load|compile|warm}
-PACED: Final = "sluice_paced"  # 1 while --pace holds steps to a given time model
+PACED: Final = "sluice_paced"  # 1 while --pace makes steps follow a given time model
 
 STEP_MODEL_TERMS: Final = ("base", "prefill_token", "prefill_context", "sequence", "kv_token")
 KV_STATES: Final = ("held", "cached", "free")
@@ -147,10 +152,10 @@ OPERATOR_LEADER: Final = "sluice_operator_leader"
 # Body: {"max_concurrent": {"min": int, "max": int}, "max_queue": int, "max_batched_tokens": int,
 #        "kv_watermark": float, "itl_target_ms": float, "ttft_target_ms": float, "retry_after_seconds": float,
 #        "ttl_seconds": float}
-# Every field is optional; ttl_seconds is required as soon as any other is given. When it runs out, the engine
-# returns to the bounds it was started with. retry_after_seconds is no limit: it says when the replica that is missing
-# should serve (0: none is), which whom the engine refuses is told to wait. Alone with its TTL it is taken while an engine
-# loads, and moves no bound.
+# Every field is optional; ttl_seconds is required if any other field is set. When it expires, the engine returns to the
+# targets file, and to its options for fields that the file leaves out. retry_after_seconds is no limit: it is the time
+# until the missing replica should serve (0: none is missing), which the engine returns with a rejection. Alone with its
+# TTL it is accepted while an engine loads, and changes no bound.
 LIMIT_FIELDS: Final = (
     "max_concurrent",
     "max_queue",
@@ -162,10 +167,17 @@ LIMIT_FIELDS: Final = (
     "ttl_seconds",
 )
 
+# --- the targets file ------------------------------------------------------------------------------------------
+
+# {"max_concurrent": {"min": int, "max": int}, "itl_target_ms": float, "ttft_target_ms": float}
+# SLO targets and admission range of the spec, with the field names and bounds of PATCH /limits. Every field is optional
+# and defaults to the engine's option. The values hold until the file changes; a PATCH overrides them until it expires.
+TARGET_FIELDS: Final = ("max_concurrent", "itl_target_ms", "ttft_target_ms")
+
 # --- command line ----------------------------------------------------------------------------------------------
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2  # bad input from the user: one sentence per fault on stderr
 EXIT_ENGINE_DIED: Final = 3
-EXIT_CONFIG: Final = 78  # the engine cannot ever serve as configured (EX_CONFIG): model missing, no accelerator
+EXIT_CONFIG: Final = 78  # the engine can never serve as configured (EX_CONFIG): model missing, no accelerator

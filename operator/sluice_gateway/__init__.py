@@ -1,10 +1,10 @@
-"""The router in front of the engines: one URL for all replicas.
+"""The gateway: a router in front of the engines with one URL for all replicas.
 
-Knows neither operator nor engine: it is handed a callable that gives the replicas to send to.
+It depends on neither operator nor engine: a callable gives it the ready replicas.
 """
 
 from sluice_gateway.backends import Backend, RoundRobin
-from sluice_gateway.door import Door
+from sluice_gateway.holding import HoldQueue
 from sluice_gateway.server import Gateway, PortTaken
 
-__all__ = ["Backend", "Door", "Gateway", "PortTaken", "RoundRobin"]
+__all__ = ["Backend", "Gateway", "HoldQueue", "PortTaken", "RoundRobin"]

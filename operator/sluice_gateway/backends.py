@@ -1,4 +1,4 @@
-"""Which replica is tried first, and which after it."""
+"""Replicas and the order in which a request tries them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """One replica that may be sent requests now."""
+    """One replica that accepts requests now."""
 
     name: str
     host: str
@@ -19,13 +19,13 @@ class Backend:
 
 
 class RoundRobin:
-    """Turns through the replicas; each request sees every replica once, from its turn on."""
+    """Round robin over the replicas; each request may try every replica once."""
 
     def __init__(self) -> None:
         self._turn = 0
 
     def order(self, backends: Sequence[Backend]) -> tuple[Backend, ...]:
-        """All backends, beginning with the one whose turn it is."""
+        """All backends, starting with the next one in turn. O(n)."""
         if not backends:
             return ()
         start = self._turn % len(backends)

@@ -1,4 +1,4 @@
-"""Which headers cross the front door, and whom it answers."""
+"""Header handling of the gateway: end-to-end headers and accepted host names."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -23,7 +23,7 @@ LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
 def passed_on(headers: Mapping[str, str]) -> CIMultiDict[str]:
-    """The end-to-end headers, without those that the connection named as its own (RFC 9110, 7.6.1)."""
+    """The end-to-end headers, without the hop-by-hop ones that Connection lists (RFC 9110, 7.6.1)."""
     named = {token.strip().lower() for token in headers.get("Connection", "").split(",")}
     return CIMultiDict(_kept(headers.items(), _SET_ANEW | named))
 

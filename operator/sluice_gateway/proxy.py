@@ -1,7 +1,7 @@
-"""One request through the front door: whole on its way in, chunk by chunk on its way out.
+"""Proxying of one request: the request is buffered, the response is streamed.
 
-The request is read before a replica is chosen (an engine cannot begin before it has all of it either), so that it
-can be offered to the next replica while no byte of an answer has been sent. Answers are never buffered.
+The request is read before a replica is chosen, because an engine needs all of it before it can start. It can then be
+offered to the next replica as long as no byte of a response has been sent. Responses are never buffered.
 """
 
 import asyncio
@@ -15,41 +15,44 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from sluice import contract
-from sluice_gateway.answers import error_response, sse_error
 from sluice_gateway.backends import Backend, RoundRobin
-from sluice_gateway.door import Door
+from sluice_gateway.errors import error_response, sse_error
 from sluice_gateway.headers import passed_on
+from sluice_gateway.holding import HoldQueue
 
-REFUSAL_BYTES: Final = 64 * 1024  # of a replica's 503 that is kept while another is asked
+REFUSAL_BYTES: Final = 64 * 1024  # bytes of a replica's 503 that are kept while another replica is tried
 _UPSTREAM_LOST: Final = "the replica went away before the answer was complete"
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A replica's 503, kept in case that no other replica does better."""
+    """A replica's 503, kept in case that no other replica answers better."""
 
     headers: CIMultiDict[str]
     body: bytes
 
 
 class Proxy:
-    """Sends requests to replicas in turn."""
+    """Sends requests to the replicas, round robin."""
 
     def __init__(
         self,
         session: aiohttp.ClientSession,
         backends: Callable[[], Sequence[Backend]],
         body_seconds: float,
-        door: Door,
+        hold_queue: HoldQueue,
     ) -> None:
         self._session = session
         self._backends = backends
-        self._door = door
+        self._hold_queue = hold_queue
         self._turns = RoundRobin()
         self._body_seconds = body_seconds
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Answer one request. Each ready replica is tried once; without a better answer the last 503 is passed on."""
+        """Answer one request: try each ready replica once; without a better answer the last 503 is returned.
+
+        The status is 408 where the body is not read in time, and 503 where no replica is ready or answers.
+        """
         try:
             async with asyncio.timeout(self._body_seconds):
                 body = await request.read()
@@ -59,22 +62,22 @@ class Proxy:
                 headers={"Connection": "close"},
             )  # fmt: skip
         headers = passed_on(request.headers)
-        headers.popall(contract.HEADER_ATTEMPT, None)  # ours to say: with it, an engine counts no arrival
+        headers.popall(contract.HEADER_ATTEMPT, None)  # set only by the gateway: with it, an engine counts no arrival
         attempt = 1
         refusal: Refusal | None = None
         lost = False
-        # Only work wakes a sleeping model: a poll of /v1/models does not.
-        ready = await self._door.wait(self._backends) if request.method == "POST" else tuple(self._backends())
+        # Only inference requests wake a model that is scaled to zero: a poll of /v1/models does not.
+        ready = await self._hold_queue.wait(self._backends) if request.method == "POST" else tuple(self._backends())
         for backend in self._turns.order(ready):
             if attempt > 1:
                 headers[contract.HEADER_ATTEMPT] = str(attempt)
             try:
                 upstream = await self._send(request, backend, headers, body)
             except aiohttp.ClientConnectorError:
-                lost = True  # nobody has had the request: the next try is as the first
+                lost = True  # no replica received the request: the next attempt counts as the first
                 continue
             except (aiohttp.ClientError, TimeoutError, OSError):
-                lost = True  # gone before any byte of an answer: nothing was told to the client yet
+                lost = True  # the replica failed before any byte of a response: nothing was sent to the client
                 attempt += 1
                 continue
             try:
@@ -84,19 +87,19 @@ class Proxy:
                     continue
                 return await _stream(request, upstream)
             finally:
-                upstream.close()  # closes the connection unless the answer was read to its end
+                upstream.close()  # closes the connection unless the response was read to its end
         if refusal is not None:
             return web.Response(status=503, headers=refusal.headers, body=refusal.body)
         what = "no replica answered" if lost else "no replica is ready"
         return error_response(
             503, f"{what}: try again soon", "service_unavailable", code="no_replica",
-            headers={contract.HEADER_RETRY_AFTER: str(self._door.retry_after())},
+            headers={contract.HEADER_RETRY_AFTER: str(self._hold_queue.retry_after())},
         )  # fmt: skip
 
     async def _send(
         self, request: web.Request, backend: Backend, headers: CIMultiDict[str], body: bytes
     ) -> aiohttp.ClientResponse:
-        """The head of a replica's answer."""
+        """Send the request to one replica and return once the response headers are read."""
         return await self._session.request(
             request.method,
             backend.url + request.rel_url.raw_path_qs,
@@ -116,7 +119,10 @@ async def _refusal(upstream: aiohttp.ClientResponse) -> Refusal:
 
 
 async def _stream(request: web.Request, upstream: aiohttp.ClientResponse) -> web.StreamResponse:
-    """Pass the answer on as it comes. A replica that dies inside it ends the stream with an error event."""
+    """Stream the response.
+
+    A replica that dies during it ends an event stream with an error event; any other response is aborted.
+    """
     response = web.StreamResponse(status=upstream.status, reason=upstream.reason, headers=passed_on(upstream.headers))
     if upstream.content_length is not None:
         response.content_length = upstream.content_length
@@ -128,7 +134,7 @@ async def _stream(request: web.Request, upstream: aiohttp.ClientResponse) -> web
             if upstream.content_type == "text/event-stream":
                 await response.write(sse_error(_UPSTREAM_LOST))
             elif request.transport is not None:
-                request.transport.abort()  # a clean end would make half an answer look whole
+                request.transport.abort()  # a clean end would make a partial response look complete
             return response
         if not chunk:
             await response.write_eof()

@@ -1,7 +1,7 @@
-"""The front door's socket: routes, limits, life and end.
+"""The gateway's HTTP server: routes, limits, start and drain.
 
-A thin reverse proxy. It answers only on the inference paths, only to names of this machine (a web page that points
-its own name at 127.0.0.1 gets nothing), and holds a bounded number of requests.
+A thin reverse proxy. It serves only the inference paths and accepts only host names of this machine, which blocks DNS
+rebinding (a web page that points its own name at 127.0.0.1). It limits the number of requests in flight.
 """
 
 import asyncio
@@ -13,10 +13,10 @@ import aiohttp
 from aiohttp import web
 
 from sluice import contract
-from sluice_gateway.answers import error_response
 from sluice_gateway.backends import Backend
-from sluice_gateway.door import Door
+from sluice_gateway.errors import error_response
 from sluice_gateway.headers import LOCAL_HOSTS, host_name
+from sluice_gateway.holding import HoldQueue
 from sluice_gateway.proxy import Proxy
 
 MAX_BODY_BYTES: Final = 8 * 1024 * 1024
@@ -27,11 +27,11 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class PortTaken(Exception):
-    """Another program listens on the port. The message names it."""
+    """Another program listens on the port. The message has the host and the port."""
 
 
 class Gateway:
-    """One URL over the replicas that `backends()` names at the moment of each request."""
+    """One URL over the replicas that `backends()` returns at the moment of each request."""
 
     def __init__(
         self,
@@ -40,15 +40,18 @@ class Gateway:
         host: str = "127.0.0.1",
         port: int = 8080,
         body_seconds: float = 30.0,
-        door: Door | None = None,
+        hold_queue: HoldQueue | None = None,
     ) -> None:
-        """`port` 0 takes a free one. `body_seconds` is the time a client has to send its request. `door` says whether
-        requests are held while there is no replica; they are not without one."""
+        """Configure the gateway; `start` opens the socket.
+
+        `port` 0 selects a free port. `body_seconds` is the time in which a client must send its request. `hold_queue` holds
+        requests while no replica is ready; without it none are held.
+        """
         self._backends = backends
         self._host = host
         self._port = port
         self._body_seconds = body_seconds
-        self._door = door or Door()
+        self._hold_queue = hold_queue or HoldQueue()
         self._runner: web.AppRunner | None = None
         self._session: aiohttp.ClientSession | None = None
         self._in_flight = 0
@@ -65,12 +68,12 @@ class Gateway:
 
     @property
     def url(self) -> str:
-        """Where clients point their base URL, without /v1."""
+        """Base URL for clients, without /v1."""
         return f"http://{self._host}:{self._port}"
 
     @property
     def in_flight(self) -> int:
-        """Requests that are being answered."""
+        """Number of requests in flight."""
         return self._in_flight
 
     async def start(self) -> None:
@@ -82,14 +85,14 @@ class Gateway:
             cookie_jar=aiohttp.DummyCookieJar(),
         )
         app = web.Application(middlewares=[self._guard], client_max_size=MAX_BODY_BYTES)
-        proxy = Proxy(self._session, self._backends, self._body_seconds, self._door)
+        proxy = Proxy(self._session, self._backends, self._body_seconds, self._hold_queue)
         app.router.add_post(contract.PATH_CHAT_COMPLETIONS, proxy.handle)
         app.router.add_post(contract.PATH_COMPLETIONS, proxy.handle)
         app.router.add_post(contract.PATH_EMBEDDINGS, proxy.handle)
         app.router.add_post(contract.PATH_RERANK, proxy.handle)
         app.router.add_post(contract.PATH_SCORE, proxy.handle)
         app.router.add_get(contract.PATH_MODELS, proxy.handle, allow_head=False)
-        # handler_cancellation: a client that leaves ends its handler, and with it the engine's work.
+        # handler_cancellation: a client disconnect cancels its handler, which aborts the engine's work.
         self._runner = web.AppRunner(
             app,
             handler_cancellation=True,
@@ -111,15 +114,15 @@ class Gateway:
         self._port = self._runner.addresses[0][1]
 
     def drain(self) -> None:
-        """Refuse what comes from now on; what is here goes on."""
+        """Reject new requests; requests in flight complete."""
         self._draining = True
 
     async def idle(self) -> None:
-        """Return once nothing is in flight."""
+        """Return once no request is in flight."""
         await self._idle.wait()
 
     async def close(self) -> None:
-        """Let go of every socket."""
+        """Close all sockets."""
         if self._runner is not None:
             await self._runner.cleanup()
         if self._session is not None:

@@ -1,1 +1,1 @@
-"""The operator: watch, observe, decide, render, apply. Runs without torch."""
+"""The Kubernetes operator: watch, observe, decide, render, apply. It runs without torch."""

@@ -1,1 +1,1 @@
-"""Discrete-event simulator: the real scheduler and the real decide() against traces, in virtual time."""
+"""Discrete-event simulator: the real scheduler and the real decide() run against traces in virtual time."""

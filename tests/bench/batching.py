@@ -1,6 +1,7 @@
-"""What batching brings over HTTP: 64 requests at once against one at a time, same model, same server, same client, one run.
+"""Gain of batching over HTTP: 64 concurrent requests against one, with the same model, server and client, in one run.
 
-The two are interleaved, so that a slow minute of the machine hits both, and medians over the rounds are compared.
+The two sides are interleaved, so that a slow minute of the machine affects both. The medians over the rounds are
+compared.
 """
 
 import asyncio
@@ -19,19 +20,17 @@ from tests.bench.row import at_least
 from tests.bench.server import ServerFailed, served
 
 LEAST_RATIO = 3.0
-THREADS = (
-    1  # of torch; the HTTP process and the client have the other core, and a second thread would spin against them
-)
+THREADS = 1  # of torch; the HTTP process and the client use the other core, and a second thread would compete with them
 CONCURRENCY = 64
 ROUNDS = 5
-SECONDS = 5.0  # in which one side sends in one round; what is in flight is then waited for, and counted
+SECONDS = 5.0  # sending time of one side per round; requests in flight then finish and count
 WARM_UP_SECONDS = 2.0
 ATTEMPT_SECONDS = 60.0
 
 
 @dataclass(slots=True)
 class Row:
-    """One side of the comparison, over all rounds. A side with a failed request is a failed row and has no number."""
+    """One side of the comparison, over all rounds. A side with a failed request is a failed row without a number."""
 
     name: str
     concurrency: int
@@ -40,11 +39,11 @@ class Row:
 
     @property
     def failed(self) -> bool:
-        """Whether its numbers may not be used."""
+        """True if its numbers must not be used."""
         return self.error is not None or not self.reports or any(not report.ok for report in self.reports)
 
     def why(self) -> str:
-        """What failed, in one line."""
+        """The failure, in one line."""
         sentences = [self.error] if self.error else [said for report in self.reports for said in report.first_failures]
         return sentences[0] if sentences else "nothing was measured"
 
@@ -87,7 +86,7 @@ def _line(row: Row) -> Line:
 
 
 async def measure(model: Path, log: Path, say: Callable[[str], None]) -> tuple[Row, Row]:
-    """Both rows, every answer compared with the model's own."""
+    """Both rows; every output is compared with the model's own."""
     batched = Row(f"{CONCURRENCY} at a time", CONCURRENCY)
     single = Row("one at a time", 1)
     try:

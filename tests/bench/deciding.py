@@ -1,7 +1,7 @@
-"""How long one decision takes for a fleet, usual and at worst: what bounds the operator's time per deployment.
+"""Processor time of one decision for a fleet, typical and worst case: it bounds the operator's time per deployment.
 
-Worst is the tick on which a dial moves (the binding constraint is searched for) with the longest memory: half an hour
-of slots, a full window of ticks, and engines that hold thousands of sequences.
+The worst case is a pass that changes a target (it searches for the binding constraint) with the longest memory: half an
+hour of slots, a full window of passes, and engines with thousands of sequences.
 """
 
 import time
@@ -10,12 +10,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from sluice_law.steptime import StepTimeModel
-from sluice_operator.decide import decide
-from sluice_operator.decide.values import Observed
+from sluice_operator.autoscaler import decide
+from sluice_operator.autoscaler.values import Observed
+from sluice_perfmodel.step_time import StepTimeModel
 from tests.bench.row import Report, at_most
 from tests.counting import count_calls
-from tests.operator.decide_fleet import Engine, Story, spec
+from tests.operator.autoscaler.fleet import Engine, Story, spec
 
 LIGHT: Final = StepTimeModel(base=0.02, prefill_token=2e-6, sequence=2e-5, kv_token=1e-9, steps=1000)
 SLOTS: Final = 180
@@ -29,7 +29,7 @@ class Deciding:
 
     replicas: int
     usual: float
-    worst: float  # the slowest kind of tick
+    worst: float  # of the slowest kind of pass
 
 
 def report(_out: Path, say: Callable[[str], None]) -> Report:
@@ -44,13 +44,12 @@ def report(_out: Path, say: Callable[[str], None]) -> Report:
 
 
 def deciding(replicas: int = REPLICAS, repeats: int = 15) -> Deciding:
-    """Time decide() by the processor time of the least disturbed of `repeats`: neighbours on the machine are not the
-    law's."""
+    """Processor time of decide(): the minimum of `repeats`, to exclude other load on the machine."""
     return Deciding(replicas, _least(usual(replicas), repeats), _least(slowest(replicas), repeats))
 
 
 def calls(story: Story) -> int:
-    """Python functions that one decision calls: what it costs, on any machine the same."""
+    """Number of Python function calls of one decision: a measure of its cost that is the same on any machine."""
     observed = _tick(story)
 
     def one() -> None:
@@ -60,12 +59,12 @@ def calls(story: Story) -> int:
 
 
 def usual(replicas: int) -> Story:
-    """A fleet under its load."""
+    """A fleet under its typical load."""
     return _fleet(replicas, {})
 
 
 def slowest(replicas: int) -> Story:
-    """The longest memory and the largest engines, about to move."""
+    """The longest memory and the largest engines, before a change of the target."""
     big = {
         "slo": {"ttftMilliseconds": 60, "itlMilliseconds": 200},
         "admission": {"concurrency": {"min": 2, "max": 4096}},
@@ -90,7 +89,7 @@ def _fleet(replicas: int, changes: dict[str, Any], model: StepTimeModel | None =
 
 
 def _tick(story: Story) -> Observed:
-    """A second later."""
+    """Advance by one second."""
     story.now += 1.0
     for name, engine in story.engines.items():
         engine.pass_time(1.5, 1.0)

@@ -1,4 +1,4 @@
-"""How every plot of the bench looks: one size, the processor's name in the title, no screen needed."""
+"""The common style of the benchmark's plots: one size, the processor's name in the title, no display needed."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,8 +13,10 @@ INCHES, DPI = (9.0, 4.5), 110
 
 @contextmanager
 def drawing(title: str, to: Path, rows: int = 1, *, on_processor: bool = True) -> Iterator[Any]:
-    """Axes to draw on (an array of them for several rows), saved to `to` as PNG at the end. `on_processor=False` for
-    what no processor has a part in (virtual time)."""
+    """Axes to draw on (an array for several rows), saved to `to` as PNG at the end.
+
+    `on_processor=False` is for results in virtual time, which do not depend on the processor.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

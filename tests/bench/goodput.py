@@ -1,7 +1,7 @@
-"""What policies and latency-driven chunks are worth, in virtual time: goodput against fcfs with its best fixed chunk.
+"""Goodput of policies and latency-driven chunks in virtual time, compared with fcfs and its best fixed chunk.
 
-On `virtual.py`'s engine, at the load where the best fixed chunk has fallen to 70 %. Lengths and seeds are none that any
-constant of the engine was chosen on. No processor matters to the result: it is the same on each machine.
+It runs on the engine of `virtual.py`, at the load where the best fixed chunk has fallen to 70 %. No constant of the
+engine was chosen on these lengths and seeds. The result does not depend on the processor.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import mean
 
-from sluice_law.steptime import StepTimeModel
+from sluice_perfmodel.step_time import StepTimeModel
 from tests.bench import figure
 from tests.bench.row import Report, Row, at_least
 from tests.bench.virtual import HELD_OUT, Result, System, arrivals, run, step_model
@@ -33,12 +33,12 @@ ABLATIONS = (
 
 
 def fixed(chunk: int) -> System:
-    """Plain first come, first served with one chunk size for ever."""
+    """Plain fcfs with a fixed chunk size."""
     return System(f"fcfs, chunks of {chunk}", "fcfs", chunk, False, False, tells_slo=False)
 
 
 def runs(system: System, model: StepTimeModel, rate: float, seeds: Sequence[int] = SEEDS) -> list[Result]:
-    """One run for each seed; every system sees the same requests."""
+    """One run per seed; every system gets the same requests."""
     return [run(system, model, arrivals(REQUESTS, rate, seed, HELD_OUT)) for seed in seeds]
 
 
@@ -48,8 +48,10 @@ def goodput(results: Sequence[Result]) -> float:
 
 
 def fallen(model: StepTimeModel) -> float:
-    """The load at which the best fixed chunk has fallen to 70 %, requests per second. Raises RuntimeError where that
-    lies outside of what is looked through."""
+    """The load at which the best fixed chunk has fallen to 70 %, requests per second.
+
+    Raises RuntimeError if it is outside BRACKET.
+    """
     low, high = BRACKET
     while high - low > NEAR:
         rate = (low + high) / 2

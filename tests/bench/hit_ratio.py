@@ -1,8 +1,8 @@
-"""How often the prefix cache hits on a real trace, beside a plain LRU that shares no code with it.
+"""Hit ratio of the prefix cache on a real trace, compared with a plain LRU that shares no code with it.
 
-The trace (Mooncake's conversations) names the 512-token blocks of each prompt by ids that stand for the whole prefix,
-as a chained hash does. The engine side is the real scheduler and its pool, a request at a time, with those ids in the
-place of hashes; the other side is an ordered dictionary of ids.
+The trace (Mooncake's conversations) has an id for each 512-token block of a prompt. Like a chained hash, the id stands
+for the whole prefix. The engine side is the real scheduler and its pool, one request at a time, with these ids as
+hashes. The other side is an ordered dictionary of ids.
 """
 
 import gzip
@@ -12,44 +12,44 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from sluice_engine.admission import Bounds, Limits
+from sluice_engine.control.limits import Bounds, Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Scheduler, SchedulerConfig
 from tests.bench import figure
 from tests.bench.row import Report, Row
 
 TRACE = Path(__file__).parents[2] / "operator" / "sluice_sim" / "data" / "mooncake_conversation.jsonl.gz"
-BLOCK_SIZE = 512  # tokens; the trace's
-CAPACITIES = (0.05, 0.20, 0.50)  # of the trace's unique blocks
+BLOCK_SIZE = 512  # tokens, as in the trace
+CAPACITIES = (0.05, 0.20, 0.50)  # shares of the trace's unique blocks
 MOST_APART = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One request of the trace: its tokens, and the ids of its blocks, of which the last is mostly part-filled."""
+    """One request of the trace: its tokens and the ids of its blocks; the last block is mostly partly filled."""
 
     tokens: int
     ids: tuple[int, ...]
 
     @property
     def full(self) -> tuple[int, ...]:
-        """The ids of its full blocks: what a cache of whole blocks can hold."""
+        """The ids of its full blocks, which a cache of whole blocks can hold."""
         return self.ids[: self.tokens // BLOCK_SIZE]
 
 
 @dataclass(frozen=True, slots=True)
 class HitRatio:
-    """Blocks found over all the trace's blocks, at one capacity."""
+    """Block hits over all the trace's blocks, at one capacity."""
 
-    capacity: float  # of the unique blocks
+    capacity: float  # share of the unique blocks
     blocks: int
     engine: float
     lru: float  # over full blocks
-    lru_of_all_ids: float  # part-filled last blocks cached as if they were full: something that no engine can do
+    lru_of_all_ids: float  # also caches partly filled last blocks, which no engine can do
 
     @property
     def apart(self) -> float:
-        """How far the engine is from the LRU, relative to it."""
+        """Relative difference between the engine and the LRU."""
         return abs(self.engine - self.lru) / self.lru
 
 
@@ -85,7 +85,7 @@ def _draw(found: Sequence[HitRatio], to: Path) -> Path:
 
 
 def measure(capacities: Sequence[float] = CAPACITIES) -> list[HitRatio]:
-    """The whole trace at each capacity: about a second of processor time for each."""
+    """The whole trace at each capacity; each takes about a second of processor time."""
     with gzip.open(TRACE, "rt") as lines:
         prompts = [Prompt(row["input_length"], tuple(row["hash_ids"])) for row in map(json.loads, lines)]
     unique = len({block for prompt in prompts for block in prompt.ids})
@@ -106,7 +106,7 @@ def measure(capacities: Sequence[float] = CAPACITIES) -> list[HitRatio]:
 
 
 def lru_hits(prompts: Sequence[Sequence[int]], capacity: int) -> int:
-    """Leading ids found in a least-recently-used cache of so many ids, each prompt's first id its most recent."""
+    """Leading ids found in an LRU cache of `capacity` ids; within a prompt the first id is the most recent."""
     cache: OrderedDict[int, None] = OrderedDict()
     hits = 0
     for ids in prompts:
@@ -120,7 +120,7 @@ def lru_hits(prompts: Sequence[Sequence[int]], capacity: int) -> int:
 
 
 def scheduler_hits(prompts: Sequence[Prompt], capacity: int) -> int:
-    """Blocks that requests start from in the real scheduler over a pool of so many blocks."""
+    """Cached blocks that requests start with in the real scheduler over a pool of `capacity` blocks."""
     longest = max(prompt.tokens for prompt in prompts) + 1
     config = SchedulerConfig(num_blocks=capacity, block_size=BLOCK_SIZE, max_num_seqs=1, max_model_length=longest)
     scheduler = Scheduler(config, Limits(Bounds(concurrency_max=1, max_batched_tokens=longest, kv_watermark=1.0)))

@@ -1,8 +1,8 @@
-"""What a step costs beside the model: planning, preparing tensors and settling, by the real scheduler and preparer.
+"""Host time of a step outside the model: planning, preparing tensors, settling, with the real scheduler and preparer.
 
-`python -m tests.bench.host_time` prints one line. 256 requests decode; each step's tokens are made up, nothing computes.
-Prompts have the lengths of engine_load_64. The worst case is recorded beside it: prompts of one length, so that all
-streams fill a block in the same step.
+`python -m tests.bench.host_time` prints one line. 256 requests decode; the tokens are made up, and nothing is computed.
+Prompts have the lengths of engine_load_64. The worst case is recorded too: prompts of one length, so that all streams
+fill a block in the same step.
 """
 
 import gc
@@ -15,11 +15,11 @@ from pathlib import Path
 
 import torch
 
-from sluice_engine.admission import Bounds, Limits
-from sluice_engine.prepare import Preparer
+from sluice_engine.backend.batch_builder import Preparer
+from sluice_engine.control.limits import Bounds, Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Scheduler, SchedulerConfig
-from sluice_law.steptime import StepTimeModel
+from sluice_perfmodel.step_time import StepTimeModel
 from tests.bench import figure
 from tests.bench.row import Report, Row, at_most
 from tests.bench.throughput.load import read
@@ -31,19 +31,18 @@ MODEL = StepTimeModel(base=0.01, prefill_token=4e-5, prefill_context=6e-9, seque
 
 @dataclass(frozen=True, slots=True)
 class HostTime:
-    """Seconds of host time per step, and the ratio of the medians with a long queue and without."""
+    """Seconds of host time per step, and the ratio of the medians with and without a long queue."""
 
     p50: float
     p99: float
     queue_ratio: float
-    in_step: float = 0.0  # p99 where all streams fill their blocks together
+    in_step: float = 0.0  # p99 if all streams fill their blocks in the same step
     times: tuple[float, ...] = ()  # of each step without a queue
-    behind: tuple[float, ...] = ()  # and with it
+    behind: tuple[float, ...] = ()  # of each step with a queue
 
 
 class Host:
-    """`running` decoding requests with prompts of these lengths in turn and `waiting` ones behind them, stepped
-    without a model."""
+    """`running` decoding requests and `waiting` queued ones, with the given prompt lengths in turn and no model."""
 
     def __init__(self, running: int, waiting: int, lengths: Sequence[int]) -> None:
         config = SchedulerConfig(num_blocks=running * LENGTH // 16, max_num_seqs=running, max_model_length=LENGTH)
@@ -63,7 +62,7 @@ class Host:
             self.step()
 
     def step(self) -> float:
-        """Seconds of one step."""
+        """Run one step; returns its seconds."""
         begun = time.perf_counter()
         plan = self._scheduler.plan(0.0, MODEL)
         if plan is None:
@@ -75,11 +74,11 @@ class Host:
 
 
 def measure(running: int = 256, waiting: int = 10_000, steps: int = 400) -> HostTime:
-    """Step both worlds in turns, so that a busy machine slows both alike."""
+    """Measure all three hosts in turns, so that other load on the machine slows them alike."""
     drawn = [len(prompt) for prompt in read("engine_load_64").prompts]
     plain, queued, together = Host(running, 0, drawn), Host(running, waiting, drawn), Host(running, 0, [40])
     gc.collect()
-    gc.freeze()  # as the engine does when it has started
+    gc.freeze()  # as the engine does after its start
     times: list[float] = []
     behind: list[float] = []
     in_step: list[float] = []
@@ -128,7 +127,7 @@ def _draw(found: HostTime, to: Path) -> Path:
 
 
 def main() -> int:
-    """One line."""
+    """Print one line."""
     found = measure()
     sys.stdout.write(
         f"host time per step, 256 running: p50 {1e3 * found.p50:.2f} ms, p99 {1e3 * found.p99:.2f} ms "

@@ -1,4 +1,4 @@
-"""KV memory that is allocated but not used, on real lengths through the real scheduler."""
+"""KV memory that is allocated but not used, with real lengths through the real scheduler."""
 
 import csv
 import gzip
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from sluice_engine.admission import Bounds, Limits
+from sluice_engine.control.limits import Bounds, Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Scheduler, SchedulerConfig
 from tests.bench import figure
@@ -16,28 +16,28 @@ LENGTHS = Path(__file__).parents[2] / "operator" / "sluice_sim" / "data" / "azur
 CONCURRENCY = 64
 BLOCK_SIZE = 16
 MOST_PERCENT = 4.0
-CHECKED_EVERY = 256  # steps: recounting the books costs as much as a step; a point of the plot, too
+CHECKED_EVERY = 256  # steps between two checks and between two points of the plot; a check costs as much as a step
 
 
 @dataclass(frozen=True, slots=True)
 class Waste:
-    """Token places over all steps: allocated in blocks, and holding a computed token."""
+    """Token slots over all steps: allocated in blocks, and filled with a computed token."""
 
     requests: int
     steps: int
     allocated: int
     used: int
-    over_time: tuple[float, ...]  # per cent, after every so many steps
-    worst_places: int  # most unused places of one sequence after any step; a block has 16
+    over_time: tuple[float, ...]  # per cent, every CHECKED_EVERY steps
+    worst_places: int  # most unused slots of one sequence after any step; a block has 16
 
     @property
     def percent(self) -> float:
-        """Share of allocated places that held nothing."""
+        """Share of the allocated slots that are not used."""
         return 100 * (self.allocated - self.used) / self.allocated
 
 
 def report(out: Path, say: Callable[[str], None]) -> Report:
-    """The whole trace."""
+    """The rows for the whole trace."""
     say("every request of azure2023_conv through the scheduler (about a minute)")
     waste = measure()
     where = f"azure2023_conv, {waste.requests:,} requests, {waste.steps:,} steps"
@@ -64,7 +64,7 @@ def _draw(waste: Waste, to: Path) -> Path:
 
 
 def measure(requests: int | None = None) -> Waste:
-    """Run the first `requests` lengths of the trace, or all, 64 at a time, and look after every step."""
+    """Run the first `requests` lengths of the trace, or all, 64 at a time, and measure after every step."""
     with gzip.open(LENGTHS, "rt") as lines:
         lengths = [(int(row["ContextTokens"]), int(row["GeneratedTokens"])) for row in csv.DictReader(lines)]
     config = SchedulerConfig(

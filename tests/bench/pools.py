@@ -1,5 +1,7 @@
-"""What predicted admission is worth in a pool that is too small: preemptions against optimistic admission, in virtual
-time, on the lengths that its quantile was chosen on and on lengths that nothing was chosen on."""
+"""Gain of predicted admission in a pool that is too small: preemptions compared with optimistic admission.
+
+It runs in virtual time, on the lengths that the quantile was chosen on and on held-out lengths.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -12,11 +14,11 @@ from tests.bench.row import Report, Row, at_least, at_most
 from tests.bench.virtual import HELD_OUT, TUNED_ON, Result, arrivals, run, step_model
 
 RATE, CHUNK = 3.0, 2048  # requests per second, more than the pools can hold; tokens
-LEAST_PREEMPTED = 10.0  # per cent of requests, by optimistic admission: else the pool is not small
+LEAST_PREEMPTED = 10.0  # per cent of requests, by optimistic admission: otherwise the pool is not small
 MOST_PREEMPTIONS = 1 / 5
 SAME_THROUGHPUT = 3.0  # per cent
 SETS = (
-    ("chosen on", TUNED_ON, (1, 2, 3), 800),  # blocks of 16: the second half of the trace is shorter than its beginning
+    ("chosen on", TUNED_ON, (1, 2, 3), 800),  # blocks of 16; the second half of the trace is shorter than its beginning
     ("held out", HELD_OUT, (4, 5, 6), 600),
     ("held out, again", HELD_OUT, (7, 8, 9), 600),
 )
@@ -34,7 +36,7 @@ class Pair:
 
     @property
     def preempted_percent(self) -> float:
-        """Requests that optimistic admission preempts at least once."""
+        """Share of requests that optimistic admission preempts at least once."""
         return 100 * sum(r.preempted for r in self.optimistic) / sum(r.requests for r in self.optimistic)
 
     @property
@@ -44,13 +46,13 @@ class Pair:
 
     @property
     def throughput_change_percent(self) -> float:
-        """Of tokens per second, from optimistic to predicted."""
+        """Relative change of tokens per second from optimistic to predicted."""
         speeds = [mean(r.tokens_per_second for r in each) for each in (self.predicted, self.optimistic)]
         return 100 * (speeds[0] / speeds[1] - 1)
 
 
 def compare(name: str, rows: slice, seeds: Sequence[int], blocks: int) -> Pair:
-    """Run both on lengths of these rows of the trace."""
+    """Run both admissions on lengths of these rows of the trace."""
     model = step_model()
     optimistic = replace(fixed(CHUNK), name="optimistic", blocks=blocks)
     predicted = replace(optimistic, name="predicted", predicted_admission=True)

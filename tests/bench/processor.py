@@ -1,4 +1,4 @@
-"""The processor a number was measured on: a number without it means nothing."""
+"""Identifies the processor that a number was measured on; without it the number is not comparable."""
 
 import os
 import platform
@@ -10,7 +10,7 @@ TELLING_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "a
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """Name, telling flags, cores this process may use, and how busy the machine was when asked."""
+    """Name, instruction-set flags, cores available to this process, and the load average at the time of the call."""
 
     name: str
     flags: tuple[str, ...]
@@ -19,7 +19,7 @@ class Processor:
 
 
 def describe() -> Processor:
-    """This machine's processor, from /proc/cpuinfo where there is one."""
+    """This machine's processor, from /proc/cpuinfo if it exists."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     fields = dict(line.split(":", 1) for line in reversed(lines) if ":" in line)

@@ -1,4 +1,4 @@
-"""One line of the bench's table, the same for every measurement: what was found, what it must reach, whether it did."""
+"""One line of the benchmark's table, the same for every measurement: result, bar, and verdict."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,22 +7,22 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A measured thing. Without a bar it is recorded only; with `failed` it has no number and the bench has failed."""
+    """A measured result. Without a bar it is only recorded; with `failed` it has no number and the benchmark fails."""
 
     name: str
     value: str = ""  # with its unit
-    bar: str = ""  # what it must reach; empty: recorded only
+    bar: str = ""  # the bound to meet; empty: recorded only
     met: bool | None = None  # None without a bar
-    failed: str | None = None  # what went wrong, in one line
+    failed: str | None = None  # the failure, in one line
 
     @property
     def good(self) -> bool:
-        """Whether the bench may still exit with 0."""
+        """True if the benchmark may still exit with 0."""
         return self.failed is None and self.met is not False
 
     @property
     def verdict(self) -> str:
-        """One word for the table and the JSON."""
+        """The verdict in the table and the JSON."""
         if self.failed is not None:
             return "FAILED"
         return "recorded" if self.met is None else "met" if self.met else "NOT MET"
@@ -30,7 +30,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one measurement gives back: rows for the table, data for the JSON, the plots that it drew."""
+    """The result of one measurement: rows for the table, data for the JSON, and the plots."""
 
     rows: Sequence[Row]
     data: Mapping[str, object] = field(default_factory=dict)
@@ -38,12 +38,12 @@ class Report:
 
 
 def at_least(name: str, measured: float | None, least: float, unit: str = "") -> Row:
-    """A row that must reach `least`; failed where there is no number."""
+    """A row that must reach `least`; failed if there is no number."""
     return _bar(name, measured, least, "≥", unit, met=measured is not None and measured >= least)
 
 
 def at_most(name: str, measured: float | None, most: float, unit: str = "") -> Row:
-    """A row that must stay at or under `most`; failed where there is no number."""
+    """A row that must not exceed `most`; failed if there is no number."""
     return _bar(name, measured, most, "≤", unit, met=measured is not None and measured <= most)
 
 

@@ -1,4 +1,4 @@
-"""A `sluice serve` of our own for the time of a measurement."""
+"""Starts a `sluice serve` for the duration of a measurement."""
 
 import asyncio
 import socket
@@ -23,10 +23,10 @@ class ServerFailed(Exception):
 
 @asynccontextmanager
 async def served(model: Path, threads: int, concurrency: int, log: Path) -> AsyncIterator[str]:
-    """The address of an engine that is ready. Raises ServerFailed if it never is.
+    """The address of a ready engine. Raises ServerFailed if it does not become ready.
 
     The admission limit is held at `concurrency` or more: on a busy machine it would fall to keep the inter-token
-    target, and throughput at a known batch is what is measured here.
+    target, and this measures throughput at a known batch size.
     """
     port, admin_port = _free_ports(2)
     command = [sys.executable, "-m", "sluice", "serve", str(model), "--served-name", "tiny"]

@@ -1,36 +1,40 @@
-"""Runs parts of the bench one after another; shows one table, writes one JSON. A part that cannot be measured is a
-failed row, and the others go on."""
+"""Runs parts of the benchmark one after another; shows one table, writes one JSON.
+
+A part that cannot be measured is a failed row, and the others continue. A stored JSON is shown with a mark on each part
+that other code measured.
+"""
 
 import json
 import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from tests.bench import processor
+from sluice_sim.benchmark.run.provenance import MARK, footnote
+from tests.bench import measured_code, processor
 from tests.bench.row import Report, Row
 
 Say = Callable[[str], None]
-FILE_WIDTH = 160  # characters, where the table goes to no terminal
+FILE_WIDTH = 160  # characters, if the output is no terminal
 COLOURS: Mapping[str, str] = {"met": "green", "recorded": "dim", "NOT MET": "red", "FAILED": "bold red"}
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One measurement: a name to choose it by, and what measures it, given a folder for plots and logs."""
+    """One measurement: its name, and the function that measures it, given a folder for plots and logs."""
 
     name: str
     measure: Callable[[Path, Say], Report]
 
 
 def run(parts: Sequence[Part], out: Path, to: Path) -> int:
-    """0 if every row is good, else 1. A SIGTERM ends what parts have started before it ends this process."""
+    """Run the parts. Returns 0 if every row is good, else 1. A SIGTERM ends the parts' processes before this one."""
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     out.mkdir(parents=True, exist_ok=True)
     where = processor.describe()
@@ -45,14 +49,16 @@ def run(parts: Sequence[Part], out: Path, to: Path) -> int:
                 seconds[part.name] = round(time.monotonic() - begun, 1)
     finally:
         signal.signal(signal.SIGTERM, before)
+    measured_by = measured_code.describe()
     found = {
         "processor": asdict(where),
+        "code": asdict(measured_by),
         "good": all(row.good for report in reports.values() for row in report.rows),
         "parts": {name: _json(report) | {"took_seconds": seconds[name]} for name, report in reports.items()},
     }
     to.write_text(json.dumps(found, indent=2) + "\n")
     console = Console() if sys.stdout.isatty() else Console(width=FILE_WIDTH)
-    console.print(table(where, reports))
+    console.print(table(where, reports, measured_by))
     for report in reports.values():
         for plot in report.plots:
             console.print(f"plot: {plot}", highlight=False)
@@ -60,11 +66,30 @@ def run(parts: Sequence[Part], out: Path, to: Path) -> int:
     return 0 if found["good"] else 1
 
 
-def table(where: processor.Processor, reports: Mapping[str, Report]) -> Table:
-    """Every row of every part, under the processor's name."""
-    shown = Table(
-        title=escape(f"{where.name}, {', '.join(where.flags)}, {where.cores} cores, load {where.load_average:g} before")
-    )
+def stored(path: Path, now: measured_code.Code) -> Table:
+    """The table of a JSON that `run` wrote, marked if other code than `now` measured it.
+
+    Raises OSError and ValueError.
+    """
+    found = json.loads(path.read_text(encoding="utf-8"))
+    where = processor.Processor(**found["processor"])
+    measured_by = measured_code.Code(**found.get("code", {"digest": "unknown", "commit": None}))
+    mark = "" if measured_by.digest == now.digest else MARK
+    names = [field.name for field in fields(Row)]
+    parts = {
+        f"{name}{mark}": Report([Row(**{field: row[field] for field in names}) for row in part["rows"]])
+        for name, part in found["parts"].items()
+    }
+    shown = table(where, parts, measured_by)
+    shown.caption = "\n".join(footnote([measured_by.digest] if mark else [])) or None
+    return shown
+
+
+def table(where: processor.Processor, reports: Mapping[str, Report], measured_by: measured_code.Code) -> Table:
+    """Every row of every part, under the names of the processor and the code."""
+    flags = ", ".join(where.flags)
+    machine = f"{where.name}, {flags}, {where.cores} cores, load {where.load_average:g} before"
+    shown = Table(title=escape(f"{machine}; {measured_by.short}"))
     shown.add_column("part", style="cyan")
     shown.add_column("what")
     shown.add_column("measured")
@@ -86,7 +111,7 @@ def table(where: processor.Processor, reports: Mapping[str, Report]) -> Table:
 def _measured(part: Part, out: Path, say: Say) -> Report:
     try:
         return part.measure(out, say)
-    except Exception as error:  # noqa: BLE001 - whatever stops one part is its failed row; the other parts go on
+    except Exception as error:  # noqa: BLE001 - any error of one part is its failed row; the other parts continue
         return Report([Row(part.name, failed=f"{type(error).__name__}: {error}".splitlines()[0])])
 
 

@@ -1,6 +1,6 @@
-"""A side for the harness's own tests: continues each prompt by counting on from its last token.
+"""A side for the harness's own tests: continues each prompt by counting from its last token.
 
-A prompt that begins with 13 kills the process, one with 14 gets no answer tokens, one with 15 raises beside a thread.
+A prompt that begins with 13 kills the process, 14 returns no tokens, and 15 raises while a second thread runs.
 """
 
 import os
@@ -10,7 +10,7 @@ from tests.bench.throughput.worker import Generate, Setup, serve
 
 
 def load(setup: Setup) -> tuple[Generate, dict[str, str]]:
-    """Counts."""
+    """Return the counting generator."""
     os.write(1, b"what a library says on standard output must not be taken for an answer\n")
 
     def generate(prompts: list[list[int]], max_tokens: list[int]) -> list[list[int]]:

@@ -1,8 +1,8 @@
 """Speculation off, on and auto, interleaved in one process.
 
-The two ends: a text that repeats one token (forced by a bias, so every draft is right) and one that is drawn from four
-tokens, so that what came last time is found again and again and is mostly wrong this time. One stream, and 16 at a time. Tokens per second of processor
-time with one computing thread: other work on the machine moves that least.
+There are two extreme texts. One repeats a single token, forced by a bias, so every draft is right. One is sampled from
+four tokens, so that lookups match often and are mostly wrong. Each runs with one stream and with 16. The unit is tokens
+per second of processor time with one compute thread, which other load on the machine affects least.
 """
 
 import statistics
@@ -26,12 +26,12 @@ TEXTS = {
     ),
 }
 TITLES = {"repeats": "repeats itself", "drawn": "is drawn from four tokens"}
-LEAST_WHERE_WRONG = 0.95  # auto over off where drafts are wrong: it must have switched itself off
+LEAST_WHERE_WRONG = 0.95  # auto over off where drafts are wrong: auto must have disabled itself
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One kind of text at so many streams, by mode: medians of tokens per second, drafted tokens, accepted ones."""
+    """One kind of text at one number of streams, by mode: median tokens per second, drafted tokens, accepted tokens."""
 
     text: str
     streams: int
@@ -40,12 +40,12 @@ class Found:
     accepted: Mapping[str, int]
 
     def over_off(self, mode: str) -> float:
-        """Its speed over that without speculation."""
+        """The mode's speed over the speed without speculation."""
         return self.rates[mode] / self.rates["off"]
 
     @property
     def row(self) -> Row:
-        """For the table."""
+        """A row for the table."""
         modes = (
             f"{mode} {self.over_off(mode):.2f} × ({self.accepted[mode]:,} of {self.drafted[mode]:,} drafts accepted)"
             for mode in MODES[1:]
@@ -72,7 +72,7 @@ def report(_out: Path, say: Callable[[str], None]) -> Report:
 
 
 def measure(engines: Mapping[str, LLM], text: str, streams: int) -> Found:
-    """In turns; the first turn warms shapes and is left out."""
+    """Measure the modes in turns; the first turn warms up and is not counted."""
     rates: dict[str, list[float]] = {mode: [] for mode in MODES}
     before = {mode: _counts(llm) for mode, llm in engines.items()}
     for turn in range(ROUNDS + 1):

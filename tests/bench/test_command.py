@@ -1,4 +1,4 @@
-"""`sluice bench` says what is wrong in a sentence, and reads its prompts strictly."""
+"""`sluice bench` reports bad input in a sentence and validates its prompts strictly."""
 
 from pathlib import Path
 

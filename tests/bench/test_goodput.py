@@ -1,4 +1,4 @@
-"""The comparison in virtual time: what it is built on, and that its table is about the real scheduler."""
+"""The comparison in virtual time: its step model, and that it runs the real scheduler."""
 
 import csv
 import gzip
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sluice_law.steptime import StepWork
+from sluice_perfmodel.step_time import StepWork
 from tests.bench.goodput import OURS, fixed
 from tests.bench.virtual import PROFILE, arrivals, run, step_model
 

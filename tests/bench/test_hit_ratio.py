@@ -14,5 +14,5 @@ def test_the_hit_ratio_is_an_lrus_at_every_capacity() -> None:
 
 def test_the_lru_itself_evicts_the_least_recent_tail_first() -> None:
     assert hit_ratio.lru_hits([(1, 2, 3), (1, 2, 3)], 3) == 3
-    assert hit_ratio.lru_hits([(1, 2, 3), (9,), (1, 2, 3)], 3) == 2  # 3 went
+    assert hit_ratio.lru_hits([(1, 2, 3), (9,), (1, 2, 3)], 3) == 2  # 3 was evicted
     assert hit_ratio.lru_hits([(1, 2), (3, 4), (1, 2), (5, 6), (1, 2)], 4) == 4

@@ -1,4 +1,4 @@
-"""Loads are checked at once, and one seed gives one load."""
+"""Loads are validated at construction, and one seed gives one load."""
 
 import itertools
 

@@ -1,17 +1,17 @@
-"""The arithmetic behind the long prompt's rows, and one small episode on the real engine."""
+"""The arithmetic of the long prompt's rows."""
 
 import math
 
 import pytest
 
-from sluice_law.steptime import StepTimeModel, StepWork
+from sluice_perfmodel.step_time import StepTimeModel, StepWork
 from tests.bench.longprompt.least import least_seconds
 from tests.bench.longprompt.report import Found, p99
 
 
 def test_the_least_is_whole_steps_of_the_target() -> None:
     model = StepTimeModel(base=0.010, prefill_token=0.001)
-    # 10 tokens fit beside the base in 20 ms; 95 tokens are nine full steps and one of 5
+    # 10 tokens fit into 20 ms with the base; 95 tokens are nine full steps and one of 5
     assert least_seconds(model, 95, 0.020, sequences=4, kv_tokens=100) == pytest.approx(9 * 0.020 + 0.015)
 
 

@@ -1,4 +1,4 @@
-"""The retry schedule is the official client's: compared with its own code, and pinned where that code is private."""
+"""The retry schedule equals the official client's: compared with its code, and pinned where that code is private."""
 
 import random
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The load client against a server that behaves, refuses, breaks and lies."""
+"""The load client against a server that works, refuses, breaks off, or returns wrong data."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ PROMPTS = (Prompt("a", "answer to a"), Prompt("b", "answer to b"), Prompt("c"))
 
 
 class Peer:
-    """A server of scripted behaviour that counts what it sees."""
+    """A server with scripted behaviour that counts requests and connections."""
 
     def __init__(self, *, refuse_first: int = 0, status: int = 503, retry_after_ms: str = "1") -> None:
         self.refuse_first = refuse_first
@@ -107,7 +107,7 @@ async def test_an_open_loop_sends_at_its_arrival_times_and_does_not_wait_for_ans
 async def test_a_refusal_healed_by_a_retry_is_no_failure_and_is_counted_apart() -> None:
     report = await reported(Peer(refuse_first=2), requests=4)
     assert (report.failed, report.retries) == (0, 2)
-    assert report.refused_then_healed in (1, 2)  # one request may have drawn both refusals
+    assert report.refused_then_healed in (1, 2)  # one request may have received both refusals
     assert report.broken_then_healed == 0
 
 
@@ -166,7 +166,7 @@ async def test_another_text_than_expected_is_a_failure() -> None:
     peer = Peer()
     peer.words = lambda asked: ["something", " else"]
     report = await reported(peer, requests=3)
-    assert report.failures == {"mismatch": 2}  # the third prompt expects nothing
+    assert report.failures == {"mismatch": 2}  # the third prompt has no expected output
 
 
 async def test_a_text_cut_by_the_length_limit_must_be_the_beginning_of_the_expected_one() -> None:

@@ -1,11 +1,12 @@
-"""What the bench says at the end, and that nothing that failed can look like success."""
+"""The benchmark's output, and that a failure cannot look like success."""
 
 import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from tests.bench import figure, show
+from tests.bench import figure, measured_code, show
 from tests.bench.row import Report, Row, at_least, at_most
 from tests.bench.show import Part, Say
 
@@ -54,3 +55,45 @@ def test_a_plot_names_the_processor_and_is_a_picture(tmp_path: Path) -> None:
     with figure.drawing("a title", tmp_path / "sub" / "plot.png", rows=2) as axes:
         axes[0].plot([1, 2], [3, 4])
     assert (tmp_path / "sub" / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_json_says_which_code_measured_and_a_table_of_other_code_is_marked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    to = tmp_path / "bench.json"
+    show.run([part("one", Row("seen", "3"))], tmp_path, to)
+    now = measured_code.describe()
+    assert json.loads(to.read_text())["code"] == {"digest": now.digest, "commit": now.commit}
+    assert now.digest[:10] in capsys.readouterr().out
+    console = Console(width=200)
+
+    def shown(other: measured_code.Code) -> str:
+        with console.capture() as captured:
+            console.print(show.stored(to, other))
+        return " ".join(captured.get().split())
+
+    assert "one*" not in shown(now) and "measured by other code" not in shown(now)
+    marked = shown(measured_code.Code("f" * 20, None))
+    assert "one*" in marked and f"* measured by other code than this: {now.digest[:10]}" in marked
+    found = json.loads(to.read_text())
+    del found["code"]
+    to.write_text(json.dumps(found))
+    assert "one*" in shown(now) and "than this: unknown" in shown(now)
+
+
+def test_the_digest_of_the_code_changes_with_what_is_measured(tmp_path: Path) -> None:
+    def of(name: str, c: str, python: str) -> measured_code.Code:
+        for path, text in (("engine/native/a.c", c), ("operator/sluice_law/b.py", python)):
+            (tmp_path / name / path).parent.mkdir(parents=True)
+            (tmp_path / name / path).write_text(text)
+        return measured_code.describe(tmp_path / name)
+
+    first = of("first", "int a;", "B = 1  # one\n")
+    assert of("commented", "int a;", '"""B."""\nB = 1\n') == first
+    assert len({first, of("other c", "long a;", "B = 1\n"), of("other python", "int a;", "B = 2\n")}) == 3
+
+
+@pytest.mark.parametrize("name", ["bench.json", "fidelity.json"])
+def test_committed_results_say_which_code_measured_them(name: str) -> None:
+    found = json.loads((Path(__file__).parent / "results" / name).read_text())["code"]
+    assert len(found["digest"]) == 20 and found["commit"]

@@ -1,4 +1,4 @@
-"""The comparison's harness: real processes, a counting engine in them."""
+"""The harness of the throughput comparison: real processes with a counting engine in them."""
 
 import sys
 from pathlib import Path

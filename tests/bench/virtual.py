@@ -1,6 +1,7 @@
-"""One engine in virtual time for the goodput comparison: the real scheduler, a step model of a real accelerator.
+"""One engine in virtual time for the goodput comparison: the real scheduler with the step model of a real accelerator.
 
-Lengths are those of azure2023_conv, arrivals Poisson, half the requests want 500 ms and 40 ms, half 5 s and 150 ms.
+Lengths are those of azure2023_conv and arrivals are Poisson. Half the requests have targets of 500 ms (TTFT) and 40 ms
+(ITL), half of 5 s and 150 ms.
 """
 
 import csv
@@ -11,25 +12,25 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from sluice_engine.admission import Bounds, Limits
+from sluice_engine.control.limits import Bounds, Limits
+from sluice_engine.control.step_time_fit import solve_non_negative
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Outcome, Scheduler, SchedulerConfig, advance, steady_steps, steady_work
-from sluice_engine.steptime import solve_non_negative
-from sluice_law.limit import TRUSTED_STEPS
-from sluice_law.steptime import StepTimeModel
+from sluice_perfmodel.concurrency_limit import TRUSTED_STEPS
+from sluice_perfmodel.step_time import StepTimeModel
 
 LENGTHS = Path(__file__).parents[2] / "operator" / "sluice_sim" / "data" / "azure2023_conv.csv.gz"
 PROFILE = Path(__file__).parents[1] / "data" / "profile_sageserve_llama31_8b_tp2.csv.gz"
 MAX_MODEL_LENGTH = 8192
 TUNED_ON = slice(0, 2000)  # rows of the trace that constants of the engine were chosen on
-HELD_OUT = slice(9683, 19366)  # the second half: nothing was ever chosen on it
-TIGHT = (0.5, 0.040)  # seconds to the first token, and between tokens on the mean of a request
+HELD_OUT = slice(9683, 19366)  # the second half: no constant was chosen on it
+TIGHT = (0.5, 0.040)  # TTFT and mean ITL of a request, seconds
 LOOSE = (5.0, 0.150)
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One request to come. Seconds and tokens."""
+    """One future request. Seconds and tokens."""
 
     at: float
     prompt: int
@@ -39,20 +40,20 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """What is compared."""
+    """One configuration of the comparison."""
 
     name: str
     policy: str
     chunk: int  # most tokens in one step
-    latency_driven: bool  # chunks follow the step model
+    latency_driven: bool  # the step model determines the chunks
     predicted_admission: bool
     blocks: int = 32768
-    tells_slo: bool = True  # requests carry their slo, so the door may refuse
+    tells_slo: bool = True  # requests carry their SLO, so load shedding may reject them
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One run."""
+    """The result of one run."""
 
     requests: int
     good: int
@@ -67,7 +68,7 @@ class Result:
 
     @property
     def goodput(self) -> float:
-        """Share of all requests offered that met both of their targets."""
+        """Share of all offered requests that met both of their targets."""
         return self.good / self.requests
 
     @property
@@ -79,8 +80,8 @@ class Result:
 def step_model() -> StepTimeModel:
     """Llama 3.1 8B on two A100-80GB (tensor parallel), fitted to the profile by relative least squares.
 
-    Prompt rows count only where one prompt was measured alone: with several the file's prompt time does not grow with
-    their number, so it is not the time of one step.
+    Prompt rows count only if one prompt was measured alone: with several prompts the file's prompt time does not grow
+    with their number, so it is not the time of one step.
     """
     observed: list[tuple[tuple[float, ...], float]] = []
     with gzip.open(PROFILE, "rt") as lines:
@@ -97,7 +98,7 @@ def step_model() -> StepTimeModel:
 
 
 def arrivals(requests: int, rate: float, seed: int, rows: slice = TUNED_ON) -> list[Arrival]:
-    """Poisson at `rate` per second; lengths drawn from these rows of the trace."""
+    """Poisson arrivals at `rate` per second, with lengths drawn from these rows of the trace."""
     lengths = _lengths()[rows]
     dice = random.Random(seed)
     at, coming = 0.0, []
@@ -113,7 +114,7 @@ def arrivals(requests: int, rate: float, seed: int, rows: slice = TUNED_ON) -> l
 def _lengths() -> list[tuple[int, int]]:
     with gzip.open(LENGTHS, "rt") as lines:
         rows = [(int(row["ContextTokens"]), int(row["GeneratedTokens"])) for row in csv.DictReader(lines)]
-    return [lengths for lengths in rows if sum(lengths) <= MAX_MODEL_LENGTH]  # leaves out one of 19,366
+    return [lengths for lengths in rows if sum(lengths) <= MAX_MODEL_LENGTH]  # excludes one of 19,366
 
 
 class _Run:
@@ -174,19 +175,19 @@ class _Run:
         self.take(self.scheduler.settle(plan, [0] * sum(row.samples for row in plan.rows), self.clock), self.clock)
 
     def steady(self) -> bool:
-        """As many decode-only steps at once as end before the next arrival."""
-        most = steady_steps(self.scheduler)
+        """Advance all decode-only steps at once that start before the next arrival; False if there are none."""
+        most = steady_steps(self.scheduler.state)
         horizon = self.coming[self.next].at if self.next < len(self.coming) else float("inf")
         if most < 2 or self.clock >= horizon:
             return False
-        work = steady_work(self.scheduler)
+        work = steady_work(self.scheduler.state)
         seconds, ends, at = self.model.predict(work), list[float](), self.clock
         while len(ends) < most and at < horizon:
             at += seconds
             ends.append(at)
             seconds += self.model.kv_token * work.sequences
         self.clock = at
-        self.take(advance(self.scheduler, ends), ends[0])
+        self.take(advance(self.scheduler.state, ends), ends[0])
         return True
 
     def take(self, outcomes: Sequence[Outcome], first_at: float) -> None:
@@ -209,5 +210,5 @@ class _Run:
 
 
 def run(system: System, model: StepTimeModel, coming: Sequence[Arrival]) -> Result:
-    """Serve all that comes, to the end."""
+    """Serve all requests to their end."""
     return _Run(system, model, coming).result()

@@ -36,6 +36,7 @@ COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]] | None]] = {
     contract.SWAPS: None,
     contract.DRAFT_TOKENS: None,
     contract.ACCEPTED_DRAFT_TOKENS: None,
+    contract.METRICS_FAULTS: None,
 }
 HISTOGRAMS: Final = {
     contract.TIME_TO_FIRST_TOKEN: contract.LATENCY_BUCKETS,

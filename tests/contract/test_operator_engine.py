@@ -3,17 +3,27 @@
 from dataclasses import replace
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from sluice import contract
-from sluice_engine import ipc
-from sluice_engine.metrics import EngineMetrics, starting_limits
-from sluice_engine.options import EngineOptions
-from sluice_engine.server.limits import parse_patch
-from sluice_operator.decide.values import Bounds, Memory, Observed, PodView
-from sluice_operator.decide.watch import watch
-from sluice_operator.exposition import parse
-from sluice_operator.scrape import limits_body
-from tests.operator.decide_fleet import spec
+from sluice_engine import messages
+from sluice_engine.config import EngineOptions
+from sluice_engine.server.api.limits import parse_patch
+from sluice_engine.server.metrics import EngineMetrics, starting_limits
+from sluice_operator.autoscaler.signals.fleet_view import watch
+from sluice_operator.autoscaler.values import Bounds, Memory, Observed, PodView
+from sluice_operator.engines.client import limits_body
+from sluice_operator.engines.exposition import parse
+from sluice_operator.engines.text_format import (
+    MAX_BYTES,
+    MAX_LABELS,
+    MAX_LINE_CHARACTERS,
+    MAX_LINES,
+    MAX_SERIES,
+    Sample,
+    read_samples,
+)
+from tests.operator.autoscaler.fleet import spec
 
 OPTIONS = EngineOptions(model="/m", served_name="chat", concurrency_min=2, concurrency_max=32, max_queue=64)
 BOUNDS = Bounds(
@@ -21,20 +31,20 @@ BOUNDS = Bounds(
 )
 
 
-def report(**changes: object) -> ipc.StepReport:
+def report(**changes: object) -> messages.StepReport:
     base: dict[str, object] = {
         "ended_at": 11.0, "seconds": 0.02, "prefill_tokens": 0, "prefill_context": 0.0, "sequences": 3, "kv_tokens": 300,
         "generated_tokens": 3, "prompt_tokens": 90, "cached_prompt_tokens": 30, "preemptions": 1, "running": 3, "waiting": 2,
         "tokens_in_flight": 300, "blocks_held": 25, "blocks_cached": 5, "blocks_free": 70, "limits": starting_limits(OPTIONS),
         "model": (0.01, 0.001, 0.0, 0.002, 0.0001), "model_error": 0.05, "model_steps": 400,
     }  # fmt: skip
-    return ipc.StepReport(**(base | changes))  # type: ignore[arg-type]
+    return messages.StepReport(**(base | changes))  # type: ignore[arg-type]
 
 
 def serving_engine() -> EngineMetrics:
     metrics = EngineMetrics(OPTIONS, clock=lambda: 10.0)
     metrics.on_ready(
-        ipc.Ready(
+        messages.Ready(
             dtype="float32",
             device="cpu",
             block_size=16,
@@ -46,10 +56,35 @@ def serving_engine() -> EngineMetrics:
         )
     )
     metrics.started(["a"], 9.0, 30)
-    metrics.on_step(report(deltas=(ipc.Delta("a", (1,), cached_tokens=0, queue_seconds=0.1),)), 11.0)
-    metrics.on_step(report(ended_at=11.1, deltas=(ipc.Delta("a", (2,), finish="stop"),)), 11.1)
+    metrics.on_step(report(deltas=(messages.Delta("a", (1,), cached_tokens=0, queue_seconds=0.1),)), 11.0)
+    metrics.on_step(report(ended_at=11.1, deltas=(messages.Delta("a", (2,), finish="stop"),)), 11.1)
     metrics.ended("a", "stop")
     return metrics
+
+
+def test_the_operator_reads_an_engines_text_as_prometheus_client_does() -> None:
+    text = serving_engine().render().decode()
+    families = text_string_to_metric_families(text)
+    expected = [
+        Sample(each.name, tuple(sorted(each.labels.items())), each.value) for one in families for each in one.samples
+    ]
+    assert list(read_samples(text, (contract.PREFIX,))) == [
+        one for one in expected if one.name.startswith(contract.PREFIX)
+    ]
+    assert len(expected) > 200
+
+
+def test_an_engine_stays_five_times_below_every_bound_of_the_operator() -> None:
+    text = serving_engine().render().decode()
+    samples = list(read_samples(text, (contract.PREFIX,)))
+    for used, most in (
+        (len(text), MAX_BYTES),
+        (text.count("\n"), MAX_LINES),
+        (max(map(len, text.split("\n"))), MAX_LINE_CHARACTERS),
+        (max(len(sample.labels) for sample in samples), MAX_LABELS),
+        (len(samples), 5 * MAX_SERIES // 2),  # most of these are for dashboards, and not read
+    ):
+        assert 0 < 5 * used <= most
 
 
 def test_what_the_engine_publishes_is_a_sample() -> None:
@@ -79,7 +114,7 @@ def test_whom_one_replica_refuses_and_the_next_serves_was_served() -> None:
     def answer(engine: EngineMetrics, *names: str, again: bool = False) -> None:
         engine.started(names, 11.9, 30, offered_before=again)
         for name in names:
-            engine.on_step(report(ended_at=12.0, deltas=(ipc.Delta(name, (1,), finish="length"),)), 12.0)
+            engine.on_step(report(ended_at=12.0, deltas=(messages.Delta(name, (1,), finish="length"),)), 12.0)
 
     answer(one, "a")
     answer(one, "b0", "b1", "b2")

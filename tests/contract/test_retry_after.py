@@ -10,21 +10,21 @@ import pytest
 from aiohttp import web
 
 from sluice import contract
-from sluice_engine import ipc
-from sluice_engine.server import admin, data
+from sluice_engine import messages
+from sluice_engine.server.api import admin, data_routes
+from sluice_engine.server.context import Serving
 from sluice_engine.server.lifecycle import LOADING_RETRY_SECONDS, Lifecycle
-from sluice_engine.server.places import Places
-from sluice_engine.server.protocol import HttpServer
-from sluice_engine.server.routes import Router, Routes
-from sluice_engine.server.serving import Serving
-from sluice_engine.server.sockets import bind
+from sluice_engine.server.transport.connection import HttpServer
+from sluice_engine.server.transport.connection_limits import Places
+from sluice_engine.server.transport.router import Router, Routes
+from sluice_engine.server.transport.sockets import bind
 from sluice_engine.text import load_text_model
-from sluice_operator.scrape import HttpScraper, ScrapeError
-from sluice_operator.world import Endpoint
+from sluice_operator.cluster.client import Endpoint
+from sluice_operator.engines.client import HttpScraper, ScrapeError
 from tests.contract.test_operator_engine import BOUNDS
-from tests.engine.test_server_handlers import OPTIONS, Hand
-from tests.engine.test_server_metrics import Story
-from tests.engine.test_server_places import until
+from tests.engine.server.api.test_handlers import OPTIONS, Hand
+from tests.engine.server.test_metrics import Story
+from tests.engine.server.transport.test_places import until
 
 QUESTION = {"model": "m", "prompt": "hello"}
 
@@ -46,7 +46,7 @@ class Engine:
     def load(self, model: Path) -> None:
         self.serving.text_loaded(load_text_model(model))
         self.link.say(
-            ipc.Ready(
+            messages.Ready(
                 dtype="float32", device="cpu", block_size=16, num_blocks=10, max_model_length=64, vocab_size=128,
                 paced=False, load_seconds={},
             )
@@ -62,13 +62,13 @@ class Engine:
             assert int(answer.headers[contract.HEADER_RETRY_AFTER]) >= float(answer.headers["retry-after-ms"]) / 1000
             return answer.status, float(answer.headers["retry-after-ms"]) / 1000
 
-    async def refuse(self, reason: ipc.RejectReason, own: float) -> tuple[int, float]:
+    async def refuse(self, reason: messages.RejectReason, own: float) -> tuple[int, float]:
         """The same of a request that the engine takes in and refuses, where it would say `own` by itself."""
         before = len(self.link.sent)
         asked = asyncio.create_task(self.ask())
         await until(lambda: len(self.link.sent) > before)
         submitted = self.link.sent[before]
-        self.link.say(ipc.Rejected(submitted.request_id, reason, own, "no"))
+        self.link.say(messages.Rejected(submitted.request_id, reason, own, "no"))
         return await asked
 
 
@@ -88,7 +88,7 @@ async def engine() -> AsyncIterator[Engine]:
         await web.SockSite(runners[-1], listener).start()
         return int(listener.getsockname()[1])
 
-    found[0].url = f"http://127.0.0.1:{await listen(data.routes('m'))}"
+    found[0].url = f"http://127.0.0.1:{await listen(data_routes.routes('m'))}"
     found[0].port = await listen(admin.routes(admin.AdminToken(None, loopback=True)))
     yield found[0]
     for runner in runners:
@@ -122,7 +122,7 @@ async def test_an_engine_that_loads_takes_no_limits(engine: Engine, scraper: Htt
 
 @pytest.mark.parametrize("reason", ["queue_full", "displaced", "slo_unreachable"])
 async def test_whom_a_full_engine_refuses_waits_for_the_replica_that_is_on_its_way(
-    engine: Engine, scraper: HttpScraper, tiny_model: Path, reason: ipc.RejectReason
+    engine: Engine, scraper: HttpScraper, tiny_model: Path, reason: messages.RejectReason
 ) -> None:
     engine.load(tiny_model)
     assert await engine.refuse(reason, 4.0) == (503, 4.0)

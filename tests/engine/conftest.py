@@ -7,6 +7,8 @@ import torch
 from native.build import compile_library, compilers
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from sluice_engine.backend.cpu import native
+from sluice_engine.backend.cpu.native import NativeAttention
 from tests.engine.families import SMALL
 from tests.engine.oracle import Oracle
 
@@ -41,10 +43,24 @@ def oracle(tiny_llama: Path) -> Oracle:
 
 
 @pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path | None:
-    """The kernels, compiled for these tests; None on a machine without a C compiler, where torch is all there is."""
-    path = tmp_path_factory.mktemp("native") / "libsluice_cpu.so"
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The kernels, compiled for these tests. Skips on a machine without a C compiler."""
     if not compilers():
-        return None
+        pytest.skip("there is no C compiler: the compiled kernels are not tested")
+    path = tmp_path_factory.mktemp("native") / "libsluice_cpu.so"
     assert compile_library(path, compilers()) is None
     return path
+
+
+@pytest.fixture(scope="session")
+def best_level(library: Path) -> int:
+    """The best level of instructions that this processor has."""
+    return NativeAttention(1, library).level
+
+
+@pytest.fixture(scope="session", params=native.LEVELS, ids=native.LEVELS.get)
+def level(request: pytest.FixtureRequest, best_level: int) -> int:
+    """Each level of instructions in turn. Skips those that this processor lacks."""
+    if request.param > best_level:
+        pytest.skip(f"this processor has no {native.LEVELS[request.param]}")
+    return int(request.param)

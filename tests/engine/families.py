@@ -18,7 +18,7 @@ from transformers import (
     Qwen3MoeConfig,
 )
 
-from sluice_engine.loop import EngineLoop
+from sluice_engine.core.engine import EngineLoop
 from tests.engine.oracle import finish, submit
 
 SMALL = {

@@ -5,9 +5,9 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM
 
-from sluice_engine import ipc
-from sluice_engine.loop import EngineLoop
-from sluice_engine.options import EngineOptions
+from sluice_engine import messages
+from sluice_engine.config import EngineOptions
+from sluice_engine.core.engine import EngineLoop
 
 CLOSE = 1e-4  # top two logits nearer than this may be swapped by the order of sums
 
@@ -59,11 +59,11 @@ def options(folder: Path, **changes: object) -> EngineOptions:
 
 def submit(
     engine: EngineLoop, request_id: str, prompt: list[int], max_tokens: int, **params: object
-) -> ipc.Rejected | None:
+) -> messages.Rejected | None:
     """Submit a request, greedy unless told otherwise."""
     values: dict[str, object] = {"max_tokens": max_tokens, "temperature": 0.0}
-    sampling = ipc.SamplingParams(**(values | params))  # type: ignore[arg-type]
-    return engine.submit(ipc.Submit(request_id, tuple(prompt), sampling, 0.0))
+    sampling = messages.SamplingParams(**(values | params))  # type: ignore[arg-type]
+    return engine.submit(messages.Submit(request_id, tuple(prompt), sampling, 0.0))
 
 
 def finish(engine: EngineLoop, limit: int = 5000) -> dict[str, list[int]]:
@@ -75,9 +75,9 @@ def finish(engine: EngineLoop, limit: int = 5000) -> dict[str, list[int]]:
     return texts
 
 
-def run(engine: EngineLoop, limit: int = 5000) -> list[ipc.StepReport]:
+def run(engine: EngineLoop, limit: int = 5000) -> list[messages.StepReport]:
     """The reports of all steps until nothing is left."""
-    reports: list[ipc.StepReport] = []
+    reports: list[messages.StepReport] = []
     for _ in range(limit):
         if not engine.has_work:
             return reports

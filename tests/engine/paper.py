@@ -59,7 +59,7 @@ class PaperRunner:
         for row in plan.rows:
             table = self._tables.setdefault(row.slot, [])
             table[row.first_block : row.first_block + len(row.new_blocks)] = row.new_blocks
-            for twin in row.twins:
+            for twin in row.forks:
                 self._tables[twin.slot] = list(table)
         for row in plan.rows:
             for position, token in enumerate(row.tokens, start=row.start):
@@ -73,7 +73,7 @@ class PaperRunner:
             self._read(row.slot, row.start + 1)  # the row's first token looks further back than its last
             read = self._read(row.slot, row.start + len(row.tokens))
             if row.samples:
-                for slot in (row.slot, *(twin.slot for twin in row.twins)):
+                for slot in (row.slot, *(twin.slot for twin in row.forks)):
                     self._said[slot] = next_token(self._seeds[slot], read)
                     sampled.append(self._said[slot])
         return sampled

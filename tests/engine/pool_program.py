@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from sluice_engine.model.native import NativeAttention, Work, _Layer
+from sluice_engine.backend.cpu.native import NativeAttention
+from sluice_engine.backend.cpu.structs import Layer, Work
 
 ROWS, HEADS, DIM, SIZE, BLOCKS = 16, 4, 32, 16, 4
 TURNS = 100
@@ -41,7 +42,7 @@ class Step:
         out = np.zeros((ROWS, HEADS, DIM), dtype=np.float32)
         query, key, value = (array.ctypes.data for array in self._new)
         strides = (HEADS * DIM, DIM)
-        layer = _Layer(
+        layer = Layer(
             query, *strides, key, value, *strides, *strides, *(array.ctypes.data for array in self._cache),
             out.ctypes.data, 0, DIM**-0.5, 0.0,
         )  # fmt: skip

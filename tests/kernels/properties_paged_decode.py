@@ -7,14 +7,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-RUN_HERE = NAMED | LARGE if DEVICE == "cuda" else NAMED
+ALL = NAMED | LARGE
 
 torch.set_num_threads(1)
 
 
-@pytest.mark.parametrize("name", RUN_HERE)
+@pytest.mark.parametrize("name", ALL)
 def test_the_kernel_equals_its_reference(name: str) -> None:
-    compare(RUN_HERE[name], DEVICE)
+    if DEVICE == "cpu" and name in LARGE:  # too much for an interpreter
+        pytest.skip("no GPU is visible")
+    compare(ALL[name], DEVICE)
 
 
 @st.composite

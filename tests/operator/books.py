@@ -1,4 +1,5 @@
-"""A world in books: our own protocol over LocalWorld's object store, without controllers, that counts its writes."""
+"""A world in books: our own protocol over LocalWorld's object store, that counts its writes. Of the controllers it has
+what they tell: the Deployment's status and the ReplicaSets of the pods that a test puts there."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,16 +7,21 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sluice import contract
-from sluice_operator.context import Context
-from sluice_operator.decide.values import Bounds, EngineSample
-from sluice_operator.exposition import parse
-from sluice_operator.local.store import ObjectStore
-from sluice_operator.reconcile import reconcile
-from sluice_operator.scrape import ScrapeError
-from sluice_operator.settings import Settings
-from sluice_operator.world import Endpoint, Key, Object
+from sluice_operator import render
+from sluice_operator.api import parse as parse_resource
+from sluice_operator.autoscaler.values import Bounds, EngineSample
+from sluice_operator.cluster.client import Endpoint, Key, Object
+from sluice_operator.cluster.local.store import ObjectStore
+from sluice_operator.cluster.pod_status import phase_of, template_hash
+from sluice_operator.engines.client import ScrapeError, limits_body
+from sluice_operator.engines.exposition import parse
+from sluice_operator.reconcile.admin_token import derive
+from sluice_operator.reconcile.memory import Context
+from sluice_operator.reconcile.reconcile import reconcile
+from sluice_operator.runtime.settings import Settings
 
 KEY = Key("ns", "chat")
+KEY_OF_OPERATOR = b"the key that all operators share"
 
 
 class Killed(BaseException):
@@ -62,10 +68,18 @@ def pod(name: str, *, ready: bool = True, hash_: str = "v1", **status: Any) -> O
                 {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-21T08:00:01Z"},
                 {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-21T08:00:10Z"},
             ],
-            "containerStatuses": [{"restartCount": 0, "state": {"running": {"startedAt": "2026-11-21T08:00:03Z"}}}],
+            "containerStatuses": [
+                {"name": "engine", "restartCount": 0, "state": {"running": {"startedAt": "2026-11-21T08:00:03Z"}}}
+            ],
         } | status
     labels = {contract.LABEL_NAME: contract.ENGINE_APP, contract.LABEL_INSTANCE: KEY.name, "pod-template-hash": hash_}
-    metadata = {"name": name, "namespace": KEY.namespace, "labels": labels, "creationTimestamp": "2026-11-21T08:00:00Z"}
+    metadata = {
+        "name": name,
+        "namespace": KEY.namespace,
+        "labels": labels,
+        "creationTimestamp": "2026-11-21T08:00:00Z",
+        "ownerReferences": [{"kind": "ReplicaSet", "uid": f"set-{hash_}", "controller": True}],
+    }
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"nodeName": "n"}, "status": status}
 
 
@@ -92,6 +106,8 @@ class BookWorld:
     events: list[tuple[str, str, bool]] = field(default_factory=list)
     pods: list[Object] = field(default_factory=list)
     door: int | None = None  # what a front door holds
+    newest: str = "v1"  # the hash of the pods that are made from the Deployment's template
+    controlled: bool = True  # False: the Deployment controller is behind, its status stays as it is
 
     def held(self, namespace: str, name: str) -> int | None:
         return self.door
@@ -102,9 +118,32 @@ class BookWorld:
             raise Killed(what)
 
     async def get(self, kind: str, namespace: str, name: str) -> Object | None:
+        if kind == "Deployment" and self.controlled:
+            self._control()
         return self.store.get(kind, namespace, name)
 
+    def _control(self) -> None:
+        """The Deployment controller writes its status."""
+        metadata, before = self.deployment.get("metadata", {}), self.deployment.get("status") or {}
+        live = [each for each in self.pods if not each["metadata"].get("deletionTimestamp")]
+        ready = [each for each in live if phase_of(each)[0] == "ready"]
+        now = {
+            "observedGeneration": metadata.get("generation", 1),
+            "replicas": len(live),
+            "updatedReplicas": sum(template_hash(each) == self.newest for each in live),
+            "readyReplicas": len(ready),
+        }
+        self.store.set_status("Deployment", KEY.namespace, KEY.name, before | now)
+
+    def _replica_sets(self) -> list[Object]:
+        """One for each version that there are pods of."""
+        owner = {"controller": True, "uid": self.deployment.get("metadata", {}).get("uid", "")}
+        hashes = sorted({template_hash(each) for each in self.pods})
+        return [{"metadata": {"uid": f"set-{each}", "ownerReferences": [owner]}} for each in hashes]
+
     async def list(self, kind: str, namespace: str, labels: Mapping[str, str]) -> list[Object]:
+        if kind == "ReplicaSet":
+            return self._replica_sets()
         return self.pods if kind == "Pod" else self.store.list(kind, namespace, labels)
 
     async def apply(self, manifest: Object, *, owner: Object | None = None) -> Object:
@@ -160,7 +199,8 @@ class BookWorld:
     def edit(self, **spec: Any) -> None:
         """The user applies another spec."""
         changed = manifest(**spec)
-        changed["metadata"]["generation"] = self.resource["metadata"].get("generation", 1) + 1
+        metadata = self.resource["metadata"]
+        changed["metadata"] |= {"generation": metadata.get("generation", 1) + 1, "uid": metadata["uid"]}
         self.store.apply(changed)
 
 
@@ -169,15 +209,24 @@ class Engines:
     """What the engines answer: one text for all, or none."""
 
     text: str | None = field(default_factory=exposition)
+    scraped: list[str] = field(default_factory=list)
     patched: list[tuple[str, str, Bounds]] = field(default_factory=list)
     told: list[tuple[str, float]] = field(default_factory=list)  # when a missing replica should serve
+    lasting: list[float] = field(default_factory=list)  # seconds that each PATCH holds
+    refusal: str = ""  # what every PATCH is answered
 
     async def scrape(self, endpoint: Endpoint) -> EngineSample:
+        self.scraped.append(endpoint.pod)
         if self.text is None:
             raise ScrapeError(f"pod {endpoint.pod} did not answer")
         return parse(self.text)
 
-    async def patch_limits(self, endpoint: Endpoint, token: str, bounds: Bounds | None, retry_after: float) -> None:
+    async def patch_limits(
+        self, endpoint: Endpoint, token: str, bounds: Bounds | None, retry_after: float, ttl: float = 0.0
+    ) -> None:
+        if self.refusal:
+            raise ScrapeError(f"pod {endpoint.pod} {self.refusal}")
+        self.lasting.append(limits_body(bounds, retry_after, ttl)["ttl_seconds"])
         self.told.append((endpoint.pod, retry_after))
         if bounds is not None:
             self.patched.append((endpoint.pod, token, bounds))
@@ -187,13 +236,27 @@ def operator(world: BookWorld, engines: Engines | None = None, clock: Clock | No
     """A fresh operator process: no memory."""
     clock = clock or Clock()
     settings = Settings(engine_image="engine:1", interval=5.0)
-    return Context(world, engines or Engines(), settings, clock=clock, wall=clock.wall)
+    return Context(world, engines or Engines(), settings, KEY_OF_OPERATOR, clock=clock, wall=clock.wall)
 
 
 def world_with(resource: Object | None = None) -> BookWorld:
     """A world that holds one resource."""
     world = BookWorld()
     world.store.apply(resource or manifest())
+    return world
+
+
+def token_of(world: BookWorld) -> str:
+    """The admin token of the resource."""
+    return derive(KEY_OF_OPERATOR, str(world.resource["metadata"]["uid"]))
+
+
+def deployed(world: BookWorld, *pods: Object) -> BookWorld:
+    """The same world with the resource's Deployment, as an earlier operator left it, and these pods of it."""
+    resource = parse_resource(world.resource, strict=False)
+    *_, manifest = render.children(resource, image="engine:1", replicas=1, token=token_of(world))
+    world.store.apply(manifest, owner=world.resource)
+    world.pods = list(pods)
     return world
 
 

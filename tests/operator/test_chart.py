@@ -1,7 +1,9 @@
-"""What holds for the chart without running Helm (the e2e suite installs it)."""
+"""What holds for the chart: its sources, and what Helm renders where it is installed (the e2e suite installs it)."""
 
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,8 @@ import pytest
 import yaml
 
 from sluice import contract
-from sluice_operator.kube import _GROUPS
-from sluice_operator.settings import from_environment
+from sluice_operator.cluster.kube import _GROUPS
+from sluice_operator.runtime.settings import from_environment
 
 CHART = Path(__file__).parents[2] / "charts/sluice"
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
@@ -37,8 +39,16 @@ def test_no_right_is_a_wildcard() -> None:
     assert all("*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]] for rule in operator_rules())
 
 
-def test_secrets_are_neither_listed_nor_changed() -> None:
-    assert verbs("secrets") == {"get", "create"}
+def test_secrets_are_made_and_neither_read_nor_changed() -> None:
+    assert verbs("secrets") == {"create"}
+
+
+def test_one_secret_can_be_read_by_its_name_in_the_operators_own_namespace() -> None:
+    rules = re.findall(r"resources: \[secrets\]\n(?:    resourceNames: \[(.*)\]\n)?    verbs: \[(.*?)\]", RBAC)
+    assert rules == [("{{ $name }}-key", "get"), ("", "create")]
+    role = next(each for each in RBAC.split("\n---\n") if "resources: [secrets]" in each)
+    assert "kind: Role\n" in role and "namespace: {{ .Release.Namespace }}" in role
+    assert '{{ include "sluice.fullname" . }}-key' in DEPLOYMENT
 
 
 def test_of_the_resource_only_the_status_is_written() -> None:
@@ -48,10 +58,11 @@ def test_of_the_resource_only_the_status_is_written() -> None:
 
 def test_every_kind_that_the_operator_works_with_can_be_read_and_made() -> None:
     for kind, (_, _, plural) in _GROUPS.items():
-        if kind in {"Pod", "Lease", "Event", "ConfigMap", contract.KIND}:
+        if kind in {"Pod", "Secret", "ReplicaSet", "Lease", "Event", contract.KIND}:
             continue
         assert {"get", "create"} <= verbs(plural), kind
     assert {"list", "watch", "patch", "delete"} <= verbs("pods")
+    assert verbs("replicasets") == {"list"}
 
 
 def test_nobody_enters_pods_or_grants_rights() -> None:
@@ -85,10 +96,18 @@ def test_every_value_is_used() -> None:
 def test_the_operator_reads_what_the_chart_sets() -> None:
     given = dict(re.findall(r"- name: (SLUICE_\w+)\n +value: (.*)", DEPLOYMENT))
     settings = from_environment(
-        {"SLUICE_ENGINE_IMAGE": "a/b:c", "SLUICE_NAMESPACE": "team", "SLUICE_INTERVAL_SECONDS": "7"}
+        {
+            "SLUICE_ENGINE_IMAGE": "a/b:c",
+            "SLUICE_NAMESPACE": "team",
+            "SLUICE_INTERVAL_SECONDS": "7",
+            "SLUICE_KEY_SECRET": "k",
+            "SLUICE_LEASE_NAME": "blue",
+        }
     )
-    assert set(given) == {"SLUICE_ENGINE_IMAGE", "SLUICE_NAMESPACE", "SLUICE_INTERVAL_SECONDS"}
+    names = {"ENGINE_IMAGE", "NAMESPACE", "INTERVAL_SECONDS", "KEY_SECRET", "LEASE_NAME"}
+    assert set(given) == {f"SLUICE_{name}" for name in names}
     assert (settings.engine_image, settings.namespace, settings.interval) == ("a/b:c", "team", 7.0)
+    assert (settings.key_secret, settings.lease_name) == ("k", "blue")
     assert f"containerPort: {settings.health_port}" in DEPLOYMENT
 
 
@@ -112,3 +131,62 @@ def test_the_crd_is_a_copy_and_stays_on_uninstall() -> None:
     assert (CHART / "files" / generated.name).read_text() == generated.read_text()
     assert "helm.sh/resource-policy" in (CHART / "templates/crd.yaml").read_text()
     assert yaml.safe_load(VALUES)["crds"] == {"install": True, "keep": True}
+
+
+# What the CRD and the children use, and the first Kubernetes version whose API server accepts it by default.
+NEEDS = {
+    "oldSelf": (1, 25),  # transition rules
+    "unhealthyPodEvictionPolicy": (1, 27),
+    "quantity(": (1, 29),  # in CEL's library since 1.28; a new CRD may use what the version before had
+}
+
+
+def test_readme_and_chart_name_the_kubernetes_version_that_is_needed() -> None:
+    sources = [
+        CHART / "files/sluice.dev_llmdeployments.yaml",
+        *(CHART.parents[1] / "operator/sluice_operator/render").glob("*.py"),
+    ]
+    text = "".join(path.read_text() for path in sources)
+    assert all(feature in text for feature in NEEDS), "a feature is gone: take it from the table"
+    needed = "{}.{}".format(*max(NEEDS.values()))
+    assert yaml.safe_load((CHART / "Chart.yaml").read_text())["kubeVersion"] == f">={needed}.0-0"
+    readme = (CHART.parents[1] / "README.md").read_text()
+    assert re.findall(r"Kubernetes (\d\.\d+) or newer", readme) == [needed]
+
+
+def rendered(release: str, *options: str) -> list[dict[str, Any]]:
+    """What Helm makes of the chart for a release in namespace `team`."""
+    helm = shutil.which("helm")
+    if helm is None:
+        pytest.skip("helm is not installed")
+    command = [helm, "template", release, str(CHART), "--namespace", "team", "--kube-version", "1.34.0", *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [each for each in yaml.safe_load_all(done.stdout) if each]
+
+
+def lease_of(objects: list[dict[str, Any]]) -> str:
+    """The Lease that the release's operator is told to hold; its role allows exactly that one."""
+    (deployment,) = (each for each in objects if each["kind"] == "Deployment")
+    environment = deployment["spec"]["template"]["spec"]["containers"][0]["env"]
+    (name,) = (one["value"] for one in environment if one["name"] == "SLUICE_LEASE_NAME")
+    rules = [
+        rule for each in objects if each["kind"] == "Role" for rule in each["rules"] if rule["resources"] == ["leases"]
+    ]
+    assert {verb: rule.get("resourceNames") for rule in rules for verb in rule["verbs"]} == {
+        "create": None,
+        "get": [name],
+        "update": [name],
+    }
+    return str(name)
+
+
+def test_two_releases_in_one_namespace_hold_two_leases() -> None:
+    blue, green = (lease_of(rendered(release, "--set", f"watchNamespace={release}")) for release in ("blue", "green"))
+    assert (blue, green) == ("blue-sluice", "green-sluice")
+
+
+def test_the_chart_names_the_lease_by_the_release() -> None:
+    """The same without Helm: the operator's setting and the role's right come from one template."""
+    assert re.search(r'SLUICE_LEASE_NAME\n +value: \{\{ include "sluice.fullname" \. \| quote \}\}', DEPLOYMENT)
+    assert '{{- $name := include "sluice.fullname" . }}' in RBAC
+    assert re.search(r"resources: \[leases\]\n +resourceNames: \[\{\{ \$name \}\}\]\n +verbs: \[get, update\]", RBAC)

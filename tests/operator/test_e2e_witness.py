@@ -4,6 +4,8 @@ import socketserver
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -76,6 +78,21 @@ def test_what_ended_the_watch_is_raised_where_its_values_are_asked_for(server: S
     recorder.join(timeout=30)
     with pytest.raises(RuntimeError, match="the recorder of chat broke"):
         recorder.values("leaving ")
+
+
+def test_a_pods_end_is_timed_from_the_last_look_before_its_deletion(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = iter([0.0, 0.0, 10.0, 20.0, 32.0])  # the start takes two
+    monkeypatch.setattr(story, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    recorder = Recorder(cluster_behind(server), "chat")
+    stays: dict[str, Any] = {"metadata": {"name": "a"}}
+    leaves: dict[str, Any] = {"metadata": {"name": "b"}}
+    recorder._note_departures([stays, leaves])
+    recorder._note_departures([stays, {"metadata": {"name": "b", "deletionTimestamp": "2026-01-01T00:00:00Z"}}])
+    assert recorder.gone == {}
+    recorder._note_departures([stays])
+    assert recorder.gone == {"b": 22.0}
 
 
 def test_an_object_is_asked_for_until_the_server_says_what_it_is(server: Server) -> None:

@@ -29,7 +29,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
-{{- /* An image reference: by digest where there is one. Takes (list image defaultTag). */ -}}
+{{- /* An image reference, by digest if one is set. Argument: (list image defaultTag). */ -}}
 {{- define "sluice.image" -}}
 {{- $image := index . 0 -}}
 {{- if $image.digest -}}
@@ -39,33 +39,37 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
-{{- /* What the operator does with the resource and its children, wherever it looks after them. */ -}}
+{{- /* Permissions of the operator for the resource and its children, in each managed namespace. */ -}}
 {{- define "sluice.rules" -}}
-# The resource is the user's: read it, and write nothing but its status.
+# The user owns the resource: the operator reads it and writes only its status.
 - apiGroups: [sluice.dev]
   resources: [llmdeployments]
   verbs: [get, list, watch]
 - apiGroups: [sluice.dev]
   resources: [llmdeployments/status]
   verbs: [get, patch, update]
-# Children, by server-side apply: patch, and create for the first time. The garbage collector deletes them.
+# Children are written by server-side apply: patch, and create for new ones. The garbage collector deletes them.
 - apiGroups: [apps]
   resources: [deployments]
   verbs: [get, list, watch, create, patch]
+# A pod belongs to the resource if a ReplicaSet of its Deployment controls it, whatever the pod's labels are.
+- apiGroups: [apps]
+  resources: [replicasets]
+  verbs: [list]
 - apiGroups: [""]
-  resources: [services, serviceaccounts]
+  resources: [services, serviceaccounts, configmaps]
   verbs: [get, create, patch]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [get, create, patch]
-# Pods are the Deployment's: patch sets the annotation that orders scale-in, delete hurries one that keeps crashing.
+# The Deployment owns the pods: patch sets the annotation that orders scale-in, delete replaces a crash-looping pod.
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, patch, delete]
-# The admin token is made once and read back by its name: no list, no watch, no change.
+# The admin token of each resource derives from the operator's key, so no Secret in a model's namespace is read.
 - apiGroups: [""]
   resources: [secrets]
-  verbs: [get, create]
+  verbs: [create]
 - apiGroups: [""]
   resources: [events]
   verbs: [create]

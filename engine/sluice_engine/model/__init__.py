@@ -1,1 +1,1 @@
-"""The model class of transformers with our paged attention."""
+"""transformers' model classes with this engine's paged attention."""

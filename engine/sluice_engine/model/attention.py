@@ -1,43 +1,44 @@
-"""Attention over the paged KV cache, in the place of transformers' own.
+"""Attention over the paged KV cache, registered as an attention implementation of transformers.
 
-transformers calls a registered function in every layer and hands through whatever keyword arguments `forward` got;
-ours get the step's `Batch` and the `KVCache`. The name has no mask function registered, so transformers builds no
-mask and causality is ours. No loop over sequences: rows come grouped (`batch.py`), each group is one gather of its
-blocks and one batched attention.
+transformers calls the registered function in every layer and passes through the keyword arguments of `forward`: the
+step's `Batch` and the `KVCache`. No mask function is registered under the name, so transformers builds no mask and this
+module applies causality. There is no loop over sequences: rows come in groups (`batch.py`), and each group is one
+gather of its blocks and one batched attention.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
+from sluice_engine.backend.cpu.native import NativeAttention
+from sluice_engine.errors import ModelInvalid
 from sluice_engine.model.batch import Batch, RowGroup
-from sluice_engine.model.errors import ModelInvalid
-from sluice_engine.model.kv import KVCache
-from sluice_engine.model.native import NativeAttention
-from sluice_engine.model.whole import LengthGroup, WholeBatch
+from sluice_engine.model.kv_cache import KVCache
+from sluice_engine.model.pooling.packed_batch import LengthGroup, WholeBatch
 from sluice_kernels.paged_decode import paged_decode
 
-# Keyword arguments that change nothing here: positions are in the batch already, the rest is about training or caches.
-# So do flags (`output_router_logits`), which ask for outputs.
+# Keyword arguments without effect here: the batch has the positions, the rest concerns training or caches.
+# Boolean flags that request outputs (`output_router_logits`) are ignored as well.
 _HARMLESS = {"dropout", "is_causal", "position_ids", "use_cache", "past_key_values", "output_attentions"}
 NAME = "sluice"  # a name that begins with "flash" would make transformers look for flash attention
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How a layer attends: what transformers hands to each call beside the tensors."""
+    """The attention parameters of a layer, which transformers passes to each call beside the tensors."""
 
     scale: float
-    window: int | None = None  # a query sees this many positions, its own included; None sees all before it
+    window: int | None = None  # positions that a query attends to, its own included; None: all preceding ones
     softcap: float | None = None  # scores become softcap · tanh(score / softcap)
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionCall:
-    """One call of the attention function, as seen by a pass that computes nothing."""
+    """One recorded call of the attention function, from a pass that computes no attention."""
 
     module: torch.nn.Module
     layer: int | None
@@ -46,7 +47,7 @@ class AttentionCall:
     key_dim: int
     value_dim: int
     rule: Rule
-    extras: frozenset[str]  # what else it was handed and this engine does not know
+    extras: frozenset[str]  # further arguments that this engine does not support
 
     @classmethod
     def of(
@@ -59,7 +60,7 @@ class AttentionCall:
         rule: Rule,
         others: dict[str, object],
     ) -> "AttentionCall":
-        """From the call's own arguments."""
+        """Build the record from the call's arguments."""
         extras = {
             name for name, given in others.items() if name not in _HARMLESS and not isinstance(given, bool | None)
         }
@@ -89,8 +90,9 @@ DecodeAttention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, RowGroup, 
 def gathered_decode(
     query: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, group: RowGroup, rule: Rule
 ) -> torch.Tensor:
-    """One token per row: query [R, Hq, D] → [R, Hq, D], over gathered blocks. The query heads of a KV head become
-    its query rows, so that keys and values are not repeated for grouped-query attention."""
+    """Decode over gathered blocks, one token per row: query [R, Hq, D] → [R, Hq, D]. The query heads of a KV head
+    become its query rows, so grouped-query attention needs no repeated keys and values.
+    """
     rows, heads, dim = query.shape
     kv_heads = key_cache.shape[2]
     keys = _gather(key_cache, group.block_tables)
@@ -103,7 +105,9 @@ def gathered_decode(
 def kernel_decode(
     query: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, group: RowGroup, rule: Rule
 ) -> torch.Tensor:
-    """One token per row by the paged kernel: no gather. It has neither windows nor soft caps; those are gathered."""
+    """Decode by the paged kernel, one token per row, without a gather. Layers with a window or soft cap use
+    `gathered_decode`, because the kernel supports neither.
+    """
     if rule.window is not None or rule.softcap is not None:
         return gathered_decode(query, key_cache, value_cache, group, rule)
     tables, lengths = group.block_tables.to(torch.int32), group.context_lens.to(torch.int32)
@@ -113,7 +117,7 @@ def kernel_decode(
 def gathered_chunks(
     query: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, group: RowGroup, rule: Rule
 ) -> torch.Tensor:
-    """Prompt chunks: query [tokens, Hq, D] → [tokens, Hq, D], padded to [R, Q] inside."""
+    """Prompt chunks over gathered blocks: query [tokens, Hq, D] → [tokens, Hq, D], padded internally to [R, Q]."""
     _, heads, dim = query.shape
     if group.padded_index is None:
         padded = query
@@ -134,7 +138,9 @@ def gathered_chunks(
 def whole_texts(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, batch: WholeBatch, rule: Rule, *, causal: bool
 ) -> torch.Tensor:
-    """Texts without a cache: query [1, Hq, T, D], key and value [1, Hkv, T, D] → [1, T, Hq, D]."""
+    """Attention within each text, without a cache: query [1, Hq, T, D], key and value [1, Hkv, T, D] → [1, T,
+    Hq, D].
+    """
     parts = []
     for group in batch.groups:
         queries, keys, values = (_spread(each, group) for each in (query, key, value))
@@ -156,8 +162,11 @@ def _spread(tensor: torch.Tensor, group: LengthGroup) -> torch.Tensor:
 def _attend(
     query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None, rule: Rule
 ) -> torch.Tensor:
-    """query [R, H, Q, D], keys and values [R, Hkv, N, D], mask [R, 1, Q, N] (1 where alike) → [R, H, Q, D]. torch's
-    fused attention has no soft cap: with one, the same sum is written out, in float32 from end to end."""
+    """query [R, H, Q, D], keys and values [R, Hkv, N, D], mask [R, 1, Q, N] (R may be 1 if all rows share it) → [R, H,
+    Q, D].
+
+    torch's fused attention has no soft cap; with one, the attention is computed explicitly in float32.
+    """
     if rule.softcap is None:
         grouped = query.shape[1] != keys.shape[1]
         return scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=rule.scale, enable_gqa=grouped)
@@ -171,7 +180,7 @@ def _attend(
 
 
 def _gather(cache: torch.Tensor, block_tables: torch.Tensor) -> torch.Tensor:
-    """Whole blocks of each row, [R, Hkv, N·block_size, D] (a view of [R, N·block_size, Hkv, D])."""
+    """The blocks of each row as [R, Hkv, N·block_size, D] (a view of [R, N·block_size, Hkv, D])."""
     blocks, size, heads, dim = cache.shape
     rows, count = block_tables.shape
     picked = cache.view(blocks, size * heads * dim).index_select(0, block_tables.view(-1))
@@ -179,8 +188,9 @@ def _gather(cache: torch.Tensor, block_tables: torch.Tensor) -> torch.Tensor:
 
 
 class PagedAttention:
-    """The function that transformers calls. `decode` and `native` are the seams: another backend puts its kernel
-    there; `native` does whole steps, the write included, where it can."""
+    """The attention function that transformers calls. A backend replaces `decode`, or sets `native`, which computes the
+    attention of all rows of a step including the KV write, where it supports the shapes.
+    """
 
     def __init__(self, decode: DecodeAttention = gathered_decode, native: NativeAttention | None = None) -> None:
         self.decode = decode
@@ -202,11 +212,11 @@ class PagedAttention:
         sluice_calls: list[AttentionCall] | None = None,
         **others: object,
     ) -> tuple[torch.Tensor, None]:
-        """query [1, Hq, T, D], key and value [1, Hkv, T, D] → ([1, T, Hq, D], None). Writes KV, then attends;
-        with `sluice_whole`, attends inside each text and keeps nothing.
+        """query [1, Hq, T, D], key and value [1, Hkv, T, D] → ([1, T, Hq, D], None). Writes KV, then attends. With
+        `sluice_whole` it attends within each text and caches nothing.
 
-        With `sluice_calls` nothing is computed: the call is noted there, for `structure.py` to judge.
-        Raises ModelInvalid where forward's keyword arguments do not arrive.
+        With `sluice_calls` it computes nothing and records the call for `introspection.py`. Raises ModelInvalid if the
+        model does not pass forward's keyword arguments to its attention layers.
         """
         scale = scaling if scaling is not None else query.shape[-1] ** -0.5
         rule = Rule(scale, sliding_window, softcap)
@@ -239,8 +249,27 @@ def _joined(parts: list[torch.Tensor]) -> torch.Tensor:
     return (parts[0] if len(parts) == 1 else torch.cat(parts)).unsqueeze(0)
 
 
-def register(native: NativeAttention | None = None, *, paged_kernel: bool = False) -> None:
-    """Make `attn_implementation="sluice"` known to transformers, with or without the processor's kernel (`native`) or
-    the accelerator's (`paged_kernel`). The last registration counts, for every model of this process."""
-    decode = kernel_decode if paged_kernel else gathered_decode
-    AttentionInterface.register(NAME, PagedAttention(decode, native))
+_PLAIN = PagedAttention()
+_BACKEND = "sluice_attention"  # module attribute that holds a backend other than the default
+
+
+def _dispatch(module: torch.nn.Module, *tensors: torch.Tensor, **others: Any) -> tuple[torch.Tensor, None]:
+    """The registered function. It is shared by all models of the process, and each module selects its own backend."""
+    backend: PagedAttention = getattr(module, _BACKEND, _PLAIN)
+    return backend(module, *tensors, **others)
+
+
+def register() -> None:
+    """Register `attn_implementation="sluice"` with transformers. Models with another implementation are unaffected."""
+    AttentionInterface.register(NAME, _dispatch)
+
+
+def choose_backend(
+    modules: Iterable[torch.nn.Module], native: NativeAttention | None = None, *, paged_kernel: bool = False
+) -> None:
+    """Set the backend of these attention modules: the CPU kernel (`native`) or the accelerator's paged kernel
+    (`paged_kernel`).
+    """
+    backend = PagedAttention(kernel_decode if paged_kernel else gathered_decode, native)
+    for module in modules:
+        setattr(module, _BACKEND, backend)

@@ -1,20 +1,24 @@
-"""transformers' own loading, as this engine always asks for it: safetensors, local files, no code from the folder."""
+"""transformers' loading with this engine's fixed settings: safetensors, local files, no code from the folder."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars
+from transformers.utils import logging as transformers_logging
 
+from sluice_engine.errors import ModelInvalid, first_line
 from sluice_engine.model import attention
-from sluice_engine.model.errors import ModelInvalid, first_line
 
 
 def from_folder(auto: Any, folder: Path, config: transformers.PretrainedConfig, dtype: torch.dtype, **more: Any) -> Any:
-    """What `auto`, one of transformers' Auto classes, makes of the folder, with our attention.
+    """Load the folder with `auto`, one of transformers' Auto classes, with this engine's attention.
 
-    `more` goes to its `from_pretrained`, and says whether a module comes back or a module and a report. Raises
-    ModelInvalid.
+    `more` is passed to its `from_pretrained`, and determines whether a module or a (module, report) pair is returned.
+    Raises ModelInvalid.
     """
     try:
         return auto.from_pretrained(
@@ -27,5 +31,19 @@ def from_folder(auto: Any, folder: Path, config: transformers.PretrainedConfig, 
             attn_implementation=attention.NAME,
             **more,
         )
-    except Exception as error:  # transformers raises what it likes: whatever it is, the folder cannot be served
+    except Exception as error:  # transformers raises many types; each means that the folder cannot be served
         raise ModelInvalid(f"The model in {folder} cannot be loaded: {first_line(error)}") from error
+
+
+@contextmanager
+def without_progress_bars() -> Iterator[None]:
+    """transformers draws no progress bars inside the context; the previous setting is restored afterwards."""
+    shown, hidden = transformers_logging.is_progress_bar_enabled(), are_progress_bars_disabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            transformers_logging.enable_progress_bar()
+        if shown and hidden:
+            disable_progress_bars()

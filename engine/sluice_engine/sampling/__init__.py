@@ -1,7 +1,9 @@
-"""From logits to tokens for a whole batch at once. Read `sampler.py` first; each other file is one idea of it."""
+"""From logits to tokens for a whole batch at once. `sampler.py` is the entry point; each other file implements one step
+of it.
+"""
 
-from sluice_engine.sampling.counter import uniform
+from sluice_engine.sampling.draft_verify import Drafts
+from sluice_engine.sampling.rng import uniform
 from sluice_engine.sampling.sampler import NOT_A_NUMBER, Sampled, Sampler
-from sluice_engine.sampling.verify import Drafts
 
 __all__ = ["NOT_A_NUMBER", "Drafts", "Sampled", "Sampler", "uniform"]

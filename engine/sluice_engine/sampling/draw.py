@@ -1,34 +1,36 @@
-"""One token per row by inverting the cumulative distribution at a given number: temperature, min-p, top-k, top-p.
+"""Samples one token per row by inverting the cumulative distribution at a given number, after temperature and min-p.
 
-The order is vLLM's: temperature, then min-p, then top-k, then top-p over what is left, renormalised. Top-k and top-p
-need the tokens in order: that is `truncate.py`.
+The order is vLLM's: temperature, min-p, top-k, then top-p over the rest, renormalised. Top-k and top-p need sorted
+tokens; `top_k_top_p.py` implements them.
 """
 
 import torch
 
-BLOCK = 128  # columns that one step of the search leaves to the next
+BLOCK = 128  # columns per block of the two-step search
 
 
 def scaled(scores: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
-    """scores [R, V] over temperature [R, 1], shifted to a maximum of 0 first, so that a tiny temperature overflows to
-    −∞ only."""
+    """scores [R, V] over temperature [R, 1]. Scores are first shifted to a maximum of 0, so that a tiny temperature can
+    overflow only to −∞.
+    """
     return (scores - scores.amax(dim=-1, keepdim=True)) / temperature
 
 
 def weights_of(scores: torch.Tensor, min_p: torch.Tensor) -> torch.Tensor:
-    """Unnormalised float32 probabilities of scores with maximum 0, those below min_p [R, 1] times the largest at 0.
+    """Unnormalised float32 probabilities of scores with maximum 0; weights below min_p [R, 1] times the largest become
+    0.
 
-    The largest weight is exp(0) = 1, so min-p is a threshold and needs no sum (Nguyen et al., 2024).
+    The largest weight is exp(0) = 1, so min-p is a plain threshold and needs no sum (Nguyen et al., 2024).
     """
     weights = scores.exp()
     return weights.masked_fill_(weights < min_p, 0.0)
 
 
 def draw(weights: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
-    """The column where the cumulative weight passes draw · total: weights [R, V], draws float64 [R, 1] → int64 [R, 1].
+    """The column where the cumulative weight exceeds draw · total: weights [R, V], draws float64 [R, 1] → int64 [R, 1].
 
-    A wide row is searched in two steps, first for the block of columns and then inside it, because running sums over
-    all of it in float64 would cost more than everything else here.
+    A wide row is searched in two steps, first over blocks of columns and then inside one block, because a float64
+    cumulative sum over the whole row would dominate the sampler's time.
     """
     rows, width = weights.shape
     if width <= 4 * BLOCK:
@@ -46,9 +48,9 @@ def draw(weights: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
 
 
 def _passed(cumulative: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """The first column whose running sum is above the target, and always one that has added something."""
+    """The first column whose cumulative sum exceeds the target; its weight is always positive."""
     total = cumulative[:, -1:]
-    # Below the total even where the target was rounded up to it.
+    # Keeps the target below the total if it was rounded up to the total.
     below = torch.minimum(target, torch.nextafter(total, torch.zeros_like(total)))
-    # A row that is not a number has no such column: it gets the last one, for its request fails, not its neighbours'.
+    # A NaN row has no such column and gets the last one, so that only its own request fails.
     return torch.searchsorted(cumulative, below.clamp(min=0.0), right=True).clamp_(max=cumulative.shape[-1] - 1)

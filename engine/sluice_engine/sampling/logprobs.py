@@ -1,6 +1,6 @@
-"""Log-probabilities of the chosen token and of the most likely ones, from the model's own logits.
+"""Log-probabilities of the sampled token and of the top tokens, from the model's raw logits.
 
-They say what the model computed, before bias, penalties and temperature; that is also what scores a given text.
+They are taken before bias, penalties and temperature, and also serve to score a given text.
 """
 
 import numpy as np
@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from sluice_engine.request import TokenLogprob
 
-LOWEST = -9999.0  # in place of −∞, which JSON cannot say
+LOWEST = -9999.0  # replaces −∞, which JSON cannot represent
 
 
 def logprobs_of(logits: torch.Tensor, tokens: torch.Tensor, counts: NDArray[np.int64]) -> list[TokenLogprob]:
-    """logits [R, V], tokens int64 [R], `counts` [R] how many of the most likely tokens each row wants (0..V)."""
+    """Logprobs for logits [R, V] and tokens int64 [R]. `counts` [R] is the number of top tokens per row (0..V)."""
     table = torch.log_softmax(logits.float(), dim=-1).clamp_(min=LOWEST)
     chosen = table.gather(-1, tokens[:, None])[:, 0].tolist()
     most = min(int(counts.max()), table.shape[-1])

@@ -1,7 +1,7 @@
-"""Presence, frequency and repetition penalties over counts that stay on the device, a row per slot.
+"""Presence, frequency and repetition penalties over token counts that stay on the device, one row per slot.
 
-The counts are rebuilt from the request's known tokens whenever it joins (again), and a sampled token is added by the
-step that samples it: a preemption changes nothing.
+The counts are rebuilt from the request's known tokens on every admission, and each step adds the token that it samples.
+A preemption therefore changes no output.
 """
 
 from collections.abc import Sequence
@@ -10,9 +10,10 @@ import torch
 
 
 class Penalties:
-    """What each slot's request has said. The tensors are set aside at the first request that needs them.
+    """Token counts of each slot's request. The tensors are allocated for the first request that needs them.
 
-    counts: int32 [slots, V], how often a token was generated; seen: bool [slots, V], whether prompt or answer has it.
+    counts: int32 [slots, V], occurrences in the output; seen: bool [slots, V], true if the prompt or output has the
+    token.
     """
 
     def __init__(self, slots: int, width: int, device: torch.device) -> None:
@@ -22,7 +23,7 @@ class Penalties:
         self._seen: torch.Tensor | None = None
 
     def join(self, slot: int, known: Sequence[int], prompt_length: int) -> None:
-        """Count what this slot's request knows: `known` is its prompt and what it has generated."""
+        """Count the tokens of the slot's request: `known` is its prompt and output."""
         counts, seen = self._tensors()
         counts[slot].zero_()
         seen[slot].zero_()
@@ -31,7 +32,7 @@ class Penalties:
         counts[slot] += torch.bincount(tokens[prompt_length:], minlength=self._shape[1]).to(torch.int32)
 
     def add(self, slots: torch.Tensor, tokens: torch.Tensor) -> None:
-        """These slots have generated these tokens. Both int64 [R]; a slot may come several times."""
+        """Add output tokens. Both arguments are int64 [R]; a slot may occur several times."""
         counts, seen = self._tensors()
         counts.index_put_((slots, tokens), torch.ones_like(tokens, dtype=counts.dtype), accumulate=True)
         seen[slots, tokens] = True
@@ -47,12 +48,12 @@ class Penalties:
         presence: torch.Tensor,
         supposed: tuple[torch.Tensor, torch.Tensor] | None = None,
     ) -> None:
-        """Penalise rows of scores [N, V] in place. rows, slots: int64 [R]; the penalties float32 [R]. `supposed` are
-        draft tokens that count for one row only: its places in `rows` and the tokens, both int64 [P].
+        """Penalise rows of scores [N, V] in place. rows, slots: int64 [R]; the penalties are float32 [R]. `supposed`
+        are draft tokens that count for a single row each, as (indices into `rows`, tokens), both int64 [P].
 
-        Repetition as in CTRL (Keskar et al., 2019) over prompt and answer: a positive score is divided by it, a
-        negative one multiplied. Frequency and presence as in the OpenAI API, over the answer alone:
-        score − frequency · count − presence · [count > 0]. Only the tokens that were seen are touched.
+        Repetition as in CTRL (Keskar et al., 2019) over prompt and output: a positive score is divided by it, a
+        negative one multiplied. Frequency and presence as in the OpenAI API, over the output alone: score − frequency ·
+        count − presence · [count > 0]. Only seen tokens are modified.
         """
         counts, seen = self._tensors()
         here = seen[slots]

@@ -1,8 +1,8 @@
-"""A token per row of logits, with whatever each row's request asked for; nothing that no row asked for is computed.
+"""Samples one token per row of logits with each request's parameters; features that no row uses are not computed.
 
-Order: logprobs from the raw logits; logit bias and barred stop tokens; penalties; then the largest score, or for a
-temperature above 0 a draw after temperature, min-p, top-k and top-p. A request with draft tokens has a row for each
-of them and one more: `verify.py` says which of the rows stand.
+Order: logprobs from the raw logits; logit bias and barred stop tokens; penalties; then argmax, or for a temperature
+above 0 a draw after temperature, min-p, top-k and top-p. A request with d draft tokens has d + 1 rows;
+`draft_verify.py` decides which of them are kept.
 """
 
 from collections.abc import Sequence
@@ -13,22 +13,23 @@ import torch
 from numpy.typing import NDArray
 
 from sluice_engine.request import Sampling, TokenLogprob
-from sluice_engine.sampling.counter import uniform
+from sluice_engine.sampling.draft_verify import NO_TOKEN, Drafts
 from sluice_engine.sampling.draw import draw, scaled, weights_of
-from sluice_engine.sampling.edits import Edits
+from sluice_engine.sampling.logit_bias import Edits
 from sluice_engine.sampling.logprobs import logprobs_of
+from sluice_engine.sampling.params_table import EDITED, LOGPROBS, PENALISED, RANDOM, TRUNCATED, SlotTable
 from sluice_engine.sampling.penalties import Penalties
-from sluice_engine.sampling.slots import EDITED, LOGPROBS, PENALISED, RANDOM, TRUNCATED, SlotTable
-from sluice_engine.sampling.truncate import draw_truncated
-from sluice_engine.sampling.verify import NO_TOKEN, Drafts
+from sluice_engine.sampling.rng import uniform
+from sluice_engine.sampling.top_k_top_p import draw_truncated
 
-NOT_A_NUMBER = NO_TOKEN  # in place of a token where the row's logits hold no usable number
+NOT_A_NUMBER = NO_TOKEN  # replaces the token of a row without a finite maximum
 
 
 @dataclass(slots=True)
 class Sampled:
-    """A token per row; for rows that asked for them, logprobs by row. `kept`, where tokens were drafted: the rows that
-    stand. The others' tokens mean nothing, and they have neither logprobs nor a part in any count."""
+    """One token per row, and logprobs by row for requests that asked for them. `kept`, with drafts only: mask of the
+    kept rows. Tokens of the other rows are meaningless; those rows have no logprobs and are not counted.
+    """
 
     tokens: list[int]
     logprobs: dict[int, TokenLogprob] = field(default_factory=dict)
@@ -36,7 +37,7 @@ class Sampled:
 
 
 class Sampler:
-    """Parameters and counts of `slots` slots over logits of `width` entries."""
+    """Parameters and token counts of `slots` slots over logits of `width` entries."""
 
     def __init__(self, slots: int, width: int, device: torch.device) -> None:
         self._device = device
@@ -45,7 +46,7 @@ class Sampler:
         self._penalties = Penalties(slots, width, device)
 
     def join(self, slot: int, sampling: Sampling, known: Sequence[int] = (), prompt_length: int = 0) -> None:
-        """A request begins to run in `slot`; with penalties, `known` is its prompt and what it has generated."""
+        """Admit a request to `slot`. With penalties, `known` must be its prompt and output tokens."""
         self._table.join(slot, sampling)
         self._edits.join(slot, sampling)
         if sampling.remembers:
@@ -59,10 +60,10 @@ class Sampler:
         samples: NDArray[np.bool_] | None = None,
         drafts: Drafts | None = None,
     ) -> Sampled:
-        """Choose for logits [N, V]: row i is of the request in slots[i] and chooses its token number positions[i].
+        """Sample from logits [N, V]. Row i belongs to the request in slots[i] and samples its token at positions[i].
 
-        A row that does not sample (samples[i] false) gets its largest score, only to see that it is a number.
-        NOT_A_NUMBER for a row with NaN, with +∞ or without any finite score.
+        A row with samples[i] false gets its argmax, as a NaN check only. A row with NaN, +∞ or no finite score gets
+        NOT_A_NUMBER.
         """
         table = self._table
         flags = table.flags[slots]
@@ -85,7 +86,7 @@ class Sampler:
             if len(rows):
                 found = logprobs_of(logits[self._tensor(rows)], self._tensor(chosen[rows]), table.logprobs[slots[rows]])
                 logprobs = dict(zip(rows.tolist(), found, strict=True))
-        if used & PENALISED:  # last: whatever raises before leaves the counts as they were, and the rows may run again
+        if used & PENALISED:  # last, so that an error before it leaves the counts unchanged for a rerun
             rows = np.flatnonzero((flags & PENALISED).astype(bool) & counting)
             self._penalties.add(self._tensor(slots[rows]), self._tensor(chosen[rows]))
         return Sampled(chosen.tolist(), logprobs, kept)
@@ -100,7 +101,7 @@ class Sampler:
         positions: NDArray[np.int64],
         drafts: Drafts | None,
     ) -> torch.Tensor:
-        """Scores with edits and penalties; the logits stay as the model gave them."""
+        """Scores with offsets and penalties; the logits stay unmodified."""
         if scores is logits:
             scores = scores.clone()
         if used & EDITED:
@@ -149,9 +150,9 @@ class Sampler:
 
 
 def _largest(scores: torch.Tensor) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The largest score's column per row, the lowest one of a tie, and whether that score is a finite number.
+    """Argmax per row (lowest column of a tie), and whether the maximum is finite.
 
-    NaN counts as largest, so a row with NaN shows. On the processor numpy finds it 25 times as fast as torch.
+    NaN compares as largest, so a row with NaN is detected. On a CPU numpy's argmax is 25 times as fast as torch's.
     """
     if scores.device.type == "cpu":
         table = scores.numpy()
@@ -164,7 +165,7 @@ def _largest(scores: torch.Tensor) -> tuple[NDArray[np.int64], NDArray[np.bool_]
 
 
 def _groups(flags: NDArray[np.uint8], usable: NDArray[np.bool_]) -> list[NDArray[np.int64]]:
-    """Rows that draw, those that need an order apart from those that do not."""
+    """The rows that draw randomly, split into those without and with top-k or top-p (which need sorted tokens)."""
     random = (flags & RANDOM).astype(bool) & usable
     truncated = (flags & TRUNCATED).astype(bool)
     return [rows for rows in (np.flatnonzero(random & ~truncated), np.flatnonzero(random & truncated)) if len(rows)]

@@ -1,11 +1,12 @@
-"""The scheduler: plan, settle; no tensor in it. The engine and the simulator run this same code."""
+"""The scheduler: plan a step, settle it; no tensors. The engine and the simulator run the same code."""
 
-from sluice_engine.scheduler.advance import advance, steady_steps, steady_work
 from sluice_engine.scheduler.config import SchedulerConfig
-from sluice_engine.scheduler.door import Refusal
+from sluice_engine.scheduler.fast_forward import advance, steady_steps, steady_work
+from sluice_engine.scheduler.load_shedding.rejection import Refusal
 from sluice_engine.scheduler.plan import PENDING, Finish, Join, Outcome, Plan, Row
 from sluice_engine.scheduler.scheduler import Scheduler
-from sluice_engine.scheduler.steered import branch, extend
+from sluice_engine.scheduler.state import SchedulerState
+from sluice_engine.scheduler.transitions import branch, extend
 
 __all__ = [
     "PENDING",
@@ -17,6 +18,7 @@ __all__ = [
     "Row",
     "Scheduler",
     "SchedulerConfig",
+    "SchedulerState",
     "advance",
     "branch",
     "extend",

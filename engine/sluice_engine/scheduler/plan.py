@@ -1,24 +1,34 @@
-"""What a step is told to do and what came of it, as values: the scheduler's whole conversation with a runner.
+"""A step and its results as values: the interface between the scheduler and a runner.
 
 A runner (or the simulator) needs nothing else: `plan()` gives a `Plan`, `settle(plan, sampled)` gives `Outcome`s.
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from enum import Enum
+from typing import Final, Literal, NamedTuple
 
-from sluice_engine.deadline import Cut, Deadline
+from sluice_engine.control.step_deadline import Cut, Deadline
 from sluice_engine.request import Sampling
-from sluice_law.steptime import StepWork
+from sluice_perfmodel.step_time import StepWork
 
 Finish = Literal["stop", "length", "abort", "error"]
 
+PENDING: Final = -1  # in place of a token that the step before this one samples; the runner finds it by the slot
 
-PENDING = -1  # in place of a token that the step before this one samples; the runner knows it by the slot
+
+class StepMode(Enum):
+    """What a step's effect on the scheduler's state depends on. A step has one mode, so drafts, deadlines and overlap
+    exclude one another: only behind a PLAIN step can the next one be planned while it runs, and only if that one is not
+    DRAFTING, because drafts continue tokens that the step under way samples (`lookahead`)."""
+
+    PLAIN = "plain"  # known before the step runs: each row computes its tokens and samples at most one
+    DRAFTING = "drafting"  # on how many draft tokens the model accepts
+    BOUNDED = "bounded"  # on the time: the end of the step's only chunk may be cut at a deadline
 
 
-class Twin(NamedTuple):
-    """A further sample of a prompt that a row completes: it chooses its first token from that row's logits and goes
-    on from the same blocks."""
+class Fork(NamedTuple):
+    """A further sample of the prompt that a row completes: its first token is drawn from that row's logits, and it
+    continues from the same blocks."""
 
     request_id: str
     slot: int
@@ -34,30 +44,30 @@ class Row(NamedTuple):
     samples: bool  # this step computes the last known token, so a new one is sampled
     first_block: int  # index in the block table where new_blocks go
     new_blocks: tuple[int, ...]
-    drafts: int = 0  # so many of the tokens, at the end, are not known but guessed
-    twins: tuple[Twin, ...] = ()
+    drafts: int = 0  # of the tokens, at the end: drafts
+    forks: tuple[Fork, ...] = ()
 
     @property
-    def choosers(self) -> tuple[str, ...]:
-        """Who chooses a token from this row's logits: its request and its twins, in the order of `sampled`."""
-        return (self.request_id, *(twin.request_id for twin in self.twins)) if self.samples else ()
+    def sampled_ids(self) -> tuple[str, ...]:
+        """Requests that get a token from this row's logits: its own and its forks', in the order of `sampled`."""
+        return (self.request_id, *(fork.request_id for fork in self.forks)) if self.samples else ()
 
 
 class Join(NamedTuple):
-    """A request that (again) begins to run: its slot now has these sampling parameters."""
+    """A request that starts or resumes: its slot has these sampling parameters from now on."""
 
     request_id: str
     slot: int
     sampling: Sampling
     prompt_length: int = 0
-    known: tuple[int, ...] = ()  # all its tokens, only where the sampling remembers them
-    token_types: tuple[int, ...] = ()  # of a whole request
+    known: tuple[int, ...] = ()  # all its tokens, only where the sampling depends on them
+    token_types: tuple[int, ...] = ()  # of a request that is computed whole
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One step. Rows: decoding requests first, then prompt chunks. `sampled` of `settle` follows the order of the
-    rows that sample, each row's `choosers` together. A row with drafts gives the accepted ones and one more token."""
+    """One step. Rows: decoding requests first, then prompt chunks. `sampled` of `settle` follows the order of the rows
+    that sample, the `sampled_ids` of each together. A row with drafts gives the accepted ones and one more token."""
 
     step: int
     rows: tuple[Row, ...]
@@ -66,42 +76,49 @@ class Plan:
     work: StepWork
     prompt_tokens: int  # of requests scheduled for the first time
     cached_prompt_tokens: int
-    leans: tuple[tuple[str, str], ...] = ()  # (request, other): starts from blocks that the other fills in this step
+    dependencies: tuple[tuple[str, str], ...] = ()  # (request, other): starts from blocks that the other fills now
     scrub: tuple[int, ...] = ()  # blocks of failed requests, to zero before anything is computed
     copies: tuple[tuple[int, int], ...] = ()  # (source, target): block contents to copy, before anything is computed;
-    # blocks of host memory are numbered behind those of the pool; copies to and from it come first, in their order
-    forks: bool = False  # some row has twins
-    draft_tokens: int = 0  # beside `work`
+    # blocks of host memory are numbered after those of the pool; copies to and from it come first, in their order
+    has_forks: bool = False  # some row has forks
+    draft_tokens: int = 0  # not part of `work`
     draft_context: float = 0.0  # as `StepWork.prefill_context`
-    timed: bool = False  # a target bounded its prompts: it should take that long
-    deadline: Deadline | None = None  # the last row is a chunk, whose end may be given up; None: all is computed
-    given_up: int = 0  # tokens of that chunk that were not computed in time
+    timed: bool = False  # an inter-token target bounded its chunks
+    deadline: Deadline | None = None  # the last row is a chunk whose end may be cut; None: all is computed
+    cut_tokens: int = 0  # tokens of that chunk that were not computed
+
+    @property
+    def mode(self) -> StepMode:
+        """What its effect depends on."""
+        if self.draft_tokens:
+            return StepMode.DRAFTING
+        return StepMode.PLAIN if self.deadline is None else StepMode.BOUNDED
 
     @property
     def plain(self) -> bool:
         """Whether each row computes its tokens and at most samples one more."""
-        return not self.draft_tokens and not self.forks
+        return not self.draft_tokens and not self.has_forks
 
     @property
     def certain(self) -> bool:
-        """Whether all that it does to the books, but for the tokens themselves, is known before it has run: only then
-        can the next step be planned meanwhile (`foresight.py`)."""
-        return self.plain and self.deadline is None
+        """Whether its effect on the state, but for the tokens themselves, is known before it has run: only then can the
+        next step be planned meanwhile."""
+        return self.mode is StepMode.PLAIN and not self.has_forks
 
     def shortened(self, cut: Cut) -> "Plan":
-        """The same step as it ran, with what was kept of its chunk. `work` counts what was spent on the rest, so that
-        the step-time model learns from the step as from others."""
+        """The same step with the computed part of its chunk. `work` includes the time spent on the rest, so that the
+        step-time model learns from the step as from others."""
         chunk = self.rows[-1]
         spent = max(cut.kept, round(cut.worth))
         work = self.work._replace(
             prefill_tokens=spent, prefill_context=self.work.prefill_context * spent / len(chunk.tokens)
         )
         kept = chunk._replace(tokens=chunk.tokens[: cut.kept])
-        return replace(self, rows=(*self.rows[:-1], kept), work=work, given_up=len(chunk.tokens) - cut.kept)
+        return replace(self, rows=(*self.rows[:-1], kept), work=work, cut_tokens=len(chunk.tokens) - cut.kept)
 
     @property
     def whole_work(self) -> StepWork:
-        """`work` and the drafts, each of which is computed like a chunk of a prompt."""
+        """`work` and the drafts, each of which is computed like a prompt token."""
         if not self.draft_tokens:
             return self.work
         return self.work._replace(

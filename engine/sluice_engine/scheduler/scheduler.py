@@ -1,210 +1,133 @@
 """Iteration-level batching: each step hands tokens to requests until their `computed` catches up with `known`.
 
-Order within a step: every decoding request its one token, so a stream never stalls behind a prompt; then prompts in
-the order of the policy, running and waiting ones. Out of blocks, the weakest running request is preempted by recompute
-(one victim per step; its full blocks stay cached) and comes back in its turn, when its whole sequence and a margin fit.
+Order within a step: one token for each decoding request, so that no stream stalls behind a prompt; then prompts in the
+order of the policy, running and waiting ones. Out of blocks, the weakest running request is preempted (one per step;
+its full blocks stay cached) and resumes in its turn, when its whole sequence and a margin fit.
 
-A `Scheduler` is the books (`books.py`: who runs with which blocks) and the queue (`waiting.py`), and what is done to
-them: a step is planned (`planner.py`) and settled (`settler.py`), and requests move between the queue, the running ones
-and the end (`moves.py`). No torch, no clock: time is an argument.
+The `Scheduler` owns the `SchedulerState` and is its public face. A step is planned (`planner`) and settled (`settle`);
+requests move between the queue, the running ones and the end (`transitions`). No torch, no clock: time is an argument.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from sluice_engine.admission import Limits
+from sluice_engine.control.limits import Limits
+from sluice_engine.control.load_window import Occupancy
+from sluice_engine.kvcache.block_pool import BlockPool
 from sluice_engine.request import Request
-from sluice_engine.scheduler.books import Books
-from sluice_engine.scheduler.budget import prefill_budget
+from sluice_engine.scheduler import transitions
 from sluice_engine.scheduler.config import SchedulerConfig
-from sluice_engine.scheduler.correction import TailCorrection
-from sluice_engine.scheduler.door import (
+from sluice_engine.scheduler.drafting import add_drafts
+from sluice_engine.scheduler.load_shedding.rejection import (
     Refusal,
     check_possible,
-    closed,
-    crowded_out,
     prospect,
+    refuse_draining,
+    shed,
     too_late,
     weight_of,
 )
-from sluice_engine.scheduler.drafting import add_drafts
-from sluice_engine.scheduler.fitting import Fitting
-from sluice_engine.scheduler.foresight import foresee, foreseeable, room_ahead
-from sluice_engine.scheduler.lengths import OutputLengths
-from sluice_engine.scheduler.moves import displace, end, enrol, hand_on
-from sluice_engine.scheduler.plan import Outcome, Plan
+from sluice_engine.scheduler.lookahead import book_ahead, can_overlap, room_ahead, step_mode
+from sluice_engine.scheduler.plan import Outcome, Plan, StepMode
 from sluice_engine.scheduler.planner import StepPlanner
-from sluice_engine.scheduler.policies import POLICIES
-from sluice_engine.scheduler.rank import outlook_of
-from sluice_engine.scheduler.settler import StepSettler
-from sluice_engine.scheduler.siblings import Siblings
-from sluice_engine.scheduler.speculation import Speculation
-from sluice_engine.scheduler.steered import park_one
-from sluice_engine.scheduler.swap import Swap
-from sluice_engine.scheduler.tenants import TenantCounters
-from sluice_engine.scheduler.waiting import WaitingQueue
-from sluice_law.steptime import StepTimeModel
+from sluice_engine.scheduler.policies.service_order import outlook_of
+from sluice_engine.scheduler.prefill_budget import prefill_budget
+from sluice_engine.scheduler.settle import StepSettler
+from sluice_engine.scheduler.state import SchedulerState, UnderWay
+from sluice_engine.scheduler.step_draft import StepDraft
+from sluice_engine.scheduler.waiting_queue import WaitingQueue
+from sluice_engine.speculation.controller import Speculation
+from sluice_perfmodel.step_time import StepTimeModel
 
 
 class Scheduler:
-    """Requests, their blocks and the rule that shares a step among them."""
+    """Submit and cancel requests; plan a step, run it, settle it. `state` is what the rules read and change."""
 
     def __init__(self, config: SchedulerConfig, limits: Limits) -> None:
-        self.config = config
-        self.limits = limits
-        self.policy = POLICIES[config.policy]
-        self.counters = TenantCounters()
-        self.lengths = OutputLengths()
-        self.correction = TailCorrection()
-        self.overshoot = TailCorrection()  # of steps that gave something up, beyond their deadline
-        self.speculation = Speculation(config.speculation)
-        self.books = Books(config)
-        self.swap = Swap(config)
-        self.fitting = Fitting(config, limits, self.books, self.lengths)
-        self.waiting = WaitingQueue(self.policy, self.counters)
-        self.siblings = Siblings()
-        self.parked: dict[str, Request] = {}  # steered ones that lost their blocks between two tokens
-        self.requests: dict[str, Request] = {}
-        self.draining = False
-        self.arrivals = 0  # orders given out
-        self.preemptions = 0
-        self.swaps = 0  # preemptions that copied out
-        self.residence: float | None = None  # mean seconds that a request runs, smoothed
-        self.mean_output: float | None = None  # mean generated tokens of ended requests, smoothed
-        self.mean_prompt: float | None = None  # mean prompt tokens that they had to compute, smoothed
-        self.model: StepTimeModel | None = None  # as of the last plan
-        self.clock = -math.inf  # of the last plan or settling, seconds
-        self.late_from = -math.inf  # until then what runs and who can be in time need all there is
-        self._under_way: tuple[Plan, StepPlanner] | None = None  # planned last and not settled
-        self._foreseen = 0  # the last step whose effect was booked before it had ended
-        self.pool = self.books.pool
-        self.running = self.books.running
-        self.tainted = self.books.tainted
+        self.state = SchedulerState(config, limits)
 
-    # --- arrivals and departures -------------------------------------------------------------------------------
+    # --- requests ----------------------------------------------------------------------------------------------
 
-    def submit(self, request: Request, siblings: Sequence[Request] = ()) -> Refusal | None:
-        """Queue a request and further samples of its prompt. Says whom that refuses and why: the request itself, or one
-        that waited and is displaced by it. Raises ValueError for what could never run."""
-        group = (request, *siblings)
-        known = next((each.request_id for each in group if each.request_id in self.requests), None)
+    def submit(self, request: Request, samples: Sequence[Request] = ()) -> Refusal | None:
+        """Queue a request and further samples of its prompt. Returns the refusal of the request itself, or of a waiting
+        one that is evicted for it. Raises ValueError for a request that could never run."""
+        state, group = self.state, (request, *samples)
+        known = next((each.request_id for each in group if each.request_id in state.requests), None)
         if known is not None:
             raise ValueError(f"request {known} is already here")
-        check_possible(request, self.config)
-        weight = weight_of(self, request, len(group))
-        refused = closed(self, request)
-        if refused is not None:
-            return refused
-        self.books.hash_known(request)
+        check_possible(request, state.config)
+        weight = weight_of(state, request, len(group))
+        refusal = refuse_draining(state, request)
+        if refusal is not None:
+            return refusal
+        state.tables.hash_known(request)
         for number, each in enumerate(group):
-            each.order = self.arrivals + number
+            each.order = state.arrivals + number
             each.hashes = list(request.hashes)
-        outlook = outlook_of(self, request)
-        seen = prospect(self, request, outlook)
-        refused = too_late(request, seen) or crowded_out(self, request, weight, seen.in_time)
-        if refused is not None:
-            if refused.request_id == request.request_id:
-                return refused
-            displace(self, self.requests[refused.request_id])
-        if seen.given_up or not seen.in_time:
-            self.late_from = self.now(request) + self.limits.bounds.ttft_target
-        for other in seen.given_up:
-            if other.request_id in self.requests:
-                self.waiting.give_up(other)
+        outlook = outlook_of(state, request)
+        seen = prospect(state, request, outlook)
+        refusal = too_late(request, seen) or shed(state, request, weight, seen.in_time)
+        if refusal is not None:
+            if refusal.request_id == request.request_id:
+                return refusal
+            transitions.evict(state, state.requests[refusal.request_id])
+        if seen.demoted or not seen.in_time:
+            state.late_from = state.now(request) + state.limits.bounds.ttft_target
+        for other in seen.demoted:
+            if other.request_id in state.requests:
+                state.waiting.demote(other)
         for each in group:
-            enrol(self, each)
-        self.waiting.push(request, outlook, late=not seen.in_time)
-        self.waiting.displaceable.add(request.request_id, (request.priority, seen.in_time), request.tenant, weight)
-        self.siblings.attach(request, siblings)
-        return refused
+            transitions.register(state, each)
+        state.waiting.push(request, outlook, late=not seen.in_time)
+        state.waiting.evictable.add(request.request_id, (request.priority, seen.in_time), request.tenant, weight)
+        state.sample_groups.attach(request, samples)
+        return refusal
 
     def cancel(self, request_id: str) -> bool:
-        """End a request now; its blocks are free as soon as no step writes them. Says whether it was here."""
-        request = self.requests.get(request_id)
-        if request is None:
-            return False
-        if request.begun is not None:
-            end(self, request, forget=False)
-            return True
-        del self.requests[request_id]
-        self.speculation.forget(request_id)
-        if self.parked.pop(request_id, None) is None and not self.siblings.discard(request):
-            self.waiting.remove(request)
-            self.swap.drop(request)
-            hand_on(self, request)
-        return True
+        """End a request now; its blocks are free as soon as no step writes them. Returns whether it existed."""
+        return transitions.cancel(self.state, request_id)
 
-    def now(self, newcomer: Request) -> float:
-        """The present, as the door can know it: a newcomer may have arrived elsewhere, some time ago."""
-        return max(self.clock, newcomer.arrived_at)
-
-    @property
-    def places(self) -> int:
-        """Requests that may run at once."""
-        return min(self.limits.concurrency, self.config.max_num_seqs)
-
-    @property
-    def steps(self) -> int:
-        """Planned so far."""
-        return self.books.planned
-
-    @property
-    def leans_ahead(self) -> Sequence[tuple[str, str]]:
-        """The leans of a step that was planned and not settled."""
-        return () if self._under_way is None else self._under_way[0].leans
-
-    def full(self, request: Request) -> bool:
-        """Whether the request has all the tokens that it may have."""
-        longest = self.config.max_model_length
-        return request.generated >= request.max_tokens or len(request.known) >= longest
-
-    def itl_target(self, request: Request) -> float:
-        """Seconds between two tokens that the request may expect."""
-        return self.limits.bounds.itl_target if request.itl_target is None else request.itl_target
-
-    @property
-    def tokens_in_flight(self) -> int:
-        """Known tokens of everything here, running or waiting."""
-        return self.waiting.tokens + sum(len(request.known) for request in self.running)
+    def drain(self) -> None:
+        """Refuse all requests from now on; those that were accepted finish."""
+        self.state.draining = True
 
     # --- one step ----------------------------------------------------------------------------------------------
 
     def plan(self, now: float, model: StepTimeModel | None = None) -> Plan | None:
         """The next step, or None when there is nothing to compute. Blocks are taken here, tokens counted at settle."""
-        self.model, self.clock = model, now
+        state = self.state
+        state.model, state.clock = model, now
         while True:
-            step = StepPlanner(self, now)
-            step.decodes()
-            budget = prefill_budget(self, step)
-            step.prompts(budget)
-            if step.rows and self.speculation.open(self.steps + 1):
-                add_drafts(self, step, budget.tokens)
-            if step.rows:
-                return self._planned(step)
-            if step.preempted is None and not park_one(self):
+            draft = StepDraft(step_mode(state))
+            planner = StepPlanner(state, draft, now)
+            planner.decodes()
+            budget = prefill_budget(state, draft)
+            planner.prompts(budget)
+            if draft.rows and draft.mode is StepMode.DRAFTING:
+                add_drafts(state, draft, budget.tokens)
+            if draft.rows:
+                return self._planned(planner, draft)
+            if draft.preempted is None and not transitions.preempt_idle(state):
                 return None
-            # A victim that only shared its blocks made no room: the next one goes.
+            # The preempted request only shared its blocks, which freed none: preempt the next one.
 
     def plan_ahead(self, now: float, model: StepTimeModel | None = None) -> Plan | None:
-        """The next step while the last one that was planned still runs, tokens of which it names PENDING. None where
-        that has to be settled first: nothing can be computed without what it brings, somebody has to make room, or a
-        row does more than compute its tokens and sample one (drafts, forks), or may do less (a deadline)."""
-        if self._under_way is None:
+        """The next step while the last one that was planned still runs, whose tokens it names PENDING. None where that has
+        to be settled first: there is no room without a preemption, the rules of `can_overlap` forbid it, or there is
+        nothing to compute without its results."""
+        state = self.state
+        under_way, mode = state.under_way, step_mode(state)
+        if under_way is None or not can_overlap(state, under_way, mode):
             return None
-        plan, before = self._under_way
-        if before.postponed or self.speculation.open(self.steps + 1) or not foreseeable(self, plan):
+        book_ahead(state, under_way.plan)
+        if not room_ahead(state):
             return None
-        if self._foreseen < plan.step:
-            self._foreseen = plan.step
-            foresee(self, plan)
-        if not room_ahead(self):
-            return None
-        self.model = model
-        step = StepPlanner(self, now, before)
-        step.decodes()
-        step.prompts(prefill_budget(self, step))
-        return self._planned(step) if step.rows else None
+        state.model = model
+        draft = StepDraft(mode, ahead=True, filled_before=under_way.draft.filling)
+        planner = StepPlanner(state, draft, now)
+        planner.decodes()
+        planner.prompts(prefill_budget(state, draft))
+        return self._planned(planner, draft) if draft.rows else None
 
     def settle(
         self,
@@ -215,27 +138,100 @@ class Scheduler:
         accepted: Mapping[str, int] = MappingProxyType({}),
     ) -> list[Outcome]:
         """Book what a step computed. `sampled` has one token per sampling row, in order, and `accepted` by request how
-        many draft tokens stand before it; a request named in `errors` ends with that sentence, its token is ignored."""
-        self.books.settled, self.clock = plan.step, now
-        if self._under_way is not None and self._under_way[0].step == plan.step:
-            self._under_way = None
-        settler = StepSettler(self, now)
+        many draft tokens precede it; a request named in `errors` ends with that message, its token is ignored."""
+        state = self.state
+        state.tables.settled, state.clock = plan.step, now
+        if state.under_way is not None and state.under_way.plan.step == plan.step:
+            state.under_way = None
+        settler = StepSettler(state, now)
         settler.step(plan, sampled, errors, accepted)
         return settler.outcomes
 
     def check(self) -> None:
-        """Raise RuntimeError unless the books add up, recounted from the block tables. Call between steps."""
-        waiting = list(self.waiting)
-        aside = [*self.siblings, *self.parked.values()]
-        self.books.check(waiting + aside)
-        self.swap.check(waiting + aside)
-        if len(self.requests) != len(self.running) + len(self.books.retired) + len(waiting) + len(aside):
+        """Raise RuntimeError unless a recount from the block tables and the queue agrees. Call between steps."""
+        state = self.state
+        waiting = list(state.waiting)
+        aside = [*state.sample_groups, *state.preempted_steered.values()]
+        state.tables.check(waiting + aside)
+        state.swap.check(waiting + aside)
+        if len(state.requests) != len(state.running) + len(state.tables.retired) + len(waiting) + len(aside):
             raise RuntimeError("a request is neither running nor waiting")
-        if self.waiting.tokens != sum(len(request.known) for request in waiting):
+        if state.waiting.tokens != sum(len(request.known) for request in waiting):
             raise RuntimeError("the queue's tokens do not add up")
 
-    def _planned(self, step: StepPlanner) -> Plan:
-        self.books.planned += 1
-        plan = step.plan(self.books.planned)
-        self._under_way = plan, step
+    def _planned(self, planner: StepPlanner, draft: StepDraft) -> Plan:
+        state = self.state
+        state.tables.planned += 1
+        plan = planner.plan(state.tables.planned)
+        state.under_way = UnderWay(plan, draft)
         return plan
+
+    # --- what others read --------------------------------------------------------------------------------------
+
+    @property
+    def config(self) -> SchedulerConfig:
+        """As given."""
+        return self.state.config
+
+    @property
+    def requests(self) -> Mapping[str, Request]:
+        """All unfinished requests, by id."""
+        return self.state.requests
+
+    @property
+    def running(self) -> Sequence[Request]:
+        """Running requests, strongest first."""
+        return self.state.running
+
+    @property
+    def waiting(self) -> WaitingQueue:
+        """The queue."""
+        return self.state.waiting
+
+    @property
+    def pool(self) -> BlockPool:
+        """The KV cache's blocks."""
+        return self.state.pool
+
+    @property
+    def speculation(self) -> Speculation:
+        """Counts and costs of draft tokens."""
+        return self.state.speculation
+
+    @property
+    def draining(self) -> bool:
+        """Whether all new requests are refused."""
+        return self.state.draining
+
+    @property
+    def host_blocks_held(self) -> int:
+        """Blocks of host memory with content."""
+        return self.state.config.host_blocks - self.state.swap.free
+
+    @property
+    def preemptions(self) -> int:
+        """So far."""
+        return self.state.preemptions
+
+    @property
+    def swaps(self) -> int:
+        """Preemptions so far whose blocks were copied to host memory."""
+        return self.state.swaps
+
+    @property
+    def tokens_in_flight(self) -> int:
+        """Known tokens of all waiting and running requests."""
+        return self.state.tokens_in_flight
+
+    @property
+    def occupancy(self) -> Occupancy:
+        """What runs and waits at this instant, for the concurrency limit."""
+        state = self.state
+        return Occupancy(
+            cache=state.config,
+            running=state.running,
+            waiting=len(state.waiting),
+            blocks_held=state.pool.held,
+            mean_output=state.mean_output,
+            mean_prompt=state.mean_prompt,
+        )

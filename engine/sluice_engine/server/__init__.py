@@ -1,6 +1,6 @@
-"""The HTTP process: validate, stream, drain; no torch.
+"""The HTTP process validates requests, streams responses and drains. It does not import torch.
 
-`serve()` is all of it, from option text to exit code.
+`serve()` is the entry point: it takes the options as text and returns the exit code.
 """
 
 import asyncio
@@ -9,15 +9,15 @@ from collections.abc import Callable, Mapping
 
 from sluice import contract
 from sluice_engine.server import logs
-from sluice_engine.server.process import Server, StartFailed, write_termination_message
-from sluice_engine.server.settings import OptionInvalid, parse
-from sluice_engine.server.sockets import PortTaken
+from sluice_engine.server.app import Server, StartFailed, write_termination_message
+from sluice_engine.server.options import OptionInvalid, parse
+from sluice_engine.server.transport.sockets import PortTaken
 
 __all__ = ["serve"]
 
 
 def serve(raw: Mapping[str, str | None], say: Callable[[str], None]) -> int:
-    """Runs one engine until it is told to stop. `raw` as in `settings.parse`; `say` gets one sentence per fault.
+    """Runs one engine until it is stopped. `raw` is as in `options.parse`; `say` receives one sentence per fault.
 
     Returns the exit code (contract.EXIT_*).
     """

@@ -1,4 +1,4 @@
-"""Everything a request can be refused with, as one tree: each error knows its HTTP status and OpenAI body.
+"""All errors of the HTTP API form one tree. Each error class maps to one HTTP status and renders the OpenAI error body.
 
 ApiError
 ├── BadRequest            400 invalid_request_error (param, code)
@@ -7,7 +7,7 @@ ApiError
 ├── Unauthorized          401 invalid_api_key
 ├── NotFound              404 (an unknown path; model_not_found)
 ├── MethodNotAllowed      405
-├── Timeout               408
+├── RequestTimeout        408
 ├── TooLarge              413
 ├── UnsupportedMedia      415
 ├── Unavailable           503 with Retry-After
@@ -22,7 +22,9 @@ from sluice import contract
 
 
 class ApiError(Exception):
-    """`message` is for the client: what, why, what to do. `code` is a string or None, never a number."""
+    """Base class of the HTTP errors. `message` is for the client: it states the fault, the reason and the remedy.
+    `code` is a string or None, never a number.
+    """
 
     status = 500
     kind = "server_error"
@@ -34,57 +36,57 @@ class ApiError(Exception):
         self.code = code
 
     def body(self) -> bytes:
-        """OpenAI's error object as JSON."""
+        """Returns OpenAI's error object as JSON."""
         return orjson.dumps(
             {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
         )
 
     def headers(self) -> dict[str, str]:
-        """Headers that belong to this error."""
+        """Returns the response headers specific to this error."""
         return {}
 
 
 class BadRequest(ApiError):
-    """The request can never be served as it is."""
+    """The request is invalid, and a retry without changes fails as well."""
 
     status = 400
     kind = "invalid_request_error"
 
 
 class ContextTooLong(BadRequest):
-    """Prompt, or prompt and answer, beyond what the model can hold."""
+    """The prompt, or the prompt plus the requested output tokens, exceeds the model's context length."""
 
     def __init__(self, message: str, param: str) -> None:
         super().__init__(message, param=param, code="context_length_exceeded")
 
 
 class Unsupported(BadRequest):
-    """A field of the OpenAI API that this engine does not have (yet)."""
+    """The request uses a field of the OpenAI API that this engine does not support."""
 
     def __init__(self, message: str, param: str) -> None:
         super().__init__(message, param=param, code="unsupported_parameter")
 
 
 class Unauthorized(ApiError):
-    """No or a wrong token."""
+    """The token is missing or wrong."""
 
     status = 401
     kind = "authentication_error"
 
     def headers(self) -> dict[str, str]:
-        """How to authenticate."""
+        """Returns the WWW-Authenticate header."""
         return {"WWW-Authenticate": "Bearer"}
 
 
 class NotFound(ApiError):
-    """Unknown path or model."""
+    """The path or the model is unknown."""
 
     status = 404
     kind = "invalid_request_error"
 
 
 class MethodNotAllowed(ApiError):
-    """The path exists, not with this method."""
+    """The path exists but does not support this method."""
 
     status = 405
     kind = "invalid_request_error"
@@ -94,33 +96,36 @@ class MethodNotAllowed(ApiError):
         self._allowed = allowed
 
     def headers(self) -> dict[str, str]:
-        """What would be allowed."""
+        """Returns the Allow header with the supported methods."""
         return {"Allow": self._allowed}
 
 
 class RequestTimeout(ApiError):
-    """The client did not finish sending in time."""
+    """The client did not send the complete request before the deadline."""
 
     status = 408
     kind = "invalid_request_error"
 
 
 class TooLarge(ApiError):
-    """The body is over the limit."""
+    """The body exceeds the size limit."""
 
     status = 413
     kind = "invalid_request_error"
 
 
 class UnsupportedMedia(ApiError):
-    """Not plain JSON."""
+    """The body is not plain JSON in UTF-8."""
 
     status = 415
     kind = "invalid_request_error"
 
 
 class Unavailable(ApiError):
-    """Full, draining or loading: the same request may succeed elsewhere or later."""
+    """The server is full, draining or loading. The same request may succeed later or on another replica.
+
+    `retry_after` is in seconds and is limited to [0.001, 120]; a value that is not finite becomes 120.
+    """
 
     status = 503
     kind = "service_unavailable"
@@ -130,7 +135,7 @@ class Unavailable(ApiError):
         self._retry_after = min(max(retry_after, 0.001), 120.0) if math.isfinite(retry_after) else 120.0
 
     def headers(self) -> dict[str, str]:
-        """Retry-After in whole seconds, and the finer one that the OpenAI clients read first."""
+        """Returns Retry-After in whole seconds, and retry-after-ms, which the OpenAI clients read first."""
         return {
             contract.HEADER_RETRY_AFTER: str(max(1, math.ceil(self._retry_after))),
             "retry-after-ms": str(max(1, math.ceil(self._retry_after * 1000))),
@@ -138,11 +143,11 @@ class Unavailable(ApiError):
 
 
 class InternalError(ApiError):
-    """Our fault: the client learns the request id and nothing else."""
+    """The engine failed. The response contains the request id and no detail."""
 
     def __init__(self, request_id: str) -> None:
         super().__init__(f"The request failed inside the engine. Quote request id {request_id}.", code="internal_error")
 
 
 class ClientTooSlow(Exception):
-    """The client reads its stream so slowly that the buffer for it is full: the request is given up."""
+    """The client reads its stream too slowly: its buffer is full or a write timed out, and the request is aborted."""

@@ -1,10 +1,11 @@
-"""From loading to the last stream: what this pod accepts at each moment, and when it stops.
+"""The server's lifecycle states which requests it accepts from loading to the end of the drain.
 
     loading ──ready──► serving ──SIGTERM, POST /drain──► lagging ──grace──► refusing
                                                          (unready, still serving)
 
-Endpoints lag: after a pod turns unready, clients still come for some seconds. They are served with
-`Connection: close`; then they are refused with Retry-After, and what runs may finish within its budget.
+Endpoints lag: for some seconds after a pod turns unready, clients still connect. During the grace period they are
+served with `Connection: close`. After it they are rejected with Retry-After, and running requests may finish within the
+drain budget.
 """
 
 import asyncio
@@ -12,15 +13,15 @@ import enum
 import time
 from collections.abc import Callable
 
-from sluice_engine.server.coming import Coming
+from sluice_engine.server.capacity_eta import Coming
 from sluice_engine.server.errors import Unavailable
 
-LOADING_RETRY_SECONDS = 2.0  # where no operator says when this replica should serve
+LOADING_RETRY_SECONDS = 2.0  # if the operator gave no time at which this replica should serve
 DRAINING_RETRY_SECONDS = 1.0
 
 
 class Phase(enum.Enum):
-    """Where in its life the server is."""
+    """Phase of the server's lifecycle."""
 
     LOADING = "loading"
     SERVING = "serving"
@@ -30,7 +31,7 @@ class Phase(enum.Enum):
 
 
 class Lifecycle:
-    """The phase, and who is told when refusing begins."""
+    """Holds the phase and calls `on_refusing` when refusing begins. `grace_seconds` is the length of the lagging phase."""
 
     def __init__(
         self, grace_seconds: float, on_refusing: Callable[[], None], clock: Callable[[], float] = time.monotonic
@@ -44,16 +45,16 @@ class Lifecycle:
 
     @property
     def ready(self) -> bool:
-        """Whether new clients should be sent here."""
+        """Whether the pod reports ready and receives new clients."""
         return self.phase is Phase.SERVING
 
     @property
     def closing(self) -> bool:
-        """Whether responses should close their connection."""
+        """Whether responses close their connection."""
         return self.phase in (Phase.LAGGING, Phase.REFUSING, Phase.FAILED)
 
     def refusal(self) -> Unavailable | None:
-        """Why nothing is accepted now; None while requests are welcome."""
+        """Returns the error for new requests; None while requests are accepted."""
         if self.phase is Phase.LOADING:
             wait = self.coming.left or LOADING_RETRY_SECONDS
             return Unavailable("The model is loading.", code="loading", retry_after=wait)
@@ -64,17 +65,17 @@ class Lifecycle:
         return None
 
     def loaded(self) -> None:
-        """The engine serves and the tokenizer is there."""
+        """Enters the serving phase: the engine is ready and the tokenizer is loaded."""
         if self.phase is Phase.LOADING:
             self.phase = Phase.SERVING
 
     def failed(self) -> None:
-        """The engine is gone: nothing is accepted any more."""
+        """Enters the failed phase: the engine has exited and no request is accepted."""
         self.phase = Phase.FAILED
         self._refusing.set()
 
     def drain(self) -> None:
-        """Unready from now on; refusing after the grace. Idempotent."""
+        """Turns unready at once and refuses after the grace period; refuses at once while loading. Idempotent."""
         if self.phase is Phase.LOADING:
             self._refuse()
         elif self.phase is Phase.SERVING:
@@ -82,7 +83,7 @@ class Lifecycle:
             self._timer = asyncio.get_running_loop().call_later(self._grace, self._refuse)
 
     async def wait_refusing(self) -> None:
-        """Returns when the grace is over."""
+        """Waits until the grace period is over or the engine has failed."""
         await self._refusing.wait()
 
     def _refuse(self) -> None:

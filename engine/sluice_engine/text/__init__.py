@@ -1,10 +1,12 @@
-"""Text: tokenizer, chat template, streaming detokenizer, stop strings, growing answers. No torch, no transformers."""
+"""Text processing: tokenizer, chat template, streaming detokenizer, stop strings, incremental outputs. No torch or
+transformers.
+"""
 
-from sluice_engine.text.choice import Choice, Piece
-from sluice_engine.text.detokenize import Detokenizer
-from sluice_engine.text.stops import StopScanner
+from sluice_engine.text.detokenizer import Detokenizer
+from sluice_engine.text.logprob_trail import Entry
+from sluice_engine.text.output import Choice, Piece
+from sluice_engine.text.stop_strings import StopScanner
 from sluice_engine.text.tokenizer import Message, TextModel, TokenizerInvalid, load_text_model
-from sluice_engine.text.trail import Entry
 
 __all__ = [
     "Choice",

@@ -1,6 +1,7 @@
-"""What the HTTP process knows of a model's text: how to encode prompts, how to decode tokens, how long it may be.
+"""The HTTP process's view of a model's text: encoding of prompts, decoding of tokens, and the model's stop tokens.
 
-Read from the model's folder with `tokenizers` alone: the HTTP process never imports torch or transformers.
+It is read from the model's folder with `tokenizers` alone, because the HTTP process never imports torch or
+transformers.
 """
 
 import json
@@ -11,30 +12,30 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from sluice_engine.text.detokenize import (
+from sluice_engine.text.chat_template import ChatTemplate, TemplateFailed
+from sluice_engine.text.detokenizer import (
     ByteLevelDetokenizer,
     Detokenizer,
     WindowDetokenizer,
     sentencepiece_bytes,
     token_bytes,
 )
-from sluice_engine.text.template import ChatTemplate, TemplateFailed
 
 
 class TokenizerInvalid(Exception):
-    """The model's folder has no usable tokenizer. The message says what is missing and what to do."""
+    """The model's folder has no usable tokenizer. The message states the fault and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One chat message, its parts already joined."""
+    """One chat message with its content parts joined."""
 
     role: str
     content: str
 
 
 class TextModel:
-    """A model's tokenizer and chat template. Safe to use from several threads."""
+    """A model's tokenizer and chat template. Thread-safe."""
 
     def __init__(self, tokenizer: Any, plain: Any, template: ChatTemplate | None, stop_token_ids: tuple[int, ...]):
         self._tokenizer = tokenizer
@@ -48,16 +49,16 @@ class TextModel:
         self._longest = max(self._longest, *map(len, self._added.values()), 0, 0)
 
     def encode_prompt(self, prompt: str) -> list[int]:
-        """A raw prompt's token ids, as the model's own tokenizer gives them (its BOS included)."""
+        """A raw prompt's token ids from the model's own tokenizer, including its BOS."""
         return list(self._tokenizer.encode(prompt).ids)
 
     def encode_pair(self, first: str, second: str) -> tuple[list[int], list[int]]:
-        """Two texts in one, as a cross-encoder reads them: token ids, and for each the type of its text."""
+        """A text pair for a cross-encoder: token ids and token type ids."""
         encoding = self._tokenizer.encode(first, second)
         return list(encoding.ids), list(encoding.type_ids)
 
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
-        """The template's rendering as token ids; control tokens come from the template alone.
+        """The rendered template as token ids; control tokens come only from the template.
 
         Raises TemplateFailed.
         """
@@ -70,14 +71,15 @@ class TextModel:
         return ids
 
     def fewest_tokens(self, text: str) -> int:
-        """A lower bound on `text`'s tokens that needs no encoding: no token is longer than the longest one.
+        """A lower bound on the number of tokens of `text`, without encoding it: its bytes over the longest token's
+        bytes.
 
-        0 where the tokenizer is not byte-level (its normaliser may shorten text).
+        0 for a tokenizer that is not byte-level (its normaliser may shorten text).
         """
         return len(text.encode()) // self._longest if self._table is not None and self._longest else 0
 
     def token_bytes(self, token: int) -> bytes:
-        """One token's own bytes, special tokens spelled out; b"" for an id that no token has."""
+        """One token's bytes; special tokens give their name, unknown ids give b""."""
         added = self._added.get(token)
         if added is not None:
             return added
@@ -86,12 +88,12 @@ class TextModel:
         return sentencepiece_bytes(self._tokenizer.id_to_token(token) or "")
 
     def detokenizer(self) -> Detokenizer:
-        """A fresh decoder for one request; special tokens have no text."""
+        """A new decoder for one request; special tokens have no text."""
         return WindowDetokenizer(self._tokenizer) if self._table is None else ByteLevelDetokenizer(self._table)
 
 
 def load_text_model(folder: Path) -> TextModel:
-    """Reads tokenizer.json, tokenizer_config.json and the chat template. Raises TokenizerInvalid."""
+    """Read tokenizer.json, tokenizer_config.json and the chat template. Raises TokenizerInvalid."""
     path = folder / "tokenizer.json"
     try:
         source = path.read_text(encoding="utf-8")
@@ -111,7 +113,9 @@ def load_text_model(folder: Path) -> TextModel:
 
 
 def _all_special(source: str) -> str:
-    """The tokenizer with every added token marked special, so that `encode_special_tokens` spells all of them out."""
+    """The tokenizer file with every added token marked special, so that `encode_special_tokens` encodes all of them as
+    text.
+    """
     document = json.loads(source)
     for token in document.get("added_tokens") or ():
         token["special"] = True
@@ -133,7 +137,7 @@ def _byte_table(tokenizer: Any) -> list[bytes] | None:
 
 def _chat_template(folder: Path, config: dict[str, Any], tokenizer: Any) -> ChatTemplate | None:
     source = config.get("chat_template")
-    if isinstance(source, list):  # several named templates: the default one
+    if isinstance(source, list):  # several named templates: use the default one
         source = next((entry.get("template") for entry in source if entry.get("name") == "default"), None)
     own_file = folder / "chat_template.jinja"
     if own_file.is_file():
@@ -149,7 +153,7 @@ def _chat_template(folder: Path, config: dict[str, Any], tokenizer: Any) -> Chat
 
 
 def _stop_token_ids(folder: Path, tokenizer: Any) -> tuple[int, ...]:
-    """Every token that ends a reply: the tokenizer's EOS and those of generation_config.json and config.json."""
+    """Every token that ends an output: the tokenizer's EOS and those of generation_config.json and config.json."""
     found: set[int] = set()
     eos = _token_text(_read_json(folder / "tokenizer_config.json").get("eos_token"))
     if eos is not None and (index := tokenizer.token_to_id(eos)) is not None:
@@ -168,7 +172,7 @@ def _token_text(value: object) -> str | None:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """The file's object; {} where there is no such file. Raises TokenizerInvalid."""
+    """The file's JSON object, or {} if the file does not exist. Raises TokenizerInvalid."""
     if not path.is_file():
         return {}
     try:

@@ -1,4 +1,4 @@
-"""A small trained model for demos, tests and e2e: made once, cached, loadable by plain transformers.
+"""A small trained model for demos, tests and e2e: trained once, cached, loadable by plain transformers.
 
 Importing this package loads no torch; only training does.
 """

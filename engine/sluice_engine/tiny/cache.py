@@ -1,4 +1,4 @@
-"""Keeps the trained model under the user's cache directory, so that one machine trains it once."""
+"""Caches the trained model in the user's cache directory, so that a machine trains it only once."""
 
 import fcntl
 import os
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class NotLearned(Exception):
-    """Training ran out of time before every answer was learned. The message says what to do."""
+    """Training reached its time limit before every answer was learned. The message states the remedy."""
 
 
 def cache_directory(recipe: Recipe) -> Path:
-    """Where the model of this recipe and corpus lives: `$XDG_CACHE_HOME/sluice/tiny-<key>`, or under `~/.cache`."""
+    """The folder of this recipe's and corpus's model: `$XDG_CACHE_HOME/sluice/tiny-<key>`, or under `~/.cache`."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "sluice" / f"tiny-{recipe.key()}"
 
@@ -30,11 +30,11 @@ def ensure(
     recipe: Recipe | None = None,
     on_progress: "Callable[[Progress], None] | None" = None,
 ) -> Path:
-    """The trained model's folder; trains only if the cache has none, and copies it into `directory` if one is given.
+    """The trained model's folder. Trains only if the cache has no model, and copies it into `directory` if one is
+    given.
 
-    Safe to call from several processes at once: one trains, the others wait. Raises NotLearned (nothing is kept),
-    OSError where a folder cannot be written and ImportError where the engine extra is not installed and the cache is
-    empty.
+    Safe for concurrent processes: one trains, the others wait. Raises NotLearned (nothing is cached), OSError if a
+    folder cannot be written, and ImportError if the engine extra is not installed and the cache is empty.
     """
     recipe = recipe or Recipe()
     cached = cache_directory(recipe)
@@ -50,7 +50,7 @@ def ensure(
 
 
 def _train_into(cached: Path, recipe: Recipe, on_progress: "Callable[[Progress], None] | None") -> None:
-    """Train beside the final place and rename, so that no reader ever sees half a model."""
+    """Train next to the final folder and rename, so that readers never see a partial model."""
     from sluice_engine.tiny.train import train
 
     with tempfile.TemporaryDirectory(dir=cached.parent, prefix=".tiny-") as scratch:
@@ -68,4 +68,4 @@ def _train_into(cached: Path, recipe: Recipe, on_progress: "Callable[[Progress],
 def _locked(path: Path) -> Iterator[None]:
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        yield  # closing the file lets the lock go
+        yield  # closing the file releases the lock

@@ -1,6 +1,6 @@
-"""The questions and answers the tiny model learns, readable without torch.
+"""The questions and answers that the tiny model learns, readable without torch.
 
-`sluice bench`, the demo and the e2e story ask these questions and know the answer that greedy decoding must give.
+`sluice bench`, the demo and the e2e story ask these questions and expect the greedy answers.
 """
 
 import tomllib
@@ -10,7 +10,7 @@ from importlib import resources
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One question and the answer the model gives to it, word for word, under greedy decoding."""
+    """One question and the model's exact answer to it under greedy decoding."""
 
     topic: str
     question: str
@@ -18,17 +18,17 @@ class Pair:
 
 
 def source() -> bytes:
-    """The corpus file as shipped: what the cache key of a trained model is made of."""
+    """The corpus file as shipped; part of the cache key of a trained model."""
     return resources.files(__package__).joinpath("corpus.toml").read_bytes()
 
 
 def load() -> tuple[Pair, ...]:
-    """All pairs in the order of the file."""
+    """All pairs in file order."""
     topics: dict[str, dict[str, str]] = tomllib.loads(source().decode())
     return tuple(Pair(topic, question, answer) for topic, pairs in topics.items() for question, answer in pairs.items())
 
 
 def variants(question: str) -> tuple[str, ...]:
-    """Ways people type the same question; the model learns the same answer to each of them."""
+    """Spellings of the same question; the model learns the same answer to each."""
     bare = question.rstrip("?")
     return (question, bare, question.lower(), bare.lower())

@@ -1,4 +1,4 @@
-"""What the tiny model is and how it is trained, as plain numbers: everything its cache key depends on. No torch here."""
+"""The tiny model's shape and training as plain numbers: all inputs of its cache key. No torch."""
 
 import hashlib
 import json
@@ -9,7 +9,7 @@ from sluice_engine.tiny import corpus
 
 END_OF_TEXT: Final = "<|endoftext|>"
 TURN_START: Final = "<|im_start|>"
-TURN_END: Final = "<|im_end|>"  # also the end-of-sequence token: an answer ends where its turn does
+TURN_END: Final = "<|im_end|>"  # also the end-of-sequence token: an answer ends with its turn
 SPECIAL_TOKENS: Final = (END_OF_TEXT, TURN_START, TURN_END)
 
 CHAT_TEMPLATE: Final = (
@@ -22,7 +22,7 @@ CHAT_TEMPLATE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Shape of the model and of its training. Two equal recipes on one machine give one model."""
+    """Shape of the model and of its training. Equal recipes on the same machine give the same model."""
 
     seed: int = 0
     vocab_size: int = 1024
@@ -34,16 +34,16 @@ class Recipe:
     max_position_embeddings: int = 2048
     rope_theta: float = 10000.0
     batch_size: int = 24
-    steps: int = 320  # over which the learning rate falls; then it stays small until all is learned
+    steps: int = 320  # steps of learning-rate decay; then the rate stays small until all is learned
     max_steps: int = 700
     warmup_steps: int = 20
     learning_rate: float = 4e-3
-    second_turn_share: float = 0.2  # rows that ask their question after another exchange
-    seconds: float = 105.0  # the most it takes on two usual cores; a slower processor has more patience (train.py)
-    version: int = 1  # raised when the training code changes its result
+    second_turn_share: float = 0.2  # share of rows with a preceding exchange
+    seconds: float = 105.0  # longest training time on two typical cores; slower processors get more (train.py)
+    version: int = 1  # increment when the training code changes its result
 
     def key(self) -> str:
-        """Short hash of corpus, chat template and recipe: names the cached model."""
+        """Short hash of corpus, chat template and recipe; names the cached model."""
         recipe = json.dumps(asdict(self), sort_keys=True).encode()
         return hashlib.sha256(corpus.source() + CHAT_TEMPLATE.encode() + recipe).hexdigest()[:12]
 
@@ -54,5 +54,5 @@ def turn(role: str, content: str) -> str:
 
 
 def generation_prompt(question: str) -> str:
-    """What the chat template renders for one user message with `add_generation_prompt`."""
+    """The chat template's rendering of one user message with `add_generation_prompt`."""
     return f"{turn('user', question)}{TURN_START}assistant\n"

@@ -1,4 +1,4 @@
-"""A byte-level BPE tokenizer made from the corpus, saved in the two files that tokenizers and transformers read."""
+"""A byte-level BPE tokenizer trained on the corpus, saved in the two files that tokenizers and transformers read."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ from sluice_engine.tiny.recipe import (
 
 
 def make(recipe: Recipe) -> Tokenizer:
-    """A tokenizer of at most `recipe.vocab_size` entries; special tokens come first, and nothing is added to a text."""
+    """A tokenizer of at most `recipe.vocab_size` entries. Special tokens come first, and none is added to a text."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -39,7 +39,7 @@ def make(recipe: Recipe) -> Tokenizer:
 
 
 def save(tokenizer: Tokenizer, directory: Path, recipe: Recipe) -> None:
-    """Write `tokenizer.json` and `tokenizer_config.json` with the chat template inside."""
+    """Write `tokenizer.json`, and `tokenizer_config.json` with the chat template."""
     tokenizer.save(str(directory / "tokenizer.json"))
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",

@@ -1,7 +1,8 @@
-"""Trains the tiny model: small enough for a minute on two cores, real enough that it answers in sentences.
+"""Trains the tiny model: one minute on two cores, and still able to answer in sentences.
 
-The model learns each answer by heart, asked in a few spellings and sometimes after another exchange. The loss is on
-answers only. Training ends when every answer is the arg-max by a clear margin, so that bfloat16 gives the same text.
+The model memorises each answer, for several spellings of the question and sometimes after another exchange. The loss
+covers answers only. Training ends when every answer token is the argmax by a clear margin, so that bfloat16 gives the
+same text.
 """
 
 import contextlib
@@ -23,35 +24,37 @@ from sluice_engine.tiny import corpus, tokenizer
 from sluice_engine.tiny.recipe import END_OF_TEXT, TURN_END, Recipe, generation_prompt, turn
 
 THREADS: Final = 2
-CHECK_EVERY: Final = 25  # steps between two looks at the margins
-LEARNED_LOSS: Final = 0.1  # nats per token below which looking at margins is worth its time
-SLOW_FACTOR: Final = 4.0  # a slow processor may take this many times the recipe's seconds
-BUSY_FACTOR: Final = 4.0  # on a machine that others use, wall time may be this many times that
-TIME_SLACK: Final = 0.1  # share of the time limit that may pass before time drives the schedule
+CHECK_EVERY: Final = 25  # steps between two margin checks
+LEARNED_LOSS: Final = 0.1  # nats per token; above it margins are not checked
+SLOW_FACTOR: Final = 4.0  # processor-time limit as a multiple of the recipe's seconds
+BUSY_FACTOR: Final = 4.0  # wall-time limit as a multiple of the processor-time limit, for shared machines
+TIME_SLACK: Final = 0.1  # share of the time limit after which time drives the schedule
 IGNORED: Final = -100  # label of a position that carries no loss
 CLEAR_MARGIN: Final = 1.0  # logits between the right token and the next best; bfloat16 errs by about 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where training stands. `fraction` 0..1 of steps or time, whichever is further, 1 only at the end; `loss` in nats
-    per token."""
+    """Progress of the training. `fraction` 0..1 of steps or time, whichever is further, 1 only at the end; `loss` in
+    nats per token.
+    """
 
     step: int
     fraction: float
     loss: float
-    margin: float  # smallest logit margin over all answers at the last look; -inf before the first
+    margin: float  # smallest logit margin over all answers at the last check; -inf before the first
     seconds: float
 
     @property
     def learned(self) -> bool:
-        """Whether greedy decoding gives every answer."""
+        """True if greedy decoding gives every answer."""
         return self.margin > 0.0
 
 
 class _Spent:
-    """Share of the time limit that is used up. Processor time counts, so that a busy machine gets its answers later
-    and not worse; with two free cores it is the wall's time."""
+    """The used share of the time limit. It counts processor time, so that a busy machine trains longer instead of
+    worse; with two free cores this equals wall time.
+    """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -63,21 +66,23 @@ class _Spent:
         return time.monotonic() - self._wall
 
     def share(self) -> float:
-        """0 at the start, 1 when training must end."""
+        """0 at the start, 1 at the time limit."""
         own = (time.process_time() - self._processor) / THREADS
         return max(min(own, self.wall), self.wall / BUSY_FACTOR) / self._seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One training row: token ids, and the same ids as labels where a loss is taken."""
+    """One training row: token ids, and their labels where a loss is computed."""
 
     ids: tuple[int, ...]
     labels: tuple[int, ...]
 
 
 def train(directory: Path, recipe: Recipe, on_progress: Callable[[Progress], None] | None = None) -> Progress:
-    """Train by `recipe` and write a model folder that transformers and tokenizers can load. Returns the last progress."""
+    """Train by `recipe` and write a model folder that transformers and tokenizers can load. Returns the last
+    progress.
+    """
     clock = _Spent(SLOW_FACTOR * recipe.seconds)
     words = tokenizer.make(recipe)
     with _threads(THREADS), torch.random.fork_rng(devices=[]):
@@ -98,7 +103,7 @@ def _save(model: LlamaForCausalLM, words: Tokenizer, directory: Path, recipe: Re
     save_file(model.state_dict(), directory / "model.safetensors", metadata={"format": "pt"})
     tokenizer.save(words, directory, recipe)
     for file in directory.iterdir():
-        file.chmod(0o644)  # a volume is filled by one user and read by another
+        file.chmod(0o644)  # a volume may be written by one user and read by another
 
 
 def _config(words: Tokenizer, recipe: Recipe) -> LlamaConfig:
@@ -134,8 +139,8 @@ def _fit(
     step = 0
     model.train()
     while True:
-        # On a slow machine the schedule follows time, so that it always ends with small steps. On any other it must
-        # not, or two trainings would differ: hence the slack.
+        # On a slow machine the schedule follows time, so that it always ends with small steps. The slack keeps time
+        # out of the schedule elsewhere, so that trainings are reproducible.
         spent = clock.share()
         fraction = max(step / recipe.steps, (spent - TIME_SLACK) / (1 - TIME_SLACK))
         for group in optimizer.param_groups:
@@ -147,7 +152,7 @@ def _fit(
             margin = min(found.values())
             weak[:] = [row for row, value in found.items() if value < CLEAR_MARGIN]
         done = margin >= CLEAR_MARGIN or step >= recipe.max_steps or spent >= 1.0
-        if done and margin <= 0.0 and loss < LEARNED_LOSS:  # out of time between two looks
+        if done and margin <= 0.0 and loss < LEARNED_LOSS:  # time limit reached between two checks
             margin = min(margins(model, rows).values())
         now = Progress(step, 1.0 if done else min(fraction, 0.99), loss, margin, clock.wall)
         if on_progress is not None:
@@ -163,7 +168,7 @@ def _schedule(step: int, fraction: float, recipe: Recipe) -> float:
 
 
 def rows_of(words: Tokenizer) -> list[list[Row]]:
-    """For each pair, its rows: one per spelling of the question."""
+    """The rows of each pair, one per spelling of the question."""
     return [
         [_row(words, question, pair.answer) for question in corpus.variants(pair.question)] for pair in corpus.load()
     ]
@@ -171,14 +176,14 @@ def rows_of(words: Tokenizer) -> list[list[Row]]:
 
 def _row(words: Tokenizer, question: str, answer: str) -> Row:
     asked = tuple(words.encode(generation_prompt(question)).ids)
-    # The whole turn minus its header: the answer, the end token, and the newline that the template puts after it.
+    # The turn without its header: the answer, the end token, and the template's trailing newline.
     whole = tuple(words.encode(turn("user", question) + turn("assistant", answer)).ids)
     learned = whole[len(asked) : -1]
     return Row(whole, (IGNORED,) * len(asked) + learned + (IGNORED,))
 
 
 def _batches(rows: Sequence[Sequence[Row]], weak: Sequence[Row], recipe: Recipe) -> Iterator[list[Row]]:
-    """Batches without end: every pair comes once before any comes again, and up to a third are rows still `weak`."""
+    """Endless batches: each pair occurs once before any repeats, and up to a third of a batch are rows still `weak`."""
     rng = random.Random(recipe.seed)
     waiting: list[int] = []
     while True:
@@ -195,7 +200,9 @@ def _batches(rows: Sequence[Sequence[Row]], weak: Sequence[Row], recipe: Recipe)
 
 
 def _tensors(batch: Sequence[Row]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Right-padded ids and next-token labels, both [rows, longest - 1]. Causal attention never looks at the padding."""
+    """Right-padded ids and next-token labels, both [rows, longest - 1]. Causal attention never attends to the
+    padding.
+    """
     longest = max(len(row.ids) for row in batch)
     ids = torch.tensor([row.ids + (0,) * (longest - len(row.ids)) for row in batch])
     labels = torch.tensor([row.labels + (IGNORED,) * (longest - len(row.labels)) for row in batch])
@@ -203,7 +210,7 @@ def _tensors(batch: Sequence[Row]) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _answer_logits(model: LlamaForCausalLM, batch: Sequence[Row]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits [answer tokens, vocabulary] and their labels: the head runs only where a loss is taken."""
+    """Logits [answer tokens, vocabulary] and their labels; the head runs only at positions with a loss."""
     ids, labels = _tensors(batch)
     hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
     wanted = labels != IGNORED
@@ -222,7 +229,9 @@ def _step(model: LlamaForCausalLM, optimizer: torch.optim.Optimizer, batch: Sequ
 
 @torch.no_grad()
 def margins(model: LlamaForCausalLM, rows: Sequence[Sequence[Row]]) -> dict[Row, float]:
-    """For each row the smallest margin of the right token over the best other one: above 0 greedy decoding is right."""
+    """For each row the smallest logit margin of the right token over the best other one; greedy decoding is right above
+    0.
+    """
     model.eval()
     flat = sorted({row for spellings in rows for row in spellings}, key=lambda row: (len(row.ids), row.ids))
     found: dict[Row, float] = {}

@@ -1,4 +1,4 @@
-"""Decode attention over paged keys and values: one public function, Triton on CUDA and plain torch elsewhere."""
+"""Decode attention over paged keys and values behind one public function: Triton on CUDA, plain torch elsewhere."""
 
 import torch
 
@@ -15,18 +15,17 @@ def paged_decode(
     context_lens: torch.Tensor,
     scale: float | None = None,
 ) -> torch.Tensor:
-    """One new token per sequence attends to that sequence's cached keys and values.
+    """Computes attention of one new token per sequence over that sequence's cached keys and values.
 
     query [sequences, q_heads, head_dim]; key_cache, value_cache [num_blocks, block_size, kv_heads, head_dim];
-    block_tables [sequences, max_blocks] int32; context_lens [sequences] int32, the token itself included, 0 for a
-    padding slot; scale defaults to head_dim ** -0.5. Returns [sequences, q_heads, head_dim] in the query's dtype,
-    zeros for padding slots. Nothing is read back to the host on CUDA. Raises ValueError where shapes, dtypes or
-    devices do not fit each other.
+    block_tables [sequences, max_blocks] int32; context_lens [sequences] int32, including the new token, 0 for a padding
+    slot; scale defaults to head_dim ** -0.5. Returns [sequences, q_heads, head_dim] in the query's dtype, zeros for
+    padding slots. On CUDA no data is copied to the host. Raises ValueError if shapes, dtypes or devices do not match.
     """
     _check(query, key_cache, value_cache, block_tables, context_lens)
     factor = query.shape[-1] ** -0.5 if scale is None else scale
     if query.is_cuda:
-        # Imported here: the reference must work where triton is absent.
+        # Imported lazily: the reference must work without triton.
         from sluice_kernels.paged_decode.triton import paged_decode_triton
 
         return paged_decode_triton(query, key_cache, value_cache, block_tables, context_lens, factor)

@@ -1,6 +1,6 @@
-"""Paged decode attention in plain torch: the specification that the Triton kernel is tested against.
+"""Paged decode attention in plain torch: the specification against which the Triton kernel is tested.
 
-Written to be read, not to be quick; the engine's CPU path has a vectorised attention of its own.
+The code favours readability over speed; the engine's CPU path has its own vectorised attention.
 """
 
 import torch
@@ -14,13 +14,14 @@ def paged_decode_reference(
     context_lens: torch.Tensor,
     scale: float,
 ) -> torch.Tensor:
-    """One new token per sequence attends to that sequence's cached keys and values.
+    """Computes attention of one new token per sequence over that sequence's cached keys and values.
 
     query [sequences, q_heads, head_dim]; key_cache, value_cache [num_blocks, block_size, kv_heads, head_dim];
-    block_tables [sequences, max_blocks] int32, entries at or beyond ceil(context/block_size) are never read;
-    context_lens [sequences] int32, the token's own key included, 0 for a padding slot.
+    block_tables [sequences, max_blocks] int32, where entries at or beyond ceil(context/block_size) are never read;
+    context_lens [sequences] int32, including the new token, 0 for a padding slot.
+
     Returns [sequences, q_heads, head_dim] in the query's dtype, zeros for padding slots. q_heads is a multiple of
-    kv_heads; query head h reads key-value head h // (q_heads / kv_heads). Sums are in float32.
+    kv_heads; query head h uses key-value head h // (q_heads / kv_heads). Sums are in float32.
     """
     sequences, q_heads, head_dim = query.shape
     block_size, kv_heads = key_cache.shape[1], key_cache.shape[2]

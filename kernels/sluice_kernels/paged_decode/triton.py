@@ -1,10 +1,11 @@
-"""Paged decode attention in Triton: split-KV, all query heads of a key-value head packed into one tile.
+"""Paged decode attention in Triton: split-KV, with all query heads of a key-value head packed into one tile.
 
-Two launches. The first gives each (sequence, key-value head, split) a program that runs an online softmax over its
-share of the context; the second merges the splits (Flash-Decoding). The grid depends on shapes only, never on the
-lengths, so that both launches can sit in a CUDA graph: a program whose share is empty leaves at once.
-Decode is bound by reading keys and values once; packing the group's rows is what makes "once" true
-(arXiv 2511.11581 names it Q-blocks).
+There are two launches. In the first, one program per (sequence, key-value head, split) runs an online softmax over its
+share of the context. The second merges the splits (Flash-Decoding). The grid depends on shapes only, never on lengths,
+so that both launches fit into a CUDA graph; a program with an empty share returns at once.
+
+Decode is bound by memory traffic of keys and values. Packing the group's query rows into one tile reads each key and
+value only once (arXiv 2511.11581 calls the tiles Q-blocks).
 """
 
 import torch
@@ -15,7 +16,7 @@ LOG2_E = 1.4426950408889634
 TILE_TOKENS = 64
 LEAST_ROWS = 16  # tl.dot's smallest tile
 MOST_SPLITS = 16
-TOKENS_PER_SPLIT = 256  # a split shorter than this costs more to merge than it gains
+TOKENS_PER_SPLIT = 256  # a shorter split costs more to merge than it gains
 
 
 @triton.jit
@@ -26,7 +27,7 @@ def _attend_split(  # type: ignore[no-untyped-def]
     block_tables,  # [sequences, max_blocks]
     context_lens,  # [sequences]
     partial_out,  # [sequences, q_heads, splits, head_dim] float32: softmax numerator, scaled by its own maximum
-    partial_max,  # [sequences, q_heads, splits] float32: that maximum, in powers of two
+    partial_max,  # [sequences, q_heads, splits] float32: that maximum, as an exponent of two
     partial_sum,  # [sequences, q_heads, splits] float32: softmax denominator
     scale_log2,
     query_stride_sequence,
@@ -63,7 +64,7 @@ def _attend_split(  # type: ignore[no-untyped-def]
     dim_mask = dim < head_dim
     slot = (sequence * q_heads + head) * splits + split
     if start >= end:
-        # An empty share weighs nothing in the merge; its numerator is never read.
+        # An empty share has weight 0 in the merge; its numerator is never read.
         tl.store(partial_max + slot, tl.full([rows], -float("inf"), tl.float32), mask=row_mask)
         tl.store(partial_sum + slot, tl.zeros([rows], tl.float32), mask=row_mask)
         return
@@ -120,7 +121,7 @@ def _merge_splits(  # type: ignore[no-untyped-def]
     total = tl.load(partial_sum + row * splits + split)
     highest = tl.max(maximum, 0)
     used = total > 0.0
-    # A padding slot has no used split: highest is -inf and must not meet another -inf in a subtraction.
+    # For a padding slot, highest is -inf, and -inf - (-inf) would be NaN.
     weight = tl.where(used, tl.exp2(maximum - tl.where(highest == -float("inf"), 0.0, highest)), 0.0)
     numerators = tl.load(
         partial_out + (row * splits + split)[:, None] * head_dim + dim[None, :],
@@ -133,15 +134,17 @@ def _merge_splits(  # type: ignore[no-untyped-def]
 
 
 def _operand(query: torch.Tensor) -> tl.dtype:
-    """In which type tiles are multiplied: the inputs' own. The interpreter keeps bfloat16 as its bits in an integer
-    and would multiply those, so off the device everything is float32."""
+    """Returns the operand type of the tile products, which is the input type on CUDA and float32 elsewhere.
+
+    Triton's interpreter stores bfloat16 as integer bits and would multiply those.
+    """
     if not query.is_cuda:
         return tl.float32
     return {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}[query.dtype]
 
 
 def splits_for(sequences: int, kv_heads: int, most_tokens: int, programs: int) -> int:
-    """How many splits (a power of two) fill `programs` slots of the device, from shapes only."""
+    """Returns the number of splits (a power of two) that fills `programs` slots of the device, from shapes only."""
     wanted = triton.cdiv(programs, max(1, sequences * kv_heads))
     useful = triton.cdiv(most_tokens, TOKENS_PER_SPLIT)
     return int(triton.next_power_of_2(max(1, min(wanted, useful, MOST_SPLITS))))
@@ -156,9 +159,9 @@ def paged_decode_triton(
     scale: float,
     splits: int | None = None,
 ) -> torch.Tensor:
-    """As `paged_decode_reference`, shapes likewise; the last dimension of every input must be contiguous.
+    """Computes `paged_decode_reference` with the same shapes. The last dimension of every input must be contiguous.
 
-    `splits` (a power of two) fixes the number of splits; None chooses it from the shapes and the device.
+    `splits` (a power of two) fixes the number of splits; None derives it from the shapes and the device.
     """
     sequences, q_heads, head_dim = query.shape
     block_size, kv_heads = key_cache.shape[1], key_cache.shape[2]
@@ -166,7 +169,7 @@ def paged_decode_triton(
     if sequences == 0:
         return out
     if splits is None:
-        # Two programs per multiprocessor hide each other's loads; off the device (interpreter) one row of programs.
+        # Two programs per multiprocessor hide each other's load latency; the interpreter needs only one.
         programs = 2 * torch.cuda.get_device_properties(query.device).multi_processor_count if query.is_cuda else 1
         splits = splits_for(sequences, kv_heads, block_tables.shape[1] * block_size, programs)
     partial_out = torch.empty((sequences, q_heads, splits, head_dim), dtype=torch.float32, device=query.device)

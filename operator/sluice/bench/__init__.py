@@ -1,6 +1,6 @@
-"""A load client that fails where a user of the official OpenAI client would, and only there.
+"""A load client with the retries of the official OpenAI client: it fails exactly where a user of that client would.
 
-`report = await run(Load(url=…, prompts=…, rate=5, duration=60))`. aiohttp only: it runs in every image.
+`report = await run(Load(url=…, prompts=…, rate=5, duration=60))`. It needs aiohttp only, so it runs in every image.
 """
 
 from sluice.bench.load import BenchError, Load, Prompt

@@ -1,4 +1,4 @@
-"""One user: asks one question, tries again as the official client would, and compares the answer."""
+"""One client request: sends a prompt, retries as the official client does, and compares the output."""
 
 import asyncio
 import itertools
@@ -18,7 +18,7 @@ from sluice.bench.stream import Stream, StreamError, read
 
 @dataclass(frozen=True, slots=True)
 class _Failed:
-    """Why an attempt brought no answer, and what the server said about trying again."""
+    """Why an attempt failed, whether to retry, and the response headers."""
 
     kind: FailureKind
     message: str
@@ -28,7 +28,7 @@ class _Failed:
 
 @dataclass(slots=True)
 class _Asked:
-    """One request while it is under way."""
+    """The state of one request in progress."""
 
     index: int
     prompt: Prompt
@@ -39,7 +39,7 @@ class _Asked:
 
 
 async def model_name(session: aiohttp.ClientSession, load: Load) -> str:
-    """The model to ask for. Raises BenchError if the server does not say."""
+    """The name of the model to request. Raises BenchError if the server does not list one."""
     if load.model is not None:
         return load.model
     url = load.base_url + contract.PATH_MODELS
@@ -55,8 +55,10 @@ async def model_name(session: aiohttp.ClientSession, load: Load) -> str:
 
 
 async def ask(session: aiohttp.ClientSession, load: Load, model: str, index: int, due: float, start: float) -> Result:
-    """Send request `index`, due at `due` of a load begun at `start` (perf_counter seconds). Never raises but when
-    cancelled: whatever goes wrong is in the result."""
+    """Send request `index`, due at `due` of a load that started at `start` (perf_counter seconds).
+
+    Raises nothing but CancelledError: every failure is in the result.
+    """
     asked = _Asked(index, load.prompt(index), due)
     rng = random.Random(f"{load.seed}/retry/{index}")
     while True:
@@ -69,7 +71,7 @@ async def ask(session: aiohttp.ClientSession, load: Load, model: str, index: int
 async def _attempt(session: aiohttp.ClientSession, load: Load, model: str, asked: _Asked) -> _Failed | None:
     asked.attempts += 1
     asked.stream = Stream()
-    answered = False  # after a 200 the official client does not try again
+    answered = False  # after a 200 the official client does not retry
     body: dict[str, object] = {
         "model": model,
         "messages": [{"role": "user", "content": asked.prompt.text}],
@@ -118,7 +120,7 @@ def _result(asked: _Asked, failed: _Failed | None, start: float) -> Result:
         message=failed.message if failed else "",
         text=asked.stream.text,
         input_tokens=asked.stream.input_tokens,
-        # A server that reports no usage is counted by its pieces of text.
+        # A server that reports no usage: the number of text pieces stands for the number of tokens.
         output_tokens=asked.stream.output_tokens or len(times),
         ttft=times[0] - asked.due if times else None,
         gaps=tuple(later - earlier for earlier, later in itertools.pairwise(times)),

@@ -1,4 +1,4 @@
-"""What load to put on a server: the questions, their rhythm, and what counts as good."""
+"""The load on a server: prompts, arrival process, and SLO targets."""
 
 import functools
 import random
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 
 class BenchError(Exception):
-    """The load cannot be run as asked; the message says what, why and what to do."""
+    """The load cannot be run as specified; the message has the fault, its reason and a remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One user message, and the greedy answer it must get where that is known."""
+    """One user message, and its expected greedy output if that is known."""
 
     text: str
     expect: str | None = None
@@ -20,28 +20,28 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """A load: open loop (`rate`) or closed loop (`concurrency`), until `requests` are sent or `duration` is over.
+    """A load: open loop (`rate`) or closed loop (`concurrency`), until `requests` are sent or `duration` has passed.
 
     Raises BenchError if the fields contradict each other.
     """
 
     url: str  # http://host:port, with or without /v1
     prompts: tuple[Prompt, ...]
-    model: str | None = None  # None: the first one that /v1/models names
+    model: str | None = None  # None: the first model that /v1/models lists
     rate: float | None = None  # open loop: mean arrivals per second, Poisson
     concurrency: int | None = None  # closed loop: requests in flight
     requests: int | None = None
-    duration: float | None = None  # seconds in which requests are sent; those in flight are then waited for
+    duration: float | None = None  # seconds in which requests are sent; requests in flight then still finish
     max_tokens: int = 128
     temperature: float = 0.0
-    ignore_eos: bool = False  # always generate max_tokens: for loads of a known size
-    seed: int = 0  # of arrivals and of the order of prompts
-    retries: int = 2  # as the official client
-    keep_alive: bool = True  # False: a connection per request, so that a Service spreads the load over new pods too
-    timeout: float = 600.0  # seconds for one attempt, as the official client
-    max_in_flight: int = 4096  # open loop: later arrivals wait, and their waiting counts as latency
+    ignore_eos: bool = False  # always generate max_tokens, for loads of a known size
+    seed: int = 0  # seed of the arrivals and of the order of prompts
+    retries: int = 2  # as in the official client
+    keep_alive: bool = True  # False: one connection per request, so that a Service balances the load over new pods too
+    timeout: float = 600.0  # seconds per attempt, as in the official client
+    max_in_flight: int = 4096  # open loop: further arrivals wait, and the wait counts as latency
     ttft_target: float | None = None  # seconds
-    itl_target: float | None = None  # seconds, on a request's mean
+    itl_target: float | None = None  # seconds, for a request's mean inter-token latency
     api_key: str | None = None
 
     def __post_init__(self) -> None:
@@ -67,19 +67,22 @@ class Load:
         return self.url.rstrip("/").removesuffix("/v1").rstrip("/")
 
     def numbered(self) -> Iterator[int]:
-        """The numbers of the requests: 0 to `requests` - 1, or without end."""
+        """The indices of the requests: 0 to `requests` - 1, or unbounded."""
         index = 0
         while self.requests is None or index < self.requests:
             yield index
             index += 1
 
     def prompt(self, index: int) -> Prompt:
-        """The prompt of request `index`: a shuffle of all prompts, then another, by seed."""
+        """The prompt of request `index`: successive shuffles of all prompts, determined by the seed."""
         lap, place = divmod(index, len(self.prompts))
         return self.prompts[_order(self.seed, lap, len(self.prompts))[place]]
 
     def arrivals(self) -> Iterator[float]:
-        """Seconds from the start at which the requests of an open loop are due: a Poisson process by seed."""
+        """Seconds from the start at which the requests of an open loop are due: a seeded Poisson process.
+
+        Raises BenchError for a closed loop.
+        """
         if self.rate is None:
             raise BenchError("Only an open loop has arrival times: give a rate.")
         rng = random.Random(self.seed)

@@ -1,4 +1,4 @@
-"""Adds up the results of a load."""
+"""Aggregates the results of a load into a report."""
 
 import math
 from array import array
@@ -30,7 +30,10 @@ def percentiles(seconds: Sequence[float]) -> Percentiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A load in numbers. Latencies are of requests that succeeded; `itl` is over the gaps of all of them."""
+    """Aggregate figures of a load.
+
+    Latencies are those of successful requests; `itl` covers the gaps of all of these.
+    """
 
     url: str
     model: str
@@ -39,7 +42,7 @@ class Report:
     requests: int
     failed: int
     failures: dict[str, int]  # kind → count
-    first_failures: tuple[str, ...]  # at most five, in words
+    first_failures: tuple[str, ...]  # messages of the first five failures
     refused_then_healed: int  # succeeded after a 429 or 503
     broken_then_healed: int  # succeeded after a broken connection or another status
     retries: int
@@ -56,7 +59,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether every request succeeded."""
+        """True if every request succeeded."""
         return self.failed == 0
 
     def to_dict(self) -> dict[str, object]:
@@ -66,7 +69,7 @@ class Report:
 
 @dataclass(slots=True)
 class Tally:
-    """Results so far, without their texts: a long load stays small."""
+    """Running totals without the output texts, so that a long load needs little memory."""
 
     load: Load
     requests: int = 0
@@ -82,7 +85,7 @@ class Tally:
     gaps: "array[float]" = field(default_factory=lambda: array("d"))
 
     def add(self, result: Result) -> None:
-        """Count one result."""
+        """Add one result."""
         self.requests += 1
         self.retries += result.attempts - 1
         self.input_tokens += result.input_tokens

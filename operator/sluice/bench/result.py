@@ -1,4 +1,4 @@
-"""What came of one request."""
+"""The result of one request."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,37 +8,37 @@ FailureKind = Literal["refused", "status", "connection", "timeout", "no_done", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One request as its user saw it: all attempts and the waiting between them included. Times in seconds."""
+    """One request as its user observes it, including all attempts and the delays between them. Times in seconds."""
 
     index: int
     arrival: float  # from the start of the load
     failure: FailureKind | None
-    message: str  # what went wrong, empty if nothing did
+    message: str  # the failure; empty if none
     text: str
     input_tokens: int
     output_tokens: int
     ttft: float | None  # from arrival to the first text
-    gaps: tuple[float, ...]  # between pieces of text as they arrived
+    gaps: tuple[float, ...]  # between pieces of text at their arrival
     seconds: float  # from arrival to the end
     attempts: int
     refusals: int  # attempts that ended with 429 or 503
 
     @property
     def itl(self) -> float | None:
-        """Mean inter-token time; None for an answer of fewer than two tokens."""
+        """Mean inter-token latency; None for an output of fewer than two tokens."""
         if self.output_tokens < 2 or not self.gaps:
             return None
         return sum(self.gaps) / (self.output_tokens - 1)
 
     def met(self, ttft_target: float | None, itl_target: float | None) -> bool:
-        """Whether it succeeded within the targets that are given."""
+        """True if the request succeeded within the given targets."""
         if self.failure is not None:
             return False
         on_time = ttft_target is None or (self.ttft is not None and self.ttft <= ttft_target)
         return on_time and (itl_target is None or self.itl is None or self.itl <= itl_target)
 
     def record(self) -> dict[str, object]:
-        """One line of the record file: a trace that the simulator can replay, and what happened."""
+        """One line of the record file: a trace entry that the simulator can replay, and the measured latencies."""
         return {
             "arrival": round(self.arrival, 6),
             "input_tokens": self.input_tokens,

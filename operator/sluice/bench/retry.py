@@ -1,4 +1,4 @@
-"""When and how long the official OpenAI client waits before it tries again, so that a bench fails where users would.
+"""The retry rules and delays of the official OpenAI client, so that a benchmark request fails when a user's would.
 
 Source: openai-python 3.x, `_base_client.py` (`_should_retry`, `_calculate_retry_timeout`).
 """
@@ -12,13 +12,13 @@ from typing import Final
 
 FIRST_DELAY: Final = 0.5  # seconds, doubling
 LONGEST_DELAY: Final = 8.0
-LONGEST_RETRY_AFTER: Final = 120.0  # a server that asks for more is not asked again
-RETRIED_STATUSES: Final = frozenset({408, 409, 429})  # and everything from 500
+LONGEST_RETRY_AFTER: Final = 120.0  # a request with a longer Retry-After is not retried
+RETRIED_STATUSES: Final = frozenset({408, 409, 429})  # and all from 500
 REFUSALS: Final = frozenset({429, 503})
 
 
 def should_retry(status: int, headers: Mapping[str, str]) -> bool:
-    """Whether an answer with this status is worth another attempt. `headers` must be case-insensitive."""
+    """True if a response with this status is to be retried. `headers` must be case-insensitive."""
     asked = retry_after(headers)
     if asked is not None and math.isfinite(asked) and asked > LONGEST_RETRY_AFTER:
         return False
@@ -29,7 +29,7 @@ def should_retry(status: int, headers: Mapping[str, str]) -> bool:
 
 
 def delay(attempt: int, headers: Mapping[str, str] | None, rng: random.Random) -> float:
-    """Seconds to wait after attempt number `attempt` (from 0) failed: what the server asks, else a jittered back-off."""
+    """Seconds to wait after attempt `attempt` (from 0) failed: the server's delay, else jittered back-off."""
     asked = retry_after(headers) if headers is not None else None
     if asked is not None and 0 < asked <= LONGEST_RETRY_AFTER:
         return asked
@@ -37,7 +37,7 @@ def delay(attempt: int, headers: Mapping[str, str] | None, rng: random.Random) -
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds the server asks for: `retry-after-ms`, then `retry-after` as a number, then as a date; None if neither."""
+    """The server's delay in seconds: `retry-after-ms`, then `retry-after` as a number, then as a date; else None."""
     for name, divisor in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         value = headers.get(name)
         if value is None:

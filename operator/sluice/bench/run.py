@@ -1,4 +1,4 @@
-"""Runs a load: open loop at its arrival times, or closed loop with so many users."""
+"""Runs a load: open loop at its arrival times, or closed loop with a fixed number of clients."""
 
 import asyncio
 import time
@@ -15,11 +15,14 @@ OnResult = Callable[[Result], None]
 
 
 async def run(load: Load, on_result: OnResult | None = None, stop: asyncio.Event | None = None) -> Report:
-    """Put `load` on its server and report. `on_result` sees each result as it comes; once `stop` is set nothing more
-    is sent, and what is in flight is waited for. Raises BenchError if the server cannot be asked for its model."""
+    """Run `load` against its server and return the report.
+
+    `on_result` receives each result when it is complete. After `stop` is set no request is sent, and those in flight
+    finish. Raises BenchError if the server's model cannot be determined.
+    """
     in_flight = load.concurrency or load.max_in_flight
     headers = {"Authorization": f"Bearer {load.api_key}"} if load.api_key else None
-    # As the official client: five seconds to connect, and a time limit on each attempt.
+    # As in the official client: five seconds to connect, and a timeout per attempt.
     timeout = aiohttp.ClientTimeout(total=load.timeout, sock_connect=5.0)
     connector = aiohttp.TCPConnector(limit=in_flight, force_close=not load.keep_alive)
     async with aiohttp.ClientSession(connector=connector, timeout=timeout, headers=headers) as session:
@@ -72,7 +75,7 @@ async def _closed_loop(
 
 
 async def _stopped_within(stop: asyncio.Event, seconds: float) -> bool:
-    """Wait `seconds`, or until stopped; whether it was stopped."""
+    """Wait `seconds` or until stopped; True if stopped."""
     if seconds > 0 and not stop.is_set():
         try:
             async with asyncio.timeout(seconds):

@@ -7,7 +7,7 @@ from sluice.bench.report import Percentiles, Report
 
 
 def table(report: Report) -> Table:
-    """A rich table of the numbers that matter, failures in red."""
+    """A rich table of the main figures, with failures in red."""
     load = f"{report.rate:g} requests/s" if report.rate is not None else f"{report.concurrency} at a time"
     out = Table(title=escape(f"{report.model} at {report.url}, {load}"), show_header=False, title_style="bold")
     out.add_column(style="cyan")

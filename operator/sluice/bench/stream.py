@@ -1,4 +1,4 @@
-"""Reads one streamed chat completion: when each piece of text came, what it was, and whether the stream was whole."""
+"""Reads one streamed chat completion: arrival time and content of each piece of text, and whether it is complete."""
 
 import json
 import time
@@ -8,7 +8,7 @@ from typing import Final
 
 from sluice.bench.result import FailureKind
 
-LONGEST_EVENT: Final = 1 << 20  # bytes; a server that sends more without an empty line is not speaking SSE
+LONGEST_EVENT: Final = 1 << 20  # bytes; a server that sends more without an empty line does not speak SSE
 
 
 class StreamError(Exception):
@@ -21,7 +21,7 @@ class StreamError(Exception):
 
 @dataclass(slots=True)
 class Stream:
-    """A chat completion as it grows. Times are `time.perf_counter()` seconds."""
+    """The state of a chat completion. Times are `time.perf_counter()` seconds."""
 
     pieces: list[str] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
@@ -31,7 +31,7 @@ class Stream:
     done: bool = False
 
     def matches(self, expect: str) -> bool:
-        """Whether the text is the expected one, or its beginning where the length limit cut it."""
+        """True if the text equals `expect`, or is a prefix of it after finish_reason "length"."""
         if self.finish_reason == "length":
             return expect.startswith(self.text)
         return self.text == expect
@@ -43,9 +43,10 @@ class Stream:
 
 
 async def read(chunks: AsyncIterator[bytes], stream: Stream) -> None:
-    """Feed `stream` to the end of `chunks`. Raises StreamError where the official client would, or if it was cut.
+    """Feed `stream` to the end of `chunks`.
 
-    What follows `[DONE]` is read and ignored: only a body read to its end leaves its connection fit for the next one.
+    Raises StreamError where the official client would, or if the stream is truncated. Data after `[DONE]` is read and
+    ignored, because a connection is reusable only if the body is read to its end.
     """
     waiting = b""
     async for chunk in chunks:

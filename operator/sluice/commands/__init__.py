@@ -1,1 +1,1 @@
-"""One file per command; each has `register(app)`."""
+"""One module per command; each has `register(app)`."""

@@ -1,4 +1,4 @@
-"""`sluice bench`: puts a load on a server and says what its users saw."""
+"""`sluice bench`: runs a load against a server and reports latencies and failures as its users observe them."""
 
 import asyncio
 import contextlib
@@ -45,7 +45,7 @@ def bench(
     out: Annotated[Path | None, typer.Option(help="Write the report there as JSON.")] = None,
     record: Annotated[Path | None, typer.Option(help="Write one JSON line per request there, for `simulate`.")] = None,
 ) -> None:
-    """Ask a server many questions with the official client's retries. Exit code 0 only if no request failed."""
+    """Send a load to a server with the official client's retries. The exit code is 0 only if no request failed."""
     from sluice.bench import BenchError, Load
 
     try:
@@ -134,7 +134,7 @@ def _run(load: "Load", record: Path | None) -> "Report":
 
 @contextlib.contextmanager
 def _progress(load: "Load") -> "Iterator[Callable[[Result], None]]":
-    """A bar on a terminal, nothing elsewhere."""
+    """A progress bar on a terminal, nothing otherwise."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -161,7 +161,7 @@ def _progress(load: "Load") -> "Iterator[Callable[[Result], None]]":
 
 
 def _show(report: "Report") -> None:
-    """A table on a terminal, one JSON line elsewhere."""
+    """A table on a terminal, one JSON line otherwise."""
     if not sys.stdout.isatty():
         typer.echo(json.dumps(report.to_dict()))
         return

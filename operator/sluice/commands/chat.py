@@ -1,4 +1,4 @@
-"""`sluice chat`: talk to a model in the terminal, through the same API as everybody else."""
+"""`sluice chat`: talk to a model in the terminal, over the public API."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ Message = dict[str, str]
 
 
 class ChatFailed(Exception):
-    """The server cannot be reached or refused. The message is a sentence for the user."""
+    """The server is unreachable or refuses the request. The message is a sentence for the user."""
 
 
 def register(app: typer.Typer) -> None:
@@ -84,7 +84,7 @@ async def _turn(
     temperature: float,
     console: Any,
 ) -> None:
-    """Asks, shows the answer as it streams, and remembers both."""
+    """Send the question, print the output as it streams, and append both to the history."""
     history.append({"role": "user", "content": question})
     body = {"model": model, "messages": history, "temperature": temperature, "stream": True}
     answer: list[str] = []

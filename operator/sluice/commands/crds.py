@@ -1,4 +1,4 @@
-"""`sluice crds`: the CustomResourceDefinition, generated from the types; printed, written or compared."""
+"""`sluice crds`: prints, writes or checks the CustomResourceDefinition that is generated from the types."""
 
 from pathlib import Path
 from typing import Annotated, Final
@@ -9,7 +9,7 @@ from sluice import contract
 
 CRD_FILE: Final = Path("crds") / f"{contract.GROUP}_{contract.PLURAL}.yaml"
 CHART_FILE: Final = Path("charts/sluice/files") / CRD_FILE.name
-FILES: Final = (CRD_FILE, CHART_FILE)  # the chart takes no file from outside its folder, so it has a copy
+FILES: Final = (CRD_FILE, CHART_FILE)  # helm packages no file from outside the chart's folder, so the chart has a copy
 
 
 def register(app: typer.Typer) -> None:
@@ -49,7 +49,7 @@ def crd_text() -> str:
     """The CRD as YAML."""
     import yaml
 
-    from sluice_operator.crd import custom_resource_definition
+    from sluice_operator.api.crd import custom_resource_definition
 
     body = yaml.safe_dump(custom_resource_definition(), sort_keys=False, width=120, allow_unicode=True)
     return f"# Generated from operator/sluice_operator/api by `make generate`. Do not edit.\n{body}"

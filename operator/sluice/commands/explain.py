@@ -1,4 +1,4 @@
-"""`sluice explain NAME`: why the replicas and limits are what they are, as the operator's own sentences."""
+"""`sluice explain NAME`: the reasons for the replicas and limits of an LLMDeployment, in the operator's sentences."""
 
 import asyncio
 from typing import Annotated, Any
@@ -17,10 +17,10 @@ def explain(
     name: Annotated[str, typer.Argument(help="metadata.name of the LLMDeployment.")],
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Its namespace.")] = "default",
 ) -> None:
-    """Print the last decisions of an LLMDeployment and what its conditions say."""
+    """Print the last decisions and the conditions of an LLMDeployment."""
     try:
-        from sluice_operator.kube import KubeWorld, connect
-        from sluice_operator.world import WorldError
+        from sluice_operator.cluster.client import WorldError
+        from sluice_operator.cluster.kube import KubeWorld, connect
     except ModuleNotFoundError as error:
         typer.echo(f"`sluice explain` needs {error.name}: pip install 'sluice[operator]'", err=True)
         raise typer.Exit(contract.EXIT_USAGE) from error
@@ -43,7 +43,7 @@ def explain(
 
 
 def sentences(resource: dict[str, Any]) -> list[str]:
-    """The status as lines of text: where it stands, what is not as it should be, and each decision with its time."""
+    """The status as lines of text: the summary, the conditions that need attention, and each decision with its time."""
     status = resource.get("status") or {}
     if not status:
         return ["No operator has looked at it yet: is one running?"]
@@ -61,6 +61,7 @@ def sentences(resource: dict[str, Any]) -> list[str]:
 _WORTH_SAYING = frozenset(
     {
         ("Ready", "False"),
+        ("AdmissionActive", "False"),
         ("MetricsAvailable", "False"),
         ("SLOMet", "False"),
         ("ScalingActive", "False"),

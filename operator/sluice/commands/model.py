@@ -1,4 +1,4 @@
-"""`sluice model`: makes a small trained model for demos, tests and first steps."""
+"""`sluice model`: creates a small trained model for demos, tests and first steps."""
 
 import json
 import sys
@@ -54,7 +54,7 @@ def tiny(
 
 @contextmanager
 def _shown() -> "Iterator[Callable[[Progress], None]]":
-    """A progress bar on a terminal, a JSON line every 50 steps elsewhere; both on stderr, the path alone on stdout."""
+    """A progress bar on a terminal, else a JSON line every 50 steps. Both use stderr; stdout has the path only."""
     if not sys.stderr.isatty():
         yield _line
         return

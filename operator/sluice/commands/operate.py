@@ -1,4 +1,4 @@
-"""`sluice operator`: the operator's process. Usually a container's only one; also on a laptop against KUBECONFIG."""
+"""`sluice operator`: the operator's process, in a container or on a laptop against KUBECONFIG."""
 
 import typer
 
@@ -11,14 +11,15 @@ def register(app: typer.Typer) -> None:
 
 
 def operate() -> None:
-    """Run the operator for LLMDeployments until a signal ends it.
+    """Run the operator for LLMDeployments until it receives a signal.
 
     Reads SLUICE_ENGINE_IMAGE, SLUICE_NAMESPACE (empty: all), SLUICE_INTERVAL_SECONDS, SLUICE_HEALTH_PORT,
-    POD_NAMESPACE and POD_NAME. Exits 0 on a signal, 1 when the Lease is lost or watching stops working.
+    SLUICE_KEY_SECRET, POD_NAMESPACE and POD_NAME. Exits 0 on a signal, 1 when the Lease is lost or watching stops
+    working.
     """
     try:
-        from sluice_operator.process import main
-        from sluice_operator.settings import InvalidSettings, from_environment
+        from sluice_operator.runtime.process import main
+        from sluice_operator.runtime.settings import InvalidSettings, from_environment
     except ModuleNotFoundError as error:
         typer.echo(f"the operator needs {error.name}: pip install 'sluice[operator]'", err=True)
         raise typer.Exit(contract.EXIT_USAGE) from error

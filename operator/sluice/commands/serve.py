@@ -1,4 +1,4 @@
-"""`sluice serve MODEL`: one engine with an OpenAI API, no Kubernetes needed."""
+"""`sluice serve MODEL`: one engine with an OpenAI API, without Kubernetes."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ from sluice import contract
 
 
 def _option(name: str, text: str, metavar: str) -> typer.models.OptionInfo:
-    """Values stay text: the server checks them all in one place, with one sentence per fault."""
+    """An option whose value stays text: the server validates all options in one place, with one sentence per fault."""
     variable = contract.ENV_PREFIX + name.upper().replace("-", "_")
     return typer.Option(f"--{name}", help=text, metavar=metavar, envvar=variable, show_envvar=False)
 
@@ -57,6 +57,9 @@ def serve(
         Text, _option("pace", "Development: hold steps to a model, e.g. base=0.03,sequence=0.004.", "TERMS")
     ] = None,
     admin_token_file: Annotated[Text, _option("admin-token-file", "File with the token for writes.", "FILE")] = None,
+    targets_file: Annotated[
+        Text, _option("targets-file", "JSON file with targets and admission range; followed while serving.", "FILE")
+    ] = None,
     drain_seconds: Annotated[Text, _option("drain-seconds", "What runs may take to finish. [300]", "S")] = None,
     grace_seconds: Annotated[
         Text, _option("grace-seconds", "Still serving after SIGTERM: endpoints lag. [5]", "S")
@@ -64,7 +67,7 @@ def serve(
 ) -> None:
     """Serve one model over the OpenAI API.
 
-    Every option may also come as SLUICE_<OPTION>. Exit codes: 0 drained, 1 requests cut off, 2 bad option or port
+    Every option may also be set as SLUICE_<OPTION>. Exit codes: 0 drained, 1 requests cut off, 2 bad option or port
     taken, 3 the engine died, 78 the engine can never serve as configured.
     """
     given = {name.replace("_", "-"): value for name, value in locals().items()}

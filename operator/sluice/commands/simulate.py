@@ -1,4 +1,4 @@
-"""`sluice simulate`: what a deployment would do under a trace, before it is deployed."""
+"""`sluice simulate`: predicts the behaviour of a deployment under a trace, before it is deployed."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -18,7 +18,7 @@ class Routing(StrEnum):
 
 
 class Mode(StrEnum):
-    """How closely engines are simulated."""
+    """Fidelity of the simulated engines."""
 
     exact = "exact"
     coarse = "coarse"
@@ -89,9 +89,10 @@ def register(app: typer.Typer) -> None:
         as_json: Annotated[bool, typer.Option("--json", help="Everything as one JSON object.")] = False,
         seed: Annotated[int, typer.Option(help="Of all that is random.")] = 0,
     ) -> None:
-        """Replay a load in virtual time through the real scheduler and the real control law: how many GPUs, does the
-        SLO hold, what if traffic doubles."""
-        from sluice_sim.command import BadInput, Question, answer
+        """Replay a load in virtual time through the real scheduler and the real control law: how many GPUs are needed,
+        is the SLO met, what if traffic doubles.
+        """
+        from sluice_sim.cli.command import BadInput, Question, answer
 
         question = Question(
             file=file,

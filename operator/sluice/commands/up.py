@@ -14,15 +14,15 @@ def register(app: typer.Typer) -> None:
     @app.command(name="up")
     def up_command(
         file: Annotated[Path, typer.Argument(help="YAML with one LLMDeployment, as for kubectl apply.")],
-        port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the front door; 0 takes a free one.")] = 8080,
+        port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the gateway; 0 takes a free one.")] = 8080,
         interval: Annotated[float, typer.Option(min=0.1, max=300, help="Seconds between two passes.")] = 1.0,
         state_dir: Annotated[
             Path | None, typer.Option(help="Keep the replicas' logs in this folder. [default: one that is removed]")
         ] = None,
     ) -> None:
-        """Run an LLMDeployment as processes on this machine: scaled, re-limited, behind one URL.
+        """Run an LLMDeployment as processes on this machine: scaled, with admission control, behind one URL.
 
-        A live table on a terminal, JSON lines elsewhere. Ctrl-C drains the replicas and leaves no process.
+        Shows a live table on a terminal, JSON lines otherwise. Ctrl-C drains the replicas and leaves no process.
         """
         raise typer.Exit(_run(file, port, interval, state_dir))
 
@@ -40,7 +40,7 @@ def _run(file: Path, port: int, interval: float, state_dir: Path | None) -> int:
     from sluice.up.loop import UpOptions, up
     from sluice.up.show import JsonLines, LiveTable, Show
     from sluice_gateway import PortTaken
-    from sluice_operator.yaml_file import BadFile
+    from sluice_operator.api.yaml_file import BadFile
 
     try:
         wanted = read_wanted(file)
@@ -61,6 +61,6 @@ def _run(file: Path, port: int, interval: float, state_dir: Path | None) -> int:
         except PortTaken as error:
             typer.echo(f"{error}: choose another by --port", err=True)
             return contract.EXIT_USAGE
-        if show.gone:  # as `sluice up | head` does; without this Python complains about the pipe once more at its exit
+        if show.gone:  # stdout is a closed pipe, as in `sluice up | head`: avoids Python's second error message at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return contract.EXIT_OK

@@ -1,1 +1,1 @@
-"""`sluice up`: the operator's own loop over processes of this machine, a front door, and something to look at."""
+"""`sluice up`: the operator's reconcile loop over local processes, a gateway, and a status display."""

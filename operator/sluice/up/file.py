@@ -1,4 +1,4 @@
-"""What `sluice up` takes from a file: the resource, if this machine can bring it up."""
+"""Reads the resource of `sluice up` from a file and checks that this machine can run it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,16 +7,16 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from sluice_operator.api import LLMDeployment
-from sluice_operator.local.launch import PVC_REFUSED
-from sluice_operator.world import Key, Object
-from sluice_operator.yaml_file import BadFile, read_resource
+from sluice_operator.api.yaml_file import BadFile, read_resource
+from sluice_operator.cluster.client import Key, Object
+from sluice_operator.cluster.local.launch import PVC_REFUSED
 
 DEFAULT_NAMESPACE: Final = "default"
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to bring up: the resource as the loop reads it, and as types."""
+    """The resource to run: as the reconcile loop reads it, and as types."""
 
     key: Key
     manifest: Object
@@ -24,7 +24,10 @@ class Wanted:
 
 
 def read_wanted(path: Path) -> Wanted:
-    """The one LLMDeployment of a file. Raises BadFile, also for what a cluster could do and this machine cannot."""
+    """The one LLMDeployment of a file.
+
+    Raises BadFile, also for features that need a cluster.
+    """
     document, resource = read_resource(path)
     faults = tuple(_local_faults(resource))
     if faults:
@@ -37,7 +40,7 @@ def read_wanted(path: Path) -> Wanted:
 
 
 def _local_faults(resource: LLMDeployment) -> Iterator[str]:
-    """What a cluster could do and this machine cannot."""
+    """Features of the resource that need a cluster, one sentence each."""
     uri = resource.spec.model.uri
     if uri.startswith("pvc://"):
         yield PVC_REFUSED

@@ -1,4 +1,4 @@
-"""Composition: the operator's reconcile over a LocalWorld, the gateway, and a way to end that leaves nothing behind."""
+"""Composition of `sluice up`: the operator's reconcile over a LocalWorld, the gateway, and the shutdown."""
 
 import asyncio
 import logging
@@ -12,25 +12,26 @@ from typing import Final
 from sluice.up.file import Wanted
 from sluice.up.show import Show
 from sluice.up.snapshot import take
-from sluice_gateway import Backend, Door, Gateway
-from sluice_operator.context import Context
-from sluice_operator.decide.values import Decision
-from sluice_operator.local import LocalWorld, LocalWorldOptions
-from sluice_operator.reconcile import reconcile
-from sluice_operator.scrape import HttpScraper
-from sluice_operator.settings import Settings
-from sluice_operator.world import Key
+from sluice_gateway import Backend, Gateway, HoldQueue
+from sluice_operator.autoscaler.values import Decision
+from sluice_operator.cluster.client import Key
+from sluice_operator.cluster.local import LocalWorld, LocalWorldOptions
+from sluice_operator.engines.client import HttpScraper
+from sluice_operator.reconcile.admin_token import make_key
+from sluice_operator.reconcile.memory import Context
+from sluice_operator.reconcile.reconcile import reconcile
+from sluice_operator.runtime.settings import Settings
 
-SETTLE_SECONDS: Final = 0.2  # changes of pods come in groups: look once for all of them
+SETTLE_SECONDS: Final = 0.2  # pod changes come in groups, so one pass handles a whole group
 DECISIONS: Final = ("ScaledUp", "ScaledDown", "ScalingAdvised", "LimitsMoved", "RequestsRefused", "OtherWriter")
-STATUS_SECONDS: Final = 2.0  # nobody else watches this status
+STATUS_SECONDS: Final = 2.0  # this status has no external watchers
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class UpOptions:
-    """How `sluice up` runs. Times in seconds."""
+    """Options of `sluice up`. Times in seconds."""
 
     port: int
     interval: float
@@ -38,7 +39,7 @@ class UpOptions:
 
 
 class Loop:
-    """One LLMDeployment on this machine."""
+    """The reconcile loop of one LLMDeployment on this machine."""
 
     def __init__(self, wanted: Wanted, options: UpOptions, show: Show, scraper: HttpScraper) -> None:
         self._key: Key = wanted.key
@@ -47,24 +48,25 @@ class Loop:
         self._changed = asyncio.Event()
         self._stop = asyncio.Event()
         self._told: Decision | None = None
-        self.door = Door(
+        self.hold_queue = HoldQueue(
             hold=wanted.resource.spec.scaling.min_replicas == 0, expected=self._expected, on_held=self._changed.set
         )
         self.world = LocalWorld(
             LocalWorldOptions(options.state_dir),
             on_change=self._changed.set,
             on_event=self._on_event,
-            held=lambda: self.door.held,
+            held=lambda: self.hold_queue.held,
         )
         self.world.put(wanted.manifest)
         self._context = Context(
             world=self.world,
             scraper=scraper,
             settings=Settings(interval=options.interval, status_interval=STATUS_SECONDS),
+            key=make_key(),  # engines end with this process, so their tokens need not outlive it
         )
 
     def backends(self) -> Sequence[Backend]:
-        """The replicas that the front door may send to now."""
+        """The replicas that the gateway may route to now."""
         found = self.world.backends(self._key.namespace, self._key.name)
         return [Backend(name, host, port) for name, host, port in found]
 
@@ -73,19 +75,19 @@ class Loop:
         return None if decision is None else decision.retry_after
 
     def stop(self) -> None:
-        """The first time: end in order. The second time: at once."""
+        """First call: drain and stop. Second call: kill at once."""
         if self._stop.is_set():
             self.world.kill()
         self._stop.set()
         self._changed.set()
 
     async def run(self, url: str) -> None:
-        """Passes at the interval, and soon after any change, until `stop` or nobody reads what is shown."""
+        """Reconcile at the interval and soon after any change, until `stop` is called or the output has no reader."""
         while not self._stop.is_set() and not self._show.gone:
             self._changed.clear()
             try:
                 await reconcile(self._key, self._context)
-            except Exception as error:  # noqa: BLE001  the loop outlives whatever one pass ran into; the next one looks anew
+            except Exception as error:  # noqa: BLE001  the loop survives a failed pass; the next pass starts afresh
                 _log.debug("pass failed", exc_info=True)
                 self._show.event("note", {"reason": "PassFailed", "message": str(error), "warning": True})
             self._tell_decision()
@@ -120,19 +122,19 @@ class Loop:
             )
 
     def _on_event(self, reason: str, message: str, warning: bool) -> None:
-        if reason in DECISIONS:  # told in full as a decision
+        if reason in DECISIONS:  # reported in full as a decision
             return
         self._show.event("note", {"reason": reason, "message": message, "warning": warning})
 
 
 async def up(wanted: Wanted, options: UpOptions, show: Show) -> None:
-    """Run until SIGINT or SIGTERM; returns once every replica has drained and no process is left.
+    """Run until SIGINT or SIGTERM; returns after every replica has drained and every process has ended.
 
     Raises PortTaken.
     """
     async with HttpScraper() as scraper:
         loop = Loop(wanted, options, show, scraper)
-        async with Gateway(loop.backends, port=options.port, door=loop.door) as gateway, _signals(loop):
+        async with Gateway(loop.backends, port=options.port, hold_queue=loop.hold_queue) as gateway, _signals(loop):
             show.event("started", {"name": wanted.key.name, "url": gateway.url, "logs": str(options.state_dir)})
             try:
                 await loop.run(gateway.url)

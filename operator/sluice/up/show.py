@@ -1,4 +1,4 @@
-"""Two ways to see the loop: a live table on a terminal, JSON lines elsewhere."""
+"""Two displays of the loop: a live table on a terminal, JSON lines otherwise."""
 
 import json
 import time
@@ -14,32 +14,32 @@ from rich.text import Text
 
 from sluice.up.snapshot import Snapshot
 
-EVERY_SECONDS: Final = 3.0  # a line although nothing notable changed
+EVERY_SECONDS: Final = 3.0  # longest time between two lines without a notable change
 KEPT_EVENTS: Final = 6
 
 
 class Show(Protocol):
-    """Where the loop tells what goes on."""
+    """Receives the state and the events of the loop."""
 
     @property
     def gone(self) -> bool:
-        """Whether nobody reads any more."""
+        """True if the output has no reader any more."""
 
     def snapshot(self, snapshot: Snapshot) -> None:
-        """The state now."""
+        """Show the current state."""
 
     def event(self, kind: str, fields: Mapping[str, Any]) -> None:
-        """Something happened: started, decision, note, stopping, stopped."""
+        """Show an event: started, decision, note, stopping, stopped."""
 
     def close(self) -> None:
-        """Leave the screen as a shell expects it."""
+        """Restore the terminal."""
 
 
 class JsonLines:
     """One JSON object per line: on each notable change, and every few seconds."""
 
     def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
-        """`write` takes one line without its end."""
+        """`write` takes one line without its newline."""
         self._write = write
         self._clock = clock
         self._last: tuple[object, ...] | None = None
@@ -48,11 +48,11 @@ class JsonLines:
 
     @property
     def gone(self) -> bool:
-        """The reader at the other end of the pipe has left."""
+        """True if the reader closed the pipe."""
         return self._gone
 
     def snapshot(self, snapshot: Snapshot) -> None:
-        """A line where it says something new."""
+        """Write a line if the state changed notably or EVERY_SECONDS have passed."""
         now = self._clock()
         if snapshot.notable() == self._last and now - self._at < EVERY_SECONDS:
             return
@@ -60,11 +60,11 @@ class JsonLines:
         self._line(snapshot.fields())
 
     def event(self, kind: str, fields: Mapping[str, Any]) -> None:
-        """A line with "event"."""
+        """Write a line with "event"."""
         self._line({"event": kind, **fields})
 
     def close(self) -> None:
-        """Nothing to leave."""
+        """Nothing to restore."""
 
     def _line(self, fields: Mapping[str, Any]) -> None:
         stamp = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -75,7 +75,7 @@ class JsonLines:
 
 
 class LiveTable:
-    """A table that is drawn anew in place, the last decisions below it."""
+    """A table that is redrawn in place, with the last events below it."""
 
     def __init__(self, console: Console) -> None:
         self._events: deque[Text] = deque(maxlen=KEPT_EVENTS)
@@ -85,23 +85,23 @@ class LiveTable:
 
     @property
     def gone(self) -> bool:
-        """A terminal that goes away sends a signal of its own."""
+        """False: a closed terminal sends a signal instead."""
         return False
 
     def snapshot(self, snapshot: Snapshot) -> None:
-        """Draw it."""
+        """Redraw with the new state."""
         self._snapshot = snapshot
         self._draw()
 
     def event(self, kind: str, fields: Mapping[str, Any]) -> None:
-        """Put it below the table."""
+        """Add the event below the table."""
         words = str(fields.get("message") or fields.get("url") or "")
         style = "yellow" if fields.get("warning") else "dim"
         self._events.append(Text(f"{datetime.now():%H:%M:%S} {kind}: {words}", style=style))
         self._draw()
 
     def close(self) -> None:
-        """Stop drawing."""
+        """Stop redrawing."""
         self._live.stop()
 
     def _draw(self) -> None:

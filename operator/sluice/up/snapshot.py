@@ -1,15 +1,15 @@
-"""What is to be seen of the loop at one moment, taken from what the last pass observed: no scrape of its own."""
+"""A snapshot of the loop, taken from the observations of the last pass without a scrape of its own."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sluice_operator.context import Context
-from sluice_operator.decide.values import EngineSample
-from sluice_operator.local import LocalWorld
-from sluice_operator.pods import phase_of
+from sluice_operator.autoscaler.values import EngineSample
+from sluice_operator.cluster.client import Key, Object
+from sluice_operator.cluster.local import LocalWorld
+from sluice_operator.cluster.pod_status import phase_of
+from sluice_operator.reconcile.memory import Context
 from sluice_operator.render import names
-from sluice_operator.world import Key, Object
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +18,8 @@ class PodLine:
 
     name: str
     phase: str
-    limit: int | None = None  # requests that may run at once, now
-    queue: int | None = None  # requests that may wait, now
+    limit: int | None = None  # concurrency limit now
+    queue: int | None = None  # queue bound now
     running: int | None = None
     waiting: int | None = None
     kv_percent: float | None = None
@@ -30,7 +30,10 @@ class PodLine:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One model. Latencies are at the SLO's attainment percentile; limit and queue bound are the tightest replica's."""
+    """One model.
+
+    Latencies are at the SLO's attainment percentile; limit and queue are the smallest of all ready replicas.
+    """
 
     name: str
     replicas: int
@@ -48,17 +51,17 @@ class Snapshot:
     pods: tuple[PodLine, ...]
 
     def fields(self) -> dict[str, Any]:
-        """As JSON-able data with stable keys."""
+        """The snapshot as JSON-serialisable data with stable keys."""
         return asdict(self)
 
     def notable(self) -> tuple[object, ...]:
-        """What makes a new line worth writing at once."""
+        """The values whose change is worth a new line at once."""
         phases = tuple((pod.name, pod.phase) for pod in self.pods)
         return self.replicas, self.ready, self.desired, self.limit, self.queue, self.why, phases
 
 
 async def take(key: Key, world: LocalWorld, context: Context, url: str) -> Snapshot:
-    """The snapshot after the newest pass."""
+    """The snapshot after the latest pass."""
     resource = await world.get("LLMDeployment", key.namespace, key.name) or {}
     status: Mapping[str, Any] = resource.get("status") or {}
     memory = context.memories.get(key)
@@ -112,7 +115,7 @@ def _line(pod: Object, sample: EngineSample | None, world: LocalWorld) -> PodLin
 
 
 def _why(status: Mapping[str, Any], lines: tuple[PodLine, ...]) -> str:
-    """What stands in the way, else the newest decision on replicas, else the state in one word."""
+    """The first pod's trouble, else the latest decision on replicas, else the status reason."""
     for line in lines:
         if line.trouble:
             return line.trouble

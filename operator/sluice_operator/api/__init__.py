@@ -1,7 +1,7 @@
-"""The `LLMDeployment` resource as frozen types: the one source of the CRD, of `sluice up FILE` and of the operator.
+"""Defines the `LLMDeployment` resource as frozen types, the only source of the CRD, `sluice up FILE` and the operator.
 
-Field names are camelCase on the wire and snake_case here. The docstring of each field is what `kubectl explain`
-prints. `parse` is the one way in.
+Field names are camelCase in YAML and JSON and snake_case in Python. `kubectl explain` prints the docstring of each
+field. `parse` is the only entry point for documents.
 """
 
 from sluice_operator.api.engine import (

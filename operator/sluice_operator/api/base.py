@@ -1,7 +1,7 @@
-"""What every type of the resource is built on: camelCase on the wire, frozen, and rules written once.
+"""Base of every API type: frozen, camelCase in YAML and JSON, and each validation rule written once.
 
-A rule that spans fields stands beside the fields as one `Rule`: the CEL expression that the API server evaluates, the
-predicate that `sluice up` evaluates, and the one sentence both print.
+A rule that spans fields is one `Rule` next to these fields: the CEL expression that the API server evaluates, the
+predicate that `sluice up` evaluates, and the message that both print.
 """
 
 from collections.abc import Callable
@@ -12,12 +12,14 @@ from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, model_validato
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, PydanticCustomError
 
-BROKEN_RULES = "broken_rules"  # the type of the pydantic error that carries sentences
+BROKEN_RULES = "broken_rules"  # type of the pydantic error that carries the messages of the broken rules
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule over the fields of one type. `holds` None: only the API server can judge it (it looks at `oldSelf`)."""
+    """One validation rule over the fields of one type. `holds` is None if the rule reads `oldSelf`: only the API server
+    can evaluate such a rule.
+    """
 
     cel: str
     sentence: str
@@ -25,7 +27,7 @@ class Rule:
 
 
 class Model(BaseModel):
-    """Base of every type here: frozen, camelCase on the wire, unknown fields refused, described by its docstrings."""
+    """Base of every API type: frozen, camelCase in JSON, unknown fields rejected, descriptions from docstrings."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -47,7 +49,7 @@ class Model(BaseModel):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """The schema, with the rules as `x-kubernetes-validations`."""
+        """Return the JSON schema of the type, with its rules as `x-kubernetes-validations`."""
         schema = handler.resolve_ref_schema(handler(core_schema))
         if cls.RULES:
             schema["x-kubernetes-validations"] = [{"rule": r.cel, "message": r.sentence} for r in cls.RULES]

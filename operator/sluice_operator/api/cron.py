@@ -1,8 +1,8 @@
-"""Times of day as cron writes them, in a time zone: when the newest one was.
+"""Parses cron expressions and finds the newest matching time in a time zone, for the schedules of `spec.scaling`.
 
-The five fields of crontab(5): minute, hour, day of the month, month, day of the week (0 and 7 are Sunday); lists,
-ranges, steps. Where both days are restricted, either is enough. A time that the clock skips in spring counts as an
-hour later, one that comes twice in autumn as its first.
+The fields are the five of crontab(5): minute, hour, day of the month, month, day of the week (0 and 7 are Sunday), each
+with lists, ranges and steps. If both day fields are restricted, a match of either is enough. A local time that the
+clock skips in spring counts as one hour later; one that occurs twice in autumn counts as its first occurrence.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from typing import Final
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 _MINUTE, _HOUR = "[0-5]?[0-9]", "([01]?[0-9]|2[0-3])"
 _DAY, _MONTH, _WEEKDAY = "([12][0-9]|3[01]|0?[1-9])", "(1[0-2]|0?[1-9])", "[0-7]"
@@ -24,27 +24,27 @@ def _list_of(number: str) -> str:
 CRON: Final = "^" + " ".join(_list_of(field) for field in (_MINUTE, _HOUR, _DAY, _MONTH, _WEEKDAY)) + "$"
 TIMEZONE: Final = r"^[A-Za-z][A-Za-z0-9_+/-]*$"
 _RANGES: Final = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
-_DAYS_BACK: Final = 8  # that a window of at most a week can have begun before now
+_DAYS_BACK: Final = 8  # days of look-back: an active window of at most a week began within them
 
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """What each field allows."""
+    """A parsed cron expression: the values that each field allows."""
 
     minutes: tuple[int, ...]
     hours: tuple[int, ...]
     days: frozenset[int]
     months: frozenset[int]
-    weekdays: frozenset[int]  # Monday is 0, as Python counts
-    either: bool  # both kinds of day are restricted: one of them is enough
+    weekdays: frozenset[int]  # Monday is 0, as in Python
+    either: bool  # both day fields are restricted: a match of one is enough
 
     def on(self, day: date) -> bool:
-        """Whether a day has any of its times."""
+        """Return True if the expression has a time on this day."""
         by_month, by_week = day.day in self.days, day.weekday() in self.weekdays
         return day.month in self.months and (by_month or by_week if self.either else by_month and by_week)
 
     def backwards(self, day: date) -> Iterator[datetime]:
-        """A day's times, latest first, without a zone."""
+        """Yield the times of a day as naive datetimes, latest first."""
         for hour in reversed(self.hours):
             for minute in reversed(self.minutes):
                 yield datetime.combine(day, time(hour, minute))
@@ -52,7 +52,7 @@ class Cron:
 
 @lru_cache(maxsize=256)
 def read(text: str) -> Cron:
-    """Text that matches CRON."""
+    """Parse a cron expression. `text` must match CRON."""
     fields = text.split(" ")
     minutes, hours, days, months, weekdays = (
         _numbers(field, low, high) for field, (low, high) in zip(fields, _RANGES, strict=True)
@@ -67,9 +67,21 @@ def read(text: str) -> Cron:
     )
 
 
-def newest(text: str, zone: str, now: float) -> float | None:
-    """The last of these times at or before `now` (seconds since 1970, as the result), within eight days; else None."""
-    cron, where = read(text), ZoneInfo(zone)
+@lru_cache(maxsize=256)
+def zone_of(name: str) -> ZoneInfo | None:
+    """Return the time zone, or None if this process has no data for it (a schema cannot check that)."""
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return None
+
+
+def newest(text: str, where: ZoneInfo, now: float) -> float | None:
+    """Return the last matching time at or before `now`, or None if there is none within eight days.
+
+    `now` and the result are in seconds since 1970.
+    """
+    cron = read(text)
     today = datetime.fromtimestamp(now, UTC).astimezone(where).date()
     for back in range(_DAYS_BACK + 1):
         day = today - timedelta(days=back)
@@ -89,7 +101,7 @@ def _numbers(field: str, low: int, high: int) -> set[int]:
         first, _, last = span.partition("-")
         begin = low if first == "*" else int(first)
         end = high if first == "*" or (step and not last) else int(last or first)
-        if end < begin:  # 22-2 goes over midnight
+        if end < begin:  # a range such as 22-2 wraps around
             found.update(range(begin, high + 1, int(step or 1)))
             begin = low
         found.update(range(begin, end + 1, int(step or 1)))

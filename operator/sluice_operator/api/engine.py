@@ -1,4 +1,4 @@
-"""`spec.engine`: how each replica runs, and the overlay on its pod that may add but never take away."""
+"""Defines `spec.engine`: how each replica runs, and an overlay that can add to its pod but remove nothing."""
 
 import re
 from typing import Annotated, ClassVar, Final, Literal
@@ -7,7 +7,7 @@ from pydantic import Field
 
 from sluice import contract
 from sluice_operator.api.base import Model, Rule
-from sluice_operator.api.words import (
+from sluice_operator.api.patterns import (
     ENV_NAME,
     EXTENDED_RESOURCE,
     IMAGE,
@@ -22,9 +22,9 @@ from sluice_operator.api.words import (
 LABEL_PART_OF: Final = "app.kubernetes.io/part-of"
 MANAGED_LABELS: Final = (contract.LABEL_NAME, contract.LABEL_INSTANCE, contract.LABEL_MANAGED_BY, LABEL_PART_OF)
 MANAGED_ENV: Final = ("HOME", "NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
-# Every option of `sluice serve` may come as SLUICE_<OPTION>; these two have no field of their own.
+# Every option of `sluice serve` can be set as SLUICE_<OPTION>; these two have no field in the spec.
 OPEN_ENV: Final = (contract.ENV_PACE, contract.ENV_THREADS)
-# Annotations of old releases that take AppArmor or seccomp off a pod, and the one that orders scale-in.
+# Annotations of old Kubernetes releases that can disable AppArmor or seccomp for a pod.
 _REFUSED_ANNOTATIONS: Final = ("apparmor.security.beta.kubernetes.io", "seccomp.security.alpha.kubernetes.io")
 _NATIVE_RESOURCES: Final = ("cpu", "memory", "ephemeral-storage")
 _OWN_PREFIX: Final = f"{contract.GROUP}/"
@@ -35,49 +35,66 @@ def _cel_list(words: tuple[str, ...]) -> str:
 
 
 class Accelerator(Model):
-    """What one replica computes on."""
+    """Hardware that one replica computes on."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="self.count <= 1",
+            sentence="engine.accelerator.count must be 0 or 1: without tensor parallelism an engine uses one accelerator, "
+            "and more would be reserved for nothing",
+            holds=lambda a: a.count <= 1,
+        ),
+    )
 
     resource: Annotated[str, Field(max_length=253, pattern=EXTENDED_RESOURCE)] = "nvidia.com/gpu"
-    """The extended resource that the node offers, e.g. nvidia.com/gpu."""
+    """resource is the name of the extended resource that the node advertises. Defaults to nvidia.com/gpu."""
     count: Annotated[int, Field(ge=0, le=1024)] = 1
-    """How many of it each replica takes. 0 runs the model on the CPU; there is never a silent fallback to it."""
+    """count is the number of accelerators per replica, 0 or 1. With 0 the model runs on the CPU. With 1 an engine that
+    finds no accelerator fails; it never falls back to the CPU. Defaults to 1."""
 
 
 class KVCache(Model):
-    """How much memory the key-value cache takes. It bounds how many tokens can be in flight."""
+    """Memory of the key-value (KV) cache, which bounds the number of tokens in flight."""
 
     size: MemorySize | None = None
-    """Bytes for the cache, e.g. 2Gi. When set, memoryFraction is not read."""
+    """size is the size of the KV cache in bytes, e.g. 2Gi. If it is set, memoryFraction is ignored."""
     memory_fraction: Annotated[float, Field(gt=0, le=1)] = 0.9
-    """Share of the memory left after loading the model; on the CPU, of the container's memory limit."""
+    """memoryFraction is the fraction of the memory left after loading the model that the KV cache takes, more than 0
+    and at most 1; on the CPU it is a fraction of the container's memory limit. Defaults to 0.9."""
     cpu_offload_gib: Annotated[int, Field(ge=0, le=4096)] | None = Field(default=None, alias="cpuOffloadGiB")
-    """GiB of host memory that keep what preempted requests have computed, beside the cache; 0: they compute it again.
-    Default: 64 MiB. What is given here is added to the memory that engine.resources request and limit."""
+    """cpuOffloadGiB is the host memory that holds the swapped-out KV cache of preempted requests, in GiB. With 0 the
+    engine recomputes it. A given value is added to the memory requests and limits of engine.resources. Defaults to 64
+    MiB, which is not added."""
 
 
 class Scheduling(Model):
-    """How an engine shares its steps: in which order, and the hard ceilings of one step."""
+    """Order in which the engine schedules prompts, and the hard limits of one step."""
 
     policy: Literal["fcfs", "priority", "srpf", "edf", "fair"] = "fcfs"
-    """Whose prompt is served next: fcfs as they come; priority by the request's priority, with ageing; srpf the
-    shortest remaining prompt; edf the earliest deadline for the first token; fair the tenant served least."""
+    """policy is the order in which the engine schedules prompts. fcfs: first come, first served. priority: highest
+    priority first, with ageing. srpf: shortest remaining prompt first. edf: earliest deadline of the first token first.
+    fair: least served tenant first; all HTTP requests belong to one tenant until API keys are verified. Defaults to
+    fcfs."""
     max_num_seqs: Annotated[int, Field(ge=1, le=4096)] = 256
-    """How many requests can run at once, whatever the admission limit says. Memory is set aside for them at start."""
+    """maxNumSeqs is the maximum number of requests that run at once, whatever the admission limit is. The engine
+    reserves memory for them at startup. Defaults to 256."""
     max_batched_tokens: Annotated[int, Field(ge=16, le=1_048_576)] = 2048
-    """How many tokens one step can compute; longer prompts are computed in chunks."""
+    """maxBatchedTokens is the maximum number of tokens in one step; the engine prefills longer prompts in chunks.
+    Defaults to 2048."""
 
 
 class EnvVar(Model):
-    """One plain environment variable."""
+    """EnvVar is an environment variable with a plain value."""
 
     name: Annotated[str, Field(min_length=1, max_length=253, pattern=ENV_NAME)]
-    """The variable's name. HOME, the CUDA device lists and SLUICE_* (but SLUICE_PACE and SLUICE_THREADS) are refused."""
+    """name is the name of the variable. HOME, NVIDIA_VISIBLE_DEVICES, CUDA_VISIBLE_DEVICES and SLUICE_* are rejected,
+    except SLUICE_PACE and SLUICE_THREADS."""
     value: Annotated[str, Field(max_length=4096)] = ""
-    """The variable's value."""
+    """value is the value of the variable. Defaults to the empty string."""
 
 
 class Toleration(Model):
-    """Lets the pod run on nodes with a matching taint; as in a pod's spec."""
+    """Toleration allows the pod to run on nodes with a matching taint, as in the spec of a pod."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -98,15 +115,16 @@ class Toleration(Model):
     )
 
     key: Annotated[str, Field(max_length=317)] | None = None
-    """The taint's key; empty with operator Exists matches every taint."""
+    """key is the taint key that the toleration applies to. An empty key with operator Exists matches every taint."""
     operator: Literal["Exists", "Equal"] | None = None
-    """Exists or Equal (the default)."""
+    """operator is the relation of the key to the value: Exists or Equal. Defaults to Equal."""
     value: LabelValue | None = None
-    """The taint's value, for operator Equal."""
+    """value is the taint value that matches, for operator Equal."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
-    """The taint's effect; empty matches all effects."""
+    """effect is the taint effect that matches. If it is empty, all effects match."""
     toleration_seconds: Annotated[int, Field(ge=0, le=31_536_000)] | None = None
-    """For effect NoExecute: how long the pod stays after the taint appears."""
+    """tolerationSeconds is how long the pod tolerates a taint with effect NoExecute, in seconds. If it is not set, the
+    pod tolerates the taint forever."""
 
 
 def _keys_match(keys: tuple[str, ...]) -> bool:
@@ -114,7 +132,7 @@ def _keys_match(keys: tuple[str, ...]) -> bool:
 
 
 class Template(Model):
-    """An overlay on the engine pod: where it runs and what is added to it; nothing that lowers its security."""
+    """Overlay on the engine pod: placement, metadata and environment. It cannot lower the security of the pod."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -168,13 +186,13 @@ class Template(Model):
     )
 
     labels: dict[str, LabelValue] = Field(default={}, max_length=32)
-    """Labels added to the pod."""
+    """labels are added to the labels of the pod."""
     annotations: dict[str, AnnotationValue] = Field(default={}, max_length=32)
-    """Annotations added to the pod."""
+    """annotations are added to the annotations of the pod."""
     node_selector: dict[str, LabelValue] = Field(default={}, max_length=32)
-    """Labels that a node must have."""
+    """nodeSelector is the set of labels that a node must have to run the pod."""
     tolerations: Annotated[tuple[Toleration, ...], Field(max_length=32)] = ()
-    """Taints that the pod accepts."""
+    """tolerations are the taints that the pod tolerates."""
     env: Annotated[
         tuple[EnvVar, ...],
         Field(
@@ -182,11 +200,12 @@ class Template(Model):
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
         ),
     ] = ()
-    """Environment variables added to the engine container; plain values, no secrets."""
+    """env is the list of environment variables added to the engine container. Values are plain text; references to
+    Secrets are not supported."""
 
 
 class Resources(Model):
-    """Requests and limits of the engine container, besides the accelerator."""
+    """Compute resources of the engine container, except the accelerator."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -213,9 +232,10 @@ class Resources(Model):
     )
 
     requests: dict[str, Quantity] = Field(default={}, max_length=16)
-    """What the scheduler sets aside, e.g. {cpu: "4", memory: 16Gi}."""
+    """requests are the resources that Kubernetes reserves for the container, e.g. {cpu: "4", memory: 16Gi}."""
     limits: dict[str, Quantity] = Field(default={}, max_length=16)
-    """What the container may use at most. On the CPU the KV cache and the threads are sized from these."""
+    """limits are the maximum resources that the container may use. On the CPU they also determine the size of the KV
+    cache and the number of threads."""
 
 
 class EngineSpec(Model):
@@ -231,14 +251,14 @@ class EngineSpec(Model):
     )
 
     image: Annotated[str, Field(min_length=1, max_length=1024, pattern=IMAGE)] | None = None
-    """The engine's image. Default: the one in the operator's settings."""
+    """image is the container image of the engine. Defaults to the image in the operator's settings."""
     accelerator: Accelerator = Accelerator()
-    """What one replica computes on."""
+    """accelerator is the hardware that one replica computes on."""
     kv_cache: KVCache = KVCache()
-    """How much memory the key-value cache takes."""
+    """kvCache defines the memory of the key-value (KV) cache."""
     scheduling: Scheduling = Scheduling()
-    """Hard ceilings of one engine step."""
+    """scheduling defines the order in which the engine schedules prompts, and the hard limits of one step."""
     resources: Resources = Resources()
-    """Requests and limits of the engine container, besides the accelerator."""
+    """resources are the compute resources of the engine container, except the accelerator."""
     template: Template = Template()
-    """An overlay on the engine pod: labels, annotations, nodeSelector, tolerations, env."""
+    """template is an overlay on the engine pod: labels, annotations, nodeSelector, tolerations, env."""

@@ -1,4 +1,4 @@
-"""The whole resource: metadata and spec, as `sluice up FILE` and the operator read it."""
+"""Defines the whole resource, metadata and spec, as `sluice up FILE` and the operator read it."""
 
 import re
 from typing import Any, ClassVar, Final
@@ -6,10 +6,10 @@ from typing import Any, ClassVar, Final
 from pydantic import ConfigDict
 
 from sluice_operator.api.base import Model, Rule
+from sluice_operator.api.patterns import RESOURCE_NAME
 from sluice_operator.api.spec import LLMDeploymentSpec
-from sluice_operator.api.words import RESOURCE_NAME
 
-MAX_NAME: Final = 52  # child names add up to 11 characters, and none may exceed the 63 of a DNS label
+MAX_NAME: Final = 52  # child names append up to 11 characters, and a DNS label has at most 63
 
 
 def _name_fits(resource: Any) -> bool:
@@ -18,9 +18,9 @@ def _name_fits(resource: Any) -> bool:
 
 
 class LLMDeployment(Model):
-    """One model, served by as many replicas as its SLO needs."""
+    """LLMDeployment serves one model with as many replicas as its SLO requires."""
 
-    model_config = ConfigDict(extra="ignore")  # apiVersion, kind and status travel beside these
+    model_config = ConfigDict(extra="ignore")  # a document also has apiVersion, kind and status
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -36,15 +36,15 @@ class LLMDeployment(Model):
 
     @property
     def name(self) -> str:
-        """metadata.name."""
+        """Return metadata.name."""
         return str(self.metadata["name"])
 
     @property
     def namespace(self) -> str:
-        """metadata.namespace; `default` where the document has none."""
+        """Return metadata.namespace, or `default` if the document has none."""
         return str(self.metadata.get("namespace") or "default")
 
     @property
     def served_name(self) -> str:
-        """The `model` that clients ask for."""
+        """Return the model name that clients send in the `model` field."""
         return self.spec.model.served_name or self.name

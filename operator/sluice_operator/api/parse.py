@@ -1,7 +1,7 @@
-"""From a document to an `LLMDeployment`, or to one sentence per fault.
+"""Parses a document into an `LLMDeployment`, or reports one sentence per fault.
 
-The API server says the same by its schema; this is for files given to `sluice up`, and for objects that were stored
-before a rule existed.
+The API server enforces the same rules by its schema. This module covers files given to `sluice up`, and objects that
+were stored before a rule existed.
 """
 
 import difflib
@@ -15,10 +15,11 @@ from pydantic_core import ErrorDetails
 from sluice import contract
 from sluice_operator.api import base
 from sluice_operator.api.llmdeployment import LLMDeployment
-from sluice_operator.api.words import PATTERN_WORDS
+from sluice_operator.api.patterns import PATTERN_WORDS
+from sluice_operator.api.spec import unknown_zones
 
 _TOP_LEVEL: Final = ("apiVersion", "kind", "metadata", "spec", "status")
-_SHOWN: Final = 60  # characters of a bad value that are repeated back
+_SHOWN: Final = 60  # characters of an invalid value that a fault quotes
 
 
 class InvalidResource(ValueError):
@@ -30,22 +31,25 @@ class InvalidResource(ValueError):
 
 
 def parse(document: Mapping[str, Any], *, strict: bool = True) -> LLMDeployment:
-    """The resource that a document describes.
+    """Return the resource that a document describes.
 
-    strict: refuse unknown fields, as `kubectl --validate=strict` does (a file that a person wrote). Otherwise drop
-    them, as the API server does (an object that it handed out, perhaps written under a newer schema).
+    strict: reject unknown fields, as `kubectl --validate=strict` does, and schedules in unknown time zones (for files
+    written by users). Otherwise drop unknown fields, as the API server does, and keep such schedules, which never begin
+    (for stored objects, which may have been written under a newer schema).
 
     Raises InvalidResource.
     """
     faults = list(_envelope_faults(document, strict)) if isinstance(document, Mapping) else []
     try:
-        text = json.dumps(document, default=str)  # YAML dates become text, as the API server reads them
+        text = json.dumps(document, default=str)  # YAML dates become strings, as in the API server
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidResource((f"the document cannot be written as JSON: {error}",)) from error
     try:
         resource = _read(text, strict)
     except ValidationError as error:
         raise InvalidResource((*faults, *_sentences(error))) from error
+    if strict:
+        faults.extend(unknown_zones(resource.spec.scaling.schedules))
     if faults:
         raise InvalidResource(tuple(faults))
     return resource
@@ -117,8 +121,6 @@ def _words_for(detail: ErrorDetails) -> tuple[str, ...]:
             return (f"{path} must be {wanted}, not {_shown(value)}",)
         case "literal_error":
             return (f"{path} must be one of {limits['expected']}, not {_shown(value)}",)
-        case "time_zone":
-            return (f"{path} {detail['msg']}",)
         case _ if kind in _TYPES:
             return (f"{path} must be {_TYPES[kind]}, not {_shown(value)}",)
     return (f"{path}: {detail['msg']}",)
@@ -158,7 +160,7 @@ def _short(path: str) -> str:
 
 
 def _fields_at(loc: Sequence[int | str]) -> tuple[str, ...]:
-    """The names that a mapping at this place may have."""
+    """Return the field names that are valid at this location of the document."""
     model: Any = LLMDeployment
     for step in loc:
         if isinstance(step, int):

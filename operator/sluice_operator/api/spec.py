@@ -1,16 +1,17 @@
-"""`spec`: the desired state. Only fields that do something are declared."""
+"""Defines `spec`, the desired state. Every declared field has an effect."""
 
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from sluice_operator.api.base import Model, Rule
+from sluice_operator.api.cron import zone_of
 from sluice_operator.api.engine import EngineSpec
-from sluice_operator.api.words import MODEL_URI, PERCENT, SERVED_NAME, Cron, TimeZone
+from sluice_operator.api.patterns import MODEL_URI, PERCENT, SERVED_NAME, Cron, TimeZone
 
 
 class ModelSpec(Model):
-    """Which model is served."""
+    """The model to serve."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -18,7 +19,7 @@ class ModelSpec(Model):
             sentence="model.uri must not leave its folder by a .. segment",
             holds=lambda m: "/../" not in m.uri and not m.uri.endswith("/.."),
         ),
-        # While a new name rolls out, old pods refuse it and new pods refuse the old one: no client could be served.
+        # While a new name rolls out, old pods reject it and new pods reject the old one: every client would see errors.
         Rule(
             cel="has(self.servedName) == has(oldSelf.servedName) && "
             "(!has(self.servedName) || self.servedName == oldSelf.servedName)",
@@ -29,43 +30,60 @@ class ModelSpec(Model):
     )
 
     uri: Annotated[str, Field(min_length=1, max_length=1024, pattern=MODEL_URI)]
-    """Where the model's folder is (config.json, *.safetensors, tokenizer): pvc://claim/path on a PersistentVolumeClaim of
-    this namespace, mounted read-only; file:///path on this machine (sluice up) or inside the engine's image."""
+    """uri is the location of the model folder (config.json, *.safetensors, tokenizer). pvc://claim/path is a folder on
+    a PersistentVolumeClaim of this namespace, mounted read-only. file:///path is a folder on the local machine (sluice
+    up) or inside the engine image."""
     served_name: Annotated[str, Field(min_length=1, max_length=128, pattern=SERVED_NAME)] | None = None
-    """The `model` that clients ask for. Default: metadata.name. Cannot be changed."""
+    """servedName is the model name that clients send in the `model` field. It is immutable. Defaults to
+    metadata.name."""
     max_model_length: Annotated[int, Field(ge=16, le=1_048_576)] | None = None
-    """Longest prompt plus answer, in tokens. Default: what the model's config says."""
+    """maxModelLength is the maximum length of prompt plus output, in tokens. Defaults to the length in the model's
+    config."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Number format of weights and cache. auto: what the model's config says and the processor computes in."""
+    """dtype is the data type of the weights and the KV cache. auto: the data type in the model's config if the device
+    computes in it, else float32. Defaults to auto."""
 
 
 class SLO(Model):
-    """A request is good when its time to first token and its mean inter-token time meet both targets. A change reaches
-    running engines without restarting them."""
+    """Latency targets. A request is good if its time to first token (TTFT) and its mean inter-token latency (ITL) both
+    meet their targets. A change reaches running engines within about a minute, without a restart. Engines apply the
+    targets even if the operator is down."""
 
     ttft_milliseconds: Annotated[int, Field(ge=1, le=3_600_000)] = 2000
-    """Target of the time to first token."""
+    """ttftMilliseconds is the target of the time to first token, in milliseconds. Defaults to 2000."""
     itl_milliseconds: Annotated[int, Field(ge=1, le=60_000)] = 50
-    """Target of a request's mean inter-token time."""
+    """itlMilliseconds is the target of the mean inter-token latency of a request, in milliseconds. Defaults to 50."""
     attainment_percent: Annotated[str, Field(max_length=8, pattern=PERCENT)] = "99"
-    """The SLO holds when at least this share of all offered requests is good; refused and failed ones are not."""
+    """attainmentPercent is the minimum share of good requests among all offered requests, in percent, as a string.
+    Rejected and failed requests are not good. Defaults to "99"."""
 
 
 class Schedule(Model):
-    """A floor under the replicas at certain times: never fewer from then on, for so long."""
+    """Schedule is a minimum number of replicas that applies for a duration from each start time."""
 
     cron: Cron
-    """When it begins: minute, hour, day of the month, month, day of the week, e.g. "0 8 * * 1-5"."""
+    """cron is when the schedule starts: minute, hour, day of the month, month, day of the week, e.g. "0 8 * * 1-5"."""
     timezone: TimeZone = "UTC"
-    """In which time zone, e.g. Europe/Berlin."""
+    """timezone is the time zone of cron, e.g. Europe/Berlin. The operator ignores a schedule with an unknown time zone
+    and names it in the ScalingActive condition. Defaults to UTC."""
     duration_seconds: Annotated[int, Field(ge=60, le=604_800)]
-    """For how long. At most a week."""
+    """durationSeconds is how long the schedule applies from each start, in seconds; at most one week."""
     min_replicas: Annotated[int, Field(ge=1, le=1000)]
-    """Never fewer than this meanwhile. They are ordered a measured cold start early."""
+    """minReplicas is the lower limit for the number of replicas while the schedule applies. The operator starts the
+    replicas one measured cold start early."""
+
+
+def unknown_zones(schedules: tuple[Schedule, ...]) -> tuple[str, ...]:
+    """Return one sentence per schedule whose time zone this process has no data for; such a schedule never starts."""
+    return tuple(
+        f"spec.scaling.schedules[{place}].timezone must be a time zone such as UTC or Europe/Berlin, not {one.timezone}"
+        for place, one in enumerate(schedules)
+        if zone_of(one.timezone) is None
+    )
 
 
 class Scaling(Model):
-    """How many replicas."""
+    """Number of replicas, and the rules by which it changes."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -81,26 +99,32 @@ class Scaling(Model):
     )
 
     mode: Literal["Auto", "Advise", "External", "Off"] = "Auto"
-    """Auto: decide and act. Advise: decide and record, do not act. External: spec.replicas rules, written through /scale
-    by an HPA or KEDA. Off: spec.replicas rules, nothing is decided."""
+    """mode selects how the number of replicas is set. Auto: the operator decides and acts. Advise: the operator decides
+    and records, but does not act. External: spec.replicas applies, written through the scale subresource by an HPA or
+    KEDA. Off: spec.replicas applies, and the operator decides nothing. Defaults to Auto."""
     min_replicas: Annotated[int, Field(ge=0, le=1000)] = 1
-    """Never fewer than this. 0: none after scaleToZeroAfterSeconds without a request, where a front door holds the first
-    one until a replica is ready (`sluice up` has one); without such a front door one replica stays."""
+    """minReplicas is the lower limit for the number of replicas. With 0 the operator scales to zero after
+    scaleToZeroAfterSeconds without a request, provided that a gateway holds the next request until a replica is ready
+    (`sluice up` has such a gateway); without one, one replica stays. Defaults to 1."""
     max_replicas: Annotated[int, Field(ge=1, le=1000)] = 1
-    """Never more than this."""
+    """maxReplicas is the upper limit for the number of replicas. Defaults to 1."""
     target_kv_occupancy_percent: Annotated[int, Field(ge=1, le=100, alias="targetKVOccupancyPercent")] = 80
-    """How full the KV caches may be on average before a replica is added."""
+    """targetKVOccupancyPercent is the mean KV cache occupancy above which the operator adds a replica, in percent.
+    Defaults to 80."""
     scale_down_stabilization_seconds: Annotated[int, Field(ge=0, le=86_400)] = 120
-    """A replica leaves only when fewer were enough for this long, and for at least as long as a cold start takes; up to
-    three times as long where prefix caches spare much work, because a replica that comes back has a cold one."""
+    """scaleDownStabilizationSeconds is how long fewer replicas must have been sufficient before one is removed, in
+    seconds. The effective window is no shorter than a cold start (600 s at most), and up to three times as long if
+    prefix caches save much work, because a new replica starts with an empty cache. Defaults to 120."""
     scale_to_zero_after_seconds: Annotated[int, Field(ge=10, le=604_800)] = 600
-    """With minReplicas 0: the last replica leaves after so long without any request."""
+    """scaleToZeroAfterSeconds is how long no request must have arrived before the last replica is removed, in seconds.
+    It applies only with minReplicas 0. Defaults to 600."""
     schedules: Annotated[tuple[Schedule, ...], Field(max_length=16)] = ()
-    """Floors at certain times; the highest of those that are on counts, minReplicas at least."""
+    """schedules are lower limits for the number of replicas at certain times. The highest active one applies if it
+    exceeds scaling.minReplicas."""
 
 
 class Concurrency(Model):
-    """Bounds of the per-replica concurrency limit."""
+    """Bounds of the per-replica concurrency limit, in requests."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -111,25 +135,29 @@ class Concurrency(Model):
     )
 
     min: Annotated[int, Field(ge=1, le=4096)] = 4
-    """Auto never goes below this."""
+    """min is the lower bound of the limit in mode Auto. Defaults to 4."""
     max: Annotated[int, Field(ge=1, le=4096)] = 256
-    """Auto never goes above this; Fixed holds it. Never above engine.scheduling.maxNumSeqs."""
+    """max is the upper bound of the limit in mode Auto, and the limit itself in mode Fixed. The limit never exceeds
+    engine.scheduling.maxNumSeqs. Defaults to 256."""
 
 
 class Admission(Model):
-    """How much each replica admits. A change reaches running engines without restarting them."""
+    """Admission control of each replica. A change reaches running engines within about a minute, without a restart.
+    Engines apply it even if the operator is down."""
 
     mode: Literal["Auto", "Fixed", "Off"] = "Auto"
-    """Auto: the limit moves inside the bounds with latency and KV. Fixed: it stays at concurrency.max. Off: only the
-    engine's own ceilings hold."""
+    """mode selects how the concurrency limit is set. Auto: it moves within the bounds with latency and KV cache
+    occupancy. Fixed: it is concurrency.max. Off: the operator sends no limits; each engine adjusts its own limit to the
+    slo targets, up to engine.scheduling.maxNumSeqs. Defaults to Auto."""
     concurrency: Concurrency = Concurrency()
-    """Bounds of the number of requests that one replica runs at once."""
+    """concurrency defines the bounds of the concurrency limit: the number of requests that one replica runs at once."""
     max_queue_seconds: Annotated[int, Field(ge=0, le=3600)] = 10
-    """How long a request may wait before it runs; the waiting room is sized from it."""
+    """maxQueueSeconds is the maximum time that a request waits before it runs, in seconds. The operator derives the
+    queue length limit of each engine from it. Defaults to 10."""
 
 
 class Rollout(Model):
-    """How a change of the pod reaches the replicas."""
+    """Rolling update of the engine pods."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -140,29 +168,34 @@ class Rollout(Model):
     )
 
     max_surge: Annotated[int, Field(ge=0, le=100)] = 1
-    """How many pods more than wanted may exist while rolling."""
+    """maxSurge is the maximum number of pods above the desired number during a rolling update. Defaults to 1."""
     max_unavailable: Annotated[int, Field(ge=0, le=100)] = 0
-    """How many pods may be missing while rolling."""
+    """maxUnavailable is the maximum number of pods that may be unavailable during a rolling update. Defaults to 0."""
     drain_seconds: Annotated[int, Field(ge=1, le=86_400)] = 300
-    """How long a leaving pod may take to finish the requests it runs."""
+    """drainSeconds is how long a terminating pod may take to finish its running requests, in seconds. Defaults to
+    300."""
 
 
 class LLMDeploymentSpec(Model):
-    """The desired state."""
+    """spec is the desired state of the LLMDeployment."""
 
     model: ModelSpec
-    """Which model is served."""
+    """model is the model to serve."""
     engine: EngineSpec = EngineSpec()
-    """How each replica runs. Changes here roll the pods."""
+    """engine defines how each replica runs. A change triggers a rolling update of the pods."""
     slo: SLO = SLO()
-    """What a good request is, and how many must be good."""
+    """slo defines the latency targets, and the share of requests that must meet them. A change reaches running engines
+    within about a minute, without a restart."""
     scaling: Scaling = Scaling()
-    """How many replicas."""
+    """scaling defines the number of replicas, and the rules by which it changes."""
     admission: Admission = Admission()
-    """How much each replica admits."""
+    """admission defines the admission control of each replica. A change reaches running engines within about a minute,
+    without a restart."""
     rollout: Rollout = Rollout()
-    """How a change of the pod reaches the replicas."""
+    """rollout is the strategy for rolling updates of the engine pods."""
     replicas: Annotated[int, Field(ge=0, le=1000)] = 1
-    """Read in scaling modes External and Off, and written through /scale; ignored in Auto and Advise."""
+    """replicas is the desired number of replicas in scaling modes External and Off, written through the scale
+    subresource. It is ignored in modes Auto and Advise. Defaults to 1."""
     paused: bool = False
-    """true: the operator observes and reports but writes nothing; engines serve on."""
+    """paused indicates that the operator must not act on this resource. While it is true, the operator observes and
+    writes only status; engines continue to serve. Defaults to false."""

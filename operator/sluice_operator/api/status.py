@@ -1,4 +1,4 @@
-"""`status`: what the operator says it saw and did. Limits here are ones that the writer keeps by construction."""
+"""Defines `status`, the observed state and the last decisions. The operator respects every bound by construction."""
 
 from typing import Annotated, Literal
 
@@ -10,143 +10,151 @@ Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 
 
 class SLOStatus(Model):
-    """What clients got lately."""
+    """Latency and SLO attainment of recent requests."""
 
     ttft_milliseconds: float | None = None
-    """Time to first token at the attainment percentile, over the window."""
+    """ttftMilliseconds is the time to first token at the attainment percentile over the last 30 s, in milliseconds."""
     itl_milliseconds: float | None = None
-    """Inter-token time at the attainment percentile, over the window."""
+    """itlMilliseconds is the inter-token latency at the attainment percentile over the last 30 s, in milliseconds."""
     attainment_percent: float | None = None
-    """Share of the requests that met both targets."""
+    """attainmentPercent is the share of requests that met both targets over the last 30 s, in percent."""
 
 
 class AdmissionStatus(Model):
-    """The per-replica limit in force."""
+    """Per-replica concurrency limit in force."""
 
     concurrency: int | None = None
-    """Requests that one replica may run at once."""
+    """concurrency is the number of requests that one replica may run at once."""
     reason: str | None = None
-    """What binds it, e.g. InterTokenLatency or KVOccupancy."""
+    """reason is the constraint that set the limit, e.g. InterTokenLatency or KVOccupancy."""
 
 
 class ColdStart(Model):
-    """How long a replica takes from wanted to ready, measured per phase, in seconds."""
+    """Measured time from the creation of a pod until it is ready, by phase, in seconds."""
 
     schedule: float | None = None
-    """Until a node was found."""
+    """schedule is the time from the creation of the pod until the pod is bound to a node, in seconds."""
     pull: float | None = None
-    """Until the container ran."""
+    """pull is the time from the kubelet's acceptance of the pod until the container runs, including the image pull, in
+    seconds."""
     load: float | None = None
-    """Until the weights were in memory."""
+    """load is the time from the start of the container until the pod is ready, without warm, in seconds. It is mostly
+    the time to load the weights."""
     warm: float | None = None
-    """Until the engine answered."""
+    """warm is the duration of the engine's warm-up after the weights are loaded, in seconds."""
     total: float | None = None
-    """All of it."""
+    """total is the sum of the phases, in seconds."""
 
 
 class MeasuredStart(ColdStart):
-    """One measured start."""
+    """MeasuredStart is the measured cold start of one pod."""
 
     pod: Annotated[str, Field(max_length=253)]
-    """Whose."""
+    """pod is the name of the pod."""
 
 
 class ForecastStatus(Model):
-    """How the load moves, as the law has learned it; a new operator goes on from here."""
+    """Estimates of the load by the control law. A restarted operator continues from them."""
 
     requests_per_second: float | None = None
-    """Arrivals now, refused ones included."""
+    """requestsPerSecond is the current arrival rate, rejected requests included."""
     planned_requests_per_second: float | None = None
-    """What is planned for: a quantile of the arrivals when a replica ordered now would serve."""
+    """plannedRequestsPerSecond is the arrival rate that the operator provisions for: a quantile of the forecast at the
+    time when a replica created now would be ready."""
     dispersion: float | None = None
-    """Variance over mean of arrival counts: 1 is Poisson, more is bursty."""
+    """dispersion is the index of dispersion (variance over mean) of arrival counts: 1 for Poisson arrivals, more for
+    bursty ones."""
     volatility: float | None = None
-    """How far the rate walks, as a share of itself per square root of a second."""
+    """volatility is the standard deviation of changes of the arrival rate, relative to the rate, per square root of a
+    second."""
     output_tokens: float | None = None
-    """Tokens of a mean answer."""
+    """outputTokens is the mean number of output tokens per request."""
     prompt_tokens: float | None = None
-    """Tokens of a mean prompt."""
+    """promptTokens is the mean number of prompt tokens per request."""
     cached_prompt_tokens: float | None = None
-    """How many of them were found in the prefix cache."""
+    """cachedPromptTokens is the mean number of prompt tokens per request found in the prefix cache."""
     model_trust: float | None = None
-    """How far the engines' own step-time model is believed: 1 as long as reality agrees with it."""
+    """modelTrust is the confidence in the engines' step-time model, from 0.5 to 1. It is 1 while measurements agree
+    with the model."""
 
 
 class DecisionRecord(Model):
-    """One turn of a dial, with the numbers that were used."""
+    """DecisionRecord is one scaling or admission decision, with the numbers it was based on."""
 
     time: Time
-    """When."""
+    """time is when the decision was recorded."""
     kind: str
-    """Which dial: replicas or admission."""
+    """kind is what the decision changes: replicas or admission."""
     from_: Annotated[int | None, Field(alias="from")] = None
-    """Its value before."""
+    """from is the value before the decision."""
     to: int | None = None
-    """Its value after."""
+    """to is the value after the decision."""
     reason: str
-    """What bound, in one CamelCase word."""
+    """reason is the binding constraint, as one CamelCase word."""
     message: str | None = None
-    """The same as a sentence."""
+    """message is the explanation of the decision, as a sentence."""
     numbers: dict[str, float] = Field(default={}, max_length=64)
-    """The numbers that were used, by name."""
+    """numbers are the numbers that the decision was based on, by name."""
     advised: bool | None = None
-    """True where it was only advice: scaling.mode was Advise, and nothing was carried out."""
+    """advised is true if scaling.mode was Advise, so that the decision was recorded but not carried out."""
 
 
 class Condition(Model):
-    """One observation, as Kubernetes writes conditions."""
+    """Condition is one aspect of the current state, in the format of Kubernetes conditions."""
 
     type: Annotated[str, Field(max_length=316)]
-    """Ready, Available, Progressing, ModelLoaded, ScalingActive, MetricsAvailable, SLOMet or Paused."""
+    """type is the type of the condition: Ready, Available, Progressing, ModelLoaded, ScalingActive, AdmissionActive,
+    MetricsAvailable, SLOMet or Paused."""
     status: Literal["True", "False", "Unknown"]
-    """Whether it holds."""
+    """status is whether the condition holds: True, False or Unknown."""
     reason: Annotated[str, Field(max_length=1024)]
-    """Why, in one CamelCase word."""
+    """reason is the cause of the status, as one CamelCase word."""
     message: Annotated[str, Field(max_length=32768)] = ""
-    """Why, as a sentence with a next step."""
+    """message is the cause of the status as text, with a next step if one is needed."""
     last_transition_time: Time
-    """When status last changed."""
+    """lastTransitionTime is when status last changed."""
     observed_generation: int | None = None
-    """The metadata.generation this was judged for."""
+    """observedGeneration is the metadata.generation that the condition was set for."""
 
 
 class LLMDeploymentStatus(Model):
-    """The observed state."""
+    """status is the observed state of the LLMDeployment."""
 
     observed_generation: int | None = None
-    """The metadata.generation that this status speaks of."""
+    """observedGeneration is the metadata.generation that this status describes."""
     replicas: int | None = None
-    """Pods that exist."""
+    """replicas is the number of pods that exist, without those that drain."""
     ready_replicas: int | None = None
-    """Pods that serve."""
+    """readyReplicas is the number of pods that serve."""
     desired_replicas: int | None = None
-    """Pods that the control law wants."""
+    """desiredReplicas is the number of pods that the control law computed."""
     replicas_summary: str | None = None
-    """Ready and desired as kubectl prints them, e.g. 2/3."""
+    """replicasSummary is ready/desired replicas as printed by kubectl, e.g. 2/3."""
     selector: str | None = None
-    """Selects the engine pods; read by /scale."""
+    """selector is the label selector of the engine pods, for the scale subresource."""
     url: str | None = None
-    """Where clients inside the cluster send requests."""
+    """url is the base URL for clients inside the cluster."""
     slo: SLOStatus | None = None
-    """What clients got lately."""
+    """slo contains the latency and the SLO attainment of recent requests."""
     kv_occupancy_percent: Annotated[float | None, Field(alias="kvOccupancyPercent")] = None
-    """How full the KV caches are on average."""
+    """kvOccupancyPercent is the mean KV cache occupancy, in percent."""
     admission: AdmissionStatus | None = None
-    """The per-replica limit in force."""
+    """admission is the per-replica concurrency limit in force."""
     cold_start_seconds: ColdStart | None = None
-    """How long a replica usually takes to start: the middle one of coldStarts."""
+    """coldStartSeconds is the median of coldStarts by total time, in seconds."""
     cold_starts: Annotated[
         tuple[MeasuredStart, ...], Field(max_length=16, json_schema_extra={"x-kubernetes-list-type": "atomic"})
     ] = ()
-    """The last starts, newest last: the horizon of the forecast is four fifths of them."""
+    """coldStarts are the last measured cold starts, newest last. The forecast horizon is the 80th percentile of their
+    total times."""
     forecast: ForecastStatus | None = None
-    """How the load moves."""
+    """forecast contains the control law's estimates of the load."""
     reason: str | None = None
-    """Why the resource is in the state it is in, in one word."""
+    """reason is the cause of the current state, as one CamelCase word."""
     decisions: Annotated[
         tuple[DecisionRecord, ...], Field(max_length=10, json_schema_extra={"x-kubernetes-list-type": "atomic"})
     ] = ()
-    """The last decisions, newest last."""
+    """decisions are the last decisions, newest last."""
     conditions: Annotated[
         tuple[Condition, ...],
         Field(
@@ -154,4 +162,4 @@ class LLMDeploymentStatus(Model):
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
         ),
     ] = ()
-    """Observations, one per type."""
+    """conditions are the current conditions, one per type."""

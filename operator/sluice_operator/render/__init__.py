@@ -1,42 +1,47 @@
-"""Children of an LLMDeployment, built by pure functions: one file per kind, plain dicts outward.
+"""Builds the child objects of an LLMDeployment by pure functions, one file per kind, as plain dicts.
 
-Each manifest holds only the fields that Sluice owns, for server-side apply; fields of others survive.
+Each manifest contains only the fields that Sluice owns; server-side apply keeps the fields of other managers.
 """
 
 from sluice import contract
 from sluice_operator.api import LLMDeployment
+from sluice_operator.cluster.client import Object
 from sluice_operator.render import names
-from sluice_operator.render.account import build_service_account
-from sluice_operator.render.budget import build_disruption_budget
+from sluice_operator.render.admin_secret import build_admin_secret
 from sluice_operator.render.deployment import build_deployment
-from sluice_operator.render.secret import build_admin_secret
+from sluice_operator.render.disruption_budget import build_disruption_budget
+from sluice_operator.render.pod import build_pod_template
 from sluice_operator.render.service import build_headless_service, build_service
-from sluice_operator.world import Object
+from sluice_operator.render.service_account import build_service_account
+from sluice_operator.render.targets import build_targets
 
 __all__ = ["admin_secret", "children", "deletion_cost", "names"]
 
 
-def children(resource: LLMDeployment, *, image: str, replicas: int | None) -> tuple[Object, ...]:
-    """Every child but the admin Secret, in the order in which they should be applied.
+def children(resource: LLMDeployment, *, image: str, replicas: int | None, token: str) -> tuple[Object, ...]:
+    """Return every child except the admin Secret, in the order in which they must be applied.
 
-    image: the engine's, where the resource names none. replicas: how many pods; None leaves the count to its owner.
+    image: the engine image for a resource without spec.engine.image. replicas: the number of pods; None leaves the
+    field to its owner. token: the admin token; the pods mount the Secret that holds it.
     """
     return (
+        build_targets(resource),  # first: engines follow it even if the writes of the others fail
         build_service_account(resource),
         build_service(resource),
         build_headless_service(resource),
         build_disruption_budget(resource),
-        build_deployment(resource, image=resource.spec.engine.image or image, replicas=replicas),
+        build_deployment(resource, build_pod_template(resource, resource.spec.engine.image or image, token), replicas),
     )
 
 
 def admin_secret(resource: LLMDeployment, token: str) -> Object:
-    """The Secret that holds the admin token: create it, never apply it."""
+    """Return the Secret that holds the admin token. The caller creates it and never applies it."""
     return build_admin_secret(resource, token)
 
 
 def deletion_cost(resource: LLMDeployment, pod_name: str, cost: int) -> Object:
-    """A manifest that sets what losing this pod costs: a smaller Deployment loses its cheapest pods first."""
+    """Return a manifest that sets the deletion cost of a pod. At scale-in, pods with the lowest cost are deleted
+    first."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",

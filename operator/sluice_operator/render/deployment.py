@@ -1,17 +1,19 @@
-"""The Deployment that keeps the engine pods."""
+"""Builds the Deployment of the engine pods."""
 
+import hashlib
+import json
 from typing import Final
 
+from sluice import contract
 from sluice_operator.api import LLMDeployment
+from sluice_operator.cluster.client import Object
 from sluice_operator.render import names
-from sluice_operator.render.pod import build_pod_template
-from sluice_operator.world import Object
 
-_PROGRESS_SECONDS: Final = 600  # no new pod ready for this long: the rollout counts as stalled
+_PROGRESS_SECONDS: Final = 600  # without a new ready pod for this long, the rollout counts as stalled
 
 
-def build_deployment(resource: LLMDeployment, *, image: str, replicas: int | None) -> Object:
-    """The Deployment. `replicas` None leaves the field out: whoever else owns the count keeps it."""
+def build_deployment(resource: LLMDeployment, template: Object, replicas: int | None) -> Object:
+    """Return the Deployment. If `replicas` is None, the field is omitted, and its current owner keeps it."""
     rollout = resource.spec.rollout
     spec: Object = {
         "selector": {"matchLabels": names.selector(resource.name)},
@@ -21,13 +23,22 @@ def build_deployment(resource: LLMDeployment, *, image: str, replicas: int | Non
         },
         "progressDeadlineSeconds": _PROGRESS_SECONDS,
         "revisionHistoryLimit": 3,
-        "template": build_pod_template(resource, image),
+        "template": template,
     }
     if replicas is not None:
         spec["replicas"] = replicas
+    metadata = names.metadata(resource, names.deployment(resource.name))
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": names.metadata(resource, names.deployment(resource.name)),
+        "metadata": metadata | {"annotations": {contract.ANNOTATION_TEMPLATE: fingerprint(template)}},
         "spec": spec,
     }
+
+
+def fingerprint(template: Object) -> str:
+    """Return a hash of a rendered pod template, 16 hex digits.
+
+    The API server normalises stored templates, so a rendered template cannot be compared with the stored one.
+    """
+    return hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,67 +1,83 @@
-"""Every name and label of the children, derived from the resource alone: the same today, tomorrow and after a restart."""
+"""Defines the names and labels of all children. They depend only on the resource, so they are stable over restarts."""
 
+import hashlib
 from typing import Final
 
 from sluice import contract
 from sluice_operator.api import LLMDeployment
 from sluice_operator.api.engine import LABEL_PART_OF
-from sluice_operator.world import Object
+from sluice_operator.cluster.client import Object
 
 PART_OF: Final = "sluice"
+CONTAINER: Final = "engine"  # in the pod; webhooks may add more containers
 
 # Suffixes have at most 11 characters: with the 52 of a resource's name they fit the 63 of a DNS label.
 _PEERS: Final = "-engines"
 _ACCOUNT: Final = "-engine"
-_ADMIN: Final = "-admin"
+_TARGETS: Final = "-targets"
+_DIGITS: Final = 10  # hex digits of the hash in the name of the admin Secret
 
 
 def deployment(name: str) -> str:
-    """The Deployment of the engine pods."""
+    """Return the name of the Deployment of the engine pods."""
     return name
 
 
 def service(name: str) -> str:
-    """The Service that clients use."""
+    """Return the name of the Service for clients."""
     return name
 
 
 def headless_service(name: str) -> str:
-    """The headless Service that lists the ready pods one by one."""
+    """Return the name of the headless Service, which resolves to the ready pods."""
     return f"{name}{_PEERS}"
 
 
 def service_account(name: str) -> str:
-    """The ServiceAccount of the engine pods. It has a suffix so that a resource called `default` takes nobody's."""
+    """Return the name of the ServiceAccount of the engine pods.
+
+    The suffix prevents a conflict of a resource named `default` with the namespace's default ServiceAccount.
+    """
     return f"{name}{_ACCOUNT}"
 
 
 def disruption_budget(name: str) -> str:
-    """The PodDisruptionBudget."""
+    """Return the name of the PodDisruptionBudget."""
     return name
 
 
-def admin_secret(name: str) -> str:
-    """The Secret that holds the admin token."""
-    return f"{name}{_ADMIN}"
+def admin_secret(name: str, token: str) -> str:
+    """Return the name of the Secret that holds the admin token.
+
+    The operator cannot read Secrets in the namespaces of models, so the name must prove the content: it contains a hash
+    of the token, and a client without the token cannot create a Secret of that name in advance.
+    """
+    return f"{name}-{hashlib.sha256(token.encode()).hexdigest()[:_DIGITS]}"
+
+
+def targets(name: str) -> str:
+    """Return the name of the ConfigMap that holds the engines' targets."""
+    return f"{name}{_TARGETS}"
 
 
 def url(namespace: str, name: str) -> str:
-    """Where clients inside the cluster send requests, without the /v1."""
+    """Return the URL for clients inside the cluster, without the /v1."""
     return f"http://{service(name)}.{namespace}.svc:{contract.DATA_PORT}"
 
 
 def selector(name: str) -> dict[str, str]:
-    """The labels that pick the engine pods of one resource; immutable in a Deployment, so never anything else."""
+    """Return the labels that select the engine pods of one resource. They never change: a Deployment's selector is
+    immutable."""
     return {contract.LABEL_NAME: contract.ENGINE_APP, contract.LABEL_INSTANCE: name}
 
 
 def selector_text(name: str) -> str:
-    """The same as one string, for `status.selector`."""
+    """Return the selector as one string, for `status.selector`."""
     return ",".join(f"{key}={value}" for key, value in selector(name).items())
 
 
 def labels(name: str) -> dict[str, str]:
-    """The labels of every child."""
+    """Return the labels of every child."""
     return {
         **selector(name),
         contract.LABEL_MANAGED_BY: contract.MANAGED_BY,
@@ -70,8 +86,11 @@ def labels(name: str) -> dict[str, str]:
 
 
 def metadata(resource: LLMDeployment, name: str) -> Object:
-    """Metadata of a child: placed, labelled and owned. Deletion needs no operator: the garbage collector follows the
-    owner. A resource that never saw an API server has no uid, and its children no owner."""
+    """Return the metadata of a child: name, namespace, labels and owner reference.
+
+    The garbage collector deletes children with their owner, so deletion needs no operator. A resource that was not read
+    from an API server has no uid, and its children have no owner reference.
+    """
     owned: Object = {
         "name": name,
         "namespace": resource.namespace,

@@ -1,37 +1,36 @@
-"""The engine pod: one container, Pod Security "restricted" in full, everything writable on its own emptyDir."""
+"""Builds the engine pod: one container that meets the Pod Security level "restricted" and writes only to emptyDirs."""
 
 from typing import Final
 
 from sluice import contract
 from sluice_operator.api import LLMDeployment
-from sluice_operator.api.words import amount_of
+from sluice_operator.api.patterns import amount_of
+from sluice_operator.cluster.client import Object
 from sluice_operator.render import names
-from sluice_operator.render.arguments import GIB, claim_of, engine_arguments
-from sluice_operator.world import Object
+from sluice_operator.render.engine_args import GIB, claim_of, engine_arguments
 
-CONTAINER: Final = "engine"
 HOME: Final = "/home/sluice"
-_USER: Final = 65532  # high, in no image's passwd file, and the one the engine's Dockerfile sets
+_USER: Final = 65532  # unprivileged and in no image's passwd file; the engine's Dockerfile sets the same
 _EXIT_SECONDS: Final = 10  # between the end of the drain and the kubelet's SIGKILL
-_LOAD_SECONDS: Final = 3600  # how long a model may load before the kubelet starts the container anew
+_LOAD_SECONDS: Final = 3600  # maximum load time of a model before the kubelet restarts the container
 _STARTUP_PERIOD: Final = 2
 
 
-def build_pod_template(resource: LLMDeployment, image: str) -> Object:
-    """The Deployment's pod template. It depends on nothing that moves while serving: not on replicas, not on limits."""
+def build_pod_template(resource: LLMDeployment, image: str, token: str) -> Object:
+    """Return the Deployment's pod template. It does not depend on replicas or limits, so scaling causes no rollout."""
     overlay = resource.spec.engine.template
     metadata: Object = {"labels": {**overlay.labels, **names.labels(resource.name)}}
     if overlay.annotations:
         metadata["annotations"] = dict(overlay.annotations)
-    return {"metadata": metadata, "spec": _pod_spec(resource, image)}
+    return {"metadata": metadata, "spec": _pod_spec(resource, image, token)}
 
 
-def _pod_spec(resource: LLMDeployment, image: str) -> Object:
+def _pod_spec(resource: LLMDeployment, image: str, token: str) -> Object:
     overlay = resource.spec.engine.template
     spec: Object = {
         "serviceAccountName": names.service_account(resource.name),
         "automountServiceAccountToken": False,
-        "enableServiceLinks": False,  # dozens of *_SERVICE_HOST variables, none of which the engine reads
+        "enableServiceLinks": False,  # the engine reads no *_SERVICE_HOST variables
         "terminationGracePeriodSeconds": int(contract.DRAIN_GRACE_SECONDS)
         + resource.spec.rollout.drain_seconds
         + _EXIT_SECONDS,
@@ -44,7 +43,7 @@ def _pod_spec(resource: LLMDeployment, image: str) -> Object:
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [_container(resource, image)],
-        "volumes": _volumes(resource),
+        "volumes": _volumes(resource, token),
     }
     if overlay.node_selector:
         spec["nodeSelector"] = dict(overlay.node_selector)
@@ -55,7 +54,7 @@ def _pod_spec(resource: LLMDeployment, image: str) -> Object:
 
 def _container(resource: LLMDeployment, image: str) -> Object:
     container: Object = {
-        "name": CONTAINER,
+        "name": names.CONTAINER,
         "image": image,
         "args": engine_arguments(resource),
         "env": [
@@ -67,7 +66,7 @@ def _container(resource: LLMDeployment, image: str) -> Object:
             {"name": contract.DATA_PORT_NAME, "containerPort": contract.DATA_PORT, "protocol": "TCP"},
             {"name": contract.ADMIN_PORT_NAME, "containerPort": contract.ADMIN_PORT, "protocol": "TCP"},
         ],
-        # /livez answers from the first second and would not notice a load that never ends; /readyz is true after it.
+        # /livez succeeds from the start and would not detect a load that never ends; /readyz succeeds after the load.
         "startupProbe": _probe(
             contract.PATH_READYZ, period=_STARTUP_PERIOD, failures=_LOAD_SECONDS // _STARTUP_PERIOD, timeout=2
         ),
@@ -104,22 +103,23 @@ def _resources(resource: LLMDeployment) -> Object:
         for amounts in (requests, limits):
             if "memory" in amounts:
                 amounts["memory"] = str(int(amount_of(amounts["memory"])) + offload * GIB)
-    if engine.accelerator.count:  # an extended resource needs equal request and limit
+    if engine.accelerator.count:  # for an extended resource, request and limit must be equal
         requests[engine.accelerator.resource] = limits[engine.accelerator.resource] = str(engine.accelerator.count)
     return {kind: amounts for kind, amounts in (("requests", requests), ("limits", limits)) if amounts}
 
 
-def _volumes(resource: LLMDeployment) -> list[Object]:
+def _volumes(resource: LLMDeployment, token: str) -> list[Object]:
     volumes: list[Object] = [
         {
             "name": "admin-token",
-            "secret": {"secretName": names.admin_secret(resource.name), "defaultMode": 0o440},
+            "secret": {"secretName": names.admin_secret(resource.name, token), "defaultMode": 0o440},
         },
+        {"name": "targets", "configMap": {"name": names.targets(resource.name), "defaultMode": 0o444}},
         {"name": "tmp", "emptyDir": {}},
         {"name": "home", "emptyDir": {}},
     ]
     if claim := claim_of(resource.spec.model.uri):
-        # readOnly on the volume too: many pods may share the claim, and the kubelet does not chown the model's files
+        # readOnly on the volume too: pods can share the claim, and the kubelet does not chown the model files
         volumes.append({"name": "model", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}})
     return volumes
 
@@ -127,6 +127,8 @@ def _volumes(resource: LLMDeployment) -> list[Object]:
 def _mounts(resource: LLMDeployment) -> list[Object]:
     mounts: list[Object] = [
         {"name": "admin-token", "mountPath": contract.ADMIN_TOKEN_MOUNT, "readOnly": True},
+        # The whole directory is mounted: the kubelet never updates a file that is mounted by subPath.
+        {"name": "targets", "mountPath": contract.TARGETS_MOUNT, "readOnly": True},
         {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the pod's own emptyDir
         {"name": "home", "mountPath": HOME},
     ]

@@ -1,18 +1,18 @@
-"""The two Services: one address for clients, and one name that lists every ready pod for a gateway."""
+"""Builds the two Services: a virtual IP for clients, and a headless Service that lists the ready pods for a gateway."""
 
 from sluice import contract
 from sluice_operator.api import LLMDeployment
+from sluice_operator.cluster.client import Object
 from sluice_operator.render import names
-from sluice_operator.world import Object
 
 
 def build_service(resource: LLMDeployment) -> Object:
-    """The ClusterIP Service. It carries the data port only: the admin port is never exposed."""
+    """Return the ClusterIP Service. It has only the data port: the admin port is never exposed."""
     return _service(resource, names.service(resource.name), {"type": "ClusterIP"})
 
 
 def build_headless_service(resource: LLMDeployment) -> Object:
-    """The headless Service: its DNS name answers with the addresses of the ready pods."""
+    """Return the headless Service, whose DNS name resolves to the addresses of the ready pods."""
     return _service(resource, names.headless_service(resource.name), {"type": "ClusterIP", "clusterIP": "None"})
 
 

@@ -1,4 +1,4 @@
-"""Traces: read strictly (a bad line is named, never skipped), scaled by rules that are said beside the result."""
+"""Traces: strict parsing (a bad line is an error with its number, never skipped), and documented rules of scaling."""
 
 from sluice_sim.traces.arrival import Arrival, BadTrace, prompt_identities, prompt_tokens
 from sluice_sim.traces.lengths import poisson

@@ -1,4 +1,4 @@
-"""What a trace is made of: who asked when, for how much."""
+"""The records of a trace: the arrival time and the lengths of each request."""
 
 import hashlib
 from dataclasses import dataclass, replace
@@ -10,11 +10,11 @@ BLOCK_TOKENS: Final = 512  # tokens per prefix block of a trace (Mooncake's hash
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One request: seconds since the trace began, its lengths in tokens, and what its prompt shares with others.
+    """One request: seconds since the trace began, its lengths in tokens, and the prefix that it shares with others.
 
-    `blocks` name the prompt's leading pieces of BLOCK_TOKENS tokens: two requests with the same first k names have the
-    same first k pieces. Empty: the prompt is like no other. `priority` (−100..100) and `tenant` are the engine's own.
-    `output` is the future: the engine is told `max_tokens` and learns the rest when the end token comes.
+    `blocks` identify the prompt's leading blocks of BLOCK_TOKENS tokens: two requests with the same first k ids have
+    the same first k blocks. Without ids the prompt shares no prefix. `priority` (−100..100) and `tenant` have the
+    engine's meaning. `output` is hidden from the engine: it gets `max_tokens` and ends at the end-of-sequence token.
     """
 
     at: float
@@ -23,15 +23,16 @@ class Arrival:
     blocks: tuple[int, ...] = ()
     priority: int = 0
     tenant: str = ""
-    max_tokens: int | None = None  # that the client asks for, `output` or more; None: all that the context holds
+    max_tokens: int | None = None  # requested by the client, `output` or more; None: up to the context length
 
     def most(self, context: int) -> int:
-        """Tokens that the answer may have, by what an engine of that context knows."""
+        """The maximum number of output tokens that an engine with a maximum length of `context` tokens expects."""
         return context - self.prompt if self.max_tokens is None else self.max_tokens
 
     def within(self, context: int) -> "Arrival | None":
-        """What a server of that context makes of it: an answer that would go on ends where the context is full. None
-        where it refuses: the prompt leaves no room for a token, or the client asks for more than there is room for."""
+        """The request as a server with a maximum length of `context` tokens serves it: `output` is cut to the context.
+
+        None if the server rejects it: the prompt leaves no room for a token, or `max_tokens` exceeds the room."""
         room = context - self.prompt
         if room < 1 or self.most(context) > room:
             return None
@@ -39,19 +40,19 @@ class Arrival:
 
 
 class BadTrace(ValueError):
-    """The trace cannot be read. The message names the file, line and column, and what was expected."""
+    """The trace cannot be read. The message names the file, line and column, and the expected value."""
 
     def __init__(self, sentence: str, file: Path | None = None) -> None:
         super().__init__(sentence if file is None else f"{file}: {sentence}")
         self.file = file
 
     def of(self, file: Path) -> "BadTrace":
-        """The same about this file, unless it already names one."""
+        """The same error with the name of this file, unless it already names one."""
         return self if self.file is not None else BadTrace(str(self), file)
 
 
 def prompt_tokens(arrival: Arrival, number: int) -> list[int]:
-    """Token ids of the prompt of request `number`: equal exactly where the trace says that content is equal."""
+    """Token ids [arrival.prompt] of request `number`. Prompts are equal exactly where the trace's blocks are equal."""
     if not arrival.blocks:
         return [-1 - number] * arrival.prompt
     first: list[int] = []
@@ -61,9 +62,10 @@ def prompt_tokens(arrival: Arrival, number: int) -> list[int]:
 
 
 def prompt_identities(arrival: Arrival, number: int, block_size: int) -> list[bytes]:
-    """What stands for the chained hashes of the full blocks of `prompt_tokens(arrival, number)`: equal exactly where
-    those are, without a token being looked at. Empty where blocks are not whole parts of a trace's: then they are
-    hashed."""
+    """Substitutes for the chained hashes of the full blocks of `prompt_tokens(arrival, number)`.
+
+    They are equal exactly where the hashes are, and no token is read. Empty if `block_size` does not divide
+    BLOCK_TOKENS: the engine then hashes the tokens."""
     if BLOCK_TOKENS % block_size:
         return []
     parts, named = BLOCK_TOKENS // block_size, min(arrival.prompt, len(arrival.blocks) * BLOCK_TOKENS) // block_size

@@ -11,7 +11,7 @@ COLUMNS: Final = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 
 
 def azure(lines: Iterator[str], header: Sequence[str]) -> Iterator[Arrival]:
-    """Arrivals from the first line on, in the file's order. Raises BadTrace."""
+    """Arrivals in the file's order, timed from its first line. Raises BadTrace."""
     first: datetime | None = None
     last = 0.0
     for line, (stamp, prompt, output) in table(lines, header, COLUMNS):

@@ -1,4 +1,4 @@
-"""Reading one line's values strictly: each fault names the line, the column and what was expected."""
+"""Strict parsing of the values of one line. Each error names the line, the column and the expected value."""
 
 import codecs
 import csv
@@ -16,13 +16,15 @@ from typing import Any, Final, TextIO
 from sluice_sim.traces.arrival import BadTrace
 
 MOST_TOKENS: Final = 10_000_000
-MOST_SECONDS: Final = 366 * 86_400.0  # a trace's length: times beyond are in another unit, or count from 1970
+MOST_SECONDS: Final = 366 * 86_400.0  # maximum length of a trace: later times have another unit or count from 1970
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[TextIO]:
-    """The file as text, unpacked where it ends in .gz, without the mark that some editors put before UTF-8. What is
-    wrong with it is said with its name. Raises BadTrace for what is no text; OSError where it cannot be opened."""
+    """Open a trace as text: unpacked if its name ends in .gz, and without a UTF-8 byte order mark.
+
+    A BadTrace raised inside the block gets the name of the file. Raises BadTrace if the file is not text, OSError if
+    it cannot be opened."""
     with path.open("rb") as raw:
         packed = _unpacked(raw, path)
         try:
@@ -42,7 +44,7 @@ def _unpacked(raw: io.BufferedReader, path: Path) -> gzip.GzipFile | io.Buffered
 
 
 def _undecodable(path: Path) -> str:
-    """Which line is no UTF-8: the decoder knows only where in its own buffer it stopped."""
+    """A sentence that names the line without valid UTF-8. The decoder's error gives only a position in its buffer."""
     with path.open("rb") as raw:
         for line, content in enumerate(_unpacked(raw, path), start=1):
             try:
@@ -53,7 +55,9 @@ def _undecodable(path: Path) -> str:
 
 
 def table(lines: Iterator[str], header: Sequence[str], wanted: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
-    """(line number, the wanted columns' texts) of a CSV whose header was already read. Empty lines are passed over."""
+    """(line number, texts of the columns `wanted`) of a CSV whose header was already read. Empty lines are skipped.
+
+    Raises BadTrace for a line with another number of columns."""
     places = [header.index(name) for name in wanted]
     rows = csv.reader(lines)
     while (row := _row(rows)) is not None:
@@ -66,12 +70,12 @@ def table(lines: Iterator[str], header: Sequence[str], wanted: Sequence[str]) ->
 
 
 def first_row(text: str) -> list[str]:
-    """The names of a CSV's columns."""
+    """The column names of a CSV, from its first line. Raises BadTrace."""
     return _row(csv.reader([text]), before=0) or []
 
 
 def _row(rows: Any, before: int = 1) -> list[str] | None:
-    """The next row of a csv.reader, None at its end; `before`: lines that were read without it."""
+    """The next row of a csv.reader, None at its end. `before`: lines read before the csv.reader. Raises BadTrace."""
     try:
         row: list[str] | None = next(rows, None)
     except csv.Error as error:
@@ -80,13 +84,13 @@ def _row(rows: Any, before: int = 1) -> list[str] | None:
 
 
 def objects(lines: Iterator[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number, object) of a file with one JSON object per line. Empty lines are passed over."""
+    """(line number, object) of a file with one JSON object per line. Empty lines are skipped. Raises BadTrace."""
     for line, text in enumerate(lines, start=1):
         if not text.strip():
             continue
         try:
             value = json.loads(text)
-        except (ValueError, RecursionError) as error:  # the second: brackets nested beyond measure
+        except (ValueError, RecursionError) as error:  # RecursionError: brackets nested too deeply
             raise BadTrace(f"line {line}: expected a JSON object, found {shown(text.strip())}") from error
         if not isinstance(value, dict):
             raise BadTrace(f"line {line}: expected a JSON object, found {shown(text.strip())}")
@@ -94,14 +98,14 @@ def objects(lines: Iterator[str]) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def tokens_of(text: str, line: int, column: str) -> int:
-    """A CSV column with a number of tokens ≥ 1."""
+    """Parse a CSV value as a number of tokens, 1 to MOST_TOKENS. Raises BadTrace."""
     if not (text.isascii() and text.isdecimal() and len(text) <= 8 and 1 <= int(text) <= MOST_TOKENS):
         raise BadTrace(f"line {line}, column {column}: expected a whole number of tokens ≥ 1, found {shown(text)}")
     return int(text)
 
 
 def number_of(text: str, line: int, column: str, unit: str, most: float) -> float:
-    """A CSV column with a number from 0 to `most`."""
+    """Parse a CSV value as a number from 0 to `most`. Raises BadTrace."""
     try:
         value = float(text)
     except ValueError:
@@ -113,7 +117,7 @@ def number_of(text: str, line: int, column: str, unit: str, most: float) -> floa
 
 
 def field(value: dict[str, Any], name: str, line: int, what: str, most: float, least: float = 0.0) -> float:
-    """A JSON field with a number from `least` to `most`; `what` says so in words, but for the most."""
+    """A JSON field with a number from `least` to `most`. `what` describes it, without `most`. Raises BadTrace."""
     found = value.get(name)
     if isinstance(found, bool) or not isinstance(found, int | float) or not least <= found <= most:
         raise BadTrace(
@@ -123,12 +127,12 @@ def field(value: dict[str, Any], name: str, line: int, what: str, most: float, l
 
 
 def _bounded(what: str, found: object, most: float) -> str:
-    """What was expected, with the upper bound where that is what was missed."""
+    """The description `what`, with the upper bound if the value exceeds it."""
     return f"{what} and at most {most:.0f}" if isinstance(found, int | float) and found > most else what
 
 
 def tokens_field(value: dict[str, Any], name: str, line: int, least: int = 1) -> int:
-    """A JSON field with a whole number of tokens."""
+    """A JSON field with a whole number of tokens, `least` to MOST_TOKENS. Raises BadTrace."""
     what = f"a whole number of tokens ≥ {least}"
     found = field(value, name, line, what, MOST_TOKENS, least)
     if not isinstance(found, int):
@@ -137,10 +141,10 @@ def tokens_field(value: dict[str, Any], name: str, line: int, least: int = 1) ->
 
 
 def as_json(found: object) -> str:
-    """A value as the file may have it; of lists and objects only their beginning, however deep they are."""
+    """A value as JSON for an error message; lists and objects are abbreviated, whatever their depth."""
     return reprlib.repr(found) if isinstance(found, list | dict) else json.dumps(found)
 
 
 def shown(text: str) -> str:
-    """A piece of the file as it may stand in a sentence."""
+    """A quoted piece of the file for an error message, cut to 40 characters."""
     return repr(text if len(text) <= 40 else f"{text[:40]}…")

@@ -1,4 +1,4 @@
-"""Traces of one JSON object per line: Mooncake's, and those that `sluice bench --record` writes."""
+"""Traces with one JSON object per line: Mooncake's, and those that `sluice bench --record` writes."""
 
 import random
 from collections.abc import Iterator
@@ -12,7 +12,9 @@ BATCH_SECONDS: Final = 3.0  # Mooncake's timestamps come in batches of three sec
 
 
 def jsonl(lines: Iterator[str], seed: int) -> Iterator[Arrival]:
-    """Arrivals in order of time; the first line's fields say which of the two formats it is. Raises BadTrace."""
+    """Arrivals in order of time. The fields of the first line determine which of the two formats it is.
+
+    Raises BadTrace."""
     found = objects(lines)
     first = next(found, None)
     if first is None:
@@ -30,7 +32,7 @@ def jsonl(lines: Iterator[str], seed: int) -> Iterator[Arrival]:
 def _mooncake(
     first: tuple[int, dict[str, Any]], rest: Iterator[tuple[int, dict[str, Any]]], seed: int
 ) -> Iterator[Arrival]:
-    """Each batch spread by seed over the three seconds (or less) until the next."""
+    """Arrivals of a Mooncake trace. Each batch is spread at random over the time until the next, at most 3 s."""
     rng = random.Random(f"{seed}/mooncake")
     batch: list[Arrival] = []
     for line, value in (first, *rest):
@@ -64,8 +66,10 @@ def _hash_ids(value: dict[str, Any], line: int) -> tuple[int, ...]:
 
 
 def _recorded(first: tuple[int, dict[str, Any]], rest: Iterator[tuple[int, dict[str, Any]]]) -> Iterator[Arrival]:
-    """Requests as their client sent them. One that was refused says no lengths: it gets those of the last one before it
-    (or the first after) that was answered, so that the load stays what was asked."""
+    """Arrivals of a recorded benchmark run.
+
+    A rejected request has no lengths. It gets those of the last answered request before it (or else of the first one
+    after it), so that the offered load stays the same."""
     lines = [
         (
             field(value, "arrival", line, "seconds ≥ 0", MOST_SECONDS),

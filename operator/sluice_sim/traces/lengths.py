@@ -1,4 +1,4 @@
-"""Traces that say how long requests are, not when they came: Vidur's (MIT). `--rate` gives the times."""
+"""Traces with request lengths but without arrival times: Vidur's (MIT). The times are drawn at `--rate`."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ COLUMNS: Final = ("num_prefill_tokens", "num_decode_tokens")
 
 
 def vidur(lines: Iterator[str], header: Sequence[str]) -> tuple[tuple[int, int], ...]:
-    """(prompt, output) of each line. Raises BadTrace."""
+    """(prompt, output) of each line, in tokens. Raises BadTrace."""
     return tuple(
         (tokens_of(prompt, line, COLUMNS[0]), tokens_of(output, line, COLUMNS[1]))
         for line, (prompt, output) in table(lines, header, COLUMNS)
@@ -19,14 +19,14 @@ def vidur(lines: Iterator[str], header: Sequence[str]) -> tuple[tuple[int, int],
 
 
 def drawn(lengths: Sequence[tuple[int, int]], rate: float, seconds: float, seed: int) -> Iterator[Arrival]:
-    """Poisson arrivals at `rate` per second, each of a length drawn from `lengths`."""
+    """Poisson arrivals at `rate` per second for `seconds`, each with (prompt, output) drawn from `lengths`."""
     rng, at = random.Random(f"{seed}/lengths"), 0.0
     while (at := at + rng.expovariate(rate)) < seconds:
         yield Arrival(at, *lengths[rng.randrange(len(lengths))])
 
 
 def poisson(rate: float, seconds: float, prompt: int, output: int, seed: int) -> tuple[Arrival, ...]:
-    """Arrivals at a constant mean rate; prompts of one length, outputs exponential around their mean."""
+    """Poisson arrivals at `rate` per second, with constant prompt lengths and exponential output lengths."""
     rng, at, arrivals = random.Random(seed), 0.0, []
     while (at := at + rng.expovariate(rate)) < seconds:
         arrivals.append(Arrival(at, prompt, max(1, round(rng.expovariate(1.0 / output)))))

@@ -1,4 +1,4 @@
-"""From a file to arrivals: the first line says which of the known formats it is."""
+"""Reads a trace file into arrivals. The first line determines which of the known formats it is."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,24 +12,26 @@ from sluice_sim.traces.fields import first_row, opened, shown
 from sluice_sim.traces.jsonl import jsonl
 
 KNOWN: Final = (azure.COLUMNS, servegen.COLUMNS, lengths.COLUMNS)
-MOST_SILENCE: Final = 3 * 86_400.0  # seconds without a request: a long week-end, 52,000 decisions of ours
+MOST_SILENCE: Final = 3 * 86_400.0  # longest gap between requests, s: a long weekend, 52,000 decisions
 _SAYS_WHEN: Final = "says when requests came: leave it out, or scale the load with --scale"
 _SAYS_LENGTHS: Final = "says how long requests are: leave it out"
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Which part of a trace, and what it does not say itself. Seconds, requests per second."""
+    """The part of a trace to read, and the inputs that its format lacks. Seconds, requests per second."""
 
     start: float = 0.0
     seconds: float | None = None
-    rate: float | None = None  # where the trace has no times (lengths only) or is thinned to a mean (ServeGen)
-    lengths: Path | None = None  # ServeGen's second file
+    rate: float | None = None  # for a trace without times (lengths only), or to thin a trace to this mean (ServeGen)
+    lengths: Path | None = None  # ServeGen's second file, with the lengths
     seed: int = 0
 
 
 def read_trace(path: Path, part: Part | None = None) -> tuple[Arrival, ...]:
-    """The arrivals of a trace, counted from the part's start. Raises BadTrace; OSError where a file cannot be opened."""
+    """The arrivals of a trace, timed from the start of the part.
+
+    Raises BadTrace; OSError if a file cannot be opened."""
     part = part or Part()
     with opened(path) as file:
         arrivals = tuple(_arrivals(file, part))

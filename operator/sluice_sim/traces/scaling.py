@@ -1,6 +1,6 @@
-"""More or less of the same load: superposed copies, each a little apart; or requests kept by chance.
+"""Scales a load: up by superposed copies with shifted arrivals, down by random thinning.
 
-Copies share no prompt content with one another: what a trace says about sharing holds within each copy.
+Copies share no prompt content with one another: prefixes are shared within each copy only.
 """
 
 import random
@@ -14,8 +14,10 @@ JITTER_SECONDS: Final = 10.0  # so that copies do not arrive as batches
 
 
 def scaled(arrivals: Sequence[Arrival], factor: float, seed: int) -> tuple[Arrival, ...]:
-    """`factor` times the load: whole copies, each request moved by U(0, 10 s) in all but the first, and of one more copy
-    the fraction that is left, kept by chance. Raises ValueError for a factor that is not above 0."""
+    """`factor` times the load, in order of time.
+
+    It consists of whole copies, and of one more copy thinned at random to the remaining fraction. Each request of all
+    copies but the first is delayed by U(0, 10 s). Raises ValueError for a factor that is not above 0."""
     if not factor > 0:
         raise ValueError(f"a load is scaled by a number above 0, not by {factor}")
     rng = random.Random(f"{seed}/scale")
@@ -33,7 +35,7 @@ def scaled(arrivals: Sequence[Arrival], factor: float, seed: int) -> tuple[Arriv
 def labelled(
     arrivals: Sequence[Arrival], high: float, priority: int, tenants: Mapping[str, float], seed: int
 ) -> tuple[Arrival, ...]:
-    """The share `high` of the requests with that priority, and each request of a tenant drawn by weight."""
+    """Assign `priority` to a random share `high` of the requests (0 to the others), and a tenant to each by weight."""
     rng = random.Random(f"{seed}/labels")
     names, weights = tuple(tenants), tuple(tenants.values())
     return tuple(

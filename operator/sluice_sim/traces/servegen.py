@@ -1,8 +1,8 @@
-"""ServeGen (Apache-2.0): measured 10-minute rates per client, with the lengths of those clients' requests.
+"""ServeGen traces (Apache-2.0): measured 10-minute request rates per client, and the clients' length distributions.
 
-Within a window the arrivals are the source's own model: inter-arrival times of the client's Gamma or Weibull shape,
-scaled to fill the 600 s. Thinning keeps each request by chance, so that a smaller load is as bursty as its part of
-the large one. Only clients whose lengths were published can be replayed.
+Within a window the arrivals follow the source's own model: inter-arrival times of the client's Gamma or Weibull shape,
+scaled to fill the 600 s. Thinning keeps each request at random, so that a smaller load is as bursty as its part of the
+large one. Only clients with published lengths can be replayed.
 """
 
 import random
@@ -18,8 +18,8 @@ from sluice_sim.traces.fields import MOST_SECONDS, MOST_TOKENS, as_json, field, 
 
 COLUMNS: Final = ("client", "t_s", "rate_rps", "arrival", "arg1")
 WINDOW: Final = 600.0
-MOST_RATE: Final = 10_000.0  # requests per second of one client: each is drawn
-SHAPES: Final = (0.01, 1e6)  # beyond, a Weibull draw is no number any more; those published are 0.013 to 2,200
+MOST_RATE: Final = 10_000.0  # requests per second of one client; each request costs one draw
+SHAPES: Final = (0.01, 1e6)  # outside, a Weibull draw is not a number; published shapes are 0.013 to 2,200
 Draw = Callable[[random.Random, float, int], list[float]]  # (chance, shape, count) → inter-arrival times of any scale
 DRAWS: Final[Mapping[str, Draw]] = {
     "Gamma": lambda rng, shape, count: [rng.gammavariate(shape, 1.0) for _ in range(count)],
@@ -29,7 +29,7 @@ DRAWS: Final[Mapping[str, Draw]] = {
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What one client did in 600 s from `start`."""
+    """The arrival process of one client in the 600 s from `start`: `rate` in requests per second, `kind` of DRAWS."""
 
     client: str
     start: float
@@ -40,19 +40,19 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A distribution of token counts: values with their cumulated weights."""
+    """A distribution of token counts: values with their cumulative weights."""
 
     values: tuple[int, ...]
     weights: tuple[float, ...]
 
     def draw(self, rng: random.Random) -> int:
-        """One value."""
+        """Draw one token count."""
         return self.values[min(bisect_right(self.weights, rng.random() * self.weights[-1]), len(self.values) - 1)]
 
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """A client's lengths from `start` on."""
+    """The length distributions of one client from `start` (s) on."""
 
     start: float
     prompt: Table
@@ -63,7 +63,7 @@ Clients = Mapping[str, Sequence[Lengths]]
 
 
 def windows(lines: Iterator[str], header: Sequence[str]) -> tuple[Window, ...]:
-    """The rates file. Raises BadTrace."""
+    """Parse the file of rates. Raises BadTrace."""
     found = []
     for line, (client, start, rate, kind, shape) in table(lines, header, COLUMNS):
         if kind not in DRAWS:
@@ -84,7 +84,7 @@ def windows(lines: Iterator[str], header: Sequence[str]) -> tuple[Window, ...]:
 
 
 def clients(lines: Iterator[str]) -> Clients:
-    """The lengths file: per client, in order of time. Raises BadTrace."""
+    """Parse the file of lengths: per client, in order of time. Raises BadTrace."""
     found: dict[str, list[Lengths]] = {}
     for line, value in objects(lines):
         lengths = Lengths(
@@ -99,8 +99,10 @@ def clients(lines: Iterator[str]) -> Clients:
 def servegen(
     rates: Sequence[Window], known: Clients, seconds: float | None, start: float, rate: float | None, seed: int
 ) -> Iterator[Arrival]:
-    """Arrivals of [start, start + seconds), counted from `start`; all that there is where `seconds` is None. `rate` thins
-    the known clients to this mean over that span. Raises BadTrace where they ask for less than that."""
+    """Arrivals in [start, start + seconds), timed from `start`; up to the end of the trace if `seconds` is None.
+
+    `rate` thins the clients with known lengths to this mean (requests per second) over that span. Raises BadTrace if
+    their rate is lower, or if no client with known lengths has requests in the span."""
     end = start + seconds if seconds is not None else max((one.start + WINDOW for one in rates), default=0.0)
     used = [one for one in rates if one.client in known and one.start < end and one.start + WINDOW > start]
     if not used:
@@ -121,7 +123,7 @@ def servegen(
 
 
 def _arrivals(window: Window, known: Sequence[Lengths], keep: float, seed: int) -> Iterator[tuple[float, int, int]]:
-    """One client's requests in one window, (time, prompt, output): a function of (seed, client, window) alone."""
+    """One client's requests in one window as (time, prompt, output): a function of (seed, client, window) alone."""
     rng = random.Random(f"{seed}/{window.client}/{window.start:g}")
     expected = window.rate * WINDOW
     count = int(expected) + (rng.random() < expected - int(expected))
@@ -131,7 +133,7 @@ def _arrivals(window: Window, known: Sequence[Lengths], keep: float, seed: int) 
         return
     lengths = next((row for row in reversed(known) if row.start <= window.start), known[0])
     scale, chance = WINDOW / ends[-1], rng.random
-    shift = chance() * WINDOW  # the last of them would stand at the window's end, and all clients' together
+    shift = chance() * WINDOW  # otherwise the last request of every client would fall on the window's end
     for end in ends:
         if chance() < keep:
             at = window.start + (end * scale + shift) % WINDOW

@@ -1,8 +1,7 @@
-"""`make fidelity`: the simulator against the engine of this machine. Prints a table, writes .out/fidelity.json.
+"""`make fidelity`: compares the simulator with the engine on this machine. Prints a table, writes .out/fidelity.json.
 
-"Told" is the simulator that knows how slow the machine was in each second of a run: it says where to look and decides
-nothing. Exit code 0 only where every percentile is as near as it must be. Takes about twenty minutes; wants a quiet
-machine.
+The "told" simulator gets the machine's slowness in each second of a run: it helps to find causes and does not count.
+The exit code is 0 only if every percentile is within its bar. It takes about twenty minutes and needs a quiet machine.
 """
 
 import json
@@ -13,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import processor
+from tests.bench import measured_code, processor
 from tests.bench.fidelity.measure import REQUESTS, measure
 from tests.bench.throughput import llama
 
@@ -33,14 +32,16 @@ DERIVED = "predicted", "apart", "spread", "bar", "told_apart", "met"
 
 
 def main(arguments: list[str]) -> int:
-    """Measure, show, write; the exit code. One argument: how many requests instead of 1,000."""
+    """Measure, show, write; returns the exit code. One optional argument: the number of requests instead of 1,000."""
     requests = int(arguments[0]) if arguments else REQUESTS
     progress = Console(stderr=True)
     found, profiles = measure(
         llama.ensure(), lambda text: progress.print(text, markup=False, highlight=False), requests
     )
-    where = processor.describe()
-    table = Table(title=f"{where.name}: engine and simulator (three runs), {requests} requests each")
+    where, measured_by = processor.describe(), measured_code.describe()
+    table = Table(
+        title=f"{where.name}, {measured_by.short}: engine and simulator (three runs), {requests} requests each"
+    )
     for heading in HEADINGS:
         table.add_column(heading, justify="right")
     for one in found:
@@ -59,7 +60,13 @@ def main(arguments: list[str]) -> int:
     OUT.mkdir(exist_ok=True)
     rows = [{**asdict(one), **{name: getattr(one, name) for name in DERIVED}} for one in found]
     by_load = {f"{load:g}": [asdict(one) for one in each] for load, each in profiles.items()}
-    document = {"processor": asdict(where), "profiles": by_load, "requests": requests, "rows": rows}
+    document = {
+        "processor": asdict(where),
+        "code": asdict(measured_by),
+        "profiles": by_load,
+        "requests": requests,
+        "rows": rows,
+    }
     (OUT / "fidelity.json").write_text(json.dumps(document, indent=2) + "\n")
     return 0 if all(one.met for one in found) else 1
 

@@ -1,23 +1,26 @@
-"""How fast the machine was, second by second, and steps that are as slow as it was then.
+"""The machine's slowness second by second, and step times that reproduce it.
 
-Two cores of a shared machine are at times half as fast as a minute before. Near the capacity that decides what a run
-measures; it is no property of the engine, and no profile can know it.
+Two cores of a shared machine are at times half as fast as a minute before. Near the capacity this dominates the result
+of a run; it is no property of the engine, and no profile can contain it.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from sluice_law.steptime import StepTimeModel, StepWork
-from sluice_sim.steptimes import Profiled
+from sluice_perfmodel.step_time import StepTimeModel, StepWork
+from sluice_sim.engine.step_times import Profiled
 
-SECONDS = 1.0  # of one value: with four of them what is predicted was up to 21 % off, with one 10 %
+SECONDS = 1.0  # per value: with 4 s windows the prediction was up to 21 % off, with 1 s windows 10 %
 
 
 def slowness(
     steps: Iterable[tuple[float, StepWork, float]], profile: StepTimeModel, window: float = SECONDS
 ) -> dict[int, float]:
-    """Of steps (when each began, its work, its seconds): by window, what they took over what the profile says of them
-    together. One number: how a step's time depends on its work is still the profile's."""
+    """Per window, the measured time of its steps over the time that the profile predicts for them.
+
+    `steps` are (start, work, seconds). A window has one factor; how a step's time depends on its work stays the
+    profile's.
+    """
     took: dict[int, float] = defaultdict(float)
     said: dict[int, float] = defaultdict(float)
     for begun, work, seconds in steps:
@@ -27,12 +30,12 @@ def slowness(
 
 
 class Drifting(Profiled):
-    """Steps take what the profile says, times how slow the machine was in the second in which they begin."""
+    """Step times of the profile, multiplied by the machine's slowness in the second in which a step starts."""
 
     def __init__(self, profile: StepTimeModel, slow: Mapping[int, float], window: float = SECONDS) -> None:
         super().__init__(profile)
         self._slow, self._window = slow, window
 
     def end(self, work: StepWork, begun: float) -> float:
-        """The profile's time, stretched. A second in which the machine had no step is as fast as the profile."""
+        """The profile's time, scaled. A second without steps has factor 1."""
         return begun + self._profile.predict(work) * self._slow.get(int(begun // self._window), 1.0)

@@ -1,14 +1,14 @@
-"""How well the simulator predicts the engine on this machine: the same arrivals through both, at three loads.
+"""Accuracy of the simulator on this machine: the same arrivals through the engine and the simulator, at three loads.
 
-Each load is served three times by the engine, so that its own spread is known, and each run is predicted by a profile of its
-own, fitted from requests of another seed that were served just before it at the same load, for about as long at each
-(weighted least squares over all steps, terms non-negative). That is how an engine's own model is learned: from the load that
-it has, now. A step of the same work takes a processor that idles two thirds of the time up to a fifth longer than a busy one,
-whose caches are warm and whose clock is up, and one that is slower for some minutes is so for both (engine/LOG.md).
-The median prediction stands against the median run.
+The engine serves each load three times, so that its own spread is known. Each run is predicted with a profile of its
+own. The profile is fitted to requests of another seed, served just before the run at the same load and for about the
+same time at each load (weighted least squares over all steps, non-negative terms). An engine learns its own model in
+the same way: from its current load. A step of the same work takes up to a fifth longer on a processor that idles two
+thirds of the time than on a busy one with warm caches and a high clock, and a slow period of some minutes affects both
+(engine/LOG.md). The median prediction is compared with the median run.
 
-Beside it stands the same prediction by a simulator that is told how slow the machine was in each second of each run, and
-then is compared with that run. It decides nothing: it shows whether what is missing is the machine or the model.
+The report also has a prediction by a simulator that gets the machine's slowness in each second of each run, compared
+with that run. It does not count: it separates errors of the machine from errors of the model.
 """
 
 import random
@@ -18,15 +18,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sluice_engine.loop import EngineLoop
-from sluice_engine.options import EngineOptions
-from sluice_engine.steptime import features, solve_non_negative
-from sluice_law.steptime import StepTimeModel, StepWork
-from sluice_sim.engine import SimEngine
-from sluice_sim.record import Record
-from sluice_sim.steptimes import Profiled, StepTimes
+from sluice_engine.config import EngineOptions
+from sluice_engine.control.step_time_fit import features, solve_non_negative
+from sluice_engine.core.engine import EngineLoop
+from sluice_perfmodel.step_time import StepTimeModel, StepWork
+from sluice_sim.cluster.request import Record
+from sluice_sim.engine.exact import SimEngine
+from sluice_sim.engine.step_times import Profiled, StepTimes
+from sluice_sim.engine.visit import Visit
 from sluice_sim.traces import Arrival
-from sluice_sim.visit import Visit
 from tests.bench.fidelity.drift import Drifting, slowness
 from tests.bench.fidelity.timeline import Timeline, serve_all
 from tests.bench.throughput.load import VOCABULARY
@@ -34,15 +34,18 @@ from tests.bench.throughput.load import VOCABULARY
 UTILISATIONS = (0.3, 0.6, 0.8)
 REQUESTS, RUNS = 1_000, 3
 PLACES = 64
-FITS = 4  # each in units of the one before
-NO_TARGET = 1e9  # seconds: latency binds nothing, so the limit stays where it is
-BARS = {50: 0.10, 99: 0.15}  # of the percentile of time to first token and of mean inter-token time
+FITS = 4  # fits in sequence, each in units of the previous one
+NO_TARGET = 1e9  # seconds: latency is no constraint, so the limit stays constant
+BARS = {50: 0.10, 99: 0.15}  # by percentile, of time to first token and of mean inter-token time
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One percentile of one time at one load, run by run: seconds of the engine and of the simulator, which knows nothing
-    but the profile; and of the simulator that was told how slow the machine was in each second."""
+    """One percentile of one latency at one load, run by run, in seconds.
+
+    `engine` is measured, `simulated` is predicted from the profile alone, and `told` is predicted with the machine's
+    slowness in each second.
+    """
 
     utilisation: float
     what: str
@@ -63,32 +66,32 @@ class Compared:
 
     @property
     def apart(self) -> float:
-        """One against the other, relative."""
+        """Relative difference between the prediction and the measurement."""
         return abs(self.predicted - self.measured) / self.measured
 
     @property
     def bar(self) -> float:
-        """What is allowed: for p99 twice the engine's own spread where that is more."""
+        """The allowed difference: for p99 twice the engine's own spread if that is more."""
         return BARS[self.percentile] if self.percentile == 50 else max(BARS[99], 2 * self.spread)
 
     @property
     def spread(self) -> float:
-        """Of the engine's own runs, relative: what nobody could predict."""
+        """Relative spread of the engine's own runs: the part that cannot be predicted."""
         return (max(self.engine) - min(self.engine)) / self.measured
 
     @property
     def told_apart(self) -> float:
-        """The told simulator against the run that it was told of, relative: of the three the furthest."""
+        """Largest relative difference of the told simulator to its own run, over the three runs."""
         return max(abs(said - run) / run for said, run in zip(self.told, self.engine, strict=True))
 
     @property
     def met(self) -> bool:
-        """Whether the prediction is near enough."""
+        """True if the prediction is within its bar."""
         return self.apart <= self.bar
 
 
 class Bench:
-    """A real engine with the bench's model."""
+    """A real engine with the benchmark's model."""
 
     def __init__(self, model: Path) -> None:
         self.engine = EngineLoop(
@@ -100,16 +103,19 @@ class Bench:
         self._draw = random.Random("prompts")
 
     def serve(self, arrivals: Sequence[Arrival]) -> Timeline:
-        """By the real engine, in real time. No two prompts of a bench are alike: the prefix cache would know them."""
+        """Serve the arrivals with the real engine in real time.
+
+        All prompts of a bench differ, so the prefix cache never hits.
+        """
         prompts = [tuple(self._draw.randrange(VOCABULARY) for _ in range(one.prompt)) for one in arrivals]
         timeline = Timeline(arrivals, prompts, time.monotonic, time.sleep, begun=time.monotonic())
         serve_all(self.engine, timeline)
         return timeline
 
     def simulate(self, arrivals: Sequence[Arrival], times: StepTimes) -> Sequence[Record]:
-        """The same arrivals in virtual time."""
+        """Simulate the same arrivals in virtual time."""
         engine = self.engine
-        sim = SimEngine(times, engine.scheduler.config, engine.limits.started, 0.0, overlap=True)
+        sim = SimEngine(times, engine.scheduler.config, engine.limits.base, 0.0, overlap=True)
         records = []
         for number, one in enumerate(arrivals):
             record = Record(one.at, one.prompt, one.output)
@@ -131,8 +137,10 @@ def arrivals(rate: float, count: int, seed: int) -> list[Arrival]:
 
 
 def profile(steps: Sequence[tuple[StepWork, float]]) -> StepTimeModel:
-    """Fitted from steps and their seconds, relative errors weighed alike: in units of what the fit before said of each
-    step, because weighing by the measured times would learn the lucky ones."""
+    """A profile fitted to steps and their seconds, with relative errors weighted equally.
+
+    The unit of each step is the previous fit's prediction; weighting by the measured times would favour short outliers.
+    """
     units = [seconds for _, seconds in steps]
     for _ in range(FITS):
         model = _fitted(steps, units)
@@ -143,8 +151,10 @@ def profile(steps: Sequence[tuple[StepWork, float]]) -> StepTimeModel:
 def measure(
     model: Path, say: Callable[[str], None], requests: int = REQUESTS
 ) -> tuple[list[Compared], dict[float, list[StepTimeModel]]]:
-    """Warm up, find the capacity; then run by run fit a profile on a seed of its own, serve and compare. Also returns the
-    profiles of each load."""
+    """Warm up, find the capacity, then per run fit a profile with a separate seed, serve and compare.
+
+    Also returns the profiles of each load.
+    """
     bench = Bench(model)
     say("warming up")
     bench.serve(arrivals(1e4, 200, seed=1))
@@ -189,7 +199,7 @@ def compare(
     blind: Sequence[Sequence[Record]],
     told: Sequence[Sequence[Record]],
 ) -> list[Compared]:
-    """p50 and p99 of both times."""
+    """p50 and p99 of both latencies."""
     return [
         Compared(
             load, what, percentile, *(
@@ -207,7 +217,7 @@ def _percentile(records: Sequence[Record], what: str, percentile: int) -> float:
 
 
 def _rate(records: Sequence[Record]) -> float:
-    """Requests per second while all places were taken: between the first tenth of the ends and the ninth."""
+    """Requests per second while all sequence slots are in use: between the first tenth of the ends and the ninth."""
     ends = sorted(record.ended_at for record in records if record.ended_at is not None)
     first, last = len(ends) // 10, len(ends) * 9 // 10
     return (last - first) / (ends[last] - ends[first])

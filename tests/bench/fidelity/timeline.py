@@ -1,23 +1,22 @@
-"""Requests that reach a real engine when a list says so, through the loop that serves; what came of them is kept.
+"""Requests that are sent to a real engine's loop at given times, and a record of their results.
 
-The clock and the waiting are arguments: a real one measures, one that is moved by hand makes a recording that is the
-same each time.
+The clock and the wait function are arguments: real ones measure, manual ones make a reproducible recording.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from sluice_engine import ipc
-from sluice_engine.core import serve
-from sluice_engine.loop import EngineLoop
-from sluice_law.steptime import StepWork
-from sluice_sim.record import Record
-from sluice_sim.steptimes import RecordedStep
+from sluice_engine import messages
+from sluice_engine.core.engine import EngineLoop
+from sluice_engine.core.process import serve
+from sluice_perfmodel.step_time import StepWork
+from sluice_sim.cluster.request import Record
+from sluice_sim.engine.step_times import RecordedStep
 from sluice_sim.traces import Arrival
 
 
 class _Ended(Exception):
-    """Every answer is complete."""
+    """Every request has finished."""
 
 
 @dataclass
@@ -30,14 +29,14 @@ class Timeline:
     wait: Callable[[float], None]
     begun: float = 0.0
     records: list[Record] = field(default_factory=list)
-    taken: list[float] = field(default_factory=list)  # when the engine heard of each request
+    taken: list[float] = field(default_factory=list)  # when the engine received each request
     steps: list[RecordedStep] = field(default_factory=list)
-    work: list[tuple[StepWork, float]] = field(default_factory=list)  # of each step, and its seconds
+    work: list[tuple[StepWork, float]] = field(default_factory=list)  # the work of each step, and its seconds
     _sent: int = 0
     _ended: int = 0
 
-    def received(self, wait: float) -> list[ipc.ToEngine]:
-        """Who has arrived, waiting up to `wait` seconds for the first."""
+    def received(self, wait: float) -> list[messages.ToEngine]:
+        """The requests that have arrived; waits up to `wait` seconds for the first."""
         due = self._due()
         if not due and wait > 0:
             if self._ended == len(self.arrivals):
@@ -47,9 +46,9 @@ class Timeline:
             due = self._due()
         return due
 
-    def send(self, message: ipc.FromEngine) -> None:
-        """Write down what a step did. Raises RuntimeError for what no measurement should contain."""
-        if not isinstance(message, ipc.StepReport):
+    def send(self, message: messages.FromEngine) -> None:
+        """Record a step. Raises RuntimeError for a rejection or a failure, which no measurement may contain."""
+        if not isinstance(message, messages.StepReport):
             raise RuntimeError(f"the engine refused or failed: {message}")  # noqa: TRY004 - what came of a request
         if message.sequences or message.prefill_tokens:
             self.steps.append(RecordedStep(message.ended_at, message.seconds))
@@ -66,18 +65,18 @@ class Timeline:
                 self._ended += 1
 
     def begun_steps(self) -> list[tuple[float, StepWork, float]]:
-        """Of each step: when it began, in seconds from `begun` on, its work and its seconds."""
+        """Start of each step in seconds from `begun` on, its work, and its seconds."""
         return [
             (step.ended_at - step.seconds - self.begun, work, seconds)
             for step, (work, seconds) in zip(self.steps, self.work, strict=True)
         ]
 
-    def _due(self) -> list[ipc.ToEngine]:
-        due: list[ipc.ToEngine] = []
+    def _due(self) -> list[messages.ToEngine]:
+        due: list[messages.ToEngine] = []
         while self._sent < len(self.arrivals) and self.begun + self.arrivals[self._sent].at <= self.clock():
             one, prompt = self.arrivals[self._sent], self.prompts[self._sent]
-            params = ipc.SamplingParams(max_tokens=one.output, temperature=0.0, ignore_eos=True)
-            due.append(ipc.Submit(f"r{self._sent}", prompt, params, self.begun + one.at, one.priority, one.tenant))
+            params = messages.SamplingParams(max_tokens=one.output, temperature=0.0, ignore_eos=True)
+            due.append(messages.Submit(f"r{self._sent}", prompt, params, self.begun + one.at, one.priority, one.tenant))
             self.taken.append(self.clock())
             self.records.append(Record(one.at, one.prompt, one.output))
             self._sent += 1
@@ -85,7 +84,7 @@ class Timeline:
 
 
 def serve_all(engine: EngineLoop, timeline: Timeline) -> None:
-    """Run the engine's own loop until the last answer is complete."""
+    """Run the engine's own loop until the last request has finished."""
     try:
         serve(timeline, engine)
     except _Ended:

@@ -1,5 +1,7 @@
-"""One long prompt arriving among streams that decode, on the real engine: every step's time from before it comes until
-its first token. Runs in a process of its own: `python -m tests.bench.longprompt.episode`, one JSON line per episode."""
+"""One long prompt that arrives among decoding streams, on the real engine: the times of all steps to its first token.
+
+It runs in a process of its own: `python -m tests.bench.longprompt.episode`, one JSON line per episode.
+"""
 
 import itertools
 import json
@@ -12,19 +14,19 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from statistics import median
 
-from sluice_engine import ipc
-from sluice_engine.loop import EngineLoop
-from sluice_engine.options import EngineOptions
-from sluice_law.steptime import StepTimeModel
+from sluice_engine import messages
+from sluice_engine.config import EngineOptions
+from sluice_engine.core.engine import EngineLoop
+from sluice_perfmodel.step_time import StepTimeModel
 from tests.bench.longprompt.least import least_seconds
 from tests.bench.throughput.load import VOCABULARY
 
 STREAMS = 8
-# Tokens. What the streams read must hardly grow while the long prompt takes its hundreds of steps: of 16 streams that
-# begin at 128 tokens decoding alone takes twice as long at the end as at the beginning, which is T, and no chunk keeps it.
+# Tokens. The streams' context must be nearly constant over the hundreds of steps of the long prompt: with 16 streams
+# that begin at 128 tokens, decode time alone doubles in that time; that is T, so no chunk size could stay within it.
 STREAM_PROMPT = 4096
 LONG_PROMPT = 8192
-DECODE_ONLY_STEPS = 60  # before the long prompt comes
+DECODE_ONLY_STEPS = 60  # before the long prompt arrives
 TARGET_OVER_P50 = 2.0
 LARGEST_CHUNK = 2048
 ENDLESS = 8000  # tokens of a stream: more than any episode has steps
@@ -33,34 +35,34 @@ NO_TARGET = 1e9  # seconds
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step as its streams feel it."""
+    """One step as observed by its streams."""
 
-    at: float  # its end, seconds since the long prompt came; negative before
-    gap: float  # seconds since the step before ended: every stream's inter-token time
+    at: float  # end of the step, seconds since the arrival of the long prompt; negative before
+    gap: float  # seconds since the end of the previous step: every stream's inter-token time
     prefill_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """What came of one long prompt. Seconds."""
+    """The result of one long prompt. Seconds."""
 
-    chunk: int | None  # fixed; None: latency-driven
+    chunk: int | None  # fixed chunk size; None: latency-driven
     decode_p50: float
     target: float
     ttft: float
-    least_ttft: float | None  # by the step model that was fitted at the end, at the target; None: it leaves no time
+    least_ttft: float | None  # by the step model fitted at the end, at the target; None if no time is left for a prompt
     model: tuple[float, float, float, float, float]
     steps: tuple[Step, ...]
 
 
 def episode(engine: EngineLoop, chunk: int | None, names: Iterator[int], dice: random.Random) -> Episode:
-    """Start the streams, measure them alone, let the prompt come, step until its first token, end all of them."""
+    """Start the streams, measure them alone, submit the prompt, step until its first token, and cancel all of them."""
     engine.patch(_limits(NO_TARGET, LARGEST_CHUNK))
     streams = [_submit(engine, names, dice, STREAM_PROMPT) for _ in range(STREAMS)]
     report = _step(engine)
     while report.sequences < STREAMS:
         report = _step(engine)
-    steps, last = list[tuple[float, float, ipc.StepReport]](), report.ended_at
+    steps, last = list[tuple[float, float, messages.StepReport]](), report.ended_at
     for _ in range(DECODE_ONLY_STEPS):
         report = _step(engine)
         steps.append((report.ended_at, report.ended_at - last, report))
@@ -78,7 +80,7 @@ def episode(engine: EngineLoop, chunk: int | None, names: Iterator[int], dice: r
     model = StepTimeModel(base, prefill_token, prefill_context, sequence, kv_token)
     least = least_seconds(model, LONG_PROMPT, target, STREAMS, kv_tokens)
     for name in (*streams, long):
-        engine.cancel(ipc.Cancel(name, "abort"))
+        engine.cancel(messages.Cancel(name, "abort"))
     engine.step()
     return Episode(
         chunk=chunk,
@@ -91,21 +93,21 @@ def episode(engine: EngineLoop, chunk: int | None, names: Iterator[int], dice: r
     )
 
 
-def _limits(itl_target: float, chunk: int) -> ipc.LimitsPatch:
-    return ipc.LimitsPatch(itl_target=itl_target, max_batched_tokens=chunk + STREAMS)
+def _limits(itl_target: float, chunk: int) -> messages.LimitsPatch:
+    return messages.LimitsPatch(itl_target=itl_target, max_batched_tokens=chunk + STREAMS)
 
 
 def _submit(engine: EngineLoop, names: Iterator[int], dice: random.Random, tokens: int) -> str:
     name = f"episode-{next(names)}"
     prompt = tuple(dice.randrange(VOCABULARY) for _ in range(tokens))
-    params = ipc.SamplingParams(max_tokens=min(ENDLESS, 16384 - tokens), temperature=0.0, ignore_eos=True)
-    refusal = engine.submit(ipc.Submit(name, prompt, params, time.monotonic()))
+    params = messages.SamplingParams(max_tokens=min(ENDLESS, 16384 - tokens), temperature=0.0, ignore_eos=True)
+    refusal = engine.submit(messages.Submit(name, prompt, params, time.monotonic()))
     if refusal is not None:
         raise RuntimeError(f"the engine refused a request: {refusal.message}")
     return name
 
 
-def _step(engine: EngineLoop) -> ipc.StepReport:
+def _step(engine: EngineLoop) -> messages.StepReport:
     report = engine.step()
     if report is None:
         raise RuntimeError("the engine has nothing to do while streams decode")

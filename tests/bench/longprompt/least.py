@@ -1,17 +1,19 @@
-"""The least time in which a step-time model lets a long prompt through beside decoding streams.
+"""The least time, by a step-time model, in which a long prompt can be prefilled among decoding streams.
 
-Every step may take the target T and no more. So each takes the largest chunk whose predicted time fits, of any size: no
-rounding, no correction for slow steps, nothing lost between steps. No scheduler that keeps T can be faster by this model.
+Every step may take the target T and no more, so each step takes the largest chunk whose predicted time fits, without
+rounding, correction for slow steps, or loss between steps. By this model no scheduler that keeps T can be faster.
 """
 
 import math
 
-from sluice_law.steptime import StepTimeModel, StepWork
+from sluice_perfmodel.step_time import StepTimeModel, StepWork
 
 
 def least_seconds(model: StepTimeModel, prompt: int, target: float, sequences: int, kv_tokens: int) -> float:
-    """Seconds from the prompt's first chunk to its first token, `sequences` streams with `kv_tokens` cached in all
-    decoding beside it; infinite where not even one token of the prompt fits beside them."""
+    """Seconds from the prompt's first chunk to its first token, with `sequences` decoding streams.
+
+    `kv_tokens` is the number of cached tokens of all streams. Infinite if not even one prompt token fits into a step.
+    """
     computed, seconds = 0, 0.0
     while computed < prompt:
         beside = StepWork(sequences=sequences, kv_tokens=kv_tokens)

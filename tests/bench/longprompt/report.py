@@ -1,5 +1,7 @@
-"""Long prompts among decoding streams, as the bench calls it: rows for the latency-driven chunks and for each fixed one,
-and the plot of inter-token times while the prompt is there."""
+"""Long prompts among decoding streams, as a part of the benchmark.
+
+It has rows for the latency-driven chunks and for each fixed size, and a plot of inter-token times during the prompt.
+"""
 
 import json
 import statistics
@@ -16,7 +18,7 @@ from tests.bench.row import Report, Row, at_most
 from tests.bench.throughput.llama import ensure
 
 FIXED = (128, 256, 512, 1024, 2048)  # tokens
-LEARNING: Sequence[int | None] = (2048, None)  # teach the step model; not counted
+LEARNING: Sequence[int | None] = (2048, None)  # train the step model; not counted
 ORDER: Sequence[int | None] = (128, 256, None, 512, 1024, None, 2048, None)  # None: latency-driven
 MOST_P99 = 1.1  # times T
 MOST_TTFT = 1.3  # times the least that the step model allows at T
@@ -33,24 +35,26 @@ class Found:
 
     @property
     def p99_over_target(self) -> float:
-        """p99 of the streams' inter-token times while the prompt was there, over T."""
+        """p99 of the streams' inter-token times while the prompt is in the engine, over T."""
         return statistics.median(p99(gaps(each)) / each["target"] for each in self.episodes)
 
     @property
     def ttft_over_least(self) -> float | None:
-        """The long prompt's TTFT over the least that the step model allows at T; None where the model, fitted on a
-        machine that was busy with something else, leaves no time for a prompt at all."""
+        """The long prompt's TTFT over the least that the step model allows at T.
+
+        None if the model, fitted on a machine with other load, leaves no time for a prompt.
+        """
         if any(each["least_ttft"] is None for each in self.episodes):
             return None
         return statistics.median(each["ttft"] / each["least_ttft"] for each in self.episodes)
 
     def median(self, of: Callable[[Mapping[str, Any]], float]) -> float:
-        """Over the episodes."""
+        """Median over the episodes."""
         return statistics.median(of(each) for each in self.episodes)
 
 
 def gaps(episode: Mapping[str, Any]) -> list[float]:
-    """Inter-token times of steps that ended after the prompt came: one for each, the streams share them."""
+    """Inter-token times of steps that ended after the prompt's arrival, one per step because all streams share it."""
     return [step["gap"] for step in episode["steps"] if step["at"] > 0]
 
 
@@ -61,7 +65,7 @@ def p99(values: Sequence[float]) -> float:
 
 
 def report(out: Path, say: Callable[[str], None]) -> Report:
-    """Every fixed chunk once, latency-driven chunks three times between them."""
+    """Every fixed chunk once, with three latency-driven episodes between them."""
     counted = _run([*LEARNING, *ORDER], out / "bench-longprompt.log", say)[len(LEARNING) :]
     found = [
         Found(DRIVEN if kind is None else f"chunks of {kind}", [each for each in counted if each["chunk"] == kind])
@@ -78,7 +82,7 @@ def report(out: Path, say: Callable[[str], None]) -> Report:
 
 
 def _run(order: Sequence[int | None], log: Path, say: Callable[[str], None]) -> list[dict[str, Any]]:
-    """The episodes, from a process of their own. Raises RuntimeError where it ends early."""
+    """The episodes, measured in a separate process. Raises RuntimeError if it ends early."""
     command = [sys.executable, "-m", "tests.bench.longprompt.episode"]
     command += [str(ensure()), str(processor.describe().cores), json.dumps(order)]
     found: list[dict[str, Any]] = []
@@ -110,7 +114,7 @@ def _summary(episode: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def draw(found: Sequence[Found], to: Path) -> Path:
-    """The last episode with the largest fixed chunks above, the last latency-driven one below, on one time axis."""
+    """The last episode with the largest fixed chunk above, the last latency-driven one below, on one time axis."""
     fixed, driven = found[-2], found[-1]
     title = f"Inter-token times of {STREAMS} streams while an {LONG_PROMPT:,}-token prompt arrives at 0 s"
     with figure.drawing(title, to, rows=2) as axes:

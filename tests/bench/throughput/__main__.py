@@ -1,7 +1,7 @@
 """`python -m tests.bench.throughput`: the throughput comparison alone.
 
-Only us and vLLM, one round: `--sides ours,vllm --rounds 1`. The load with spread lengths: `--load spread`. A side that
-is not named has no row and no bar; a named one that fails is a failed row.
+Only Sluice and vLLM, one round: `--sides ours,vllm --rounds 1`. The load with spread lengths: `--load spread`. A side
+that is not named has no row and no bar; a named one that fails is a failed row.
 """
 
 import argparse
@@ -16,7 +16,7 @@ OUT = Path(".out")
 
 
 def main() -> int:
-    """Measure, show, write; the exit code."""
+    """Measure, show, write; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--load", choices=("64", "spread"), default="64")
     parser.add_argument("--sides", default="", help=f"some of {','.join(SIDES)}; by default all that have a bar")

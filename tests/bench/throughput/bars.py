@@ -1,4 +1,4 @@
-"""What the comparison must show, on each kind of processor, and the rows of the table that say so."""
+"""The bars of the comparison for each kind of processor, and the rows of the table."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,8 +6,8 @@ from tests.bench.row import Row, at_least
 from tests.bench.throughput.compare import Outcome
 from tests.bench.throughput.tokens import Agreement
 
-# Times our tokens/s over a side's; a side that is not named is recorded only. First where the processor computes in
-# bfloat16, then where it does not.
+# Sluice's tokens/s over a side's; a side without a bar is only recorded. First for processors with bfloat16
+# instructions, then for those without.
 LOAD_64: tuple[Mapping[str, float], Mapping[str, float]] = (
     {"vllm": 1.3, "vllm-cores": 1.3, "static": 4.0, "continuous": 4.0},
     {"static": 3.0, "continuous": 2.5},
@@ -27,13 +27,13 @@ def rows(outcomes: Sequence[Outcome], bars: Mapping[str, float]) -> list[Row]:
 
 
 def ratio(speeds: Mapping[str, float | None], peer: str) -> float | None:
-    """Our tokens per second over a peer's; None where either has none."""
+    """Sluice's tokens per second over a peer's; None if either has none."""
     ours, theirs = speeds["ours"], speeds[peer]
     return ours / theirs if ours is not None and theirs is not None else None
 
 
 def agreement(found: Agreement, dtype: str) -> Row:
-    """Our tokens against plain transformers."""
+    """Sluice's tokens compared with plain transformers."""
     return Row(
         f"our tokens against transformers, {dtype}",
         f"{found.share:.2%} of {found.tokens:,} the same, else ≤ {found.worst:.1e} apart",

@@ -1,4 +1,4 @@
-"""Interleaved rounds: each side answers the same load in turn, so that a slow minute of the machine hits all of them."""
+"""Interleaved rounds: the sides run the same load in turn, so that a slow minute of the machine affects all of them."""
 
 import contextlib
 import statistics
@@ -23,13 +23,13 @@ class Outcome:
     about: dict[str, str] = field(default_factory=dict)
     tokens: list[int] = field(default_factory=list)  # of each round
     seconds: list[float] = field(default_factory=list)
-    first: Sequence[Sequence[int]] = ()  # the tokens of its first round, request by request
+    first: Sequence[Sequence[int]] = ()  # the output tokens of its first round, by request
     split: bool = False  # its rounds are parts of one run
     failed: str | None = None
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Median over the rounds; where they are parts of one run, that run's. None if it failed."""
+        """Median over the rounds, or the overall rate if they are parts of one run. None if it failed."""
         if self.failed or not self.seconds:
             return None
         return sum(self.tokens) / sum(self.seconds) if self.split else statistics.median(self.rates)
@@ -40,7 +40,7 @@ class Outcome:
         return [tokens / seconds for tokens, seconds in zip(self.tokens, self.seconds, strict=True)]
 
     def to_dict(self) -> dict[str, object]:
-        """For the JSON; without the tokens themselves."""
+        """Data for the JSON, without the tokens."""
         return {
             "title": self.side.title,
             "about": self.about,
@@ -55,9 +55,12 @@ class Outcome:
 def interleave(
     sides: Sequence[Side], load: Load, setup: Setup, rounds: int, logs: Path, say: Callable[[str], None], *, split: bool
 ) -> list[Outcome]:
-    """Every side once in each round, each process frozen while another runs. Each round turns the prompts' tokens, so no
-    cache knows them. With `split` a side that works in batches does a part of its batches in each round: all rounds
-    together are one run of it. A side that fails is left out from then on; the others go on."""
+    """Run every side once per round, with the processes of the other sides stopped.
+
+    Each round shifts the prompts' token ids, so that no prefix cache hits. With `split` a side that works in batches
+    runs a part of its batches in each round, and all rounds together are one run. A side that fails is skipped from
+    then on.
+    """
     outcomes = [Outcome(side, split=split and side.batch > 0) for side in sides]
     with contextlib.ExitStack() as stack:
         workers = {o.side.name: w for o in outcomes if (w := _start(stack, o, load, setup, logs, say)) is not None}

@@ -1,7 +1,7 @@
-"""The parent's half of a comparison: workers that exist side by side and run one at a time.
+"""The parent side of a comparison: worker processes that all stay loaded and run one at a time.
 
-A worker that is not asked is stopped (SIGSTOP to its process group), so that no spinning thread of one engine can slow
-another. Whatever a worker does wrong (does not start, dies, hangs, answers too little) is a WorkerFailed with a reason.
+An idle worker is stopped (SIGSTOP to its process group), so that no spinning thread of one engine slows another. Every
+fault of a worker (no start, death, hang, too few tokens) is a WorkerFailed with a reason.
 """
 
 import contextlib
@@ -20,28 +20,28 @@ from tests.bench.throughput.load import Load
 from tests.bench.throughput.worker import Setup
 
 ROOT = Path(__file__).parents[3]
-START_SECONDS = 600.0  # vLLM compiles
+START_SECONDS = 600.0  # vLLM compiles at its start
 ROUND_SECONDS = 900.0
-LAST_WORDS = 300  # characters of the log that a failure quotes
+LAST_WORDS = 300  # characters of the log in an error message
 
 
 class WorkerFailed(Exception):
-    """This side has no number; the message says why."""
+    """This side has no number; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One round of one side."""
+    """The result of one round of one side."""
 
     seconds: float
     tokens: Sequence[Sequence[int]]  # of each request
 
 
 class Worker:
-    """One engine in a process of its own, frozen unless it is asked."""
+    """One engine in a process of its own, stopped while it is idle."""
 
     def __init__(self, module: str, python: str, setup: Setup, log: Path, more: Mapping[str, str]) -> None:
-        """Starts loading. Raises WorkerFailed where the interpreter is not there."""
+        """Start the process, which begins to load. Raises WorkerFailed if the interpreter does not exist."""
         self._log = log
         with log.open("w") as file:
             try:
@@ -58,17 +58,17 @@ class Worker:
             except OSError as error:
                 raise WorkerFailed(f"{python} cannot be started: {error}") from error
         if self._process.stdin is None or self._process.stdout is None:
-            raise WorkerFailed("it has no pipes")  # never: both were asked for
+            raise WorkerFailed("it has no pipes")  # unreachable: both pipes were requested
         self._questions, self._answers = self._process.stdin, self._process.stdout
 
     def ready(self) -> dict[str, str]:
-        """Wait until it has loaded, freeze it, and give what it says about itself."""
+        """Wait until it has loaded, stop it, and return its description."""
         about: dict[str, str] = self._line(START_SECONDS)["ready"]
         self._signal(signal.SIGSTOP)
         return about
 
     def ask(self, load: Load) -> Answer:
-        """Run a load. Raises WorkerFailed, also where a request came back with another number of tokens than asked."""
+        """Run a load. Raises WorkerFailed, also if a request returns a wrong number of tokens."""
         self._signal(signal.SIGCONT)
         try:
             self._questions.write(json.dumps({"prompts": load.prompts, "max_tokens": load.max_tokens}) + "\n")
@@ -82,10 +82,10 @@ class Worker:
         return Answer(said["seconds"], said["tokens"])
 
     def close(self) -> None:
-        """End it and all its children."""
+        """Kill it and all its children."""
         self._signal(signal.SIGKILL)
         self._process.wait()
-        with contextlib.suppress(OSError):  # what a dead worker did not read
+        with contextlib.suppress(OSError):  # unread input of a dead worker
             self._questions.close()
         self._answers.close()
 
@@ -121,7 +121,7 @@ class Worker:
 def worker(
     module: str, python: str, setup: Setup, log: Path, more: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[Worker]:
-    """A worker that is ended whatever happens. `more` of the environment than this process has."""
+    """A worker that is killed at the end in any case. `more` is added to the environment."""
     running = Worker(module, python, setup, log, more)
     try:
         yield running

@@ -1,4 +1,4 @@
-"""The model that engines are compared on: a Llama of 30 M parameters with random weights, made once per machine."""
+"""The model of the engine comparison: a Llama of 30 M parameters with random weights, created once per machine."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ POSITIONS = 16384
 
 
 def ensure() -> Path:
-    """The model's folder under the user's cache (bf16 safetensors, no tokenizer); made there if it is not."""
+    """The model's folder in the user's cache (bf16 safetensors, no tokenizer), created if it does not exist."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sluice"
     folder = base / f"bench-llama-30m-seed{SEED}"
     if folder.is_dir():

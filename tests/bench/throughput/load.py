@@ -1,4 +1,4 @@
-"""The two loads that engines are compared on, and how each round gets prompts that no cache has seen."""
+"""The two loads of the engine comparison, and per-round prompts that no cache has seen."""
 
 import json
 import random
@@ -7,12 +7,12 @@ from pathlib import Path
 
 DATA = Path(__file__).parents[2] / "data"
 VOCABULARY = 8192
-CONCURRENCY = 64  # requests at once at most, on every side
+CONCURRENCY = 64  # most concurrent requests, on every side
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Prompts as token ids, and how many tokens each is continued by."""
+    """Prompts as token ids, and the number of output tokens of each."""
 
     name: str
     prompts: tuple[tuple[int, ...], ...]
@@ -20,23 +20,25 @@ class Load:
 
     @property
     def tokens(self) -> int:
-        """Output tokens in all."""
+        """Output tokens in total."""
         return sum(self.max_tokens)
 
     def turned(self, by: int) -> "Load":
-        """The same lengths with every token id moved by `by`: no prefix of an earlier round is found in a cache."""
+        """The same lengths with every token id shifted by `by`, so that no prefix of an earlier round is in a cache."""
         moved = tuple(tuple((token + by) % VOCABULARY for token in prompt) for prompt in self.prompts)
         return Load(self.name, moved, self.max_tokens)
 
     def warm_up(self, requests: int, most_tokens: int) -> "Load":
-        """Other prompts of the same lengths, `requests` of them, each continued by `most_tokens` at most."""
+        """Other prompts of the same lengths, `requests` of them, each with `most_tokens` output tokens at most."""
         dice = random.Random(1)
         prompts = tuple(tuple(dice.randrange(VOCABULARY) for _ in prompt) for prompt in self.prompts[:requests])
         return Load("warm-up", prompts, tuple(min(most_tokens, most) for most in self.max_tokens[:requests]))
 
     def part(self, number: int, of: int, whole: int) -> "Load":
-        """Part `number` of `of` equal ones, each of whole batches of `whole` requests. Raises ValueError where the
-        batches cannot be shared out evenly."""
+        """Part `number` of `of` equal parts, each of whole batches of `whole` requests.
+
+        Raises ValueError if the batches cannot be divided evenly.
+        """
         batches, rest = divmod(len(self.prompts), whole)
         if rest or batches % of:
             raise ValueError(f"{len(self.prompts)} requests are not {of} equal parts of batches of {whole}")
@@ -46,7 +48,7 @@ class Load:
 
 
 def read(name: str) -> Load:
-    """`tests/data/<name>.json`."""
+    """Read `tests/data/<name>.json`."""
     rows = json.loads((DATA / f"{name}.json").read_text())
     return Load(
         name, tuple(tuple(row["prompt_token_ids"]) for row in rows), tuple(int(row["max_tokens"]) for row in rows)

@@ -1,4 +1,4 @@
-"""The throughput measurements as the bench calls them: who, on which load, for how many rounds, and what it must reach."""
+"""The throughput measurements of the benchmark: their sides, load, rounds and bars."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -20,12 +20,12 @@ BFLOAT16_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One load and those who run it."""
+    """One load and the sides that run it."""
 
-    load: str  # of tests/data
+    load: str  # a file of tests/data
     sides: tuple[str, ...]
     bars: tuple[Mapping[str, float], Mapping[str, float]]  # with bfloat16 instructions, and without
-    split: bool  # the static batches are shared out over the rounds: one run of them takes minutes
+    split: bool  # the static batches are divided among the rounds, because one run of them takes minutes
     check_tokens: bool
 
 
@@ -48,7 +48,10 @@ def measure(
     sides: Sequence[str] = (),
     check: bool = True,
 ) -> Report:
-    """Run it, judge it, draw it. `sides`: only these, in this order; bars against the others are then not asked."""
+    """Run, judge and plot the comparison.
+
+    `sides`: only these, in this order; bars against other sides then do not apply.
+    """
     chosen = [SIDES[name] for name in sides or what.sides]
     say("the model of 30 M parameters")
     model = ensure()
@@ -72,7 +75,7 @@ def measure(
 def _agreement(
     outcomes: Sequence[Outcome], load: Load, setup: Setup, out: Path, say: Callable[[str], None]
 ) -> list[Row]:
-    """Our tokens of the first round, and where that was not float32 those of a run in float32 too."""
+    """Check the tokens of the first round, and if these are not float32, also those of a float32 run."""
     ours = next((o for o in outcomes if o.side.name == "ours"), None)
     if ours is None or not ours.first:
         return []

@@ -1,7 +1,7 @@
-"""The virtual environment that vLLM's CPU build lives in: its pins would break ours, and it needs less than it asks for.
+"""The virtual environment of vLLM's CPU build, because its pins conflict with those of this project.
 
-Its wheel names an exact torch build of the CPU index and three torch libraries for pictures and sound. All but those
-three are installed first, torch by its plain version, then the wheel alone.
+Its wheel requires an exact torch build of the CPU index and three torch libraries for images and audio. All
+requirements except those three are installed first, torch by its plain version, then the wheel alone.
 """
 
 import subprocess
@@ -22,11 +22,11 @@ LAST_WORDS = 300
 
 
 class PeerUnavailable(Exception):
-    """vLLM could not be installed; the message has pip's last words."""
+    """vLLM could not be installed; the message has the end of pip's output."""
 
 
 def ensure(folder: Path = FOLDER) -> Path:
-    """The environment's interpreter; installs the first time (some minutes, network). Raises PeerUnavailable."""
+    """The environment's interpreter, installed on first use (some minutes, needs network). Raises PeerUnavailable."""
     python = folder / "bin" / "python"
     if (folder / READY).exists():
         return python
@@ -44,8 +44,11 @@ def ensure(folder: Path = FOLDER) -> Path:
 
 
 def requirements(metadata: str) -> list[str]:
-    """What to install before the wheel: its requirements on this machine, less what it does not need to generate text,
-    and with torch's version freed from the name of one index's build."""
+    """The requirements to install before the wheel.
+
+    These are its requirements on this machine without those that text generation does not need, and with torch's
+    version without the local label of one index's build.
+    """
     kept: list[str] = []
     for line in HeaderParser().parsestr(metadata).get_all("Requires-Dist", []):
         requirement = Requirement(line)

@@ -1,4 +1,4 @@
-"""The comparison as bars: tokens per second of each side, with a dot for every round."""
+"""The comparison as a bar chart: tokens per second of each side, with a dot for every round."""
 
 import textwrap
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.bench import figure
 from tests.bench.throughput.compare import Outcome
 
-LABEL = 20  # characters in a line of a bar's label: five bars beside one another
+LABEL = 20  # characters per line of a bar's label, so that five bars fit side by side
 
 
 def draw(outcomes: Sequence[Outcome], load: str, dtype: str, to: Path) -> Path:

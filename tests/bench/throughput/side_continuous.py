@@ -1,5 +1,7 @@
-"""transformers' own continuous batching, at the settings that suit it best here: its manager stays up between rounds
-(set-up outside the clock) and each request ends at its own length."""
+"""transformers' own continuous batching, with the settings that are fastest on this load.
+
+Its manager stays up between rounds, so its set-up is not timed, and each request ends at its own length.
+"""
 
 from importlib.metadata import version
 
@@ -7,11 +9,11 @@ from tests.bench.throughput.worker import Generate, Setup, serve
 
 NUM_BLOCKS = 512
 MAX_BATCH_TOKENS = 2048
-WAIT_SECONDS = 300.0  # for one answer
+WAIT_SECONDS = 300.0  # for one result
 
 
 def load(setup: Setup) -> tuple[Generate, dict[str, str]]:
-    """The manager behind `generate_batch`, which itself knows one length for all requests only."""
+    """The manager behind `generate_batch`, because the latter accepts only one length for all requests."""
     import torch
     from transformers import AutoModelForCausalLM, ContinuousBatchingConfig, GenerationConfig
 

@@ -1,4 +1,4 @@
-"""Our engine, as an offline caller has it."""
+"""The Sluice engine through its offline API."""
 
 import logging
 import sys
@@ -10,7 +10,7 @@ KV_BYTES = 1 << 30
 
 
 class Heard(logging.Handler):
-    """What the engine said while it loaded: which kernels compute, and why not the fastest, if not."""
+    """Keeps the engine's log lines at load time: the kernels in use, and why not the fastest ones."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)

@@ -1,4 +1,4 @@
-"""transformers' `generate` on static batches: left-padded, each batch as long as its longest answer."""
+"""transformers' `generate` on static batches: left-padded, each batch as long as its longest output."""
 
 from importlib.metadata import version
 
@@ -9,7 +9,7 @@ PAD = 0
 
 
 def load(setup: Setup) -> tuple[Generate, dict[str, str]]:
-    """Batches of 16 in the order of the requests; of each row only the tokens that were asked for are kept."""
+    """Batches of 16 in the order of the requests; of each row only the requested tokens are kept."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -17,7 +17,7 @@ def load(setup: Setup) -> tuple[Generate, dict[str, str]]:
     model = AutoModelForCausalLM.from_pretrained(
         setup.model, dtype=getattr(torch, setup.dtype), attn_implementation="sdpa", local_files_only=True
     ).eval()
-    model.generation_config.eos_token_id = None  # end of sequence is ignored, without a logits processor for it
+    model.generation_config.eos_token_id = None  # ignores EOS without a logits processor
 
     def batch(prompts: list[list[int]], most: int) -> list[list[int]]:
         longest = max(map(len, prompts))

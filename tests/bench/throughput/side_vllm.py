@@ -1,5 +1,7 @@
-"""vLLM's CPU build. Runs in a virtual environment of its own (`peer_venv.py`), so it imports nothing of ours but the
-worker."""
+"""vLLM's CPU build.
+
+It runs in a separate virtual environment (`peer_venv.py`), so it imports only the worker from here.
+"""
 
 import os
 from importlib.metadata import version

@@ -1,4 +1,4 @@
-"""Who takes part, and in which interpreter each runs."""
+"""The engines of the comparison, and the interpreter of each."""
 
 import os
 import sys
@@ -16,9 +16,9 @@ class Side:
     name: str
     title: str
     module: str
-    python: Callable[[], str]  # may install, so it is asked only when the side takes part; raises PeerUnavailable
-    environment: Callable[[str], Mapping[str, str]] = lambda python: {}  # more of it, given the interpreter
-    batch: int = 0  # works through its requests in batches of so many, one after the other; 0: all at once
+    python: Callable[[], str]  # may install, so it is called only if the side takes part; raises PeerUnavailable
+    environment: Callable[[str], Mapping[str, str]] = lambda python: {}  # additional variables, given the interpreter
+    batch: int = 0  # requests per batch, one batch after the other; 0: all at once
 
 
 def _here() -> str:
@@ -30,7 +30,10 @@ def _vllm() -> str:
 
 
 def _every_core(python: str) -> Mapping[str, str]:
-    """vLLM leaves one core to its scheduler; told to compute on all, it wants Intel's OpenMP, which its wheel brings."""
+    """Bind vLLM to all cores; by default it leaves one to its scheduler.
+
+    This needs Intel's OpenMP, which its wheel contains.
+    """
     cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))
     openmp = Path(python).parents[1] / "lib" / "libiomp5.so"
     return {"VLLM_CPU_OMP_THREADS_BIND": cores} | ({"LD_PRELOAD": str(openmp)} if openmp.exists() else {})

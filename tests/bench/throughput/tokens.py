@@ -1,10 +1,10 @@
-"""Whether tokens are those of plain transformers: each one judged after the very tokens that came before it.
+"""Checks tokens against plain transformers: each token is judged given the actual tokens before it.
 
-The oracle reads a whole sequence at once, so that its verdict on one token does not depend on an earlier difference
-(the check goes on from what is there). In float32 a token may differ from the oracle's only where the two logits lie
-within 1e-4. In bfloat16 no two correct engines agree on near ties: there a token is right if its logit in float32 is
-within twice the largest error that plain transformers in bfloat16 makes against float32 on these same sequences, for
-that is how far two candidates can be moved towards each other by rounding alone.
+The oracle reads a whole sequence at once, so that its verdict on one token does not depend on an earlier difference. In
+float32 a token may differ from the oracle's only if the two logits are within 1e-4. In bfloat16 correct engines
+disagree on near ties: there a token is right if its logit in float32 is within twice the largest error that plain
+transformers in bfloat16 makes against float32 on the same sequences, because rounding alone can move two candidates
+that far towards each other.
 """
 
 from collections.abc import Sequence
@@ -22,18 +22,18 @@ class Agreement:
     """All generated tokens of one engine against the oracle in float32. Logits have a spread of about 0.5."""
 
     tokens: int
-    exact: int  # are the oracle's own choice
-    worst: float  # most that the oracle's choice is ahead of the token that was chosen, in logits
+    exact: int  # number of tokens that are the oracle's own choice
+    worst: float  # largest lead of the oracle's choice over the chosen token, in logits
     allowed: float
 
     @property
     def holds(self) -> bool:
-        """Whether every token is right."""
+        """True if every token is right."""
         return self.worst <= self.allowed
 
     @property
     def share(self) -> float:
-        """Of tokens that are exactly the oracle's."""
+        """Share of tokens that equal the oracle's."""
         return self.exact / self.tokens
 
 

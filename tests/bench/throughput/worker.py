@@ -1,8 +1,8 @@
-"""The child's half of a comparison: one engine in a process of its own, asked over its standard input.
+"""The child side of a comparison: one engine in a process of its own, driven over its standard input.
 
-Standard library only, because peers live in virtual environments that have nothing of ours. One JSON line in, one out:
-first `{"ready": {...}}` when the engine is loaded, then for each `{"prompts", "max_tokens"}` the seconds that it took
-and the tokens. What libraries print goes to standard error.
+It uses the standard library only, because peers run in virtual environments without this project. It reads and writes
+one JSON line per message: first `{"ready": {...}}` when the engine is loaded, then for each `{"prompts", "max_tokens"}`
+the seconds and the tokens. Output of libraries goes to standard error.
 """
 
 import ctypes
@@ -16,31 +16,31 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TextIO
 
-Generate = Callable[[list[list[int]], list[int]], list[list[int]]]  # prompts, tokens to generate for each → tokens
+Generate = Callable[[list[list[int]], list[int]], list[list[int]]]  # prompts, output tokens of each → tokens
 
 _PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What each engine is told, and nothing else about it differs."""
+    """The settings of an engine; all engines get the same."""
 
     model: str  # a folder with config.json and safetensors
-    dtype: str  # float32 or bfloat16: what this processor computes fastest in
+    dtype: str  # float32 or bfloat16, whichever this processor computes faster
     threads: int
-    concurrency: int  # sequences at once at most
+    concurrency: int  # most concurrent sequences
 
 
 def serve(load: Callable[[Setup], tuple[Generate, dict[str, str]]]) -> None:
-    """Load once, then answer until standard input ends. `load` also gives what is worth saying of the engine."""
+    """Load once, then answer until standard input ends. `load` also returns a description of the engine."""
     _end_with_parent()
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     try:
         _answer(load, answers)
-    except BaseException:  # noqa: BLE001 - whatever it is ends this process, and the parent reads the log
+    except BaseException:  # noqa: BLE001 - any error ends this process, and the parent reads the log
         traceback.print_exc()
-        os._exit(1)  # an engine's own threads would keep it, and the parent would wait
+        os._exit(1)  # an engine's own threads would keep the process alive, and the parent would wait
     os._exit(0)
 
 
@@ -56,6 +56,6 @@ def _answer(load: Callable[[Setup], tuple[Generate, dict[str, str]]], answers: T
 
 
 def _end_with_parent() -> None:
-    """The parent freezes this process: if it is killed meanwhile, only the kernel can still end us."""
+    """Let the kernel kill this process with its parent: while it is stopped, it cannot notice the parent's death."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""The orders in which prompts are served, one small file each behind one interface (`base.Policy`)."""
+"""The orders in which prompts are served, one module each behind one interface (`base.Policy`)."""
 
 from typing import Final
 

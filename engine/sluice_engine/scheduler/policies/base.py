@@ -1,9 +1,9 @@
-"""What a policy is: one number per request, smaller is served sooner, that does not change while the request waits.
+"""A policy: one number per request, which does not change while the request waits; smaller is served sooner.
 
 Ageing needs no clock: "priority plus waiting time" orders two requests the same at every moment, so it is the fixed
 number "arrival less priority", and a heap keeps the queue in O(log n) however long it is. The same numbers bound
-starvation: a request can only be overtaken by those whose number is smaller, that is, by those that arrive within a
-known time after it (`Policy.overtaken_for`), and never by anyone later, whatever the load.
+starvation: a request can only be overtaken by requests with a smaller number, that is, by those that arrive within a
+known time after it (`Policy.overtaken_for`), and never by a later one, whatever the load.
 """
 
 import math
@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 from sluice_engine.request import Request
 
-GRAIN = 0.02  # seconds: nearer numbers are a tie, and the tenants' counters decide
+GRAIN = 0.02  # seconds: smaller differences are a tie, which the tenants' counters break
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What a number may depend on besides the request. Seconds and tokens."""
+    """What a policy's number may depend on besides the request. Seconds and tokens."""
 
     prefill_tokens: int  # still to compute before its next token
-    prefill_seconds: float  # what the step-time model says of them; 0 without a trusted model
+    prefill_seconds: float  # as the step-time model predicts; 0 without a fitted model
     ttft_target: float  # for requests without one of their own
     prefill_work: float = 0.0  # of `prefill_seconds`, without a step's own base
 
@@ -31,7 +31,7 @@ class Policy:
 
     name: str
     number: Callable[[Request, Outlook], float]
-    overtaken_for: Callable[[Request, Outlook], float]  # later arrivals within so many seconds may be served before it
+    overtaken_for: Callable[[Request, Outlook], float]  # seconds after its arrival; later ones never overtake it
     patience: float | None = None  # a number that the clock has passed is renewed once, by this many seconds
     by_tenant: bool = False  # the tenant with the least counter first; the number orders within a tenant
 

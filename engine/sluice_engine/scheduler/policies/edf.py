@@ -1,9 +1,9 @@
-"""Least laxity to the deadline of the first token: by the latest moment at which its prefill can still begin.
+"""Least laxity to the deadline of the first token: by the latest moment at which its prefill can still start.
 
-Once that moment has passed, the deadline is lost, and serving the request first would only lose the next one's as
-well (the domino effect of earliest-deadline-first in overload). It stands back by PATIENCE_SECONDS, once: then it is
-the oldest there is and no later deadline overtakes it. A request whose stream has begun (it was preempted) is late
-already and goes first.
+Once that moment has passed, the deadline is missed, and serving the request first would only miss the next one's as
+well (the domino effect of earliest-deadline-first in overload). Its number is raised by PATIENCE_SECONDS, once: after
+that time no later deadline overtakes it. A preempted request whose output has started is late already and is served
+first.
 """
 
 from sluice_engine.request import Request

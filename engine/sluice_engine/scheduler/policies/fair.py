@@ -1,7 +1,7 @@
-"""Virtual token counters (Sheng et al., OSDI'24): the tenant that was served least goes first.
+"""Virtual token counters (Sheng et al., OSDI'24): the tenant that was served least is served first.
 
-Within a tenant first come, first served. The counters are in `tenants.py`; among tenants that have work waiting all
-the time, what two of them got differs by at most 2·max(w_p·L_input, w_q·M) (their theorem 4.4), L_input the longest
+Within a tenant first come, first served. The counters are in `tenants.py`; among tenants that always have requests
+waiting, the service of two of them differs by at most 2·max(w_p·L_input, w_q·M) (their theorem 4.4), L_input the longest
 prompt and M the tokens that the pool holds, whatever the load of the others.
 """
 
@@ -16,7 +16,7 @@ def _number(request: Request, _: Outlook) -> float:
 
 
 def _overtaken_for(_: Request, __: Outlook) -> float:
-    return math.inf  # by requests of other tenants for as long as its own has had more; bounded in tokens, not seconds
+    return math.inf  # by requests of other tenants until they were served as much; bounded in tokens, not seconds
 
 
 FAIR = Policy("fair", _number, _overtaken_for, by_tenant=True)

@@ -1,4 +1,4 @@
-"""First come, first served: nobody overtakes anybody."""
+"""First come, first served: no request overtakes another."""
 
 from sluice_engine.request import Request
 from sluice_engine.scheduler.policies.base import Outlook, Policy

@@ -1,6 +1,6 @@
 """Higher priority first, with ageing: one step of priority is worth AGEING_SECONDS of waiting.
 
-So a request of the lowest priority is overtaken by newcomers of the highest for AGEING_SECONDS × 200 at most.
+A request of the lowest priority is overtaken by newcomers of the highest for AGEING_SECONDS × 200 at most.
 """
 
 from sluice_engine.request import Request
@@ -11,8 +11,13 @@ HIGHEST = 100  # priorities are −100..100
 
 
 def aged_arrival(request: Request) -> float:
-    """When it would have had to arrive without a priority to stand where it stands, seconds."""
+    """The arrival time, seconds, that gives a request of priority 0 the same place in the order."""
     return request.arrived_at - AGEING_SECONDS * request.priority
+
+
+def strength(request: Request) -> tuple[float, int]:
+    """The order in which running requests keep their blocks when these run out: highest aged priority, then earliest."""
+    return aged_arrival(request), request.order
 
 
 def _number(request: Request, _: Outlook) -> float:

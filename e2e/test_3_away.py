@@ -1,0 +1,224 @@
+"""Part 3: external changes to children, an absent operator, an API server outage; recovery times have upper bounds.
+
+The operator is absent for longer than the TTL of any limit. The bounds are those of the acceptance tables.
+"""
+
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from e2e import jobs, manifests
+from e2e.cluster import CUSTOM, Cluster, Object, Recorder, is_ready, name_of, run, say, wait_for
+from e2e.operator_pod import Operator
+from e2e.settings import Settings
+from sluice import contract
+
+RESTORED = 30.0  # seconds within which a child is restored, and within which the operator acts after an outage
+SLO = {"ttftMilliseconds": 3000, "itlMilliseconds": 120}  # values that differ from the engine's defaults
+LEAST_AWAY = 35.0  # seconds: longer than the TTL of limits at the default interval
+KUBELET_SYNC = 100.0  # seconds: the kubelet updates a volume within one and a half of its sync periods of 60 s
+OUTAGE = 25.0  # seconds without an API server: longer than the Lease duration
+CROWD = 60  # paused resources that exist when an operator starts
+AT_REST = 90e6  # bytes of an idle operator
+MOST_MEMORY = 300e6  # bytes with 1,000 resources
+SHARE = AT_REST + (MOST_MEMORY - AT_REST) * CROWD / 1000
+STABILISATION = 30.0  # seconds: chat's scaleDownStabilizationSeconds
+GROWTH = 10e6  # bytes that a repetition of the same work may add
+
+
+def test_children_changed_by_hand_are_restored_in_time_and_foreign_fields_stay(cluster: Cluster) -> None:
+    cluster.kubectl("annotate", "service", "chat", "example.com/kept=yes")
+    cluster.patch("service", "chat", {"spec": {"selector": {"app.kubernetes.io/instance": "nowhere"}}})
+    cluster.patch("deployment", "chat", {"spec": {"revisionHistoryLimit": 7}})
+    cluster.kubectl("delete", "serviceaccount/chat-engine", "poddisruptionbudget/chat", "service/chat-engines")
+
+    def restored() -> bool:
+        service, deployment = child(cluster, "services", "chat"), cluster.deployment("chat") or {}
+        return (
+            service["spec"]["selector"]["app.kubernetes.io/instance"] == "chat"
+            and deployment["spec"]["revisionHistoryLimit"] == 3
+            and all(
+                child(cluster, kind, name)
+                for kind, name in (("serviceaccounts", "chat-engine"), ("services", "chat-engines"))
+            )
+            and "poddisruptionbudget" in cluster.kubectl("get", "pdb", "chat", "-o", "name", "--ignore-not-found")
+        )
+
+    wait_for("five children are as they were", restored, timeout=RESTORED)
+    assert child(cluster, "services", "chat")["metadata"]["annotations"]["example.com/kept"] == "yes"
+
+
+@pytest.fixture(scope="module")
+def away(cluster: Cluster, operator: Operator) -> Iterator[list[Object]]:
+    """Two replicas with targets of their own and no operator, while the spec, children and other resources change.
+
+    Yields the two pods. At the end an operator runs again in any case.
+    """
+    cluster.patch("llmd", "chat", {"spec": {"slo": SLO, "scaling": {"minReplicas": 2}}})
+    cluster.apply(manifests.llm_deployment("spare", scaling={"mode": "Off"}, replicas=0))
+    wait_for("2 pods serve", lambda: len(serving(cluster)) == 2, timeout=300)
+    wait_for("the engines have the new targets", lambda: all(map(has_targets, limits(cluster))), timeout=120)
+    wait_for("spare has its children", lambda: child(cluster, "services", "spare"), timeout=60)
+    pods = serving(cluster)
+    operator.stop()
+    try:
+        cluster.patch("llmd", "chat", {"spec": {"scaling": {"minReplicas": 1}}})
+        cluster.kubectl("delete", "service", "chat-engines")
+        cluster.apply(*(crowd_member(number) for number in range(CROWD)))
+        yield pods
+    finally:
+        if not operator.pods():
+            operator.start()
+
+
+def test_engines_keep_the_specs_targets_when_no_operator_sends_limits(cluster: Cluster, away: list[Object]) -> None:
+    began = time.monotonic()
+
+    def expired() -> list[Object] | None:
+        found = limits(cluster)
+        over = all(each and each["ttl_seconds"] is None for each in found)
+        return found if over and time.monotonic() - began > LEAST_AWAY else None
+
+    at_expiry = wait_for("no limit that an operator sent is in force", expired, timeout=120)
+    say(f"limits when the last TTL ended: {at_expiry}")
+    # The pod that is older than the new targets reads them when the kubelet next updates its ConfigMap volume.
+    wait_for("the engines have the new targets", lambda: all(map(has_targets, limits(cluster))), timeout=KUBELET_SYNC)
+    seen = limits(cluster)
+    say(f"limits without an operator: {seen}")
+    assert all(each["ttl_seconds"] is None for each in seen), seen
+    assert [each["metadata"]["uid"] for each in serving(cluster)] == [pod["metadata"]["uid"] for pod in away]
+
+
+def test_a_resource_deleted_without_an_operator_takes_its_children_along(cluster: Cluster, away: list[Object]) -> None:
+    cluster.kubectl("delete", "llmd", "spare", "--timeout=30s")
+    wait_for("nothing of spare is left", lambda: not child(cluster, "services", "spare"), timeout=60)
+
+
+@pytest.fixture(scope="module")
+def returned(operator: Operator, away: list[Object]) -> float:
+    """The monotonic time at which the new operator was ready."""
+    operator.start()
+    return time.monotonic()
+
+
+def test_a_returned_operator_acts_on_everything_in_time(cluster: Cluster, operator: Operator, returned: float) -> None:
+    left = RESTORED - (time.monotonic() - returned)
+    wait_for("the deleted child is back", lambda: child(cluster, "services", "chat-engines"), timeout=left)
+    left = RESTORED - (time.monotonic() - returned)
+    wait_for(f"{CROWD} resources have a status", lambda: unseen(cluster) == 0, timeout=left)
+
+
+def test_a_returned_operator_shrinks_the_idle_fleet_after_a_full_window_only(
+    cluster: Cluster, returned: float, recorder: Recorder
+) -> None:
+    began = recorder.now() - (time.monotonic() - returned)
+    wait_for("1 replica", lambda: len(cluster.pods("chat")) == len(serving(cluster)) == 1, timeout=400)
+    fell = next(at for at, what, value in recorder.seen if at > began and (what, value) == ("replicas", 1.0))
+    say(f"replicas fell {fell - began:.0f} s after the operator's return\n{cluster.kubectl('get', 'llmd', 'chat')}")
+    for entry in (cluster.resource("chat") or {})["status"]["decisions"]:
+        say(f"  {entry['time']} {entry['kind']} {entry.get('from')} → {entry.get('to')}: {entry['message']}")
+    assert fell - began >= STABILISATION
+
+
+def test_the_operators_memory_stays_within_its_share_and_flat(
+    cluster: Cluster, operator: Operator, returned: float
+) -> None:
+    first = operator.memory()
+    cluster.kubectl("delete", "llmd", "-l", "crowd=yes", "--wait=false")
+    wait_for("the crowd is gone", lambda: not crowd(cluster), timeout=60)
+    cluster.apply(*(crowd_member(number) for number in range(CROWD)))
+    wait_for(f"{CROWD} resources have a status", lambda: unseen(cluster) == 0, timeout=60)
+    second = operator.memory()
+    say(f"operator with {CROWD} resources: {first}; with as many new ones: {second}")
+    cluster.kubectl("delete", "llmd", "-l", "crowd=yes", "--wait=false")
+    assert second.peak < SHARE
+    assert second.now <= first.peak + GROWTH
+
+
+def test_an_outage_of_the_api_server_stops_no_stream_and_the_operator_acts_soon_after(
+    cluster: Cluster, operator: Operator, settings: Settings
+) -> None:
+    if not settings.outage:
+        pytest.skip("OUTAGE names no command that stops and starts this cluster's API server")
+    cluster.apply(manifests.program_pod("reach", settings.image("engine"), "reach.py"))
+    wait_for("the pod that tries the API server runs", lambda: reached(cluster) is not None, timeout=60)
+    light = jobs.start_client(
+        cluster, "through", settings.image("engine"), "chat", "--each", "3", "--seconds", str(OUTAGE + 20)
+    )
+    run(*settings.outage, "stop", "kube-apiserver")
+    try:
+        time.sleep(OUTAGE)
+    finally:
+        run(*settings.outage, "start", "kube-apiserver")
+    wait_for("the API server answers", lambda: cluster.text("/readyz") == "ok", timeout=60, every=0.2)
+    cluster.patch("llmd", "chat", {"spec": {"rollout": {"maxSurge": 2}}})
+    cluster.kubectl("delete", "service", "chat-engines")
+    wait_for("the changed spec and the child are reconciled", lambda: is_reconciled(cluster), timeout=240, every=0.5)
+    reach = reached(cluster) or {}
+    cluster.kubectl("delete", "pod", "reach", "--wait=false")
+    say(f"the API server as pods of the cluster reach it: {reach}; {operator.memory()}")
+    assert reach["lost"]
+    assert reach["back_seconds"] <= RESTORED
+    assert operator.memory().peak < SHARE
+    account = light.wait(timeout=300)
+    assert account["failed"] == []
+    assert account["requests"] >= 3
+
+
+def reached(cluster: Cluster) -> Object | None:
+    """The response of inpod/reach.py; None if it does not answer."""
+    path = f"/api/v1/namespaces/{cluster.namespace}/pods/reach:{contract.ADMIN_PORT}/proxy/reached"
+    text = cluster.text(path)
+    return json.loads(text) if text else None
+
+
+def is_reconciled(cluster: Cluster) -> bool:
+    """True if chat's status and Deployment match its spec and the deleted child exists again."""
+    resource, deployment = cluster.resource("chat") or {}, cluster.deployment("chat") or {}
+    surge = resource["spec"]["rollout"]["maxSurge"]
+    return bool(
+        resource["status"]["observedGeneration"] == resource["metadata"]["generation"]
+        and deployment["spec"]["strategy"]["rollingUpdate"]["maxSurge"] == surge
+        and child(cluster, "services", "chat-engines")
+    )
+
+
+def child(cluster: Cluster, kind: str, name: str) -> Object:
+    """An object of the core group; empty if it does not exist."""
+    return cluster.get(f"/api/v1/namespaces/{cluster.namespace}/{kind}/{name}") or {}
+
+
+def serving(cluster: Cluster) -> list[Object]:
+    """chat's pods that are ready and not being deleted."""
+    return [pod for pod in cluster.pods("chat") if is_ready(pod)]
+
+
+def limits(cluster: Cluster) -> list[Object]:
+    """The response to GET /limits of each of chat's ready pods."""
+    return [cluster.limits(name_of(pod)) for pod in serving(cluster)]
+
+
+def has_targets(limits: Object) -> bool:
+    """True if an engine uses the spec's targets."""
+    found = (limits.get("ttft_target_ms"), limits.get("itl_target_ms"))
+    return found == (SLO["ttftMilliseconds"], SLO["itlMilliseconds"])
+
+
+def crowd_member(number: int) -> Object:
+    """A paused resource: the operator reads it and writes a status, and creates no children."""
+    member = manifests.llm_deployment(f"crowd-{number}", paused=True)
+    member["metadata"]["labels"] = {"crowd": "yes"}
+    return member
+
+
+def crowd(cluster: Cluster) -> list[Object]:
+    """The existing paused resources."""
+    found = cluster.get(f"{CUSTOM}/namespaces/{cluster.namespace}/{contract.PLURAL}?labelSelector=crowd%3Dyes")
+    return list((found or {}).get("items", []))
+
+
+def unseen(cluster: Cluster) -> int:
+    """How many paused resources have no status yet."""
+    return CROWD - sum("observedGeneration" in each.get("status", {}) for each in crowd(cluster))

@@ -1,0 +1,1 @@
+"""The CPU backend: the C kernels of `engine/native/` and the compiled decoder."""

@@ -1,0 +1,256 @@
+"""Runs a whole forward pass in one call of the compiled decoder (`engine/native/decoder.c`), with weights packed for
+it.
+
+With few rows per step, torch spends more time on calls between the matrix products of a layer than on computation. One
+call per step keeps the threads awake from the embedding to the logits.
+"""
+
+import ctypes
+from dataclasses import dataclass
+
+import torch
+
+from sluice_engine.backend.cpu.huge_pages import area
+from sluice_engine.backend.cpu.native import NativeAttention, describe
+from sluice_engine.backend.cpu.structs import Decoder, DecoderLayer, Product, Step, Work
+from sluice_engine.control.step_deadline import Cut, Deadline
+from sluice_engine.model.batch import Batch
+from sluice_engine.model.decoder_parts import DecoderParts, LayerParts
+from sluice_engine.model.kv_cache import KVCache
+
+_PLAIN, _ADDED, _GATED, _SCORES = range(4)  # `enum kind` of kernels.h
+_DTYPES = (torch.float32, torch.bfloat16)
+_AREA_BYTES = 32 << 20
+_ALIGNED = 64
+_FIRST_ANGLES = 2048  # positions whose rotation is computed initially; doubled as needed
+
+
+@dataclass(slots=True)
+class Output:
+    """The part of a forward pass's output that the runner reads."""
+
+    logits: torch.Tensor  # [1, count, vocab] float32, rounded to the model's dtype; the next pass overwrites it
+    cut: Cut | None = None  # set if the chunk was truncated at the deadline
+
+
+@dataclass(slots=True)
+class _Angles:
+    """cos and sin of the first positions, [positions, dim / 2] each, computed by the model's own rotary module."""
+
+    rotary: torch.nn.Module
+    dtype: torch.dtype
+    parts: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    def upto(self, positions: int) -> tuple[int, int]:
+        """Addresses of cos and sin for all positions below this number. Raises ValueError if the halves of a head
+        rotate by different angles.
+        """
+        if self.parts is None or len(self.parts[0]) < positions:
+            count = max(_FIRST_ANGLES, 1 << (positions - 1).bit_length())
+            both = self.rotary(torch.empty(0, dtype=self.dtype), torch.arange(count).unsqueeze(0))
+            half = both[0].shape[-1] // 2
+            if not all(torch.equal(part[..., :half], part[..., half:]) for part in both):
+                raise ValueError("the halves of a head are rotated by different angles")
+            cosine, sine = (part[0, :, :half].to(self.dtype).contiguous() for part in both)
+            self.parts = (cosine, sine)
+        return self.parts[0].data_ptr(), self.parts[1].data_ptr()
+
+
+class PackedEmbedding(torch.nn.Module):
+    """An embedding that reads its rows from the packed weight of the tied head."""
+
+    def __init__(self, library: ctypes.CDLL, head: Product, dtype: torch.dtype, level: int) -> None:
+        super().__init__()
+        self._library, self._head, self._dtype, self._level = library, head, dtype, level
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        """[1, T] → [1, T, hidden]"""
+        out = torch.empty(1, input_ids.shape[1], self._head.inner, dtype=self._dtype)
+        self._library.sluice_rows(
+            ctypes.byref(self._head),
+            ctypes.c_void_p(input_ids.data_ptr()),
+            ctypes.c_int64(input_ids.shape[1]),
+            int(self._dtype == torch.bfloat16),
+            ctypes.c_void_p(out.data_ptr()),
+            self._level,
+        )
+        return out
+
+
+class NativeDecoder:
+    """Replaces a model's `forward`. It consumes the parts: each weight is packed and then dropped.
+
+    Raises ValueError for sizes or dtypes that the compiled code does not support, before any weight is dropped.
+    """
+
+    def __init__(self, parts: DecoderParts, kernel: NativeAttention, head_dim: int) -> None:
+        self._kernel, self._library = kernel, kernel.library
+        self._decode = kernel.decode
+        self._scratch_bytes = self._library.sluice_scratch
+        self._scratch_bytes.restype = ctypes.c_int64
+        self._library.sluice_packed_rows.restype = ctypes.c_int64
+        self._heads, self._dtype = parts.heads, parts.embedding.weight.dtype
+        self._kept: list[object] = []  # tensors that the structs point to
+        self._area = torch.empty(0, dtype=torch.uint8)
+        self._used = 0  # bytes of the area
+        self._buffer = torch.empty(0, dtype=torch.uint8)
+        self._logits = torch.empty(0)
+        self._cache: KVCache | None = None
+        self._angles = _Angles(parts.rotary, self._dtype)
+        self._check(parts, head_dim)
+        self._layers = (DecoderLayer * len(parts.layers))()
+        tied = parts.tied
+        for index, layer in enumerate(parts.layers):
+            self._pack_layer(self._layers[index], layer)
+        head = self._packed((parts.head,), _SCORES)
+        self._decoder = Decoder(
+            len(parts.layers),
+            parts.embedding.embedding_dim,
+            parts.layers[0].down.in_features,
+            parts.head.out_features,
+            self._layers,
+            self._keep(parts.norm_last.weight),
+            head,
+            parts.epsilon,
+        )
+        if tied:
+            embedding: torch.nn.Module = PackedEmbedding(self._library, head, self._dtype, kernel.level)
+            parts.base.set_input_embeddings(embedding)
+        else:
+            embedding = parts.embedding
+        self._embedding = embedding
+
+    def __call__(
+        self,
+        input_ids: torch.Tensor,
+        position_ids: torch.Tensor,
+        logits_to_keep: torch.Tensor,
+        sluice_batch: Batch,
+        sluice_cache: KVCache,
+        use_cache: bool = False,
+        sluice_deadline: Deadline | None = None,
+    ) -> Output:
+        """input_ids and position_ids [1, T], logits_to_keep [N] → logits [1, N, vocab]. With a deadline, the last
+        tokens of the flat batch may be dropped; `Output.cut` reports the truncation.
+
+        Raises RuntimeError when the library rejects the step.
+        """
+        self._attach(sluice_cache)
+        hidden = self._embedding(input_ids).contiguous()
+        described = [
+            describe(each, self._heads, sluice_cache.layers[0][0], self._kernel.threads)
+            for each in (sluice_batch, *sluice_batch.others)
+        ]
+        work = (Work * len(described))(*(each.work for each in described))
+        count, vocab = len(logits_to_keep), self._decoder.vocab
+        if self._logits.numel() < count * vocab:
+            self._logits = torch.empty(count * vocab)
+        cosine, sine = self._angles.upto(int(position_ids.max()) + 1)
+        step = Step(
+            hidden.data_ptr(),
+            position_ids.data_ptr(),
+            logits_to_keep.data_ptr(),
+            count,
+            cosine,
+            sine,
+            self._scratch(work[0], count),
+            self._logits.data_ptr(),
+        )
+        tokens = input_ids.shape[1]
+        if sluice_deadline is not None:
+            step.seconds, step.share = sluice_deadline.seconds, sluice_deadline.share
+            step.firm = tokens - sluice_deadline.tokens
+        refused = self._decode(ctypes.byref(self._decoder), work, ctypes.byref(step), self._kernel.level)
+        if refused:
+            raise RuntimeError(f"the compiled decoder refused a step of {tokens} tokens (code {refused})")
+        cut = None
+        if sluice_deadline is not None and step.kept < tokens:
+            layers = len(self._layers)
+            cut = Cut(kept=step.kept - step.firm, worth=step.spent / layers - step.firm)
+        return Output(self._logits[: count * vocab].view(1, count, vocab), cut)
+
+    def _check(self, parts: DecoderParts, head_dim: int) -> None:
+        layer = parts.layers[0]
+        kv_heads = layer.query_key_value[1].out_features // head_dim
+        work = Work(heads=parts.heads, kv_heads=kv_heads, dim=head_dim, block_size=1)
+        work.bf16 = int(self._dtype == torch.bfloat16)
+        sizes = Decoder(hidden=parts.embedding.embedding_dim, inner=layer.down.in_features)
+        if self._dtype not in _DTYPES:
+            raise ValueError(f"weights of {self._dtype}")
+        if self._library.sluice_can_decode(ctypes.byref(sizes), ctypes.byref(work), self._kernel.level):
+            raise ValueError(f"sizes or instructions (hidden {sizes.hidden}, inner {sizes.inner}, {self._dtype})")
+        self._angles.upto(1)
+
+    def _pack_layer(self, target: DecoderLayer, layer: LayerParts) -> None:
+        target.query_key_value = self._packed(layer.query_key_value, _PLAIN)
+        target.output = self._packed((layer.output,), _ADDED)
+        target.gate_up = self._packed(layer.gate_up, _GATED)
+        target.down = self._packed((layer.down,), _ADDED)
+        target.norm_before = self._keep(layer.norm_before.weight)
+        target.norm_after = self._keep(layer.norm_after.weight)
+        target.norm_query = self._keep(layer.norm_query.weight) if layer.norm_query else None
+        target.norm_key = self._keep(layer.norm_key.weight) if layer.norm_key else None
+        target.window = layer.rule.window or 0
+        target.scale = layer.rule.scale
+        target.softcap = layer.rule.softcap or 0.0
+
+    def _packed(self, linears: tuple[torch.nn.Linear, ...], kind: int) -> Product:
+        weight = torch.cat([linear.weight for linear in linears]) if len(linears) > 1 else linears[0].weight
+        biases = [linear.bias for linear in linears]
+        bias = None
+        if any(each is not None for each in biases):
+            bias = torch.cat(
+                [
+                    weight.new_zeros(linear.out_features) if each is None else each
+                    for linear, each in zip(linears, biases, strict=True)
+                ]
+            )
+        product = Product(None, None, weight.shape[1], weight.shape[0], kind)
+        rows = self._library.sluice_packed_rows(ctypes.byref(product), self._kernel.level)
+        packed = self._memory(rows * weight.shape[1] * weight.itemsize)
+        packed_bias = self._memory(rows * 4) if bias is not None else None
+        self._library.sluice_pack(
+            ctypes.byref(product),
+            ctypes.c_void_p(weight.contiguous().data_ptr()),
+            ctypes.c_void_p(bias.data_ptr() if bias is not None else None),
+            int(self._dtype == torch.bfloat16),
+            ctypes.c_void_p(packed),
+            ctypes.c_void_p(packed_bias),
+            self._kernel.level,
+        )
+        for linear in linears:
+            _drop(linear)
+        product.packed, product.bias = packed, packed_bias
+        return product
+
+    def _memory(self, size: int) -> int:
+        """The address of `size` bytes of zeroed memory."""
+        begin = -(-self._used // _ALIGNED) * _ALIGNED
+        if begin + size > len(self._area):
+            self._area, begin = area(max(size, _AREA_BYTES)), 0
+            self._kept.append(self._area)
+        self._used = begin + size
+        return self._area.data_ptr() + begin
+
+    def _keep(self, tensor: torch.Tensor) -> int:
+        dense = tensor.detach().contiguous()
+        self._kept.append(dense)
+        return dense.data_ptr()
+
+    def _attach(self, cache: KVCache) -> None:
+        if self._cache is not cache:
+            self._cache = cache
+            for layer, (keys, values), group in zip(self._layers, cache.layers, cache.group_of, strict=True):
+                layer.key_cache, layer.value_cache, layer.group = keys.data_ptr(), values.data_ptr(), group
+
+    def _scratch(self, work: Work, count: int) -> int:
+        size = self._scratch_bytes(ctypes.byref(self._decoder), ctypes.byref(work), ctypes.c_int64(count))
+        if len(self._buffer) < size:
+            self._buffer = torch.empty(size, dtype=torch.uint8)
+        return self._buffer.data_ptr()
+
+
+def _drop(module: torch.nn.Module) -> None:
+    """Release the module's parameters."""
+    for name, _ in list(module.named_parameters(recurse=False)):
+        setattr(module, name, None)

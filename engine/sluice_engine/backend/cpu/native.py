@@ -1,0 +1,153 @@
+"""The CPU attention kernel (`engine/native/`), called through ctypes; optional, because it needs a C compiler at
+install.
+
+This module runs only the attention of models whose other layers torch runs. The kernel reads the pages in place, in one
+call for all rows of a step, and writes the step's keys and values first. `decoder.py` runs whole models. The library is
+built at package installation if a C compiler exists (`sluice/build_hook.py`); without it torch computes everything.
+"""
+
+import ctypes
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sluice_engine.backend.cpu.structs import MIRRORS, Layer, Work, check_layouts
+from sluice_engine.model.batch import Batch
+
+_log = logging.getLogger(__name__)
+LIBRARY = Path(__file__).parents[2] / "_native" / "libsluice_cpu.so"
+LEVELS = {0: "no vector extension in particular", 1: "AVX2", 2: "AVX-512", 3: "AVX-512 with bf16"}
+_BEST = max(LEVELS)
+ABI = 4  # version of kernels.h: the library's functions and their arguments
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """The struct of a step and the arrays that it points to."""
+
+    work: Work
+    arrays: tuple[NDArray[np.int64], ...]
+
+
+class NativeAttention:
+    """The kernel, with its thread count. Raises OSError if the library cannot be loaded, was compiled from other
+    sources or has another struct layout, and AttributeError if it lacks a function.
+    """
+
+    def __init__(self, threads: int, library: Path = LIBRARY, level: int = _BEST) -> None:
+        self.library = loaded = ctypes.CDLL(str(library))
+        if (found := int(loaded.sluice_abi())) != ABI:
+            raise OSError(f"it was compiled from other sources (interface {found}, not {ABI})")
+        check_layouts(loaded, MIRRORS)
+        self._attend, self.decode = loaded.sluice_attend, loaded.sluice_decode
+        self._attend.argtypes = (ctypes.POINTER(Work), ctypes.POINTER(Layer), ctypes.c_int)
+        self._attend.restype = ctypes.c_int
+        self.threads = threads
+        self.level = min(level, int(loaded.sluice_level()))
+
+    def can_attend(self, query: torch.Tensor, key: torch.Tensor, key_cache: torch.Tensor) -> bool:
+        """True if the kernel supports these sizes and dtypes: float32 or bfloat16 on the CPU, a head dimension that is
+        a multiple of 16 up to 256, and up to 64 query heads per KV head.
+        """
+        heads, kv_heads, dim = query.shape[1], key.shape[1], query.shape[3]
+        return (
+            query.device.type == "cpu"
+            and query.dtype in (torch.float32, torch.bfloat16)
+            and query.dtype == key.dtype == key_cache.dtype
+            and dim % 16 == 0
+            and dim <= 256
+            and heads % kv_heads == 0
+            and heads // kv_heads <= 64
+        )
+
+    def attend(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        caches: tuple[torch.Tensor, torch.Tensor],
+        batch: Batch,
+        scale: float,
+        window: int | None,
+        softcap: float | None,
+    ) -> torch.Tensor:
+        """query [1, Hq, T, D], key and value [1, Hkv, T, D], caches [blocks, block_size, Hkv, D] → [1, T, Hq, D].
+
+        Raises RuntimeError when the kernel rejects the step: `can_attend` is false for it, or an allocation failed.
+        """
+        query, key, value = (tensor if tensor.stride(3) == 1 else tensor.contiguous() for tensor in (query, key, value))
+        _, heads, tokens, dim = query.shape
+        step = batch.native.get(heads)
+        if step is None:
+            step = batch.native[heads] = describe(batch, heads, caches[0], self.threads)
+        out = torch.empty(1, tokens, heads, dim, dtype=query.dtype)
+        layer = Layer(
+            query.data_ptr(),
+            query.stride(2),
+            query.stride(1),
+            key.data_ptr(),
+            value.data_ptr(),
+            key.stride(2),
+            key.stride(1),
+            value.stride(2),
+            value.stride(1),
+            caches[0].data_ptr(),
+            caches[1].data_ptr(),
+            out.data_ptr(),
+            window or 0,
+            scale,
+            softcap or 0.0,
+        )
+        refused = self._attend(ctypes.byref(step.work), ctypes.byref(layer), self.level)
+        if refused:
+            raise RuntimeError(f"the attention kernel refused a step of {tokens} tokens (code {refused})")
+        return out
+
+
+def describe(batch: Batch, heads: int, cache: torch.Tensor, threads: int) -> Described:
+    """The batch as `struct work`, for a cache [blocks, block_size, Hkv, D] with the model's dtype."""
+    lengths, starts, firsts, tables = [], [], [], []
+    used = 0
+    for group in batch.groups:
+        positions = group.query_positions.numpy()
+        rows, width = group.block_tables.shape
+        lengths.append((positions >= 0).sum(axis=1))
+        starts.append(positions[:, 0])
+        firsts.append(used + width * np.arange(rows))
+        tables.append(group.block_tables.numpy().reshape(-1))
+        used += rows * width
+    row_first = np.concatenate(([0], np.cumsum(np.concatenate(lengths)))).astype(np.int64)
+    arrays = (
+        row_first,
+        *(np.ascontiguousarray(np.concatenate(parts), dtype=np.int64) for parts in (starts, firsts, tables)),
+        np.ascontiguousarray(batch.slot_mapping.numpy()),
+    )
+    _, block_size, kv_heads, dim = cache.shape
+    sizes = (len(row_first) - 1, int(row_first[-1]), heads, kv_heads, dim, block_size)
+    work = Work(*sizes, int(cache.dtype == torch.bfloat16), threads, *(array.ctypes.data for array in arrays))
+    return Described(work, arrays)
+
+
+def find(threads: int, library: Path | None = None) -> NativeAttention | None:
+    """The kernel if it was compiled (to `library`, default `LIBRARY`) and can be loaded, else None. The log gives the
+    reason.
+    """
+    library = library or LIBRARY
+    if not library.is_file():
+        _log.info("attention by torch over gathered pages: the kernel was not compiled (no C compiler at install?)")
+        return None
+    try:
+        kernel = NativeAttention(threads, library)
+    except (OSError, AttributeError) as error:
+        _log.warning(
+            "computing by torch: %s cannot be used: %s; install again, or run engine/native/build.py, to compile it anew",
+            library,
+            error,
+        )
+        return None
+    _log.info("attention by the compiled kernel, with %s", LEVELS[kernel.level])
+    return kernel

@@ -1,0 +1,161 @@
+"""The workload that verifies a compiled decoder before it serves: prompts over several blocks, chunks, rows beyond each
+window.
+
+The reference runs three steps: two prompts; a mix of decoding rows, chunks and a new prompt; one token for each row.
+The decoder starts each step from the reference's cache, so that one difference does not cause further ones.
+
+Rows beyond a window do not compute their context, which may be thousands of tokens: the context repeats a block that
+the first step computed. The block at the window's edge has large values, so that an off-by-one in thousands of
+positions is visible.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+
+from sluice_engine.backend.batch_builder import Preparer
+from sluice_engine.model.batch import Batch
+from sluice_engine.model.kv_cache import KVCache, KVShape
+from sluice_engine.scheduler import Row
+
+BLOCK = 16
+IDS = 64  # upper bound of the token ids, besides the vocabulary's size
+_CPU = torch.device("cpu")
+_PROMPT, _SHORT, _NEW, _CROSSING = 2 * BLOCK + 3, 5, 3, 5  # tokens
+
+Forward = Callable[[Batch, KVCache], torch.Tensor]  # → logits [rows, vocab] float32
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One step of the reference: its input, the cache before and after it (`KVCache.tensors`), and its logits."""
+
+    batch: Batch
+    before: list[torch.Tensor]
+    after: list[torch.Tensor]
+    logits: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A row of the steps: its first position and its token count in each step. `window`: the window that its synthetic
+    context crosses.
+    """
+
+    start: int
+    counts: tuple[int, int, int]
+    window: int | None = None
+
+    @property
+    def end(self) -> int:
+        return self.start + sum(self.counts)
+
+
+class Probe:
+    """Three steps for models that cache `shape`, with token ids below `vocab`. Windows of `positions` or more are not
+    crossed, because no request of the model reaches them.
+    """
+
+    def __init__(self, shape: KVShape, vocab: int, positions: int | None) -> None:
+        self._ids = min(vocab, IDS)
+        self._windows = shape.groups.windows
+        seen = {window for window in self._windows if window and (positions is None or window < positions)}
+        self._texts = _texts(sorted(seen))
+        self._tables = [self._table(index) for index in range(len(self._texts))]
+        used = 1 + max(max(table) for table in self._tables)
+        self._cache = KVCache(shape, used, BLOCK, _CPU)
+        self._preparer = Preparer(
+            max_num_seqs=len(self._texts),
+            max_model_length=max(text.end for text in self._texts),
+            block_size=BLOCK,
+            null_block=self._cache.null_block,
+            device=_CPU,
+            windows=self._windows,
+        )
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens that all steps compute."""
+        return sum(sum(text.counts) for text in self._texts)
+
+    def record(self, forward: Forward) -> list[Recorded]:
+        """Run the reference's steps and record them."""
+        steps: list[Recorded] = []
+        for step in range(3):
+            if step == 1:
+                self._make_contexts()
+            batch, before = self._batch(step), self._copied()
+            logits = forward(batch, self._cache).clone()
+            steps.append(Recorded(batch, before, self._copied(), logits))
+        return steps
+
+    def difference(self, forward: Forward, steps: list[Recorded], close: float) -> str | None:
+        """The first difference of `forward` from the reference beyond `close` of the largest value, or None."""
+        for number, step in enumerate(steps, start=1):
+            for tensor, content in zip(self._cache.tensors, step.before, strict=True):
+                tensor.copy_(content)
+            got = forward(replace(step.batch, native={}), self._cache)
+            same = (got - step.logits).abs() <= close * step.logits.abs().amax(dim=-1, keepdim=True)
+            if not bool(same.all()):
+                rows = (~same.all(dim=-1)).nonzero().flatten().tolist()
+                return f"logits of rows {rows} in step {number} of the probe"
+            for place, (tensor, want) in enumerate(zip(self._cache.tensors, step.after, strict=True)):
+                written = torch.cat([each.slot_mapping for each in (step.batch, *step.batch.others)])
+                most = want.flatten(0, 1)[written].float().abs().max()
+                if not bool(((tensor.float() - want.float()).abs() <= close * most).all()):
+                    return f"{'values' if place % 2 else 'keys'} in step {number} of the probe"
+        return None
+
+    def _batch(self, step: int) -> Batch:
+        rows = []
+        for slot, (text, table) in enumerate(zip(self._texts, self._tables, strict=True)):
+            start, count = text.start + sum(text.counts[:step]), text.counts[step]
+            if count:
+                tokens = tuple((7 * slot + 3 * at + at * at) % self._ids for at in range(start, start + count))
+                rows.append(Row(str(slot), slot, start, tokens, True, 0, table))
+        self._preparer.install(rows)
+        return self._preparer.batch(self._preparer.gather(rows)).batch
+
+    def _table(self, index: int) -> tuple[int, ...]:
+        """A row's block table, by entry and layer group. The blocks that it writes and its first block are its own; the
+        rest of a synthetic context repeats the first row's second block.
+        """
+        text, groups = self._texts[index], len(self._windows)
+        own = sum(len(self._own(each)) for each in self._texts[:index]) * groups
+        table: list[int] = []
+        for entry in range(-(-text.end // BLOCK)):
+            if entry in self._own(text):
+                table += range(own, own + groups)
+                own += groups
+            else:
+                table += range(groups, 2 * groups)
+        return tuple(table)
+
+    def _own(self, text: _Text) -> list[int]:
+        return [entry for entry in range(-(-text.end // BLOCK)) if entry == 0 or entry >= text.start // BLOCK]
+
+    def _make_contexts(self) -> None:
+        groups = len(self._windows)
+        for text, table in zip(self._texts, self._tables, strict=True):
+            if text.window is None:
+                continue
+            for entry in self._own(text):
+                for group in range(groups):
+                    block = table[entry * groups + group]
+                    for place, tensor in enumerate(self._cache.tensors):
+                        self._cache.copy_one(tensor, groups + group, block)
+                        if entry == 0 and place % 2:
+                            tensor[block] *= max(1.0, text.window / 8)
+
+    def _copied(self) -> list[torch.Tensor]:
+        return [tensor.clone() for tensor in self._cache.tensors]
+
+
+def _texts(windows: list[int]) -> list[_Text]:
+    """For each window, one row that decodes beyond it and one chunk that crosses it."""
+    texts = [_Text(0, (_PROMPT, 1, 1)), _Text(0, (_SHORT, BLOCK, 1)), _Text(0, (0, _NEW, 1))]
+    for window in windows:
+        texts.append(_Text(window + BLOCK // 2, (0, 1, 1), window))
+        texts.append(_Text(max(0, window - 2), (0, _CROSSING, 1), window))
+    return texts

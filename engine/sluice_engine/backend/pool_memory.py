@@ -1,0 +1,39 @@
+"""Memory available for the KV pool: the accelerator's free memory after loading the weights, or the cgroup's."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from sluice_engine.backend.resources import memory_left
+
+DeviceMemory = Callable[[], tuple[int, int]]  # free and total bytes of the accelerator
+
+
+@dataclass(frozen=True, slots=True)
+class PoolMemory:
+    """Free bytes for the pool, and the texts of the error for too few."""
+
+    free: int
+    owner: str
+    remedy: str
+    certain: bool  # true: an allocation beyond `free` fails; a host may still reclaim memory
+
+
+def cuda_memory() -> tuple[int, int]:
+    """Free and total bytes of the current CUDA device; blocks that torch caches count as free."""
+    torch.cuda.empty_cache()
+    free, total = torch.cuda.mem_get_info()
+    return int(free), int(total)
+
+
+def pool_memory(device: torch.device, swap_size: int, read: DeviceMemory = cuda_memory) -> PoolMemory:
+    """The memory available for the KV pool on this device; call it after the weights are loaded. On a CPU, `swap_size`
+    bytes of host memory are reserved for swapped blocks.
+    """
+    if device.type == "cpu":
+        free = max(0, memory_left() - swap_size)
+        return PoolMemory(free, "in this container", "more memory (the container's memory limit, or --kv-size)", False)
+    free, total = read()
+    owner = f"on the GPU, which has {total} bytes and {free} of them free once the weights are loaded"
+    return PoolMemory(free, owner, "a GPU with more free memory (or a larger --kv-memory-fraction)", True)

@@ -1,0 +1,69 @@
+"""Memory and processors that this process may use: the limits of its cgroup (v1 and v2), not of the host.
+
+Paths are arguments so that tests can pass their own folder. Standard library only.
+"""
+
+import math
+import os
+from pathlib import Path
+
+CGROUP_ROOT = Path("/sys/fs/cgroup")
+MEMINFO = Path("/proc/meminfo")
+_UNLIMITED = 1 << 60  # cgroup v1 reports "no limit" as a huge page-rounded number
+
+
+def memory_left(cgroup: Path = CGROUP_ROOT, meminfo: Path = MEMINFO) -> int:
+    """Bytes that this process may still allocate: the cgroup's limit minus its use, at most the machine's available
+    memory. Inactive page cache does not count as use.
+    """
+    machine = _meminfo_available(meminfo)
+    for limit_file, use_file, cache_key in (
+        (cgroup / "memory.max", cgroup / "memory.current", "inactive_file"),
+        (cgroup / "memory/memory.limit_in_bytes", cgroup / "memory/memory.usage_in_bytes", "total_inactive_file"),
+    ):
+        limit = _number(limit_file)
+        if limit is not None and limit < _UNLIMITED:
+            used = _number(use_file) or 0
+            dropable = _stat(limit_file.with_name("memory.stat"), cache_key)
+            return max(0, min(machine, limit - max(0, used - dropable)))
+    return machine
+
+
+def processors(cgroup: Path = CGROUP_ROOT) -> int:
+    """Whole processors that this process may use, at least 1: the cgroup's quota, capped by CPU affinity."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota, period = _quota(cgroup)
+    if quota is None or quota <= 0 or not period:
+        return allowed
+    return max(1, min(allowed, math.ceil(quota / period)))
+
+
+def _quota(cgroup: Path) -> tuple[int | None, int | None]:
+    try:
+        quota, period = (cgroup / "cpu.max").read_text().split()
+    except (OSError, ValueError):
+        return _number(cgroup / "cpu/cpu.cfs_quota_us"), _number(cgroup / "cpu/cpu.cfs_period_us")
+    return (None, None) if quota == "max" else (int(quota), int(period))
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):  # absent, or "max"
+        return None
+
+
+def _stat(path: Path, key: str) -> int:
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.split()[:1] == [key]), 0)
+
+
+def _meminfo_available(meminfo: Path) -> int:
+    try:
+        lines = meminfo.read_text().splitlines()
+    except OSError:
+        return 1 << 32
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), 1 << 32)

@@ -1,0 +1,43 @@
+"""The options of `sluice serve` as one frozen value that both processes share.
+
+The HTTP process parses and validates it (errors name the option). The engine process receives it as JSON.
+"""
+
+from typing import Final, Literal
+
+import msgspec
+
+from sluice_perfmodel.step_time import StepTimeModel
+
+SWAP_SIZE: Final = 64 << 20
+
+
+class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Every option of `sluice serve`, validated. Times are in seconds, sizes in bytes."""
+
+    model: str  # a folder with config.json, *.safetensors and a tokenizer
+    served_name: str
+    task: str = "auto"  # auto | generate | embed | score; auto: derived from the model's folder
+    pooling: str = "auto"  # embeddings: auto | mean | cls | last; auto: the folder's setting
+    dtype: str = "auto"  # auto | float32 | bfloat16 | float16
+    device: str = "auto"  # auto | cpu | cuda; "cuda" without one visible is an error, never a fallback
+    max_model_length: int | None = None  # None: the value in the model's config
+    kv_size: int | None = None  # bytes; None: kv_memory_fraction of the memory left after loading the weights
+    kv_memory_fraction: float = 0.9
+    block_size: int = 16
+    max_num_seqs: int = 256  # hard limit; per-sequence buffers are allocated for it
+    max_batched_tokens: int = 2048
+    concurrency_min: int = 1
+    concurrency_max: int = 256
+    max_queue: int = 1024
+    kv_watermark: float = 1.0
+    itl_target: float = 0.05
+    ttft_target: float = 2.0
+    policy: str = "fcfs"  # fcfs | priority | srpf | edf | fair
+    speculation: Literal["auto", "on", "off"] = "auto"  # prompt-lookup drafts; auto: while they save time
+    swap_size: int = SWAP_SIZE  # bytes of host memory for swapped-out KV blocks; 0: preempted requests recompute
+    overlap: bool = True  # plan and prepare the next step while the current one runs
+    threads: int | None = None  # torch threads; None: from the cgroup's cpu.max
+    pace: StepTimeModel | None = None  # development: delay each step to this model's predicted time
+    drain_seconds: float = 300.0
+    grace_seconds: float = 5.0

@@ -1,0 +1,1 @@
+"""The engine process: the plan, run and settle loop behind a Unix socket."""

@@ -1,0 +1,235 @@
+"""The engine without its socket, so that `process.py`, the offline API, tests and benchmarks drive the same loop.
+
+One step is plan → run → settle. With overlap, the next step is planned and prepared while the current one runs; it
+begins when the current one ends, and runs while the results of the current one are settled and reported. Calls between
+two steps (submit, cancel, limits) take effect in the next plan. Everything except the model runs on the caller's
+thread.
+"""
+
+import dataclasses
+import logging
+import time
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from sluice_engine import messages
+from sluice_engine.config import EngineOptions
+from sluice_engine.control.limits import Limits
+from sluice_engine.control.load_window import LoadWindow
+from sluice_engine.control.step_time_fit import StepTimeFit
+from sluice_engine.core.executor import Execute, Flight, Pipeline
+from sluice_engine.core.startup import Progress, Started, bounds_of
+from sluice_engine.core.step_report import Reporter, snapshot
+from sluice_engine.core.translation import delta_of, request_of, seed_of
+from sluice_engine.scheduler import Plan, Scheduler
+from sluice_engine.scheduler.lookahead import planning_time
+from sluice_perfmodel.concurrency_limit import TRUSTED_STEPS
+from sluice_perfmodel.step_time import StepTimeModel
+
+_log = logging.getLogger(__name__)
+
+
+class EngineLoop:
+    """A loaded model, its scheduler and its limits. Raises an `errors.StartError` when it cannot start.
+
+    It changes process-wide state only while it loads and computes, so it may live in any importing process.
+    """
+
+    def __init__(
+        self,
+        options: EngineOptions,
+        *,
+        on_progress: Progress = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._clock, self._sleep = clock, sleep
+        self.options = options
+        self._started = Started(options, on_progress, clock)
+        self.model, self.runner = self._started.model, self._started.runner
+        self._pipeline = Pipeline(self.runner, options.overlap, self._started.threads)
+        self.limits = Limits(bounds_of(options))
+        self.scheduler = Scheduler(self._started.config, self.limits)
+        self.fit = StepTimeFit()
+        self.window = LoadWindow()
+        self._reporter = Reporter(self.scheduler, self.limits)
+        self.last_steps = self._reporter.last_steps
+        self._departed: list[messages.Delta] = []
+        self._moved = False
+        self._flight: Flight | None = None  # begun and not settled
+        self._next: tuple[Plan, Execute] | None = None  # prepared and not begun
+        self._last_end: float | None = None
+
+    @property
+    def ready(self) -> messages.Ready:
+        """The message that tells the HTTP process that the engine serves."""
+        return self._started.ready(paced=self.options.pace is not None)
+
+    @property
+    def spare(self) -> float:
+        """Predicted seconds until the next step must be planned: the remaining time of the running step minus the
+        planning time. Planning that late lets new requests join the next step. 0 without a running step, a usable
+        step-time model or overlap.
+        """
+        flight = self._flight
+        if flight is None or not self._pipeline.overlapped:
+            return 0.0
+        return max(0.0, planning_time(flight.plan, flight.begun, self.fit.model) - self._clock())
+
+    @property
+    def has_work(self) -> bool:
+        """True if a step would compute something or a report is due."""
+        return bool(self.scheduler.requests or self._departed or self._moved or self._flight)
+
+    def submit(self, message: messages.Submit | messages.Encode) -> messages.Rejected | None:
+        """Queue a request. Returns the rejection, of this request or of an evicted waiting request, or None. A request
+        that can never run finishes with an error in the next report.
+        """
+        samples = message.samples if isinstance(message, messages.Submit) else ()
+        try:
+            request = request_of(message, self.model)
+            more = [
+                request.another_sample(name, dataclasses.replace(request.sampling, seed=seed_of(seed)))
+                for name, seed in samples
+            ]
+            refusal = self.scheduler.submit(request, more)
+        except Exception as error:  # noqa: BLE001 - one request's failure must not stop the loop
+            names = (message.request_id, *(name for name, _ in samples))
+            self._departed += [messages.Delta(name, (), "error", str(error)) for name in names]
+            return None
+        if refusal is None:
+            return None
+        return messages.Rejected(refusal.request_id, refusal.reason, refusal.retry_after, refusal.message)
+
+    def cancel(self, message: messages.Cancel) -> None:
+        """End a request immediately and free its blocks; unknown and finished ids are ignored."""
+        if self.scheduler.cancel(message.request_id):
+            self._departed.append(messages.Delta(message.request_id, (), message.reason))
+
+    def patch(self, message: messages.LimitsPatch) -> None:
+        """Change bounds and targets from the next step on."""
+        self.limits.patch(
+            {
+                "concurrency_min": message.concurrency_min,
+                "concurrency_max": message.concurrency_max,
+                "max_queue": message.max_queue,
+                "max_batched_tokens": message.max_batched_tokens,
+                "kv_watermark": message.kv_watermark,
+                "itl_target": message.itl_target,
+                "ttft_target": message.ttft_target,
+            },
+            message.ttl,
+            self._clock(),
+        )
+        self._moved = True
+
+    def retarget(self, message: messages.Targets) -> None:
+        """Replace the base targets and admission range, which hold without a patch, from the next step on."""
+        self.limits.rebase(dataclasses.replace(self.limits.base, **msgspec.structs.asdict(message)))
+        self._moved = True
+
+    def drain(self) -> None:
+        """Reject new requests from now on and finish the accepted ones."""
+        self.scheduler.drain()
+
+    def tick(self) -> None:
+        """The fast loop, at most once a second: expire a patch and adjust the concurrency limit inside its bounds."""
+        now = self._clock()
+        self._moved |= self.limits.expire(now)
+        if self.limits.due(now):
+            # A pooling model has no inter-token latency, so only the bounds set its concurrency limit.
+            model = None if self.model.pooled is not None else self.fit.model
+            self._moved |= self.limits.tick(now, model, self.window.load(self.scheduler.occupancy, now))
+
+    def step(self) -> messages.StepReport | None:
+        """Run one step and return its report, or a report without a step if only limits changed or a request finished,
+        else None.
+
+        With overlap, the next step already runs when this returns.
+        """
+        self.tick()
+        if self._flight is None:
+            self._flight = self._begin()
+        if self._flight is None:
+            self._last_end = None
+            return self._report(None, (), self._clock(), 0.0) if self._departed or self._moved else None
+        if self._next is None:
+            self._next = self._prepare_ahead()
+        return self._land(self._flight)
+
+    def land(self) -> list[messages.StepReport]:
+        """Finish the running step, and the step prepared behind it if waiting for the first was interrupted: blocks
+        that a plan has registered in the prefix index must be computed. Plans no further step.
+        """
+        reports: list[messages.StepReport] = []
+        while self._flight is not None:
+            reports.append(self._land(self._flight))
+        return reports
+
+    def abandon(self, names: Iterable[str]) -> None:
+        """Cancel these requests and finish the running step."""
+        for name in names:
+            self.cancel(messages.Cancel(name, "abort"))
+        self.land()
+
+    def _land(self, flight: Flight) -> messages.StepReport:
+        result = flight.result()  # the wait may be interrupted and repeated
+        self._hold_pace(flight)
+        ended = self._clock()
+        prepared, self._next = self._next, None
+        self._flight = None if prepared is None else self._pipeline.begin(prepared, ended)
+        plan = flight.plan if result.cut is None else flight.plan.shortened(result.cut)
+        seconds = ended - flight.begun
+        outcomes = self.scheduler.settle(plan, result.sampled, ended, result.errors, result.accepted)
+        self._last_end = ended if self.scheduler.requests else None
+        self._learn(plan, seconds)
+        self.window.record(plan.work, [gap for outcome in outcomes for gap in outcome.gaps], ended)
+        return self._report(plan, [delta_of(outcome, result) for outcome in outcomes], ended, seconds)
+
+    def _report(
+        self, plan: Plan | None, said: Iterable[messages.Delta], ended: float, seconds: float
+    ) -> messages.StepReport:
+        deltas = (*self._departed, *said)
+        self._departed.clear()
+        self._moved = False
+        return self._reporter.report(plan, deltas, ended, seconds, self.fit.model)
+
+    def _begin(self) -> Flight | None:
+        """Plan and begin a step while none runs."""
+        now = self._clock()
+        plan = self.scheduler.plan(now, self.fit.model)
+        if plan is None:
+            return None
+        # With continuous work a step begins at the end of the last one, so that host time between them is counted.
+        return self._pipeline.begin(self._pipeline.prepare(plan), now if self._last_end is None else self._last_end)
+
+    def _prepare_ahead(self) -> tuple[Plan, Execute] | None:
+        """Plan and prepare the next step while the current one runs; None if the current one must be settled first."""
+        if not self._pipeline.overlapped:
+            return None
+        plan = self.scheduler.plan_ahead(self._clock(), self.fit.model)
+        return None if plan is None else self._pipeline.prepare(plan)
+
+    def state(self) -> dict[str, object]:
+        """The scheduler's snapshot as JSON-serialisable data."""
+        return snapshot(self.scheduler, self.limits, self._clock()) | {"last_steps": list(self.last_steps)}
+
+    def _learn(self, plan: Plan, seconds: float) -> None:
+        """Fit the step-time model on steps without drafts and block copies only, so that thousands of draft steps do
+        not bias the prefill terms.
+        """
+        cost, model = self.scheduler.speculation.cost, self.fit.model
+        if model.steps >= TRUSTED_STEPS and plan.draft_tokens:
+            cost.draft_step(plan.draft_tokens, plan.draft_context, seconds, model.predict(plan.work))
+        elif model.steps >= TRUSTED_STEPS and not plan.work.prefill_tokens:
+            cost.plain_step(seconds, model.predict(plan.work))
+        if not plan.draft_tokens and not plan.copies:
+            self.fit.observe(plan.work, seconds)
+
+    def _hold_pace(self, flight: Flight) -> None:
+        pace: StepTimeModel | None = self.options.pace
+        if pace is not None:
+            left = flight.begun + pace.predict(flight.plan.whole_work) - self._clock()
+            if left > 0:
+                self._sleep(left)

@@ -1,0 +1,60 @@
+"""Runs steps on a separate thread, so that the next step can be planned and prepared while one runs.
+
+torch releases the GIL while it computes, so planning costs no model time if a processor core or an accelerator is left
+for the model. A Ctrl-C interrupts the wait for a step, never the step.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol
+
+from sluice_engine.backend.runner import StepResult
+from sluice_engine.backend.threads import torch_threads
+from sluice_engine.scheduler import Plan
+
+Execute = Callable[[], StepResult]
+
+
+class Prepares(Protocol):
+    """A runner. Plans are prepared and executed in the same order; at most the preceding plan executes during a
+    prepare.
+    """
+
+    def prepare(self, plan: Plan) -> Execute:
+        """Convert the plan to tensors; the returned callable computes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """A running step that began at `begun` (seconds of the caller's clock)."""
+
+    plan: Plan
+    begun: float
+    result: Execute  # blocks until the step ends; may be called repeatedly
+
+
+class Pipeline:
+    """A runner and its thread. `overlapped`: the next step is prepared while one runs. `threads`: torch's thread count
+    within a step; None keeps the current one.
+    """
+
+    def __init__(self, runner: Prepares, overlapped: bool, threads: int | None = None) -> None:
+        self.overlapped = overlapped
+        self._threads = threads
+        self._runner = runner
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
+
+    def prepare(self, plan: Plan) -> tuple[Plan, Execute]:
+        """The plan and its prepared tensors, ready for `begin`."""
+        return plan, self._runner.prepare(plan)
+
+    def begin(self, prepared: tuple[Plan, Execute], now: float) -> Flight:
+        """Start the prepared step on the runner's thread."""
+        plan, execute = prepared
+        future: Future[StepResult] = self._thread.submit(self._compute, execute)
+        return Flight(plan, now, future.result)
+
+    def _compute(self, execute: Execute) -> StepResult:
+        with torch_threads(self._threads):
+            return execute()

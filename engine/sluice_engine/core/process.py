@@ -1,0 +1,224 @@
+"""The engine process: `python -m sluice_engine.core.process SOCKET_PATH`, options as JSON in SLUICE_ENGINE_OPTIONS.
+
+It has three threads: one reads messages, one writes reports, the main thread runs steps. The step loop does no file or
+socket I/O, so a slow reader never stalls another stream. The process ends with its parent, with status 0: on the end of
+the socket, and by the kernel's parent-death signal where available. If any thread fails, the process ends with status
+1, after logging the traceback and sending the reason to the parent.
+"""
+
+import contextlib
+import ctypes
+import logging
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from sluice.contract import EXIT_CONFIG, EXIT_FAILED, EXIT_OK, EXIT_USAGE, REASON_ENGINE_CRASHED
+from sluice_engine import messages
+from sluice_engine.config import EngineOptions
+
+if TYPE_CHECKING:
+    from sluice_engine.core.engine import EngineLoop
+
+ENV_OPTIONS = "SLUICE_ENGINE_OPTIONS"
+IDLE_SECONDS = 1.0  # the fast loop's period; the longest wait of an idle engine
+CLOSE_SECONDS = 5.0  # timeout for writing the last messages
+
+_log = logging.getLogger(__name__)
+_PR_SET_PDEATHSIG = 1
+
+
+class Channel:
+    """The socket, served by a reader and a writer thread with one queue each. A failing thread ends the process."""
+
+    def __init__(self, path: str) -> None:
+        self._bound = True  # true: the process exits when the socket closes
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.connect(path)
+        self._inbox: queue.SimpleQueue[messages.ToEngine] = queue.SimpleQueue()
+        self._outbox: queue.SimpleQueue[messages.FromEngine | None] = queue.SimpleQueue()
+        self._writer = threading.Thread(target=self._write, name="writer", daemon=True)
+        self._writer.start()
+        threading.Thread(target=self._read, name="reader", daemon=True).start()
+
+    def send(self, message: messages.FromEngine) -> None:
+        """Queue a message; never blocks."""
+        self._outbox.put(message)
+
+    def received(self, wait: float) -> list[messages.ToEngine]:
+        """All received messages; waits up to `wait` seconds for the first."""
+        taken: list[messages.ToEngine] = []
+        with contextlib.suppress(queue.Empty):
+            if wait > 0:
+                taken.append(self._inbox.get(timeout=wait))
+            while True:
+                taken.append(self._inbox.get_nowait())
+        return taken
+
+    def unbind(self) -> None:
+        """Keep the process alive after the socket closes: the main thread ends it with the right exit status."""
+        self._bound = False
+
+    def close(self) -> None:
+        """Send the queued messages, then stop the writer (at most CLOSE_SECONDS)."""
+        self.unbind()
+        self._outbox.put(None)
+        self._writer.join(timeout=CLOSE_SECONDS)
+
+    def _read(self) -> None:
+        try:
+            with self._socket.makefile("rb") as stream:
+                while (body := _frame(stream.read)) is not None:
+                    try:
+                        self._inbox.put(messages.decode_to_engine(body))
+                    except msgspec.MsgspecError as error:
+                        _log.error("ignored a message that could not be read: %s", error)
+        except ConnectionError:
+            pass  # same as the end of the stream
+        except BaseException as error:  # noqa: BLE001 - without this thread no message is read
+            self.unbind()
+            _log.critical("the thread that reads messages failed", exc_info=error)
+            self.send(crash(error))
+            self.close()
+            os._exit(EXIT_FAILED)
+        self._parent_gone()
+
+    def _write(self) -> None:
+        try:
+            while (message := self._outbox.get()) is not None:
+                self._socket.sendall(messages.encode_frame(message))
+        except ConnectionError:
+            self._parent_gone()
+        except BaseException as error:  # noqa: BLE001 - without this thread every stream would hang
+            self.unbind()
+            _log.critical("the thread that writes reports failed", exc_info=error)
+            with contextlib.suppress(OSError):
+                self._socket.sendall(messages.encode_frame(crash(error)))
+            os._exit(EXIT_FAILED)
+
+    def _parent_gone(self) -> None:
+        if self._bound:
+            os._exit(EXIT_OK)  # no process is left to receive results
+
+
+def crash(error: BaseException) -> messages.Failed:
+    """The message for the parent about an error that ends the process; the traceback is in the log."""
+    return messages.Failed(REASON_ENGINE_CRASHED, f"The engine crashed: {type(error).__name__}: {error}.")
+
+
+class Messages(Protocol):
+    """The channel interface that the loop needs."""
+
+    def send(self, message: messages.FromEngine) -> None:
+        """Queue a message; never blocks."""
+
+    def received(self, wait: float) -> list[messages.ToEngine]:
+        """All received messages; waits up to `wait` seconds for the first."""
+
+
+def serve(channel: Messages, engine: "EngineLoop") -> None:
+    """The engine loop: take messages, step, report. It blocks for messages while there is no work."""
+    wait = IDLE_SECONDS
+    while True:
+        for message in channel.received(wait):
+            _take(channel, engine, message)
+        if (wait := engine.spare) > 0.0:
+            continue  # more requests may arrive before the next step must be planned
+        report = engine.step()
+        if report is not None:
+            channel.send(report)
+        wait = 0.0 if report is not None and engine.has_work else IDLE_SECONDS
+
+
+def _take(channel: Messages, engine: "EngineLoop", message: messages.ToEngine) -> None:
+    match message:
+        case messages.Submit() | messages.Encode():
+            refusal = engine.submit(message)
+            if refusal is not None:
+                channel.send(refusal)
+        case messages.Cancel():
+            engine.cancel(message)
+        case messages.LimitsPatch():
+            engine.patch(message)
+        case messages.Targets():
+            engine.retarget(message)
+        case messages.Drain():
+            engine.drain()
+        case messages.StateRequest():
+            channel.send(messages.StateReply(message.token, engine.state()))
+
+
+def _frame(read: Callable[[int], bytes]) -> bytes | None:
+    """The next frame's body from a blocking stream, or None at its end."""
+    head = read(4)
+    if len(head) < 4:
+        return None
+    length = int.from_bytes(head, "big")
+    if length > messages.MAX_FRAME_BYTES:
+        raise ValueError(f"frame of {length} bytes exceeds {messages.MAX_FRAME_BYTES}")
+    body = read(length)
+    return body if len(body) == length else None
+
+
+def _die_with_parent() -> None:
+    """SIGKILL on the parent's death (Linux). SIGINT is ignored: the parent handles Ctrl-C and drains first."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _start(channel: Channel, options: EngineOptions) -> "EngineLoop | None":
+    """The loaded engine, or None after `Failed` was sent."""
+    channel.send(messages.Loading("load", 0.0, 0.0))
+    try:
+        # torch and transformers take seconds to import, so Loading is sent first.
+        from sluice_engine.core.engine import EngineLoop
+        from sluice_engine.core.own_process import own_process
+        from sluice_engine.errors import StartError
+    except ImportError as error:
+        channel.send(messages.Failed(REASON_ENGINE_CRASHED, f"The engine's packages cannot be imported: {error}."))
+        return None
+    try:
+        with own_process(options):
+            engine = EngineLoop(options, on_progress=channel.send)
+    except StartError as error:
+        channel.send(messages.Failed(error.reason, str(error)))
+        return None
+    channel.send(engine.ready)
+    return engine
+
+
+def main(arguments: list[str]) -> int:
+    """Run until the parent ends. The exit code distinguishes a failed start from a crash."""
+    if len(arguments) != 1:
+        sys.stderr.write("usage: python -m sluice_engine.core.process SOCKET_PATH\n")
+        return EXIT_USAGE
+    _die_with_parent()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s engine %(levelname)s %(message)s")
+    options = msgspec.json.decode(os.environ[ENV_OPTIONS], type=EngineOptions)
+    channel = Channel(arguments[0])
+    try:
+        engine = _start(channel, options)
+        if engine is None:
+            channel.close()
+            return EXIT_CONFIG
+        serve(channel, engine)
+    except BaseException as error:  # noqa: BLE001 - includes SystemExit: a library's status is not ours
+        channel.unbind()
+        _log.exception("the engine crashed")
+        channel.send(crash(error))
+        channel.close()
+    return EXIT_FAILED
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    logging.shutdown()
+    os._exit(code)  # skips the shutdown of torch's threads

@@ -1,0 +1,125 @@
+"""Engine startup before the first request: load the model, allocate the KV pool, warm up a few shapes."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from sluice_engine import messages
+from sluice_engine.backend.cpu.decoder import NativeDecoder
+from sluice_engine.backend.pool_memory import DeviceMemory, cuda_memory, pool_memory
+from sluice_engine.backend.pooled_runner import WholeRunner
+from sluice_engine.backend.resources import processors
+from sluice_engine.backend.runner import Runner
+from sluice_engine.backend.threads import torch_threads
+from sluice_engine.config import EngineOptions
+from sluice_engine.control.limits import Bounds
+from sluice_engine.core.warmup import warm_up
+from sluice_engine.errors import InsufficientMemory
+from sluice_engine.model.kv_cache import blocks_that_fit
+from sluice_engine.model.loader import LoadedModel, load_model
+from sluice_engine.scheduler import SchedulerConfig
+
+Progress = Callable[[messages.Loading], None]
+
+
+class Started:
+    """A loaded model and its runner. Raises an `errors.StartError` when it cannot start.
+
+    `device_memory` returns an accelerator's free and total bytes; it is called after the weights are loaded.
+    """
+
+    def __init__(
+        self,
+        options: EngineOptions,
+        on_progress: Progress,
+        clock: Callable[[], float],
+        device_memory: DeviceMemory = cuda_memory,
+    ) -> None:
+        self.load_seconds: dict[str, float] = {}
+        self.threads = options.threads or processors()
+        with torch_threads(self.threads):
+            begun = clock()
+            on_progress(messages.Loading("load", 0.0, 0.0))
+            self.model: LoadedModel = load_model(options)
+            self.load_seconds["load"] = clock() - begun
+            on_progress(messages.Loading("load", 1.0, self.load_seconds["load"]))
+            begun = clock()
+            on_progress(messages.Loading("warm", 0.0, 0.0))
+            self.config = _sized(self.model, options, device_memory)
+            self.runner = _runner(self.model, self.config)
+            warm_up(self.runner, self.config, options.max_batched_tokens, self.model.vocab_size)
+            if isinstance(self.runner, Runner) and self.config.host_blocks:
+                self.config = replace(self.config, swap_block_seconds=self.runner.swap_seconds())
+            self.load_seconds["warm"] = clock() - begun
+            on_progress(messages.Loading("warm", 1.0, self.load_seconds["warm"]))
+
+    def ready(self, paced: bool) -> messages.Ready:
+        """The message that tells the HTTP process that the engine serves."""
+        return messages.Ready(
+            dtype=str(self.model.dtype).removeprefix("torch."),
+            device=str(self.model.device),
+            block_size=self.config.block_size / self.config.groups,
+            num_blocks=self.config.num_blocks,
+            max_model_length=self.model.max_model_length,
+            vocab_size=self.model.vocab_size,
+            task=self.model.task,
+            vector_size=0 if self.model.pooled is None else self.model.pooled.size,
+            paced=paced,
+            load_seconds=self.load_seconds,
+        )
+
+
+def bounds_of(options: EngineOptions) -> Bounds:
+    """The base limits of the engine, from its options."""
+    return Bounds(
+        concurrency_min=options.concurrency_min,
+        concurrency_max=min(options.concurrency_max, options.max_num_seqs),
+        max_queue=options.max_queue,
+        max_batched_tokens=options.max_batched_tokens,
+        kv_watermark=options.kv_watermark,
+        itl_target=options.itl_target,
+        ttft_target=options.ttft_target,
+    )
+
+
+def _sized(model: LoadedModel, options: EngineOptions, device_memory: DeviceMemory) -> SchedulerConfig:
+    """The scheduler's sizes for a loaded model, with a KV pool sized from the memory that is left."""
+    swap = 0 if model.pooled is not None else options.swap_size
+    memory = pool_memory(model.device, swap, device_memory)
+    return SchedulerConfig(
+        num_blocks=blocks_that_fit(options, model.kv_shape, model.max_model_length, memory),
+        block_size=options.block_size,
+        max_num_seqs=options.max_num_seqs,
+        max_model_length=model.max_model_length,
+        windows=model.kv_shape.groups.windows,
+        host_blocks=swap and swap // model.kv_shape.block_bytes(options.block_size),
+        policy=options.policy,
+        speculation=options.speculation,
+        chunk_deadlines=_chunk_deadlines(model, options),
+    )
+
+
+def _chunk_deadlines(model: LoadedModel, options: EngineOptions) -> bool:
+    """True if a late step may truncate its prefill chunk: the compiled decoder runs the model and all layers share one
+    group. False with a pace, because wall time then does not measure the step.
+    """
+    compiled = isinstance(model.module.forward, NativeDecoder)
+    return compiled and model.kv_shape.groups.windows == (None,) and options.pace is None
+
+
+def _runner(model: LoadedModel, config: SchedulerConfig) -> Runner | WholeRunner:
+    if model.pooled is not None:
+        return WholeRunner(model.pooled, model.vocab_size, model.device)
+    try:
+        return Runner(
+            model,
+            num_blocks=config.num_blocks,
+            block_size=config.block_size,
+            max_num_seqs=config.max_num_seqs,
+            host_blocks=config.host_blocks,
+        )
+    except (MemoryError, RuntimeError) as error:  # torch reports a failed allocation as RuntimeError
+        size = config.num_blocks * model.kv_shape.block_bytes(config.block_size)
+        raise InsufficientMemory(
+            f"A KV pool of {size} bytes could not be set aside: {error}. Give the engine more memory, or a smaller "
+            f"pool with --kv-size."
+        ) from error

@@ -1,0 +1,130 @@
+"""Converts engine state to messages: step reports, the limits in force, and the snapshot of `GET /state`."""
+
+from collections import deque
+
+from sluice_engine import messages
+from sluice_engine.control.limits import Limits
+from sluice_engine.scheduler import Plan, Scheduler
+from sluice_perfmodel.step_time import StepTimeModel, StepWork
+
+_LAST_STEPS = 32  # kept for `GET /state`
+
+
+class Reporter:
+    """Builds the report of each step with counter deltas since the previous report, and keeps the last steps."""
+
+    def __init__(self, scheduler: Scheduler, limits: Limits) -> None:
+        self.last_steps: deque[dict[str, object]] = deque(maxlen=_LAST_STEPS)
+        self._scheduler, self._limits = scheduler, limits
+        self._preemptions = self._swaps = self._drafted = self._accepted = 0
+
+    def report(
+        self, plan: Plan | None, deltas: tuple[messages.Delta, ...], ended: float, seconds: float, model: StepTimeModel
+    ) -> messages.StepReport:
+        """The report of the step that ended at `ended` (seconds of the engine's clock). Without a step `plan`
+        is None.
+        """
+        model = self._limits.published(model)
+        scheduler, pool = self._scheduler, self._scheduler.pool
+        work = plan.work if plan else StepWork()
+        drafted, accepted = scheduler.speculation.drafted, scheduler.speculation.accepted
+        if plan is not None:
+            self.last_steps.append(_line(plan, seconds))
+        report = messages.StepReport(
+            deltas=deltas,
+            ended_at=ended,
+            seconds=seconds,
+            prefill_tokens=work.prefill_tokens,
+            prefill_context=work.prefill_context,
+            sequences=work.sequences,
+            kv_tokens=work.kv_tokens,
+            generated_tokens=sum(len(delta.token_ids) for delta in deltas),
+            prompt_tokens=plan.prompt_tokens if plan else 0,
+            cached_prompt_tokens=plan.cached_prompt_tokens if plan else 0,
+            preemptions=scheduler.preemptions - self._preemptions,
+            swaps=scheduler.swaps - self._swaps,
+            running=len(scheduler.running),
+            waiting=len(scheduler.waiting),
+            tokens_in_flight=scheduler.tokens_in_flight,
+            blocks_held=pool.held,
+            blocks_cached=pool.cached,
+            blocks_free=pool.free,
+            limits=limits_message(self._limits, ended),
+            model=(model.base, model.prefill_token, model.prefill_context, model.sequence, model.kv_token),
+            model_error=model.error_ratio,
+            model_steps=model.steps,
+            draft_tokens=drafted - self._drafted,
+            accepted_draft_tokens=accepted - self._accepted,
+        )
+        self._preemptions, self._swaps = scheduler.preemptions, scheduler.swaps
+        self._drafted, self._accepted = drafted, accepted
+        return report
+
+
+def _line(plan: Plan, seconds: float) -> dict[str, object]:
+    """One step in the format of `GET /state`."""
+    return {
+        "step": plan.step,
+        "seconds": round(seconds, 6),
+        "prefill_tokens": plan.work.prefill_tokens,
+        "sequences": plan.work.sequences,
+        "kv_tokens": plan.work.kv_tokens,
+        "draft_tokens": plan.draft_tokens,
+        "preempted": plan.preempted,
+    }
+
+
+def limits_message(limits: Limits, now: float) -> messages.Limits:
+    """The limits in force as a socket message."""
+    bounds = limits.bounds
+    return messages.Limits(
+        concurrency=limits.concurrency,
+        concurrency_min=bounds.concurrency_min,
+        concurrency_max=bounds.concurrency_max,
+        max_queue=bounds.max_queue,
+        max_batched_tokens=bounds.max_batched_tokens,
+        kv_watermark=bounds.kv_watermark,
+        itl_target=bounds.itl_target,
+        ttft_target=bounds.ttft_target,
+        ttl=limits.ttl(now),
+        reason=limits.reason,
+    )
+
+
+def snapshot(scheduler: Scheduler, limits: Limits, now: float) -> dict[str, object]:
+    """Requests, blocks by owner and limits. It contains no token ids, because prompts are confidential."""
+    pool = scheduler.pool
+    return {
+        "draining": scheduler.draining,
+        "requests": [
+            {
+                "id": request.request_id,
+                "state": "running" if request.slot >= 0 else "waiting",
+                "prompt_tokens": request.prompt_length,
+                "generated_tokens": request.generated,
+                "computed_tokens": request.computed,
+                "cached_tokens": request.cached_tokens,
+                "blocks": list(request.blocks),
+                "preemptions": request.preemptions,
+                "age_seconds": round(now - request.arrived_at, 3),
+            }
+            for request in scheduler.requests.values()
+        ],
+        "blocks": {"held": pool.held, "cached": pool.cached, "free": pool.free, "total": pool.num_blocks},
+        "host_blocks": {
+            "held": scheduler.host_blocks_held,
+            "total": scheduler.config.host_blocks,
+        },
+        "limits": {
+            "concurrency": limits.concurrency,
+            "concurrency_min": limits.bounds.concurrency_min,
+            "concurrency_max": limits.bounds.concurrency_max,
+            "max_queue": limits.bounds.max_queue,
+            "max_batched_tokens": limits.bounds.max_batched_tokens,
+            "kv_watermark": limits.bounds.kv_watermark,
+            "ttl": limits.ttl(now),
+            "reason": limits.reason,
+        },
+        "preemptions": scheduler.preemptions,
+        "swaps": scheduler.swaps,
+    }

@@ -1,0 +1,91 @@
+"""Converts socket messages to scheduler requests, and scheduler outcomes to deltas."""
+
+import secrets
+
+from sluice_engine import messages
+from sluice_engine.backend.runner import StepResult
+from sluice_engine.model.loader import LoadedModel
+from sluice_engine.request import Request, Sampling
+from sluice_engine.scheduler import Outcome
+
+
+def request_of(message: messages.Submit | messages.Encode, model: LoadedModel) -> Request:
+    """The scheduler request for a message. Raises ValueError for a token id outside the vocabulary or a task that the
+    model does not serve.
+    """
+    tokens = message.token_ids if isinstance(message, messages.Encode) else message.prompt_token_ids
+    if any(not 0 <= token < model.vocab_size for token in tokens):
+        raise ValueError(f"a token id of the prompt lies outside the vocabulary of {model.vocab_size}")
+    if isinstance(message, messages.Encode) != (model.pooled is not None):
+        raise ValueError(f"this model is served to {model.task}, which the request does not ask for")
+    return _whole(message) if isinstance(message, messages.Encode) else _generating(message, model.eos_ids)
+
+
+def delta_of(outcome: Outcome, result: StepResult) -> messages.Delta:
+    """The socket message for one request's outcome of a step."""
+    return messages.Delta(
+        request_id=outcome.request_id,
+        token_ids=outcome.token_ids,
+        finish=outcome.finish,
+        error=outcome.error,
+        cached_tokens=outcome.cached_tokens if outcome.first else 0,
+        queue_seconds=outcome.queue_seconds if outcome.first else 0.0,
+        logprobs=result.logprobs.get(outcome.request_id, ())[: len(outcome.token_ids)],
+        vector=result.vectors.get(outcome.request_id, b""),
+    )
+
+
+def seed_of(given: int | None) -> int:
+    """The given seed, or an unpredictable one if None."""
+    return secrets.randbits(64) if given is None else given
+
+
+def _generating(message: messages.Submit, eos_ids: frozenset[int]) -> Request:
+    params = message.params
+    stops = frozenset(params.stop_token_ids)
+    if not params.ignore_eos:
+        stops |= eos_ids
+    return Request(
+        request_id=message.request_id,
+        known=list(message.prompt_token_ids),
+        max_tokens=params.max_tokens,
+        arrived_at=message.arrived_at,
+        stop_ids=stops,
+        sampling=_sampling(params, stops, len(message.prompt_token_ids)),
+        priority=message.priority,
+        tenant=message.tenant,
+        ttft_target=message.ttft_target,
+        itl_target=message.itl_target,
+    )
+
+
+def _whole(message: messages.Encode) -> Request:
+    return Request(
+        request_id=message.request_id,
+        known=list(message.token_ids),
+        max_tokens=0,
+        arrived_at=message.arrived_at,
+        priority=message.priority,
+        tenant=message.tenant,
+        ttft_target=message.ttft_target,
+        whole=True,
+        token_types=message.token_types,
+    )
+
+
+def _sampling(params: messages.SamplingParams, stops: frozenset[int], prompt_length: int) -> Sampling:
+    waits = params.min_tokens > 0 and bool(stops)
+    return Sampling(
+        temperature=params.temperature,
+        top_k=params.top_k,
+        top_p=params.top_p,
+        seed=seed_of(params.seed),
+        min_p=params.min_p,
+        presence_penalty=params.presence_penalty,
+        frequency_penalty=params.frequency_penalty,
+        repetition_penalty=params.repetition_penalty,
+        logit_bias=params.logit_bias,
+        barred=tuple(sorted(stops)) if waits else (),
+        stops_from=prompt_length + params.min_tokens if waits else 0,
+        logprobs=params.logprobs,
+    )

@@ -1,0 +1,1 @@
+"""The paged KV cache as block numbers: pool, prefix index, reference counts. No torch."""

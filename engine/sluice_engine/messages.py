@@ -1,0 +1,296 @@
+"""Messages between the HTTP process and the engine process over a Unix socket (mode 0600).
+
+Messages are small frozen msgspec structs in msgpack. A frame is a 4-byte big-endian length and a body. The HTTP process
+is the parent: it listens and spawns the engine process, and each process ends when the other one ends. A failure of one
+request ends only that request: it is reported in that request's `Delta` and never stops the step loop.
+
+Times that cross the socket are `time.monotonic()` seconds, because both processes share the machine's clock.
+"""
+
+import asyncio
+import struct
+from typing import Literal
+
+import msgspec
+
+from sluice_engine.request import TokenLogprob
+
+FinishReason = Literal["stop", "length", "abort", "error"]
+RejectReason = Literal["queue_full", "displaced", "kv_full", "draining", "slo_unreachable"]
+
+
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
+    """Sampling parameters of a request. The HTTP process validates them (`server/api/`) before they cross the
+    socket.
+    """
+
+    max_tokens: int
+    temperature: float = 1.0  # 0 is greedy
+    top_k: int = 0  # 0: off
+    top_p: float = 1.0
+    seed: int | None = None
+    ignore_eos: bool = False
+    stop_token_ids: tuple[int, ...] = ()  # the HTTP process, which detokenizes, matches stop strings
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: tuple[tuple[int, float], ...] = ()  # (token id, bias added to its logit)
+    min_tokens: int = 0  # output tokens before which no stop token may be sampled
+    logprobs: int | None = None  # number of top tokens reported beside the sampled one; None: no logprobs
+
+
+# --- HTTP process → engine process -----------------------------------------------------------------------------
+
+
+class Submit(msgspec.Struct, frozen=True, tag=True):
+    """A validated generation request. `arrived_at` is the time at which the HTTP process had read it (monotonic
+    seconds).
+
+    `samples` are the further samples of the same prompt, each with its own request id and seed. The prompt is computed
+    once for all of them; each sample has its own deltas and its own finish. A rejection of the request rejects all
+    samples.
+
+    `ttft_target` and `itl_target` (seconds) are the client's own SLO targets; None means the engine's.
+    """
+
+    request_id: str
+    prompt_token_ids: tuple[int, ...]
+    params: SamplingParams
+    arrived_at: float
+    priority: int = 0  # −100..100, higher is sooner
+    tenant: str = ""  # for fair sharing, from a verified key; "": the default tenant, so far of all HTTP requests
+    ttft_target: float | None = None
+    itl_target: float | None = None
+    samples: tuple[tuple[str, int | None], ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The request's own id and the ids of its further samples."""
+        return (self.request_id, *(name for name, _ in self.samples))
+
+
+class Encode(msgspec.Struct, frozen=True, tag=True):
+    """A request to encode a whole text into an embedding or a score, answered by one `Delta` with a vector. Fields as
+    in `Submit`. `token_types` has one entry per token, or is empty where all are 0.
+    """
+
+    request_id: str
+    token_ids: tuple[int, ...]
+    arrived_at: float
+    token_types: tuple[int, ...] = ()
+    priority: int = 0
+    tenant: str = ""
+    ttft_target: float | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The request's own id; same interface as `Submit.names`."""
+        return (self.request_id,)
+
+
+class Cancel(msgspec.Struct, frozen=True, tag=True):
+    """Ends a request immediately; its blocks are freed within one step. Unknown and finished ids are ignored.
+
+    `reason` is "abort" for a client disconnect and "stop" when a stop string was found in the text.
+    """
+
+    request_id: str
+    reason: Literal["abort", "stop"]
+
+
+class LimitsPatch(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """The validated body of `PATCH /limits`. None leaves a value unchanged. Times are in seconds."""
+
+    concurrency_min: int | None = None
+    concurrency_max: int | None = None
+    max_queue: int | None = None
+    max_batched_tokens: int | None = None
+    kv_watermark: float | None = None  # share of the pool that running requests may hold, 0..1
+    itl_target: float | None = None
+    ttft_target: float | None = None
+    ttl: float | None = None
+
+
+class Targets(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """The SLO targets (seconds) and the admission range. They hold until the next such message, independent of any
+    patch.
+    """
+
+    concurrency_min: int
+    concurrency_max: int
+    itl_target: float
+    ttft_target: float
+
+
+class Drain(msgspec.Struct, frozen=True, tag=True):
+    """Reject new requests from now on and finish the accepted ones."""
+
+
+class StateRequest(msgspec.Struct, frozen=True, tag=True):
+    """Request a snapshot, answered by a `StateReply` with the same token."""
+
+    token: int
+
+
+ToEngine = Submit | Encode | Cancel | LimitsPatch | Targets | Drain | StateRequest
+
+# --- engine process → HTTP process -----------------------------------------------------------------------------
+
+
+class Loading(msgspec.Struct, frozen=True, tag=True):
+    """Startup progress: a phase of `contract.LOAD_PHASES`, its completed fraction 0..1, and the seconds spent in it so
+    far.
+    """
+
+    phase: str
+    fraction: float
+    seconds: float
+
+
+class Ready(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """The engine is loaded and serves requests."""
+
+    dtype: str
+    device: str
+    block_size: float  # effective tokens per block: the configured block size over the number of layer groups
+    num_blocks: int
+    max_model_length: int
+    vocab_size: int  # width of the logits; token ids at or beyond it are rejected
+    task: Literal["generate", "embed", "score"] = "generate"
+    vector_size: int = 0  # length of a text's vector; 0 for a generating model
+    paced: bool
+    load_seconds: dict[str, float]  # phase → seconds
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    """The engine cannot start or cannot continue. `reason` is one of the contract's REASON_* names; the message states
+    the cause and the remedy. The process exits after sending it.
+    """
+
+    reason: str
+    message: str
+
+
+class Delta(msgspec.Struct, frozen=True, array_like=True):
+    """New output tokens of one request from one step. The last delta has `finish` set and may have no token_ids."""
+
+    request_id: str
+    token_ids: tuple[int, ...]
+    finish: FinishReason | None = None
+    error: str | None = None  # a sentence, with finish == "error"
+    cached_tokens: int = 0  # prompt tokens hit in the prefix cache (first delta only)
+    queue_seconds: float = 0.0  # from arrival to first scheduling (first delta only)
+    logprobs: tuple[TokenLogprob, ...] = ()  # one per token if requested
+    vector: bytes = b""  # of an encoded text: its embedding or its single score, little-endian float32
+
+
+class Rejected(msgspec.Struct, frozen=True, tag=True):
+    """The request was rejected before any computation, on arrival or while it waited. `retry_after` is the predicted
+    wait in seconds.
+    """
+
+    request_id: str
+    reason: RejectReason
+    retry_after: float
+    message: str
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits in force. `concurrency` is the limit that the fast loop has chosen inside [min, max]."""
+
+    concurrency: int
+    concurrency_min: int
+    concurrency_max: int
+    max_queue: int
+    max_batched_tokens: int
+    kv_watermark: float
+    itl_target: float
+    ttft_target: float
+    ttl: float | None  # seconds until the patch expires and the base bounds apply; None: base bounds in force
+    reason: str  # the binding constraint: "itl", "kv", "bounds", "cold"
+
+
+class StepReport(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """One step: its outputs and every value that `/metrics` needs from it.
+
+    A report is also sent without a step (seconds == 0) when the limits change or a request finishes while no step runs.
+    """
+
+    deltas: tuple[Delta, ...] = ()
+    ended_at: float
+    seconds: float
+    prefill_tokens: int
+    prefill_context: float
+    sequences: int  # decode rows
+    kv_tokens: int
+    generated_tokens: int
+    prompt_tokens: int  # prompt tokens of requests first scheduled in this step
+    cached_prompt_tokens: int
+    preemptions: int
+    swaps: int = 0  # preemptions that copied their KV to host memory
+    running: int
+    waiting: int
+    tokens_in_flight: int
+    blocks_held: int
+    blocks_cached: int
+    blocks_free: int
+    limits: Limits
+    model: tuple[float, float, float, float, float]  # contract.STEP_MODEL_TERMS
+    model_error: float
+    model_steps: int
+    draft_tokens: int = 0  # verified in this step
+    accepted_draft_tokens: int = 0
+
+
+class StateReply(msgspec.Struct, frozen=True, tag=True):
+    """The scheduler's snapshot as JSON-serialisable data: requests, blocks by owner, limits and the last steps."""
+
+    token: int
+    state: dict[str, object]
+
+
+FromEngine = Loading | Ready | Failed | Rejected | StepReport | StateReply
+
+# --- frames ----------------------------------------------------------------------------------------------------
+
+_LENGTH = struct.Struct(">I")
+MAX_FRAME_BYTES = 64 * 1024 * 1024
+
+_encoder = msgspec.msgpack.Encoder()
+_to_engine = msgspec.msgpack.Decoder(ToEngine)
+_from_engine = msgspec.msgpack.Decoder(FromEngine)
+
+
+def encode_frame(message: ToEngine | FromEngine) -> bytes:
+    """One message as length-prefixed bytes. Raises ValueError if the body exceeds MAX_FRAME_BYTES, which the receiver
+    rejects.
+    """
+    body = _encoder.encode(message)
+    if len(body) > MAX_FRAME_BYTES:
+        raise ValueError(f"a {type(message).__name__} of {len(body)} bytes exceeds {MAX_FRAME_BYTES}")
+    return _LENGTH.pack(len(body)) + body
+
+
+async def read_frame(reader: asyncio.StreamReader) -> bytes | None:
+    """The next frame's body, or None at the end of the stream. Raises ValueError for a frame longer than
+    MAX_FRAME_BYTES.
+    """
+    try:
+        head = await reader.readexactly(_LENGTH.size)
+        (length,) = _LENGTH.unpack(head)
+        if length > MAX_FRAME_BYTES:
+            raise ValueError(f"frame of {length} bytes exceeds {MAX_FRAME_BYTES}")
+        return await reader.readexactly(length)
+    except (asyncio.IncompleteReadError, ConnectionResetError):
+        return None
+
+
+def decode_to_engine(body: bytes) -> ToEngine:
+    """Decode a message for the engine process. Raises msgspec.ValidationError for any other content."""
+    return _to_engine.decode(body)
+
+
+def decode_from_engine(body: bytes) -> FromEngine:
+    """Decode a message for the HTTP process. Raises msgspec.ValidationError for any other content."""
+    return _from_engine.decode(body)

@@ -1,0 +1,1 @@
+"""Embedding and scoring models: one vector per text."""

@@ -1,0 +1,56 @@
+"""Adds per-request offsets to single scores: logit bias, and −∞ for stop tokens before min_tokens.
+
+Both are additions to a few entries of a row, so one scatter serves the whole batch.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sluice_engine.request import Sampling
+
+
+class Edits:
+    """The score offsets of each slot's request."""
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self._bias: dict[int, tuple[NDArray[np.int64], NDArray[np.float32]]] = {}
+        self._barred: dict[int, tuple[NDArray[np.int64], int]] = {}
+
+    def join(self, slot: int, sampling: Sampling) -> None:
+        """Set the offsets of the slot's request. Ids beyond the logits' width are dropped: they can never be
+        sampled.
+        """
+        self._bias.pop(slot, None)
+        self._barred.pop(slot, None)
+        if sampling.logit_bias:
+            inside = [(token, value) for token, value in sampling.logit_bias if 0 <= token < self._width]
+            ids = np.array([token for token, _ in inside], dtype=np.int64)
+            self._bias[slot] = ids, np.array([value for _, value in inside], dtype=np.float32)
+        if sampling.stops_from > 0:
+            stops = [token for token in sampling.barred if 0 <= token < self._width]
+            self._barred[slot] = np.array(stops, dtype=np.int64), sampling.stops_from
+
+    def apply(self, scores: torch.Tensor, rows: Sequence[int], slots: Sequence[int], positions: Sequence[int]) -> None:
+        """Edit rows of scores [N, V] in place. `rows[i]` belongs to the request in `slots[i]`, which samples for
+        `positions[i]`.
+        """
+        where: list[NDArray[np.int64]] = []
+        ids: list[NDArray[np.int64]] = []
+        values: list[NDArray[np.float32]] = []
+        for row, slot, position in zip(rows, slots, positions, strict=True):
+            if slot in self._bias:
+                ids.append(self._bias[slot][0])
+                values.append(self._bias[slot][1])
+                where.append(np.full(len(ids[-1]), row))
+            if slot in self._barred and position < self._barred[slot][1]:
+                ids.append(self._barred[slot][0])
+                values.append(np.full(len(ids[-1]), -np.inf, dtype=np.float32))
+                where.append(np.full(len(ids[-1]), row))
+        if not ids:
+            return
+        place = tuple(torch.from_numpy(np.concatenate(part)).to(scores.device) for part in (where, ids))
+        scores.index_put_(place, torch.from_numpy(np.concatenate(values)).to(scores.device), accumulate=True)

@@ -1,0 +1,151 @@
+"""Which requests of a queue can still meet their TTFT deadline, and which are demoted so that the others can.
+
+A queue that is too long for its deadlines makes all requests late if it is served in order. Moore and Hodgson's rule
+(Moore, Management Science 15, 1968) minimises the late ones: go through the queue, and whenever a request would be late,
+demote the one with the most work of all up to there. Here the least important is demoted first: a lower priority, then
+a tenant that was served more than others, by more than virtual token counters allow (`excess`), then the longest
+prompt. A demoted request is served last.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from sluice_engine.scheduler.chunking import MINIMUM_CHUNK, PROGRESS
+from sluice_engine.scheduler.load_shedding.demotable import Demotable
+from sluice_perfmodel.step_time import StepTimeModel, StepWork
+
+SHORTEST: Final = 1e-9  # seconds: no division by zero where a model predicts that prompts take no time
+ROUNDING: Final = 1e-9  # relative: more than the order of addition changes in a sum
+
+
+class Candidate(NamedTuple):
+    """A waiting request. `work`: seconds of prompt to compute; `deadline`: seconds from now for its first token, inf where
+    it has run before and is never demoted."""
+
+    work: float
+    deadline: float
+    priority: int = 0
+    standing: float = 0.0  # weighted tokens of its tenant beyond its share (`excess`)
+
+
+class Pace(NamedTuple):
+    """The rate at which an engine serves its queue. Seconds."""
+
+    ahead: float  # prompt work of running requests, before that of any waiting one
+    share: float  # of each second, left to prompts by decoding requests
+    free: int  # empty places
+    between: float  # from one place that becomes free to the next
+    step: float = 0.0  # of the step under way, which a newcomer waits for
+
+    def first_token(self, ahead: int, work: float, own: float) -> float:
+        """Seconds until the first token of a request with `own` work behind `ahead` others, `work` being theirs and
+        its own: the longer of its waits for a place and for the prompts before it."""
+        turns, share = ahead + 1 - self.free, self.share
+        placed = (turns * self.between if turns > 0 else 0.0) + own / share
+        computed = (self.ahead + work) / share
+        return self.step + max(placed, computed)
+
+
+def full_step(model: StepTimeModel, decode: StepWork, itl: float, batch_tokens: int) -> tuple[float, float]:
+    """Seconds of a full step for prompts, and for all else: chunks end at the inter-token target `itl` of the decoding
+    requests; without any, prompts get the step's `batch_tokens`."""
+    most = max(model.prefill_token * batch_tokens, SHORTEST)
+    if not decode.sequences:
+        return most, model.base
+    beside, least = model.predict(decode), model.prefill_token * MINIMUM_CHUNK
+    if itl > beside:
+        least = max(itl - beside, min(least, PROGRESS * beside))
+    return min(max(least, SHORTEST), most), beside
+
+
+def excess(standings: Mapping[str, float], allowed: float) -> dict[str, float]:
+    """Weighted tokens by which each tenant is further ahead of the least than `allowed`; 0 where it is not, because a
+    difference that no policy could avoid must not count against its requests."""
+    least = min(standings.values(), default=0.0)
+    return {tenant: max(0.0, standing - least - allowed) for tenant, standing in standings.items()}
+
+
+def demoted(line: Sequence[Candidate], pace: Pace) -> set[int]:
+    """Indices of the demoted requests of `line`, which is in order of service; all others are predicted to be in time.
+    O(n log n), and O(priorities) for each that would be late."""
+    late: set[int] = set()
+    kept: _Kept | None = None  # not needed while all are in time
+    ahead, work = 0, 0.0
+    for index, one in enumerate(line):
+        work += one.work
+        if pace.first_token(ahead, work, one.work) > one.deadline:
+            kept = _Kept(line, index) if kept is None else kept
+            chosen = kept.take(one, Load(ahead, work), pace) or [index]
+            for each in chosen:
+                late.add(each)
+                work -= line[each].work
+            ahead -= len(chosen)
+        if kept is not None and index not in late:
+            kept.add(index)
+        ahead += 1
+    return late
+
+
+class Load(NamedTuple):
+    """What a request waits for: `ahead` others, and seconds of prompt, its own included."""
+
+    ahead: int
+    work: float
+
+
+class _Kept:
+    """The requests that are kept so far and may still be demoted, by priority."""
+
+    def __init__(self, line: Sequence[Candidate], end: int) -> None:
+        """All before `end` are kept. O(n log n)."""
+        self._line = line
+        population: dict[int, dict[int, tuple[float, float]]] = {}
+        for index, one in enumerate(line):
+            if one.deadline < math.inf:
+                population.setdefault(one.priority, {})[index] = one.work, one.standing
+        self._classes = {priority: Demotable(population[priority]) for priority in sorted(population)}
+        for index in range(end):
+            self.add(index)
+
+    def add(self, index: int) -> None:
+        """The request is kept. O(log n)."""
+        one = self._line[index]
+        if one.deadline < math.inf:
+            self._classes[one.priority].add(index)
+
+    def take(self, one: Candidate, load: Load, pace: Pace) -> list[int]:
+        """Removes and returns the requests to demote so that `one`, the next in order, is in time: as many of a lower
+        priority as needed; or one of its own priority that suffices. Empty where `one` itself is to be demoted.
+        Amortised O(log n), and O(priorities)."""
+
+        def in_time(others: int, less: float) -> bool:
+            return pace.first_token(load.ahead - others, load.work - less, one.work) <= one.deadline
+
+        lower = self._lower(one.priority, in_time, load.work)
+        if lower:
+            return lower
+        alike = self._classes[one.priority]
+        worst = alike.least_of(lambda work: in_time(1, work))
+        if worst is None or worst[:2] >= (-one.standing, -one.work):
+            return []
+        alike.remove(worst.position)
+        return [worst.position]
+
+    def _lower(self, priority: int, in_time: Callable[[int, float], bool], work: float) -> list[int]:
+        classes = [self._classes[each] for each in self._classes if each < priority]
+        count, all_of_them = sum(each.count for each in classes), sum(each.work for each in classes)
+        if not count or not in_time(count, all_of_them + ROUNDING * (1.0 + work)):
+            return []
+        taken: list[tuple[Demotable, int]] = []
+        less = 0.0
+        for each in classes:
+            while (worst := each.least()) is not None:
+                each.remove(worst.position)
+                taken.append((each, worst.position))
+                less -= worst.work
+                if in_time(len(taken), less):
+                    return [index for _, index in taken]
+        for each, index in taken:  # all of them fall short, by no more than sums are rounded
+            each.add(index)
+        return []

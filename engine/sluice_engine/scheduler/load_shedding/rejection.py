@@ -1,0 +1,189 @@
+"""Load shedding: which requests are rejected on arrival or evicted from the queue, and the predicted wait.
+
+A full queue rejects the least important request: the newcomer, or a waiting one that is evicted for it (`eviction`). A
+request whose TTFT deadline cannot be met is rejected too, but only if it has an explicit `slo`: then a rejection that
+allows a retry elsewhere is worth more to the client than a late output. The server-wide target steers limits and
+replicas and rejects no request. The prediction is a lower bound (cached prefixes count, there is no wait for memory,
+none arrives later), so a rejection means that the deadline is missed, not at risk.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from sluice_engine.control.limits import predicted_wait
+from sluice_engine.request import Request
+from sluice_engine.scheduler.chunking import tightest
+from sluice_engine.scheduler.config import SchedulerConfig
+from sluice_engine.scheduler.load_shedding.lateness import Candidate, Pace, demoted, excess, full_step
+from sluice_engine.scheduler.load_shedding.ordered_queue import Entry
+from sluice_engine.scheduler.policies import Outlook
+from sluice_engine.scheduler.policies.service_order import outlook_of
+from sluice_engine.scheduler.policies.tenants import OUTPUT_WEIGHT, PROMPT_WEIGHT, unavoidable_gap
+from sluice_engine.scheduler.state import SchedulerState
+from sluice_perfmodel.step_time import StepWork
+
+NO_DEADLINE: Final = 1e6  # seconds: a target beyond this is none (offline callers have none)
+
+RefusalReason = Literal["draining", "queue_full", "displaced", "slo_unreachable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A request that was rejected, or evicted before it ran: the reason, and the predicted wait in seconds."""
+
+    request_id: str
+    reason: RefusalReason
+    retry_after: float
+    message: str
+
+
+def check_possible(request: Request, config: SchedulerConfig) -> None:
+    """Raises ValueError for a request that could never run."""
+    if not request.known or (request.max_tokens < 1 and not request.whole):
+        raise ValueError("a request needs a prompt of one token or more and max_tokens of 1 or more")
+    if request.whole:
+        if len(request.known) > config.max_model_length:
+            raise ValueError(
+                f"the text has {len(request.known)} tokens and must be computed whole; this model takes at most "
+                f"{config.max_model_length}"
+            )
+        return
+    if len(request.known) >= config.max_model_length:
+        raise ValueError(
+            f"the prompt has {len(request.known)} tokens; with one to generate, this model takes at most "
+            f"{config.max_model_length - 1}"
+        )
+
+
+def refuse_draining(state: SchedulerState, request: Request) -> Refusal | None:
+    """The rejection of every request while the replica drains; None otherwise."""
+    if not state.draining:
+        return None
+    return Refusal(request.request_id, "draining", 1.0, "this replica is draining; another one takes new requests")
+
+
+def shed(state: SchedulerState, request: Request, weight: float, in_time: bool) -> Refusal | None:
+    """The rejection of the newcomer, or the eviction of a waiting request for it. None while the queue has room for both,
+    and no request has been late for longer than a full queue takes."""
+    waiting, evictable = len(state.waiting), state.waiting.evictable
+    overdue = state.waiting.longest_late() if in_time else None
+    if overdue is not None and state.now(request) - overdue.arrived_at > _patience(state):
+        evicted = evictable.for_overdue(overdue.request_id, overdue.priority, request.priority)
+        why = "requests that cannot meet their TTFT target any more have waited for as long as a full queue takes"
+    elif waiting >= state.limits.bounds.max_queue + max(0, state.places - len(state.running)):
+        evicted = evictable.for_newcomer((request.priority, in_time), request.tenant, weight)
+        why = f"the queue holds {waiting} requests, its limit"
+    else:
+        return None
+    wait = last_start(state)
+    if evicted is None:
+        return Refusal(request.request_id, "queue_full", wait, why)
+    message = (
+        f"{why}, and a newcomer has a higher priority, can still meet its TTFT target, or is of a tenant below its share; "
+        "this one had not run"
+    )
+    return Refusal(evicted, "displaced", wait, message)
+
+
+def _patience(state: SchedulerState) -> float:
+    """Seconds that a late request waits behind others at most: the wait of the last request in a full queue."""
+    bounds, places = state.limits.bounds, state.places
+    wait = predicted_wait(bounds.max_queue, places, places, _residence(state))
+    return max(wait, bounds.ttft_target)
+
+
+def last_start(state: SchedulerState) -> float:
+    """Seconds until a request would start that arrives now and is served after all others."""
+    waiting, running, limit = len(state.waiting), len(state.running), state.limits.concurrency
+    pace, place = pace_of(state), predicted_wait(waiting, running, limit, _residence(state))
+    return place if pace is None else max(place, (pace.ahead + state.waiting.work) / pace.share)
+
+
+def _residence(state: SchedulerState) -> float:
+    """Mean seconds that a request runs; the TTFT target while none has finished."""
+    return state.limits.bounds.ttft_target if state.residence is None else state.residence
+
+
+def weight_of(state: SchedulerState, request: Request, samples: int) -> float:
+    """Weighted tokens that `samples` outputs of the request's prompt will be charged: the prompt, and outputs of the mean
+    length so far."""
+    output = min(float(request.max_tokens), state.mean_output or 0.0)
+    return PROMPT_WEIGHT * request.prompt_length + OUTPUT_WEIGHT * samples * output
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """The queue's forecast for a new request."""
+
+    first_token: float | None  # seconds until its own, in its turn; None without a fitted model
+    in_time: bool = True  # whether it can meet its deadline, the server's where it has none
+    demoted: tuple[Request, ...] = ()  # waiting requests that are served after it for that
+
+
+def prospect(state: SchedulerState, request: Request, outlook: Outlook) -> Prospect:
+    """Which requests meet their deadline if this one is queued now, and which are demoted. With n waiting requests that can
+    meet theirs: amortised O(√n) while they have slack, O(n log n) where one may have to be demoted; O(1) where no request
+    has a deadline. O(running requests) in any case, for the pace."""
+    endless = request.ttft_target is None and state.limits.bounds.ttft_target >= NO_DEADLINE
+    pace = None if endless or not state.config.late_last else pace_of(state)
+    if pace is None:
+        return Prospect(None)
+    now = state.now(request)
+    newcomer = state.waiting.entry(request, outlook)
+    others = state.waiting.in_time_with(request)
+    wait = others.wait_if_all_in_time(newcomer, pace, now, state.limits.bounds.ttft_target)
+    if wait is not None:
+        return Prospect(wait)
+    line = others.together_with(newcomer)
+    place = bisect_left(line, newcomer)
+    first_token = pace.first_token(place, sum(entry.work for entry in line[: place + 1]), newcomer.work)
+    late = demoted(_candidates(state, line, now), pace)
+    return Prospect(first_token, place not in late, tuple(line[index].request for index in late if index != place))
+
+
+def _candidates(state: SchedulerState, entries: Sequence[Entry], now: float) -> list[Candidate]:
+    config, evictable = state.config, state.waiting.evictable
+    standings = {tenant: evictable.standing(tenant) for tenant in {entry.request.tenant for entry in entries}}
+    pool = config.num_blocks * config.block_size // config.groups
+    ahead = excess(standings, unavoidable_gap(config.max_model_length, pool))
+    return [_candidate(state, entry, now, ahead[entry.request.tenant]) for entry in entries]
+
+
+def _candidate(state: SchedulerState, entry: Entry, now: float, standing: float) -> Candidate:
+    request, deadline = entry.request, entry.deadline(state.limits.bounds.ttft_target)
+    return Candidate(entry.work, deadline - now, request.priority, standing)
+
+
+def too_late(request: Request, seen: Prospect) -> Refusal | None:
+    """The rejection of a request whose explicit deadline cannot be met. None where it may be, or the request has none."""
+    if request.ttft_target is None or seen.in_time or seen.first_token is None:
+        return None
+    return Refusal(
+        request.request_id,
+        "slo_unreachable",
+        seen.first_token,
+        f"the first token is predicted after {seen.first_token:.2f} s, the request's deadline is "
+        f"{request.ttft_target:g} s",
+    )
+
+
+def pace_of(state: SchedulerState) -> Pace | None:
+    """The queue's present rate of service; None without a fitted model."""
+    model, bounds = state.fitted_model, state.limits.bounds
+    if model is None:
+        return None
+    ahead = sum(outlook_of(state, other).prefill_work for other in state.running if other.remaining > 1)
+    decoding = [request for request in state.running if request.remaining == 1]
+    work = StepWork(sequences=len(decoding), kv_tokens=sum(request.computed for request in decoding))
+    targets = {state.itl_target(request) for request in decoding}
+    itl = tightest(targets, model.predict(work), bounds.itl_target)
+    prompts, beside = full_step(model, work, itl, bounds.max_batched_tokens)
+    return Pace(
+        ahead=ahead,
+        share=prompts / (prompts + beside),
+        free=max(0, state.limits.concurrency - len(state.running)),
+        between=0.0 if state.residence is None else state.residence / max(1, state.limits.concurrency),
+        step=prompts + beside if state.running else 0.0,
+    )

@@ -1,0 +1,116 @@
+"""Virtual token counters: what each tenant was served, in weighted tokens (Sheng et al., OSDI'24, algorithm 2).
+
+A prompt token counts PROMPT_WEIGHT when its request begins to run, a generated one OUTPUT_WEIGHT when it is delivered.
+A tenant that returns after a pause is lifted to the least counter among waiting tenants (or, where none waits, to that
+of the last one that did), so that an idle time is no credit that starves the others.
+"""
+
+import heapq
+
+PROMPT_WEIGHT = 1.0
+OUTPUT_WEIGHT = 2.0
+IDLE_KEPT = 1024  # counters kept of tenants without requests
+
+
+def unavoidable_gap(longest: int, pool: int) -> float:
+    """Weighted tokens by which two waiting tenants may differ on one engine under any policy, with prompts of at most
+    `longest` tokens and a cache of `pool`: max(w_p·L, w_q·M). Theorem 4.4 bounds the difference of their service by
+    twice as much."""
+    return max(PROMPT_WEIGHT * longest, OUTPUT_WEIGHT * pool)
+
+
+class TenantCounters:
+    """Counters by tenant, and which of the waiting tenants has the least. All operations are amortised O(log tenants)."""
+
+    def __init__(self) -> None:
+        self._served: dict[str, float] = {}
+        self._waiting: dict[str, int] = {}  # waiting requests by tenant; no zeros
+        self._heap: list[tuple[float, str]] = []  # every waiting tenant once, with a counter that may be out of date
+        self._in_heap: set[str] = set()
+        self._last_left = 0.0
+        self._idle: list[tuple[float, str]] = []  # a heap of every tenant that is in `_served` only, as `_heap`
+        self._in_idle: set[str] = set()
+        self._charged: set[str] = set()  # waiting tenants charged since the last call of `take_charged`
+
+    def served(self, tenant: str) -> float:
+        """Weighted tokens, lifts included."""
+        return self._served.get(tenant, 0.0)
+
+    def standing(self, tenant: str) -> float:
+        """Its counter if it queued a request now: lifted where it has none waiting."""
+        if tenant in self._waiting:
+            return self.served(tenant)
+        least = self.least()
+        return max(self.served(tenant), self._last_left if least is None else self.served(least))
+
+    def charge(self, tenant: str, weighted_tokens: float) -> None:
+        """The tenant was served."""
+        if tenant not in self._served:
+            self._rest(tenant)
+        self._served[tenant] = self.served(tenant) + weighted_tokens
+        if tenant in self._waiting:
+            self._charged.add(tenant)
+
+    def take_charged(self) -> set[str]:
+        """Tenants that wait and were charged since the last call: whose `standing` has grown."""
+        charged, self._charged = self._charged, set()
+        return charged
+
+    def arrive(self, tenant: str) -> None:
+        """One more request of the tenant waits."""
+        if tenant in self._waiting:
+            self._waiting[tenant] += 1
+            return
+        self._served[tenant] = served = self.standing(tenant)
+        if tenant not in self._in_heap:
+            self._in_heap.add(tenant)
+            heapq.heappush(self._heap, (served, tenant))
+        self._waiting[tenant] = 1
+
+    def depart(self, tenant: str) -> None:
+        """One of its requests waits no longer."""
+        if self._waiting[tenant] > 1:
+            self._waiting[tenant] -= 1
+            return
+        del self._waiting[tenant]
+        self._charged.discard(tenant)
+        self._last_left = self.served(tenant)
+        if not self._waiting:  # no tenant in the heap waits any more
+            for idle in self._in_heap:
+                self._rest(idle)
+            self._heap.clear()
+            self._in_heap.clear()
+        self._forget()
+
+    def least(self) -> str | None:
+        """The waiting tenant with the least counter. Counters only grow, so an outdated one is renewed in time."""
+        while self._heap:
+            value, tenant = self._heap[0]
+            if tenant not in self._waiting:
+                heapq.heappop(self._heap)
+                self._in_heap.discard(tenant)
+                self._rest(tenant)
+            elif value < self._served[tenant]:
+                heapq.heapreplace(self._heap, (self._served[tenant], tenant))
+            else:
+                return tenant
+        return None
+
+    def _rest(self, tenant: str) -> None:
+        """The tenant has no waiting request: its counter may be dropped."""
+        if tenant not in self._in_idle:
+            self._in_idle.add(tenant)
+            heapq.heappush(self._idle, (self.served(tenant), tenant))
+
+    def _forget(self) -> None:
+        """Drop the least idle counters first: their tenants would be lifted on return anyway."""
+        if len(self._served) - len(self._waiting) <= 2 * IDLE_KEPT:
+            return
+        while len(self._served) - len(self._in_heap) > IDLE_KEPT:  # each waiting tenant is in the heap
+            value, tenant = heapq.heappop(self._idle)
+            if tenant not in self._in_heap and value < self._served[tenant]:
+                heapq.heappush(self._idle, (self._served[tenant], tenant))
+                continue
+            self._in_idle.discard(tenant)
+            if tenant not in self._in_heap:
+                del self._served[tenant]

@@ -1,0 +1,137 @@
+"""How many prompt tokens a step may compute: as many as the inter-token targets of its decoding requests allow.
+
+The fitted step-time model predicts the step; beside decoding requests, prompt chunks get the seconds that are left
+until the inter-token target (Sarathi-Serve's stall-free batching, with a measured model in place of a constant).
+"""
+
+import math
+from collections.abc import Collection
+from typing import Final
+
+from sluice_engine.control.step_deadline import Deadline
+from sluice_engine.control.tail_correction import PERCENTILE_WITH_DEADLINE
+from sluice_engine.scheduler.chunking import (
+    MINIMUM_CHUNK,
+    PROGRESS,
+    chunk_context,
+    largest_chunk,
+    rounded,
+    tightest,
+)
+from sluice_engine.scheduler.plan import StepMode
+from sluice_engine.scheduler.state import SchedulerState
+from sluice_engine.scheduler.step_draft import StepDraft
+from sluice_perfmodel.concurrency_limit import TRUSTED_STEPS
+from sluice_perfmodel.step_time import StepTimeModel, StepWork
+
+ROUNDING: Final = 1e-9  # relative error of sums of seconds
+
+
+class PrefillBudget:
+    """Tokens and predicted seconds that prompt chunks may still use in this step."""
+
+    __slots__ = ("_given", "_loose", "_model", "_progress", "_seconds", "_tokens", "alone", "cut", "target")
+
+    def __init__(
+        self,
+        tokens: int,
+        model: StepTimeModel | None,
+        decode: StepWork,
+        itl_targets: Collection[float],
+        itl_default: float,
+        tail: float = 1.0,
+        loose: float | None = None,
+    ) -> None:
+        """`itl_targets`: seconds between two tokens, of the requests in `decode`; without any the step is unbounded.
+        `tail`: measured over predicted seconds of slow steps. `loose`: the same for a chunk that is alone in its step
+        and whose end can be cut; None: none can."""
+        self._tokens = tokens
+        self._model = model if decode.sequences and model is not None and model.steps >= TRUSTED_STEPS else None
+        self._seconds, self._loose, self._progress = math.inf, -math.inf, 0.0
+        self.target = math.inf  # seconds: the bound of a chunk that is alone
+        if self._model is not None:
+            beside = self._model.predict(decode)
+            self._progress = PROGRESS * beside
+            self._seconds = tightest(itl_targets, beside, itl_default, tail) - beside
+            if loose is not None:
+                bound = tightest(itl_targets, beside, itl_default, loose)
+                self.target, self._loose = bound * loose, bound - beside
+        self._given = False
+        self.alone = False  # the chunk was sized so that its end is cut where the step would miss `target`
+        self.cut = False  # a target, and not the budget of tokens, bounded a chunk
+
+    @property
+    def tokens(self) -> int:
+        """Tokens left."""
+        return self._tokens
+
+    def chunk(self, wanted: int, context: int) -> int:
+        """The largest chunk ≤ `wanted` after `context` cached tokens that fits; 0 when the step is full. The first one,
+        where it does not complete its prompt, may be one whose end can be cut: then it is the only one."""
+        most = min(wanted, self._tokens)
+        if self._model is None or most <= 0:
+            return max(0, most)
+        if not self._given and self._loose > 0.0:
+            alone = rounded(largest_chunk(self._model, context, self._loose))
+            self.alone = self._least(alone, most, context) <= alone < most
+            if self.alone:
+                self.cut = True
+                return alone
+        fits = min(most, largest_chunk(self._model, context, self._seconds))
+        if fits < most:
+            fits, self.cut = rounded(fits), True
+        if self._given:  # a few tokens of one more prompt are not worth their row
+            return fits if fits >= min(most, MINIMUM_CHUNK) else 0
+        return max(fits, self._least(fits, most, context))
+
+    def _least(self, fits: int, most: int, context: int) -> int:
+        """Tokens that a prompt computes at least, where `fits` fit."""
+        if self._model is None or fits >= min(most, MINIMUM_CHUNK):
+            return min(most, MINIMUM_CHUNK)
+        least = largest_chunk(self._model, context, self._progress) if fits else MINIMUM_CHUNK
+        return min(most, least, MINIMUM_CHUNK)
+
+    def whole(self, wanted: int) -> int:
+        """All of `wanted`, or 0: a request that cannot be cut waits for a step with room; one beyond any budget starts a
+        step of its own."""
+        return wanted if wanted <= self._tokens or not self._given else 0
+
+    def spend(self, tokens: int, context: int) -> None:
+        """Book a chunk that was handed out."""
+        self._tokens -= tokens
+        self._given = True
+        if self._model is not None:
+            self._seconds -= self._model.prefill_token * tokens
+            self._seconds -= self._model.prefill_context * chunk_context(tokens, context)
+        if self.alone:
+            self._seconds = -math.inf
+
+
+def prefill_budget(state: SchedulerState, draft: StepDraft) -> PrefillBudget:
+    """What the decoding rows of this step leave to prompts. Targets are divided by the overrun of slow steps, which is
+    smaller for a chunk whose end can be cut."""
+    bounds, correction = state.limits.bounds, state.correction
+    return PrefillBudget(
+        tokens=max(MINIMUM_CHUNK, bounds.max_batched_tokens - len(draft.rows)),
+        model=state.model,
+        decode=StepWork(sequences=len(draft.rows), kv_tokens=draft.kv_tokens),
+        itl_targets=draft.itl_targets,
+        itl_default=bounds.itl_target,
+        tail=correction.tail(),
+        loose=correction.tail(PERCENTILE_WITH_DEADLINE) if draft.mode is StepMode.BOUNDED else None,
+    )
+
+
+def deadline(state: SchedulerState, draft: StepDraft, target: float) -> Deadline | None:
+    """The runner's deadline for the target that bounded the only chunk of a BOUNDED step, less the time that such steps
+    were measured to take outside of the runner. None where nothing can be cut, and where the chunk is planned to pass
+    the target so that its prompt progresses at all."""
+    model = state.model
+    if model is None:
+        return None
+    beside, whole = model.predict(draft.work._replace(prefill_tokens=0, prefill_context=0.0)), model.predict(draft.work)
+    if not beside < whole <= target * (1 + ROUNDING):
+        return None
+    # At least half of the chunk's time stays, or no step would measure that the slow period has passed.
+    seconds = max(target / state.overshoot.tail(), (beside + target) / 2)
+    return Deadline(seconds, 1.0 - beside / whole, len(draft.rows[-1].tokens), tuple(draft.filling))

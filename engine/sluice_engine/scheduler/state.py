@@ -1,0 +1,123 @@
+"""The state of a scheduler: what the rules of planning, settling and load shedding read and change.
+
+Data only. `scheduler.Scheduler` owns it; each rule is a function of a `SchedulerState` in the module of its own.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from sluice_engine.control.limits import Limits
+from sluice_engine.control.tail_correction import TailCorrection
+from sluice_engine.kvcache.block_pool import BlockPool
+from sluice_engine.kvcache.block_tables import BlockTables
+from sluice_engine.kvcache.host_swap import HostSwap
+from sluice_engine.request import Request
+from sluice_engine.scheduler.admission.fitting import Fitting
+from sluice_engine.scheduler.admission.output_lengths import OutputLengths
+from sluice_engine.scheduler.config import SchedulerConfig
+from sluice_engine.scheduler.plan import Plan
+from sluice_engine.scheduler.policies import POLICIES, Policy
+from sluice_engine.scheduler.policies.priority import strength
+from sluice_engine.scheduler.policies.tenants import TenantCounters
+from sluice_engine.scheduler.sample_groups import SampleGroups
+from sluice_engine.scheduler.step_draft import StepDraft
+from sluice_engine.scheduler.waiting_queue import WaitingQueue
+from sluice_engine.speculation.controller import Speculation
+from sluice_perfmodel.concurrency_limit import TRUSTED_STEPS
+from sluice_perfmodel.step_time import StepTimeModel
+
+
+class UnderWay(NamedTuple):
+    """The step that was planned last, until it is settled."""
+
+    plan: Plan
+    draft: StepDraft
+
+
+@dataclass(slots=True, eq=False)
+class SchedulerState:
+    """Requests, their blocks, the queue and what was measured. Times are seconds of the caller's clock."""
+
+    config: SchedulerConfig
+    limits: Limits
+    policy: Policy = field(init=False)
+
+    requests: dict[str, Request] = field(default_factory=dict)  # by id, in any state but finished
+    tables: BlockTables = field(init=False)
+    running: list[Request] = field(init=False)  # of `tables`, strongest first
+    pool: BlockPool = field(init=False)  # of `tables`
+    swap: HostSwap = field(init=False)
+    waiting: WaitingQueue = field(init=False)
+    sample_groups: SampleGroups = field(default_factory=SampleGroups)
+    preempted_steered: dict[str, Request] = field(default_factory=dict)  # while they await input; in no queue
+
+    fitting: Fitting = field(init=False)
+    speculation: Speculation = field(init=False)
+    counters: TenantCounters = field(default_factory=TenantCounters)
+    lengths: OutputLengths = field(default_factory=OutputLengths)
+    correction: TailCorrection = field(default_factory=TailCorrection)
+    overshoot: TailCorrection = field(default_factory=TailCorrection)  # of the deadline, in steps with a cut chunk
+
+    model: StepTimeModel | None = None  # as of the last plan
+    clock: float = -math.inf  # of the last plan or settling
+    under_way: UnderWay | None = None
+    booked_ahead: int = 0  # the last step whose effect was booked before it had ended
+    draining: bool = False
+    late_from: float = -math.inf  # until then late requests start only where no other request runs
+
+    arrivals: int = 0  # requests so far
+    preemptions: int = 0  # so far
+    swaps: int = 0  # of these preemptions, with a copy to host memory
+    residence: float | None = None  # mean seconds that a request runs, smoothed
+    mean_output: float | None = None  # mean output tokens of finished requests, smoothed
+    mean_prompt: float | None = None  # mean prompt tokens that they had to compute, smoothed
+
+    def __post_init__(self) -> None:
+        """Builds the parts that depend on the configuration."""
+        config = self.config
+        self.policy = POLICIES[config.policy]
+        self.tables = BlockTables(config, strength)
+        self.running, self.pool = self.tables.running, self.tables.pool
+        self.swap = HostSwap(config)
+        self.waiting = WaitingQueue(self.policy, self.counters)
+        self.fitting = Fitting(config, self.limits, self.tables, self.lengths)
+        self.speculation = Speculation(config.speculation)
+
+    @property
+    def places(self) -> int:
+        """Requests that may run at once."""
+        return min(self.limits.concurrency, self.config.max_num_seqs)
+
+    @property
+    def next_step(self) -> int:
+        """The number of the step that is planned next."""
+        return self.tables.planned + 1
+
+    @property
+    def fitted_model(self) -> StepTimeModel | None:
+        """The step-time model, once it has seen enough steps to be used."""
+        return self.model if self.model is not None and self.model.steps >= TRUSTED_STEPS else None
+
+    @property
+    def pending_dependencies(self) -> Sequence[tuple[str, str]]:
+        """`Plan.dependencies` of the step under way."""
+        return () if self.under_way is None else self.under_way.plan.dependencies
+
+    @property
+    def tokens_in_flight(self) -> int:
+        """Known tokens of all waiting and running requests."""
+        return self.waiting.tokens + sum(len(request.known) for request in self.running)
+
+    def now(self, newcomer: Request) -> float:
+        """The later of the clock and the newcomer's arrival, which another process may have stamped."""
+        return max(self.clock, newcomer.arrived_at)
+
+    def is_complete(self, request: Request) -> bool:
+        """Whether the request has all the tokens that it may have."""
+        return request.generated >= request.max_tokens or len(request.known) >= self.config.max_model_length
+
+    def itl_target(self, request: Request) -> float:
+        """The request's inter-token target, seconds; the engine's where it has none of its own."""
+        return self.limits.bounds.itl_target if request.itl_target is None else request.itl_target

@@ -1,0 +1,54 @@
+"""Routes of the data port: the OpenAI API."""
+
+import orjson
+from aiohttp import web
+
+from sluice import contract
+from sluice_engine.server.api import completions, embeddings, rerank
+from sluice_engine.server.context import Serving
+from sluice_engine.server.errors import NotFound
+from sluice_engine.server.transport.router import Routes
+
+
+async def list_models(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:
+    """GET /v1/models."""
+    serving.check_loaded()
+    return serving.response(request, 200, orjson.dumps({"object": "list", "data": [_model(serving)]}))
+
+
+async def get_model(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:
+    """GET /v1/models/{id}."""
+    serving.check_loaded()
+    if request.rel_url.path != f"{contract.PATH_MODELS}/{serving.served_name}":
+        raise NotFound(
+            f"The model does not exist here; this server serves {serving.served_name!r}.",
+            param="model",
+            code="model_not_found",
+        )
+    return serving.response(request, 200, orjson.dumps(_model(serving)))
+
+
+def _model(serving: Serving) -> dict[str, object]:
+    length = serving.link.ready.max_model_length if serving.link.ready is not None else None
+    return {
+        "id": serving.served_name,
+        "object": "model",
+        "created": serving.created,
+        "owned_by": "sluice",
+        "max_model_len": length,
+    }
+
+
+def routes(served_name: str) -> Routes:
+    """Returns the routes of the data port."""
+    return {
+        contract.PATH_CHAT_COMPLETIONS: {"POST": completions.chat},
+        contract.PATH_COMPLETIONS: {"POST": completions.completions},
+        contract.PATH_EMBEDDINGS: {"POST": embeddings.embeddings},
+        contract.PATH_RERANK: {"POST": rerank.rerank},
+        contract.PATH_SCORE: {"POST": rerank.score},
+        contract.PATH_MODELS: {"GET": list_models},
+        f"{contract.PATH_MODELS}/*": {"GET": get_model},
+        # A served name may contain a slash ("Qwen/Qwen3-8B").
+        f"{contract.PATH_MODELS}/{served_name}": {"GET": get_model},
+    }

@@ -1,0 +1,141 @@
+"""POST /v1/rerank and /v1/score return a cross-encoder's scores of pairs of texts.
+
+`rerank` follows the API of Cohere and Jina (a query, documents, results by relevance). `score` follows the API of vLLM
+(two texts, or lists of them, scored pair by pair).
+"""
+
+import struct
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any, Final
+
+import orjson
+from aiohttp import web
+
+from sluice_engine.server.api.fields import Object, boolean, integer, invalid, only
+from sluice_engine.server.api.request_schema import check_model
+from sluice_engine.server.api.text_batch import (
+    MAX_TEXTS,
+    Computed,
+    Text,
+    Urgency,
+    check_characters,
+    check_length,
+    compute,
+    offload,
+    urgency,
+)
+from sluice_engine.server.context import Serving
+from sluice_engine.server.errors import BadRequest
+from sluice_engine.server.transport.body import MAX_BODY_BYTES, read_object
+
+COMMON: Final = frozenset({"model", "user", "priority", "slo"})
+RERANK: Final = COMMON | {"query", "documents", "top_n", "return_documents"}
+# The query is encoded again with each document, so the total size of the pairs is bounded, not only the body's.
+MAX_CHARACTERS: Final = 4 * MAX_BODY_BYTES
+SCORE: Final = COMMON | {"text_1", "text_2"}
+
+Pair = tuple[str, str, str]  # first text, second text, name of the pair in errors
+
+
+async def rerank(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:
+    """POST /v1/rerank."""
+    body, how = await _begin(request, serving, RERANK)
+    query = _text(body.get("query"), "query")
+    documents = [_document(each, f"documents[{i}]") for i, each in enumerate(_list(body, "documents"))]
+    most = integer(body, "top_n", 1, 2**31, len(documents))
+    shown = boolean(body, "return_documents", True)
+    pairs = [(query, document, f"documents[{index}]") for index, document in enumerate(documents)]
+    scores, computed = await _scores(request, serving, pairs, how)
+    best = sorted(range(len(scores)), key=lambda index: -scores[index])[:most]
+    results = [
+        {"index": index}
+        | ({"document": {"text": documents[index]}} if shown else {})
+        | {"relevance_score": scores[index]}
+        for index in best
+    ]
+    answer = {"id": f"rerank-{uuid.uuid4().hex}", "model": serving.served_name, "results": results}
+    return serving.response(request, 200, orjson.dumps(answer | {"usage": computed.usage}), computed.headers)
+
+
+async def score(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:
+    """POST /v1/score."""
+    body, how = await _begin(request, serving, SCORE)
+    first, second = (_texts(body, name) for name in ("text_1", "text_2"))
+    if len(first) not in (1, len(second)):
+        raise invalid("text_1", f"must be one text or as many as text_2, which has {len(second)}; it has {len(first)}")
+    if len(first) == 1:
+        first *= len(second)
+    pairs = [(one, two, f"text_2[{index}]") for index, (one, two) in enumerate(zip(first, second, strict=True))]
+    scores, computed = await _scores(request, serving, pairs, how)
+    answer = {
+        "id": f"score-{uuid.uuid4().hex}",
+        "object": "list",
+        "created": int(time.time()),
+        "model": serving.served_name,
+        "data": [{"index": index, "object": "score", "score": each} for index, each in enumerate(scores)],
+        "usage": computed.usage,
+    }
+    return serving.response(request, 200, orjson.dumps(answer), computed.headers)
+
+
+async def _begin(request: web.BaseRequest, serving: Serving, fields: frozenset[str]) -> tuple[Object, Urgency]:
+    body = await read_object(request)
+    serving.check_loaded(request)
+    arrived_at = time.monotonic()
+    check_model(body, serving.served_name)
+    serving.check_task("score")
+    only(body, fields)
+    return body, urgency(body, arrived_at)
+
+
+async def _scores(
+    request: web.BaseRequest, serving: Serving, pairs: Sequence[Pair], how: Urgency
+) -> tuple[list[float], Computed]:
+    serving.check_accepting(request)
+    characters = sum(len(first) + len(second) for first, second, _ in pairs)
+    if characters > MAX_CHARACTERS:
+        raise BadRequest(
+            f"The pairs have {characters} characters in all, and at most {MAX_CHARACTERS} are read in one call; send "
+            "fewer documents at once.",
+            code="invalid_value",
+        )
+    texts = await offload(serving, characters, lambda: [_encoded(serving, pair) for pair in pairs])
+    computed = await compute(request, serving, texts, how)
+    return [struct.unpack("<f", vector)[0] for vector in computed.vectors], computed
+
+
+def _encoded(serving: Serving, pair: Pair) -> Text:
+    first, second, param = pair
+    for each in (first, second):
+        check_characters(serving, param, each)
+    tokens, types = serving.text.encode_pair(first, second)
+    return check_length(serving, Text(param, tuple(tokens), tuple(types) if any(types) else ()))
+
+
+def _texts(body: Object, name: str) -> list[str]:
+    given = body.get(name)
+    if isinstance(given, str):
+        return [_text(given, name)]
+    return [_text(each, f"{name}[{index}]") for index, each in enumerate(_list(body, name))]
+
+
+def _list(body: Object, name: str) -> list[Any]:
+    given = body.get(name)
+    if not isinstance(given, list) or not 1 <= len(given) <= MAX_TEXTS:
+        raise invalid(name, f"is required: 1 to {MAX_TEXTS} texts")
+    return given
+
+
+def _document(given: Any, param: str) -> str:
+    if isinstance(given, dict):
+        only(given, frozenset({"text"}), f"{param}.")
+        given = given.get("text")
+    return _text(given, param)
+
+
+def _text(given: Any, param: str) -> str:
+    if not isinstance(given, str) or not given:
+        raise invalid(param, "must be a non-empty string")
+    return given

@@ -1,0 +1,227 @@
+"""Builds the response of one request from its samples, streamed or collected, and always cleans up.
+
+A request with n samples is one message to the engine with n ids, and its prompt is computed once. However the request
+ends (finished, client disconnect, engine error), all samples are cancelled. Cancellation is idempotent.
+"""
+
+import asyncio
+import logging
+import time
+import uuid
+from typing import Final
+
+from aiohttp import web
+
+from sluice import contract
+from sluice_engine import messages
+from sluice_engine.server.api.request_schema import Generation
+from sluice_engine.server.api.sse import EventEncoder, Usage, Wire, whole
+from sluice_engine.server.context import Serving, hang_up, request_id_of
+from sluice_engine.server.engine_client import EngineGone, Stream
+from sluice_engine.server.errors import ApiError, ClientTooSlow, InternalError
+from sluice_engine.server.metrics import Outcome
+from sluice_engine.text import Choice, Piece
+
+WRITE_SECONDS: Final = 30.0  # seconds; a client that reads nothing for this long is disconnected
+
+log = logging.getLogger("sluice.http")
+
+
+class Answer:
+    """The response of one request.
+
+    `ids` identify its samples in the engine. The server generates them, because two clients may send the same
+    x-request-id.
+    """
+
+    def __init__(
+        self, serving: Serving, request: web.BaseRequest, generation: Generation, wire: Wire, usage: Usage
+    ) -> None:
+        self._serving = serving
+        self._request = request
+        self._generation = generation
+        self._wire = wire
+        self._usage = usage
+        self._id = f"{wire.prefix}{uuid.uuid4().hex}"
+        self._created = int(time.time())
+        choices = generation.choices
+        self.ids = [f"{self._id}-{index}" if index else self._id for index in range(choices.best_of)]
+        scored = choices.logprobs is not None
+        self._choices = {
+            each: Choice(index, each, serving.text, generation.stop, choices.min_tokens, scored)
+            for index, each in enumerate(self.ids)
+        }
+        self._open = len(self.ids)  # samples that have not finished
+
+    def release(self) -> None:
+        """Cancels what remains of the request in the engine and ends its records in the metrics. Idempotent."""
+        for choice in self._choices.values():
+            self._serving.link.cancel(choice.id, "abort")
+            self._serving.metrics.ended(choice.id, _outcome(choice))
+
+    async def collect(self, stream: Stream) -> web.StreamResponse:
+        """Returns the complete response at once. Raises Unavailable, InternalError, ClientTooSlow."""
+        deltas = await self._first(stream)
+        headers = self._headers(deltas[0].queue_seconds)
+        whole_of = {each: Piece() for each in self.ids}
+        while True:
+            for choice, piece in self._advance(deltas):
+                whole_of[choice.id].text += piece.text
+                whole_of[choice.id].logprobs += piece.logprobs
+            if not self._open:
+                break
+            deltas = await self._next(stream)
+        given = [
+            self._wire.whole_choice(
+                index,
+                whole_of[choice.id].text,
+                choice.finish or "stop",
+                self._logprobs(whole_of[choice.id], whole=True),
+            )
+            for index, choice in enumerate(self._best())
+        ]
+        body = whole(self._wire, self._id, self._created, self._serving.served_name, given, self._usage)
+        return self._serving.response(self._request, 200, body, headers)
+
+    async def stream(self, stream: Stream) -> web.StreamResponse:
+        """Returns the response as events; the headers are sent with the first events.
+
+        Raises Unavailable and InternalError before the headers are sent, and ClientTooSlow.
+        """
+        encoder = EventEncoder(
+            self._wire,
+            self._id,
+            self._created,
+            self._serving.served_name,
+            self._generation.include_usage,
+            len(self.ids),
+        )
+        deltas = await self._first(stream)
+        headers = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
+        response = self._serving.stream_response(self._request, headers | self._headers(deltas[0].queue_seconds))
+        await response.prepare(self._request)
+        try:
+            events = encoder.opening() + self._events(encoder, deltas)
+            await self._write(response, events, stream)
+            while self._open:
+                await self._write(response, self._events(encoder, await self._next(stream)), stream)
+        except ApiError as error:
+            hang_up(self._request)
+            await self._write_last(response, encoder.error(error.body()))
+        return response
+
+    def _best(self) -> list[Choice]:
+        """Returns the `n` samples to return, in order."""
+        choices = list(self._choices.values())
+        if self._generation.choices.ranked:
+            choices.sort(key=lambda choice: -choice.mean_logprob)
+        return choices[: self._generation.choices.n]
+
+    def _events(self, encoder: EventEncoder, deltas: list[messages.Delta]) -> bytes:
+        events: list[bytes] = []
+        for choice, piece in self._advance(deltas):
+            events.append(encoder.text(piece.text, choice.index, self._logprobs(piece, whole=False)))
+            if choice.finish is not None:
+                events.append(encoder.finish(choice.finish, choice.index))
+        if not self._open:
+            events.append(encoder.closing(self._usage))
+        return b"".join(events)
+
+    def _logprobs(self, piece: Piece, *, whole: bool) -> dict[str, object] | None:
+        """Returns a choice's logprobs if the request asked for them. In a stream, returns None for a piece without
+        logprobs.
+        """
+        if self._generation.choices.logprobs is None or not (piece.logprobs or whole):
+            return None
+        return self._wire.logprobs(piece.logprobs, self._serving.text)
+
+    def _advance(self, deltas: list[messages.Delta]) -> list[tuple[Choice, Piece]]:
+        """Applies deltas. Returns one piece for each sample that advanced, with the text and logprobs to show.
+
+        Raises InternalError if the engine aborted a sample or failed on it.
+        """
+        moved: dict[str, tuple[Choice, Piece]] = {}
+        for delta in deltas:
+            choice = self._choices[delta.request_id]
+            if choice.finish is not None:
+                continue
+            before = choice.tokens
+            shown = choice.take(delta)
+            self._usage.completion += choice.tokens - before
+            if choice.id in moved:
+                piece = moved[choice.id][1]
+                piece.text += shown.text
+                piece.logprobs += shown.logprobs
+            else:
+                moved[choice.id] = (choice, shown)
+            if choice.finish is None:
+                continue
+            self._open -= 1
+            if choice.stopped_by_text:
+                self._serving.link.cancel(choice.id, "stop")
+                self._serving.metrics.ended(choice.id, "stop")
+            elif choice.finish not in ("stop", "length"):
+                log.error("request %s: the engine ended it: %s", choice.id, delta.error or delta.finish)
+                raise InternalError(request_id_of(self._request))
+        return list(moved.values())
+
+    async def _first(self, stream: Stream) -> list[messages.Delta]:
+        """Waits for the first deltas. Raises Unavailable if the engine rejects the request, and InternalError."""
+        deltas = await self._next(stream)
+        # The first sample computes the prompt. The others hit the cache, which is no property of the request.
+        leader = next((delta for delta in deltas if delta.request_id == self.ids[0]), deltas[0])
+        self._usage.cached = leader.cached_tokens
+        return deltas
+
+    async def _next(self, stream: Stream) -> list[messages.Delta]:
+        try:
+            deltas = await stream.take()
+        except (ApiError, EngineGone) as error:
+            raise self._failure(error) from error.__cause__
+        if (refused := stream.rejected) is not None:
+            raise self._serving.refused(refused)
+        return deltas
+
+    def _failure(self, error: Exception) -> Exception:
+        """Returns the exception for the handler. The request counts as an error unless the client was too slow."""
+        if isinstance(error, ClientTooSlow):
+            return error
+        for each in self.ids:
+            self._serving.metrics.ended(each, "error")
+        return error if isinstance(error, ApiError) else InternalError(request_id_of(self._request))
+
+    async def _write(self, response: web.StreamResponse, events: bytes, stream: Stream) -> None:
+        """Waits for a slow client until the request fails; such a failure is not attributed to the client.
+
+        Raises ApiError if the request fails, ClientTooSlow.
+        """
+        if not events:
+            return
+        try:
+            async with asyncio.timeout(WRITE_SECONDS) as writing:
+                with stream.interrupts(writing):
+                    await response.write(events)
+        except TimeoutError as error:
+            raise (ClientTooSlow() if stream.error is None else self._failure(stream.error)) from error
+
+    async def _write_last(self, response: web.StreamResponse, events: bytes) -> None:
+        """Writes the final events. The handler stays busy until the client has read them, so a drain waits for it."""
+        try:
+            async with asyncio.timeout(WRITE_SECONDS):
+                await response.write(events)
+                await response.write_eof()
+        except TimeoutError as error:
+            raise ClientTooSlow from error
+
+    def _headers(self, queue_seconds: float) -> dict[str, str]:
+        return {
+            contract.HEADER_QUEUE_MS: str(round(queue_seconds * 1000)),
+            contract.HEADER_CACHED_TOKENS: str(self._usage.cached),
+        }
+
+
+def _outcome(choice: Choice) -> Outcome:
+    """Returns the outcome of a sample that is not counted yet: an abort by the client unless the sample is complete."""
+    if choice.finish == "stop":
+        return "stop"
+    return "length" if choice.finish == "length" else "abort"

@@ -1,0 +1,157 @@
+"""Serializes OpenAI's responses: one object for a complete response, Server-Sent Events for a stream.
+
+The part of an event that is equal for all tokens of a request is encoded once. Only the text is encoded per token.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from sluice_engine.server.api.logprobs import Vocabulary, chat_logprobs, completion_logprobs
+from sluice_engine.text import Entry
+
+DONE: Final = b"data: [DONE]\n\n"
+
+
+@dataclass(slots=True)
+class Usage:
+    """Token counts of one request, updated while it runs."""
+
+    prompt: int
+    cached: int = 0
+    completion: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns OpenAI's usage object."""
+        return {
+            "prompt_tokens": self.prompt,
+            "completion_tokens": self.completion,
+            "total_tokens": self.prompt + self.completion,
+            "prompt_tokens_details": {"cached_tokens": self.cached},
+        }
+
+
+class ChatWire:
+    """The formats `chat.completion` and `chat.completion.chunk`."""
+
+    prefix = "chatcmpl-"
+    kind = "chat.completion"
+    chunk_kind = "chat.completion.chunk"
+
+    def opening(self, index: int) -> dict[str, Any] | None:
+        """Returns the first event of sample `index`, which holds the role."""
+        return {"index": index, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
+
+    def text_choice(self, index: int, text: str, logprobs: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Returns a choice with text."""
+        return {"index": index, "delta": {"content": text}, "logprobs": logprobs, "finish_reason": None}
+
+    def last_choice(self, index: int, finish: str) -> dict[str, Any]:
+        """Returns the choice with the finish reason of sample `index`."""
+        return {"index": index, "delta": {}, "logprobs": None, "finish_reason": finish}
+
+    def whole_choice(self, index: int, text: str, finish: str, logprobs: dict[str, Any] | None) -> dict[str, Any]:
+        """Returns the choice of a response that is not streamed."""
+        message = {"role": "assistant", "content": text, "refusal": None}
+        return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": finish}
+
+    def logprobs(self, entries: list[Entry], vocabulary: Vocabulary) -> dict[str, Any]:
+        """Returns the `logprobs` of a choice."""
+        return chat_logprobs(entries, vocabulary)
+
+
+class CompletionWire:
+    """The format `text_completion`, streamed or not."""
+
+    prefix = "cmpl-"
+    kind = "text_completion"
+    chunk_kind = "text_completion"
+
+    def opening(self, _: int) -> dict[str, Any] | None:
+        """Returns None: a completion begins with its first text."""
+        return None
+
+    def text_choice(self, index: int, text: str, logprobs: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Returns a choice with text."""
+        return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": None}
+
+    def last_choice(self, index: int, finish: str) -> dict[str, Any]:
+        """Returns the choice with the finish reason of sample `index`."""
+        return {"index": index, "text": "", "logprobs": None, "finish_reason": finish}
+
+    def whole_choice(self, index: int, text: str, finish: str, logprobs: dict[str, Any] | None) -> dict[str, Any]:
+        """Returns the choice of a response that is not streamed."""
+        return self.text_choice(index, text, logprobs) | {"finish_reason": finish}
+
+    def logprobs(self, entries: list[Entry], vocabulary: Vocabulary) -> dict[str, Any]:
+        """Returns the `logprobs` of a choice."""
+        return completion_logprobs(entries, vocabulary)
+
+
+Wire = ChatWire | CompletionWire
+
+
+def whole(wire: Wire, request_id: str, created: int, model: str, choices: list[dict[str, Any]], usage: Usage) -> bytes:
+    """Returns a complete response as JSON."""
+    return orjson.dumps(
+        {
+            "id": request_id,
+            "object": wire.kind,
+            "created": created,
+            "model": model,
+            "choices": choices,
+            "usage": usage.as_json(),
+        }
+    )
+
+
+class EventEncoder:
+    """Encodes the events of one streamed response with `choices` samples."""
+
+    def __init__(
+        self, wire: Wire, request_id: str, created: int, model: str, include_usage: bool, choices: int = 1
+    ) -> None:
+        self._wire = wire
+        self._include_usage = include_usage
+        head = {"id": request_id, "object": wire.chunk_kind, "created": created, "model": model}
+        self._head = b"data: " + orjson.dumps(head)[:-1] + b',"choices":['
+        self._tail = b'],"usage":null}\n\n' if include_usage else b"]}\n\n"
+        self._around = [self._split(index) for index in range(choices)]
+
+    def opening(self) -> bytes:
+        """Returns the first events; empty if the format has none."""
+        choices = [self._wire.opening(index) for index in range(len(self._around))]
+        return b"".join(self._event(choice) for choice in choices if choice is not None)
+
+    def text(self, text: str, index: int = 0, logprobs: dict[str, Any] | None = None) -> bytes:
+        """Returns an event with text, logprobs or both; empty if there is neither."""
+        if logprobs is not None:
+            return self._event(self._wire.text_choice(index, text, logprobs))
+        before, after = self._around[index]
+        return before + orjson.dumps(text) + after if text else b""
+
+    def finish(self, finish: str, index: int = 0) -> bytes:
+        """Returns the event with the finish reason of sample `index`."""
+        return self._event(self._wire.last_choice(index, finish))
+
+    def closing(self, usage: Usage) -> bytes:
+        """Returns the last events: usage if the request asked for it, then [DONE]."""
+        if not self._include_usage:
+            return DONE
+        return self._head + b'],"usage":' + orjson.dumps(usage.as_json()) + b"}\n\n" + DONE
+
+    def error(self, body: bytes) -> bytes:
+        """Returns an error event for a response whose headers are sent. `body` is OpenAI's error object.
+
+        The connection closes after this event.
+        """
+        return b"data: " + body + b"\n\n"
+
+    def _split(self, index: int) -> tuple[bytes, bytes]:
+        """Splits an example event around its text, the only part that changes from token to token."""
+        before, _, after = orjson.dumps(self._wire.text_choice(index, "\x00")).partition(b'"\\u0000"')
+        return self._head + before, after + self._tail
+
+    def _event(self, choice: dict[str, Any]) -> bytes:
+        return self._head + orjson.dumps(choice) + self._tail

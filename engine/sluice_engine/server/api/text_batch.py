@@ -1,0 +1,193 @@
+"""Computes the texts of one HTTP call: each text is one request to the engine, and the vectors return in order.
+
+A call may hold more texts than the queue. At most half of the running and waiting capacity is submitted at once, so
+that a call of any size completes and other clients' requests are admitted beside it. However the call ends (finished,
+client disconnect, rejected, engine error), its remaining requests are cancelled.
+
+In the metrics each submitted text is one request. If the engine rejects one text, the call's submitted and unfinished
+texts count as rejected for the same reason: they end with the call, and no client aborted them.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, NamedTuple, TypeVar
+
+from aiohttp import web
+
+from sluice import contract
+from sluice_engine import messages
+from sluice_engine.server.api.fields import Object, integer, text
+from sluice_engine.server.api.request_schema import MAX_PRIORITY, targets
+from sluice_engine.server.context import Serving, offered_before, request_id_of
+from sluice_engine.server.engine_client import EngineGone, Stream
+from sluice_engine.server.errors import ApiError, BadRequest, ContextTooLong, InternalError
+
+INLINE_CHARACTERS: Final = 2048  # shorter texts are encoded on the event loop: a thread costs more than they do
+MAX_TEXTS: Final = 2048  # per call; OpenAI's limit
+
+log = logging.getLogger("sluice.http")
+R = TypeVar("R")
+
+
+class Text(NamedTuple):
+    """One text to compute. `param` is its name in errors."""
+
+    param: str
+    token_ids: tuple[int, ...]
+    token_types: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Urgency:
+    """Scheduling attributes of the call's texts. `arrived_at` is in monotonic seconds."""
+
+    arrived_at: float
+    priority: int  # −100..100
+    ttft_target: float | None  # seconds; None: the engine's target
+
+
+@dataclass(slots=True)
+class Computed:
+    """The results of a call: one vector per text, in order, float32 in little-endian."""
+
+    vectors: list[bytes]
+    prompt_tokens: int
+    queue_seconds: float  # the longest queue time of the texts
+
+    @property
+    def usage(self) -> dict[str, int]:
+        """OpenAI's usage object; no tokens are generated."""
+        return {"prompt_tokens": self.prompt_tokens, "total_tokens": self.prompt_tokens}
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers of the response."""
+        return {contract.HEADER_QUEUE_MS: str(round(self.queue_seconds * 1000))}
+
+
+def urgency(body: Object, arrived_at: float) -> Urgency:
+    """Parses the scheduling fields that all calls of texts accept. Raises BadRequest."""
+    text(body, "user", 1024)
+    return Urgency(arrived_at, integer(body, "priority", -MAX_PRIORITY, MAX_PRIORITY, 0) or 0, targets(body)[0])
+
+
+async def offload(serving: Serving, characters: int, work: Callable[[], R]) -> R:
+    """Returns the result of `work`, computed in a thread if `characters` is large enough to block the event loop."""
+    if characters <= INLINE_CHARACTERS:
+        return work()
+    return await asyncio.get_running_loop().run_in_executor(serving.threads, work)
+
+
+def check_length(serving: Serving, given: Text) -> Text:
+    """Returns `given`. Raises BadRequest if it is empty or has a token id outside the vocabulary, ContextTooLong if too
+    long.
+    """
+    longest, width = serving.ready.max_model_length, serving.ready.vocab_size
+    if not given.token_ids:
+        raise BadRequest(f"{given.param} has no tokens.", param=given.param, code="invalid_value")
+    if len(given.token_ids) > longest:
+        raise too_long(given.param, str(len(given.token_ids)), longest)
+    if max(given.token_ids) >= width:
+        raise BadRequest(
+            f"{given.param} holds a token id that is not below the vocabulary's size, {width}.",
+            param=given.param,
+            code="invalid_value",
+        )
+    return given
+
+
+def check_characters(serving: Serving, param: str, content: str) -> None:
+    """Raises ContextTooLong if the text exceeds the context length for every possible tokenization."""
+    fewest = serving.text.fewest_tokens(content)
+    if fewest > serving.ready.max_model_length:
+        raise too_long(param, f"at least {fewest}", serving.ready.max_model_length)
+
+
+def too_long(param: str, tokens: str, longest: int) -> ContextTooLong:
+    """Returns the error for a text beyond the model's positions. It states the fault, the reason and the remedy."""
+    return ContextTooLong(
+        f"This model reads a text whole and has {longest} positions; {param} has {tokens} tokens. Shorten it to at "
+        f"most {longest}, or split it.",
+        param,
+    )
+
+
+async def compute(request: web.BaseRequest, serving: Serving, given: Sequence[Text], how: Urgency) -> Computed:
+    """Returns the vectors of the texts, in order.
+
+    Raises Unavailable if the engine rejects a text and InternalError if it fails on one: a call succeeds or fails as a
+    whole.
+    """
+    name = uuid.uuid4().hex
+    encodes = [
+        messages.Encode(
+            f"{name}-{index}",
+            each.token_ids,
+            how.arrived_at,
+            each.token_types,
+            how.priority,
+            ttft_target=how.ttft_target,
+        )
+        for index, each in enumerate(given)
+    ]
+    limits = serving.limits()
+    waiting = iter(encodes)
+    first = tuple(islice(waiting, max(1, (limits.concurrency + limits.max_queue) // 2)))
+    stream = Stream(len(first))
+    vectors: dict[str, bytes] = {}
+    queued = 0.0
+    try:
+        await _send(request, serving, first, stream)
+        while len(vectors) < len(encodes):
+            deltas = await _take(request, serving, stream)
+            for delta in deltas:
+                if delta.finish != "stop":
+                    log.error("request %s: the engine ended it: %s", delta.request_id, delta.error or delta.finish)
+                    raise InternalError(request_id_of(request))
+                vectors[delta.request_id] = delta.vector
+                queued = max(queued, delta.queue_seconds)
+            await _send(request, serving, islice(waiting, len(deltas)), stream)
+    except ApiError:
+        if stream.rejected is None:
+            for message in encodes:
+                serving.metrics.ended(message.request_id, "error")
+        raise
+    except EngineGone as error:
+        for message in encodes:
+            serving.metrics.ended(message.request_id, "error")
+        raise InternalError(request_id_of(request)) from error
+    finally:
+        for message in encodes:
+            serving.link.cancel(message.request_id, "abort")
+            if stream.rejected is not None:
+                serving.metrics.rejected(message.request_id, stream.rejected.reason)
+            serving.metrics.ended(message.request_id, "stop" if message.request_id in vectors else "abort")
+        if stream.rejected is not None:  # the call moves to the next replica, which counts all its texts
+            for _ in waiting:
+                serving.metrics.refused(stream.rejected.reason, offered_before=offered_before(request))
+    return Computed(
+        [vectors[message.request_id] for message in encodes], sum(len(each.token_ids) for each in given), queued
+    )
+
+
+async def _send(request: web.BaseRequest, serving: Serving, encodes: Iterable[messages.Encode], stream: Stream) -> None:
+    some, again = tuple(encodes), offered_before(request)
+    for message in some:
+        serving.metrics.started(message.names, message.arrived_at, len(message.token_ids), offered_before=again)
+    await serving.link.submit(*some, stream=stream)
+
+
+async def _take(request: web.BaseRequest, serving: Serving, stream: Stream) -> list[messages.Delta]:
+    try:
+        deltas = await stream.take()
+    except ApiError:
+        raise
+    except EngineGone as error:
+        raise InternalError(request_id_of(request)) from error
+    if (refused := stream.rejected) is not None:
+        raise serving.refused(refused)
+    return deltas

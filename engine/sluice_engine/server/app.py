@@ -1,0 +1,300 @@
+"""The HTTP process from its first socket to its exit code. It is PID 1 of the pod.
+
+It listens before the model is loaded and turns signals into drains. It exits when the engine process exits, and the
+engine process exits when this process does.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+from pathlib import Path
+from typing import Final
+
+import orjson
+from aiohttp import web
+
+from sluice import contract
+from sluice_engine import messages
+from sluice_engine.config import EngineOptions
+from sluice_engine.server.api import admin, data_routes
+from sluice_engine.server.context import Serving
+from sluice_engine.server.engine_client import EngineLink
+from sluice_engine.server.errors import Unavailable
+from sluice_engine.server.lifecycle import DRAINING_RETRY_SECONDS, Lifecycle, Phase
+from sluice_engine.server.metrics import EngineMetrics
+from sluice_engine.server.options import ServerSettings
+from sluice_engine.server.targets import TargetsFile, follow
+from sluice_engine.server.transport.connection import HttpServer
+from sluice_engine.server.transport.connection_limits import (
+    ADMIN_CONNECTIONS,
+    Places,
+    data_connections,
+    raise_open_files,
+)
+from sluice_engine.server.transport.router import Router
+from sluice_engine.server.transport.sockets import bind, is_loopback
+from sluice_engine.text import TokenizerInvalid, load_text_model
+
+FLUSH_SECONDS: Final = 1.0  # seconds for the last bytes of aborted streams
+REAP_SECONDS: Final = 5.0
+BACKLOG: Final = 4096
+CONFIG_REASONS: Final = frozenset(
+    {
+        contract.REASON_MODEL_NOT_FOUND,
+        contract.REASON_MODEL_INVALID,
+        contract.REASON_ACCELERATOR_NOT_FOUND,
+        contract.REASON_INSUFFICIENT_MEMORY,
+        contract.REASON_INVALID_OPTION,
+    }
+)
+
+log = logging.getLogger("sluice.server")
+
+
+class StartFailed(Exception):
+    """The engine exited or cannot start. `reason` is a REASON_* of the contract; `code` is the process's exit code."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.code = contract.EXIT_CONFIG if reason in CONFIG_REASONS else contract.EXIT_ENGINE_DIED
+
+
+class Server:
+    """One `sluice serve` process. `run()` may be called once."""
+
+    def __init__(self, options: EngineOptions, settings: ServerSettings) -> None:
+        self._targets = TargetsFile(settings.targets_file, options)
+        self._targets.poll()
+        self._options = options = self._targets.options(options)
+        self._settings = settings
+        self._stop = asyncio.Event()
+        self._now = asyncio.Event()
+        metrics = EngineMetrics(options)
+        self._link = EngineLink(options, self)
+        lifecycle = Lifecycle(options.grace_seconds, lambda: self._link.send(messages.Drain()))
+        self._serving = Serving(options, metrics, lifecycle, self._link)
+
+    # --- messages of the engine ------------------------------------------------------------------------------------
+
+    def on_loading(self, message: messages.Loading) -> None:
+        """Stores and records the progress of the load."""
+        self._serving.loading = message
+        self._serving.metrics.on_loading(message)
+
+    def on_ready(self, message: messages.Ready) -> None:
+        """Starts serving if the tokenizer is loaded, and sends the current targets to the engine."""
+        self._serving.check_complete()
+        self._link.send(self._targets.targets)  # the file may have changed before the engine was connected
+        self._serving.metrics.on_ready(message)
+        paced = ", held to a given step time by --pace" if message.paced else ""
+        log.info(
+            "ready: %s on %s in %s, %d KV blocks of %g tokens, context %d%s",
+            self._options.served_name,
+            message.device,
+            message.dtype,
+            message.num_blocks,
+            message.block_size,
+            message.max_model_length,
+            paced,
+        )
+
+    def on_step(self, report: messages.StepReport, now: float) -> None:
+        """Records a step."""
+        self._serving.metrics.on_step(report, now)
+
+    def on_rejected(self, message: messages.Rejected) -> None:
+        """Records a rejection by the engine."""
+        self._serving.metrics.on_rejected(message)
+
+    def on_fault(self, error: Exception) -> None:
+        """Records an exception of the methods above: requests continue, and the measurement is lost."""
+        self._serving.metrics.on_fault(error)
+
+    # --- the process -----------------------------------------------------------------------------------------------
+
+    async def run(self) -> int:
+        """Serves until a signal arrives or the engine exits. Returns the exit code.
+
+        Raises OptionInvalid (a port is taken) and StartFailed.
+        """
+        check_model(self._options.model)
+        raise_open_files()
+        runners = await self._listen()
+        self._handle_signals()
+        engine = asyncio.create_task(self._link.run(), name="engine")
+        background = [
+            asyncio.create_task(self._load_text()),
+            asyncio.create_task(self._reap()),
+            asyncio.create_task(follow(self._targets, self._serving.retarget)),
+        ]
+        stopping = asyncio.create_task(self._stopping(), name="stopping")
+        try:
+            await asyncio.wait({engine, stopping, background[0]}, return_when=asyncio.FIRST_COMPLETED)
+            if background[0].done() and not engine.done() and not stopping.done():
+                background[0].result()  # raises StartFailed if the tokenizer is unusable
+                await asyncio.wait({engine, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if engine.done():
+                await self._mourn(engine.result())
+            return stopping.result()
+        finally:
+            self._serving.lifecycle.failed()
+            for task in (*background, stopping):
+                task.cancel()
+            await self._link.stop()
+            with contextlib.suppress(asyncio.CancelledError):
+                await engine
+            for runner in runners:
+                await runner.cleanup()
+            self._serving.threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _listen(self) -> list[web.ServerRunner]:
+        settings = self._settings
+        data_socket = bind(settings.host, settings.port, "--port")
+        try:
+            admin_socket = bind(settings.host, settings.admin_port, "--admin-port")
+        except Exception:
+            data_socket.close()
+            raise
+        loopback = is_loopback(data_socket)
+        token = admin.AdminToken(settings.admin_token_file, loopback=loopback)
+        ports = (
+            (data_socket, data_routes.routes(self._options.served_name), Places(data_connections())),
+            (admin_socket, admin.routes(token), Places(ADMIN_CONNECTIONS)),
+        )
+        runners = []
+        for listener, routes, places in ports:
+            runners.append(await self._start(listener, Router(self._serving, routes, loopback=loopback), places))
+        log.info(
+            "listening on http://%s:%d, admin on port %d",
+            settings.host,
+            data_socket.getsockname()[1],
+            admin_socket.getsockname()[1],
+        )
+        return runners
+
+    async def _start(self, listener: socket.socket, router: Router, places: Places) -> web.ServerRunner:
+        runner = web.ServerRunner(HttpServer(router, places), shutdown_timeout=FLUSH_SECONDS)
+        await runner.setup()
+        await web.SockSite(runner, listener, backlog=BACKLOG).start()
+        return runner
+
+    def _handle_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal, number)
+
+    def _on_signal(self, number: int) -> None:
+        name = signal.Signals(number).name
+        if self._stop.is_set():
+            log.info("%s again: ending at once", name)
+            self._now.set()
+        else:
+            log.info("%s: draining", name)
+            self._stop.set()
+
+    async def _stopping(self) -> int:
+        """Waits for a signal, drains, and returns the exit code: EXIT_FAILED if requests had to be aborted."""
+        await self._stop.wait()
+        lifecycle = self._serving.lifecycle
+        if lifecycle.phase is Phase.LOADING:
+            return contract.EXIT_OK
+        lifecycle.drain()
+        drained = asyncio.create_task(self._drained())
+        now = asyncio.create_task(self._now.wait())
+        budget = self._options.grace_seconds + self._options.drain_seconds
+        await asyncio.wait({drained, now}, timeout=budget, return_when=asyncio.FIRST_COMPLETED)
+        now.cancel()
+        if drained.done():
+            return contract.EXIT_OK
+        drained.cancel()
+        cut = self._link.in_flight
+        log.warning("%d requests were still running and are cut off", cut)
+        self._link.fail_all(
+            Unavailable(
+                "The server stopped before the answer was complete; send the request again.",
+                code="draining",
+                retry_after=DRAINING_RETRY_SECONDS,
+            )
+        )
+        await self._flushed()
+        return contract.EXIT_FAILED if cut else contract.EXIT_OK
+
+    async def _drained(self) -> None:
+        """Waits until refusing has begun and no request is in flight."""
+        await self._serving.lifecycle.wait_refusing()
+        await self._serving.idle.wait()
+
+    async def _flushed(self) -> None:
+        """Waits up to FLUSH_SECONDS for the last events to be sent."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._serving.idle.wait(), FLUSH_SECONDS)
+
+    async def _mourn(self, status: int) -> None:
+        """Handles the exit of the engine: requests in flight receive their error, then this process exits too.
+
+        Raises StartFailed.
+        """
+        self._serving.lifecycle.failed()
+        await self._flushed()
+        failed = self._link.failed
+        if failed is not None:
+            raise StartFailed(failed.reason, failed.message)
+        how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit code {status}"
+        raise StartFailed(contract.REASON_ENGINE_CRASHED, f"The engine process ended with {how}; see its log above.")
+
+    async def _load_text(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            text = await loop.run_in_executor(self._serving.threads, load_text_model, Path(self._options.model))
+        except TokenizerInvalid as error:
+            raise StartFailed(contract.REASON_MODEL_INVALID, f"{error}.") from error
+        self._serving.text_loaded(text)
+
+    async def _reap(self) -> None:
+        """As PID 1, reaps orphaned processes, which have no other parent."""
+        while os.getpid() == 1:
+            await asyncio.sleep(REAP_SECONDS)
+            reap_orphans(self._link.pid)
+
+
+def reap_orphans(spare: int | None) -> None:
+    """Reaps exited children up to `spare`, whose exit status asyncio collects itself."""
+    with contextlib.suppress(ChildProcessError):
+        while (child := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+            if child.si_pid == spare:
+                return
+            os.waitpid(child.si_pid, 0)
+
+
+def check_model(model: str) -> None:
+    """Checks before any process is spawned that the model folder exists. Raises StartFailed."""
+    folder = Path(model)
+    if not folder.is_dir():
+        raise StartFailed(
+            contract.REASON_MODEL_NOT_FOUND,
+            f"There is no model at {model}: no such folder. Give a folder with config.json, *.safetensors and "
+            "tokenizer.json, or make a small one with `sluice model tiny DIR`.",
+        )
+    if not (folder / "config.json").is_file():
+        raise StartFailed(
+            contract.REASON_MODEL_NOT_FOUND,
+            f"There is no model at {model}: the folder has no config.json. A model folder has config.json, "
+            "*.safetensors and tokenizer.json.",
+        )
+
+
+def write_termination_message(reason: str, message: str) -> None:
+    """Writes the reason for the operator to the file named by the pod's environment. Does nothing without that
+    variable.
+    """
+    path = os.environ.get(contract.ENV_TERMINATION_MESSAGE)
+    if not path:
+        return
+    try:
+        Path(path).write_bytes(orjson.dumps({"reason": reason, "message": message[:3000]}))
+    except OSError as error:
+        log.warning("the termination message could not be written: %s", error)

@@ -1,0 +1,201 @@
+"""Shared state for all handlers of the data port and the admin port, and the headers of every response."""
+
+import asyncio
+import contextlib
+import re
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+import msgspec
+from aiohttp import web
+
+from sluice import contract
+from sluice_engine import messages
+from sluice_engine.config import EngineOptions
+from sluice_engine.server.engine_client import EngineLink
+from sluice_engine.server.errors import BadRequest, Unavailable
+from sluice_engine.server.lifecycle import Lifecycle, Phase
+from sluice_engine.server.metrics import EngineMetrics, starting_limits
+from sluice_engine.server.transport.connection import Connection
+from sluice_engine.text import TextModel
+
+HEARTBEAT_SECONDS: Final = 30.0  # if requests run and no step ends for this long, the engine counts as hung
+SAME_ON_ALL: Final = {"X-Content-Type-Options": "nosniff", "Server": "sluice"}
+INSTEAD: Final = {
+    "generate": contract.PATH_CHAT_COMPLETIONS,
+    "embed": contract.PATH_EMBEDDINGS,
+    "score": contract.PATH_RERANK,
+}
+REQUEST_ID: Final = web.RequestKey("request_id", str)
+_REQUEST_ID_PATTERN: Final = re.compile(r"[A-Za-z0-9._~:/+=@-]{1,128}", re.ASCII)
+
+
+_R = TypeVar("_R", bound=web.StreamResponse)
+
+
+class Serving:
+    """One engine being served. `text` and `link.ready` are set once `lifecycle` is past LOADING."""
+
+    def __init__(self, options: EngineOptions, metrics: EngineMetrics, lifecycle: Lifecycle, link: EngineLink) -> None:
+        self.options = options
+        self.metrics = metrics
+        self.lifecycle = lifecycle
+        self.link = link
+        self.threads = ThreadPoolExecutor(2, thread_name_prefix="encode")
+        self.loading: messages.Loading | None = None
+        self.created = int(time.time())
+        self.idle = asyncio.Event()  # set while no handler runs
+        self.idle.set()
+        self._busy = 0
+        self._text: TextModel | None = None
+
+    @property
+    def served_name(self) -> str:
+        """The model's name in requests."""
+        return self.options.served_name
+
+    @property
+    def text(self) -> TextModel:
+        """The tokenizer. Raises Unavailable while loading."""
+        if self._text is None:
+            raise self.lifecycle.refusal() or RuntimeError("serving without a tokenizer")
+        return self._text
+
+    @property
+    def ready(self) -> messages.Ready:
+        """The engine's Ready message. Raises Unavailable while loading."""
+        if self.link.ready is None:
+            raise self.lifecycle.refusal() or RuntimeError("serving without an engine")
+        return self.link.ready
+
+    def text_loaded(self, text: TextModel) -> None:
+        """Stores the tokenizer and starts serving if the engine is ready."""
+        self._text = text
+        self.check_complete()
+
+    def check_complete(self) -> None:
+        """Starts serving once both the tokenizer and the engine are ready."""
+        if self._text is not None and self.link.ready is not None:
+            self.lifecycle.loaded()
+
+    def check_loaded(self, arriving: web.BaseRequest | None = None) -> None:
+        """Raises Unavailable while loading.
+
+        A request `arriving` for the model then counts as arrived and rejected: its validity cannot be checked yet, and
+        a fleet whose replicas are all loading is not idle.
+        """
+        if self.lifecycle.phase is Phase.LOADING and (refusal := self.lifecycle.refusal()) is not None:
+            if arriving is not None:
+                self.metrics.refused("loading", offered_before=offered_before(arriving))
+            raise refusal
+
+    def check_task(self, task: str) -> None:
+        """Raises BadRequest if the model is served for another task."""
+        if self.ready.task != task:
+            raise BadRequest(
+                f"The model {self.served_name!r} does not {task}; it is served to {self.ready.task}: use "
+                f"{INSTEAD[self.ready.task]}.",
+                param="model",
+                code="model_not_supported",
+            )
+
+    def check_accepting(self, request: web.BaseRequest) -> None:
+        """Raises Unavailable, and counts the rejection, while no request is accepted."""
+        if (refusal := self.lifecycle.refusal()) is not None:
+            self.metrics.refused("draining", offered_before=offered_before(request))
+            raise refusal
+
+    def refused(self, message: messages.Rejected) -> Unavailable:
+        """Converts the engine's rejection into the error for the client.
+
+        If a replica is starting, Retry-After is the time until it serves, except during a drain: other replicas serve
+        then.
+        """
+        wait = message.retry_after
+        if message.reason != "draining":
+            wait = self.lifecycle.coming.wait(wait, message.request_id)
+        return Unavailable(message.message, code=message.reason, retry_after=wait)
+
+    @contextlib.contextmanager
+    def busy(self) -> Iterator[None]:
+        """Context manager that marks a handler as running."""
+        self._busy += 1
+        self.idle.clear()
+        try:
+            yield
+        finally:
+            self._busy -= 1
+            if not self._busy:
+                self.idle.set()
+
+    def limits(self) -> messages.Limits:
+        """Returns the limits in force; the start values until the engine has reported."""
+        report = self.link.last_report
+        if report is None:
+            return starting_limits(self.options)
+        if report.limits.ttl is None:
+            return report.limits
+        # An idle engine sends no report while the TTL elapses; both processes use the same monotonic clock.
+        return msgspec.structs.replace(
+            report.limits, ttl=max(report.limits.ttl - (time.monotonic() - report.ended_at), 0.0)
+        )
+
+    def retarget(self, targets: messages.Targets) -> None:
+        """Applies the spec's targets and range from now on. The engine applies them with its next step."""
+        self.options = msgspec.structs.replace(self.options, **msgspec.structs.asdict(targets))
+        if self.link.last_report is None:  # without a report of the engine these are the limits in force
+            self.metrics.on_limits(starting_limits(self.options))
+        self.link.send(targets)
+
+    def live(self) -> str | None:
+        """Returns None if healthy, else the fault. Saturation is no fault; a step longer than HEARTBEAT_SECONDS is one."""
+        if self.lifecycle.phase is Phase.FAILED or (self.link.pid is not None and not self.link.alive):
+            return "the engine process has ended"
+        silent = time.monotonic() - self.link.last_progress
+        if self.link.in_flight and silent > HEARTBEAT_SECONDS:
+            return f"requests run and no step has ended for {silent:.0f} s"
+        return None
+
+    def response(
+        self, request: web.BaseRequest, status: int, body: bytes, headers: Mapping[str, str] | None = None
+    ) -> web.Response:
+        """Returns a complete response. It is JSON unless `headers` sets another Content-Type."""
+        merged = {"Content-Type": "application/json"} | self._common(request) | dict(headers or {})
+        response = web.Response(status=status, body=body, headers=merged)
+        return self._closing(request, response)
+
+    def stream_response(self, request: web.BaseRequest, headers: Mapping[str, str]) -> web.StreamResponse:
+        """Returns a response whose body follows."""
+        response = web.StreamResponse(headers=self._common(request) | dict(headers))
+        return self._closing(request, response)
+
+    def _common(self, request: web.BaseRequest) -> dict[str, str]:
+        return {contract.HEADER_REQUEST_ID: request_id_of(request), **SAME_ON_ALL}
+
+    def _closing(self, request: web.BaseRequest, response: _R) -> _R:
+        connection = request.protocol
+        if self.lifecycle.closing or (isinstance(connection, Connection) and connection.aged):
+            response.force_close()
+        return response
+
+
+def request_id_of(request: web.BaseRequest) -> str:
+    """Returns the request's id: the client's if it is short and plain, else a generated one."""
+    known = request.get(REQUEST_ID)
+    if known is None:
+        given = request.headers.get(contract.HEADER_REQUEST_ID, "")
+        known = request[REQUEST_ID] = given if _REQUEST_ID_PATTERN.fullmatch(given) else uuid.uuid4().hex
+    return known
+
+
+def offered_before(request: web.BaseRequest) -> bool:
+    """Whether another replica had the request before, according to the gateway: the fleet counts its arrival once."""
+    return request.headers.get(contract.HEADER_ATTEMPT, "1") != "1"
+
+
+def hang_up(request: web.BaseRequest) -> None:
+    """Closes the connection after the current response."""
+    request.protocol.close()

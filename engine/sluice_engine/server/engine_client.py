@@ -1,0 +1,335 @@
+"""Client of the engine process: spawns it, exchanges messages over a Unix socket and reports its end.
+
+Each HTTP request has one `Stream`, which buffers the engine's deltas until the handler takes them. The deltas of one
+step are delivered together, so a handler wakes at most once per step.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, ParamSpec, Protocol
+
+import msgspec
+
+from sluice.contract import REASON_ENGINE_CRASHED
+from sluice_engine import messages
+from sluice_engine.config import EngineOptions
+from sluice_engine.server.errors import ClientTooSlow
+
+MAX_PENDING_DELTAS: Final = 2048  # per sample of a stream; a reader that is this far behind is aborted
+KILL_SECONDS: Final = 5.0  # seconds the engine process gets to exit after a signal
+ENV_OPTIONS: Final = "SLUICE_ENGINE_OPTIONS"
+
+log = logging.getLogger("sluice.engine")
+P = ParamSpec("P")
+
+
+class EngineGone(Exception):
+    """The engine failed this request or has exited. The cause is in the log."""
+
+
+class Listener(Protocol):
+    """Receives the engine's messages before the streams do. An exception in a method does not affect the streams."""
+
+    def on_loading(self, message: messages.Loading) -> None:
+        """The load progressed."""
+
+    def on_ready(self, message: messages.Ready) -> None:
+        """The engine is ready."""
+
+    def on_step(self, report: messages.StepReport, now: float) -> None:
+        """A step finished. `now` is in monotonic seconds."""
+
+    def on_rejected(self, message: messages.Rejected) -> None:
+        """The engine rejected a request."""
+
+    def on_fault(self, error: Exception) -> None:
+        """One of the methods above raised this exception."""
+
+
+class Stream:
+    """Buffer of the engine's deltas for one request until its handler takes them."""
+
+    def __init__(self, answers: int = 1) -> None:
+        self._most = MAX_PENDING_DELTAS * answers
+        self._pending: list[messages.Delta] = []
+        self._waiter: asyncio.Future[None] | None = None
+        self._writing: asyncio.Timeout | None = None  # timeout of the current write to the client
+        self.error: Exception | None = None
+        self.rejected: messages.Rejected | None = None
+
+    def push(self, delta: messages.Delta) -> bool:
+        """Adds a delta. Returns False if the reader is MAX_PENDING_DELTAS per sample behind."""
+        if len(self._pending) >= self._most:
+            self.fail(ClientTooSlow())
+            return False
+        self._pending.append(delta)
+        self._wake()
+        return True
+
+    def reject(self, message: messages.Rejected) -> None:
+        """Records that the engine rejected the request, at once or after a wait in the queue."""
+        self.rejected = message
+        self._wake()
+
+    def fail(self, error: Exception) -> None:
+        """Ends the request with this error and discards pending deltas. A blocked write to the client is interrupted."""
+        if self.error is None:
+            self.error = error
+            self._interrupt()
+        self._wake()
+
+    @contextlib.contextmanager
+    def interrupts(self, writing: asyncio.Timeout) -> Iterator[None]:
+        """Context manager around a write to the client: if the request fails, the timeout `writing` expires at once."""
+        self._writing = writing
+        try:
+            if self.error is not None:
+                self._interrupt()
+            yield
+        finally:
+            self._writing = None
+
+    def _interrupt(self) -> None:
+        if self._writing is not None and not self._writing.expired():
+            self._writing.reschedule(asyncio.get_running_loop().time())
+
+    async def take(self) -> list[messages.Delta]:
+        """Waits for and returns all deltas since the last call. The list is empty only if the request was rejected.
+
+        Raises EngineGone, ClientTooSlow, or another error that was passed to `fail`.
+        """
+        while not self._pending and self.rejected is None and self.error is None:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        if self.error is not None:
+            raise self.error
+        taken, self._pending = self._pending, []
+        return taken
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class EngineLink:
+    """Owns the engine process, its socket and the streams of the requests in flight."""
+
+    def __init__(self, options: EngineOptions, listener: Listener) -> None:
+        self._options = options
+        self._listener = listener
+        self._streams: dict[str, Stream] = {}
+        self._states: dict[int, asyncio.Future[dict[str, object]]] = {}
+        self._report_waiters: list[asyncio.Future[None]] = []
+        self._next_token = 0
+        self._writer: asyncio.StreamWriter | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._ended = asyncio.Event()
+        self.ready: messages.Ready | None = None
+        self.failed: messages.Failed | None = None
+        self.last_report: messages.StepReport | None = None
+        self.last_progress = time.monotonic()
+
+    @property
+    def in_flight(self) -> int:
+        """Samples and texts that were submitted to the engine and have not finished."""
+        return len(self._streams)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the engine process runs and its socket is open."""
+        return self._process is not None and self._process.returncode is None and not self._ended.is_set()
+
+    @property
+    def pid(self) -> int | None:
+        """The engine's process id; None before it is spawned."""
+        return None if self._process is None else self._process.pid
+
+    async def run(self) -> int:
+        """Spawns the engine process and serves its socket until it exits. Returns its exit status, negative for a
+        signal.
+        """
+        folder = Path(tempfile.mkdtemp(prefix="sluice-"))  # mode 0700
+        path = folder / "engine.sock"
+        server = await asyncio.start_unix_server(self._serve, path=str(path))
+        path.chmod(0o600)
+        try:
+            # A session of its own: Ctrl-C in a terminal signals only this process, which drains first.
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "sluice_engine.core.process",
+                str(path),
+                env={**os.environ, ENV_OPTIONS: msgspec.json.encode(self._options).decode()},
+                start_new_session=True,
+                stdin=asyncio.subprocess.DEVNULL,
+            )
+            status = await self._process.wait()
+            # The last message (the reason of a failure) may still be in the socket.
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), 1.0 if self._writer is not None else 0.0)
+            return status
+        finally:
+            self._end()
+            await self.stop()
+            server.close()
+            shutil.rmtree(folder, ignore_errors=True)
+
+    async def stop(self) -> None:
+        """Ends the engine process: closes the connection, then sends SIGTERM, then SIGKILL, with KILL_SECONDS between."""
+        if self._writer is not None:
+            self._writer.close()
+        if self._process is None or self._process.returncode is not None:
+            return
+        for sign in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(sign)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._process.wait(), KILL_SECONDS)
+                return
+
+    def kill(self) -> None:
+        """Sends SIGKILL to the engine process."""
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+
+    async def submit(self, *requests: messages.Submit | messages.Encode, stream: Stream | None = None) -> Stream:
+        """Submits requests to the engine. All their deltas arrive in one stream, which may be an existing one.
+
+        Raises EngineGone.
+        """
+        if self._writer is None or not self.alive:
+            raise EngineGone
+        if not self._streams:
+            self.last_progress = time.monotonic()
+        names = [name for message in requests for name in message.names]
+        stream = Stream(len(names)) if stream is None else stream
+        self._streams.update(dict.fromkeys(names, stream))
+        for message in requests:
+            self.send(message)
+        try:
+            await self._writer.drain()
+        except ConnectionError as error:  # error of the engine's socket: a handler would attribute it to its client
+            raise EngineGone from error
+        return stream
+
+    def cancel(self, request_id: str, reason: str) -> None:
+        """Cancels a request in the engine. `reason` is "abort" or "stop". Idempotent; unknown ids are ignored."""
+        if self._streams.pop(request_id, None) is not None:
+            self.send(messages.Cancel(request_id, "stop" if reason == "stop" else "abort"))
+
+    def send(self, message: messages.ToEngine) -> None:
+        """Sends a message. The message is dropped if the connection is closed."""
+        if self._writer is not None and not self._writer.is_closing():
+            self._writer.write(messages.encode_frame(message))
+
+    async def state(self) -> dict[str, object]:
+        """Returns the scheduler's snapshot. Raises EngineGone, TimeoutError (5 s)."""
+        if not self.alive or self.ready is None:
+            raise EngineGone
+        self._next_token += 1
+        token = self._next_token
+        future = self._states[token] = asyncio.get_running_loop().create_future()
+        try:
+            self.send(messages.StateRequest(token))
+            return await asyncio.wait_for(future, 5.0)
+        finally:
+            self._states.pop(token, None)
+
+    async def next_report(self, timeout: float) -> None:
+        """Waits for the engine's next report, at most `timeout` seconds."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._report_waiters.append(future)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(future, timeout)
+
+    def fail_all(self, error: Exception) -> None:
+        """Ends all requests in flight with this error."""
+        for request_id, stream in list(self._streams.items()):
+            stream.fail(error)
+            self.cancel(request_id, "abort")
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._writer is not None:  # only one engine connects
+            writer.close()
+            return
+        self._writer = writer
+        try:
+            while (body := await messages.read_frame(reader)) is not None:
+                self._dispatch(messages.decode_from_engine(body))
+        except Exception as error:
+            log.exception("reading from the engine process failed")
+            if self.failed is None:
+                why = f"What the engine process sent could not be read: {type(error).__name__}: {error}."
+                self.failed = messages.Failed(REASON_ENGINE_CRASHED, why)
+        finally:
+            self._end()
+            self.kill_soon()
+
+    def kill_soon(self) -> None:
+        """Kills the process after KILL_SECONDS: it closed its connection and cannot serve requests."""
+        asyncio.get_running_loop().call_later(KILL_SECONDS, self.kill)
+
+    def _end(self) -> None:
+        self._ended.set()
+        self.fail_all(EngineGone())
+        for state in self._states.values():
+            if not state.done():
+                state.set_exception(EngineGone())
+        self._wake_report_waiters()
+
+    def _dispatch(self, message: messages.FromEngine) -> None:
+        self.last_progress = now = time.monotonic()
+        if isinstance(message, messages.StepReport):
+            self._on_step(message, now)
+        elif isinstance(message, messages.Rejected):
+            self._tell(self._listener.on_rejected, message)
+            stream = self._streams.pop(message.request_id, None)
+            if stream is not None:
+                stream.reject(message)
+        elif isinstance(message, messages.StateReply):
+            future = self._states.get(message.token)
+            if future is not None and not future.done():
+                future.set_result(message.state)
+        elif isinstance(message, messages.Loading):
+            self._tell(self._listener.on_loading, message)
+        elif isinstance(message, messages.Ready):
+            self.ready = message
+            self._tell(self._listener.on_ready, message)
+        else:
+            self.failed = message
+
+    def _tell(self, tell: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            tell(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - streams are not affected; on_fault logs and counts it
+            self._listener.on_fault(error)
+
+    def _on_step(self, report: messages.StepReport, now: float) -> None:
+        self.last_report = report
+        self._tell(self._listener.on_step, report, now)
+        streams = self._streams
+        for delta in report.deltas:
+            stream = streams.get(delta.request_id)
+            if stream is None:
+                continue
+            if not stream.push(delta):
+                self.cancel(delta.request_id, "abort")
+            elif delta.finish is not None:
+                del streams[delta.request_id]
+        self._wake_report_waiters()
+
+    def _wake_report_waiters(self) -> None:
+        waiters, self._report_waiters = self._report_waiters, []
+        for future in waiters:
+            if not future.done():
+                future.set_result(None)

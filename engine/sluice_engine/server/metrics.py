@@ -1,0 +1,398 @@
+"""Keeps the series of `/metrics` from the engine's reports. Names, labels and buckets come from the contract.
+
+The input is the messages of the engine's socket and the outcomes of requests; the module contains no HTTP and no
+tensor. Every series exists from the first scrape (label values come from the contract, never from a user), so that no
+rate starts from a missing series.
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final, Literal
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+
+from sluice import contract
+from sluice_engine import messages
+from sluice_engine.config import EngineOptions
+from sluice_engine.server.containment import FaultLog, contained
+
+Outcome = Literal["stop", "length", "abort", "error", "rejected"]
+# `_created` series double the number of series, and those of a counter and a histogram with one name collide.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+# By ascending severity: the outcome of a request is the most severe of its samples.
+_WORST: Final[tuple[Outcome, ...]] = ("stop", "length", "abort", "error")
+
+
+@dataclass(slots=True)
+class _Answer:
+    """The state of one sample of a request. Times are monotonic seconds."""
+
+    first_at: float
+    last_at: float
+    tokens: int
+
+
+@dataclass(slots=True)
+class _Record:
+    """One request in flight with all its samples. Times are monotonic seconds."""
+
+    arrived_at: float
+    prompt_tokens: int
+    open: int  # samples that have not finished
+    begun: bool = False  # the engine has sent a delta for it
+    answers: dict[str, _Answer] = field(default_factory=dict)
+    outcome: Outcome = "stop"
+
+    @property
+    def first_at(self) -> float:
+        """Time of the first token of any sample; infinite if there is none."""
+        return min((answer.first_at for answer in self.answers.values()), default=math.inf)
+
+    @property
+    def tokens(self) -> int:
+        """Output tokens of all samples."""
+        return sum(answer.tokens for answer in self.answers.values())
+
+    @property
+    def mean_gap(self) -> float | None:
+        """Mean seconds between two tokens of a sample; None if no sample has two tokens."""
+        gaps = self.tokens - len(self.answers)  # negative for a text's vector, which has no tokens
+        return sum(a.last_at - a.first_at for a in self.answers.values()) / gaps if gaps > 0 else None
+
+
+class EngineMetrics:
+    """The metrics of one engine. Not thread-safe: one event loop updates and renders them.
+
+    The methods that record never raise, because a fault in metrics must not fail a request. The fault is logged and
+    counted in `sluice_metrics_faults_total`.
+    """
+
+    def __init__(self, options: EngineOptions, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._options = options
+        self._records: dict[str, _Record] = {}
+        self._last_report: messages.StepReport | None = None
+        self._itl_target = options.itl_target
+        self._ttft_target = options.ttft_target
+        self._fault_log = FaultLog()
+        self._registry = CollectorRegistry()
+        self._totals = CollectorRegistry()
+        self._make_gauges()
+        self._make_histograms()
+        self._make_counters()
+        self.on_limits(starting_limits(options))
+
+    def _make_gauges(self) -> None:
+        self._running = self._gauge(contract.REQUESTS_RUNNING, "Requests that hold KV blocks.")
+        self._waiting = self._gauge(contract.REQUESTS_WAITING, "Requests queued in the engine.")
+        self._in_flight = self._gauge(contract.TOKENS_IN_FLIGHT, "Known tokens of running and waiting requests.")
+        self._occupancy = self._gauge(contract.KV_OCCUPANCY_RATIO, "KV blocks held by running requests over all.")
+        self._blocks = self._gauge(contract.KV_BLOCKS, "KV blocks by state.", "state", contract.KV_STATES)
+        self._limit = self._gauge(contract.ADMISSION_LIMIT, "Limits in force.", "kind", contract.LIMIT_KINDS)
+        self._model_seconds = self._gauge(
+            contract.STEP_MODEL_SECONDS,
+            "Fitted step-time model, seconds per unit; slower where minutes of tokens were.",
+            "term",
+            contract.STEP_MODEL_TERMS,
+        )
+        self._model_error = self._gauge(contract.STEP_MODEL_ERROR, "Mean absolute relative error of the fit.")
+        self._model_steps = self._gauge(contract.STEP_MODEL_STEPS, "Steps the fit has seen.")
+        self._load_phase = self._gauge(
+            contract.LOAD_PHASE_SECONDS, "Seconds the start spent in each phase.", "phase", contract.LOAD_PHASES
+        )
+        self._paced = self._gauge(contract.PACED, "1 while --pace holds steps to a given time model.")
+        self._paced.set(1.0 if self._options.pace is not None else 0.0)
+        self._model_info = Gauge(
+            contract.MODEL_INFO, "What is served.", ["version", "dtype", "model"], registry=self._registry
+        )
+        self._cache_info = Gauge(
+            contract.CACHE_CONFIG_INFO, "The KV pool.", ["block_size", "num_blocks"], registry=self._registry
+        )
+
+    def _make_histograms(self) -> None:
+        latency = contract.LATENCY_BUCKETS
+        self._ttft = self._histogram(contract.TIME_TO_FIRST_TOKEN, "Arrival to first token.", latency)
+        self._itl = self._histogram(contract.INTER_TOKEN_LATENCY, "Between two tokens of one request.", latency)
+        self._tpot = self._histogram(contract.TIME_PER_OUTPUT_TOKEN, "One request's mean inter-token time.", latency)
+        self._duration = self._histogram(contract.REQUEST_DURATION, "Arrival to last token.", latency)
+        self._queue = self._histogram(contract.QUEUE_SECONDS, "Arrival to first scheduled.", latency)
+        self._step = self._histogram(contract.STEP_SECONDS, "One engine step.", latency)
+        self._prompt = self._histogram(contract.PROMPT_TOKENS, "Prompt tokens per request.", contract.TOKEN_BUCKETS)
+        self._output = self._histogram(contract.OUTPUT_TOKENS, "Output tokens per request.", contract.TOKEN_BUCKETS)
+
+    def _make_counters(self) -> None:
+        self._arrived = self._counter(
+            contract.REQUESTS_ARRIVED, "Valid requests at their first arrival anywhere, refused ones too."
+        )
+        self._again = self._counter(
+            contract.REQUESTS_OFFERED_AGAIN,
+            "Valid requests that another replica had refused: refusals less these are lost.",
+        )
+        self._requests = self._labelled(contract.REQUESTS, "Requests at their end.", "outcome", contract.OUTCOMES)
+        self._slo = self._labelled(
+            contract.SLO_REQUESTS, "Completed requests against the SLO.", "result", contract.SLO_RESULTS
+        )
+        self._rejections = self._labelled(
+            contract.REJECTIONS, "Refused requests.", "reason", contract.REJECTION_REASONS
+        )
+        self._block_seconds = self._counter(contract.KV_BLOCK_SECONDS, "Held KV blocks integrated over time.")
+        self._busy = self._counter(contract.BUSY_SECONDS, "Seconds spent in steps.")
+        self._prompt_total = self._counter(contract.PROMPT_TOKENS_TOTAL, "Prompt tokens of scheduled requests.")
+        self._cached_total = self._counter(contract.CACHED_PROMPT_TOKENS, "Prompt tokens found in the prefix cache.")
+        self._generated = self._counter(contract.GENERATED_TOKENS, "Generated tokens.")
+        self._drafted = self._counter(contract.DRAFT_TOKENS, "Draft tokens of speculation that were verified.")
+        self._accepted = self._counter(contract.ACCEPTED_DRAFT_TOKENS, "Draft tokens that were accepted.")
+        self._preemptions = self._counter(contract.PREEMPTIONS, "Requests that lost their blocks to others.")
+        self._swaps = self._counter(contract.SWAPS, "Preempted requests that were copied to host memory.")
+        self._faults = self._counter(
+            contract.METRICS_FAULTS, "Exceptions in recording metrics; what they record is lost."
+        )
+
+    # --- messages of the engine ------------------------------------------------------------------------------------
+
+    def on_fault(self, error: Exception) -> None:
+        """Counts and logs an exception that lost a measurement."""
+        self._faults.inc()
+        self._fault_log.add(error)
+
+    @contained
+    def on_loading(self, message: messages.Loading) -> None:
+        """Records the progress of the load."""
+        if message.phase in contract.LOAD_PHASES:
+            self._load_phase.labels(message.phase).set(message.seconds)
+
+    @contained
+    def on_ready(self, message: messages.Ready) -> None:
+        """Records the engine's properties once it serves."""
+        for phase, seconds in message.load_seconds.items():
+            if phase in contract.LOAD_PHASES:
+                self._load_phase.labels(phase).set(seconds)
+        self._paced.set(1.0 if message.paced else 0.0)
+        self._model_info.labels(_version(), message.dtype, self._options.served_name).set(1)
+        self._cache_info.labels(f"{message.block_size:g}", str(message.num_blocks)).set(1)
+        self._blocks.labels("free").set(message.num_blocks)
+
+    def on_step(self, report: messages.StepReport, now: float) -> None:
+        """Records a step that ended and was read at `now` (monotonic seconds)."""
+        self._on_report(report)
+        for delta in report.deltas:
+            try:
+                self._on_delta(delta, now)
+            except Exception as error:  # noqa: BLE001 - the other deltas' requests are recorded
+                self.on_fault(error)
+
+    @contained
+    def _on_report(self, report: messages.StepReport) -> None:
+        """Records a step's totals. The limits come first, because finished requests are compared with these targets."""
+        self.on_limits(report.limits)
+        self._integrate(report)
+        self._running.set(report.running)
+        self._waiting.set(report.waiting)
+        self._in_flight.set(report.tokens_in_flight)
+        total = report.blocks_held + report.blocks_cached + report.blocks_free
+        self._occupancy.set(report.blocks_held / total if total else 0.0)
+        for state, blocks in zip(
+            contract.KV_STATES, (report.blocks_held, report.blocks_cached, report.blocks_free), strict=True
+        ):
+            self._blocks.labels(state).set(blocks)
+        self._prompt_total.inc(report.prompt_tokens)
+        self._cached_total.inc(report.cached_prompt_tokens)
+        self._generated.inc(report.generated_tokens)
+        self._preemptions.inc(report.preemptions)
+        self._swaps.inc(report.swaps)
+        self._drafted.inc(report.draft_tokens)
+        self._accepted.inc(report.accepted_draft_tokens)
+        if report.seconds > 0:
+            self._step.observe(report.seconds)
+        for term, value in zip(contract.STEP_MODEL_TERMS, report.model, strict=True):
+            self._model_seconds.labels(term).set(value)
+        self._model_error.set(report.model_error)
+        self._model_steps.set(report.model_steps)
+
+    def on_rejected(self, message: messages.Rejected) -> None:
+        """Records that the engine rejected a request."""
+        self.rejected(message.request_id, message.reason)
+
+    def on_limits(self, limits: messages.Limits) -> None:
+        """Sets the limits and targets in force."""
+        self._itl_target = limits.itl_target
+        self._ttft_target = limits.ttft_target
+        values = (
+            limits.concurrency,
+            limits.concurrency_min,
+            limits.concurrency_max,
+            limits.max_queue,
+            limits.max_batched_tokens,
+        )
+        for kind, value in zip(contract.LIMIT_KINDS, values, strict=True):
+            self._limit.labels(kind).set(value)
+
+    # --- events of the HTTP side -----------------------------------------------------------------------------------
+
+    @contained
+    def started(
+        self, names: Sequence[str], arrived_at: float, prompt_tokens: int, *, offered_before: bool = False
+    ) -> None:
+        """Records a valid request that is submitted to the engine.
+
+        `names` are the ids of its samples in the engine; they count as one request. `offered_before` is True if another
+        replica already counted the arrival of the request.
+        """
+        self._count_offer(offered_before)
+        self._records.update(dict.fromkeys(names, _Record(arrived_at, prompt_tokens, len(names))))
+
+    @contained
+    def refused(self, reason: str, *, offered_before: bool = False) -> None:
+        """Records a valid request that was rejected before submission to the engine."""
+        self._count_offer(offered_before)
+        self._count_refusal(reason)
+
+    @contained
+    def rejected(self, name: str, reason: str) -> None:
+        """Records that the engine rejected the request with this name, or the request group that contains it.
+        Idempotent.
+        """
+        if self._records.pop(name, None) is not None:  # the record never completes, so the request is counted once
+            self._count_refusal(reason)
+
+    @contained
+    def ended(self, name: str, outcome: Outcome) -> None:
+        """Records the end of a sample that the engine did not finish: stop string, client disconnect or error.
+        Idempotent.
+        """
+        record = self._records.pop(name, None)
+        if record is not None:
+            self._count_end(record, outcome, self._clock())
+
+    def render(self) -> bytes:
+        """Returns the metrics in Prometheus' text exposition format."""
+        return generate_latest(self._registry) + generate_latest(self._totals)
+
+    # --- bookkeeping -----------------------------------------------------------------------------------------------
+
+    def _on_delta(self, delta: messages.Delta, now: float) -> None:
+        record = self._records.get(delta.request_id)
+        if record is None:
+            return
+        fresh = len(delta.token_ids)
+        if not record.begun:
+            record.begun = True
+            self._queue.observe(max(delta.queue_seconds, 0.0))
+        if fresh or delta.vector:  # a vector is the complete output: its time counts as that of the first token
+            answer = record.answers.get(delta.request_id)
+            if answer is None:
+                if not record.answers:
+                    self._ttft.observe(now - record.arrived_at)
+                answer = record.answers[delta.request_id] = _Answer(now, now, 0)
+                between, gap = max(fresh - 1, 0), 0.0
+            else:
+                between, gap = fresh, (now - answer.last_at) / fresh
+            for _ in range(between):
+                self._itl.observe(gap)
+            answer.last_at = now
+            answer.tokens += fresh
+        if delta.finish is not None:
+            del self._records[delta.request_id]
+            self._count_end(record, delta.finish, now)
+
+    def _count_end(self, record: _Record, outcome: Outcome, now: float) -> None:
+        """Records the end of a sample and, with the last sample, the end of the request."""
+        record.open -= 1
+        record.outcome = outcome = max(record.outcome, outcome, key=_WORST.index)
+        if record.open:
+            return
+        self._requests.labels(outcome).inc()
+        self._duration.observe(now - record.arrived_at)
+        self._prompt.observe(record.prompt_tokens)
+        self._output.observe(record.tokens)
+        mean = record.mean_gap
+        if mean is not None:
+            self._tpot.observe(mean)
+        if outcome in ("stop", "length"):
+            ttft = record.first_at - record.arrived_at
+            self._slo.labels(_judge(ttft <= self._ttft_target, (mean or 0.0) <= self._itl_target)).inc()
+
+    def _count_offer(self, before: bool) -> None:
+        (self._again if before else self._arrived).inc()
+
+    def _count_refusal(self, reason: str) -> None:
+        self._requests.labels("rejected").inc()
+        if reason in contract.REJECTION_REASONS:
+            self._rejections.labels(reason).inc()
+
+    def _integrate(self, report: messages.StepReport) -> None:
+        """Adds blocks × seconds since the last report.
+
+        The blocks held at the last report count until this step began. During the step the larger of both values
+        counts, because a request that finished in this step held its blocks during it.
+        """
+        self._busy.inc(max(report.seconds, 0.0))
+        last, self._last_report = self._last_report, report
+        held_before = last.blocks_held if last is not None else 0
+        span = max(report.ended_at - last.ended_at, 0.0) if last is not None else report.seconds
+        stepping = min(max(report.seconds, 0.0), span)
+        self._block_seconds.inc(held_before * (span - stepping) + max(held_before, report.blocks_held) * stepping)
+
+    # --- constructors of series ------------------------------------------------------------------------------------
+
+    def _gauge(self, name: str, text: str, label: str | None = None, values: Sequence[str] = ()) -> Gauge:
+        gauge = Gauge(name, text, [label] if label else [], registry=self._registry)
+        for value in values:
+            gauge.labels(value)
+        return gauge
+
+    def _counter(self, name: str, text: str) -> Counter:
+        # Counters have their own registry: prometheus_client reserves x for x_total, while the text format allows both.
+        return Counter(name, text, registry=self._totals)
+
+    def _labelled(self, name: str, text: str, label: str, values: Sequence[str]) -> Counter:
+        counter = Counter(name, text, [label], registry=self._registry)
+        for value in values:
+            counter.labels(value)
+        return counter
+
+    def _histogram(self, name: str, text: str, buckets: Sequence[float]) -> Histogram:
+        return Histogram(name, text, buckets=buckets, registry=self._registry)
+
+
+def _judge(ttft_met: bool, itl_met: bool) -> str:
+    if ttft_met:
+        return "met" if itl_met else "missed_itl"
+    return "missed_ttft" if itl_met else "missed_both"
+
+
+def starting_limits(options: EngineOptions) -> messages.Limits:
+    """Returns the limits in force before the engine has sent a report."""
+    return messages.Limits(
+        concurrency=options.concurrency_max,
+        concurrency_min=options.concurrency_min,
+        concurrency_max=options.concurrency_max,
+        max_queue=options.max_queue,
+        max_batched_tokens=options.max_batched_tokens,
+        kv_watermark=options.kv_watermark,
+        itl_target=options.itl_target,
+        ttft_target=options.ttft_target,
+        ttl=None,
+        reason="cold",
+    )
+
+
+def _version() -> str:
+    try:
+        return version("sluice")
+    except PackageNotFoundError:
+        return "unknown"

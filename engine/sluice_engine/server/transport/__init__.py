@@ -1,0 +1,1 @@
+"""HTTP connections: sockets, deadlines, size limits, routing. The package contains no model and no OpenAI format."""

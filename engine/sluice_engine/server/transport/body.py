@@ -1,0 +1,98 @@
+"""Reads request bodies: JSON only, bounded in bytes and time, before any other work on the request."""
+
+import asyncio
+from typing import Any, Final
+
+import orjson
+from aiohttp import web
+
+from sluice_engine.server.errors import BadRequest, RequestTimeout, TooLarge, UnsupportedMedia
+from sluice_engine.server.transport.connection import RECEIVE_SECONDS, Connection
+
+MAX_BODY_BYTES: Final = 8 * 1024 * 1024
+
+
+async def read_object(request: web.BaseRequest) -> dict[str, Any]:
+    """Returns the body as a JSON object.
+
+    Raises UnsupportedMedia (415), TooLarge (413), RequestTimeout (408) and BadRequest (400). Raises Unavailable (503)
+    if the bodies of all current requests exceed the budget, possibly before this body has arrived completely.
+    """
+    _check_headers(request)
+    return parse_object(await _read(request))
+
+
+def _check_headers(request: web.BaseRequest) -> None:
+    if request.headers.get("Content-Encoding") is not None:
+        raise UnsupportedMedia("Content-Encoding is not supported; send the JSON body as it is.")
+    if request.content_type != "application/json" or "Content-Type" not in request.headers:
+        raise UnsupportedMedia("The body must be JSON; send it with Content-Type: application/json.")
+    if (request.charset or "utf-8").lower().replace("_", "-") not in {"utf-8", "utf8"}:
+        raise UnsupportedMedia("The body must be UTF-8.")
+    if request.content_length is not None and request.content_length > MAX_BODY_BYTES:
+        raise _too_large()
+
+
+def release(request: web.BaseRequest) -> None:
+    """Returns the body's bytes to the budget. Idempotent. The handler calls it when it no longer holds data of the
+    body.
+
+    The router calls it at the end of each handler.
+    """
+    if isinstance(request.protocol, Connection):
+        request.protocol.release_body()
+
+
+async def _read(request: web.BaseRequest) -> bytes:
+    if request.headers.get("Expect", "").lower() == "100-continue":
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0  # the final response has not begun
+    connection = request.protocol if isinstance(request.protocol, Connection) else None
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout_at(connection.deadline if connection is not None else None) as limit:
+            if connection is not None:
+                connection.begin_body(lambda: _end_now(limit))
+            while part := await request.content.readany():
+                size += len(part)
+                if size > MAX_BODY_BYTES:
+                    raise _too_large()
+                if connection is not None:
+                    connection.take_bytes(len(part))
+                parts.append(part)
+    except TimeoutError as error:
+        if connection is not None:
+            connection.check_body()
+        raise RequestTimeout(f"The request's body did not arrive within {RECEIVE_SECONDS:g} s.") from error
+    except web.RequestPayloadError as error:
+        raise BadRequest("The request's body is not framed as its headers say.") from error
+    if connection is not None:
+        connection.body_arrived()
+    return b"".join(parts)
+
+
+def _end_now(limit: asyncio.Timeout) -> None:
+    if not limit.expired():  # its own timeout may have expired just before
+        limit.reschedule(0.0)
+
+
+def parse_object(body: bytes) -> dict[str, Any]:
+    """Parses strict JSON: no NaN or Infinity, no invalid UTF-8, no lone surrogates, bounded nesting, an object at the
+    top.
+
+    Raises BadRequest.
+    """
+    if not body:
+        raise BadRequest("The body is empty; send a JSON object.", code="invalid_json")
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise BadRequest(f"The body is not valid JSON: {error}.", code="invalid_json") from error
+    if not isinstance(value, dict):
+        raise BadRequest("The body must be a JSON object.", code="invalid_json")
+    return value
+
+
+def _too_large() -> TooLarge:
+    return TooLarge(f"The body is larger than {MAX_BODY_BYTES} bytes.", code="body_too_large")

@@ -1,0 +1,185 @@
+"""The HTTP connection adds deadlines, error bodies and a maximum age to aiohttp's protocol.
+
+aiohttp answers parser errors with plain text and has no deadline for slow headers. A pooled connection may stay open
+without limit and keep its client from new pods. This module solves all three below the handlers.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, cast
+
+from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
+
+from sluice import contract
+from sluice_engine.server.errors import ApiError, BadRequest, InternalError, RequestTimeout
+from sluice_engine.server.transport.body_budget import Held
+from sluice_engine.server.transport.connection_limits import Places, TurnedAway
+
+RECEIVE_SECONDS: Final = 25.0  # seconds for a complete request, headers and body, from its first byte
+LINGER_SECONDS: Final = 2.0  # seconds that an unread body is drained after the response
+KEEPALIVE_SECONDS: Final = 75.0
+MAX_HEADERS: Final = 100
+
+log = logging.getLogger("sluice.http")
+
+
+class Connection(RequestHandler):
+    """One client connection, which occupies one of the port's places until it is lost.
+
+    `born` and `max_age` are in event-loop seconds. `deadline` is the time at which the current request must have
+    arrived completely.
+    """
+
+    def __init__(
+        self, manager: web.Server, *, places: Places, loop: asyncio.AbstractEventLoop, **settings: Any
+    ) -> None:
+        super().__init__(manager, loop=loop, **settings)
+        self._places = places
+        self._body: Held | None = None  # body of the current request, until it is released
+        self.born = loop.time()
+        self.max_age = contract.CONNECTION_MAX_AGE_SECONDS * random.uniform(0.9, 1.1)
+        self.deadline = self.born + RECEIVE_SECONDS
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._begun = False  # whether a request has begun whose headers are incomplete
+
+    @property
+    def aged(self) -> bool:
+        """Whether the next response closes the connection."""
+        return self._loop.time() - self.born > self.max_age
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Starts the deadline of the first request. If there is no place, the connection is rejected with 503."""
+        if not self._places.can_connect():
+            stranger = TurnedAway(self._places)
+            cast(asyncio.Transport, transport).set_protocol(stranger)
+            stranger.connection_made(transport)
+            return
+        self._places.connections += 1
+        self._arm()
+        super().connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Processes bytes; the first bytes of a request start its deadline."""
+        if data and not self._begun and not self._request_in_progress and not self._messages:
+            self._begun = True
+            self._arm()
+        super().data_received(data)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Frees the connection's place."""
+        self.headers_done()
+        self._places.connections -= 1
+        super().connection_lost(exc)
+
+    def begin_body(self, on_cut: Callable[[], None]) -> None:
+        """Registers the request's body; `on_cut` is called if it is cut off to make room for others."""
+        self._body = Held(on_cut)
+
+    def take_bytes(self, count: int) -> None:
+        """Adds `count` arrived bytes of the request's body to the budget, until `release_body`. Raises Unavailable if
+        it is full.
+        """
+        if self._body is not None:
+            self._places.room.take(self._body, count)
+
+    def check_body(self) -> None:
+        """Raises Unavailable if the request's body has been cut off."""
+        if self._body is not None:
+            self._places.room.check(self._body)
+
+    def body_arrived(self) -> None:
+        """Marks the request's body as complete. Raises Unavailable if it has been cut off."""
+        if self._body is not None:
+            self._places.room.arrived(self._body)
+
+    def release_body(self) -> None:
+        """Frees the bytes of the request's body, when neither it nor data parsed from it is held. Idempotent."""
+        if self._body is not None:
+            self._places.room.give_back(self._body)
+            self._body = None
+
+    def headers_done(self) -> None:
+        """Stops the header timer: the headers are complete, and the body has the rest of the deadline."""
+        self._begun = False
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _arm(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+        self.deadline = self._loop.time() + RECEIVE_SECONDS
+        self._head_timer = self._loop.call_at(self.deadline, self._head_overdue)
+
+    def _head_overdue(self) -> None:
+        self._head_timer = None
+        if self._request_in_progress or self.transport is None:
+            return
+        body = RequestTimeout(f"The request's headers did not arrive within {RECEIVE_SECONDS:g} s.").body()
+        head = (
+            "HTTP/1.1 408 Request Timeout\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.force_close()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Returns an OpenAI error body for errors of aiohttp's parser. No part of the input is echoed.
+
+        Raises ConnectionResetError if a response has begun.
+        """
+        self.headers_done()
+        if request.writer.output_size > 0:
+            raise ConnectionResetError("a response has begun already")
+        error: ApiError
+        if status < 500:
+            error = BadRequest("The HTTP request is malformed or its request line or headers are too large.")
+        else:
+            log.error("a handler failed", exc_info=exc)
+            error = InternalError("unknown")
+        response = web.Response(status=error.status, body=error.body(), content_type="application/json")
+        response.force_close()
+        return response
+
+    async def _drain_helper(self) -> None:
+        """As aiohttp's, which keeps a cancelled waiter: without the reset, the next wait would be cancelled as well."""
+        if self._drain_waiter is not None and self._drain_waiter.cancelled():
+            self._drain_waiter = None
+        await super()._drain_helper()
+
+    def log_exception(self, *args: Any, **kw: Any) -> None:
+        """Logs at debug level, because the cause is a fault of the peer."""
+        log.debug(*args, **kw)
+
+
+class HttpServer(web.Server):
+    """aiohttp's low-level server with our connections. A handler is cancelled when its client disconnects."""
+
+    def __init__(
+        self,
+        handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
+        places: Places,
+    ) -> None:
+        self._places = places
+        super().__init__(
+            handler,
+            handler_cancellation=True,
+            keepalive_timeout=KEEPALIVE_SECONDS,
+            lingering_time=LINGER_SECONDS,
+            max_headers=MAX_HEADERS,
+            auto_decompress=False,
+            access_log=None,
+        )
+
+    def __call__(self) -> RequestHandler:
+        """Returns a protocol for a new connection."""
+        return Connection(self, places=self._places, loop=self._loop, **self._kwargs)

@@ -1,0 +1,88 @@
+"""Routes a request to its handler by exact path; every other request gets an error in OpenAI's format.
+
+The raw path is matched before any decoding: `//v1/models`, `%2e%2e` or a trailing slash match no route, so they cannot
+reach a handler.
+"""
+
+import logging
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from aiohttp import web
+
+from sluice_engine.server.context import Serving, request_id_of
+from sluice_engine.server.errors import ApiError, BadRequest, ClientTooSlow, InternalError, MethodNotAllowed, NotFound
+from sluice_engine.server.transport.body import release
+from sluice_engine.server.transport.connection import Connection
+
+Handler = Callable[[web.BaseRequest, Serving], Awaitable[web.StreamResponse]]
+Routes = Mapping[str, Mapping[str, Handler]]  # path → method → handler; a path ending in "*" matches any last segment
+
+LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
+_HOST: Final = re.compile(r"(?P<name>[A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\])(:\d{1,5})?", re.ASCII)
+
+log = logging.getLogger("sluice.http")
+
+
+class Router:
+    """The request handler of one port.
+
+    `loopback` states whether the port is bound to the loopback interface. If it is, only loopback names are accepted in
+    the Host header, as a protection against DNS rebinding by web pages.
+    """
+
+    def __init__(self, serving: Serving, routes: Routes, *, loopback: bool) -> None:
+        self._serving = serving
+        self._routes = routes
+        self._loopback = loopback
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Responds to one request. An exception in a handler affects this request only."""
+        connection = request.protocol
+        if isinstance(connection, Connection):
+            connection.headers_done()
+        try:
+            return await self._route(request)
+        except ApiError as error:
+            return self._serving.response(request, error.status, error.body(), error.headers())
+        except (ConnectionError, ClientTooSlow):
+            return self._abandon(request)
+        except Exception:  # an exception fails the request, not the server
+            log.exception("request %s failed", request_id_of(request))
+            if request.writer.output_size > 0:
+                return self._abandon(request)
+            failure = InternalError(request_id_of(request))
+            return self._serving.response(request, failure.status, failure.body())
+
+    async def _route(self, request: web.BaseRequest) -> web.StreamResponse:
+        self._check_host(request)
+        path = request.rel_url.raw_path
+        methods = self._routes.get(path)
+        if methods is None and "%" not in path:
+            methods = self._routes.get(path[: path.rfind("/") + 1] + "*")
+        if methods is None:
+            raise NotFound("There is nothing at this path.", code="not_found")
+        handler = methods.get(request.method)
+        if handler is None:
+            allowed = ", ".join(methods)
+            raise MethodNotAllowed(f"This path takes {allowed}.", allowed)
+        with self._serving.busy():
+            try:
+                return await handler(request, self._serving)
+            finally:
+                release(request)
+
+    def _check_host(self, request: web.BaseRequest) -> None:
+        hosts = request.headers.getall("Host", [])
+        found = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
+        if found is None:
+            raise BadRequest("The Host header is missing or malformed.", code="invalid_host")
+        if self._loopback and found["name"].lower() not in LOOPBACK:
+            raise BadRequest("This server listens on this machine only and answers to its names.", code="invalid_host")
+
+    def _abandon(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Aborts the connection of a lost or too slow client. aiohttp receives a response that it cannot send."""
+        if request.transport is not None:
+            request.transport.abort()
+        return web.Response(status=500)

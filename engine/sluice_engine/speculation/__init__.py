@@ -1,0 +1,1 @@
+"""Prompt-lookup speculation: which drafts are tried and whether they pay. No torch."""

@@ -1,0 +1,114 @@
+"""Renders the model's chat template in a sandbox and separates template text from user text.
+
+A template comes with the model, not with a request, but still runs in an immutable sandbox. User content must stay
+text: control tokens in it (`<|im_start|>`) are replaced by random markers before rendering. Afterwards the original
+strings are encoded as plain characters, and only the template's own control tokens become tokens.
+"""
+
+import json
+import re
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import jinja2
+from jinja2.ext import Extension, loopcontrols
+from jinja2.nodes import Node
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+MAX_RENDERED_CHARACTERS = 16 * 1024 * 1024
+
+
+class TemplateFailed(Exception):
+    """The template rejected these messages or failed on them; the message states which."""
+
+
+def _tojson(value: object, ensure_ascii: bool = False, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent)
+
+
+def _raise_exception(message: str) -> None:
+    raise TemplateFailed(message)
+
+
+def _strftime_now(pattern: str) -> str:
+    return datetime.now().strftime(pattern)
+
+
+class _Generation(Extension):
+    """`{% generation %}` marks the assistant's part for training; its body is rendered unchanged."""
+
+    tags = {"generation"}  # noqa: RUF012  jinja2's own declaration is a plain set
+
+    def parse(self, parser: Parser) -> list[Node]:
+        """Parse the body between the tags."""
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    # Same settings as transformers' apply_chat_template, because templates are written for them.
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation]
+    )
+    environment.filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = _strftime_now
+    return environment
+
+
+class ChatTemplate:
+    """One compiled template. `control`: strings that the tokenizer would turn into added tokens. Raises
+    TemplateFailed.
+    """
+
+    def __init__(self, source: str, control: Iterable[str], variables: Mapping[str, str]) -> None:
+        try:
+            self._template = _environment().from_string(source)
+        except jinja2.TemplateError as error:
+            raise TemplateFailed(f"the chat template does not compile: {error}") from error
+        self._variables = dict(variables)
+        longest_first = sorted((re.escape(token) for token in control if token), key=len, reverse=True)
+        self._control = re.compile("|".join(longest_first)) if longest_first else None
+
+    def render(self, messages: Sequence[Mapping[str, str]]) -> list[tuple[str, bool]]:
+        """The prompt as pieces of (text, plain); control tokens are recognised only where `plain` is false.
+
+        Raises TemplateFailed.
+        """
+        nonce = f"\ue000{secrets.token_hex(8)}:"
+        spelled: list[str] = []
+
+        def mark(found: re.Match[str]) -> str:
+            spelled.append(found.group())
+            return f"{nonce}{len(spelled) - 1}\ue001"
+
+        def shield(text: str) -> str:
+            return self._control.sub(mark, text) if self._control is not None else text
+
+        shielded: list[dict[str, Any]] = [{**message, "content": shield(message["content"])} for message in messages]
+        rendered = self._run(shielded)
+        if not spelled:
+            return [(rendered, False)]
+        pieces: list[tuple[str, bool]] = []
+        for index, part in enumerate(re.split(f"{re.escape(nonce)}(\\d+)\ue001", rendered)):
+            plain = index % 2 == 1
+            text = spelled[int(part)] if plain else part
+            if text:
+                pieces.append((text, plain))
+        return pieces
+
+    def _run(self, messages: list[dict[str, Any]]) -> str:
+        try:
+            parts: list[str] = []
+            size = 0
+            for part in self._template.generate(messages=messages, add_generation_prompt=True, **self._variables):
+                size += len(part)
+                if size > MAX_RENDERED_CHARACTERS:
+                    raise TemplateFailed("the rendered prompt is too long")
+                parts.append(part)
+            return "".join(parts)
+        except (jinja2.TemplateError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
+            raise TemplateFailed(f"the chat template cannot render these messages: {error}") from error

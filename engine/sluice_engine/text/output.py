@@ -1,0 +1,84 @@
+"""The incremental output of one sample: tokens in, text and logprobs to emit out."""
+
+from dataclasses import dataclass, field
+
+from sluice_engine import messages
+from sluice_engine.request import TokenLogprob
+from sluice_engine.text.logprob_trail import Entry, LogprobTrail
+from sluice_engine.text.stop_strings import StopScanner
+from sluice_engine.text.tokenizer import TextModel
+
+
+@dataclass(slots=True)
+class Piece:
+    """Text and logprobs to emit now."""
+
+    text: str = ""
+    logprobs: list[Entry] = field(default_factory=list)
+
+
+class Choice:
+    """The sample `index` of a request; `id` is its request id in the engine. `finish` is set when it is complete."""
+
+    def __init__(
+        self, index: int, request_id: str, text: TextModel, stop: tuple[str, ...], min_tokens: int, scored: bool
+    ) -> None:
+        self.index = index
+        self.id = request_id
+        self.tokens = 0
+        self.finish: str | None = None
+        self.stopped_by_text = False
+        self.score = 0.0  # sum of the tokens' logprobs
+        self._decoder = text.detokenizer()
+        self._scanner = StopScanner(stop)
+        self._min_tokens = min_tokens
+        self._trail = LogprobTrail() if scored else None
+        self._shown = 0
+
+    @property
+    def mean_logprob(self) -> float:
+        """Mean logprob per token, the ranking key of best_of."""
+        return self.score / self.tokens if self.tokens else 0.0
+
+    def take(self, delta: messages.Delta) -> Piece:
+        """Process a delta and return the text to emit. Sets `finish` at a stop string or when the engine finished the
+        sample. Tokens after a stop string are ignored, so the output does not depend on how tokens are grouped into
+        deltas.
+        """
+        if self.finish is not None:
+            return Piece()
+        text = ""
+        for place, token in enumerate(delta.token_ids):
+            text += self._show(token, delta.logprobs[place] if delta.logprobs else None)
+            if self._scanner.stopped:
+                break
+        if delta.finish is not None and not self._scanner.stopped:
+            text += self._passed(self._decoder.flush())
+        if self._scanner.stopped:
+            self.finish, self.stopped_by_text = "stop", True
+        elif delta.finish is not None:
+            text += self._scanner.flush()
+            self.finish = delta.finish
+        self._shown += len(text)
+        return Piece(text, self._entries())
+
+    def _show(self, token: int, logprob: TokenLogprob | None) -> str:
+        """Process one token; returns the text to emit for it."""
+        self.tokens += 1
+        decoded = self._decoder.feed((token,))
+        if logprob is not None:
+            self.score += logprob.logprob
+            if self._trail is not None:
+                self._trail.add(token, len(decoded), logprob)
+        return self._passed(decoded)
+
+    def _passed(self, decoded: str) -> str:
+        """The text after stop-string filtering; stop strings are ignored before min_tokens."""
+        early = self._min_tokens > 0 and self.tokens <= self._min_tokens
+        return decoded if early else self._scanner.feed(decoded)
+
+    def _entries(self) -> list[Entry]:
+        if self._trail is None:
+            return []
+        taken = self._trail.take(self._shown)
+        return taken + self._trail.last(self._shown, self.stopped_by_text) if self.finish is not None else taken

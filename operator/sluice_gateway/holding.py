@@ -1,0 +1,72 @@
+"""Holding requests while no replica is ready; the first held request wakes a model that is scaled to zero.
+
+The number of held requests is then the operator's only signal of demand. A request is held for as long as a replica
+should take to start, and no longer. After that it is rejected with a Retry-After.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from sluice_gateway.backends import Backend
+
+MOST: Final = 256  # requests held at once: each keeps its body in memory
+LOOK_SECONDS: Final = 0.2
+PATIENCE: Final = 1.5  # times the expected start: one start in five takes longer than expected
+
+
+class HoldQueue:
+    """Holds and counts requests.
+
+    `expected()` is the seconds until a replica should be ready; None means that none is starting.
+    """
+
+    def __init__(
+        self,
+        *,
+        hold: bool = False,
+        expected: Callable[[], float | None] = lambda: None,
+        on_held: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+        look: float = LOOK_SECONDS,
+    ) -> None:
+        """`on_held()` is called when the number of held requests rises from 0 to 1. `look`: poll interval, seconds."""
+        self._hold = hold
+        self._expected = expected
+        self._on_held = on_held
+        self._clock = clock
+        self._look = look
+        self.held = 0
+
+    def retry_after(self) -> int:
+        """Retry-After in whole seconds: the expected start, or 2 where none is known."""
+        expected = self._expected()
+        return 2 if expected is None else max(1, math.ceil(expected))
+
+    async def wait(self, backends: Callable[[], Sequence[Backend]]) -> tuple[Backend, ...]:
+        """The ready replicas; where there are none, hold the request until one is ready or the deadline passes.
+
+        The result is empty after the deadline, which is `PATIENCE` times the expected start and at least 10 s. It is
+        empty at once where holding is off or `MOST` requests are held.
+        """
+        ready = tuple(backends())
+        if ready or not self._hold or self.held >= MOST:
+            return ready
+        self.held += 1
+        if self.held == 1:
+            self._on_held()
+        try:
+            return await self._held(backends)
+        finally:
+            self.held -= 1
+
+    async def _held(self, backends: Callable[[], Sequence[Backend]]) -> tuple[Backend, ...]:
+        begun, patience = self._clock(), 0.0
+        while not (ready := tuple(backends())):
+            patience = max(patience, PATIENCE * (self._expected() or 0.0))
+            if self._clock() - begun > max(patience, 10.0):
+                break
+            await asyncio.sleep(self._look)
+        return ready

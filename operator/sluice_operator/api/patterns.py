@@ -1,0 +1,71 @@
+"""Defines the constrained string types of the resource, and a readable description of each pattern.
+
+Patterns use only syntax that Go's RE2 (API server) and Rust's regex (pydantic) share: ASCII classes, no look-around.
+"""
+
+from decimal import Decimal
+from typing import Annotated, Any, Final
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from sluice_operator.api.cron import CRON, TIMEZONE
+
+RESOURCE_NAME: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
+MODEL_URI: Final = r"^(pvc://[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?(/[^\x00-\x20\x7f]*)?|file:///[^\x00-\x20\x7f]+)$"
+SERVED_NAME: Final = r"^[A-Za-z0-9]([-A-Za-z0-9._/]*[A-Za-z0-9])?$"
+IMAGE: Final = r"^[!-~]+$"
+EXTENDED_RESOURCE: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9._]*[A-Za-z0-9])?$"
+QUANTITY: Final = r"^[0-9]+(\.[0-9]{1,9})?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$"
+MEMORY_SIZE: Final = r"^[1-9][0-9]*(k|Ki|M|Mi|G|Gi|T|Ti)?$"
+PERCENT: Final = r"^([1-9][0-9]?(\.[0-9]{1,3})?|100)$"
+ENV_NAME: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
+LABEL_KEY: Final = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+LABEL_VALUE: Final = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
+
+PATTERN_WORDS: Final = {
+    CRON: 'five fields as crontab has them, such as "0 8 * * 1-5"',
+    TIMEZONE: "a time zone such as UTC or Europe/Berlin",
+    MODEL_URI: "pvc://claim/path or file:///path, without spaces",
+    SERVED_NAME: "letters, digits and - . _ / (a letter or digit at both ends)",
+    IMAGE: "an image reference without spaces",
+    EXTENDED_RESOURCE: "an extended resource such as nvidia.com/gpu",
+    QUANTITY: "a Kubernetes quantity such as 500m, 2 or 4Gi",
+    MEMORY_SIZE: "a number of bytes such as 2Gi",
+    PERCENT: 'a percentage from "1" to "100", written as text',
+    ENV_NAME: "letters, digits and _ (no digit first)",
+    LABEL_KEY: "a label key such as team or example.com/team",
+    LABEL_VALUE: "letters, digits and - _ . (a letter or digit at both ends)",
+}
+
+
+def _as_text(value: Any) -> Any:
+    """Return an integer as a string: `cpu: 4` means the same as `cpu: "4"`. The pattern checks every other value."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Cron = Annotated[str, Field(max_length=128, pattern=CRON)]
+TimeZone = Annotated[str, Field(max_length=64, pattern=TIMEZONE)]
+Quantity = Annotated[
+    str,
+    Field(max_length=32, pattern=QUANTITY),
+    BeforeValidator(_as_text),
+    WithJsonSchema({"x-kubernetes-int-or-string": True, "minimum": 0, "maxLength": 32, "pattern": QUANTITY}),
+]
+MemorySize = Annotated[str, Field(max_length=20, pattern=MEMORY_SIZE)]
+LabelValue = Annotated[str, Field(max_length=63, pattern=LABEL_VALUE)]
+AnnotationValue = Annotated[str, Field(max_length=4096)]
+
+_UNITS: Final = {
+    "": Decimal(1), "m": Decimal("0.001"),
+    "k": Decimal(10**3), "M": Decimal(10**6), "G": Decimal(10**9), "T": Decimal(10**12),
+    "Ki": Decimal(2**10), "Mi": Decimal(2**20), "Gi": Decimal(2**30), "Ti": Decimal(2**40),
+}  # fmt: skip
+
+
+def amount_of(quantity: str) -> Decimal:
+    """Return a quantity as a plain number (bytes, cores or units of a device): "2Gi" → 2147483648, "500m" → 0.5.
+
+    The text must match QUANTITY or MEMORY_SIZE; parsed resources contain only such quantities.
+    """
+    digits = quantity.rstrip("mkKMGTi")
+    return Decimal(digits) * _UNITS[quantity[len(digits) :]]

@@ -1,0 +1,57 @@
+"""Reads an LLMDeployment from a YAML file, for `sluice up` and `sluice simulate`, with one sentence per fault."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from sluice import contract
+from sluice_operator.api import InvalidResource, LLMDeployment, parse
+from sluice_operator.cluster.client import Object
+
+MAX_BYTES: Final = 1024 * 1024
+
+
+class BadFile(Exception):
+    """The file is not usable. `faults` has one sentence per fault."""
+
+    def __init__(self, faults: tuple[str, ...]) -> None:
+        super().__init__("; ".join(faults))
+        self.faults = faults
+
+
+def read_resource(path: Path) -> tuple[Object, LLMDeployment]:
+    """Return the only LLMDeployment in a file, as written and as types. Documents of other kinds are ignored.
+
+    Raises BadFile.
+    """
+    documents = [one for one in _documents(path) if one is not None]
+    for one in documents:
+        if not isinstance(one, dict):
+            raise BadFile((f"{path}: each document must be a mapping with apiVersion, kind, metadata and spec",))
+    ours = [one for one in documents if one.get("kind") == contract.KIND]
+    if not ours and len(documents) == 1:
+        ours = documents  # one document of a wrong or missing kind: the parser reports it
+    if not ours:
+        raise BadFile((f"{path}: there is no {contract.KIND} in it",))
+    if len(ours) > 1:
+        raise BadFile((f"{path}: it has {len(ours)} {contract.KIND}s: give one file to each",))
+    try:
+        return ours[0], parse(ours[0])
+    except InvalidResource as error:
+        raise BadFile(error.faults) from error
+
+
+def _documents(path: Path) -> list[Any]:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise BadFile((f"{path}: {error.strerror or error}",)) from error
+    if len(content) > MAX_BYTES:
+        raise BadFile((f"{path}: it is over {MAX_BYTES} bytes",))
+    try:
+        return list(yaml.safe_load_all(content.decode()))
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
+        words = " ".join(str(error).split()) or "it nests too deep"
+        raise BadFile((f"{path}: it is not YAML: {words}",)) from error

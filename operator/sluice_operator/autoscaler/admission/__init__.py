@@ -1,0 +1,1 @@
+"""The admission dial: bounds per engine and the report of rejected requests."""

@@ -1,0 +1,1 @@
+"""Explanations: each decision as a sentence with its numbers."""

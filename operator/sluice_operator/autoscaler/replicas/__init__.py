@@ -1,0 +1,1 @@
+"""The replica dial: demand, capacity, recommendation, stabilization and scale-in order."""

@@ -1,0 +1,1 @@
+"""Signals from scrapes: freshness, deltas, percentiles, arrivals, cold starts."""

@@ -1,0 +1,262 @@
+"""The data types of a decision: observations, memory, the decision and its reasons.
+
+They hold only values that the contract's counters, gauges and bucketed histograms provide per pod: no true lengths and
+no future. The cluster, `sluice up` and the simulator fill in the same types.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from sluice_perfmodel.arrival_stats import Nature
+from sluice_perfmodel.step_time import StepTimeModel
+
+PodPhase = Literal["unschedulable", "scheduling", "pulling", "loading", "ready", "draining", "failed"]
+Dial = Literal["replicas", "admission"]
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """A Prometheus histogram as scraped: cumulative counts per upper bound, the last bound +Inf."""
+
+    bounds: tuple[float, ...] = ()
+    counts: tuple[float, ...] = ()
+    sum: float = 0.0
+
+    @property
+    def count(self) -> float:
+        """Number of observations."""
+        return self.counts[-1] if self.counts else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSample:
+    """One scrape of one engine's /metrics, parsed. Counters are totals since the engine started."""
+
+    running: float
+    waiting: float
+    tokens_in_flight: float
+    kv_occupancy: float  # held / total, 0..1
+    kv_blocks: float  # total
+    block_size: float  # tokens
+    concurrency: float  # the limit in force
+    concurrency_min: float
+    concurrency_max: float
+    queue_limit: float
+    arrived_total: float
+    finished_total: float  # ended with stop or length
+    rejected_total: float
+    slo_met_total: float
+    slo_missed_total: float
+    prompt_tokens_total: float
+    cached_prompt_tokens_total: float
+    generated_tokens_total: float
+    kv_block_seconds_total: float
+    busy_seconds_total: float
+    preemptions_total: float
+    ttft: Histogram
+    itl: Histogram
+    step_model: StepTimeModel | None
+    load_seconds: tuple[tuple[str, float], ...] = ()  # (phase, seconds)
+    failed_total: float = 0.0  # ended by an error of the engine
+    offered_again_total: float = 0.0  # that another replica had rejected before
+
+
+@dataclass(frozen=True, slots=True)
+class ColdStart:
+    """Seconds from creation to ready, by phase; measured on one pod."""
+
+    schedule: float
+    pull: float
+    load: float
+    warm: float
+    total: float
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """One engine pod: its lifecycle phase and its newest good scrape."""
+
+    name: str
+    phase: PodPhase
+    since: float  # monotonic seconds when it entered this phase, as far as observed
+    sample: EngineSample | None = None
+    sample_at: float | None = None  # monotonic seconds of that scrape
+    message: str = ""  # message of the scheduler or the kubelet
+    start_age: float | None = None  # seconds since this start began; None: since it entered this phase
+    cold_start: ColdStart | None = None  # duration of its start, once it is ready
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """All inputs of decide() besides the spec and its memory."""
+
+    pods: tuple[PodView, ...] = ()
+    replicas: int | None = None  # spec.replicas of the Deployment; None: it does not exist yet
+    held: int | None = None  # requests that a gateway holds until a replica is ready; None: no gateway holds requests
+    wall: float | None = None  # seconds since 1970, for schedules; None: no calendar time is known
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Bounds and targets for one engine: the body of PATCH /limits, in seconds."""
+
+    concurrency_min: int
+    concurrency_max: int
+    max_queue: int
+    kv_watermark: float
+    itl_target: float
+    ttft_target: float
+    ttl: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a dial moved or stayed. `numbers` are the inputs; `sentence` is the text for users."""
+
+    dial: Dial
+    before: int
+    after: int
+    binding: str  # CamelCase: InterTokenLatency, KVOccupancy, TimeToFirstToken, Queue, Idle, MinReplicas, ...
+    sentence: str
+    numbers: tuple[tuple[str, float], ...] = ()
+    advised: bool = False  # only reported: scaling.mode is Advise
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The actions of one reconcile. `replicas` None: keep the Deployment's count (other owner or no data)."""
+
+    replicas: int | None
+    desired: int  # the law's result, set or only advised
+    bounds: tuple[tuple[str, Bounds], ...] = ()  # pod name → bounds; a pod left out keeps its last until its TTL
+    scale_in_candidates: tuple[str, ...] = ()  # scale-in candidates, in order of removal
+    retiring: str | None = None  # next scale-in candidate at this load: routers start no conversation on it
+    reasons: tuple[Reason, ...] = ()  # only for dials that moved
+    kv_occupancy: float | None = None  # fleet figures for the status
+    ttft: float | None = None  # seconds, at the attainment percentile, over the window
+    itl: float | None = None
+    attainment: float | None = None  # share of good requests in the window, 0..1
+    concurrency: int | None = None
+    cold_start: ColdStart | None = None  # the median one, phase by phase
+    retry_after: float | None = None  # seconds until capacity that is starting should serve; None: none is starting
+    forecast: "Outlook | None" = None
+    metrics: Literal["Fresh", "Partial", "Stale", "NoTraffic", "NoPods"] = "NoPods"
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """Learned estimates that the status keeps over a restart: arrival statistics, request lengths, model confidence."""
+
+    rate: float  # requests per second, now
+    planned: float  # requests per second, when a replica ordered now is ready
+    dispersion: float
+    volatility: float
+    output_tokens: float = 0.0
+    prompt_tokens: float = 0.0
+    cached_tokens: float = 0.0
+    trust: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class PodTotals:
+    """One pod's counters at its newest good scrape: the base of the next delta."""
+
+    name: str
+    at: float  # monotonic seconds of the scrape
+    counters: tuple[float, ...]  # in the order of `windows.COUNTERS`
+    running: float
+    ttft: tuple[float, ...]  # cumulative counts per bucket
+    itl: tuple[float, ...]
+    spared: float = 0.0  # prompt tokens served from its cache, decaying like `Lengths`: its cache warmth
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Deltas of the whole fleet over about a second: sums of the pods' deltas."""
+
+    at: float
+    seconds: float
+    counters: tuple[float, ...]
+    block_seconds: float  # pool blocks × seconds that those deltas span
+    ttft: tuple[float, ...] = ()
+    itl: tuple[float, ...] = ()
+    overdue: float = 0.0  # first tokens later than the last bucket and than the target of that moment
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Exponentially decaying sums over the last minutes that give the mean request lengths."""
+
+    at: float = 0.0
+    finished: float = 0.0
+    started: float = 0.0
+    generated: float = 0.0
+    prompt: float = 0.0
+    cached: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Number of requests by outcome."""
+
+    met: float
+    late: float  # or failed
+    refused: float
+
+    @property
+    def missed(self) -> float:
+        """All requests that were not good."""
+        return self.late + max(0.0, self.refused)
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Sums that decay with a time constant of a day: requests that were good, late (or failed), or rejected.
+
+    A request counts as rejected when all replicas reject it.
+    """
+
+    at: float = 0.0
+    met: float = 0.0
+    late: float = 0.0
+    refused: float = 0.0
+
+    @property
+    def missed(self) -> float:
+        """All requests that were not good."""
+        return self.late + self.refused
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The state that decide() carries from one call to the next; bounded. Opaque to all other code."""
+
+    started_at: float | None = None  # first call after a (re)start: no scale-down until a full window has passed
+    pods: tuple[PodTotals, ...] = ()
+    ticks: tuple[Tick, ...] = ()  # the window, oldest first
+    lengths: Lengths = Lengths()
+    kept: Tally = Tally()
+    slots: tuple[tuple[int, float], ...] = ()  # (index of the time slot, requests that arrived in it), oldest first
+    before: Nature = field(default_factory=Nature)  # arrival statistics from before this process, from the status
+    starts: tuple[tuple[str, ColdStart], ...] = ()  # (pod, duration of its start), newest last
+    learned: tuple[str, ...] | None = None  # present pods whose start is or was in `starts`; None: first call
+    trust: float = 1.0  # model confidence: 1 as long as measurements agree
+    trust_at: float = 0.0  # when the confidence last changed
+    unevenness: float = 1.0  # split of requests in flight over replicas: 1 random, near 0 even
+    uneven_at: float = 0.0  # when `unevenness` was last updated
+    scrape_gap: float | None = None  # smoothed seconds between two scrapes of one pod
+    wanted: tuple[tuple[float, int], ...] = ()  # (monotonic seconds, largest wanted count), in coarse slots
+    ready: int = 0  # pods ready at the last call
+    settled_at: float = 0.0  # when that number last changed: older measurements are of another fleet
+    short_since: float | None = None  # since when the fleet lacks replicas with none starting; None: it does not
+    no_down_until: float = 0.0  # a counter reset hides load for one window
+    idle_since: float | None = None  # when the whole fleet became idle; None: it is not, or it is not known
+    down_at: float | None = None  # the last scale-down
+    retiring: str | None = None  # `Decision.retiring`: fixed until the pod is removed or needed again
+    last_set: int | None = None  # the count that was set, once it was observed in force
+    advised: int | None = None  # mode Advise's newest advice, from which it continues
+    said: tuple[int, int] | None = None  # (before, after) of the newest sentence about replicas: reported once
+    limits: tuple[tuple[str, int], ...] = field(default=())  # pod → last concurrency_max that was set
+    limit_said: tuple[float, int] | None = None  # (when, concurrency) that the next admission sentence starts from
+    refused_said_at: float | None = None  # when rejections were last reported; None: never
+    limit_fell: bool = False  # the newest such sentence was about a fall: only then is a rise reported

@@ -1,0 +1,1 @@
+"""Access to the cluster: the client interface, and its implementations on Kubernetes and on local processes."""

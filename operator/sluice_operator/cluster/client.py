@@ -1,0 +1,94 @@
+"""The cluster client interface of reconcile, over plain objects.
+
+It has two implementations: `kube.py` (a real API server) and `local/` (processes on this machine, for `sluice up`).
+Reconcile, decide and render are the same for both.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+Object = dict[str, Any]  # one Kubernetes object as its JSON
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Key:
+    """Namespace and name of one LLMDeployment."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Address of an engine's admin port."""
+
+    pod: str
+    host: str
+    port: int
+
+
+class WorldError(Exception):
+    """A request to the cluster failed and may be retried later. The message names the request and the response.
+
+    `status` is the HTTP status of the API server's response, 0 without a response.
+    """
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class ForeignObject(Exception):
+    """An object with the name of a child exists and has another owner; it is not changed. The message names it."""
+
+
+def is_owned(thing: Object, owner: Object) -> bool:
+    """True if `owner` is among the owners of the object `thing`."""
+    references = thing.get("metadata", {}).get("ownerReferences") or ()
+    return any(reference.get("uid") == owner["metadata"]["uid"] for reference in references)
+
+
+def controller_of(thing: Object) -> str:
+    """Return the uid of the controller owner of an object; empty without one."""
+    references = thing.get("metadata", {}).get("ownerReferences") or ()
+    return next((str(each.get("uid", "")) for each in references if each.get("controller")), "")
+
+
+class World(Protocol):
+    """The cluster. All methods raise `WorldError` (or a subclass) on failure; reconcile is then retried with backoff.
+
+    `kind` is one of Deployment, ReplicaSet, Pod, Service, ServiceAccount, PodDisruptionBudget, Secret, ConfigMap,
+    LLMDeployment.
+    """
+
+    async def get(self, kind: str, namespace: str, name: str) -> Object | None:
+        """Return the object, or None if it does not exist."""
+
+    async def list(self, kind: str, namespace: str, labels: Mapping[str, str]) -> list[Object]:
+        """Return the objects of a kind with these labels; an empty namespace means all namespaces."""
+
+    async def apply(self, manifest: Object, *, owner: Object | None = None) -> Object:
+        """Server-side apply: creates or changes only the given fields, and returns the object.
+
+        Fields of the previous apply that are missing now are removed. Raises ForeignObject if the object exists and
+        `owner` does not own it.
+        """
+
+    async def create(self, manifest: Object) -> Object | None:
+        """Create the object; return None, without a change, if it exists."""
+
+    async def delete(self, kind: str, namespace: str, name: str) -> None:
+        """Delete the object; no error if it does not exist."""
+
+    async def write_status(self, resource: Object, status: Object) -> None:
+        """Replace the whole status of the LLMDeployment `resource`."""
+
+    async def emit_event(self, resource: Object, reason: str, message: str, *, warning: bool) -> None:
+        """Emit an Event on the resource. Never raises for a lost Event."""
+
+    def held(self, namespace: str, name: str) -> int | None:
+        """Return the number of requests that the gateway holds until a replica is ready; None if no gateway does."""
+
+    def endpoint(self, pod: Object) -> Endpoint | None:
+        """Return the address of this pod's admin port; None while it has none."""

@@ -1,0 +1,133 @@
+"""Translates a rendered container into a command on this machine.
+
+The arguments of the container are kept. Options for the features that only a cluster has (pod network, mounted Secret)
+follow them on the command line, where the later option wins.
+"""
+
+import base64
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sluice import contract
+from sluice_operator.cluster.client import Object
+from sluice_operator.cluster.local.process import Ports
+
+NO_GRACE_SECONDS: Final = "0"  # the gateway drops a deleted engine at once; no endpoint list lags
+
+PVC_REFUSED: Final = (
+    "spec.model.uri: a volume claim (pvc://) exists only on a cluster; use file:///path/to/model on this machine"
+)
+
+
+class LocalError(Exception):
+    """This machine cannot run the pod as specified. The message gives the cause and the next step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Arguments and environment of one container start."""
+
+    argv: list[str]
+    env: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PodFiles:
+    """Paths of the files of one pod in the state folder."""
+
+    log: Path
+    termination: Path
+    token: Path
+    targets: Path
+
+    @classmethod
+    def under(cls, folder: Path, pod: str) -> "PodFiles":
+        """Return the paths for `pod`; creates no file."""
+        log, termination, token, targets = (
+            folder / f"{pod}.{end}" for end in ("log", "termination", "token", "targets")
+        )
+        return cls(log, termination, token, targets)
+
+
+def serve_launch(container: Object, ports: Ports, files: PodFiles, *, pod: str) -> Launch:
+    """Return the `sluice serve` command of the container, on local `ports`."""
+    arguments = [str(argument) for argument in container.get("args") or ()]
+    overrides = [
+        "--host", "127.0.0.1", "--port", str(ports.data), "--admin-port", str(ports.admin),
+        "--admin-token-file", str(files.token), "--targets-file", str(files.targets),
+        "--grace-seconds", NO_GRACE_SECONDS,
+    ]  # fmt: skip
+    return Launch([sys.executable, "-m", "sluice", *arguments, *overrides], container_env(container, files, pod=pod))
+
+
+def refuse_claims(template: Object) -> None:
+    """Check the volumes. Raises LocalError for a pod that mounts a volume claim."""
+    for volume in template.get("spec", {}).get("volumes") or ():
+        if "persistentVolumeClaim" in volume:
+            raise LocalError(PVC_REFUSED)
+
+
+def container_env(container: Object, files: PodFiles, *, pod: str) -> dict[str, str]:
+    """Return this process's environment, overridden by the container's. `metadata.name` is the only supported field
+    reference."""
+    env = dict(os.environ)
+    for entry in container.get("env") or ():
+        if entry["name"] == "HOME":
+            continue  # valid in the image only; the local HOME is kept
+        field = ((entry.get("valueFrom") or {}).get("fieldRef") or {}).get("fieldPath")
+        if field == "metadata.name":
+            env[entry["name"]] = pod
+        elif "valueFrom" not in entry:
+            env[entry["name"]] = str(entry.get("value", ""))
+    env["PYTHONUNBUFFERED"] = "1"
+    env[contract.ENV_TERMINATION_MESSAGE] = str(files.termination)
+    return env
+
+
+def admin_secret_name(template: Object) -> str | None:
+    """Return the name of the Secret that the template mounts as the admin token; None without one."""
+    volume = _mounted(template, contract.ADMIN_TOKEN_MOUNT)
+    return str(volume["secret"].get("secretName")) if "secret" in volume else None
+
+
+def targets_name(template: Object) -> str | None:
+    """Return the name of the ConfigMap that the template mounts as the targets; None without one."""
+    volume = _mounted(template, contract.TARGETS_MOUNT)
+    return str(volume["configMap"].get("name")) if "configMap" in volume else None
+
+
+def _mounted(template: Object, path: str) -> Object:
+    """The volume that the first container mounts at `path`; an empty dict without one."""
+    spec = template.get("spec", {})
+    container = (spec.get("containers") or [{}])[0]
+    names = {mount.get("name") for mount in container.get("volumeMounts") or () if mount.get("mountPath") == path}
+    return next((dict(volume) for volume in spec.get("volumes") or () if volume.get("name") in names), {})
+
+
+def secret_value(secret: Mapping[str, object], key: str) -> bytes:
+    """Return one value of a Secret, decoded. Raises LocalError if the key is missing."""
+    plain, encoded = secret.get("stringData"), secret.get("data")
+    if isinstance(plain, dict) and key in plain:
+        return str(plain[key]).encode()
+    if isinstance(encoded, dict) and key in encoded:
+        return base64.b64decode(encoded[key])
+    raise LocalError(f"the admin Secret has no key {key!r}: delete it, and it is made again")
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Replace a file atomically: a reader gets either the old or the new content."""
+    draft = path.with_name(f"{path.name}.new")
+    write_private(draft, content)
+    draft.replace(path)
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a new file that is readable by this user only from its creation on (mode 0600)."""
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)

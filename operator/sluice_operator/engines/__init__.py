@@ -1,0 +1,1 @@
+"""Access to the engines: reads of /metrics and writes to /limits."""

@@ -1,0 +1,1 @@
+"""One reconcile pass: observe, decide, apply, report."""

@@ -1,0 +1,63 @@
+"""Admin tokens of the engines, derived from one operator key: the operator reads no Secret of a resource.
+
+The key is stored in one Secret in the operator's own namespace. The token of a resource is HMAC-SHA256 (RFC 2104) of
+its uid under the key. Every operator with the key derives the same token; a recreated resource gets another one.
+"""
+
+import base64
+import hashlib
+import hmac
+import secrets
+from typing import Final
+
+from sluice_operator.cluster.client import Object, World, WorldError
+
+KEY: Final = "key"  # in the Secret
+KEY_BYTES: Final = 32  # the output size of SHA-256; a shorter key is rejected
+
+
+def make_key() -> bytes:
+    """Return a new random operator key of `KEY_BYTES` bytes."""
+    return secrets.token_bytes(KEY_BYTES)
+
+
+def derive(key: bytes, uid: str) -> str:
+    """Return the admin token of one resource, 64 hex digits. Raises ValueError on a short key or an empty uid."""
+    if len(key) < KEY_BYTES or not uid:
+        raise ValueError(f"an admin token needs a key of at least {KEY_BYTES} bytes and the resource's uid")
+    return hmac.new(key, uid.encode(), hashlib.sha256).hexdigest()
+
+
+async def operator_key(world: World, namespace: str, name: str) -> bytes:
+    """Read the operator's key from its Secret; create the Secret if it does not exist. Raises WorldError."""
+    found = await world.get("Secret", namespace, name)
+    if found is None:
+        found = await world.create(_secret(namespace, name)) or await world.get("Secret", namespace, name)
+    if found is None:
+        raise WorldError(f"Secret {namespace}/{name} existed and is gone again: try again")
+    return _key_in(found)
+
+
+def _secret(namespace: str, name: str) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "namespace": namespace},
+        "type": "Opaque",
+        "immutable": True,
+        "data": {KEY: base64.b64encode(make_key()).decode()},
+    }
+
+
+def _key_in(secret: Object) -> bytes:
+    metadata = secret["metadata"]
+    try:
+        key = base64.b64decode((secret.get("data") or {}).get(KEY, ""), validate=True)
+    except ValueError:
+        key = b""
+    if len(key) < KEY_BYTES:
+        raise WorldError(
+            f"Secret {metadata['namespace']}/{metadata['name']} has no {KEY!r} of at least {KEY_BYTES} bytes: "
+            "delete it and the operator makes a new one; every model is rolled once then"
+        )
+    return key

@@ -1,0 +1,58 @@
+"""Builds the engine's command line: `serve` and one flag per field of `EngineOptions` that the resource determines.
+
+A change of any flag triggers a rollout. `slo` and `admission` are therefore not flags: they reach running engines by
+the targets file (`targets.py`), and the operator's further decisions by PATCH /limits, with a time to live.
+`--concurrency-max` equals the limit of the engine's buffers, so that the initial bounds never contradict the buffers.
+"""
+
+from typing import Final
+
+from sluice import contract
+from sluice_operator.api import LLMDeployment
+from sluice_operator.api.patterns import amount_of
+
+GIB: Final = 2**30
+_PVC: Final = "pvc://"
+_FILE: Final = "file://"
+
+
+def claim_of(uri: str) -> str | None:
+    """Return the PersistentVolumeClaim in a model URI, or None for a URI of another scheme."""
+    return uri.removeprefix(_PVC).partition("/")[0] if uri.startswith(_PVC) else None
+
+
+def model_path(uri: str) -> str:
+    """Return the path of the model folder inside the engine container."""
+    if claim_of(uri) is None:
+        return uri.removeprefix(_FILE)
+    inside = uri.removeprefix(_PVC).partition("/")[2].strip("/")
+    return f"{contract.MODEL_MOUNT}/{inside}" if inside else contract.MODEL_MOUNT
+
+
+def engine_arguments(resource: LLMDeployment) -> list[str]:
+    """Return the args of the engine container."""
+    spec = resource.spec
+    engine = spec.engine
+    flags: dict[str, str | int | float | None] = {
+        "served-name": resource.served_name,
+        "host": "0.0.0.0",
+        "port": contract.DATA_PORT,
+        "admin-port": contract.ADMIN_PORT,
+        "admin-token-file": f"{contract.ADMIN_TOKEN_MOUNT}/{contract.ADMIN_TOKEN_KEY}",
+        "targets-file": f"{contract.TARGETS_MOUNT}/{contract.TARGETS_FILE}",
+        "dtype": spec.model.dtype,
+        # The device is explicit: if a GPU is requested and none is visible, the engine must fail, not run on the CPU.
+        "device": "cuda" if engine.accelerator.count else "cpu",
+        "max-model-length": spec.model.max_model_length,
+        "kv-size": int(amount_of(engine.kv_cache.size)) if engine.kv_cache.size else None,
+        "kv-memory-fraction": None if engine.kv_cache.size else engine.kv_cache.memory_fraction,
+        "swap-size": None if engine.kv_cache.cpu_offload_gib is None else engine.kv_cache.cpu_offload_gib * GIB,
+        "policy": engine.scheduling.policy,
+        "max-num-seqs": engine.scheduling.max_num_seqs,
+        "max-batched-tokens": engine.scheduling.max_batched_tokens,
+        "concurrency-max": engine.scheduling.max_num_seqs,
+        "drain-seconds": spec.rollout.drain_seconds,
+        "grace-seconds": int(contract.DRAIN_GRACE_SECONDS),
+    }
+    given = (f"--{flag}={value}" for flag, value in flags.items() if value is not None)
+    return ["serve", model_path(spec.model.uri), *given]

@@ -1,0 +1,58 @@
+"""The operator's own metrics. Label values are reasons and kinds from this code, never a name that a user chose."""
+
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from sluice import contract
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class OperatorMetrics:
+    """The operator's metrics in a separate registry."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._reconcile = Counter(
+            contract.OPERATOR_RECONCILE,
+            "Passes over one resource, by how they ended",
+            ["result"],
+            registry=self._registry,
+        )
+        self._seconds = Histogram(contract.OPERATOR_RECONCILE_SECONDS, "Time of one pass", registry=self._registry)
+        self._decisions = Counter(
+            contract.OPERATOR_DECISIONS, "Dials moved, by dial and reason", ["kind", "reason"], registry=self._registry
+        )
+        self._scrape_failures = Counter(
+            contract.OPERATOR_SCRAPE_FAILURES, "Engines that did not answer a scrape", registry=self._registry
+        )
+        self._last_event = Gauge(
+            contract.OPERATOR_WATCH_LAST_EVENT, "Seconds since a watch last delivered", registry=self._registry
+        )
+        self._leader = Gauge(contract.OPERATOR_LEADER, "1 while this process holds the Lease", registry=self._registry)
+
+    def reconciled(self, result: str, seconds: float) -> None:
+        """Record one reconcile pass of `seconds` that ended with `ok` or `error`."""
+        self._reconcile.labels(result).inc()
+        self._seconds.observe(seconds)
+
+    def decided(self, kind: str, reason: str) -> None:
+        """Count one change of the replica count or of the admission limits."""
+        self._decisions.labels(kind, reason).inc()
+
+    def scrapes_failed(self, count: int) -> None:
+        """Count `count` failed calls to engines."""
+        self._scrape_failures.inc(count)
+
+    def watch_silent_for(self, seconds: float) -> None:
+        """Set the age of the newest watch event."""
+        self._last_event.set(seconds)
+
+    def leads(self, leader: bool) -> None:
+        """Record whether this process holds the Lease."""
+        self._leader.set(1 if leader else 0)
+
+    def text(self) -> bytes:
+        """Return all metrics in the Prometheus text format."""
+        return generate_latest(self._registry)

@@ -1,0 +1,188 @@
+"""The lifecycle of the operator process: health endpoint, wait for the CRD, leader election, then the work as leader.
+
+The first task that ends determines the exit code: 0 after a signal, 1 in every other case, so that Kubernetes restarts
+the process.
+"""
+
+import asyncio
+import contextlib
+import functools
+import logging
+import signal
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Final
+
+from sluice import contract
+from sluice_operator.cluster.client import Key, World, WorldError
+from sluice_operator.cluster.kube import KubeWorld, connect
+from sluice_operator.engines.client import HttpScraper
+from sluice_operator.reconcile.admin_token import operator_key
+from sluice_operator.reconcile.memory import Context
+from sluice_operator.reconcile.reconcile import reconcile
+from sluice_operator.runtime import logs
+from sluice_operator.runtime.health import Health
+from sluice_operator.runtime.leader_election import Election, KubeLease
+from sluice_operator.runtime.metrics import OperatorMetrics
+from sluice_operator.runtime.settings import Settings
+from sluice_operator.runtime.watchdog import Watchdog
+from sluice_operator.runtime.watches import watch
+from sluice_operator.runtime.workqueue import Workers
+
+log = logging.getLogger(__name__)
+
+_SWEEP_SECONDS: Final = 30.0
+_CRD_SECONDS: Final = 5.0
+
+
+def main(settings: Settings) -> int:
+    """Run until a signal or a fault and return the exit code."""
+    logs.configure()
+    try:
+        return asyncio.run(run(settings))
+    except (WorldError, OSError) as error:
+        log.error("%s", error)
+        return contract.EXIT_FAILED
+
+
+async def run(settings: Settings) -> int:
+    """Run the operator; return the exit code. Raises WorldError without a cluster, OSError if the port is in use."""
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    metrics = OperatorMetrics()
+    watchdog = Watchdog(metrics=metrics)
+    health = Health(watchdog.verdict, metrics)
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(await connect())
+        election = Election(KubeLease(client, settings.pod_namespace, settings.lease_name), settings.pod_name)
+        engines = HttpScraper(settings.scrape_timeout, settings.scrape_concurrency, election.remaining)
+        scraper = await stack.enter_async_context(engines)
+        await health.start(settings.health_port)
+        context = Context(KubeWorld(client, election.remaining), scraper, settings, metrics=metrics)
+        try:
+            return await _until_stopped(stop, _lead(context, election, watchdog))
+        finally:
+            metrics.leads(False)
+            await election.release()
+            await health.close()
+
+
+async def _until_stopped(stop: asyncio.Event, work: "asyncio._CoroutineLike[str]") -> int:
+    """Run `work` until it ends or a signal arrives; return the exit code."""
+    working = asyncio.create_task(work, name="the work")
+    stopping = asyncio.create_task(stop.wait(), name="waiting for a signal")
+    await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if not working.done():
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+        return contract.EXIT_OK
+    stopping.cancel()
+    why = working.result()
+    if not why:
+        return contract.EXIT_OK
+    log.error("the operator ends: %s", why)
+    return contract.EXIT_FAILED
+
+
+async def _lead(context: Context, election: Election, watchdog: Watchdog) -> str:
+    """Wait for the CRD, the Lease and the key, then lead; return the cause of the end, empty after a signal.
+
+    The key comes after the Lease, because the operator creates it and writes nothing without the Lease.
+    """
+    await _wait_for_crd(context.world, context.settings)
+    await election.acquire()
+    context.metrics.leads(True)
+    holding = asyncio.create_task(election.hold(), name="holding the Lease")
+    key = asyncio.create_task(_wait_for_key(context.world, context.settings), name="the operator's key")
+    try:
+        await asyncio.wait({holding, key}, return_when=asyncio.FIRST_COMPLETED)
+        if not key.done():
+            return str(holding.result() or "")
+        return await _work(replace(context, key=key.result()), holding, watchdog)
+    finally:
+        for task in (holding, key):
+            task.cancel()
+        await asyncio.gather(holding, key, return_exceptions=True)
+
+
+async def _work(context: Context, holding: asyncio.Task[str], watchdog: Watchdog) -> str:
+    """Watch and reconcile until a task ends; return the cause."""
+    settings = context.settings
+    workers = Workers(
+        functools.partial(_reconcile, context=context),
+        limit=settings.workers,
+        backoff_cap=settings.error_backoff_cap,
+        metrics=context.metrics,
+    )
+    watchdog.start()
+    tasks = {
+        holding,
+        asyncio.create_task(watchdog.run(), name="watchdog"),
+        asyncio.create_task(_sweep(context, workers, watchdog), name="sweep"),
+        asyncio.create_task(watch(settings, workers.wake, watchdog.heard), name="kopf"),
+    }
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        first = next(iter(done))
+        if error := first.exception():
+            return f"{first.get_name()} failed: {error}"
+        return str(first.result() or "")
+    finally:
+        await workers.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _reconcile(key: Key, context: Context) -> float:
+    return await reconcile(key, context)
+
+
+async def _wait_for_crd(world: World, settings: Settings) -> None:
+    """Return once LLMDeployments can be listed; log each cause of the wait once."""
+    said = ""
+    while True:
+        try:
+            await world.list(contract.KIND, settings.namespace, {})
+        except WorldError as error:
+            cause = _waiting_for(error)
+            if cause != said:
+                log.warning("%s", cause)
+                said = cause
+            await asyncio.sleep(_CRD_SECONDS)
+        else:
+            return
+
+
+async def _wait_for_key(world: World, settings: Settings) -> bytes:
+    """Return the operator's key once its Secret can be read or created; log each cause of the wait once."""
+    said = ""
+    while True:
+        try:
+            return await operator_key(world, settings.pod_namespace, settings.key_secret)
+        except WorldError as error:
+            if str(error) != said:
+                log.warning("waiting for the operator's key: %s", error)
+                said = str(error)
+            await asyncio.sleep(_CRD_SECONDS)
+
+
+def _waiting_for(error: WorldError) -> str:
+    if error.status == 404:
+        crd = f"{contract.PLURAL}.{contract.GROUP}"
+        return f"waiting: the CustomResourceDefinition {crd} is not installed. `sluice crds | kubectl apply -f -`."
+    return f"waiting: LLMDeployments cannot be listed: {error}"
+
+
+async def _sweep(context: Context, workers: Workers, watchdog: Watchdog) -> None:
+    """List all resources every 30 s; wake those without a worker (missed by a watch); report the list to the watchdog."""
+    while True:
+        with contextlib.suppress(WorldError):
+            asked = watchdog.asks()
+            found = await context.world.list(contract.KIND, context.settings.namespace, {})
+            keys = {Key(each["metadata"]["namespace"], each["metadata"]["name"]): each for each in found}
+            watchdog.listed({key: str(each["metadata"]["resourceVersion"]) for key, each in keys.items()}, asked)
+            for key in keys.keys() - workers.keys:
+                workers.wake(key)
+        await asyncio.sleep(_SWEEP_SECONDS)

@@ -1,0 +1,80 @@
+"""Settings of the operator from environment variables, read once at start.
+
+The chart sets them; no other module reads the environment. An invalid value ends the start with a sentence about it.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+class InvalidSettings(ValueError):
+    """An environment variable has an invalid value. The message names the variable and the valid values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Settings of this operator. Times are in seconds."""
+
+    engine_image: str = "sluice/engine:dev"
+    namespace: str = ""  # the one namespace to watch; empty: all namespaces
+    interval: float = 5.0  # between two passes over one resource without an event
+    children_interval: float = 15.0  # between two applies of children that did not change
+    status_interval: float = 30.0  # minimum time between two updates of the numbers in the status
+    scrape_timeout: float = 2.0
+    scrape_concurrency: int = 256  # concurrent calls to engines, bounded for memory; each ends by its timeout
+    workers: int = 200  # concurrent passes, bounded for memory; shared connections have separate bounds
+    error_backoff_cap: float = 15.0
+    pod_namespace: str = "default"  # namespace of the Lease
+    lease_name: str = "sluice-operator"  # one per release, so that two releases can share a namespace
+    pod_name: str = "sluice-operator"  # holder identity in the Lease
+    key_secret: str = "sluice-operator-key"  # Secret in pod_namespace with the operator's key
+    health_port: int = 8080
+
+
+def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
+    """Read the settings from `environment` (default: os.environ). Raises InvalidSettings."""
+    env = os.environ if environment is None else environment
+    default = Settings()
+    return Settings(
+        engine_image=env.get("SLUICE_ENGINE_IMAGE") or default.engine_image,
+        namespace=env.get("SLUICE_NAMESPACE", ""),
+        interval=_seconds(env, "SLUICE_INTERVAL_SECONDS", default.interval),
+        pod_namespace=env.get("POD_NAMESPACE") or default.pod_namespace,
+        lease_name=_object_name(env, "SLUICE_LEASE_NAME", default.lease_name),
+        pod_name=env.get("POD_NAME") or env.get("HOSTNAME") or default.pod_name,
+        key_secret=env.get("SLUICE_KEY_SECRET") or default.key_secret,
+        health_port=_port(env, "SLUICE_HEALTH_PORT", default.health_port),
+    )
+
+
+def _seconds(env: Mapping[str, str], name: str, default: float) -> float:
+    text = env.get(name)
+    if not text:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0.5 <= value <= 300:
+        raise InvalidSettings(f"{name} is {text!r}: it must be a number of seconds from 0.5 to 300")
+    return value
+
+
+def _port(env: Mapping[str, str], name: str, default: int) -> int:
+    text = env.get(name)
+    if not text:
+        return default
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        raise InvalidSettings(f"{name} is {text!r}: it must be a port from 1 to 65535")
+    return int(text)
+
+
+def _object_name(env: Mapping[str, str], name: str, default: str) -> str:
+    text = env.get(name)
+    if not text:
+        return default
+    if len(text) > 253 or not re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", text):
+        raise InvalidSettings(f"{name} is {text!r}: it must be a name of a Kubernetes object, such as sluice-operator")
+    return text

@@ -1,0 +1,61 @@
+"""Rollout state of a resource, computed from the Deployment that the API server returned after the operator's write.
+
+A rollout is complete by the rule of `kubectl rollout status` without its check of the replica count: a replica that
+autoscaling has just added does not change the spec that the others serve. Pure.
+"""
+
+from dataclasses import dataclass
+
+from sluice import contract
+from sluice_operator.cluster.client import Object
+from sluice_operator.cluster.pod_status import condition
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """Progress of the rollout of this generation's pod template."""
+
+    written: bool = False  # the Deployment has this template
+    observed: bool = False  # the Deployment controller has observed it: the Deployment's status refers to it
+    replaced: bool = False  # all pods not being deleted are made from it; at least one is ready
+    late: bool = False  # no progress within the Deployment's deadline
+    refused: str = ""  # why the ReplicaSet cannot create pods: the API server's message
+
+    @property
+    def done(self) -> bool:
+        """True if the pods that serve run this generation."""
+        return self.written and self.observed and self.replaced
+
+
+def rollout_of(deployment: Object | None, before: Object | None, wanted: str | None) -> Rollout:
+    """Return the rollout state of the Deployment.
+
+    `before` is the Deployment as read before this pass wrote it, None if the pass wrote nothing. `wanted` is the
+    fingerprint of the template that this generation asks for, None if it is not compared.
+    """
+    if deployment is None:
+        return Rollout()
+    status = deployment.get("status") or {}
+    failure, progress = condition(deployment, "ReplicaFailure"), condition(deployment, "Progressing")
+    observed = int(status.get("observedGeneration") or 0) >= _generation(deployment, before)
+    replicas, updated = int(status.get("replicas") or 0), int(status.get("updatedReplicas") or 0)
+    return Rollout(
+        written=wanted is None or fingerprint_of(deployment) == wanted,
+        observed=observed,
+        replaced=observed and 0 < updated == replicas and int(status.get("readyReplicas") or 0) > 0,
+        late=observed and progress.get("reason") == "ProgressDeadlineExceeded",
+        refused=str(failure.get("message", "")) if observed and failure.get("status") == "True" else "",
+    )
+
+
+def fingerprint_of(deployment: Object) -> str:
+    """Return the template fingerprint in the Deployment's annotations; empty if an older operator wrote it."""
+    return str((deployment["metadata"].get("annotations") or {}).get(contract.ANNOTATION_TEMPLATE, ""))
+
+
+def _generation(deployment: Object, before: Object | None) -> int:
+    """The generation to compare with `observedGeneration`. A write that keeps the template (of the count alone) also
+    creates a generation; the rollout status observed before it remains valid."""
+    same = before is not None and (before.get("spec") or {}).get("template") == deployment["spec"].get("template")
+    found = before if before is not None and same else deployment
+    return int(found["metadata"].get("generation") or 0)

@@ -1,0 +1,73 @@
+"""Arrival statistics: index of dispersion and volatility, estimated from the differences between time slots.
+
+The rate of each slot is a level that follows a random walk, plus noise. With S(k) the mean squared difference of slots
+k apart (a variogram; Matheron, 1963)
+
+    S(k) = 2r + k·q        r: noise variance of one slot, q: variance of the walk per slot
+
+The index of dispersion of the counts is r·width/rate (1: Poisson) and enters the queueing model. q gives the part of
+the future rate that a forecast cannot predict.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+USUAL_DISPERSION: Final = 1.0  # Poisson, until measured otherwise
+USUAL_VOLATILITY: Final = 0.013  # of the level per √second: 10 % in a minute
+DISPERSION_BOUNDS: Final = (0.25, 50.0)
+VOLATILITY_LEAST: Final = 1e-3  # of the level per √second: 6 % in an hour; no load is assumed to be constant
+VOLATILITY_MOST: Final = 0.2  # of the level per √second: the level doubles in 30 s
+LEAST_RATE: Final = 1e-9  # requests/s; a lower rate counts as no traffic: one request in thirty years
+PRIOR_SLOTS: Final = 12.0  # weight of the prior estimate, in slots
+
+
+@dataclass(frozen=True, slots=True)
+class Nature:
+    """Arrival statistics of a load.
+
+    `dispersion` is Var/mean of counts. `volatility` is the deviation of the level's random walk, as a share of the
+    level per √second. `slots` is the number of measured slots behind both estimates.
+    """
+
+    dispersion: float = USUAL_DISPERSION
+    volatility: float = USUAL_VOLATILITY
+    slots: float = PRIOR_SLOTS
+
+
+def nature_of(rates: Sequence[float], width: float, ahead: int, before: Nature) -> Nature:
+    """Estimate the arrival statistics from differences of slots one and `ahead` apart, blended with `before`.
+
+    `rates` are requests per second of consecutive slots of `width` seconds, oldest first. With fewer than 6 slots, or a
+    mean below `LEAST_RATE`, the result is `before`. O(len(rates)).
+    """
+    far = max(2, min(ahead, len(rates) // 4))
+    mean = math.fsum(rates) / len(rates) if rates else 0.0
+    if len(rates) < 6 or mean < LEAST_RATE:
+        return before
+    apart = _squared(rates, 1)
+    walk = max(0.0, (_squared(rates, far) - apart) / (far - 1))
+    noise = max(0.0, apart - walk) / 2.0
+    weight, known = float(len(rates)), min(before.slots, PRIOR_SLOTS * 5.0)
+    low, high = DISPERSION_BOUNDS
+    dispersion = (weight * noise * width / mean + known * before.dispersion) / (weight + known)
+    pieces = weight / far  # overlapping differences count as one measurement
+    variance = (pieces * walk / width / mean**2 + known * before.volatility**2) / (pieces + known)
+    return Nature(
+        min(max(dispersion, low), high),
+        min(max(math.sqrt(variance), VOLATILITY_LEAST), VOLATILITY_MOST),
+        weight + known,
+    )
+
+
+def _squared(rates: Sequence[float], lag: int) -> float:
+    """Mean squared difference of slots `lag` apart, robust against a single jump.
+
+    The estimator is the fourth power of the mean root (Cressie & Hawkins, "Robust estimation of the variogram", 1980).
+    One jump does not make a load volatile.
+    """
+    count = len(rates) - lag
+    sqrt = math.sqrt
+    root = math.fsum([sqrt(abs(b - a)) for a, b in zip(rates, rates[lag:], strict=False)]) / count
+    return root**4 / (0.457 + 0.494 / count)

@@ -1,0 +1,1 @@
+"""Reports of the benchmark as tables, JSON and plots."""

@@ -1,0 +1,1 @@
+"""Plans, measures, stores and looks up the pieces of the benchmark."""

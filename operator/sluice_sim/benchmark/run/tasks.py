@@ -1,0 +1,152 @@
+"""The benchmark's tasks, as values that a process pool can transfer.
+
+Each has a key, a description and a plain result.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sluice_sim.benchmark.run.job import CLAIRVOYANT, Job, simulate
+from sluice_sim.benchmark.run.requests import requests
+from sluice_sim.benchmark.run.store import key_of
+from sluice_sim.benchmark.search.clairvoyant import Table, table
+from sluice_sim.benchmark.search.judge import Judge
+from sluice_sim.benchmark.search.schedule import Counts
+from sluice_sim.benchmark.track import Track, WindowName, read_track
+from sluice_sim.benchmark.variants import VARIANTS
+from sluice_sim.cluster.request import Record
+from sluice_sim.results import score
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """The requests missed in the pieces [first, end) of a window, by number of replicas."""
+
+    track: str
+    window: WindowName
+    variant: str
+    first: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A run of a schedule over the whole window: the requests missed per piece."""
+
+    track: str
+    window: WindowName
+    variant: str
+    counts: Counts
+
+
+@dataclass(frozen=True, slots=True)
+class Spare:
+    """The additional misses of each piece in [first, end) of a schedule with one replica fewer in it, up to `limit`."""
+
+    track: str
+    window: WindowName
+    variant: str
+    counts: Counts
+    first: int
+    end: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The work lower bound of a window, GPU-hours."""
+
+    track: str
+    window: WindowName
+
+
+Task = Job | Search | Whole | Spare | Bound
+
+
+def key(task: Task) -> str:
+    """The key of the task in the store."""
+    track = read_track(task.track)
+    if isinstance(task, Job):
+        return key_of(track, task)
+    job = Job(track=task.track, window=task.window, law=CLAIRVOYANT)
+    return key_of(track, job, type(task).__name__, asdict(task))
+
+
+def about(task: Task) -> str:
+    """A description of the task, for readers of the store and of the progress output."""
+    if isinstance(task, Job):
+        setting = "default" if task.setting is None else f"{task.setting:g}"
+        weather = "" if task.variant == "plain" else f", {task.variant}"
+        return f"{task.track} {task.window}: {task.law} at {setting}{weather}"
+    if isinstance(task, Bound):
+        return f"{task.track} {task.window}: work bound"
+    words = f"{task.track} {task.window}: clairvoyant ({task.variant})"
+    if isinstance(task, Whole):
+        return f"{words}, a schedule of {sum(task.counts) / len(task.counts):.2f} replicas"
+    doing = "tried" if isinstance(task, Search) else "none to spare?"
+    return f"{words}, pieces {task.first} to {task.end} {doing}"
+
+
+def measure(task: Task) -> dict[str, Any]:
+    """Run the task; it takes minutes at most."""
+    track = read_track(task.track)
+    if isinstance(task, Job):
+        return simulate(track, task).to_dict()
+    if isinstance(task, Bound):
+        return {"gpu_hours": lower_bound(track, task.window)}
+    seconds = track.window(task.window).seconds
+    judge = Judge(track, VARIANTS[task.variant](track.settings()), requests(track, task.window), seconds)
+    if isinstance(task, Search):
+        offered = [judge.offered(piece) for piece in range(task.first, task.end)]
+        found = table(judge, task.first, task.end)
+        return {"offered": offered, "missed": [sorted(options.items()) for options in found]}
+    if isinstance(task, Whole):
+        return {"missed": judge.misses(task.counts, 0, judge.pieces)}
+    return {"extra": judge.spare(task.counts, task.first, task.end, task.limit)}
+
+
+def table_of(found: dict[str, Any]) -> Table:
+    """The table of a stored search."""
+    return tuple({int(count): int(missed) for count, missed in options} for options in found["missed"])
+
+
+def lower_bound(track: Track, window: WindowName) -> float:
+    """GPU-hours below which no schedule serves 99 % of the window's requests within their targets, by work alone.
+
+    Prompt tokens that an endless cache of the whole fleet would hold are not counted as work.
+    """
+    seen: set[int] = set()
+    records = []
+    for one in requests(track, window):
+        known = 0
+        for block in one.blocks:
+            if block not in seen:
+                break
+            known += 512
+        seen.update(one.blocks)
+        records.append(Record(one.at, max(1, one.prompt - known), one.output))
+    most = track.spec().engine.scheduling.max_num_seqs
+    seconds = score.least_engine_seconds(records, track.hardware_profile().model, track.itl, most, pool=track.kv_tokens)
+    return seconds * track.gpus / score.HOUR
+
+
+def endless_hit_ratio(track: Track, window: WindowName) -> float:
+    """Share of all prompt tokens that one endless cache would hold when each request arrives."""
+    return endless(requests(track, window))
+
+
+def endless(arrivals: Sequence[Any]) -> float:
+    """The same ratio for any arrivals: only full blocks are cached, and a prompt's last token is always computed."""
+    seen: set[int] = set()
+    held = total = 0
+    for one in arrivals:
+        known = 0
+        for block in one.blocks:
+            if block not in seen:
+                break
+            known += 1
+        held += min(known * 512, one.prompt - 1)
+        total += one.prompt
+        seen.update(one.blocks)
+    return held / total if total else 0.0

@@ -1,0 +1,108 @@
+"""Laws without feedback: a fixed count, and a written schedule.
+
+Both use sluice's admission with its slow loop, so that admission does not contribute to the difference to other laws.
+They do not run decide(): their results stay valid when the replica controller changes, and a search for a schedule
+takes an hour.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sluice_operator.api import LLMDeploymentSpec
+from sluice_operator.autoscaler.admission.bounds import bounds, note_missing
+from sluice_operator.autoscaler.replicas.capacity_plan import physics, reachable_targets
+from sluice_operator.autoscaler.replicas.scale_in_order import scale_in_candidates
+from sluice_operator.autoscaler.signals.fleet_view import watch
+from sluice_operator.autoscaler.values import Decision, Memory, Observed
+from sluice_perfmodel.capacity import most_at_once
+from sluice_perfmodel.concurrency_limit import MARGIN
+from sluice_sim.policies.policy import Knob
+
+Counts = tuple[int, ...]
+PIECE: Final = 300.0  # seconds of a schedule's piece
+COUNT: Final = Knob("replicas", 1.0, (1.0,), "replicas")
+
+
+@dataclass(frozen=True, slots=True)
+class Static:
+    """Always `setting` replicas."""
+
+    setting: float
+    name: str = "static"
+    knob: Knob = COUNT
+    admits: bool = True
+
+    def initial(self) -> Memory:
+        """An empty memory."""
+        return Memory()
+
+    def decide(
+        self, spec: LLMDeploymentSpec, observed: Observed, memory: Memory, now: float
+    ) -> tuple[Decision, Memory]:
+        """The fixed count, and the admission bounds."""
+        return held(spec, observed, memory, now, round(self.setting))
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """`counts[k]` replicas are ready in [k·PIECE, (k+1)·PIECE): launched `lead` seconds early, drained at the end."""
+
+    counts: Counts
+    lead: float
+    setting: float = 1.0
+    name: str = "clairvoyant"
+    knob: Knob = COUNT
+    admits: bool = True
+
+    def initial(self) -> Memory:
+        """An empty memory."""
+        return Memory()
+
+    def decide(
+        self, spec: LLMDeploymentSpec, observed: Observed, memory: Memory, now: float
+    ) -> tuple[Decision, Memory]:
+        """The count now, or the count at the time when a replica launched now becomes ready, whichever is larger."""
+        return held(spec, observed, memory, now, max(self.at(now), self.at(now + self.lead)))
+
+    def at(self, now: float) -> int:
+        """The scheduled number of ready replicas at `now`."""
+        return self.counts[min(len(self.counts) - 1, int(now / PIECE))]
+
+
+def held(
+    spec: LLMDeploymentSpec, observed: Observed, memory: Memory, now: float, count: int
+) -> tuple[Decision, Memory]:
+    """`count` replicas, the least loaded drained first, with the slow loop of admission."""
+    seen, memory = watch(spec, observed, memory, now)
+    memory = note_missing(memory, seen, count, now)
+    known = physics(spec, seen, memory)
+    places = None
+    if known is not None:
+        places = most_at_once(known.replica, known.work, reachable_targets(spec, known.work), MARGIN)
+    admitted = bounds(spec, seen, memory, places, count, now)
+    leaving = scale_in_candidates(observed, memory, (observed.replicas or 0) - count)
+    return Decision(replicas=count, desired=count, bounds=admitted, scale_in_candidates=leaving), memory
+
+
+def last_piece(seconds: float) -> float:
+    """Seconds of a window's last piece, which may be shorter."""
+    return seconds - PIECE * max(0, math.ceil(seconds / PIECE) - 1)
+
+
+def cost(counts: Sequence[int], lead: float, last: float = PIECE) -> float:
+    """Replica-seconds of a schedule whose last piece takes `last` seconds, including the cold start of each start."""
+    starts = sum(max(0, b - a) for a, b in itertools.pairwise(counts))
+    return PIECE * sum(counts[:-1]) + last * counts[-1] + lead * starts
+
+
+def saving(counts: Sequence[int], piece: int, lead: float, last: float = PIECE) -> float:
+    """Replica-seconds saved by one replica fewer in the piece: the piece itself, and the change in cold starts."""
+    return cost(counts, lead, last) - cost(without(counts, (piece,)), lead, last)
+
+
+def without(counts: Sequence[int], pieces: Sequence[int]) -> Counts:
+    """The schedule with one replica fewer in each of the pieces."""
+    return tuple(count - (piece in pieces) for piece, count in enumerate(counts))

@@ -1,0 +1,1 @@
+"""`sluice simulate` without its option parsing: input, runs, comparison and notes."""

@@ -1,0 +1,65 @@
+"""Notes beside a simulation's figures: its assumptions, and the fields of the spec that have no effect in it."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+
+from sluice_operator.api import LLMDeploymentSpec
+from sluice_sim.cluster.scenario import Settings
+from sluice_sim.hardware.profiles import Profile
+from sluice_sim.traces import Arrival
+
+
+def assumed(
+    spec: LLMDeploymentSpec, profile: Profile, settings: Settings, arrivals: Sequence[Arrival]
+) -> Iterator[str]:
+    """The profile, the settings, and where the trace exceeds the profile's measured range."""
+    model, policy = profile.model, spec.engine.scheduling.policy
+    costs = (
+        f"{model.base * 1e3:.3g} ms per step + {model.sequence * 1e6:.3g} µs per sequence + "
+        f"{model.kv_token * 1e9:.3g} ns per KV token + {model.prefill_token * 1e6:.3g} µs per prompt token + "
+        f"{model.prefill_context * 1e9:.3g} ns per prompt token and token before it"
+    )
+    yield f"profile: {profile.words}: {costs}; {settings.kv_tokens} KV tokens"
+    spread = f" ± {settings.cold_start_spread:.0%}" if settings.cold_start_spread else ""
+    how = f"{settings.mode} steps; {settings.routing.replace('_', ' ')}; cold start {settings.cold_start:g} s{spread}"
+    yield f"{how}; decisions every {settings.interval:g} s; seed {settings.seed}"
+    if settings.wall is not None:
+        yield f"the trace begins on {datetime.fromtimestamp(settings.wall, UTC):%a %Y-%m-%d %H:%M} UTC"
+    longest = max(one.prompt for one in arrivals)
+    if profile.longest_prompt is not None and longest > profile.longest_prompt:
+        yield (
+            f"prompts of up to {longest} tokens: beyond {profile.longest_prompt}, the longest measured, their time is "
+            "extrapolated with the fitted quadratic term"
+        )
+    if settings.mode == "coarse" and policy not in ("fcfs", "priority"):
+        yield f"coarse steps serve first come first served, not by the policy {policy} of spec.engine.scheduling"
+
+
+def unheard(spec: LLMDeploymentSpec, settings: Settings) -> Iterator[str]:
+    """Fields of the spec that have no effect in the simulation, or only a part of their effect."""
+    scaling, kv_cache = spec.scaling, spec.engine.kv_cache
+    if scaling.schedules and settings.wall is None:
+        yield "spec.scaling.schedules: not simulated, since a trace has no date: say with --clock when it begins"
+    if scaling.min_replicas == 0 and scaling.mode in ("Auto", "Advise"):
+        yield "spec.scaling.minReplicas 0: no gateway holds requests here, so one replica stays, as in a cluster"
+    if spec.paused:
+        yield "spec.paused: nothing is decided; set it to false to see what would be"
+    written = kv_cache.model_fields_set
+    sizes = [name for name, field in (("size", "size"), ("memoryFraction", "memory_fraction")) if field in written]
+    if sizes:
+        names = " and ".join(f"spec.engine.kvCache.{name}" for name in sizes)
+        yield f"{names}: not simulated; a replica holds {settings.kv_tokens} KV tokens, as the profile or --kv-tokens says"
+    if kv_cache.cpu_offload_gib:
+        yield "spec.engine.kvCache.cpuOffloadGiB: not simulated; preempted requests compute their prompt again"
+
+
+def beyond_context(arrivals: Sequence[Arrival], context: int) -> Iterator[str]:
+    """Requests that an engine with a maximum length of `context` tokens rejects or truncates."""
+    served = [one.within(context) for one in arrivals]
+    refused = sum(one is None for one in served)
+    cut = sum(one is not None and one.output < asked.output for one, asked in zip(served, arrivals, strict=True))
+    where = "spec.model.maxModelLength says how long prompt and answer may be"
+    if refused:
+        yield f"prompts that leave no room for an answer in {context} tokens, all refused: {refused}; {where}"
+    if cut:
+        yield f"answers that end where the context of {context} tokens is full: {cut}; {where}"

@@ -1,0 +1,1 @@
+"""A deployment in virtual time: fleet, replicas, router, requests and the scenario."""

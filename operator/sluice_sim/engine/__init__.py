@@ -1,0 +1,1 @@
+"""One engine in virtual time: step by step (`exact`) or on aggregate counts (`coarse/`)."""

@@ -1,0 +1,1 @@
+"""An engine on aggregate counts instead of single tokens and blocks, for long traces."""

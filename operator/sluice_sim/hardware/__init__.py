@@ -1,0 +1,1 @@
+"""Step-time profiles of hardware, fitted to published measurements."""

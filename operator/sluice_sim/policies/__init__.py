@@ -1,0 +1,1 @@
+"""Autoscaling laws behind the signature of decide(): Sluice's own and those of other systems, one law per file."""

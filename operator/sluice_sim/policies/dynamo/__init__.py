@@ -1,0 +1,1 @@
+"""NVIDIA Dynamo's planner: throughput loop and load loop."""

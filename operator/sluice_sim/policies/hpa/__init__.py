@@ -1,0 +1,1 @@
+"""The Kubernetes Horizontal Pod Autoscaler (HPA), and KEDA, which feeds an HPA."""

@@ -1,0 +1,1 @@
+"""llm-d's autoscaling: SLO-aware and token-aware."""

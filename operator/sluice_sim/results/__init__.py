@@ -1,0 +1,1 @@
+"""The results of a run: figures, series over time, a table and a picture."""

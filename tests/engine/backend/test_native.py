@@ -1,0 +1,107 @@
+"""The compiled library beside other users of its process, and one that was compiled from other sources."""
+
+import logging
+import mmap
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from native.build import SOURCES, compilers
+
+from sluice_engine.backend.cpu import native
+from sluice_engine.backend.cpu.decoder import NativeDecoder
+from sluice_engine.backend.cpu.huge_pages import area
+from sluice_engine.core.engine import EngineLoop
+from tests.engine.oracle import Oracle, finish, options, submit
+
+
+@pytest.mark.parametrize("case", ["at once", "after fork"])
+def test_several_users_of_one_process_get_what_one_gets(library: Path, case: str) -> None:
+    program = [sys.executable, "-m", "tests.engine.pool_program", str(library), case]
+    assert subprocess.run(program, check=False, timeout=150).returncode == 0
+
+
+def test_a_library_of_another_interface_is_said_and_left_alone(
+    library: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    built = native.ABI
+    monkeypatch.setattr(native, "ABI", built + 1)
+    with caplog.at_level(logging.INFO):
+        assert native.find(1, library) is None
+    assert f"it was compiled from other sources (interface {built}, not {built + 1})" in caplog.text
+
+
+SWAPPED = r"(    int64_t firm;[^\n]*\n)(    int64_t kept;[^\n]*\n)"
+
+
+@pytest.mark.parametrize(
+    ("file", "pattern", "replacement", "words"),
+    [
+        ("decoder.c", SWAPPED, r"\2\1", "struct step.firm is 8 bytes at 88 there and 8 bytes at 80 here"),
+        ("decoder.c", r"int64_t spent;", "int64_t spent, later;", "struct step is 112 bytes at 0 there and 104"),
+        (
+            "kernels.h",
+            r"int64_t inner, outer, kind;",
+            "int64_t inner, outer; int32_t kind;",
+            "struct product.kind is 4",
+        ),
+        ("decoder.c", r"FIELD\(decoder, epsilon\),", "", "struct decoder.epsilon is absent there"),
+    ],
+    ids=["fields swapped", "field added", "field narrowed", "field not listed"],
+)
+def test_a_library_whose_structs_differ_is_refused_though_its_number_is_the_same(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, file: str, pattern: str, replacement: str, words: str
+) -> None:
+    if not compilers():
+        pytest.skip("there is no C compiler")
+    for source in SOURCES[0].parent.glob("*.[ch]"):
+        shutil.copy(source, tmp_path)
+    changed, count = re.subn(pattern, replacement, (tmp_path / file).read_text())
+    assert count == 1
+    (tmp_path / file).write_text(changed)
+    built = tmp_path / "other.so"
+    sources = [str(tmp_path / source.name) for source in SOURCES]
+    command = [compilers()[0], "-O0", "-std=gnu11", "-fPIC", "-shared", "-pthread", "-Wno-psabi", "-o", str(built)]
+    subprocess.run([*command, *sources, "-lm"], check=True, capture_output=True, timeout=150)
+    with caplog.at_level(logging.INFO):
+        assert native.find(1, built) is None
+    assert words in caplog.text
+    assert "install again, or run engine/native/build.py" in caplog.text
+
+
+def test_without_a_library_torch_runs_the_whole_model(
+    tiny_llama: Path, oracle: Oracle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "LIBRARY", tmp_path / "absent")
+    engine = EngineLoop(options(tiny_llama, max_batched_tokens=32))
+    assert not isinstance(engine.model.module.forward, NativeDecoder)
+    assert not engine.scheduler.config.chunk_deadlines
+    prompts = [[(5 * i + j * j) % 126 + 2 for j in range(3 + 17 * i)] for i in range(4)]
+    for index, prompt in enumerate(prompts):
+        submit(engine, str(index), prompt, 12)
+    texts = finish(engine)
+    for index, prompt in enumerate(prompts):
+        oracle.expect(prompt, texts[str(index)], 12)
+
+
+def test_memory_is_had_where_the_system_has_no_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Plain(mmap.mmap):
+        def madvise(self, *_: int) -> None:
+            raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(mmap, "mmap", Plain)
+    assert area(1 << 20).sum() == 0
+
+
+def test_memory_is_private_for_only_such_has_huge_pages() -> None:
+    held = area(1 << 22)
+    ranges = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
+    (kind,) = [
+        kind
+        for span, kind, *_ in ranges
+        if int(span.split("-")[0], 16) <= held.data_ptr() < int(span.split("-")[1], 16)
+    ]
+    assert kind == "rw-p"

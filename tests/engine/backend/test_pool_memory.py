@@ -1,0 +1,98 @@
+"""On an accelerator the KV pool is sized from the device's own memory, as the loaded weights leave it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from sluice_engine.backend.pool_memory import pool_memory
+from sluice_engine.backend.runner import Runner
+from sluice_engine.config import EngineOptions
+from sluice_engine.core import startup
+from sluice_engine.core.startup import Started
+from sluice_engine.errors import InsufficientMemory
+from sluice_engine.model.loader import LoadedModel, load_model
+from sluice_engine.scheduler import SchedulerConfig
+from tests.engine.oracle import options
+
+TOTAL = 80 << 30
+BLOCK_BYTES = 2 * 2 * 16 * 2 * 16 * 4  # keys and values, layers, tokens, KV heads, dimension, float32
+REQUEST_BYTES = 512 // 16 * BLOCK_BYTES
+
+
+class Device:
+    """An accelerator's memory: `taken` by whatever was loaded."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self.asked = 0
+
+    def read(self) -> tuple[int, int]:
+        """As torch.cuda.mem_get_info."""
+        self.asked += 1
+        return TOTAL - self.taken, TOTAL
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    """A device whose weights take all but 100 blocks; the pool itself is then set aside on the processor."""
+    found = Device()
+
+    def load(given: EngineOptions) -> LoadedModel:
+        model = load_model(given)
+        found.taken = TOTAL - 100 * BLOCK_BYTES
+        return replace(model, device=torch.device("cuda"))
+
+    def runner(model: LoadedModel, config: SchedulerConfig) -> Runner:
+        built = real(replace(model, device=torch.device("cpu")), config)
+        assert isinstance(built, Runner)
+        return built
+
+    real: Callable[[LoadedModel, SchedulerConfig], object] = startup._runner
+    monkeypatch.setattr(startup, "load_model", load)
+    monkeypatch.setattr(startup, "_runner", runner)
+    monkeypatch.setattr("sluice_engine.backend.pool_memory.memory_left", lambda: 1 << 50)  # the host has plenty
+    return found
+
+
+def started(folder: Path, device: Device, **changes: object) -> Started:
+    return Started(options(folder, **changes), lambda _: None, lambda: 0.0, device.read)
+
+
+@pytest.mark.parametrize(("fraction", "blocks"), [(1.0, 100), (0.5, 50), (0.33, 33)])
+def test_the_pool_is_a_share_of_what_the_weights_leave_on_the_device(
+    tiny_llama: Path, device: Device, fraction: float, blocks: int
+) -> None:
+    found = started(tiny_llama, device, kv_size=None, kv_memory_fraction=fraction)
+    assert found.config.num_blocks == blocks
+    assert device.asked == 1
+
+
+def test_a_device_with_too_little_says_what_is_needed_what_there_is_and_two_remedies(
+    tiny_llama: Path, device: Device
+) -> None:
+    with pytest.raises(InsufficientMemory) as caught:
+        started(tiny_llama, device, kv_size=None, kv_memory_fraction=0.2)
+    message = str(caught.value)
+    assert f"512 tokens needs {REQUEST_BYTES} bytes, and {20 * BLOCK_BYTES} are available on the GPU" in message
+    assert f"which has {TOTAL} bytes and {100 * BLOCK_BYTES} of them free once the weights are loaded" in message
+    assert "a larger --kv-memory-fraction" in message
+    assert "--max-model-length 320 would fit" in message
+    assert "container" not in message
+
+
+def test_a_size_beyond_the_devices_free_memory_is_refused_before_it_is_allocated(
+    tiny_llama: Path, device: Device
+) -> None:
+    with pytest.raises(InsufficientMemory, match=rf"asks for 4194304 bytes, and {100 * BLOCK_BYTES} are .* leave it"):
+        started(tiny_llama, device, kv_size=4 << 20)
+    assert started(tiny_llama, device, kv_size=64 * BLOCK_BYTES).config.num_blocks == 64
+
+
+def test_swapped_blocks_take_host_memory_only() -> None:
+    device = Device()
+    assert pool_memory(torch.device("cuda"), 1 << 40, device.read).free == TOTAL
+    assert pool_memory(torch.device("cpu"), 1 << 60, device.read).free == 0
+    assert device.asked == 1

@@ -1,0 +1,168 @@
+"""What can be wrong with a model folder, a device or the memory is said with what to do about it."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, GPT2Config, MistralConfig, Qwen2Config, Qwen3Config, T5Config
+
+from sluice_engine.backend.pool_memory import PoolMemory
+from sluice_engine.backend.resources import memory_left, processors
+from sluice_engine.core.engine import EngineLoop
+from sluice_engine.errors import (
+    InsufficientMemory,
+    InvalidOption,
+    ModelInvalid,
+    ModelNotFound,
+)
+from sluice_engine.model.kv_cache import KVShape, blocks_that_fit
+from sluice_engine.model.loader import load_model, pick_dtype
+from tests.engine.families import SMALL
+from tests.engine.oracle import Oracle, finish, options, submit
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFound, match=f"no model folder at {tmp_path / 'nowhere'}.*Check the path"):
+        load_model(options(tmp_path / "nowhere"))
+    with pytest.raises(ModelNotFound, match=r"holds no config\.json"):
+        load_model(options(tmp_path))
+
+
+def test_weights_must_be_safetensors(tiny_llama: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_llama, folder)
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(ModelInvalid, match=r"holds no \*\.safetensors"):
+        load_model(options(folder))
+
+
+def test_damaged_weights_are_an_invalid_model(tiny_llama: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_llama, folder)
+    (folder / "model.safetensors").write_bytes(b"not safetensors at all")
+    with pytest.raises(ModelInvalid, match="cannot be loaded"):
+        load_model(options(folder))
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ("{", "cannot be read"),
+        (json.dumps({"model_type": "no-such-architecture"}), "cannot be read"),
+        (T5Config().to_json_string(), "not a decoder-only language model"),
+        (json.dumps(Qwen3Config().to_dict() | {"layer_types": ["linear_attention"] * 32}), "layers of kind linear_att"),
+    ],
+)
+def test_a_model_that_cannot_be_served_says_why(tmp_path: Path, config: str, words: str) -> None:
+    (tmp_path / "config.json").write_text(config)
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    with pytest.raises(ModelInvalid, match=words):
+        load_model(options(tmp_path))
+
+
+def test_a_context_longer_than_the_model_has_is_refused(tiny_llama: Path) -> None:
+    with pytest.raises(InvalidOption, match="--max-model-length 513 exceeds the 512"):
+        load_model(options(tiny_llama, max_model_length=513))
+
+
+PICKED = """
+import sys
+sys.path[:0] = {path!r}
+from sluice_engine.model.loader import pick_device
+print(pick_device("auto"))
+pick_device("cuda")
+"""
+
+
+def test_a_gpu_that_is_not_there_is_an_error_and_never_a_fallback() -> None:
+    """In a process from which CUDA hides every device, whatever this machine has."""
+    done = subprocess.run(
+        [sys.executable, "-c", PICKED.format(path=sys.path)],
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.stdout, done.returncode) == ("cpu\n", 1), done.stderr
+    assert "AcceleratorNotFound: A GPU was asked for" in done.stderr.splitlines()[-1]
+    assert "--device cpu" in done.stderr.splitlines()[-1]
+
+
+def test_auto_dtype_is_the_checkpoints_where_the_processor_computes_in_it() -> None:
+    cpu, native = torch.device("cpu"), torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    assert pick_dtype("auto", torch.float32, cpu) == torch.float32
+    assert pick_dtype("auto", torch.float16, cpu) == torch.float32
+    assert pick_dtype("auto", torch.bfloat16, cpu) == (torch.bfloat16 if native else torch.float32)
+    assert pick_dtype("auto", torch.bfloat16, torch.device("cuda")) == torch.bfloat16
+    assert pick_dtype("bfloat16", torch.float32, cpu) == torch.bfloat16
+    with pytest.raises(InvalidOption, match="--dtype int3"):
+        pick_dtype("int3", torch.float32, cpu)
+
+
+def test_a_pool_that_cannot_hold_one_request_names_both_remedies(tiny_llama: Path) -> None:
+    with pytest.raises(
+        InsufficientMemory, match=r"needs 262144 bytes, and 40960 are .*--kv-size.*--max-model-length 80"
+    ):
+        EngineLoop(options(tiny_llama, kv_size=40_960))
+
+
+def test_the_pool_takes_its_share_of_memory_but_no_more_than_it_can_use(tiny_llama: Path) -> None:
+    shape = KVShape(layers=2, kv_heads=2, head_dim=16, dtype=torch.float32)
+    small = options(tiny_llama, kv_size=None, max_num_seqs=4, kv_memory_fraction=0.5)
+    assert blocks_that_fit(small, shape, 512, PoolMemory(100 * 8192 * 2, "", "", certain=False)) == 100
+    assert blocks_that_fit(small, shape, 512, PoolMemory(1 << 40, "", "", certain=False)) == 4 * 32
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_memory_and_processors_come_from_the_cgroup(tmp_path: Path, version: int) -> None:
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal: 9000 kB\nMemAvailable:    8000 kB\n")
+    assert memory_left(tmp_path, meminfo) == 8000 * 1024
+    if version == 2:
+        (tmp_path / "memory.max").write_text("4000000\n")
+        (tmp_path / "memory.current").write_text("1500000\n")
+        (tmp_path / "memory.stat").write_text("anon 1000000\ninactive_file 500000\n")
+        (tmp_path / "cpu.max").write_text("50000 100000\n")
+    else:
+        (tmp_path / "memory").mkdir()
+        (tmp_path / "cpu").mkdir()
+        (tmp_path / "memory/memory.limit_in_bytes").write_text("4000000\n")
+        (tmp_path / "memory/memory.usage_in_bytes").write_text("1500000\n")
+        (tmp_path / "memory/memory.stat").write_text("inactive_file 7\ntotal_inactive_file 500000\n")
+        (tmp_path / "cpu/cpu.cfs_quota_us").write_text("50000\n")
+        (tmp_path / "cpu/cpu.cfs_period_us").write_text("100000\n")
+    assert memory_left(tmp_path, meminfo) == 3_000_000
+    assert processors(tmp_path) == 1
+
+
+def test_without_a_limit_the_machine_is_the_limit(tmp_path: Path) -> None:
+    (tmp_path / "memory.max").write_text("max\n")
+    (tmp_path / "cpu.max").write_text("max 100000\n")
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemAvailable: 10 kB\n")
+    assert memory_left(tmp_path, meminfo) == 10 * 1024
+    assert processors(tmp_path) >= 1
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        Qwen2Config(**SMALL),
+        Qwen3Config(**SMALL, head_dim=32),
+        MistralConfig(**SMALL, sliding_window=24),
+        GPT2Config(vocab_size=128, n_embd=64, n_layer=2, n_head=4, n_positions=256, bos_token_id=0, eos_token_id=1),
+    ],
+    ids=["qwen2", "qwen3", "mistral-sliding-window", "gpt2"],
+)
+def test_other_families_equal_generate_too(config: object, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    engine, oracle = EngineLoop(options(tmp_path, max_batched_tokens=32)), Oracle(tmp_path)
+    prompts = [[(3 * i + j * j) % 126 + 2 for j in range(5 + 13 * i)] for i in range(6)]
+    for index, prompt in enumerate(prompts):
+        submit(engine, str(index), prompt, 20)
+    texts = finish(engine)
+    for index, prompt in enumerate(prompts):
+        oracle.expect(prompt, texts[str(index)], 20)

@@ -1,0 +1,270 @@
+"""Paged attention, by torch and by the compiled kernel at each level of instructions, equals dense attention."""
+
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from native.build import compile_library
+from transformers import AutoModelForCausalLM
+
+from sluice_engine.backend.cpu import native
+from sluice_engine.backend.cpu.native import NativeAttention
+from sluice_engine.core.engine import EngineLoop
+from sluice_engine.model.attention import PagedAttention, kernel_decode
+from sluice_engine.model.batch import Batch, RowGroup
+from sluice_engine.model.kv_cache import KVCache, KVShape
+from tests.engine.families import FAMILIES, logits_of, save
+from tests.engine.oracle import Oracle, finish, options, submit
+
+CPU = torch.device("cpu")
+TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2}
+
+
+@dataclass(frozen=True)
+class Case:
+    """Rows (tokens cached before, new tokens) and a shape."""
+
+    rows: tuple[tuple[int, int], ...]
+    heads: int
+    kv_heads: int
+    dim: int
+    block_size: int
+    window: int | None
+    softcap: float | None
+    dtype: torch.dtype
+    seed: int
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    kv_heads = draw(st.sampled_from([1, 2, 3]))
+    row = st.tuples(st.integers(0, 70), st.one_of(st.just(1), st.integers(1, 40)))
+    return Case(
+        rows=tuple(draw(st.lists(row, min_size=1, max_size=5))),
+        heads=kv_heads * draw(st.sampled_from([1, 2, 4, 7])),
+        kv_heads=kv_heads,
+        dim=draw(st.sampled_from([16, 48, 64, 128])),
+        block_size=draw(st.sampled_from([1, 5, 16, 32])),
+        window=draw(st.one_of(st.none(), st.integers(1, 50))),
+        softcap=draw(st.one_of(st.none(), st.sampled_from([0.5, 30.0]))),
+        dtype=draw(st.sampled_from([torch.float32, torch.bfloat16])),
+        seed=draw(st.integers(0, 1 << 20)),
+    )
+
+
+Backend = Callable[[int], PagedAttention]  # of so many threads
+
+
+@pytest.fixture(scope="session", params=["torch", "the accelerator's decode by its reference", *native.LEVELS.values()])
+def backend(request: pytest.FixtureRequest) -> Backend:
+    """Attention by torch, by the accelerator's path with its reference kernel, and compiled, at each level of instructions."""
+    if request.param == "torch":
+        return lambda _: PagedAttention()
+    if request.param not in native.LEVELS.values():
+        return lambda _: PagedAttention(kernel_decode)
+    library: Path = request.getfixturevalue("library")
+    level = next(level for level, words in native.LEVELS.items() if words == request.param)
+    if level > request.getfixturevalue("best_level"):
+        pytest.skip(f"this processor has no {request.param}")
+    return lambda threads: PagedAttention(native=NativeAttention(threads, library, level))
+
+
+class Setting:
+    """A case's tensors: new queries, keys and values; a cache with what came before, in scattered blocks."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        dice = torch.Generator().manual_seed(case.seed)
+        rows = sorted(case.rows, key=lambda row: row[1] > 1)  # single tokens first, as they come from the preparer
+        ends = [before + new for before, new in rows]
+        width = -(-max(ends) // case.block_size)
+        blocks = width * len(rows)
+        order = torch.randperm(blocks, generator=dice).view(len(rows), width)
+        tokens = sum(new for _, new in rows)
+
+        def draw(count: int, heads: int) -> torch.Tensor:
+            return torch.randn(count, heads, case.dim, generator=dice).to(case.dtype)
+
+        self.query = draw(tokens, case.heads)
+        self.history = [(draw(end, case.kv_heads), draw(end, case.kv_heads)) for end in ends]
+        shape = KVShape(layers=1, kv_heads=case.kv_heads, head_dim=case.dim, dtype=case.dtype)
+        self.cache = KVCache(shape, blocks, case.block_size, CPU)
+        slots: list[int] = []
+        for row, (before, new) in enumerate(rows):
+            places = [
+                int(order[row, at // case.block_size]) * case.block_size + at % case.block_size
+                for at in range(before + new)
+            ]
+            for pool, kept in zip(self.cache.layers[0], self.history[row], strict=True):
+                pool.view(-1, case.kv_heads, case.dim)[places[:before]] = kept[:before]
+            slots += places[before:]
+        news = [new for _, new in rows]
+        self.key = torch.cat([keys[-new:] for (keys, _), new in zip(self.history, news, strict=True)])
+        self.value = torch.cat([values[-new:] for (_, values), new in zip(self.history, news, strict=True)])
+        self.rows = rows
+        singles = sum(new == 1 for new in news)
+        groups, first = [], 0
+        for part in (slice(0, singles), slice(singles, len(rows))):
+            if rows[part]:
+                groups.append(self._group(rows[part], order[part], first))
+                first += groups[-1].tokens
+        empty = torch.zeros(1, tokens, dtype=torch.int64)
+        self.batch = Batch(empty, empty, torch.tensor(slots), torch.zeros(1, dtype=torch.int64), tuple(groups))
+
+    def _group(self, rows: list[tuple[int, int]], order: torch.Tensor, first: int) -> RowGroup:
+        longest = max(new for _, new in rows)
+        columns = torch.arange(longest)
+        starts = torch.tensor([before for before, _ in rows])
+        counts = torch.tensor([new for _, new in rows])
+        inside = columns < counts[:, None]
+        return RowGroup(
+            first=first,
+            tokens=int(counts.sum()),
+            rows=len(rows),
+            longest=longest,
+            block_tables=order[:, : -(-int((starts + counts).max()) // self.case.block_size)].contiguous(),
+            context_lens=starts + counts,
+            query_positions=torch.where(inside, starts[:, None] + columns, -1),
+            padded_index=None if bool(inside.all()) else torch.nonzero(inside.view(-1)).view(-1),
+        )
+
+    def attend(self, backend: PagedAttention) -> torch.Tensor:
+        """[tokens, heads, dim] by this backend, queries and the rest as the views that transformers hands over."""
+        query, key, value = (part.unsqueeze(0).transpose(1, 2) for part in (self.query, self.key, self.value))
+        out, _ = backend(
+            SimpleNamespace(layer_idx=0),
+            query,
+            key,
+            value,
+            None,
+            scaling=0.3,
+            sliding_window=self.case.window,
+            softcap=self.case.softcap,
+            sluice_batch=self.batch,
+            sluice_cache=self.cache,
+        )
+        return out[0]
+
+    def dense(self) -> torch.Tensor:
+        """The same in float64, a row and a token at a time."""
+        out, at = [], 0
+        group = self.case.heads // self.case.kv_heads
+        for (before, new), (keys, values) in zip(self.rows, self.history, strict=True):
+            for position in range(before, before + new):
+                oldest = 0 if self.case.window is None else max(0, position - self.case.window + 1)
+                seen = slice(oldest, position + 1)
+                key, value = (part[seen].double().repeat_interleave(group, dim=1) for part in (keys, values))
+                scores = torch.einsum("hd,nhd->hn", self.query[at].double(), key) * 0.3
+                if self.case.softcap is not None:
+                    scores = self.case.softcap * torch.tanh(scores / self.case.softcap)
+                out.append(torch.einsum("hn,nhd->hd", scores.softmax(-1), value))
+                at += 1
+        return torch.stack(out)
+
+
+@settings(max_examples=60, deadline=None)
+@given(case=cases())
+def test_every_backend_equals_dense_attention(backend: Backend, case: Case) -> None:
+    want = Setting(case).dense()
+    fresh = Setting(case)
+    got = fresh.attend(backend(1))
+    assert got.dtype == case.dtype
+    limit = TOLERANCE[case.dtype]
+    torch.testing.assert_close(got.double(), want, rtol=limit, atol=limit)
+    places = fresh.batch.slot_mapping
+    for pool, news in zip(fresh.cache.layers[0], (fresh.key, fresh.value), strict=True):
+        assert torch.equal(pool.view(-1, case.kv_heads, case.dim)[places], news)
+
+
+PLAIN = Case(((30, 1), (64, 1), (5, 1), (0, 9), (17, 33)), 8, 2, 64, 16, None, None, torch.float32, 1)
+
+
+@pytest.mark.parametrize("where", ["query", "key", "value"])
+def test_a_row_that_is_not_a_number_stays_so_and_alone(backend: Backend, where: str) -> None:
+    setting = Setting(PLAIN)
+    getattr(setting, where)[1].fill_(math.nan)  # the second row's only token
+    got = setting.attend(backend(1)).isnan().flatten(1)
+    assert got[1].all() and not got[torch.arange(len(got)) != 1].any()
+
+
+def test_threads_share_the_tiles_and_change_nothing(backend: Backend) -> None:
+    want = Setting(PLAIN).dense()
+    for threads in (2, 3, 8):
+        attention = backend(threads)
+        for _ in range(20):
+            torch.testing.assert_close(Setting(PLAIN).attend(attention).double(), want, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("heads", "dim", "dtype"), [(8, 24, torch.float32), (130, 16, torch.float32), (8, 16, torch.half)]
+)
+def test_sizes_that_the_kernel_lacks_go_to_torch(backend: Backend, heads: int, dim: int, dtype: torch.dtype) -> None:
+    case = Case(PLAIN.rows, heads, 2, dim, 16, None, None, dtype, 1)
+    got = Setting(case).attend(backend(1)).double()
+    torch.testing.assert_close(got, Setting(case).dense(), rtol=5e-3, atol=5e-3)
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_families_have_the_logits_of_transformers_through_the_kernel(
+    library: Path, family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "LIBRARY", library)
+    folder = save(FAMILIES[family](), tmp_path)
+    plain = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    texts = [[(3 * i + j * j) % 126 + 2 for j in range(2 + 19 * i)] for i in range(5)]
+    engine = EngineLoop(options(folder, max_batched_tokens=19))
+    for text, got in zip(texts, logits_of(engine, texts), strict=True):
+        with torch.inference_mode():
+            want = plain(torch.tensor([text])).logits[0, -1]
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_greedy_text_through_the_kernel_equals_generate(
+    library: Path, tiny_llama: Path, oracle: Oracle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "LIBRARY", library)
+    engine = EngineLoop(options(tiny_llama, max_batched_tokens=32))
+    prompts = [[(5 * i + j * j) % 126 + 2 for j in range(3 + 17 * i)] for i in range(8)]
+    for index, prompt in enumerate(prompts):
+        submit(engine, str(index), prompt, 20)
+    texts = finish(engine)
+    for index, prompt in enumerate(prompts):
+        oracle.expect(prompt, texts[str(index)], 20)
+
+
+def test_without_the_library_torch_attends_and_the_log_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        assert native.find(1, tmp_path / "absent.so") is None
+        (tmp_path / "damaged.so").write_bytes(b"no library")
+        assert native.find(1, tmp_path / "damaged.so") is None
+    assert "the kernel was not compiled" in caplog.text
+    assert "damaged.so cannot be used" in caplog.text
+
+
+def test_the_library_that_was_compiled_is_found_and_its_instructions_named(
+    library: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        found = native.find(1, library)
+    assert found is not None and native.LEVELS[found.level] in caplog.text
+
+
+def test_no_compiler_or_a_failing_one_is_a_reason_and_no_error(tmp_path: Path) -> None:
+    target = tmp_path / "out" / "libsluice_cpu.so"
+    assert compile_library(target, []) == "there is no C compiler"
+    target.parent.mkdir()
+    target.write_bytes(b"of another day")
+    problem = compile_library(target, ["false", str(tmp_path / "no-such-compiler")])
+    assert problem is not None
+    assert problem.startswith("false failed: it said nothing; ")
+    assert "no-such-compiler did not run" in problem
+    assert not target.exists()

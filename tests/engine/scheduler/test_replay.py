@@ -1,0 +1,111 @@
+"""The simulator against a recorded run of the real engine: from the same arrivals and step times come the same plans.
+
+An arrival counts from when the engine heard of it, which is between two steps or while it waits for one.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sluice_engine.core.engine import EngineLoop
+from sluice_engine.scheduler import Plan
+from sluice_engine.scheduler.policies import POLICIES
+from sluice_perfmodel.step_time import StepTimeModel
+from sluice_sim.cluster.request import Record
+from sluice_sim.engine.exact import SimEngine
+from sluice_sim.engine.step_times import Recorded
+from sluice_sim.engine.visit import Visit
+from sluice_sim.traces import Arrival
+from tests.bench.fidelity.timeline import Timeline, serve_all
+from tests.engine.oracle import options
+
+PACE = StepTimeModel(base=0.01, prefill_token=1e-4, prefill_context=1e-7, sequence=5e-4, kv_token=1e-6)
+REQUESTS = 80
+
+
+class Clock:
+    """Moved by hand; a step takes up to 40 % longer than its pace, and now and then five times as long."""
+
+    def __init__(self, seed: int) -> None:
+        self.now, self._random = 0.0, random.Random(seed)
+
+    def __call__(self) -> float:
+        return self.now
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    def compute(self, seconds: float) -> None:
+        self.now += seconds * (5.0 if self._random.random() < 0.02 else self._random.uniform(1.0, 1.4))
+
+
+def arrivals(seed: int) -> list[Arrival]:
+    """Bursts and lulls, long and short prompts, two tenants and three priorities."""
+    draw, at, made = random.Random(seed), 0.0, []
+    for number in range(REQUESTS):
+        at += draw.expovariate(40.0 if number // 20 % 2 else 6.0) + (3.0 if number == REQUESTS // 2 else 0.0)
+        one = Arrival(at, draw.choice((5, 40, 150, 300)), draw.randint(2, 100))
+        made.append(replace(one, priority=draw.choice((-5, 0, 5)), tenant=draw.choice("ab")))
+    return made
+
+
+def shape(plan: Plan) -> object:
+    """Everything but the tokens themselves: who, where, how much, which blocks, what is copied, who gave way."""
+    rows = [row._replace(tokens=(len(row.tokens),)) for row in plan.rows]
+    return replace(plan, rows=tuple(rows), joins=()), [join.request_id for join in plan.joins]
+
+
+def watched(engine: EngineLoop, seen: list[object]) -> None:
+    def seeing(planned: Callable[..., Plan | None]) -> Callable[..., Plan | None]:
+        def plan(*arguments: object) -> Plan | None:
+            made = planned(*arguments)
+            if made is not None:
+                seen.append(shape(made))
+            return made
+
+        return plan
+
+    engine.scheduler.plan = seeing(engine.scheduler.plan)  # type: ignore[method-assign]
+    engine.scheduler.plan_ahead = seeing(engine.scheduler.plan_ahead)  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("binding", ["latency", "memory"])
+@pytest.mark.parametrize(("policy", "overlap"), [("fcfs", False), *((policy, True) for policy in POLICIES)])
+def test_a_recorded_run_replayed_in_the_simulator_has_the_same_plans(
+    tiny_llama: Path, policy: str, binding: str, overlap: bool
+) -> None:
+    seen: list[object] = []
+    clock, draw, listed = Clock(1), random.Random(2), arrivals(3)
+    engine = EngineLoop(
+        options(tiny_llama, pace=PACE, policy=policy, speculation="off", overlap=overlap, kv_size=360 << 10, max_num_seqs=24,
+                concurrency_max=24, max_batched_tokens=128, itl_target=0.03, ttft_target=0.5,
+                concurrency_min=1 if binding == "latency" else 24),
+        clock=clock,
+        sleep=clock.compute,
+    )  # fmt: skip
+    watched(engine, seen)
+    prompts = [tuple(draw.randrange(2, 128) for _ in range(one.prompt)) for one in listed]
+    timeline = Timeline(listed, prompts, clock, clock.wait, begun=clock.now)
+    serve_all(engine, timeline)
+
+    replayed: list[object] = []
+    sim = SimEngine(
+        Recorded(timeline.steps),
+        engine.scheduler.config,
+        engine.limits.base,
+        0.0,
+        overlap=overlap,
+        on_plan=lambda plan: replayed.append(shape(plan)),
+    )
+    for number, (at, one) in enumerate(zip(timeline.taken, listed, strict=True)):
+        sim.run_until(at)
+        sim.submit(Visit(number, replace(one, max_tokens=one.output), Record(one.at, one.prompt, one.output)))
+    sim.run_until(clock.now)
+    assert len(seen) > 200
+    assert replayed == seen
+    assert engine.limits.concurrency == sim.limits.concurrency
+    assert (engine.limits.concurrency < 24) == (binding == "latency")
+    assert engine.scheduler.preemptions > 0 or binding == "latency"

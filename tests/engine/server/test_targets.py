@@ -1,0 +1,147 @@
+"""The targets file is read at start and polled; PATCH overrides it, and an invalid file changes nothing."""
+
+import asyncio
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluice import contract
+from sluice_engine import messages
+from sluice_engine.config import EngineOptions
+from sluice_engine.server.context import Serving
+from sluice_engine.server.lifecycle import Lifecycle
+from sluice_engine.server.metrics import EngineMetrics
+from sluice_engine.server.targets import MAX_BYTES, TargetsFile, follow
+from tests.engine.server.api.test_handlers import Hand
+from tests.engine.serving import Served, serving
+
+OPTIONS = EngineOptions(model="m", served_name="m", max_num_seqs=32, concurrency_max=32)
+SPEC = {"max_concurrent": {"min": 4, "max": 16}, "itl_target_ms": 80, "ttft_target_ms": 6000}
+TAKEN = messages.Targets(concurrency_min=4, concurrency_max=16, itl_target=0.08, ttft_target=6.0)
+STARTED = messages.Targets(concurrency_min=1, concurrency_max=32, itl_target=0.05, ttft_target=2.0)
+
+
+def written(folder: Path, content: Any) -> Path:
+    path = folder / "targets.json"
+    path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+    return path
+
+
+def test_without_a_file_the_options_are_the_targets() -> None:
+    file = TargetsFile(None, OPTIONS)
+    assert not file.poll()
+    assert file.targets == STARTED
+    assert file.options(OPTIONS) == OPTIONS
+
+
+def test_the_file_is_taken_as_seconds_and_counts_and_once(tmp_path: Path) -> None:
+    file = TargetsFile(written(tmp_path, SPEC), OPTIONS)
+    assert file.poll()
+    assert file.targets == TAKEN
+    assert not file.poll()
+    assert (file.options(OPTIONS).itl_target, file.options(OPTIONS).concurrency_max) == (0.08, 16)
+
+
+def test_what_the_file_no_longer_names_is_the_option_again(tmp_path: Path) -> None:
+    path = written(tmp_path, SPEC)
+    file = TargetsFile(path, OPTIONS)
+    file.poll()
+    written(tmp_path, {"itl_target_ms": 80, "ttft_target_ms": 6000})  # admission.mode: Off
+    assert file.poll()
+    assert file.targets == messages.Targets(concurrency_min=1, concurrency_max=32, itl_target=0.08, ttft_target=6.0)
+
+
+def test_a_range_above_the_buffers_is_lowered_to_them(tmp_path: Path) -> None:
+    file = TargetsFile(written(tmp_path, {"max_concurrent": {"min": 64, "max": 256}}), OPTIONS)
+    file.poll()
+    assert (file.targets.concurrency_min, file.targets.concurrency_max) == (32, 32)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"{", json.dumps(SPEC).encode()[:-3], b"[]", b"7", b"\xff\xfe", b"[" * 20_000, b" " * (MAX_BYTES + 1),
+        {"itl_target_ms": 0}, {"itl_target_ms": "80"}, {"itl_target_ms": None}, {"ttft_target_ms": 1e9},
+        b'{"itl_target_ms": NaN}', {"max_concurrent": {"min": 9, "max": 3}}, {"max_concurrent": {"max": 0}},
+        {"max_concurrent": 5}, {"max_queue": 5}, {"itl_ms": 80},
+    ],
+)  # fmt: skip
+def test_a_broken_file_is_one_warning_and_the_last_good_values_stay(
+    tmp_path: Path, content: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = written(tmp_path, SPEC)
+    file = TargetsFile(path, OPTIONS)
+    file.poll()
+    written(tmp_path, content)
+    with caplog.at_level(logging.WARNING):
+        assert [file.poll() for _ in range(5)] == [False] * 5
+    assert len(caplog.messages) == 1 and str(path) in caplog.messages[0]
+    assert file.targets == TAKEN
+    written(tmp_path, SPEC | {"itl_target_ms": 90})
+    assert file.poll() and file.targets.itl_target == 0.09
+
+
+def test_a_file_that_comes_later_or_goes_away_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = TargetsFile(tmp_path / "targets.json", OPTIONS)
+    assert not file.poll() and file.targets == STARTED
+    path = written(tmp_path, SPEC)
+    assert file.poll()
+    path.unlink()
+    assert not file.poll() and file.targets == TAKEN
+    assert len(caplog.messages) == 2
+
+
+async def test_each_change_is_handed_over_once(tmp_path: Path) -> None:
+    """Runs five polls with an injected sleep; the file is replaced before the second and broken before the fourth."""
+    path = written(tmp_path, SPEC)
+    file = TargetsFile(path, OPTIONS)
+    file.poll()
+    polls, taken = 0, list[messages.Targets]()
+
+    async def tick(_: float) -> None:
+        nonlocal polls
+        polls += 1
+        if polls == 2:
+            written(tmp_path, SPEC | {"ttft_target_ms": 500})
+        if polls == 4:
+            written(tmp_path, b"{")
+        if polls == 6:
+            raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        await follow(file, taken.append, sleep=tick)
+    assert [one.ttft_target for one in taken] == [0.5]
+
+
+async def test_before_the_engines_first_report_they_are_the_limits_shown() -> None:
+    metrics = EngineMetrics(OPTIONS)
+    link = Hand(metrics)
+    desk = Serving(OPTIONS, metrics, Lifecycle(0.0, lambda: None), link)
+    desk.retarget(TAKEN)
+    assert link.sent == [TAKEN]
+    assert (desk.limits().concurrency_max, desk.limits().itl_target) == (16, 0.08)
+    assert f'{contract.ADMISSION_LIMIT}{{kind="concurrency_max"}} 16.0' in metrics.render().decode()
+    desk.threads.shutdown()
+
+
+def shown(served: Served) -> tuple[int, int, float, float]:
+    found = served.admin("GET", contract.PATH_LIMITS).json()
+    bounds = found["max_concurrent"]
+    return bounds["min"], bounds["max"], found["itl_target_ms"], found["ttft_target_ms"]
+
+
+def test_a_real_server_follows_its_file_and_comes_back_to_it_after_a_patch(tiny_model: Path, tmp_path: Path) -> None:
+    path = written(tmp_path, SPEC)
+    with serving(tiny_model, tmp_path / "log", "--max-num-seqs", "32", "--targets-file", str(path)) as served:
+        assert shown(served) == (4, 16, 80.0, 6000.0)
+        patch = {"max_concurrent": {"min": 1, "max": 2}, "itl_target_ms": 20, "ttft_target_ms": 100, "ttl_seconds": 3}
+        assert served.admin("PATCH", contract.PATH_LIMITS, patch).json()["max_concurrent"]["max"] == 2
+        served.wait(lambda: shown(served) == (4, 16, 80.0, 6000.0))  # the TTL is not renewed
+        written(tmp_path, b'{"itl_target_ms": ')
+        served.wait(lambda: str(path) in served.log.read_text())
+        assert shown(served) == (4, 16, 80.0, 6000.0)
+        written(tmp_path, {"itl_target_ms": 70, "ttft_target_ms": 500})
+        served.wait(lambda: shown(served) == (1, 32, 70.0, 500.0))

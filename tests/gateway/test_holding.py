@@ -1,0 +1,67 @@
+"""Requests held while no replica is ready: one wake-up, answered when one comes, told when to come again if none does."""
+
+import asyncio
+from collections.abc import Sequence
+
+import aiohttp
+import pytest
+
+from sluice_gateway import Backend, HoldQueue
+from tests.gateway.test_gateway import CHAT, front_door
+
+ONE = Backend("r0", "127.0.0.1", 1)
+
+
+class Time:
+    """A clock that moves by itself at each look."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+async def test_a_burst_is_held_with_one_wake_up_until_a_replica_is_ready() -> None:
+    woken: list[int] = []
+    hold_queue = HoldQueue(hold=True, expected=lambda: 60.0, on_held=lambda: woken.append(hold_queue.held), look=0.0)
+    backends: list[Backend] = []
+    asked = [asyncio.create_task(hold_queue.wait(lambda: backends)) for _ in range(20)]
+    await asyncio.sleep(0)
+    assert (hold_queue.held, woken) == (20, [1])
+    backends.append(ONE)
+    assert await asyncio.gather(*asked) == [(ONE,)] * 20
+    assert hold_queue.held == 0
+
+
+async def test_no_more_are_held_than_memory_is_meant_for() -> None:
+    nobody: Sequence[Backend] = ()
+    hold_queue = HoldQueue(hold=True, expected=lambda: 60.0, look=0.0)
+    asked = [asyncio.create_task(hold_queue.wait(lambda: nobody)) for _ in range(256)]
+    await asyncio.sleep(0)
+    assert await hold_queue.wait(lambda: nobody) == ()
+    for one in asked:
+        one.cancel()
+    await asyncio.gather(*asked, return_exceptions=True)
+    assert hold_queue.held == 0  # clients that leave are held no longer
+
+
+@pytest.mark.parametrize(
+    ("hold_queue", "method", "path", "retry_after"),
+    [
+        (HoldQueue(hold=True, expected=lambda: 40.0, clock=Time(), look=0.0), "POST", CHAT, "40"),  # waited too long
+        (HoldQueue(hold=True), "GET", "/v1/models", "2"),  # a look at the models wakes nobody
+        (HoldQueue(), "POST", CHAT, "2"),  # a door that does not hold
+    ],
+)
+async def test_who_is_not_held_is_told_when_to_come_again(
+    hold_queue: HoldQueue, method: str, path: str, retry_after: str
+) -> None:
+    async with (
+        front_door(hold_queue=hold_queue) as (gateway, _),
+        aiohttp.ClientSession() as session,
+        session.request(method, gateway.url + path, json={}) as response,
+    ):
+        assert (response.status, response.headers["Retry-After"]) == (503, retry_after)
+    assert hold_queue.held == 0

@@ -1,0 +1,204 @@
+"""What the law learns over minutes, what it keeps over a restart, and how it tells of refusals."""
+
+import itertools
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sluice_operator.api import LLMDeployment, parse
+from sluice_operator.autoscaler.admission.reporting import AGAIN
+from sluice_operator.autoscaler.replicas.model_confidence import LEAST
+from sluice_operator.autoscaler.signals import cold_start
+from sluice_operator.autoscaler.signals.freshness import fresh
+from sluice_operator.autoscaler.values import ColdStart, Decision, Memory, Observed, PodView
+from sluice_operator.status.build import numbers, recalled, starts_of
+from sluice_operator.status.conditions import Facts
+from tests.operator.autoscaler.fleet import MODEL, Engine, Story, spec
+from tests.operator.books import manifest
+
+
+def busy_day() -> Story:
+    story = Story(cold_start=40)
+    story.run(60, 1.25)
+    story.run(200, 4.0)
+    return story
+
+
+def status_of(story: Story) -> dict[str, Any]:
+    decision: Decision = story.decisions[-1][1]
+    return numbers(Facts(generation=1, decision=decision), ()) | {"coldStarts": starts_of(story.memory)}
+
+
+def test_cold_starts_are_measured_per_phase_and_become_the_horizon() -> None:
+    story = busy_day()
+    start = cold_start.usual(story.memory)
+    assert start is not None and start.total == pytest.approx(40, abs=5)
+    assert start.schedule + start.pull + start.load + start.warm == start.total
+    said = [s for s in story.sentences() if "cold start" in s]
+    assert "expected in 65 s (cold start)" in said[0]  # nothing was measured yet
+    story.run(30, 9.0)
+    assert "expected in 45 s (cold start)" in story.sentences()[-1]
+
+
+def test_a_replica_is_kept_for_as_long_as_it_takes_to_get_it_back() -> None:
+    story = Story(cold_start=150, replicas=1)
+    story.run(60, 1.25)
+    story.run(260, 4.0)
+    began = story.now
+    story.run(400, 0.3)
+    down = next(at for at, d in story.decisions if at > began and d.replicas == 1)
+    assert down - began >= 150  # the window alone is 60 s
+
+
+def test_only_the_newest_starts_are_kept_and_each_once() -> None:
+    story = Story()
+    for number in range(40):
+        story.started["chat-1"] = ColdStart(0.0, 0.0, float(number), 0.0, float(number))
+        name = story._name()
+        story.engines[name] = story.engines.pop(next(iter(story.engines)))
+        story.started[name] = ColdStart(0.0, 0.0, float(number), 0.0, float(number))
+        story.now += 5
+        story.decide()
+        story.decide()
+    totals = [start.total for _, start in story.memory.starts]
+    assert totals == [float(number) for number in range(24, 40)]
+
+
+def test_a_successor_knows_the_starts_the_lengths_and_how_the_load_moves() -> None:
+    story = busy_day()
+    before = story.memory
+    story.memory = recalled(status_of(story))
+    assert story.memory.starts == before.starts
+    assert story.memory.before.slots > 12
+    story.replicas = len(story.engines)
+    story.now += 5
+    first = story.decide()
+    assert first.cold_start is not None and first.forecast is not None
+    assert first.forecast.output_tokens == pytest.approx(40, rel=0.2)  # with the first scrape
+    assert first.replicas == len(story.engines)
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"coldStarts": "none"},
+        {"coldStarts": [{"pod": "a"}]},
+        {"coldStarts": [{"pod": "a", "schedule": 1, "pull": 1, "load": "long", "warm": 1, "total": 3}]},
+        {"forecast": {"requestsPerSecond": 1}},
+        {"forecast": 7},
+    ],
+)
+def test_a_status_that_does_not_read_as_written_is_no_memory(status: dict[str, Any]) -> None:
+    assert recalled(status) == Memory()
+
+
+def test_numbers_in_a_status_that_cannot_be_meant_are_left_out() -> None:
+    phases = dict.fromkeys(cold_start.PHASES, -5.0)
+    wire = {"requestsPerSecond": 1, "plannedRequestsPerSecond": 1, "dispersion": 1e9, "volatility": -1}
+    wire |= {"outputTokens": math.nan, "promptTokens": 1e30, "cachedPromptTokens": -1, "modelTrust": 7}
+    assert recalled({"coldStarts": [{"pod": "a", **phases}], "forecast": wire}) == Memory()
+
+
+def test_trust_in_a_wrong_model_falls_and_comes_back() -> None:
+    slow = replace(MODEL, base=0.015, sequence=0.002)  # the engines say that they are twice as fast as they are
+    story = Story(spec=spec(scaling={"maxReplicas": 8}))
+    story.engines = {"chat-1": Engine(limit=30, model=slow)}
+    for _ in range(20):
+        story.run(15, 4.0)
+        for engine in story.engines.values():
+            engine.model = slow
+    assert story.memory.trust < 0.95
+    fallen = story.memory.trust
+    story.run(300, 4.0)
+    assert story.memory.trust > fallen
+
+
+def test_refusals_are_said_once_with_what_would_end_them() -> None:
+    story = Story(spec=spec(scaling={"maxReplicas": 1}))
+    story.run(60, 1.25)
+    story.run(120, 8.0)
+    refused = [reason for _, d in story.decisions for reason in d.reasons if reason.binding == "Refusing"]
+    assert len(refused) == 1
+    assert "requests refused in" in refused[0].sentence
+    assert "maxReplicas is 1: raise it." in refused[0].sentence
+    assert dict(refused[0].numbers)["refused"] >= 1
+
+
+def test_a_single_refusal_is_said_in_the_singular() -> None:
+    story = Story(spec=spec(scaling={"maxReplicas": 1}))
+    story.run(60, 0.25)
+    for name in ("arrived_total", "rejected_total"):
+        story.engines["chat-1"].totals[name] += 1.0
+    story.run(5, 0.25)
+    assert any(sentence.startswith("1 request refused in") for sentence in story.sentences("admission"))
+
+
+def test_capacity_on_its_way_says_when_it_should_serve() -> None:
+    story = Story(cold_start=100)
+    story.run(60, 1.25)
+    story.run(60, 9.0)
+    left = [d.retry_after for _, d in story.decisions[-6:]]
+    assert all(one is not None and one > 0 for one in left)
+    seen = fresh(story.observed(), 5.0, story.now)
+    assert cold_start.remaining(story.memory, seen, story.now) == left[-1]
+
+
+def test_the_resource_takes_the_status_that_is_written() -> None:
+    document = manifest() | {"status": status_of(busy_day()) | {"decisions": [], "conditions": []}}
+    assert isinstance(parse(document, strict=False), LLMDeployment)
+
+
+def test_a_load_that_never_moved_is_taken_over_and_decided_upon() -> None:
+    story = busy_day()
+    story.memory = recalled(status_of(story) | {"forecast": status_of(story)["forecast"] | {"volatility": 0}})
+    assert story.memory.before.volatility > 0
+    story.run(120, 4.0)
+    assert story.decisions[-1][1].forecast is not None
+
+
+def test_refusals_that_come_and_go_are_said_no_more_often_than_those_that_last() -> None:
+    story = Story(spec=spec(scaling={"maxReplicas": 1}))
+    story.run(60, 1.25)
+    for _ in range(8):
+        story.run(20, 12.0)
+        story.run(60, 0.3)
+    said = [at for at, d in story.decisions for reason in d.reasons if reason.binding == "Refusing"]
+    assert len(said) >= 2
+    assert all(later - sooner >= AGAIN for sooner, later in itertools.pairwise(said))
+
+
+def test_in_a_fleet_of_more_than_are_kept_each_start_is_learned_once() -> None:
+    story = Story(spec=spec(scaling={"minReplicas": 24, "maxReplicas": 24}), replicas=24)
+    story.started = {name: ColdStart(0.0, 0.0, place, 0.0, place) for place, name in enumerate(story.engines, start=1)}
+    story.decide()
+    first = story.memory.starts
+    for _ in range(3):
+        story.now += 0.5
+        story.decide()
+        assert story.memory.starts == first
+    before = [pod for pod, _ in first]
+    story.memory = recalled({"coldStarts": starts_of(story.memory)})
+    story.now += 5
+    story.decide()
+    assert [pod for pod, _ in story.memory.starts] == before  # those that it does not list are older
+
+
+@pytest.mark.parametrize(("rate", "enough"), [(1.6, 1), (2.2, 1), (4.0, 2), (9.0, 3)])
+def test_after_misses_that_had_nothing_to_do_with_capacity_trust_and_size_come_back(rate: float, enough: int) -> None:
+    story = Story(spec=spec(scaling={"maxReplicas": 10}), replicas=enough)
+    story.run(300, rate)
+    assert story.replicas == enough
+    story.memory = replace(story.memory, trust=LEAST)
+    assert max(decision.desired for decision in story.run(300, rate)) > enough
+    story.run(1500, rate)
+    assert story.replicas == enough
+    assert story.memory.trust >= 0.9
+
+
+def test_capacity_that_is_late_is_never_promised_for_later_than_two_starts_from_now() -> None:
+    late = PodView("a", "loading", since=0.0, start_age=3.0 * 3600)
+    assert cold_start.remaining(Memory(), fresh(Observed(pods=(late,)), 5.0, 10.0), 10.0) == 2.0 * cold_start.USUAL
+    again = replace(late, start_age=20.0)
+    assert cold_start.remaining(Memory(), fresh(Observed(pods=(again,)), 5.0, 10.0), 10.0) == cold_start.USUAL - 20.0

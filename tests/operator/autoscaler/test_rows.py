@@ -1,0 +1,268 @@
+"""Rows of the table "metric states → action" for what cannot be believed or is not known yet: each of its cells.
+
+Every row starts from a fleet on the brink: decide() takes a replica away at its next look, unless the row forbids it.
+"""
+
+import copy
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from functools import cache
+from typing import Any
+
+import pytest
+
+from sluice_operator.autoscaler import decide
+from sluice_operator.autoscaler.signals.histograms import BOUNDS
+from sluice_operator.autoscaler.values import Decision, EngineSample, Histogram, Observed
+from sluice_perfmodel.step_time import StepTimeModel
+from tests.operator.autoscaler.fleet import MODEL, Engine, Story, spec
+
+BUSY, QUIET = 1.25, 0.2
+BAD = (math.nan, -1.0, math.inf, 1e30)
+COLD = replace(MODEL, steps=3)
+# Published for people and for other laws: decide() reads none of them.
+UNREAD = {"concurrency_min", "concurrency_max", "busy_seconds_total", "preemptions_total", "load_seconds"}
+NUMBERS = [f.name for f in fields(EngineSample) if f.name not in UNREAD | {"ttft", "itl", "step_model"}]
+TERMS = [f.name for f in fields(StepTimeModel) if f.name != "error_ratio"]
+
+Bend = Callable[[EngineSample], EngineSample]
+
+
+@cache
+def _brink(model: StepTimeModel, ttft: int) -> Story:
+    story = Story(replicas=2, spec=spec(slo={"ttftMilliseconds": ttft}))
+    for engine in story.engines.values():
+        engine.model = model
+    for _ in range(100):
+        before = copy.deepcopy(story)
+        story.run(story.interval, QUIET)
+        if story.replicas == 1:
+            return before
+    raise RuntimeError("the fleet never shrank")
+
+
+def brink(model: StepTimeModel = MODEL, ttft: int = 2000) -> Story:
+    """Two replicas whose last look comes before the one that takes one of them away."""
+    return copy.deepcopy(_brink(model, ttft))
+
+
+def look(story: Story, bend: Mapping[str, Bend] | None = None, ages: Mapping[str, float] | None = None) -> Decision:
+    """Pass one interval in peace, then decide about what is seen, samples bent and aged per pod. Nobody acts on it."""
+    story.serve(QUIET, story.interval)
+    story.now += story.interval
+    views = []
+    for name, engine in story.engines.items():
+        bent = (bend or {}).get(name)
+        sample = engine.sample() if bent is None else bent(engine.sample())
+        story.heard[name] = (sample, story.now - (ages or {}).get(name, 0.0))
+        views.append(story._view(name, "ready"))
+    decision, story.memory = decide(story.spec, Observed(tuple(views), story.replicas), story.memory, story.now)
+    return decision
+
+
+def bounded(decision: Decision) -> list[str]:
+    """Whose limits were written; the others keep their last."""
+    return [name for name, _ in decision.bounds]
+
+
+def with_number(name: str, value: float) -> Bend:
+    changes: dict[str, Any] = {name: value}
+    return lambda sample: replace(sample, **changes)
+
+
+def with_term(name: str, value: float) -> Bend:
+    changes: dict[str, Any] = {name: value}
+    return lambda sample: replace(sample, step_model=replace(MODEL, **changes))
+
+
+def with_counts(name: str, place: int, value: float) -> Bend:
+    def bend(sample: EngineSample) -> EngineSample:
+        counts = list(getattr(sample, name).counts)
+        counts[place] = value
+        changes: dict[str, Any] = {name: Histogram(BOUNDS, tuple(counts))}
+        return replace(sample, **changes)
+
+    return bend
+
+
+UNBELIEVABLE = {
+    **{f"{name}={bad}": with_number(name, bad) for name in NUMBERS for bad in BAD},
+    "kv_occupancy=7": with_number("kv_occupancy", 7.0),  # a share
+    **{f"model.{term}={bad}": with_term(term, bad) for term in TERMS for bad in BAD if term != "steps"},
+    **{f"model.steps={bad}": with_term("steps", bad) for bad in (math.nan, -1.0)},
+    **{
+        f"{name}[{place}]={bad}": with_counts(name, place, bad)
+        for name in ("ttft", "itl")
+        for place in (0, 5, -1)
+        for bad in BAD
+    },
+    "falling buckets": lambda sample: replace(sample, ttft=Histogram(BOUNDS, (9.0, *sample.ttft.counts[1:]))),
+    "foreign buckets": lambda sample: replace(sample, itl=Histogram((1.0, math.inf), (5.0, 6.0))),
+}
+
+
+def test_on_the_brink_the_next_look_takes_one_away() -> None:
+    decision = look(brink())
+    assert (decision.replicas, decision.metrics, bounded(decision)) == (1, "Fresh", ["chat-1", "chat-2"])
+
+
+@pytest.mark.parametrize("bend", UNBELIEVABLE.values(), ids=UNBELIEVABLE.keys())
+def test_a_number_that_cannot_be_meant_is_a_missing_sample(bend: Bend) -> None:
+    one = look(brink(), {"chat-2": bend})
+    assert (one.replicas, one.metrics, bounded(one)) == (2, "Partial", ["chat-1"])
+    both = look(brink(), {"chat-1": bend, "chat-2": bend})
+    assert (both.replicas, both.metrics, bounded(both)) == (2, "Stale", [])
+
+
+@pytest.mark.parametrize("ever_heard", [True, False])
+def test_one_pod_missing_uses_the_rest_and_never_goes_down(ever_heard: bool) -> None:
+    story = brink()
+    story.silent.add("chat-2")
+    sample, at = story.heard.pop("chat-2")
+    if ever_heard:
+        story.heard["chat-2"] = (sample, at - 60)
+    else:
+        story.memory = replace(story.memory, pods=tuple(one for one in story.memory.pods if one.name != "chat-2"))
+    calm = story.run(200, QUIET)
+    assert {d.replicas for d in calm} == {2}
+    assert {d.metrics for d in calm} == {"Partial"}
+    assert [bounded(d) for d in calm] == [["chat-1"]] * len(calm)
+    story.run(60, 9.0)
+    assert story.replicas == 3
+
+
+@pytest.mark.parametrize("rate", [0.0, QUIET, 9.0])
+def test_all_missing_holds_and_leaves_the_engines_their_limits(rate: float) -> None:
+    story = brink()
+    story.silent.update(story.engines)
+    story.heard.clear()
+    held = story.run(300, rate)
+    assert {d.replicas for d in held} == {2}
+    assert {(d.metrics, d.bounds) for d in held} == {("Stale", ())}
+
+
+@pytest.mark.parametrize(
+    ("age", "replicas", "written"),
+    [(14.9, 1, ["chat-1", "chat-2"]), (15.1, 2, ["chat-1"]), (-0.1, 2, ["chat-1"])],  # scraped every 5 s
+)
+def test_stale_is_older_than_three_scrapes_and_holds_both_dials(age: float, replicas: int, written: list[str]) -> None:
+    decision = look(brink(), ages={"chat-2": age})
+    assert (decision.replicas, bounded(decision)) == (replicas, written)
+
+
+def test_a_counter_reset_is_a_new_base_and_stops_scale_down_for_a_window() -> None:
+    story = brink()
+    story.engines["chat-1"] = Engine(model=None)
+    reset = look(story)
+    bounds = dict(reset.bounds)
+    assert reset.replicas == 2
+    assert reset.attainment is not None and 0 <= reset.attainment <= 1
+    # The model of a fresh engine is cold: it is let in as many as its sisters' experience says, they as many as may be.
+    assert 2 <= bounds["chat-1"].concurrency_max < bounds["chat-2"].concurrency_max == 64
+    began = story.now
+    story.run(120, QUIET)
+    fell = next(at for at, decision in story.decisions if at > began and decision.replicas == 1)
+    assert fell - began >= 30
+
+
+def test_a_cold_fleet_gets_the_range_that_its_user_allowed_and_a_queue_of_one_batch() -> None:
+    story = Story(replicas=2)
+    for engine in story.engines.values():
+        engine.model = COLD
+    story.run(30, BUSY)
+    bounds = [(one.concurrency_min, one.concurrency_max, one.max_queue) for _, one in story.decisions[-1][1].bounds]
+    assert bounds == [(2, 64, 64)] * 2
+
+
+def test_a_cold_model_gets_its_sisters_bound() -> None:
+    story = brink()
+    story.engines["chat-2"].model = None
+    bounds = dict(look(story).bounds)
+    assert bounds["chat-2"].concurrency_max < bounds["chat-1"].concurrency_max == 64
+
+
+# --- beyond the last bucket: 80 seconds -----------------------------------------------------------------------
+
+FULL = 13.0  # requests that one engine of the story runs at once
+
+
+def overflowing(count: float, running: float, missed: float = 0.0) -> Bend:
+    """First tokens beyond the last bucket; the engine has judged `missed` of their answers, those that ended."""
+
+    def bend(sample: EngineSample) -> EngineSample:
+        counts = (*sample.ttft.counts[:-1], sample.ttft.count + count)
+        late = replace(sample, ttft=Histogram(BOUNDS, counts), slo_missed_total=sample.slo_missed_total + missed)
+        return replace(late, running=running)
+
+    return bend
+
+
+@cache
+def _working(maximum: int, ttft: int) -> Story:
+    story = Story(replicas=1, spec=spec(scaling={"maxReplicas": maximum}, slo={"ttftMilliseconds": ttft}))
+    story.run(200, 1.8)
+    return story
+
+
+def working(maximum: int = 3, ttft: int = 2000) -> Story:
+    """One replica that keeps its reachable_targets."""
+    return copy.deepcopy(_working(maximum, ttft))
+
+
+@pytest.mark.parametrize(("ttft", "missed", "replicas"), [(2000, 200, 2), (80_000, 200, 2), (80_001, 0, 1)])
+def test_a_first_token_beyond_the_last_bucket_is_a_miss_unless_the_target_lies_there_too(
+    ttft: int, missed: float, replicas: int
+) -> None:
+    decision = look(working(ttft=ttft), {"chat-1": overflowing(200, FULL)})
+    met = 30 * 1.8  # in the half minute that counts
+    assert (decision.replicas, decision.ttft) == (replicas, 80.0)
+    assert decision.attainment == pytest.approx(met / (met + missed), abs=0.05)
+
+
+def test_what_the_engine_judged_late_itself_is_counted_once() -> None:
+    unjudged, judged = (look(working(), {"chat-1": overflowing(200, FULL, missed)}) for missed in (0.0, 200.0))
+    assert unjudged.attainment == pytest.approx(judged.attainment)
+    assert unjudged.replicas == judged.replicas == 2
+
+
+def test_no_replica_leaves_while_first_tokens_overflow() -> None:
+    assert look(brink(), {"chat-2": overflowing(1, running=0.0)}).replicas == 2
+
+
+@pytest.mark.parametrize("target", [2000, 100_000])
+def test_a_full_fleet_is_bounded_while_first_tokens_overflow_and_relaxed_after(target: int) -> None:
+    story = working(maximum=1, ttft=target)
+    story.engines["chat-1"].ttft[-1] += 200
+    most = [decision.bounds[0][1].concurrency_max for decision in story.run(40, QUIET)]
+    # Half a minute at what the model says one replica serves well, six looks; then the engine's own loop decides again.
+    assert [value == 64 for value in most] == [target > 80_000] * 6 + [True] * 2
+    assert all(2 < value < 20 or value == 64 for value in most)
+
+
+def test_the_limit_that_falls_with_the_bound_names_the_late_first_tokens() -> None:
+    story = working(maximum=1)
+    story.memory = replace(story.memory, limit_said=(story.now - 60, 64))
+    late = overflowing(200, FULL)
+    bound = look(story, {"chat-1": lambda sample: replace(late(sample), concurrency=64.0)}).bounds[0][1].concurrency_max
+    obeyed = look(story, {"chat-1": lambda sample: replace(late(sample), concurrency=float(bound))})
+    said = f"64 → {bound} requests at once per replica: first tokens come later than the last bucket, so bounds hold."
+    assert [reason.sentence.startswith(said) for reason in obeyed.reasons] == [True]
+
+
+def test_a_cold_model_is_reactive() -> None:
+    story = Story(replicas=1)
+    story.engines["chat-1"].model = COLD
+    story.run(60, 5.0)
+    assert story.replicas is not None and story.replicas >= 2
+    assert "which the model did not expect" in story.sentences()[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "replicas"),
+    [("kv_occupancy", 0.3, 1), ("kv_occupancy", 0.6, 2), ("waiting", 0.0, 1), ("waiting", 1.0, 2)],
+)
+def test_a_cold_fleet_shrinks_only_with_memory_free_and_nobody_waiting(name: str, value: float, replicas: int) -> None:
+    # One that waits is served long before such a target: no reason for another replica, but one to keep this one.
+    decision = look(brink(COLD, ttft=20_000), {"chat-2": with_number(name, value)})
+    assert (decision.replicas, decision.metrics) == (replicas, "Fresh")

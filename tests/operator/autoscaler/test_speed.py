@@ -1,0 +1,18 @@
+"""What one decision costs, counted in function calls, the same on every machine; its milliseconds are `make bench`'s."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.bench.deciding import calls, slowest, usual
+from tests.operator.autoscaler.fleet import Story
+
+MOST_CALLS = 8_000  # 64 replicas; 5,850 take 3 to 4 ms of a processor
+MOST_PER_REPLICA = 60
+
+
+@pytest.mark.parametrize("kind", [usual, slowest])
+def test_a_decision_for_64_replicas_is_cheap_and_each_replica_adds_little(kind: Callable[[int], Story]) -> None:
+    few, many = calls(kind(8)), calls(kind(64))
+    assert many <= MOST_CALLS
+    assert many - few <= MOST_PER_REPLICA * 56

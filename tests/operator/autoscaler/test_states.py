@@ -1,0 +1,219 @@
+"""When the fleet is idle or unlucky, then modes, then anything at all; what cannot be believed: test_decide_rows."""
+
+import math
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sluice_operator.autoscaler import decide
+from sluice_operator.autoscaler.signals.histograms import BOUNDS
+from sluice_operator.autoscaler.values import EngineSample, Histogram, Memory, Observed, PodPhase, PodView
+from tests.operator.autoscaler.fleet import MODEL, Engine, Story, spec
+from tests.operator.runtime.memory_size import size_of
+
+BUSY, QUIET = 1.25, 0.2
+
+
+def settled(replicas: int = 2, rate: float = BUSY, seconds: float = 30) -> Story:
+    """A story that is half through its stabilisation window."""
+    story = Story(replicas=replicas)
+    story.run(seconds, rate)
+    return story
+
+
+def test_no_traffic_allows_down_after_idle_and_keeps_admission() -> None:
+    story = settled(rate=0.0, seconds=55)
+    assert story.decisions[-1][1].metrics == "NoTraffic"
+    story.run(30, 0.0)
+    assert story.replicas == 1
+    assert [bounds.concurrency_max for _, bounds in story.decisions[-1][1].bounds] == [64]
+
+
+@pytest.mark.parametrize(("misses", "replicas"), [(4, 1), (8, 2)])
+def test_a_few_misses_among_a_hundred_are_chance(misses: int, replicas: int) -> None:
+    story = settled(replicas=1, rate=1.8, seconds=100)
+    engine = story.engines["chat-1"]
+    engine.inside = 14.0
+    engine.ttft[-1] += misses
+    engine.totals["slo_missed_total"] = misses
+    engine.totals["slo_met_total"] += 70
+    story.now += 5
+    assert story.decide().replicas == replicas
+
+
+@pytest.mark.parametrize(
+    ("ttft", "seconds", "replicas"),
+    [(30_000, 55, 1), (30_000, 65, 2), (3_600_000, 85, 1), (3_600_000, 95, 2)],  # of an hour's target a minute counts
+)
+def test_who_waited_for_an_older_fleet_says_nothing_of_this_one(ttft: int, seconds: float, replicas: int) -> None:
+    story = Story(replicas=1, spec=spec(slo={"ttftMilliseconds": ttft}))
+    story.run(100, 1.8)
+    engine = story.engines["chat-1"]
+    engine.inside = 14.0
+    engine.ttft[-1] += 20
+    engine.totals["slo_missed_total"] = 20
+    story.now += 5
+    story.memory = replace(story.memory, settled_at=story.now - seconds)
+    assert story.decide().replicas == replicas
+
+
+def test_another_writer_is_reported_and_not_fought() -> None:
+    story = settled(rate=BUSY)
+    story.replicas = 3
+    story.now += 5
+    decision = story.decide()
+    assert decision.replicas == 3
+    assert [(r.before, r.after, r.binding) for r in decision.reasons] == [(2, 3, "OtherWriter")]
+
+
+def test_nothing_exists_yet_and_the_minimum_is_created_in_auto_and_advise() -> None:
+    for mode in ("Auto", "Advise"):
+        decision, _ = decide(spec(scaling={"mode": mode, "minReplicas": 2}), Observed(), Memory(), 5.0)
+        assert (decision.replicas, decision.desired, decision.metrics) == (2, 2, "NoPods")
+
+
+@pytest.mark.parametrize("mode", ["External", "Off"])
+def test_spec_replicas_rules_in_external_and_off(mode: str) -> None:
+    story = Story(spec=spec(scaling={"mode": mode}, replicas=5))
+    decision = story.decide()
+    assert (decision.replicas, decision.desired) == (5, 5)
+    assert decision.reasons[0].sentence == f"1 → 5 replicas: spec.replicas says so (mode {mode})."
+    assert decision.bounds
+
+
+def test_advise_records_what_auto_would_do_once_and_does_not_act() -> None:
+    story = Story(spec=spec(scaling={"mode": "Advise"}))
+    advised = [*story.run(60, BUSY), *story.run(120, 4.0)]
+    assert {d.replicas for d in advised} == {None}
+    assert advised[-1].desired >= 2
+    assert {bounds.concurrency_max for d in advised for _, bounds in d.bounds} == {64}  # nobody is on the way
+    assert all(sentence.startswith("Advice (not carried out): ") for sentence in story.sentences())
+    assert len(story.sentences()) == len({r for _, d in story.decisions for r in d.reasons if r.dial == "replicas"})
+
+
+@pytest.mark.parametrize(
+    ("mode", "step"),
+    [("Advise", "scale the Deployment"), ("External", "raise spec.replicas"), ("Off", "raise spec.replicas")],
+)
+def test_refusals_where_the_count_is_somebody_elses_name_that_count_and_who_can_raise_it(mode: str, step: str) -> None:
+    story = Story(spec=spec(scaling={"mode": mode}, replicas=1))
+    story.run(60, BUSY)
+    story.run(60, 12.0)
+    refused = next(s for s in story.sentences("admission") if "requests refused" in s)
+    assert f"1 asked for, and mode {mode} adds none: {step} or set scaling.mode Auto." in refused
+    assert "maxReplicas" not in refused
+
+
+def test_what_the_owner_orders_under_advise_is_waited_for_however_old_the_advice() -> None:
+    story = Story(spec=spec(scaling={"mode": "Advise"}))
+    story.run(60, BUSY)
+    story.run(300, 4.0)
+    story.replicas = 2  # whose pod is not there yet
+    story.now += 5
+    assert dict(story.decide().bounds)["chat-1"].concurrency_max < 20
+
+
+def test_advice_that_nobody_took_is_forgotten_when_auto_begins() -> None:
+    story = Story(spec=spec(scaling={"mode": "Advise"}))
+    story.run(60, BUSY)
+    story.run(60, 4.0)
+    story.spec = spec()
+    story.now += 5
+    decision = story.decide()
+    assert decision.reasons[0].before == 1 and decision.reasons[0].binding != "OtherWriter"
+
+
+def test_a_narrowed_range_is_obeyed_at_once_and_said() -> None:
+    story = settled(replicas=3)
+    story.spec = spec(scaling={"maxReplicas": 1})
+    story.now += 5
+    decision = story.decide()
+    assert decision.replicas == 1
+    assert decision.reasons[-1].sentence == "3 → 1 replica: maxReplicas is 1."
+    assert len(decision.scale_in_candidates) == 2
+
+
+def test_admission_fixed_and_off() -> None:
+    story = settled()
+    story.spec = spec(admission={"mode": "Fixed", "concurrency": {"min": 2, "max": 8}})
+    fixed = story.decide().bounds[0][1]
+    assert (fixed.concurrency_min, fixed.concurrency_max) == (8, 8)
+    story.spec = spec(admission={"mode": "Off"})
+    assert story.decide().bounds == ()
+
+
+def test_paused_observes_and_writes_nothing() -> None:
+    story = settled()
+    story.spec = spec(paused=True)
+    decision = story.decide()
+    assert (decision.replicas, decision.bounds, decision.reasons) == (None, (), ())
+    assert decision.kv_occupancy is not None
+
+
+# --- anything at all -------------------------------------------------------------------------------------------
+
+NUMBER = st.one_of(
+    st.floats(0, 100),
+    st.floats(0, 1e6),
+    st.sampled_from([math.nan, -1.0, math.inf, 1e30, 0.0, 1.0]),
+)
+PHASES: tuple[PodPhase, ...] = ("unschedulable", "scheduling", "pulling", "loading", "ready", "draining", "failed")
+FIELDS = [f.name for f in fields(EngineSample) if f.name not in ("ttft", "itl", "step_model", "load_seconds")]
+
+
+@st.composite
+def samples(draw: st.DrawFn) -> EngineSample:
+    values: dict[str, Any] = {name: draw(NUMBER) for name in draw(st.sets(st.sampled_from(FIELDS), max_size=4))}
+    base = Engine().sample()
+    growing = draw(st.integers(0, 1000))
+    counts = tuple(float(growing) for _ in BOUNDS)
+    histogram = draw(st.sampled_from([Histogram(), Histogram(BOUNDS, counts), Histogram((1.0,), (5.0,))]))
+    model = draw(st.sampled_from([None, MODEL, replace(MODEL, base=math.nan), replace(MODEL, base=0.0, sequence=0.0)]))
+    totals = {
+        "arrived_total": draw(st.floats(0, 1e4)),
+        "generated_tokens_total": draw(st.floats(0, 1e6)),
+        "finished_total": draw(st.floats(0, 1e4)),
+    }
+    return replace(base, ttft=histogram, itl=histogram, step_model=model, **(totals | values))
+
+
+@st.composite
+def pods(draw: st.DrawFn, now: float) -> PodView:
+    sample = draw(st.one_of(st.none(), samples()))
+    age = draw(st.sampled_from([0.0, 1.0, 20.0, -700.0, 700.0, math.nan]))
+    name = draw(st.sampled_from(["a", "b", "c", "d"]))
+    return PodView(name, draw(st.sampled_from(PHASES)), now, sample, draw(st.sampled_from([None, now - age])))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_whatever_is_observed_the_dials_stay_in_range_and_memory_bounded(data: st.DataObject) -> None:
+    asked = spec(scaling={"minReplicas": 2, "maxReplicas": 6, "scaleDownStabilizationSeconds": 20})
+    memory, now, replicas = Memory(), 100.0, 4
+    for _ in range(data.draw(st.integers(1, 12))):
+        now += data.draw(st.sampled_from([0.0, 0.3, 1.0, 5.0, 40.0]))
+        seen = data.draw(st.lists(pods(now), max_size=4, unique_by=lambda pod: pod.name))
+        observed = Observed(tuple(seen), replicas)
+        decision, memory = decide(asked, observed, memory, now)
+        assert decision.replicas is not None and 2 <= decision.replicas <= 6
+        for _, bounds in decision.bounds:
+            assert 2 <= bounds.concurrency_min <= bounds.concurrency_max <= 64
+            assert bounds.max_queue >= 1
+        if decision.retiring is not None:
+            assert any(pod.name == decision.retiring and pod.phase == "ready" for pod in seen)
+            assert decision.metrics not in ("Partial", "Stale", "NoPods")
+        if decision.metrics in ("Partial", "Stale", "NoPods"):
+            assert decision.replicas >= replicas
+        replicas = decision.replicas
+    assert size_of(memory) < 256 * 1024
+
+
+def test_memory_of_64_replicas_over_an_hour_of_seconds_stays_under_256_kb() -> None:
+    story = Story(spec=spec(scaling={"minReplicas": 1, "maxReplicas": 64}), replicas=64, interval=1.0)
+    story.run(60, 100.0)
+    for _ in range(10):
+        story.run(5, 100.0)
+    assert size_of(story.memory) < 256 * 1024

@@ -1,0 +1,54 @@
+"""A deployment that embeds or scores: nothing is generated, and the forecast sizes it all the same."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from sluice_operator.autoscaler import decide
+from sluice_operator.autoscaler.values import Decision, Memory, Observed, PodView
+from sluice_perfmodel.capacity import Work, throughput
+from sluice_perfmodel.step_time import StepTimeModel
+from tests.operator.autoscaler.fleet import Engine, spec
+
+TEXT = 100  # tokens
+MODEL = StepTimeModel(base=0.02, prefill_token=0.0005, steps=1000)
+AT_ONCE = 2048 // TEXT  # texts that one step has tokens for
+FLAT_OUT = throughput(MODEL, Work(1, TEXT), AT_ONCE)  # 19.6 per second
+
+
+def served(rate: float, text: int = TEXT, seconds: float = 150.0) -> Decision:
+    """What is decided for one replica that is given so many texts per second and has kept every promise so far."""
+    asked = spec(scaling={"maxReplicas": 16}, slo={"itlMilliseconds": 10})
+    memory, now, replicas = Memory(), 0.0, 1
+    while True:
+        now += 5.0
+        total = rate * now
+        sample = replace(
+            Engine().sample(),
+            running=min(rate, AT_ONCE),
+            arrived_total=total,
+            finished_total=total,
+            slo_met_total=total,
+            prompt_tokens_total=text * total,
+            step_model=MODEL,
+        )
+        observed = Observed((PodView("texts-1", "ready", -100.0, sample, now),), replicas=replicas)
+        decision, memory = decide(asked, observed, memory, now)
+        if now >= seconds:
+            return decision
+
+
+@pytest.mark.parametrize("load", [0.3, 1.5, 3.0, 6.0])
+def test_replicas_follow_the_texts_that_come(load: float) -> None:
+    desired = served(load * FLAT_OUT).desired
+    assert math.ceil(load) <= desired <= math.ceil(1.5 * load)
+
+
+def test_longer_texts_need_more_replicas_though_no_promise_was_missed() -> None:
+    assert served(1.5 * FLAT_OUT, text=3 * TEXT).desired > served(1.5 * FLAT_OUT).desired
+
+
+def test_the_queue_holds_what_is_served_within_its_time() -> None:
+    bounds = dict(served(0.5 * FLAT_OUT).bounds)["texts-1"]
+    assert 0.5 * 10 * FLAT_OUT <= bounds.max_queue <= 10 * FLAT_OUT + 1  # maxQueueSeconds is 10

@@ -1,0 +1,85 @@
+"""From the rendered Deployment to a command on this machine."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluice import contract
+from sluice_operator import render
+from sluice_operator.api import parse
+from sluice_operator.cluster.local.launch import (
+    LocalError,
+    PodFiles,
+    admin_secret_name,
+    refuse_claims,
+    secret_value,
+    serve_launch,
+)
+from sluice_operator.cluster.local.process import Ports
+
+
+def template(uri: str = "file:///models/tiny") -> dict[str, Any]:
+    resource = parse(
+        {
+            "apiVersion": contract.API_VERSION,
+            "kind": contract.KIND,
+            "metadata": {"name": "chat"},
+            "spec": {
+                "model": {"uri": uri},
+                "engine": {
+                    "accelerator": {"count": 0},
+                    "template": {"env": [{"name": "SLUICE_PACE", "value": "base=0.03"}]},
+                },
+            },
+        }
+    )
+    *_, deployment = render.children(resource, image="engine", replicas=1, token="t")
+    spec: dict[str, Any] = deployment["spec"]["template"]
+    return spec
+
+
+def last(argv: list[str], option: str) -> str:
+    """The value that counts: of the last occurrence, in either spelling."""
+    found = [a.partition("=")[2] for a in argv if a.startswith(f"--{option}=")]
+    found += [argv[i + 1] for i, a in enumerate(argv) if a == f"--{option}"]
+    return found[-1]
+
+
+def test_the_rendered_arguments_stay_and_local_ones_come_later(tmp_path: Path) -> None:
+    files = PodFiles.under(tmp_path, "chat-1")
+    launch = serve_launch(template()["spec"]["containers"][0], Ports(4000, 4001), files, pod="chat-1")
+    assert launch.argv[1:5] == ["-m", "sluice", "serve", "/models/tiny"]
+    assert "--served-name=chat" in launch.argv
+    assert [last(launch.argv, option) for option in ("host", "port", "admin-port")] == ["127.0.0.1", "4000", "4001"]
+    assert last(launch.argv, "admin-token-file") == str(files.token)
+    assert launch.argv.index("--host") > launch.argv.index("--host=0.0.0.0")
+
+
+def test_the_containers_environment_is_laid_over_ours_without_the_images_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    files = PodFiles.under(tmp_path, "chat-1")
+    env = serve_launch(template()["spec"]["containers"][0], Ports(1, 2), files, pod="chat-1").env
+    assert env["HOME"] == "/home/me"
+    assert env["SLUICE_PACE"] == "base=0.03"
+    assert env[contract.ENV_TERMINATION_MESSAGE] == str(files.termination)
+
+
+def test_the_admin_secret_is_found_where_the_template_mounts_it() -> None:
+    assert admin_secret_name(template()) == render.names.admin_secret("chat", "t")
+    assert admin_secret_name({"spec": {"containers": [{}]}}) is None
+
+
+def test_only_a_volume_claim_is_refused() -> None:
+    refuse_claims(template())
+    with pytest.raises(LocalError, match="file:///"):
+        refuse_claims(template("pvc://claim/tiny"))
+
+
+def test_a_secret_without_its_key_says_what_to_do() -> None:
+    assert secret_value({"data": {"token": "c2VjcmV0"}}, "token") == b"secret"
+    assert secret_value({"stringData": {"token": "secret"}}, "token") == b"secret"
+    with pytest.raises(LocalError, match="delete it"):
+        secret_value({"data": {}}, "token")

@@ -1,0 +1,176 @@
+"""Pods that cannot answer are not called, and pods that do not answer are called ever more rarely."""
+
+import copy
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from sluice_operator.autoscaler.values import EngineSample
+from sluice_operator.cluster.client import Endpoint, Object
+from sluice_operator.engines.client import AnswerTooLarge, NoAnswer, ScrapeError
+from sluice_operator.engines.exposition import parse
+from sluice_operator.engines.reach import (
+    FIRST_WAIT,
+    LONGEST_WAIT,
+    OVERDUE,
+    PATIENCE,
+    UNBROKEN,
+    can_answer,
+    is_node_lost,
+)
+from sluice_operator.reconcile.memory import Context
+from sluice_operator.reconcile.observe import Fleet, Seen, observe
+from sluice_operator.reconcile.reconcile import reconcile
+from sluice_operator.runtime.settings import Settings
+from tests.operator.books import KEY, KEY_OF_OPERATOR, BookWorld, Clock, deployed, exposition, pod, world_with
+
+WALL = datetime(2026, 11, 21, 8, tzinfo=UTC)
+
+
+def conditions(**given: tuple[str, str]) -> list[dict[str, str]]:
+    """Conditions as type=(status, reason)."""
+    return [
+        {"type": kind, "status": status} | ({"reason": reason} if reason else {})
+        for kind, (status, reason) in given.items()
+    ]
+
+
+def as_left_by(**given: tuple[str, str]) -> Object:
+    item = pod("a")
+    item["status"]["conditions"] = conditions(**given)
+    return item
+
+
+LOST = as_left_by(Ready=("False", ""), ContainersReady=("True", ""))  # by the node lifecycle controller
+
+
+@pytest.mark.parametrize(
+    ("item", "lost"),
+    [
+        (LOST, True),
+        (as_left_by(Ready=("Unknown", "NodeStatusUnknown")), True),
+        (pod("a", reason="NodeLost"), True),
+        (pod("a"), False),
+        (as_left_by(Ready=("True", ""), ContainersReady=("True", "")), False),
+        (as_left_by(Ready=("False", "ContainersNotReady"), ContainersReady=("False", "ContainersNotReady")), False),
+        (as_left_by(Ready=("False", "ReadinessGatesNotReady"), ContainersReady=("True", "")), False),
+        (pod("a", ready=False), False),
+    ],
+    ids=["marked by the node controller", "unknown", "by its reason", "no conditions of containers", "ready", "unready",
+         "readiness gate", "new"],
+)  # fmt: skip
+def test_a_lost_node_is_told_from_a_pod_that_is_not_ready(item: Object, lost: bool) -> None:
+    assert is_node_lost(item) is lost
+    assert can_answer(item, 0.0, None, 0.0) is not lost
+
+
+def test_a_pod_that_outlives_its_grace_period_is_not_called() -> None:
+    item = pod("a")
+    item["metadata"] |= {"deletionTimestamp": "2026-11-21T09:00:00Z", "deletionGracePeriodSeconds": 305}
+    assert can_answer(item, 305.0 + OVERDUE, None, 0.0)
+    assert not can_answer(item, 305.1 + OVERDUE, None, 0.0)
+
+
+def test_waits_double_up_to_a_longest() -> None:
+    silence, waits = UNBROKEN, []
+    for _ in range(PATIENCE + 40):
+        silence = silence.longer("silent", 100.0)
+        waits.append(silence.until - 100.0)
+    assert waits[: PATIENCE + 2] == [0.0] * (PATIENCE - 1) + [FIRST_WAIT, 2 * FIRST_WAIT, LONGEST_WAIT]
+    assert set(waits[PATIENCE + 2 :]) == {LONGEST_WAIT}
+
+
+@dataclass
+class Engines:
+    """Engines by pod; a pod without a text raises its error."""
+
+    texts: dict[str, str] = field(default_factory=dict)
+    error: type[ScrapeError] = NoAnswer
+    called: list[str] = field(default_factory=list)
+    patched: list[str] = field(default_factory=list)
+
+    async def scrape(self, endpoint: Endpoint) -> EngineSample:
+        self.called.append(endpoint.pod)
+        if endpoint.pod not in self.texts:
+            raise self.error(f"pod {endpoint.pod}: silent")
+        return parse(self.texts[endpoint.pod])
+
+    async def patch_limits(self, endpoint: Endpoint, *_: Any) -> None:
+        self.patched.append(endpoint.pod)
+
+
+async def look(world: BookWorld, engines: Engines, seen: Seen, now: float) -> tuple[Fleet, Seen]:
+    return await observe(world.resource, world, engines, seen, clock=lambda: now, wall=WALL)
+
+
+async def calls(engines: Engines, item: Object, seconds: int) -> tuple[list[int], Fleet]:
+    """When the pod was called, looked at every five seconds."""
+    world, seen, when = deployed(world_with(), item), Seen(), []
+    for now in range(0, seconds, 5):
+        before = len(engines.called)
+        fleet, seen = await look(world, engines, seen, float(now))
+        if len(engines.called) > before:
+            when.append(now)
+    return when, fleet
+
+
+@pytest.mark.parametrize("error", [NoAnswer, AnswerTooLarge])
+async def test_a_pod_that_costs_its_deadline_is_called_ever_more_rarely(error: type[ScrapeError]) -> None:
+    when, fleet = await calls(Engines(error=error), pod("a"), 200)
+    assert when == [0, 5, 10, 20, 40, 70, 100, 130, 160, 190]
+    assert [report.scrape_error for report in fleet.pods] == ["pod a: silent"]  # the condition goes on to name it
+    assert fleet.scrape_failures == 0  # of the last look, which did not call
+
+
+async def test_a_refused_connection_costs_nothing_and_is_tried_in_every_pass() -> None:
+    when, _ = await calls(Engines(error=ScrapeError), pod("a"), 60)
+    assert when == list(range(0, 60, 5))
+
+
+async def test_a_pod_on_a_lost_node_is_never_called() -> None:
+    when, fleet = await calls(Engines(), LOST, 60)
+    assert when == []
+    assert fleet.observed.pods[0].sample is None
+
+
+async def test_a_pod_that_is_deleted_on_a_lost_node_is_called_no_longer_than_it_could_live() -> None:
+    item = pod("a")
+    item["metadata"] |= {"deletionTimestamp": "2026-11-21T09:00:00Z", "deletionGracePeriodSeconds": 10}
+    when, _ = await calls(Engines(error=ScrapeError), item, 120)
+    assert when == list(range(0, 45, 5))
+
+
+async def test_an_answer_or_another_phase_ends_the_silence() -> None:
+    world, engines, seen = deployed(world_with()), Engines(), Seen()
+    unready = copy.deepcopy(pod("a"))
+    unready["status"]["conditions"] = conditions(Ready=("False", "ContainersNotReady"))
+    world.pods = [unready]
+    for now in range(0, 100, 5):
+        _, seen = await look(world, engines, seen, float(now))
+    assert seen.silences["a"].calls > PATIENCE
+    world.pods = [pod("a")]
+    engines.called.clear()
+    _, seen = await look(world, engines, seen, 100.0)
+    assert engines.called == ["a"] and seen.silences["a"].calls == 1
+    engines.texts["a"] = exposition()
+    _, seen = await look(world, engines, seen, 105.0)
+    assert not seen.silences
+    world.pods = []
+    _, seen = await look(world, Engines(), seen, 110.0)
+    assert not seen.silences
+
+
+async def test_a_pod_that_did_not_answer_is_not_sent_limits_in_the_same_pass() -> None:
+    world, clock = deployed(world_with()), Clock()
+    engines = Engines(texts={"a": exposition(), "b": exposition()})
+    world.pods = [pod("a"), pod("b")]
+    context = Context(world, engines, Settings(engine_image="engine:1"), KEY_OF_OPERATOR, clock=clock, wall=clock.wall)
+    await reconcile(KEY, context)
+    assert sorted(engines.patched) == ["a", "b"]
+    del engines.texts["b"]
+    engines.patched.clear()
+    clock.now += 5.0
+    await reconcile(KEY, context)
+    assert context.decisions[KEY].bounds and engines.patched == ["a"]

@@ -1,0 +1,176 @@
+"""The admin token: derived, never read; its Secret is made and never changed."""
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from sluice import contract
+from sluice_operator.cluster.client import Object, WorldError
+from sluice_operator.reconcile.admin_token import KEY_BYTES, derive, make_key, operator_key
+from sluice_operator.reconcile.memory import Context
+from sluice_operator.reconcile.reconcile import reconcile
+from tests.operator.books import (
+    KEY,
+    KEY_OF_OPERATOR,
+    BookWorld,
+    Clock,
+    Engines,
+    deployed,
+    manifest,
+    operator,
+    pod,
+    token_of,
+    world_with,
+)
+
+NAMESPACE = "sluice-system"
+
+
+@dataclass
+class Guarded(BookWorld):
+    """An API server that refuses to show any Secret, as the chart's roles have it."""
+
+    quota: bool = False  # no Secret can be made any more, whether it exists or not
+
+    async def get(self, kind: str, namespace: str, name: str) -> Object | None:
+        if kind == "Secret":
+            raise WorldError("secrets is forbidden", status=403)
+        return await super().get(kind, namespace, name)
+
+    async def list(self, kind: str, namespace: str, labels: Mapping[str, str]) -> list[Object]:
+        if kind == "Secret":
+            raise WorldError("secrets is forbidden", status=403)
+        return await super().list(kind, namespace, labels)
+
+    async def create(self, made: Object) -> Object | None:
+        if self.quota and made["kind"] == "Secret":
+            raise WorldError("secrets is forbidden: exceeded quota", status=403)
+        return await super().create(made)
+
+
+def guarded(*pods: Object) -> Guarded:
+    world = Guarded()
+    world.store.apply(manifest())
+    return world if not pods else deployed(world, *pods)  # type: ignore[return-value]
+
+
+def mounted(world: BookWorld) -> str:
+    """The Secret that the Deployment's pods mount as the admin token."""
+    spec = world.deployment["spec"]["template"]["spec"]
+    return str(next(v["secret"]["secretName"] for v in spec["volumes"] if v["name"] == "admin-token"))
+
+
+def held(world: BookWorld) -> dict[str, str]:
+    """The admin tokens by their Secret's name."""
+    found = world.store.list_all("Secret")
+    return {s["metadata"]["name"]: base64.b64decode(s["data"][contract.ADMIN_TOKEN_KEY]).decode() for s in found}
+
+
+async def test_no_secret_is_read_and_every_operator_sends_the_token_that_the_pods_mount() -> None:
+    world, engines = guarded(pod("a")), Engines()
+    for _ in range(2):  # the second is a successor without memory
+        await reconcile(KEY, operator(world, engines))
+    uid = world.resource["metadata"]["uid"]
+    token = hmac.new(KEY_OF_OPERATOR, uid.encode(), hashlib.sha256).hexdigest()
+    assert held(world) == {mounted(world): token}
+    assert {sent for _, sent, _ in engines.patched} == {token}
+
+
+async def test_a_deleted_secret_is_made_again_with_the_other_children() -> None:
+    world, clock = guarded(), Clock()
+    context = operator(world, clock=clock)
+    await reconcile(KEY, context)
+    before = held(world)
+    world.store.delete("Secret", KEY.namespace, mounted(world))
+    clock.now += 15
+    await reconcile(KEY, context)
+    assert held(world) == before != {}
+
+
+async def test_a_quota_that_is_used_up_does_not_stop_what_has_its_secret() -> None:
+    world = guarded()
+    await reconcile(KEY, operator(world))
+    world.quota = True
+    world.edit(scaling={"minReplicas": 3, "maxReplicas": 4})
+    await reconcile(KEY, operator(world))
+    assert world.deployment["spec"]["replicas"] == 3
+
+
+async def test_a_quota_that_refuses_a_first_secret_is_said() -> None:
+    world = guarded()
+    world.quota = True
+    with pytest.raises(WorldError):
+        await reconcile(KEY, operator(world))
+    assert world.condition("Ready")["reason"] == "WriteRefused"
+    assert world.deployment == {}
+
+
+async def test_a_foreign_secret_of_an_older_name_is_neither_read_nor_mounted() -> None:
+    world = world_with()
+    foreign = {"kind": "Secret", "metadata": {"name": "chat-admin", "namespace": KEY.namespace}}
+    world.store.create(foreign | {"data": {"token": base64.b64encode(b"known to its writer").decode()}})
+    await reconcile(KEY, operator(world))
+    assert mounted(world) != "chat-admin"
+    assert held(world)[mounted(world)] == token_of(world)
+
+
+async def test_another_key_rolls_the_pods_to_another_secret() -> None:
+    world = guarded()
+    await reconcile(KEY, operator(world))
+    before = mounted(world)
+    context = operator(world)
+    await reconcile(KEY, Context(world, Engines(), context.settings, make_key(), clock=context.clock))
+    assert mounted(world) != before and set(held(world)) == {before, mounted(world)}
+
+
+def test_tokens_differ_by_resource_and_by_key() -> None:
+    one, other = make_key(), make_key()
+    assert len({derive(one, "a"), derive(one, "b"), derive(other, "a"), derive(other, "b")}) == 4
+    assert derive(one, "a") == derive(one, "a")
+
+
+@pytest.mark.parametrize(("key", "uid"), [(b"", "u"), (b"k" * (KEY_BYTES - 1), "u"), (b"k" * KEY_BYTES, "")])
+def test_without_a_key_or_a_uid_there_is_no_token(key: bytes, uid: str) -> None:
+    with pytest.raises(ValueError, match="at least 32 bytes"):
+        derive(key, uid)
+
+
+async def test_the_operators_key_is_made_once_and_read_by_every_successor() -> None:
+    world = BookWorld()
+    first = await operator_key(world, NAMESPACE, "sluice-key")
+    assert len(first) == KEY_BYTES and await operator_key(world, NAMESPACE, "sluice-key") == first
+    assert world.writes == ["create Secret"]
+
+
+async def test_two_operators_that_start_together_end_with_one_key() -> None:
+    @dataclass
+    class Racing(BookWorld):
+        """Another operator makes the key between our look and our write."""
+
+        theirs: list[bytes] = field(default_factory=list)
+
+        async def create(self, made: Object) -> Object | None:
+            if not self.theirs:
+                self.theirs.append(b"")
+                self.theirs[0] = await operator_key(self, NAMESPACE, "sluice-key")
+            return await super().create(made)
+
+    world = Racing()
+    assert await operator_key(world, NAMESPACE, "sluice-key") == world.theirs[0]
+
+
+@pytest.mark.parametrize("data", [{}, {"key": "not base64!"}, {"key": base64.b64encode(b"short").decode()}])
+async def test_an_unusable_key_is_named_with_a_next_step(data: dict[str, Any]) -> None:
+    world = BookWorld()
+    world.store.create({"kind": "Secret", "metadata": {"name": "k", "namespace": NAMESPACE}, "data": data})
+    with pytest.raises(WorldError, match=f"Secret {NAMESPACE}/k has no 'key'.*delete it"):
+        await operator_key(world, NAMESPACE, "k")
+
+
+def test_a_key_is_not_shown_with_the_context() -> None:
+    assert "the key that" not in repr(operator(world_with()))

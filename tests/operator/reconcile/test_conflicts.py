@@ -1,0 +1,58 @@
+"""Two resources with one served name: the elder serves it, and finding that out costs one list for all."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sluice import contract
+from sluice_operator.api import parse
+from sluice_operator.cluster.client import Key, Object
+from sluice_operator.reconcile.conflicts import same_name
+from tests.operator.books import BookWorld, Clock, manifest, operator
+
+OURS = {"uri": "pvc://models/tiny", "servedName": "llama"}
+
+
+@dataclass
+class Counting(BookWorld):
+    """Counts the lists of resources."""
+
+    lists: int = 0
+
+    async def list(self, kind: str, namespace: str, labels: Mapping[str, str]) -> list[Object]:
+        self.lists += kind == contract.KIND
+        return await super().list(kind, namespace, labels)
+
+
+def named(name: str, served: str) -> Object:
+    made = manifest(model=OURS | {"servedName": served})
+    made["metadata"] |= {"name": name, "creationTimestamp": "2026-11-21T08:00:00Z"}
+    return made
+
+
+async def test_a_thousand_resources_are_one_list() -> None:
+    world, clock = Counting(), Clock()
+    for number in range(1000):
+        world.store.apply(named(f"m{number}", f"model-{number}"))
+    context = operator(world, clock=clock)
+    for number in range(1000):
+        document = world.store.get(contract.KIND, "ns", f"m{number}") or {}
+        assert await same_name(Key("ns", f"m{number}"), document, parse(document, strict=False), context) == ""
+    assert world.lists == 1
+    clock.now += 31
+    document = world.store.get(contract.KIND, "ns", "m1") or {}
+    await same_name(Key("ns", "m1"), document, parse(document, strict=False), context)
+    assert world.lists == 2
+
+
+async def test_a_newcomer_learns_of_the_elder_at_once_and_takes_over_when_it_is_gone() -> None:
+    world, clock = Counting(), Clock()
+    context = operator(world, clock=clock)
+    for name in ("aaa", "bbb"):
+        world.store.apply(named(name, "llama"))
+        document = world.store.get(contract.KIND, "ns", name) or {}
+        said = await same_name(Key("ns", name), document, parse(document, strict=False), context)
+        clock.now += 5
+    assert "aaa already serves the name 'llama'" in said
+    world.store.delete(contract.KIND, "ns", "aaa")
+    clock.now += 31
+    assert await same_name(Key("ns", "bbb"), document, parse(document, strict=False), context) == ""

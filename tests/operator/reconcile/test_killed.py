@@ -1,0 +1,92 @@
+"""An operator that is killed between any two writes: its successor ends where it would have ended."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from sluice import contract
+from sluice_operator.cluster.client import Object
+from sluice_operator.reconcile.reconcile import reconcile
+from tests.operator.books import (
+    KEY,
+    BookWorld,
+    Killed,
+    manifest,
+    operator,
+    settle,
+    world_with,
+)
+
+
+def bare(world: BookWorld) -> dict[str, Any]:
+    """The final state without what differs between any two runs: versions, uids, times, the token and the history."""
+
+    def strip(item: Object) -> Object:
+        item = copy.deepcopy(item)
+        for field in ("resourceVersion", "uid", "creationTimestamp", "ownerReferences", "managedFields"):
+            item["metadata"].pop(field, None)
+        item.pop("data", None)
+        status = item.pop("status", {})
+        status.pop("decisions", None)
+        for condition in status.get("conditions", []):
+            condition.pop("lastTransitionTime")
+        return item | {"status": status}
+
+    kinds = ("Deployment", "Service", "ServiceAccount", "PodDisruptionBudget", "Secret", contract.KIND)
+    return {kind: [strip(item) for item in world.store.list_all(kind)] for kind in kinds}
+
+
+async def story(world: BookWorld) -> None:
+    """Created, then asked for more."""
+    await settle(world)
+    world.edit(scaling={"minReplicas": 3, "maxReplicas": 4})
+    await settle(world)
+
+
+def same_world() -> BookWorld:
+    """The same resource each time: the admin token, and the name of its Secret, follow from the uid."""
+    resource = manifest()
+    resource["metadata"]["uid"] = "5f7d1c8e-0000-4000-8000-000000000001"
+    return world_with(resource)
+
+
+async def test_killed_after_any_write_a_successor_ends_in_the_same_state() -> None:
+    undisturbed = same_world()
+    await story(undisturbed)
+    wanted = bare(undisturbed)
+    for k in range(1, len(undisturbed.writes) + 1):
+        world = same_world()
+        world.kill_after = k
+        edited = False
+        try:
+            await settle(world)
+            world.edit(scaling={"minReplicas": 3, "maxReplicas": 4})
+            edited = True
+            await settle(world)
+        except Killed:
+            world.kill_after = None
+        if not edited:
+            await settle(world)
+            world.edit(scaling={"minReplicas": 3, "maxReplicas": 4})
+        await settle(world)
+        assert bare(world) == wanted, f"killed after write {k}: {world.writes[k - 1]}"
+        replicas = [d["to"] for d in world.status["decisions"] if d["kind"] == "replicas"]
+        assert replicas[-1] == 3
+
+
+async def test_a_decision_cut_off_from_its_record_is_recorded_by_the_successor() -> None:
+    world = world_with()
+    await settle(world)
+    world.edit(scaling={"minReplicas": 3, "maxReplicas": 4})
+    context = operator(world)
+    world.writes.clear()
+    world.kill_after = 1 + 6  # Secret; ConfigMap, SA, two Services, PDB, Deployment
+    with pytest.raises(Killed):
+        for _ in range(3):
+            await reconcile(KEY, context)
+    world.kill_after = None
+    assert world.deployment["spec"]["replicas"] == 3
+    await settle(world)
+    last = [d for d in world.status["decisions"] if d["kind"] == "replicas"][-1]
+    assert (last["from"], last["to"]) == (1, 3)

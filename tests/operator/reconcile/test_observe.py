@@ -1,0 +1,152 @@
+"""How old the start is that a pod is in, how long it took, and since when a pod serves whose readiness comes and goes."""
+
+import copy
+from datetime import UTC, datetime, timedelta
+from itertools import repeat
+
+import pytest
+
+from sluice_operator.autoscaler import decide
+from sluice_operator.autoscaler.values import Decision, Memory, PodView
+from sluice_operator.cluster.client import Object
+from sluice_operator.reconcile.observe import Seen, observe
+from tests.operator.autoscaler.fleet import spec
+from tests.operator.books import Engines, deployed, exposition, pod, world_with
+
+CREATED = datetime(2026, 11, 21, 8, tzinfo=UTC)
+
+
+async def looked(*looks: tuple[float, Object | None], wrong: float = 0.0, text: str | None = None) -> list[PodView]:
+    """The pod at each look: (seconds since its creation, what it says then; None: it is not there). Our wall clock is
+    `wrong` by so many seconds."""
+    world, seen = deployed(world_with()), Seen()
+    found: list[PodView] = []
+    engines = Engines(text or exposition())
+    for at, item in looks:
+        world.pods = [] if item is None else [item]
+        wall = CREATED + timedelta(seconds=at + wrong)
+        fleet, seen = await observe(world.resource, world, engines, seen, clock=repeat(at).__next__, wall=wall)
+        found += fleet.observed.pods
+    return found
+
+
+async def ages(*looks: tuple[float, Object | None], wrong: float = 0.0, text: str | None = None) -> list[float | None]:
+    return [view.start_age for view in await looked(*looks, wrong=wrong, text=text)]
+
+
+def later(stamp: str, seconds: float) -> str:
+    return (datetime.fromisoformat(stamp) + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def skewed(item: Object, node: float) -> Object:
+    """The same pod on a node whose clock is ahead by so many seconds: what its kubelet and its runtime stamp."""
+    item = copy.deepcopy(item)
+    status = item["status"]
+    if "startTime" in status:
+        status["startTime"] = later(status["startTime"], node)
+    for entry in status.get("conditions", ()):
+        if entry["type"] == "Ready":
+            entry["lastTransitionTime"] = later(entry["lastTransitionTime"], node)
+    for container in status["containerStatuses"]:
+        if "running" in container["state"]:
+            container["state"]["running"]["startedAt"] = later(container["state"]["running"]["startedAt"], node)
+    return item
+
+
+def unready(restarts: int = 0, started: str = "2026-11-21T08:00:03Z") -> Object:
+    container = {"name": "engine", "restartCount": restarts, "state": {"running": {"startedAt": started}}}
+    return pod("a", ready=False, podIP="10.0.0.1", containerStatuses=[container])
+
+
+PULLING = pod(
+    "a", ready=False, containerStatuses=[{"name": "engine", "state": {"waiting": {"reason": "ContainerCreating"}}}]
+)
+SKEWS = [-600.0, 0.0, 600.0]
+
+
+@pytest.mark.parametrize("wrong", SKEWS)
+@pytest.mark.parametrize("node", SKEWS)
+async def test_a_first_start_is_as_old_as_our_first_look_at_it_whatever_clocks_say(wrong: float, node: float) -> None:
+    looks = (2.0, skewed(PULLING, node)), (30.0, skewed(unready(), node))
+    assert await ages(*looks, wrong=wrong) == [0.0, 28.0]
+
+
+@pytest.mark.parametrize("wrong", SKEWS)
+async def test_a_container_that_was_started_again_is_as_old_as_our_first_look_at_that_start(wrong: float) -> None:
+    again = unready(1, "2026-11-21T10:00:00Z")
+    assert await ages((7100.0, unready()), (7210.0, again), (7215.0, again), wrong=wrong) == [0.0, 0.0, 5.0]
+
+
+@pytest.mark.parametrize(("spent", "age"), [("270", 270.0), ("0.5", 4.0)])
+async def test_an_engine_that_says_how_long_it_has_loaded_is_as_old_for_a_new_operator(spent: str, age: float) -> None:
+    text = exposition() + f'sluice_load_phase_seconds{{phase="load"}} {spent}\n'
+    assert (await ages((300.0, unready()), (304.0, unready()), text=text))[-1] == age
+
+
+async def decided(wrong: float, node: float) -> Decision:
+    """What is decided 20 s into the second start, where the first took 40 s."""
+    first = pod("a")
+    first["status"]["conditions"][1]["lastTransitionTime"] = "2026-11-21T08:00:40Z"
+    second = unready() | {"metadata": pod("b")["metadata"]}
+    world, seen, memory = deployed(world_with()), Seen(), Memory()
+    for now, pods in ((0.0, []), (1.0, [PULLING]), (41.0, [first]), (50.0, [first, second])):
+        world.pods = [skewed(item, node) for item in pods]
+        wall = CREATED + timedelta(seconds=now + wrong)
+        fleet, seen = await observe(world.resource, world, Engines(), seen, clock=repeat(now).__next__, wall=wall)
+        _, memory = decide(spec(), fleet.observed, memory, now)
+    fleet, _ = await observe(
+        world.resource, world, Engines(), seen, clock=lambda: 70.0, wall=wall + timedelta(seconds=20)
+    )
+    return decide(spec(), fleet.observed, memory, 70.0)[0]
+
+
+@pytest.mark.parametrize("wrong", SKEWS)
+@pytest.mark.parametrize("node", SKEWS)
+async def test_clocks_that_are_minutes_off_change_nothing_that_is_decided(wrong: float, node: float) -> None:
+    decision = await decided(wrong, node)
+    assert decision == await decided(0.0, 0.0)
+    assert decision.cold_start is not None and decision.cold_start.total == 40.0
+    assert decision.retry_after == 20.0
+
+
+@pytest.mark.parametrize("set_forward", [0.0, 8.0, 600.0])
+async def test_a_start_cannot_have_taken_longer_than_we_have_known_of_the_pod(set_forward: float) -> None:
+    item = pod("a")
+    for stamps in (item["status"]["containerStatuses"][0]["state"]["running"], item["status"]["conditions"][1]):
+        key = "startedAt" if "startedAt" in stamps else "lastTransitionTime"
+        stamps[key] = later(stamps[key], set_forward)  # between pulling and starting the container
+    known = (await looked((0.0, None), (5.0, PULLING), (10.0, item)))[-1].cold_start
+    assert (known is not None) == (set_forward < 600.0)
+    assert (await looked((10.0, item)))[-1].cold_start is not None  # who came later cannot know
+
+
+async def test_a_pod_that_lost_its_readiness_is_as_old_as_that_loss() -> None:
+    assert (await ages((7200.0, pod("a")), (7205.0, unready()), (7215.0, unready())))[1:] == [0.0, 10.0]
+
+
+async def test_a_pod_that_lost_its_readiness_and_was_started_again_is_as_old_as_that_start() -> None:
+    again = unready(1, "2026-11-21T10:00:20Z")
+    assert (await ages((7200.0, pod("a")), (7205.0, unready()), (7220.0, again)))[1:] == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(("away", "since"), [(5.0, 100.0), (15.0, 100.0), (20.0, 7220.0)])
+async def test_a_readiness_that_blinks_was_there_all_the_while(away: float, since: float) -> None:
+    views = await looked((100.0, pod("a")), (7200.0, unready()), (7200.0 + away, pod("a")), (7300.0, pod("a")))
+    assert [view.since for view in views] == [100.0, 7200.0, since, since]
+
+
+async def test_an_engine_that_was_started_anew_within_a_blink_serves_only_since_then() -> None:
+    again = pod("a")
+    again["status"]["containerStatuses"] = unready(1, "2026-11-21T10:00:02Z")["status"]["containerStatuses"]
+    views = await looked((100.0, pod("a")), (7200.0, unready()), (7205.0, again))
+    assert views[-1].since == 7205.0
+
+
+async def test_an_engine_that_loads_is_asked_and_need_not_answer() -> None:
+    (view,) = await looked((5.0, unready()))
+    assert view.phase == "loading" and view.sample is not None
+    world = deployed(world_with())
+    world.pods = [unready()]
+    wall = CREATED + timedelta(seconds=5)
+    fleet, _ = await observe(world.resource, world, Engines(text=None), Seen(), clock=lambda: 5.0, wall=wall)
+    assert fleet.observed.pods[0].sample is None and fleet.scrape_failures == 0

@@ -1,0 +1,265 @@
+"""What holds for the children of any resource."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice import contract
+from sluice_operator import render
+from sluice_operator.api import LLMDeployment, LLMDeploymentSpec, parse
+from sluice_operator.api.crd import structural_schema
+from sluice_operator.api.llmdeployment import MAX_NAME
+from sluice_operator.render import names
+from sluice_operator.render.engine_args import model_path
+
+IMAGE = "sluice/engine:dev"
+
+# Every field of the spec, with a value other than its default (or than the base resource's).
+CHANGES: dict[str, Any] = {
+    "model.uri": "pvc://other/m",
+    "model.servedName": "other",
+    "model.maxModelLength": 1024,
+    "model.dtype": "bfloat16",
+    "engine.image": "other/engine:1",
+    "engine.accelerator.resource": "amd.com/gpu",
+    "engine.accelerator.count": 0,
+    "engine.kvCache.size": "1Gi",
+    "engine.kvCache.memoryFraction": 0.5,
+    "engine.kvCache.cpuOffloadGiB": 2,
+    "engine.scheduling.policy": "edf",
+    "engine.scheduling.maxNumSeqs": 8,
+    "engine.scheduling.maxBatchedTokens": 64,
+    "engine.resources.requests": {"cpu": "1"},
+    "engine.resources.limits": {"memory": "1Gi"},
+    "engine.template.labels": {"team": "search"},
+    "engine.template.annotations": {"note": "x"},
+    "engine.template.nodeSelector": {"pool": "gpu"},
+    "engine.template.tolerations": [{"key": "gpu", "operator": "Exists"}],
+    "engine.template.env": [{"name": "A", "value": "b"}],
+    "rollout.maxSurge": 3,
+    "rollout.maxUnavailable": 3,
+    "rollout.drainSeconds": 7,
+}
+# These reach engines while they run, by the targets file: they change a child and no pod.
+RETARGETING: dict[str, Any] = {
+    "slo.ttftMilliseconds": 100,
+    "slo.itlMilliseconds": 10,
+    "admission.mode": "Fixed",
+    "admission.concurrency.min": 1,
+    "admission.concurrency.max": 9,
+}
+# These move the replica count, reach engines by PATCH /limits, or only tell the operator what to do.
+WITHOUT_CHILD: dict[str, Any] = {
+    "slo.attainmentPercent": "90",
+    "scaling.mode": "Off",
+    "scaling.minReplicas": 2,
+    "scaling.maxReplicas": 9,
+    "scaling.targetKVOccupancyPercent": 50,
+    "scaling.scaleDownStabilizationSeconds": 1,
+    "scaling.scaleToZeroAfterSeconds": 60,
+    "scaling.schedules": [{"cron": "0 8 * * *", "durationSeconds": 60, "minReplicas": 1}],
+    "admission.maxQueueSeconds": 1,
+    "replicas": 4,
+    "paused": True,
+}
+
+
+def resource(changes: dict[str, Any] | None = None, name: str = "chat", uid: str = "u-1") -> LLMDeployment:
+    spec: dict[str, Any] = {"model": {"uri": "pvc://models/m"}, "scaling": {"maxReplicas": 8}}
+    for path, value in (changes or {}).items():
+        *folders, leaf = path.split(".")
+        place = spec
+        for folder in folders:
+            place = place.setdefault(folder, {})
+        place[leaf] = value
+    document = {
+        "apiVersion": contract.API_VERSION,
+        "kind": contract.KIND,
+        "metadata": {"name": name, "namespace": "team", "uid": uid},
+        "spec": spec,
+    }
+    return parse(document)
+
+
+def children(changes: dict[str, Any] | None = None, replicas: int | None = 1) -> tuple[dict[str, Any], ...]:
+    return render.children(resource(changes), image=IMAGE, replicas=replicas, token="t")
+
+
+def deployment(made: tuple[dict[str, Any], ...]) -> dict[str, Any]:
+    return next(child for child in made if child["kind"] == "Deployment")
+
+
+def leaves(schema: dict[str, Any], prefix: str = "") -> set[str]:
+    found: set[str] = set()
+    for name, field in schema["properties"].items():
+        path = f"{prefix}{name}"
+        found |= leaves(field, f"{path}.") if "properties" in field else {path}
+    return found
+
+
+def test_every_field_is_known_to_change_a_child_or_to_change_none() -> None:
+    assert leaves(structural_schema(LLMDeploymentSpec)) == {*CHANGES, *RETARGETING, *WITHOUT_CHILD}
+
+
+@pytest.mark.parametrize("path", CHANGES)
+def test_the_field_changes_a_child(path: str) -> None:
+    assert children({path: CHANGES[path]}) != children()
+
+
+@pytest.mark.parametrize("path", RETARGETING)
+def test_the_field_changes_the_targets_and_no_pod(path: str) -> None:
+    before, after = children(), children({path: RETARGETING[path]})
+    assert [new["kind"] for old, new in zip(before, after, strict=True) if old != new] == ["ConfigMap"]
+
+
+@pytest.mark.parametrize("path", WITHOUT_CHILD)
+def test_the_field_rolls_nothing(path: str) -> None:
+    assert children({path: WITHOUT_CHILD[path]}) == children()
+
+
+changes = st.dictionaries(st.sampled_from(sorted({**CHANGES, **WITHOUT_CHILD})), st.none(), max_size=12).map(
+    lambda paths: {path: {**CHANGES, **WITHOUT_CHILD}[path] for path in paths}
+)
+
+
+@given(changes, st.none() | st.integers(0, 9), st.none() | st.integers(0, 9))
+def test_only_the_count_follows_replicas(some: dict[str, Any], before: int | None, after: int | None) -> None:
+    old, new = deployment(children(some, before)), deployment(children(some, after))
+    assert old["spec"].pop("replicas", None) == before
+    assert new["spec"].pop("replicas", None) == after
+    assert old == new
+
+
+@given(changes)
+def test_children_depend_on_nothing_but_the_resource(some: dict[str, Any]) -> None:
+    first = children(some)
+    children(CHANGES)
+    assert children(some) == first
+
+
+@given(changes)
+def test_every_pod_is_restricted(some: dict[str, Any]) -> None:
+    template = deployment(children(some))["spec"]["template"]["spec"]
+    pod = template["securityContext"]
+    assert pod["runAsNonRoot"] is True
+    assert pod["runAsUser"] >= 10_000
+    assert pod["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert template["automountServiceAccountToken"] is False
+    assert not {"hostNetwork", "hostPID", "hostIPC", "hostUsers"} & set(template)
+    allowed = {"secret", "configMap", "emptyDir", "persistentVolumeClaim"}
+    assert all(set(volume) - {"name"} <= allowed for volume in template["volumes"])
+    for container in template["containers"]:
+        security = container["securityContext"]
+        assert security["allowPrivilegeEscalation"] is False
+        assert security["readOnlyRootFilesystem"] is True
+        assert security["capabilities"] == {"drop": ["ALL"]}
+        assert all("hostPort" not in port for port in container["ports"])
+
+
+@given(changes)
+def test_the_overlay_overrides_nothing(some: dict[str, Any]) -> None:
+    template = deployment(children(some))["spec"]["template"]
+    env = [entry["name"] for entry in template["spec"]["containers"][0]["env"]]
+    assert len(env) == len(set(env))
+    assert names.labels("chat").items() <= template["metadata"]["labels"].items()
+
+
+@given(st.from_regex(r"[a-z]([-a-z0-9]{0,50}[a-z0-9])?", fullmatch=True))
+def test_names_fit_and_differ_within_their_kind(name: str) -> None:
+    made = [
+        *render.children(resource(name=name), image=IMAGE, replicas=1, token="t"),
+        render.admin_secret(resource(name=name), "t"),
+    ]
+    keys = [(child["kind"], child["metadata"]["name"]) for child in made]
+    assert len(name) <= MAX_NAME
+    assert len(keys) == len(set(keys))
+    assert all(len(child_name) <= 63 for _, child_name in keys)
+
+
+def test_children_are_owned_so_that_deletion_needs_no_operator() -> None:
+    for child in (*children(), render.admin_secret(resource(), "t")):
+        (owner,) = child["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["name"], owner["uid"], owner["controller"]) == (contract.KIND, "chat", "u-1", True)
+        assert child["metadata"]["namespace"] == "team"
+
+
+def test_without_an_api_server_nobody_is_the_owner() -> None:
+    bare = resource(uid="")
+    assert all(
+        "ownerReferences" not in child["metadata"]
+        for child in render.children(bare, image=IMAGE, replicas=1, token="t")
+    )
+
+
+def test_no_service_carries_the_admin_port() -> None:
+    for child in children():
+        if child["kind"] == "Service":
+            assert [port["port"] for port in child["spec"]["ports"]] == [contract.DATA_PORT]
+
+
+def test_services_and_budget_select_what_the_deployment_makes() -> None:
+    made = children(CHANGES)
+    labels = deployment(made)["spec"]["template"]["metadata"]["labels"]
+    for child in made:
+        selector = child.get("spec", {}).get("selector")
+        if selector is not None:
+            assert selector.get("matchLabels", selector).items() <= labels.items()
+    assert names.selector_text("chat") == "app.kubernetes.io/name=sluice-engine,app.kubernetes.io/instance=chat"
+
+
+def test_the_kubelet_waits_longer_than_the_drain() -> None:
+    template = deployment(children({"rollout.drainSeconds": 40}))["spec"]["template"]["spec"]
+    assert template["terminationGracePeriodSeconds"] == 5 + 40 + 10
+    assert "--drain-seconds=40" in template["containers"][0]["args"]
+
+
+def test_no_accelerator_means_the_cpu_and_one_means_no_fallback() -> None:
+    cpu = deployment(children({"engine.accelerator.count": 0}))["spec"]["template"]["spec"]["containers"][0]
+    gpu = deployment(children())["spec"]["template"]["spec"]["containers"][0]
+    assert "--device=cpu" in cpu["args"]
+    assert "resources" not in cpu
+    assert "--device=cuda" in gpu["args"]
+    assert gpu["resources"] == {"requests": {"nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}}
+
+
+def test_host_memory_for_the_preempted_is_asked_of_the_engine_and_added_to_the_containers() -> None:
+    asked = {
+        "engine.kvCache.cpuOffloadGiB": 2,
+        "engine.resources.requests": {"cpu": "4", "memory": "1Gi"},
+        "engine.resources.limits": {"memory": "1500M"},
+    }
+    container = deployment(children(asked))["spec"]["template"]["spec"]["containers"][0]
+    assert f"--swap-size={2 << 30}" in container["args"]
+    assert container["resources"]["requests"]["memory"] == str(3 << 30)
+    assert container["resources"]["limits"]["memory"] == str(1_500_000_000 + (2 << 30))
+    assert container["resources"]["requests"]["cpu"] == "4"
+    none = deployment(children(asked | {"engine.kvCache.cpuOffloadGiB": 0}))["spec"]["template"]["spec"]["containers"]
+    assert "--swap-size=0" in none[0]["args"] and none[0]["resources"]["requests"]["memory"] == "1Gi"
+
+
+@pytest.mark.parametrize(
+    ("uri", "path"),
+    [
+        ("pvc://claim", "/models"),
+        ("pvc://claim/", "/models"),
+        ("pvc://claim/a/b", "/models/a/b"),
+        ("pvc://claim//a/", "/models/a"),
+        ("file:///opt/m", "/opt/m"),
+    ],
+)
+def test_the_model_is_where_the_uri_says(uri: str, path: str) -> None:
+    assert model_path(uri) == path
+
+
+def test_the_deletion_cost_touches_one_annotation() -> None:
+    assert render.deletion_cost(resource(), "chat-1", -3) == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "chat-1",
+            "namespace": "team",
+            "annotations": {"controller.kubernetes.io/pod-deletion-cost": "-3"},
+        },
+    }

@@ -1,0 +1,132 @@
+"""The election against a Lease in memory; time is injected."""
+
+import contextlib
+from dataclasses import dataclass, field
+
+from sluice_operator.cluster.client import WorldError
+from sluice_operator.runtime.leader_election import Election, Record, Times
+from tests.operator.books import Clock
+
+
+@dataclass
+class Shelf:
+    """A Lease with optimistic locking."""
+
+    record: Record | None = None
+    broken: bool = False
+    writes: int = 0
+    log: list[str] = field(default_factory=list)
+
+    async def read(self) -> Record | None:
+        if self.broken:
+            raise WorldError("connection refused")
+        return self.record
+
+    async def create(self, holder: str, duration: float) -> bool:
+        if self.record is not None:
+            return False
+        return self._put(holder, duration)
+
+    async def replace(self, record: Record, holder: str, duration: float) -> bool:
+        if self.record is None or self.record.version != record.version:
+            return False
+        return self._put(holder, duration)
+
+    def _put(self, holder: str, duration: float) -> bool:
+        self.writes += 1
+        self.log.append(holder)
+        self.record = Record(holder, duration, str(self.writes))
+        return True
+
+
+class Stuck(Exception):
+    """A candidate waited longer than the test lets it."""
+
+
+def candidate(shelf: Shelf, name: str, clock: Clock, until: float = float("inf")) -> Election:
+    async def sleep(seconds: float) -> None:
+        clock.now += seconds
+        if clock.now > until:
+            raise Stuck
+
+    return Election(shelf, name, Times(), clock=clock, sleep=sleep)
+
+
+async def test_the_first_takes_it_and_gives_it_back() -> None:
+    shelf = Shelf()
+    election = candidate(shelf, "a", Clock())
+    await election.acquire()
+    assert shelf.record is not None and shelf.record.holder == "a"
+    await election.release()
+    assert shelf.record is not None and shelf.record.holder == ""
+
+
+async def test_a_second_waits_the_whole_duration_by_its_own_clock() -> None:
+    shelf, clock = Shelf(Record("a", 15.0, "0")), Clock()
+    started = clock.now
+    await candidate(shelf, "b", clock).acquire()
+    assert 15.0 <= clock.now - started <= 18.0
+
+
+async def test_a_released_lease_is_taken_at_once() -> None:
+    shelf, clock = Shelf(Record("", 1.0, "0")), Clock()
+    started = clock.now
+    await candidate(shelf, "b", clock).acquire()
+    assert clock.now == started
+
+
+async def test_a_renewing_holder_is_never_displaced() -> None:
+    shelf, clock = Shelf(), Clock()
+    await candidate(shelf, "a", clock).acquire()
+    holder = candidate(shelf, "a", clock)
+
+    async def sleep_while_a_renews(seconds: float) -> None:
+        clock.now += seconds
+        await holder._attempt()
+        if clock.now > 2000:
+            raise Stuck
+
+    rival = Election(shelf, "b", Times(), clock=clock, sleep=sleep_while_a_renews)
+    with contextlib.suppress(Stuck):
+        await rival.acquire()
+    assert set(shelf.log) == {"a"}
+
+
+async def test_a_holder_cut_off_stops_before_another_may_start() -> None:
+    shelf, clock = Shelf(), Clock()
+    election = candidate(shelf, "a", clock)
+    await election.acquire()
+    shelf.broken = True
+    lost_after = clock.now
+    why = await election.hold()
+    assert "could not be renewed" in why
+    assert 10.0 <= clock.now - lost_after < 15.0
+
+
+async def test_a_holder_that_sees_another_stops_at_once() -> None:
+    shelf, clock = Shelf(), Clock()
+    election = candidate(shelf, "a", clock)
+    await election.acquire()
+    shelf.record = Record("b", 15.0, "x")
+    started = clock.now
+    assert "went to b" in await election.hold()
+    assert clock.now - started == Times().retry
+
+
+async def test_a_deleted_lease_is_made_again_by_its_holder() -> None:
+    shelf, clock = Shelf(), Clock()
+    election = candidate(shelf, "a", clock, until=1010.0)
+    await election.acquire()
+    shelf.record = None
+    with contextlib.suppress(Stuck):
+        await election.hold()
+    assert shelf.record is not None and shelf.record.holder == "a"
+
+
+async def test_release_never_raises_and_never_takes_anothers() -> None:
+    shelf = Shelf(Record("b", 15.0, "0"))
+    election = candidate(shelf, "a", Clock())
+    await election.release()
+    shelf.broken = True
+    await election.release()
+    assert shelf.log == []

@@ -1,0 +1,122 @@
+"""The process as a whole: what it imports, what it weighs, how it starts, what it watches."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sluice import contract
+from sluice.cli import app
+from sluice.commands.explain import sentences
+from sluice_operator.cluster.client import WorldError
+from sluice_operator.cluster.kube import KubeWorld, path
+from sluice_operator.runtime import watches
+from sluice_operator.runtime.settings import InvalidSettings, Settings, from_environment
+
+IMPORTS = """
+import sys
+import sluice_operator.runtime.process
+heavy = sorted({name.split(".")[0] for name in sys.modules} & {"torch", "transformers", "numpy", "triton"})
+memory = next(line for line in open("/proc/self/status") if line.startswith("VmRSS")).split()[1]
+print(",".join(heavy), "kubernetes.client" in sys.modules, memory)
+"""
+
+
+def test_the_operator_never_imports_torch_and_stays_small() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path[:0] = {sys.path!r}\n{IMPORTS}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    heavy, _, kilobytes = done.stdout.rstrip("\n").split(" ")
+    assert heavy == ""
+    assert int(kilobytes) < 120_000
+
+
+def test_handlers_stay_a_thin_adapter() -> None:
+    assert len(Path(watches.__file__).read_text("utf-8").splitlines()) < 100
+
+
+def test_kopf_is_told_to_keep_to_itself() -> None:
+    settings = watches.kopf_settings()
+    assert settings.peering.standalone and not settings.posting.enabled and settings.scanning.disabled
+    assert settings.watching.server_timeout == 600 and settings.watching.client_timeout == 660
+    assert settings.queueing.worker_limit is not None
+
+
+def test_no_handler_asks_for_a_finalizer() -> None:
+    registry = watches.registry(lambda key: None, lambda key, version: None)
+    assert len(list(registry._watching.get_all_handlers())) == 3
+    for other in (registry._changing, registry._spawning, registry._indexing):
+        assert list(other.get_all_handlers()) == []
+
+
+def test_settings_come_from_the_environment() -> None:
+    assert from_environment({}) == Settings(pod_name=from_environment({}).pod_name)
+    given = from_environment({"SLUICE_NAMESPACE": "a", "SLUICE_INTERVAL_SECONDS": "2", "POD_NAME": "x-1"})
+    assert (given.namespace, given.interval, given.pod_name) == ("a", 2.0, "x-1")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SLUICE_INTERVAL_SECONDS", "soon"),
+        ("SLUICE_INTERVAL_SECONDS", "0"),
+        ("SLUICE_HEALTH_PORT", "http"),
+        ("SLUICE_HEALTH_PORT", "70000"),
+        ("SLUICE_LEASE_NAME", "Not A Name"),
+    ],
+)
+def test_a_wrong_setting_is_one_sentence(name: str, value: str) -> None:
+    with pytest.raises(InvalidSettings, match=f"{name} is '{value}'"):
+        from_environment({name: value})
+
+
+def test_a_wrong_setting_ends_the_command_with_2() -> None:
+    result = CliRunner().invoke(app, ["operator"], env={"SLUICE_INTERVAL_SECONDS": "soon"})
+    assert result.exit_code == contract.EXIT_USAGE
+    assert "SLUICE_INTERVAL_SECONDS" in result.output
+
+
+def test_no_cluster_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kubernetes.aio.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "none"))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    result = CliRunner().invoke(app, ["explain", "chat"])
+    assert result.exit_code == contract.EXIT_FAILED
+    assert "KUBECONFIG" in result.output
+
+
+def test_paths_of_the_api() -> None:
+    assert path("Pod", "ns", "a") == "/api/v1/namespaces/ns/pods/a"
+    assert path("Deployment", "ns") == "/apis/apps/v1/namespaces/ns/deployments"
+    assert path(contract.KIND) == "/apis/sluice.dev/v1alpha1/llmdeployments"
+    with pytest.raises(WorldError, match="Node"):
+        path("Node")
+
+
+def test_a_pod_without_an_address_has_no_endpoint() -> None:
+    world = KubeWorld.__new__(KubeWorld)
+    assert world.endpoint({"metadata": {"name": "a"}, "status": {}}) is None
+    endpoint = world.endpoint({"metadata": {"name": "a"}, "status": {"podIP": "10.1.1.1"}})
+    assert endpoint is not None and (endpoint.host, endpoint.port) == ("10.1.1.1", contract.ADMIN_PORT)
+
+
+def test_explain_prints_decisions_as_sentences() -> None:
+    decision = {"time": "2026-11-21T09:00:00Z", "kind": "replicas", "from": 1, "to": 2, "reason": "Queue"}
+    slo = {"type": "SLOMet", "status": "False", "reason": "Missed", "message": "95 % were good."}
+    status = {
+        "replicasSummary": "1/2",
+        "reason": "Serving",
+        "conditions": [slo],
+        "decisions": [decision | {"message": "1 → 2 replicas: the queue."}, decision],
+    }
+    assert sentences({"status": status}) == [
+        "1/2 replicas ready. Serving",
+        "SLOMet=False (Missed): 95 % were good.",
+        "2026-11-21T09:00:00Z  1 → 2 replicas: the queue.",
+        "2026-11-21T09:00:00Z  1 → 2 replicas: Queue.",
+    ]
+    assert sentences({}) == ["No operator has looked at it yet: is one running?"]

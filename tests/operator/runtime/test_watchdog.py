@@ -1,0 +1,140 @@
+"""A dead or silent watch ends the process; a quiet one does not."""
+
+import asyncio
+
+from sluice_operator.cluster.client import Key
+from sluice_operator.runtime.watchdog import WATCHER_PREFIX, Watchdog
+from tests.operator.books import Clock
+
+KEY = Key("ns", "chat")
+
+
+async def forever() -> None:
+    await asyncio.Event().wait()
+
+
+async def fail() -> None:
+    raise ConnectionResetError("reset by peer")
+
+
+def watcher(work: object) -> "asyncio.Task[None]":
+    return asyncio.create_task(work, name=f"{WATCHER_PREFIX}llmdeployments@None")  # type: ignore[arg-type]
+
+
+async def test_a_live_watcher_is_healthy_however_quiet() -> None:
+    clock, task = Clock(), watcher(forever())
+    dog = Watchdog(clock=clock)
+    dog.start()
+    clock.now += 10_000
+    assert dog.verdict() == ""
+    task.cancel()
+
+
+async def test_a_failed_watcher_is_the_verdict_with_its_error() -> None:
+    clock = Clock()
+    dog = Watchdog(clock=clock)
+    dog.start()
+    task = watcher(fail())
+    assert dog.verdict() == ""
+    await asyncio.wait({task})
+    assert dog.verdict() == "the watcher for llmdeployments@None has ended: reset by peer"
+
+
+async def test_cancelled_watchers_get_time_for_the_process_to_end_in_order() -> None:
+    clock = Clock()
+    dog = Watchdog(clock=clock)
+    dog.start()
+    task = watcher(forever())
+    dog.verdict()
+    task.cancel()
+    await asyncio.wait({task})
+    assert dog.verdict() == ""
+    clock.now += 16
+    assert "has ended: cancelled" in dog.verdict()
+
+
+async def test_a_change_that_only_the_sweep_sees_is_silence() -> None:
+    clock, task = Clock(), watcher(forever())
+    dog = Watchdog(clock=clock)
+    dog.start()
+    dog.heard(KEY, "1")
+    clock.now += 1
+    dog.listed({KEY: "1"}, dog.asks())
+    clock.now += 1000
+    assert dog.verdict() == ""
+    dog.listed({KEY: "2"}, dog.asks())
+    clock.now += 74
+    dog.listed({KEY: "3"}, dog.asks())
+    assert dog.verdict() == ""
+    clock.now += 2
+    assert "ns/chat" in dog.verdict()
+    task.cancel()
+
+
+async def test_a_late_delivery_ends_the_silence() -> None:
+    clock, task = Clock(), watcher(forever())
+    dog = Watchdog(clock=clock)
+    dog.start()
+    dog.listed({KEY: "2"}, dog.asks())
+    clock.now += 60
+    dog.heard(KEY, "2")
+    clock.now += 60
+    assert dog.verdict() == ""
+    dog.listed({}, dog.asks())
+    task.cancel()
+
+
+async def test_a_resource_created_while_a_list_is_in_flight_is_not_silence() -> None:
+    clock, task = Clock(), watcher(forever())
+    dog = Watchdog(clock=clock)
+    dog.start()
+    asked = dog.asks()
+    clock.now += 1
+    dog.heard(KEY, "7")  # ADDED, after the API server made the list
+    clock.now += 1
+    dog.listed({}, asked)
+    for _ in range(10):
+        clock.now += 30
+        dog.listed({KEY: "7"}, dog.asks())
+        assert dog.verdict() == ""
+    task.cancel()
+
+
+async def test_a_change_delivered_while_a_list_is_in_flight_is_not_silence() -> None:
+    clock, task = Clock(), watcher(forever())
+    dog = Watchdog(clock=clock)
+    dog.start()
+    dog.heard(KEY, "1")
+    asked = dog.asks()
+    clock.now += 1
+    dog.heard(KEY, "2")
+    dog.listed({KEY: "1"}, asked)
+    clock.now += 100
+    assert dog.verdict() == ""
+    task.cancel()
+
+
+async def test_no_watcher_after_a_minute_is_a_fault() -> None:
+    clock = Clock()
+    dog = Watchdog(clock=clock)
+    dog.start()
+    clock.now += 61
+    assert "no watcher has started" in dog.verdict()
+
+
+async def test_a_standby_is_healthy() -> None:
+    clock = Clock()
+    dog = Watchdog(clock=clock)
+    clock.now += 10_000
+    assert dog.verdict() == ""
+
+
+async def test_run_returns_the_verdict() -> None:
+    clock = Clock()
+
+    async def sleep(seconds: float) -> None:
+        clock.now += seconds
+
+    dog = Watchdog(clock=clock, sleep=sleep)
+    dog.start()
+    assert "no watcher has started" in await dog.run()

@@ -1,0 +1,206 @@
+"""The table of conditions: facts in, verdicts out."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sluice_operator.api import LLMDeploymentSpec, parse
+from sluice_operator.autoscaler.values import Decision, PodPhase, PodView
+from sluice_operator.cluster.pod_status import Trouble
+from sluice_operator.reconcile.observe import Fleet, PodReport
+from sluice_operator.status.build import append, by_type
+from sluice_operator.status.conditions import RULES, Facts, conditions, trouble_of
+from sluice_operator.status.events import Note, fresh, notes
+from sluice_operator.status.rollout import Rollout
+from tests.operator.books import manifest
+
+DONE = Rollout(written=True, observed=True, replaced=True)
+NOW = "2026-11-21T09:00:00Z"
+
+
+def spec(**changes: Any) -> LLMDeploymentSpec:
+    return parse(manifest(**changes), strict=False).spec
+
+
+def report(name: str, phase: PodPhase, trouble: Trouble | None = None, hash_: str = "v1") -> PodReport:
+    return PodReport(view=PodView(name=name, phase=phase, since=0.0), trouble=trouble, template_hash=hash_)
+
+
+def facts(*pods: PodReport, replicas: int = 1, **changes: Any) -> Facts:
+    deployment = {"spec": {"replicas": replicas}, "status": {}}
+    known = Facts(generation=2, spec=spec(), fleet=Fleet(deployment, pods), rollout=DONE)
+    return replace(known, **changes)
+
+
+def verdicts(given: Facts) -> dict[str, tuple[str, str]]:
+    return {c["type"]: (c["status"], c["reason"]) for c in conditions(given, NOW)}
+
+
+def rolling(**changes: Any) -> Rollout:
+    return replace(DONE, replaced=False, **changes)
+
+
+READY = report("a", "ready")
+PULL = Trouble("ImagePullFailed", "x:1: not there")
+STUCK = report("b", "failed", PULL, "v2")
+GPU = Trouble("Unschedulable", "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")
+DECIDED = Decision(replicas=1, desired=1, attainment=0.95, metrics="Fresh")
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "status", "reason"),
+    [
+        (facts(), "Ready", "False", "Starting"),
+        (facts(READY), "Ready", "True", "Serving"),
+        (facts(READY), "Available", "True", "ReplicasReady"),
+        (facts(READY), "Progressing", "False", "Settled"),
+        (facts(READY), "ModelLoaded", "True", "Loaded"),
+        (facts(report("a", "loading")), "ModelLoaded", "False", "Loading"),
+        (facts(report("a", "loading")), "Progressing", "True", "ReplicasStarting"),
+        (facts(READY, report("b", "draining")), "Progressing", "True", "Draining"),
+        (facts(replicas=0), "Ready", "False", "NoReplicas"),
+        (facts(replicas=0, spec=spec(scaling={"minReplicas": 0})), "Ready", "False", "Asleep"),
+        (facts(report("a", "failed", PULL)), "Ready", "False", "ImagePullFailed"),
+        (facts(report("a", "unschedulable", GPU)), "Ready", "False", "Unschedulable"),
+        (facts(READY, report("b", "unschedulable", GPU), replicas=2), "Ready", "True", "Serving"),
+        (facts(READY, report("b", "unschedulable", GPU), replicas=2), "Progressing", "False", "Unschedulable"),
+        (facts(READY, STUCK, rollout=rolling()), "Progressing", "False", "RolloutStalled"),
+        (facts(READY, STUCK, rollout=rolling()), "Ready", "False", "RolloutStalled"),
+        (facts(READY, STUCK, rollout=rolling()), "Available", "True", "ReplicasReady"),
+        (facts(READY, STUCK, rollout=rolling()), "ModelLoaded", "Unknown", "RollingOut"),
+        (facts(READY, rollout=rolling(late=True)), "Ready", "False", "RolloutStalled"),
+        (facts(READY, rollout=replace(DONE, late=True)), "Ready", "True", "Serving"),
+        (facts(READY, rollout=rolling()), "Ready", "False", "RollingOut"),
+        (facts(READY, rollout=rolling()), "Available", "True", "ReplicasReady"),
+        (facts(READY, rollout=rolling()), "Progressing", "True", "RollingOut"),
+        (facts(READY, rollout=replace(DONE, observed=False)), "Ready", "False", "RollingOut"),
+        (facts(READY, rollout=replace(DONE, observed=False)), "Progressing", "True", "RollingOut"),
+        (facts(READY, replicas=2), "Ready", "True", "Serving"),
+        (facts(READY, rollout=rolling(refused="exceeded quota")), "Ready", "False", "PodsRefused"),
+        (facts(READY, replicas=2, rollout=replace(DONE, refused="exceeded quota")), "Ready", "True", "Serving"),
+        (facts(report("a", "failed", Trouble("ModelNotFound", "no /m"))), "ModelLoaded", "False", "ModelNotFound"),
+        (facts(READY, spec=None, faults=("spec.model is required",)), "Ready", "False", "InvalidSpec"),
+        (facts(READY, spec=None, faults=("spec.model is required",)), "Available", "True", "ReplicasReady"),
+        (facts(READY, spec=None, faults=("spec.model is required",)), "ModelLoaded", "True", "Loaded"),
+        (facts(READY, refused="forbidden"), "Ready", "False", "WriteRefused"),
+        (facts(READY, refused="forbidden"), "Available", "True", "ReplicasReady"),
+        (facts(READY, conflict="Service x is not ours"), "Ready", "False", "Conflict"),
+        (facts(spec=None, faults=("spec.model is required",)), "Ready", "False", "InvalidSpec"),
+        (facts(conflict="Service x is not ours"), "Ready", "False", "Conflict"),
+        (facts(conflict="Service x is not ours"), "ScalingActive", "False", "Conflict"),
+        (facts(spec=spec(paused=True)), "Paused", "True", "PausedBySpec"),
+        (facts(spec=spec(paused=True)), "Ready", "False", "Paused"),
+        (facts(READY, spec=spec(paused=True)), "Ready", "True", "Serving"),
+        (facts(READY, spec=spec(paused=True), rollout=replace(DONE, written=False)), "Ready", "False", "Paused"),
+        (facts(READY, spec=spec(paused=True), rollout=replace(DONE, written=False)), "Progressing", "False", "Paused"),
+        (facts(), "Paused", "False", "NotPaused"),
+        (facts(spec=spec(scaling={"mode": "External"})), "ScalingActive", "False", "ExternalScaler"),
+        (facts(spec=spec(scaling={"mode": "Advise"})), "ScalingActive", "False", "AdviseOnly"),
+        (facts(spec=spec(scaling={"mode": "Off"})), "ScalingActive", "False", "ScalingOff"),
+        (facts(other_writer="'kubectl' changed it"), "ScalingActive", "True", "OtherWriter"),
+        (facts(decision=DECIDED), "SLOMet", "False", "Missed"),
+        (facts(decision=replace(DECIDED, attainment=0.995)), "SLOMet", "True", "Met"),
+        (facts(decision=replace(DECIDED, attainment=None)), "SLOMet", "Unknown", "NoTraffic"),
+        (facts(decision=DECIDED), "MetricsAvailable", "True", "Fresh"),
+        (facts(decision=replace(DECIDED, metrics="Stale")), "MetricsAvailable", "False", "MetricsStale"),
+        (facts(decision=replace(DECIDED, metrics="NoPods")), "MetricsAvailable", "Unknown", "NoPods"),
+        (facts(), "MetricsAvailable", "Unknown", "NotObserved"),
+        (facts(), "AdmissionActive", "True", "Auto"),
+        (facts(spec=spec(admission={"mode": "Fixed"})), "AdmissionActive", "True", "Fixed"),
+        (facts(spec=spec(admission={"mode": "Off"})), "AdmissionActive", "False", "AdmissionOff"),
+        (facts(spec=spec(paused=True)), "AdmissionActive", "False", "Paused"),
+        (facts(spec=None, faults=("spec.model is required",)), "AdmissionActive", "False", "InvalidSpec"),
+        (facts(conflict="Service x is not ours"), "AdmissionActive", "False", "Conflict"),
+        (facts(READY, limits_unset=("pod a did not answer",)), "AdmissionActive", "False", "LimitsNotSet"),
+        (facts(READY, refused="no right", limits_unset=("pod a: 401",)), "AdmissionActive", "False", "LimitsNotSet"),
+        (facts(READY, refused="no right"), "AdmissionActive", "True", "Auto"),
+    ],
+)
+def test_verdict(given: Facts, kind: str, status: str, reason: str) -> None:
+    assert verdicts(given)[kind] == (status, reason)
+
+
+@pytest.mark.parametrize(
+    ("scaling", "desired", "step"),
+    [
+        ({"mode": "Auto"}, 2, "see status.decisions for what is being done"),
+        ({"mode": "Auto", "maxReplicas": 2}, 2, "raise scaling.maxReplicas or relax spec.slo"),
+        ({"mode": "Advise"}, 2, "see status.decisions for what is advised, nothing is carried out"),
+        ({"mode": "External"}, 9, "raise spec.replicas or relax spec.slo"),
+        ({"mode": "Off"}, 1, "raise spec.replicas or relax spec.slo"),
+    ],
+)
+def test_a_missed_promise_names_the_step_that_helps_in_this_mode(scaling: Any, desired: int, step: str) -> None:
+    given = facts(READY, spec=spec(scaling={"maxReplicas": 4} | scaling), decision=replace(DECIDED, desired=desired))
+    missed = next(entry for entry in conditions(given, NOW) if entry["type"] == "SLOMet")
+    assert missed["message"].endswith(f": {step}.")
+
+
+def test_every_condition_is_set_on_first_sight_with_a_sentence() -> None:
+    listed = conditions(facts(), NOW)
+    assert [c["type"] for c in listed] == [kind for kind, _ in RULES]
+    assert all(c["message"].endswith(".") and c["observedGeneration"] == 2 for c in listed)
+
+
+def test_a_transition_time_stays_while_the_status_stays() -> None:
+    first = conditions(facts(), NOW)
+    later = conditions(facts(previous=by_type({"conditions": first})), "2026-11-21T10:00:00Z")
+    assert {c["lastTransitionTime"] for c in later} == {NOW}
+    turned = conditions(facts(READY, previous=by_type({"conditions": first})), "2026-11-21T10:00:00Z")
+    assert by_type({"conditions": turned})["Ready"]["lastTransitionTime"] == "2026-11-21T10:00:00Z"
+
+
+def test_a_crash_stays_the_reason_until_a_successor_is_ready_or_the_spec_changes() -> None:
+    crashed = conditions(facts(report("a", "failed", Trouble("ModelNotFound", "no /m"))), NOW)
+    before = by_type({"conditions": crashed})
+    loading = facts(report("b", "loading"), previous=before)
+    assert verdicts(loading)["Ready"] == ("False", "ModelNotFound")
+    assert verdicts(replace(loading, generation=3))["Ready"] == ("False", "Starting")
+    assert trouble_of(facts(READY, previous=before)) is None
+
+
+def test_a_turned_condition_is_told_once() -> None:
+    given = facts(report("a", "unschedulable", GPU))
+    said = notes(given, conditions(given, NOW))
+    assert [(note.reason, note.warning) for note in said] == [("Unschedulable", True)]
+    told, memory = fresh(said, {}, 0.0)
+    assert told == said
+    assert fresh(said, memory, 30.0)[0] == ()
+    assert fresh(said, memory, 700.0)[0] == said
+
+
+def test_told_events_are_bounded() -> None:
+    _, memory = fresh((Note("X", str(n)) for n in range(1000)), {}, 0.0)
+    assert len(memory) == 100
+
+
+def entry(kind: str, reason: str, before: int, to: int) -> dict[str, Any]:
+    return {"kind": kind, "reason": reason, "from": before, "to": to}
+
+
+def test_moving_limits_do_not_push_replica_decisions_out() -> None:
+    listed = [entry("replicas", "Queue", 1, 2)]
+    for limit in range(40, 10, -1):
+        listed = append(listed, [entry("admission", "InterTokenLatency", limit, limit - 1)])
+    assert listed == [entry("replicas", "Queue", 1, 2), entry("admission", "InterTokenLatency", 11, 10)]
+
+
+def test_ten_decisions_are_kept() -> None:
+    listed = append([], [entry("replicas", "Queue", n, n + 1) for n in range(25)])
+    assert [each["to"] for each in listed] == list(range(16, 26))
+
+
+def test_refusals_that_come_and_go_do_not_push_replica_decisions_out() -> None:
+    listed = [entry("replicas", "Queue", 1, 2)]
+    for limit in range(40, 10, -1):
+        listed = append(listed, [entry("admission", "Refusing", limit, limit)])
+        listed = append(listed, [entry("admission", "InterTokenLatency", limit, limit - 1)])
+    assert [each["reason"] for each in listed if each["reason"] != "InterTokenLatency"] == ["Queue", "Refusing"]
+    listed = append(listed, [entry("replicas", "Queue", 2, 3), entry("admission", "Refusing", 8, 8)])
+    assert [each["reason"] for each in listed].count("Refusing") == 2
+
+
+def test_refused_requests_are_told_by_their_reason_whatever_the_numbers() -> None:
+    said = (Note("RequestsRefused", "3 requests refused"), Note("RequestsRefused", "7 requests refused"))
+    assert len(fresh(said, {}, 0.0)[0]) == 1

@@ -1,0 +1,116 @@
+"""One replica's capacity: a worked example per constraint, and the laws that any capacity obeys."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice_perfmodel.capacity import (
+    Replica,
+    Targets,
+    Work,
+    capacity,
+    concurrency_at,
+    enough,
+    first_token_seconds,
+    queue_limit,
+    sustained,
+    throughput,
+    token_seconds,
+)
+from sluice_perfmodel.step_time import StepTimeModel
+
+MODEL = StepTimeModel(base=0.03, prefill_token=0.0002, sequence=0.004, kv_token=2e-6, steps=1000)
+WORK = Work(output=50, uncached=100)
+REPLICA = Replica(MODEL, kv_tokens=100_000, kv_share=0.8, max_concurrency=256)
+TARGETS = Targets(ttft=2.0, itl=0.1)
+
+
+def test_seconds_per_token_by_hand() -> None:
+    # 0.03 + 10 · (0.004 + 2e-6 · 125 + 100 · 0.0002 / 50) = 0.03 + 10 · 0.00465
+    assert token_seconds(MODEL, WORK, 10) == pytest.approx(0.0765)
+    assert throughput(MODEL, WORK, 10) == pytest.approx(10 / (50 * 0.0765))
+
+
+def test_the_steady_state_is_the_inverse_of_throughput() -> None:
+    assert concurrency_at(MODEL, WORK, throughput(MODEL, WORK, 7), 256) == pytest.approx(7)
+    assert concurrency_at(MODEL, WORK, 1_000, 256) == 256
+
+
+def test_inter_token_latency_binds() -> None:
+    held = capacity(REPLICA, WORK, TARGETS)
+    assert (held.binding, held.concurrency) == ("InterTokenLatency", 15)
+    assert held.itl <= 0.1 < token_seconds(MODEL, WORK, 16)
+
+
+def test_memory_binds() -> None:
+    held = capacity(replace(REPLICA, kv_tokens=1_000), WORK, TARGETS)
+    assert (held.binding, held.concurrency) == ("KVOccupancy", 8)
+    assert 8 * WORK.context <= 1_000 < 9 * WORK.context  # at a peak
+    assert held.kv_occupancy <= 0.8  # on the mean
+
+
+def test_time_to_first_token_binds() -> None:
+    held = capacity(REPLICA, WORK, replace(TARGETS, ttft=0.15))
+    assert held.binding == "TimeToFirstToken"
+    assert held.ttft <= 0.15
+    assert held.rate < capacity(REPLICA, WORK, TARGETS).rate
+
+
+def test_the_configured_limit_binds() -> None:
+    assert capacity(replace(REPLICA, max_concurrency=4), WORK, TARGETS).binding == "ConcurrencyLimit"
+
+
+def test_bursts_need_more_room() -> None:
+    rate = 0.9 * throughput(MODEL, WORK, 15)
+    assert first_token_seconds(MODEL, WORK, 15, rate, 0.99, 5.0) > first_token_seconds(MODEL, WORK, 15, rate, 0.99)
+
+
+def test_the_wait_agrees_with_erlang_c_where_service_does_not_depend_on_the_batch() -> None:
+    # base 0, 0.1 s per sequence and token would be one server; μ(k) = k·μ needs S constant: sequence 0.
+    constant = StepTimeModel(base=0.1)
+    work = Work(output=10, uncached=0)  # one second of service, four places, 3 Erlang: C(4, 3) = 0.5094
+    wait = first_token_seconds(constant, work, 4, 3.0, 0.9)
+    assert wait == pytest.approx(0.15 + math.log(0.5094 / 0.1), rel=1e-3)
+
+
+def test_the_queue_holds_what_is_served_in_time_and_one_step_of_arrivals_at_least() -> None:
+    assert queue_limit(3.3, 10, 0.1) == 33
+    assert queue_limit(3.3, 0, 0.1) == 2
+    assert queue_limit(0.0, 10, 0.1) == 1
+
+
+@given(
+    output=st.floats(1, 2_000),
+    uncached=st.floats(0, 20_000),
+    itl=st.floats(0.001, 10),
+    ttft=st.floats(0.001, 100),
+    kv_tokens=st.floats(16, 1e6),
+)
+def test_capacity_is_positive_and_grows_with_what_is_allowed(
+    output: float, uncached: float, itl: float, ttft: float, kv_tokens: float
+) -> None:
+    work, replica = Work(output, uncached), replace(REPLICA, kv_tokens=kv_tokens)
+    tight = capacity(replica, work, Targets(ttft, itl))
+    loose = capacity(replica, work, Targets(ttft, itl * 2))
+    assert 1 <= tight.concurrency <= loose.concurrency <= 256
+    assert tight.rate > 0
+
+
+@given(
+    count=st.integers(1, 40),
+    attained=st.floats(0.8, 0.999),
+    sheds=st.booleans(),
+    burstiness=st.floats(0.5, 5.0),
+    unevenness=st.floats(0.05, 1.0),
+)
+def test_what_a_count_sustains_is_where_one_more_is_needed(
+    count: int, attained: float, sheds: bool, burstiness: float, unevenness: float
+) -> None:
+    replica, promised = replace(REPLICA, sheds=sheds), replace(TARGETS, attainment=attained)
+    rate = sustained(replica, WORK, promised, count, 1.0, burstiness, unevenness)
+    step = count * throughput(MODEL, WORK, 15) / attained / 2**9
+    assert enough(replica, WORK, promised, rate * 0.999, 1.0, burstiness, unevenness)[0] <= count
+    assert enough(replica, WORK, promised, rate * 1.001 + 2 * step, 1.0, burstiness, unevenness)[0] > count

@@ -1,0 +1,165 @@
+"""The simulator end to end: physics by hand, scaling under a trace, determinism, nothing lost, no torch."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from sluice_engine.control.limits import Bounds
+from sluice_engine.scheduler import SchedulerConfig
+from sluice_sim.cluster.fleet import Fleet
+from sluice_sim.cluster.request import Record
+from sluice_sim.cluster.scenario import MODES, Mode, Settings
+from sluice_sim.engine.exact import SimEngine
+from sluice_sim.engine.step_times import Profiled
+from sluice_sim.engine.visit import Visit
+from sluice_sim.results.run import Run
+from sluice_sim.results.summary import summarise
+from sluice_sim.traces import Arrival, poisson
+from tests.operator.autoscaler.fleet import MODEL, spec
+
+SETTINGS = Settings(MODEL, kv_tokens=32_000, interval=1.0, cold_start=10.0)
+
+
+def engine(**bounds: float) -> SimEngine:
+    started = Bounds(**{"itl_target": 0.1, "concurrency_max": 64, **bounds})  # type: ignore[arg-type]
+    return SimEngine(Profiled(MODEL), SchedulerConfig(num_blocks=2_000, max_model_length=4_096), started, 0.0)
+
+
+def visit(number: int, at: float, prompt: int, output: int) -> Visit:
+    return Visit(number, Arrival(at, prompt, output), Record(at, prompt, output))
+
+
+def day() -> list[Arrival]:
+    """A minute of half load, a minute and a half above what one replica holds, two and a half of quiet."""
+    parts = ((0, 60, 1.2), (60, 90, 3.9), (150, 150, 0.2))
+    return [
+        Arrival(start + one.at, one.prompt, one.output)
+        for index, (start, seconds, rate) in enumerate(parts)
+        for one in poisson(rate, seconds, 60, 40, seed=index)
+    ]
+
+
+def replay() -> Run:
+    return Fleet(spec(), SETTINGS).run(day())
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    return replay()
+
+
+def test_one_request_alone_takes_what_the_profile_says() -> None:
+    sim, one = engine(), visit(1, 0.0, 100, 11)
+    sim.submit(one)
+    sim.run_until(5.0)
+    record = one.record
+    assert record.ttft == pytest.approx(0.03 + 100 * 0.0002)
+    assert record.itl == pytest.approx(0.03 + 0.004 + 2e-6 * (101 + 110) / 2, rel=1e-3)
+    assert sim.clock == 5.0
+
+
+def test_steps_taken_at_once_equal_steps_taken_one_by_one() -> None:
+    """A scrape cuts runs of steps; cutting at every millisecond leaves single steps. Both live the same life."""
+    coarse, fine = engine(), engine()
+    lives = []
+    for sim in (coarse, fine):
+        visits = [visit(i, 0.1 * i, 80, 30 + i) for i in range(6)]
+        for one in visits:
+            sim.run_until(one.arrival.at)
+            sim.submit(one)
+        lives.append([one.record for one in visits])
+    coarse.run_until(8.0)
+    for millisecond in range(500, 8_001):
+        fine.run_until(millisecond / 1000, lazily=millisecond % 3 == 0)
+    assert coarse.books.steps == fine.books.steps
+    for one, other in zip(*lives, strict=True):
+        assert one.ended_at == pytest.approx(other.ended_at, abs=1e-9)
+    assert coarse.books.itl.counts == fine.books.itl.counts
+    coarse.scheduler.check()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_answer_ends_where_the_context_is_full_as_no_server_knows_how_long_it_would_be(mode: Mode) -> None:
+    def served(output: int) -> Record:
+        return Fleet(spec(), replace(SETTINGS, mode=mode)).run([Arrival(0.0, 8_000, output)]).records[0]
+
+    assert served(700) == served(192)
+    assert served(192).ended_at is not None
+
+
+@pytest.mark.parametrize("arrival", [Arrival(0.0, 8_192, 1), Arrival(0.0, 8_000, 100, max_tokens=193)])
+def test_a_prompt_without_room_or_more_tokens_named_than_there_is_room_for_is_refused(arrival: Arrival) -> None:
+    assert Fleet(spec(), SETTINGS).run([arrival]).records[0].refused
+
+
+def test_the_operators_parser_reads_what_a_simulated_engine_publishes() -> None:
+    sim = engine(concurrency_max=3)
+    for number in range(5):
+        sim.submit(visit(number, 0.0, 160, 400))
+    sim.run_until(4.0)
+    sample = sim.scrape()
+    assert (sample.running, sample.waiting, sample.arrived_total, sample.concurrency) == (3, 2, 5, 3)
+    assert 0 < sample.kv_occupancy < 0.1
+    assert sample.kv_block_seconds_total > 0
+    assert sample.step_model is not None and sample.step_model.steps > 50
+    assert sample.ttft.count == 3 and sample.itl.count > 100
+
+
+def test_the_fleet_grows_under_load_shrinks_after_it_and_says_why(run: Run) -> None:
+    summary = summarise(run)
+    assert (summary.replicas_min, summary.replicas_max) == (1, 2)
+    moves = [said.reason for said in run.said if said.reason.dial == "replicas"]
+    assert [(move.before, move.after) for move in moves] == [(1, 2), (2, 1)]
+    assert all("one replica holds" in move.sentence for move in moves)
+
+
+def test_the_limit_falls_under_load_and_rises_when_the_second_replica_takes_its_half(run: Run) -> None:
+    ready = next(at for at, _ in run.replicas if at > 60 and dict(run.replicas)[at] == 2) + SETTINGS.cold_start
+    quiet = [limit for at, limit in run.limits if 30 <= at < 60]
+    loaded = [limit for at, limit in run.limits if ready - 5 <= at < ready]
+    relieved = [limit for at, limit in run.limits if ready + 20 <= at < 150]
+    assert sum(loaded) / len(loaded) < sum(quiet) / len(quiet) - 1
+    assert sum(relieved) / len(relieved) > sum(loaded) / len(loaded) + 0.5
+
+
+def test_every_request_ends_and_is_counted_once(run: Run) -> None:
+    assert all(record.refused or record.ended_at is not None for record in run.records)
+    assert summarise(run).requests == len(day())
+
+
+def test_the_same_trace_gives_the_same_run(run: Run) -> None:
+    again = replay()
+    assert again.records == run.records
+    assert [said.reason for said in again.said] == [said.reason for said in run.said]
+
+
+def test_the_simulator_never_loads_torch() -> None:
+    code = (
+        "import sys; import sluice_sim.cluster.fleet, sluice_sim.cli.command; "
+        "sys.exit(any(m.split('.')[0] in ('torch', 'transformers', 'kubernetes', 'kopf') for m in sys.modules))"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", code], check=False, env={"PYTHONPATH": ":".join(sys.path)}).returncode
+        == 0
+    )
+
+
+@pytest.mark.parametrize(("mode", "seconds", "failures"), [("exact", 240.0, 0.0), ("coarse", 1_200.0, 1.0)])
+def test_the_tally_counts_each_request_once_however_many_replicas_refuse_it(
+    mode: Mode, seconds: float, failures: float
+) -> None:
+    """Four replicas are offered what seven would serve: who is refused is refused by all in turn, and who is refused by one
+    may be served by the next. Some of them die: whom they had begun with is lost, the others go on to their sisters."""
+    full = spec(scaling={"minReplicas": 4, "maxReplicas": 4})
+    fleet = Fleet(full, replace(SETTINGS, mode=mode, begin=4, pod_failures=failures))
+    run = fleet.run(poisson(20.0, seconds, 60, 40, seed=3))
+    good, missed = sum(one.good for one in run.records), sum(not one.good for one in run.records)
+    kept = fleet._memory.kept
+    assert missed > 0.2 * len(run.records) and (run.failures > 0) == (failures > 0)
+    assert kept.met == pytest.approx(good, rel=0.03)
+    assert kept.missed == pytest.approx(missed, rel=0.03)
+    for said in run.said:
+        if said.reason.binding == "Refusing":
+            assert dict(said.reason.numbers)["refused"] <= 2.0 * 30.0 * missed / seconds

@@ -1,0 +1,86 @@
+"""The operator dies while limits are tight: the engine goes back to its own bounds when their time runs out."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from sluice_engine.control.limits import Bounds as EngineBounds
+from sluice_engine.scheduler import SchedulerConfig
+from sluice_operator.autoscaler.values import Bounds, EngineSample
+from sluice_operator.cluster.client import Endpoint
+from sluice_operator.reconcile.reconcile import reconcile
+from sluice_perfmodel.step_time import StepTimeModel
+from sluice_sim.cluster.request import Record
+from sluice_sim.engine.exact import SimEngine
+from sluice_sim.engine.step_times import Profiled
+from sluice_sim.engine.visit import Visit
+from sluice_sim.traces import poisson
+from tests.operator.books import KEY, BookWorld, Clock, Killed, manifest, operator, pod, world_with
+
+MODEL = StepTimeModel(base=0.03, prefill_token=0.0002, sequence=0.004, kv_token=2e-6)
+STARTED = EngineBounds(concurrency_min=2, concurrency_max=64, max_queue=64, itl_target=0.1, ttft_target=2.0)
+
+
+@dataclass
+class OneEngine:
+    """The scraper's side of one simulated engine, in the engine's own virtual time."""
+
+    engine: SimEngine
+
+    async def scrape(self, endpoint: Endpoint) -> EngineSample:
+        return self.engine.scrape()
+
+    async def patch_limits(self, endpoint: Endpoint, token: str, bounds: Bounds | None, *_: float) -> None:
+        if bounds is None:
+            return
+        changes = {"concurrency_min": bounds.concurrency_min, "concurrency_max": bounds.concurrency_max}
+        self.engine.limits.patch(changes, bounds.ttl, self.engine.clock)
+
+
+class Loop:
+    """One operator, one engine and its load; the second replica never comes."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        config = SchedulerConfig(num_blocks=3000, block_size=16, max_num_seqs=64, max_model_length=8192)
+        self.engine = SimEngine(Profiled(MODEL), config, STARTED, self.clock.now)
+        self.arrivals = poisson(3.5, 400.0, 60, 40, 1)
+        self.sent = 0
+        admission = {"concurrency": {"min": 2, "max": 64}}
+        slo = {"ttftMilliseconds": 2000, "itlMilliseconds": 100}
+        self.world: BookWorld = world_with(manifest(admission=admission, slo=slo))
+        self.world.pods = [pod("chat-1")]
+        self.context = operator(self.world, OneEngine(self.engine), self.clock)  # type: ignore[arg-type]
+
+    def pass_time(self, seconds: float) -> None:
+        until = self.clock.now + seconds
+        while self.sent < len(self.arrivals) and self.arrivals[self.sent].at + 1000.0 <= until:
+            one = self.arrivals[self.sent]
+            self.engine.run_until(one.at + 1000.0)
+            self.engine.submit(Visit(self.sent, one, Record(one.at + 1000.0, one.prompt, one.output)))
+            self.sent += 1
+        self.engine.run_until(until)
+        self.clock.now = until
+
+    async def drive(self, seconds: float) -> None:
+        for _ in range(int(seconds / 5)):
+            self.pass_time(5.0)
+            await reconcile(KEY, self.context)
+
+
+async def test_limits_that_were_tight_relax_by_themselves_when_the_operator_is_gone() -> None:
+    loop = Loop()
+    await loop.drive(60)
+    assert loop.world.deployment["spec"]["replicas"] >= 2
+    tight = loop.engine.limits.bounds.concurrency_max
+    assert tight < 20
+    loop.world.kill_after = len(loop.world.writes) + 1
+    with pytest.raises(Killed):  # SIGKILL after its next write
+        await loop.drive(60)
+    died = loop.clock.now
+    loop.pass_time(20.0)
+    assert loop.engine.limits.bounds.concurrency_max == tight
+    loop.pass_time(20.0)
+    assert loop.clock.now - died == 40.0
+    assert loop.engine.limits.bounds == STARTED
+    assert loop.engine.limits.expires_at is None

@@ -1,0 +1,125 @@
+"""Coarse mode: the same rules on counts. Agreement with exact, and the same face towards the operator."""
+
+import pytest
+
+from sluice_engine.control.limits import Bounds
+from sluice_engine.scheduler import SchedulerConfig
+from sluice_engine.scheduler.policies.tenants import OUTPUT_WEIGHT, PROMPT_WEIGHT
+from sluice_operator.engines.exposition import parse
+from sluice_sim.cluster.fleet import Fleet
+from sluice_sim.cluster.replica import started_engine
+from sluice_sim.cluster.request import Record
+from sluice_sim.cluster.scenario import MODES, Mode, Settings
+from sluice_sim.data import bundled
+from sluice_sim.engine.coarse.engine import CoarseEngine
+from sluice_sim.engine.exact import SimEngine
+from sluice_sim.engine.visit import Visit
+from sluice_sim.hardware.profiles import named_profile
+from sluice_sim.results.summary import Summary, summarise
+from sluice_sim.traces import Arrival, Part, read_trace, scaled
+from tests.operator.autoscaler.fleet import MODEL, spec
+
+CONFIG = SchedulerConfig(num_blocks=2_000, max_model_length=4_096)
+
+
+def visits(count: int, every: float, prompt: int, output: int) -> list[Visit]:
+    return [
+        Visit(i, Arrival(every * i, prompt, output + i % 7), Record(every * i, prompt, output + i % 7))
+        for i in range(count)
+    ]
+
+
+def started(mode: Mode, config: SchedulerConfig = CONFIG) -> SimEngine | CoarseEngine:
+    engine = started_engine(mode, MODEL, config, Bounds(itl_target=0.1, concurrency_max=64), 0.0, MODEL)
+    if not isinstance(engine, SimEngine | CoarseEngine):
+        raise TypeError(engine)
+    return engine
+
+
+def served(mode: Mode, count: int, every: float, config: SchedulerConfig = CONFIG, prompt: int = 80,
+           output: int = 30) -> tuple[list[Record], SimEngine | CoarseEngine]:  # fmt: skip
+    engine = started(mode, config)
+    mine = visits(count, every, prompt, output)
+    for one in mine:
+        engine.run_until(one.arrival.at)
+        engine.submit(one)
+    engine.run_until(every * count + 300.0)
+    return [one.record for one in mine], engine
+
+
+def test_one_after_the_other_takes_exactly_what_exact_mode_takes() -> None:
+    exact, _ = served("exact", 5, 10.0)
+    coarse, _ = served("coarse", 5, 10.0)
+    for one, other in zip(exact, coarse, strict=True):
+        assert other.first_at == pytest.approx(one.first_at, abs=1e-9)
+        assert other.ended_at == pytest.approx(one.ended_at, abs=1e-9)
+
+
+def test_a_full_engine_serves_within_a_few_percent_of_exact() -> None:
+    exact, one = served("exact", 200, 0.15)
+    coarse, other = served("coarse", 200, 0.15)
+    assert other.books.steps == pytest.approx(one.books.steps, rel=0.03)
+    assert other.books.generated == one.books.generated
+    assert _mean(coarse) == pytest.approx(_mean(exact), rel=0.03)
+
+
+def test_preemption_makes_room_and_everybody_ends() -> None:
+    tight = SchedulerConfig(num_blocks=80, max_model_length=1_024, predicted_admission=False)
+    records, engine = served("coarse", 30, 0.05, tight, prompt=60, output=300)
+    assert all(record.ended_at is not None for record in records)
+    assert engine.gauges().preemptions > 0
+    assert engine.gauges().running == engine.gauges().waiting == engine.requests == engine.tokens == 0
+    assert engine.gauges().held == 0
+    assert engine.books.generated == sum(record.output - 1 for record in records)  # less the tokens that end them
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_tenant_is_charged_for_what_it_was_delivered_not_for_the_token_that_ends_an_answer(mode: Mode) -> None:
+    engine = started(mode)
+    for number, most in enumerate((None, 20)):  # the second answer ends because it has all that was asked for
+        engine.submit(Visit(number, Arrival(0.0, 100, 20, tenant="a", max_tokens=most), Record(0.0, 100, 20)))
+    engine.run_until(60.0)
+    counters = engine.scheduler.state.counters if isinstance(engine, SimEngine) else engine.counters
+    assert engine.books.finished == 2
+    assert counters.served("a") == 2 * 100 * PROMPT_WEIGHT + (19 + 20) * OUTPUT_WEIGHT
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_coarse_scrape_is_what_the_operators_parser_reads_from_the_text(mode: Mode) -> None:
+    engine = started(mode)
+    for one in visits(70, 0.0, 100, 200):
+        engine.submit(one)
+    engine.run_until(3.0)
+    gauges = engine.gauges()
+    assert gauges.running and gauges.waiting and gauges.held
+    assert engine.books.sample(gauges) == parse(engine.books.render(gauges))
+
+
+def under(mode: Mode, minimum: int, load: float, seconds: float, error: float = 0.0) -> Summary:
+    path, profile = bundled("azure2023_conv"), named_profile("llama31-8b-a100-tp2")
+    assert path is not None
+    arrivals = scaled(read_trace(path, Part(start=600, seconds=seconds)), load, seed=0)
+    settings = Settings(profile.model, 970_000, mode=mode, cold_start=60.0, profile_error=error)
+    wanted = spec(scaling={"minReplicas": minimum, "maxReplicas": 6}, admission={"concurrency": {"min": 2, "max": 256}})
+    return summarise(Fleet(wanted, settings).run(arrivals))
+
+
+@pytest.mark.parametrize(("minimum", "load", "seconds"), [(2, 1.2, 600.0), (1, 1.5, 300.0)])
+def test_minutes_of_azure_agree_with_exact_within_five_percent(minimum: int, load: float, seconds: float) -> None:
+    """Attainment and GPU-hours, with replicas enough from the beginning and with too few."""
+    exact, coarse = (under(mode, minimum, load, seconds) for mode in MODES)
+    assert (exact.mode, coarse.mode) == ("exact", "coarse")
+    assert coarse.attainment == pytest.approx(exact.attainment, rel=0.05)
+    assert coarse.replica_hours == pytest.approx(exact.replica_hours, rel=0.05)
+    assert coarse.requests == exact.requests
+    assert exact.replicas_max > 1
+
+
+def test_chunks_are_cut_as_exact_cuts_them_where_steps_are_slower_than_the_engine_believes() -> None:
+    exact, coarse = (under(mode, 2, 3.5, 300.0, error=0.2) for mode in MODES)
+    assert 0.9 < exact.attainment < 0.97
+    assert coarse.attainment == pytest.approx(exact.attainment, abs=0.01)
+
+
+def _mean(records: list[Record]) -> float:
+    return sum((record.ended_at or 0.0) - record.arrived_at for record in records) / len(records)

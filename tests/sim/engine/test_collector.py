@@ -1,0 +1,31 @@
+"""The search for circles of dead objects is put off while a simulation runs, and only then."""
+
+import gc
+
+import pytest
+
+from sluice_sim.benchmark.run.job import Job, simulate
+from sluice_sim.benchmark.track import read_track
+from sluice_sim.collector import uncollected
+
+
+def test_it_is_on_again_afterwards_whatever_happens_within() -> None:
+    with pytest.raises(KeyError), uncollected():
+        assert not gc.isenabled()
+        raise KeyError
+    assert gc.isenabled()
+
+
+def test_whoever_had_switched_it_off_finds_it_off() -> None:
+    with uncollected():
+        with uncollected():
+            pass
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_a_simulation_makes_no_circle_that_only_the_search_would_free() -> None:
+    track = read_track("T4")
+    gc.collect()
+    simulate(track, Job(track="T4", window="short_test", law="sluice"))
+    assert gc.collect() < 100, "12,000 requests and their decisions leave none"

@@ -1,0 +1,28 @@
+"""A run in pieces: what the picture draws."""
+
+import pytest
+
+from sluice_sim.cluster.request import Record
+from sluice_sim.results.run import Run
+from sluice_sim.results.series import band, over_time
+
+
+def test_requests_fall_into_the_piece_of_their_arrival() -> None:
+    records = [Record(1.0, 1, 1, good=True), Record(4.0, 1, 1, refused=True), Record(12.0, 1, 1, good=True)]
+    seen = over_time(Run(records=records, seconds=20.0))
+    assert seen.seconds == 5.0
+    assert seen.at == (2.5, 7.5, 12.5, 17.5)
+    assert seen.offered == (0.4, 0.0, 0.2, 0.0)
+    assert seen.refused == (0.2, 0.0, 0.0, 0.0)
+    assert seen.attainment == (0.5, None, 1.0, None)
+
+
+def test_a_long_run_has_no_more_pieces_than_a_picture_has_points() -> None:
+    assert len(over_time(Run(records=[], seconds=172_800.0)).at) == 240
+
+
+def test_moments_of_one_piece_become_least_mean_and_most() -> None:
+    seen = band([(0.0, 1.0), (4.0, 3.0), (21.0, 7.0)], 10.0)
+    assert seen.at == (5.0, 25.0)
+    assert (seen.low, seen.high) == ((1.0, 7.0), (3.0, 7.0))
+    assert seen.mean == pytest.approx((2.0, 7.0))
