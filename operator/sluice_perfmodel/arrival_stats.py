@@ -24,7 +24,7 @@ PRIOR_SLOTS: Final = 12.0  # weight of the prior estimate, in slots
 
 
 @dataclass(frozen=True, slots=True)
-class Nature:
+class ArrivalStats:
     """Arrival statistics of a load.
 
     `dispersion` is Var/mean of counts. `volatility` is the deviation of the level's random walk, as a share of the
@@ -36,7 +36,7 @@ class Nature:
     slots: float = PRIOR_SLOTS
 
 
-def nature_of(rates: Sequence[float], width: float, ahead: int, before: Nature) -> Nature:
+def arrival_stats(rates: Sequence[float], width: float, ahead: int, before: ArrivalStats) -> ArrivalStats:
     """Estimate the arrival statistics from differences of slots one and `ahead` apart, blended with `before`.
 
     `rates` are requests per second of consecutive slots of `width` seconds, oldest first. With fewer than 6 slots, or a
@@ -54,7 +54,7 @@ def nature_of(rates: Sequence[float], width: float, ahead: int, before: Nature) 
     dispersion = (weight * noise * width / mean + known * before.dispersion) / (weight + known)
     pieces = weight / far  # overlapping differences count as one measurement
     variance = (pieces * walk / width / mean**2 + known * before.volatility**2) / (pieces + known)
-    return Nature(
+    return ArrivalStats(
         min(max(dispersion, low), high),
         min(max(math.sqrt(variance), VOLATILITY_LEAST), VOLATILITY_MOST),
         weight + known,

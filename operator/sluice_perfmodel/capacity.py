@@ -14,12 +14,12 @@ from typing import Final, Literal
 from sluice_perfmodel.queueing import (
     SERVICE_VARIANCE,
     decoding_at,
-    late_share,
-    lost_share,
-    own_seconds,
-    prompt_share,
+    late_probability,
+    prefill_time_share,
+    rejection_probability,
     spread_of,
-    waiting_share,
+    unqueued_ttft,
+    waiting_probability,
 )
 from sluice_perfmodel.step_time import StepTimeModel
 from sluice_perfmodel.workload import Work, concurrency_at, prefill_seconds, throughput, token_seconds
@@ -34,13 +34,13 @@ __all__ = [
     "binding_of",
     "capacity",
     "concurrency_at",
-    "enough",
     "first_token_seconds",
-    "most_at_once",
     "prefill_seconds",
     "queue_limit",
+    "replicas_needed",
+    "slo_concurrency",
     "split_burstiness",
-    "sustained",
+    "sustained_rate",
     "throughput",
     "token_seconds",
 ]
@@ -138,7 +138,7 @@ def attainment(
     The limit n* keeps the inter-token target. The first token is late by the wait for a concurrency slot and for other
     prompts.
     """
-    return _good(replica, work, targets, most_at_once(replica, work, targets, margin), rate, spread_of(burstiness))
+    return _good(replica, work, targets, slo_concurrency(replica, work, targets, margin), rate, spread_of(burstiness))
 
 
 def split_burstiness(burstiness: float, replicas: int, unevenness: float = 1.0) -> float:
@@ -158,7 +158,7 @@ def split_burstiness(burstiness: float, replicas: int, unevenness: float = 1.0) 
     return 2.0 * (spread / count + unevenness * (1.0 - 1.0 / count)) - SERVICE_VARIANCE
 
 
-def enough(
+def replicas_needed(
     replica: Replica,
     work: Work,
     targets: Targets,
@@ -187,7 +187,7 @@ def enough(
     return high, fleet.good(high, rate / high)
 
 
-def sustained(
+def sustained_rate(
     replica: Replica,
     work: Work,
     targets: Targets,
@@ -196,7 +196,7 @@ def sustained(
     burstiness: float = 1.0,
     unevenness: float = 1.0,
 ) -> float:
-    """The largest total rate, requests per second, for which `enough` returns `count` replicas: its inverse.
+    """The largest total rate, requests per second, for which `replicas_needed` returns `count` replicas: its inverse.
 
     The precision is one part in 2^HALVINGS of the replicas' throughput.
     """
@@ -212,10 +212,10 @@ def binding_of(replica: Replica, work: Work, targets: Targets, margin: float = 1
         ("TimeToFirstToken", replica, replace(targets, ttft=2 * targets.ttft)),
         ("ConcurrencyLimit", replace(replica, max_concurrency=2 * replica.max_concurrency), targets),
     )
-    places, base = most_at_once(replica, work, targets, margin), 0.0
+    places, base = slo_concurrency(replica, work, targets, margin), 0.0
     gains: list[tuple[float, Binding]] = []
     for name, one, loosened in looser:
-        if loosened is targets and most_at_once(one, work, targets, margin) == places:
+        if loosened is targets and slo_concurrency(one, work, targets, margin) == places:
             base = base or _operating_point(replica, work, targets, margin, burstiness, ROUGHLY)[1]
             gains.append((base, name))  # n* is not set by this bound: relaxing it changes nothing
         else:
@@ -231,14 +231,14 @@ def first_token_seconds(
     It holds at `rate` per second and at most `concurrency` running requests. Only the wait for a concurrency slot
     counts.
     """
-    own = own_seconds(model, work, decoding_at(model, work, concurrency, rate), 1.0)
+    own = unqueued_ttft(model, work, decoding_at(model, work, concurrency, rate), 1.0)
     top = throughput(model, work, concurrency)
     if rate <= 0:
         return own
     if rate >= top:
         return math.inf
     spread = spread_of(burstiness)
-    waits, exceed = waiting_share(model, work, concurrency, rate, spread), 1.0 - share
+    waits, exceed = waiting_probability(model, work, concurrency, rate, spread), 1.0 - share
     return own if waits <= exceed else own + spread / (top - rate) * math.log(waits / max(exceed, 1e-6))
 
 
@@ -273,7 +273,7 @@ class _Fleet:
 def _fleet(
     replica: Replica, work: Work, targets: Targets, margin: float, burstiness: float, unevenness: float
 ) -> _Fleet:
-    places = most_at_once(replica, work, targets, margin)
+    places = slo_concurrency(replica, work, targets, margin)
     top = throughput(replica.model, work, places)
     goal = _goal(replica, work, targets, places, spread_of(1.0), top)
     most = min(top / targets.attainment if replica.sheds else MAX_UTILISATION * top, _rate_in_memory(replica, work))
@@ -294,7 +294,7 @@ def _operating_point(
     replica: Replica, work: Work, targets: Targets, margin: float, burstiness: float, halvings: int
 ) -> tuple[int, float]:
     """n*, and the highest rate that the TTFT target allows, by bisection: lateness grows with the rate."""
-    places, spread = most_at_once(replica, work, targets, margin), spread_of(burstiness)
+    places, spread = slo_concurrency(replica, work, targets, margin), spread_of(burstiness)
     top = throughput(replica.model, work, places)
     goal = _goal(replica, work, targets, places, spread, top)
     low, high = MIN_UTILISATION * top, min(MAX_UTILISATION * top, _rate_in_memory(replica, work))
@@ -302,7 +302,7 @@ def _operating_point(
     return places, rate
 
 
-def most_at_once(replica: Replica, work: Work, targets: Targets, margin: float = 1.0) -> int:
+def slo_concurrency(replica: Replica, work: Work, targets: Targets, margin: float = 1.0) -> int:
     """n*: the largest number of running requests that latency, memory and the configured bounds allow."""
     by_itl = _itl_concurrency(replica.model, work, targets.itl / margin, replica.max_concurrency)
     by_kv = math.floor(replica.kv_tokens / max(work.context, 1.0))  # a peak may fill the pool: kv_share is for the mean
@@ -323,9 +323,9 @@ def _goal(replica: Replica, work: Work, targets: Targets, places: int, spread: f
 def _good(replica: Replica, work: Work, targets: Targets, places: int, rate: float, spread: float) -> float:
     model = replica.model
     decoding = decoding_at(model, work, places, rate)
-    share = prompt_share(model, work, decoding, targets.itl, replica.batch_tokens)
-    left = targets.ttft - own_seconds(model, work, decoding, share)
-    not_in_time = lost_share if replica.sheds else late_share
+    share = prefill_time_share(model, work, decoding, targets.itl, replica.batch_tokens)
+    left = targets.ttft - unqueued_ttft(model, work, decoding, share)
+    not_in_time = rejection_probability if replica.sheds else late_probability
     return 1.0 - not_in_time(model, work, places, rate, left, spread, share)
 
 

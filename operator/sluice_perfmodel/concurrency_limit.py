@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 from sluice_perfmodel.step_time import StepTimeModel
 
-TRUSTED_STEPS: Final = 50  # fewest steps of a usable model: ten per coefficient, five coefficients
+MIN_MODEL_STEPS: Final = 50  # fewest steps of a usable model: ten per coefficient, five coefficients
 MARGIN: Final = 1.15  # S(n) is a mean: near the target the requests' own means scatter by about this much
 MAX_MARGIN: Final = 1.5  # a p95 made by prompt chunks does not fall with n: it may cost a third of the target
 RELAXED: Final = 0.5  # mean / target up to which scatter cannot reach the target: no margin is kept
@@ -81,10 +81,10 @@ def next_limit(
 ) -> tuple[LimitState, str]:
     """The next limit and its binding: "itl", "kv", "bounds" or "cold".
 
-    "cold" means that the model has seen fewer than `TRUSTED_STEPS` steps; the limit is then the maximum.
+    "cold" means that the model has seen fewer than `MIN_MODEL_STEPS` steps; the limit is then the maximum.
     """
     maximum = max(targets.minimum, targets.maximum)
-    if model is None or model.steps < TRUSTED_STEPS:
+    if model is None or model.steps < MIN_MODEL_STEPS:
         return LimitState(limit=maximum, own=math.inf), "cold"
     learned = _learn(state, model, load, targets.itl)
     share = 0.0 if load.waiting else learned.prefill_share

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Final
 
-from sluice_perfmodel.arrival_stats import Nature
+from sluice_perfmodel.arrival_stats import ArrivalStats
 
 FILTERED: Final = 60  # slots used to estimate the level: older ones have no weight left
 TREND_LEAST: Final = 12  # fewest slots used to detect a trend: fewer cannot tell one from noise
@@ -26,14 +26,14 @@ class Forecast:
     trend: float  # per second, the part that is beyond chance
     mean: float
     deviation: float
-    nature: Nature
+    arrivals: ArrivalStats
 
     def quantile(self, share: float) -> float:
         """The rate that the future level stays under with probability `share`."""
         return max(0.0, self.mean + NormalDist().inv_cdf(share) * self.deviation)
 
 
-def forecast(rates: Sequence[float], width: float, horizon: float, nature: Nature) -> Forecast:
+def forecast(rates: Sequence[float], width: float, horizon: float, arrivals: ArrivalStats) -> Forecast:
     """Forecast the level `horizon` seconds after the last slot.
 
     `rates` are requests per second of consecutive slots of `width` seconds, oldest first. Without any slot all results
@@ -41,10 +41,10 @@ def forecast(rates: Sequence[float], width: float, horizon: float, nature: Natur
     """
     recent = rates[-FILTERED:]
     if not recent:
-        return Forecast(0.0, 0.0, 0.0, 0.0, nature)
+        return Forecast(0.0, 0.0, 0.0, 0.0, arrivals)
     scale = max(math.fsum(recent) / len(recent), 1.0 / (width * len(recent)))
-    noise = nature.dispersion * scale / width
-    walk = (nature.volatility * scale) ** 2 * width
+    noise = arrivals.dispersion * scale / width
+    walk = (arrivals.volatility * scale) ** 2 * width
     error = (math.sqrt(walk * walk + 4.0 * walk * noise) - walk) / 2.0
     gain = (error + walk) / (error + walk + noise)
     level = recent[0]
@@ -57,10 +57,10 @@ def forecast(rates: Sequence[float], width: float, horizon: float, nature: Natur
     lag = (1.0 - gain) / gain * (1.0 - (1.0 - gain) ** _watched(rates, steps))
     level = max(0.0, level + trend * lag)
     mean = level + min(max(trend * steps, -level / 2.0), level)
-    return Forecast(level, trend / width, max(0.0, mean), math.sqrt(walk * steps), nature)
+    return Forecast(level, trend / width, max(0.0, mean), math.sqrt(walk * steps), arrivals)
 
 
-def bearable(peak: float, usual: float, seconds: float, patience: float) -> float:
+def provisioned_rate(peak: float, usual: float, seconds: float, patience: float) -> float:
     """The rate to provision for a load of `peak` that replaces `usual` for `seconds`.
 
     No request then waits longer than `patience` seconds.

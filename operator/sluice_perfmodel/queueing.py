@@ -39,7 +39,7 @@ def spread_of(burstiness: float) -> float:
 
 
 @lru_cache(maxsize=256)  # searches for different bounds repeat loads: half of all sums are cache hits
-def waiting_share(model: StepTimeModel, work: Work, places: int, rate: float, spread: float = 1.0) -> float:
+def waiting_probability(model: StepTimeModel, work: Work, places: int, rate: float, spread: float = 1.0) -> float:
     """Probability that an arrival finds all `places` concurrency slots taken; 1 at or beyond μ(places)."""
     top = throughput(model, work, places)
     if rate >= top:
@@ -100,7 +100,7 @@ def _below_many(places: int, fixed: float, each: float, full: float) -> float:
     return width * total
 
 
-def prompt_share(model: StepTimeModel, work: Work, decoding: float, itl: float, batch_tokens: int) -> float:
+def prefill_time_share(model: StepTimeModel, work: Work, decoding: float, itl: float, batch_tokens: int) -> float:
     """Share of a second that prompts may take beside `decoding` sequences.
 
     A scheduler with chunked prefill fills each step up to the inter-token target, and never beyond `batch_tokens`.
@@ -111,7 +111,7 @@ def prompt_share(model: StepTimeModel, work: Work, decoding: float, itl: float, 
     return max(chunk / (beside + chunk), LEAST_SHARE) if chunk > 0 else LEAST_SHARE
 
 
-def own_seconds(model: StepTimeModel, work: Work, decoding: float, share: float) -> float:
+def unqueued_ttft(model: StepTimeModel, work: Work, decoding: float, share: float) -> float:
     """TTFT of a request without queueing, beside `decoding` sequences, in seconds.
 
     It is the rest of a running step (half a step on average), its prompt at the share of time that prompts get, and one
@@ -120,7 +120,7 @@ def own_seconds(model: StepTimeModel, work: Work, decoding: float, share: float)
     return 1.5 * token_seconds(model, work, decoding) + prefill_seconds(model, work) / share
 
 
-def late_share(
+def late_probability(
     model: StepTimeModel, work: Work, places: int, rate: float, seconds: float, spread: float, share: float
 ) -> float:
     """Probability that a request waits longer than `seconds` before its own prefill begins.
@@ -132,7 +132,7 @@ def late_share(
     top = throughput(model, work, places)
     if rate >= top:
         return 1.0
-    for_place = waiting_share(model, work, places, rate, spread) * math.exp(-seconds * (top - rate) / spread)
+    for_place = waiting_probability(model, work, places, rate, spread) * math.exp(-seconds * (top - rate) / spread)
     each = prefill_seconds(model, work) / share
     busy = rate * each
     if busy >= 1.0:
@@ -142,7 +142,7 @@ def late_share(
     return min(1.0, for_place + for_prompts)
 
 
-def lost_share(
+def rejection_probability(
     model: StepTimeModel, work: Work, places: int, rate: float, seconds: float, spread: float, share: float
 ) -> float:
     """Probability that a request is rejected, where load shedding rejects all that would wait longer than `seconds`.

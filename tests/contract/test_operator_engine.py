@@ -10,8 +10,9 @@ from sluice_engine import messages
 from sluice_engine.config import EngineOptions
 from sluice_engine.server.api.limits import parse_patch
 from sluice_engine.server.metrics import EngineMetrics, starting_limits
-from sluice_operator.autoscaler.signals.fleet_view import watch
-from sluice_operator.autoscaler.values import Bounds, Memory, Observed, PodView
+from sluice_operator.autoscaler.signals.fleet_view import update_signals
+from sluice_operator.autoscaler.state import AutoscalerState
+from sluice_operator.autoscaler.values import Bounds, Observed, PodView
 from sluice_operator.engines.client import limits_body
 from sluice_operator.engines.exposition import parse
 from sluice_operator.engines.text_format import (
@@ -130,10 +131,10 @@ def test_whom_one_replica_refuses_and_the_next_serves_was_served() -> None:
     one.rejected("g", "queue_full")
     answer(two, "g", again=True)
     after = [parse(each.render().decode()) for each in (one, two)]
-    memory = Memory()
+    memory = AutoscalerState()
     for at, samples in ((10.0, before), (20.0, after)):
         pods = tuple(PodView(name, "ready", 0.0, sample, at) for name, sample in zip("xy", samples, strict=True))
-        _, memory = watch(spec(), Observed(pods=pods, replicas=2), memory, at)
+        _, memory = update_signals(spec(), Observed(pods=pods, replicas=2), memory, at)
     assert (memory.kept.met, memory.kept.late, memory.kept.refused) == (4, 1, 1)
     assert sum(sample.arrived_total for sample in after) - sum(sample.arrived_total for sample in before) == 7
 

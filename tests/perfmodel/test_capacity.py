@@ -13,10 +13,10 @@ from sluice_perfmodel.capacity import (
     Work,
     capacity,
     concurrency_at,
-    enough,
     first_token_seconds,
     queue_limit,
-    sustained,
+    replicas_needed,
+    sustained_rate,
     throughput,
     token_seconds,
 )
@@ -110,7 +110,7 @@ def test_what_a_count_sustains_is_where_one_more_is_needed(
     count: int, attained: float, sheds: bool, burstiness: float, unevenness: float
 ) -> None:
     replica, promised = replace(REPLICA, sheds=sheds), replace(TARGETS, attainment=attained)
-    rate = sustained(replica, WORK, promised, count, 1.0, burstiness, unevenness)
+    rate = sustained_rate(replica, WORK, promised, count, 1.0, burstiness, unevenness)
     step = count * throughput(MODEL, WORK, 15) / attained / 2**9
-    assert enough(replica, WORK, promised, rate * 0.999, 1.0, burstiness, unevenness)[0] <= count
-    assert enough(replica, WORK, promised, rate * 1.001 + 2 * step, 1.0, burstiness, unevenness)[0] > count
+    assert replicas_needed(replica, WORK, promised, rate * 0.999, 1.0, burstiness, unevenness)[0] <= count
+    assert replicas_needed(replica, WORK, promised, rate * 1.001 + 2 * step, 1.0, burstiness, unevenness)[0] > count

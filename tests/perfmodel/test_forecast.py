@@ -1,4 +1,4 @@
-"""The forecast on loads whose nature is known."""
+"""The forecast on loads with known arrival statistics."""
 
 import math
 import random
@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sluice_perfmodel.arrival_stats import USUAL_VOLATILITY, VOLATILITY_LEAST, Nature, nature_of
-from sluice_perfmodel.forecast import bearable, forecast
+from sluice_perfmodel.arrival_stats import USUAL_VOLATILITY, VOLATILITY_LEAST, ArrivalStats, arrival_stats
+from sluice_perfmodel.forecast import forecast, provisioned_rate
 
 WIDTH = 10.0
 
@@ -25,13 +25,13 @@ def poisson(rng: random.Random, rate: float, batch: int = 1) -> float:
 def test_the_index_of_dispersion_is_that_of_the_arrivals(batch: int) -> None:
     rng = random.Random(3)
     rates = [poisson(rng, 20.0, batch) for _ in range(180)]
-    assert nature_of(rates, WIDTH, 6, Nature()).dispersion == pytest.approx(batch, rel=0.4)
+    assert arrival_stats(rates, WIDTH, 6, ArrivalStats()).dispersion == pytest.approx(batch, rel=0.4)
 
 
 def test_a_steady_load_is_forecast_as_it_is_and_with_little_doubt() -> None:
     rng = random.Random(5)
     rates = [poisson(rng, 20.0) for _ in range(180)]
-    ahead = forecast(rates, WIDTH, 60.0, nature_of(rates, WIDTH, 6, Nature()))
+    ahead = forecast(rates, WIDTH, 60.0, arrival_stats(rates, WIDTH, 6, ArrivalStats()))
     assert ahead.level == pytest.approx(20.0, rel=0.1)
     assert ahead.quantile(0.85) < 1.15 * ahead.level
 
@@ -42,73 +42,73 @@ def test_a_load_that_walks_is_doubted_more_the_further_it_is_looked_ahead() -> N
     for _ in range(180):
         level = max(5.0, level * math.exp(rng.gauss(0.0, 0.08)))
         rates.append(poisson(rng, level))
-    nature = nature_of(rates, WIDTH, 6, Nature())
-    assert nature.volatility > 1.3 * USUAL_VOLATILITY
-    near, far = (forecast(rates, WIDTH, seconds, nature).deviation for seconds in (30.0, 300.0))
+    arrivals = arrival_stats(rates, WIDTH, 6, ArrivalStats())
+    assert arrivals.volatility > 1.3 * USUAL_VOLATILITY
+    near, far = (forecast(rates, WIDTH, seconds, arrivals).deviation for seconds in (30.0, 300.0))
     assert far > 2.0 * near
 
 
 def test_a_ramp_is_followed_and_a_jump_is_not_taken_for_one() -> None:
-    nature = Nature()
+    arrivals = ArrivalStats()
     ramp = [10.0 + 0.5 * slot for slot in range(30)]
     jump = [10.0] * 20 + [20.0] * 10
-    assert forecast(ramp, WIDTH, 60.0, nature).mean > ramp[-1] + 1.0
-    assert forecast(jump, WIDTH, 60.0, nature).trend == 0.0
+    assert forecast(ramp, WIDTH, 60.0, arrivals).mean > ramp[-1] + 1.0
+    assert forecast(jump, WIDTH, 60.0, arrivals).trend == 0.0
 
 
 def test_one_jump_makes_no_restless_load() -> None:
     jump = [10.0] * 20 + [20.0] * 10
-    assert nature_of(jump, WIDTH, 6, Nature()).volatility < 1.5 * USUAL_VOLATILITY
+    assert arrival_stats(jump, WIDTH, 6, ArrivalStats()).volatility < 1.5 * USUAL_VOLATILITY
 
 
 def test_what_was_known_before_counts_until_enough_is_measured() -> None:
-    before = Nature(dispersion=8.0, volatility=0.05, slots=60.0)
-    assert nature_of([1.0, 2.0], WIDTH, 6, before) == before
-    assert nature_of([20.0] * 60, WIDTH, 6, before).dispersion == pytest.approx(4.0, rel=0.1)
+    before = ArrivalStats(dispersion=8.0, volatility=0.05, slots=60.0)
+    assert arrival_stats([1.0, 2.0], WIDTH, 6, before) == before
+    assert arrival_stats([20.0] * 60, WIDTH, 6, before).dispersion == pytest.approx(4.0, rel=0.1)
 
 
 @example([0.0] * 5 + [2.2e-309], 60.0)  # the square of its mean is 0
 @given(st.lists(st.floats(0, 1e6), max_size=80), st.floats(0, 1000))
 def test_a_forecast_is_a_rate_whatever_was_counted(rates: list[float], horizon: float) -> None:
-    nature = nature_of(rates, WIDTH, 6, Nature())
-    ahead = forecast(rates, WIDTH, horizon, nature)
+    arrivals = arrival_stats(rates, WIDTH, 6, ArrivalStats())
+    ahead = forecast(rates, WIDTH, horizon, arrivals)
     for share in (0.5, 0.85, 0.975):
         assert 0.0 <= ahead.quantile(share) < math.inf
-    assert 0.25 <= nature.dispersion <= 50.0
+    assert 0.25 <= arrivals.dispersion <= 50.0
 
 
 @given(st.floats(0.0, 1e-6), st.lists(st.floats(0, 1e6), max_size=80))
 @example(0.0, [10.0 + slot for slot in range(60)])
 @example(1e-200, [10.0 + slot for slot in range(60)])
 def test_a_load_that_never_moved_is_forecast_too(volatility: float, rates: list[float]) -> None:
-    ahead = forecast(rates, WIDTH, 60.0, Nature(volatility=volatility))
+    ahead = forecast(rates, WIDTH, 60.0, ArrivalStats(volatility=volatility))
     assert 0.0 <= ahead.quantile(0.85) < math.inf
 
 
 def test_no_load_is_believed_never_to_move() -> None:
-    assert nature_of([20.0] * 180, WIDTH, 6, Nature(volatility=0.0)).volatility >= VOLATILITY_LEAST
+    assert arrival_stats([20.0] * 180, WIDTH, 6, ArrivalStats(volatility=0.0)).volatility >= VOLATILITY_LEAST
 
 
 def test_what_the_filter_lags_is_no_more_than_the_trend_was_seen_to_add() -> None:
     """A load that is believed hardly to move is smoothed over all slots: its last third rose, not all of it."""
     rates = [20.0] * 40 + [20.0 + 0.5 * slot for slot in range(20)]
-    ahead = forecast(rates, WIDTH, 50.0, Nature(volatility=VOLATILITY_LEAST))
+    ahead = forecast(rates, WIDTH, 50.0, ArrivalStats(volatility=VOLATILITY_LEAST))
     assert ahead.trend > 0.0
     assert ahead.level <= rates[-1] + 1.0
 
 
 def test_a_peak_is_held_as_far_as_nobody_can_wait_for_it_to_pass() -> None:
     # 4.2 requests/s for 65 s where 15 s can be waited: 4.2 · 65 / 80; 0.79 · 65 = 51 wait in the end, 15 s at 3.41.
-    assert bearable(4.2, 2.8, 65.0, 15.0) == pytest.approx(3.4125)
-    assert bearable(4.2, 2.8, 65.0, 0.0) == 4.2
-    assert bearable(3.2, 2.8, 65.0, 15.0) == 2.8  # what comes usually would wait ever longer
+    assert provisioned_rate(4.2, 2.8, 65.0, 15.0) == pytest.approx(3.4125)
+    assert provisioned_rate(4.2, 2.8, 65.0, 0.0) == 4.2
+    assert provisioned_rate(3.2, 2.8, 65.0, 15.0) == 2.8  # what comes usually would wait ever longer
 
 
 @given(st.floats(0.0, 1e6), st.floats(0.0, 1e6), st.floats(0.0, 1e4), st.floats(0.0, 1e4), st.floats(0.0, 1e4))
 def test_who_can_wait_longer_never_needs_more_and_nobody_waits_longer_than_that(
     peak: float, usual: float, seconds: float, patience: float, more: float
 ) -> None:
-    held = bearable(peak, usual, seconds, patience)
+    held = provisioned_rate(peak, usual, seconds, patience)
     assert min(peak, usual) <= held <= peak
-    assert bearable(peak, usual, seconds, patience + more) <= held
+    assert provisioned_rate(peak, usual, seconds, patience + more) <= held
     assert (peak - held) * seconds <= held * patience * (1.0 + 1e-9) + 1e-9

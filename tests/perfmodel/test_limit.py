@@ -1,4 +1,4 @@
-"""The fast loop, first tick by tick, then closed around a paced toy engine that steps, chunks and decodes."""
+"""The fast loop, first period by period, then closed around a paced toy engine that steps, chunks and decodes."""
 
 import random
 from dataclasses import dataclass, field, replace
@@ -202,9 +202,9 @@ class Run:
     next_arrival: float = 0.0
 
     def drive(self, rate: float, seconds: float) -> list[tuple[int, EngineLoad]]:
-        """(limit, load) of each tick of the fast loop."""
-        ticks, end = [], self.engine.now + seconds
-        tick = self.engine.now + 1.0
+        """(limit, load) of each period of the fast loop."""
+        deltas, end = [], self.engine.now + seconds
+        period = self.engine.now + 1.0
         self.next_arrival = self.engine.now
         while self.engine.now < end:
             while self.next_arrival <= self.engine.now:
@@ -212,12 +212,12 @@ class Run:
                     self.engine.waiting.append(self.engine.prompt)
                 self.next_arrival += self.rng.expovariate(rate)
             self.engine.step(self.state.limit)
-            if self.engine.now >= tick:
-                tick += 1.0
+            if self.engine.now >= period:
+                period += 1.0
                 load = self.engine.load()
                 self.state, _ = next_limit(self.state, MODEL, load, TARGETS)
-                ticks.append((self.state.limit, load))
-        return ticks
+                deltas.append((self.state.limit, load))
+        return deltas
 
 
 # One replica holds n* ≈ 12 sequences at 0.087 s per token and 60 tokens each: about 2.1 requests per second.
@@ -225,17 +225,17 @@ HALF, OVER = 1.0, 4.0
 
 
 def test_under_half_the_load_the_limit_stays_well_above_what_runs() -> None:
-    ticks = Run().drive(HALF, 120)[30:]
-    full = sum(limit <= load.running for limit, load in ticks)
-    assert full <= len(ticks) // 10  # a Poisson burst may touch it for a moment
-    assert sum(limit for limit, _ in ticks) > 2.5 * sum(load.running for _, load in ticks)
+    deltas = Run().drive(HALF, 120)[30:]
+    full = sum(limit <= load.running for limit, load in deltas)
+    assert full <= len(deltas) // 10  # a Poisson burst may touch it for a moment
+    assert sum(limit for limit, _ in deltas) > 2.5 * sum(load.running for _, load in deltas)
 
 
 def test_under_overload_what_runs_settles_where_latency_meets_its_target() -> None:
-    ticks = Run().drive(OVER, 120)[30:]
-    running = sum(load.running for _, load in ticks) / len(ticks)
-    means = sorted(load.mean_itl or 0.0 for _, load in ticks)
-    tails = sorted(load.observed_itl or 0.0 for _, load in ticks)
+    deltas = Run().drive(OVER, 120)[30:]
+    running = sum(load.running for _, load in deltas) / len(deltas)
+    means = sorted(load.mean_itl or 0.0 for _, load in deltas)
+    tails = sorted(load.observed_itl or 0.0 for _, load in deltas)
     assert means[int(0.95 * len(means))] <= 0.1
     assert tails[len(tails) // 2] <= 0.105
     assert running > 8

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice_perfmodel.capacity import Replica, Targets, attainment, enough, split_burstiness
-from sluice_perfmodel.queueing import late_share, lost_share, prompt_share, waiting_share
+from sluice_perfmodel.capacity import Replica, Targets, attainment, replicas_needed, split_burstiness
+from sluice_perfmodel.queueing import late_probability, prefill_time_share, rejection_probability, waiting_probability
 from sluice_perfmodel.step_time import StepTimeModel
 from sluice_perfmodel.workload import Work, throughput
 
@@ -36,26 +36,26 @@ def plain(model: StepTimeModel, work: Work, places: int, rate: float) -> float:
 @pytest.mark.parametrize("model", [MODEL, LIGHT])
 def test_the_waiting_share_is_that_of_the_chain(model: StepTimeModel, places: int, load: float) -> None:
     rate = load * throughput(model, WORK, places)
-    assert waiting_share(model, WORK, places, rate) == pytest.approx(
+    assert waiting_probability(model, WORK, places, rate) == pytest.approx(
         plain(model, WORK, places, rate), rel=0.02, abs=1e-6
     )
 
 
 def test_bursts_find_all_places_taken_more_often() -> None:
     rate = 0.8 * throughput(MODEL, WORK, 15)
-    shares = [waiting_share(MODEL, WORK, 15, rate, spread) for spread in (1.0, 2.0, 5.0)]
+    shares = [waiting_probability(MODEL, WORK, 15, rate, spread) for spread in (1.0, 2.0, 5.0)]
     assert shares == sorted(shares) and shares[2] > 1.5 * shares[0]
 
 
 def test_long_prompts_are_late_for_other_prompts_although_places_are_free() -> None:
     long = Work(output=50, uncached=20_000)
     rate = 0.12  # four seconds of prompt each: half of every second
-    assert waiting_share(MODEL, long, 256, rate) < 0.5
-    assert late_share(MODEL, long, 256, rate, 5.0, 1.0, 0.9) > 0.3
+    assert waiting_probability(MODEL, long, 256, rate) < 0.5
+    assert late_probability(MODEL, long, 256, rate, 5.0, 1.0, 0.9) > 0.3
 
 
 def test_prompts_get_what_decoding_leaves_of_the_inter_token_target() -> None:
-    idle, half, full = (prompt_share(MODEL, WORK, n, 0.1, 2048) for n in (0.0, 8.0, 16.0))
+    idle, half, full = (prefill_time_share(MODEL, WORK, n, 0.1, 2048) for n in (0.0, 8.0, 16.0))
     assert idle > half > full
     assert half == pytest.approx((0.1 - (0.03 + 8 * 0.00425)) / 0.1, abs=1e-3)
 
@@ -63,7 +63,7 @@ def test_prompts_get_what_decoding_leaves_of_the_inter_token_target() -> None:
 @given(rate=st.floats(0.1, 60), bursts=st.floats(1, 20), ttft=st.floats(0.2, 10))
 def test_enough_is_the_smallest_number_that_meets_the_target(rate: float, bursts: float, ttft: float) -> None:
     targets = Targets(ttft=ttft, itl=0.1)
-    count, reached = enough(REPLICA, WORK, targets, rate, burstiness=bursts)
+    count, reached = replicas_needed(REPLICA, WORK, targets, rate, burstiness=bursts)
 
     def good(replicas: int) -> float:
         share = split_burstiness(bursts, replicas)
@@ -76,7 +76,7 @@ def test_enough_is_the_smallest_number_that_meets_the_target(rate: float, bursts
 
 
 def test_a_promise_that_no_number_keeps_is_not_chased() -> None:
-    count, reached = enough(REPLICA, WORK, Targets(ttft=0.01, itl=0.1), 6.0)
+    count, reached = replicas_needed(REPLICA, WORK, Targets(ttft=0.01, itl=0.1), 6.0)
     assert count <= 4 and reached == 0.0
 
 
@@ -87,16 +87,16 @@ def test_a_burst_over_many_replicas_is_a_small_one_for_each() -> None:
 
 @pytest.mark.parametrize("rate", [0.0, 5e-324, 1e-300, 1e-12])
 def test_no_load_waits_for_nothing(rate: float) -> None:
-    assert waiting_share(MODEL, WORK, 15, rate) == pytest.approx(0.0, abs=1e-9)
-    assert waiting_share(LIGHT, WORK, 4096, rate) == pytest.approx(0.0, abs=1e-9)
+    assert waiting_probability(MODEL, WORK, 15, rate) == pytest.approx(0.0, abs=1e-9)
+    assert waiting_probability(LIGHT, WORK, 4096, rate) == pytest.approx(0.0, abs=1e-9)
 
 
 def test_an_even_split_makes_the_fleet_one_queue_and_lots_leave_each_its_own() -> None:
     assert split_burstiness(1.0, 8, unevenness=1.0) == pytest.approx(1.0)
     assert split_burstiness(1.0, 8, unevenness=0.05) < 0.0
     targets = Targets(ttft=2.0, itl=0.1)
-    evenly, _ = enough(REPLICA, WORK, targets, 40.0, unevenness=0.05)
-    by_lot, _ = enough(REPLICA, WORK, targets, 40.0, unevenness=1.0)
+    evenly, _ = replicas_needed(REPLICA, WORK, targets, 40.0, unevenness=0.05)
+    by_lot, _ = replicas_needed(REPLICA, WORK, targets, 40.0, unevenness=1.0)
     assert evenly < by_lot
 
 
@@ -107,7 +107,7 @@ def test_one_place_with_a_deadline_loses_what_the_closed_form_says(load: float, 
     model, work = StepTimeModel(base=0.5, prefill_token=0.0, sequence=0.0, kv_token=0.0, steps=1000), Work(1.0, 1.0)
     left = math.exp(-(2.0 - 2.0 * load) * patience)
     closed = patience * 2.0 + 1.0 if load == 1.0 else (1.0 - load**2 * left) / ((1.0 - load) * load * left)
-    lost = lost_share(model, work, 1, 2.0 * load, patience, 1.0, 1.0)
+    lost = rejection_probability(model, work, 1, 2.0 * load, patience, 1.0, 1.0)
     assert lost == pytest.approx(1.0 / (closed + 1.0) if load == 1.0 else 1.0 / closed, rel=1e-6)
 
 
@@ -116,13 +116,13 @@ def test_a_door_loses_the_surplus_at_least_and_fewer_than_would_be_late_behind_e
     load: float, seconds: float, bursts: float
 ) -> None:
     rate = load * throughput(MODEL, WORK, 15)
-    lost = lost_share(MODEL, WORK, 15, rate, seconds, bursts, 0.9)
+    lost = rejection_probability(MODEL, WORK, 15, rate, seconds, bursts, 0.9)
     assert 0.0 <= lost <= 1.0
     assert lost >= 1.0 - 1.0 / load - 1e-9
-    assert lost <= late_share(MODEL, WORK, 15, rate, seconds, bursts, 0.9) + 1e-9
+    assert lost <= late_probability(MODEL, WORK, 15, rate, seconds, bursts, 0.9) + 1e-9
 
 
 def test_who_turns_away_whom_it_cannot_serve_in_time_needs_fewer_replicas() -> None:
-    fewer, reached = enough(replace(REPLICA, sheds=True), WORK, TARGETS, 40.0)
+    fewer, reached = replicas_needed(replace(REPLICA, sheds=True), WORK, TARGETS, 40.0)
     assert reached >= 0.99 * 0.999
-    assert fewer < enough(REPLICA, WORK, TARGETS, 40.0)[0]
+    assert fewer < replicas_needed(REPLICA, WORK, TARGETS, 40.0)[0]

@@ -5,46 +5,53 @@ from statistics import median_low
 from typing import Final, Literal
 
 from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.autoscaler.admission.bounds import bounds, is_overdue, note_missing
+from sluice_operator.autoscaler.admission.bounds import bounds, is_overdue, note_shortage
 from sluice_operator.autoscaler.admission.reporting import refusals
 from sluice_operator.autoscaler.explain import sentences
-from sluice_operator.autoscaler.replicas.bounds import Range, allowed
+from sluice_operator.autoscaler.replicas.bounds import ReplicaRange, replica_range
 from sluice_operator.autoscaler.replicas.cache_warmth import cold_seconds
-from sluice_operator.autoscaler.replicas.capacity_plan import mean_work, targets
+from sluice_operator.autoscaler.replicas.capacity_inputs import mean_work, targets
 from sluice_operator.autoscaler.replicas.model_confidence import follow
 from sluice_operator.autoscaler.replicas.reactive import kv_share
-from sluice_operator.autoscaler.replicas.recommendation import Need, need
-from sluice_operator.autoscaler.replicas.scale_in_order import NOTICE, note_retiring, scale_in_candidates
+from sluice_operator.autoscaler.replicas.recommendation import Recommendation, recommend
+from sluice_operator.autoscaler.replicas.scale_in_order import (
+    NOTICE,
+    choose_next_scale_in_candidate,
+    scale_in_candidates,
+)
 from sluice_operator.autoscaler.replicas.stabilization import hold_seconds, quiet_seconds, remember, rest, step
 from sluice_operator.autoscaler.signals import cold_start
-from sluice_operator.autoscaler.signals.fleet_view import watch
+from sluice_operator.autoscaler.signals.fleet_view import update_signals
 from sluice_operator.autoscaler.signals.freshness import Fresh
 from sluice_operator.autoscaler.signals.histograms import BOUNDS, quantile
 from sluice_operator.autoscaler.signals.windows import WINDOW, Sums, over
-from sluice_operator.autoscaler.values import Decision, Memory, Observed, Outlook, Reason
+from sluice_operator.autoscaler.state import AutoscalerState
+from sluice_operator.autoscaler.values import Decision, ForecastStatus, Observed, Reason
 
 WORTH_SAYING: Final = 0.2  # share: a limit that moved by a fifth is reported, a smaller move is noise
 FELT: Final = 0.5  # of the limit: a fall that stays far above the running requests affects none
 SAY_EVERY: Final = 15.0  # seconds between two sentences about admission
 
 
-def decide(spec: LLMDeploymentSpec, observed: Observed, memory: Memory, now: float) -> tuple[Decision, Memory]:
+def decide(
+    spec: LLMDeploymentSpec, observed: Observed, memory: AutoscalerState, now: float
+) -> tuple[Decision, AutoscalerState]:
     """The decision for `now` and the memory for the next call.
 
     `now` is monotonic seconds. The function raises no error, whatever was observed.
     """
-    seen, memory = watch(spec, observed, memory, now)
+    seen, memory = update_signals(spec, observed, memory, now)
     memory = rest(memory, observed, seen, now)
-    floor = allowed(spec, observed, cold_start.seconds(memory) or 0.0)
+    floor = replica_range(spec, observed, cold_start.seconds(memory) or 0.0)
     current = _current(floor, spec, observed, memory)
-    wanted = need(spec, floor, seen, memory, now, current)
+    wanted = recommend(spec, floor, seen, memory, now, current)
     if is_overdue(spec, memory, now) and not wanted.hold:
         wanted = replace(wanted, hold="first tokens come later than the last bucket, by an unknown amount")
     memory = follow(memory, wanted.disproved, wanted.proved, now)
     dial = _replicas(spec, floor, observed, seen, memory, wanted, now)
     # Advice creates no pods: missing replicas are counted against the number that is really set.
     ordered = (observed.replicas or 0) if dial.replicas is None else dial.replicas
-    memory = note_missing(dial.memory, seen, ordered, now)
+    memory = note_shortage(dial.memory, seen, ordered, now)
     limit, reasons, memory = _admission(spec, seen, memory, wanted, now)
     refused, memory = refusals(spec, seen, memory, wanted, limit, ordered, now)
     reasons = (*reasons, *refused)
@@ -63,7 +70,7 @@ def decide(spec: LLMDeploymentSpec, observed: Observed, memory: Memory, now: flo
         scale_in_candidates=scale_in_candidates(observed, memory, (observed.replicas or 0) - dial.replicas)
         if dial.replicas is not None
         else (),
-        retiring=None if spec.paused else dial.memory.retiring,
+        next_scale_in_candidate=None if spec.paused else dial.memory.next_scale_in_candidate,
         reasons=() if spec.paused else (*dial.reasons, *reasons),
         kv_occupancy=kv_share(seen, memory, now),
         ttft=_finite(quantile(window.ttft, share)),
@@ -84,11 +91,11 @@ class _Dial:
 
     replicas: int | None
     desired: int
-    memory: Memory
+    memory: AutoscalerState
     reasons: tuple[Reason, ...] = ()
 
 
-def _current(floor: Range, spec: LLMDeploymentSpec, observed: Observed, memory: Memory) -> int:
+def _current(floor: ReplicaRange, spec: LLMDeploymentSpec, observed: Observed, memory: AutoscalerState) -> int:
     """The count that the law starts from. Mode Advise starts from its own last advice, which is not carried out."""
     if spec.scaling.mode == "Advise" and memory.advised is not None:
         return memory.advised
@@ -96,7 +103,13 @@ def _current(floor: Range, spec: LLMDeploymentSpec, observed: Observed, memory: 
 
 
 def _replicas(
-    spec: LLMDeploymentSpec, floor: Range, observed: Observed, seen: Fresh, memory: Memory, wanted: Need, now: float
+    spec: LLMDeploymentSpec,
+    floor: ReplicaRange,
+    observed: Observed,
+    seen: Fresh,
+    memory: AutoscalerState,
+    wanted: Recommendation,
+    now: float,
 ) -> _Dial:
     mode, current = spec.scaling.mode, _current(floor, spec, observed, memory)
     if mode in ("External", "Off"):
@@ -111,7 +124,7 @@ def _replicas(
     memory = remember(floor, memory, wanted, now, current, window)
     falls = mode == "Auto" and current > max(floor.low, 1) and not wanted.hold and not seen.coming
     quiet = falls and quiet_seconds(memory, current, now) >= NOTICE * window
-    memory = note_retiring(observed, memory, quiet and cold > 0.0)
+    memory = choose_next_scale_in_candidate(observed, memory, quiet and cold > 0.0)
     waiting = observed.held or 0
     after = (
         1 if waiting and floor.inside(current) == 0 else step(spec, floor, seen, memory, wanted, now, current, window)
@@ -150,8 +163,8 @@ def _once(dial: _Dial) -> _Dial:
 
 
 def _admission(
-    spec: LLMDeploymentSpec, seen: Fresh, memory: Memory, wanted: Need, now: float
-) -> tuple[int | None, tuple[Reason, ...], Memory]:
+    spec: LLMDeploymentSpec, seen: Fresh, memory: AutoscalerState, wanted: Recommendation, now: float
+) -> tuple[int | None, tuple[Reason, ...], AutoscalerState]:
     """The limit in force (the fleet's median), and a sentence when it moved enough to matter to requests."""
     if not seen.known:
         return None, (), memory
@@ -201,20 +214,20 @@ def _finite(seconds: float | None) -> float | None:
     return None if seconds is None else min(seconds, BOUNDS[-2])
 
 
-def _outlook(wanted: Need, memory: Memory) -> Outlook | None:
+def _outlook(wanted: Recommendation, memory: AutoscalerState) -> ForecastStatus | None:
     """The estimates that the status keeps over a restart; None while no engine is measured."""
     if wanted.measured == "MetricsMissing":
         return None
     asked, work = wanted.demand, mean_work(memory.lengths)
-    return Outlook(
+    return ForecastStatus(
         rate=asked.level,
         planned=asked.expected,
-        dispersion=asked.nature.dispersion,
-        volatility=asked.nature.volatility,
+        dispersion=asked.arrivals.dispersion,
+        volatility=asked.arrivals.volatility,
         output_tokens=work.output if work else 0.0,
         prompt_tokens=work.uncached + work.cached if work else 0.0,
         cached_tokens=work.cached if work else 0.0,
-        trust=memory.trust,
+        confidence=memory.confidence,
     )
 
 

@@ -10,33 +10,40 @@ from typing import Final
 
 from sluice_operator.autoscaler.replicas import model_confidence
 from sluice_operator.autoscaler.signals import cold_start
-from sluice_operator.autoscaler.values import ColdStart, Lengths, Memory, Outlook
-from sluice_perfmodel.arrival_stats import DISPERSION_BOUNDS, PRIOR_SLOTS, VOLATILITY_LEAST, VOLATILITY_MOST, Nature
+from sluice_operator.autoscaler.state import AutoscalerState
+from sluice_operator.autoscaler.values import ColdStart, ForecastStatus, Lengths
+from sluice_perfmodel.arrival_stats import (
+    DISPERSION_BOUNDS,
+    PRIOR_SLOTS,
+    VOLATILITY_LEAST,
+    VOLATILITY_MOST,
+    ArrivalStats,
+)
 
 WORTH: Final = 20.0  # weight of remembered lengths, in requests: a minute of real requests outweighs it
 LONGEST: Final = 1e7  # tokens; a longer length is invalid
 
 
-def restored_memory(starts: tuple[tuple[str, ColdStart], ...], outlook: Outlook | None) -> Memory:
+def restored_state(starts: tuple[tuple[str, ColdStart], ...], outlook: ForecastStatus | None) -> AutoscalerState:
     """A memory that starts with the learned estimates. Values outside their valid range are left out."""
-    memory = Memory(
+    memory = AutoscalerState(
         starts=tuple((pod, start) for pod, start in starts if cold_start.is_sane(start))[-cold_start.KEPT :]
     )
     if outlook is None:
         return memory
     low, high = DISPERSION_BOUNDS
-    nature = Nature()
+    arrivals = ArrivalStats()
     if low <= outlook.dispersion <= high and 0.0 <= outlook.volatility <= VOLATILITY_MOST:
-        nature = Nature(outlook.dispersion, max(outlook.volatility, VOLATILITY_LEAST), 5.0 * PRIOR_SLOTS)
-    return Memory(
+        arrivals = ArrivalStats(outlook.dispersion, max(outlook.volatility, VOLATILITY_LEAST), 5.0 * PRIOR_SLOTS)
+    return AutoscalerState(
         starts=memory.starts,
-        before=nature,
+        before=arrivals,
         lengths=_lengths(outlook),
-        trust=outlook.trust if model_confidence.LEAST <= outlook.trust <= 1.0 else 1.0,
+        confidence=outlook.confidence if model_confidence.LEAST <= outlook.confidence <= 1.0 else 1.0,
     )
 
 
-def _lengths(outlook: Outlook) -> Lengths:
+def _lengths(outlook: ForecastStatus) -> Lengths:
     """Sums that give these mean lengths. `at` is infinity until the first update sets it."""
     output, prompt, cached = outlook.output_tokens, outlook.prompt_tokens, outlook.cached_tokens
     if not (1.0 <= output < LONGEST and 0.0 <= cached <= prompt < LONGEST):

@@ -1,13 +1,12 @@
-"""The data types of a decision: observations, memory, the decision and its reasons.
+"""The data types of a decision: observations, the decision and its reasons.
 
 They hold only values that the contract's counters, gauges and bucketed histograms provide per pod: no true lengths and
 no future. The cluster, `sluice up` and the simulator fill in the same types.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
-from sluice_perfmodel.arrival_stats import Nature
 from sluice_perfmodel.step_time import StepTimeModel
 
 PodPhase = Literal["unschedulable", "scheduling", "pulling", "loading", "ready", "draining", "failed"]
@@ -130,7 +129,9 @@ class Decision:
     desired: int  # the law's result, set or only advised
     bounds: tuple[tuple[str, Bounds], ...] = ()  # pod name → bounds; a pod left out keeps its last until its TTL
     scale_in_candidates: tuple[str, ...] = ()  # scale-in candidates, in order of removal
-    retiring: str | None = None  # next scale-in candidate at this load: routers start no conversation on it
+    next_scale_in_candidate: str | None = (
+        None  # next scale-in candidate at this load: routers start no conversation on it
+    )
     reasons: tuple[Reason, ...] = ()  # only for dials that moved
     kv_occupancy: float | None = None  # fleet figures for the status
     ttft: float | None = None  # seconds, at the attainment percentile, over the window
@@ -139,12 +140,12 @@ class Decision:
     concurrency: int | None = None
     cold_start: ColdStart | None = None  # the median one, phase by phase
     retry_after: float | None = None  # seconds until capacity that is starting should serve; None: none is starting
-    forecast: "Outlook | None" = None
+    forecast: "ForecastStatus | None" = None
     metrics: Literal["Fresh", "Partial", "Stale", "NoTraffic", "NoPods"] = "NoPods"
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class ForecastStatus:
     """Learned estimates that the status keeps over a restart: arrival statistics, request lengths, model confidence."""
 
     rate: float  # requests per second, now
@@ -154,7 +155,7 @@ class Outlook:
     output_tokens: float = 0.0
     prompt_tokens: float = 0.0
     cached_tokens: float = 0.0
-    trust: float = 1.0
+    confidence: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +172,7 @@ class PodTotals:
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class FleetDelta:
     """Deltas of the whole fleet over about a second: sums of the pods' deltas."""
 
     at: float
@@ -225,38 +226,3 @@ class Tally:
     def missed(self) -> float:
         """All requests that were not good."""
         return self.late + self.refused
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """The state that decide() carries from one call to the next; bounded. Opaque to all other code."""
-
-    started_at: float | None = None  # first call after a (re)start: no scale-down until a full window has passed
-    pods: tuple[PodTotals, ...] = ()
-    ticks: tuple[Tick, ...] = ()  # the window, oldest first
-    lengths: Lengths = Lengths()
-    kept: Tally = Tally()
-    slots: tuple[tuple[int, float], ...] = ()  # (index of the time slot, requests that arrived in it), oldest first
-    before: Nature = field(default_factory=Nature)  # arrival statistics from before this process, from the status
-    starts: tuple[tuple[str, ColdStart], ...] = ()  # (pod, duration of its start), newest last
-    learned: tuple[str, ...] | None = None  # present pods whose start is or was in `starts`; None: first call
-    trust: float = 1.0  # model confidence: 1 as long as measurements agree
-    trust_at: float = 0.0  # when the confidence last changed
-    unevenness: float = 1.0  # split of requests in flight over replicas: 1 random, near 0 even
-    uneven_at: float = 0.0  # when `unevenness` was last updated
-    scrape_gap: float | None = None  # smoothed seconds between two scrapes of one pod
-    wanted: tuple[tuple[float, int], ...] = ()  # (monotonic seconds, largest wanted count), in coarse slots
-    ready: int = 0  # pods ready at the last call
-    settled_at: float = 0.0  # when that number last changed: older measurements are of another fleet
-    short_since: float | None = None  # since when the fleet lacks replicas with none starting; None: it does not
-    no_down_until: float = 0.0  # a counter reset hides load for one window
-    idle_since: float | None = None  # when the whole fleet became idle; None: it is not, or it is not known
-    down_at: float | None = None  # the last scale-down
-    retiring: str | None = None  # `Decision.retiring`: fixed until the pod is removed or needed again
-    last_set: int | None = None  # the count that was set, once it was observed in force
-    advised: int | None = None  # mode Advise's newest advice, from which it continues
-    said: tuple[int, int] | None = None  # (before, after) of the newest sentence about replicas: reported once
-    limits: tuple[tuple[str, int], ...] = field(default=())  # pod → last concurrency_max that was set
-    limit_said: tuple[float, int] | None = None  # (when, concurrency) that the next admission sentence starts from
-    refused_said_at: float | None = None  # when rejections were last reported; None: never
-    limit_fell: bool = False  # the newest such sentence was about a fall: only then is a rise reported

@@ -124,7 +124,9 @@ async def _order_scale_in(resource: LLMDeployment, fleet: Fleet, decision: Decis
     """Write the pod-deletion-cost of the scale-in candidates; the ReplicaSet controller deletes the lowest cost first,
     all else being equal. The next candidate is annotated in advance for gateways that read the annotation, and its
     cost is reset when the pod is needed again."""
-    leaving = decision.scale_in_candidates or (() if decision.retiring is None else (decision.retiring,))
+    leaving = decision.scale_in_candidates or (
+        () if decision.next_scale_in_candidate is None else (decision.next_scale_in_candidate,)
+    )
     places = {name: place - len(leaving) for place, name in enumerate(leaving)}
     for report in fleet.pods:
         cost = places.get(report.view.name, _DEFAULT_DELETION_COST)

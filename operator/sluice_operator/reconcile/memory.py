@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from sluice_operator.autoscaler.values import Decision, Memory, Reason
+from sluice_operator.autoscaler.state import AutoscalerState
+from sluice_operator.autoscaler.values import Decision, Reason
 from sluice_operator.cluster.client import Key, World
 from sluice_operator.engines.client import Scraper
 from sluice_operator.reconcile.observe import Seen
@@ -23,7 +24,7 @@ class Remembered:
     """One resource's memory between passes. Times are monotonic seconds."""
 
     uid: str = ""  # a resource recreated under the same name starts with an empty memory
-    decide: Memory = field(default_factory=Memory)
+    decide: AutoscalerState = field(default_factory=AutoscalerState)
     seen: Seen = field(default_factory=Seen)
     token: str | None = None  # the engines' admin token, set after its Secret was created
     set_replicas: int | None = None  # replica count that this operator last wrote

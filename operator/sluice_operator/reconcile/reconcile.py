@@ -15,7 +15,8 @@ from sluice_operator import render
 from sluice_operator.api import InvalidResource, LLMDeployment, parse
 from sluice_operator.autoscaler import decide
 from sluice_operator.autoscaler.explain import sentences
-from sluice_operator.autoscaler.values import Decision, Memory, Reason
+from sluice_operator.autoscaler.state import AutoscalerState
+from sluice_operator.autoscaler.values import Decision, Reason
 from sluice_operator.cluster.client import ForeignObject, Key, Object, WorldError
 from sluice_operator.reconcile.admin_token import derive
 from sluice_operator.reconcile.apply import apply_children, replace_crashed, send_limits
@@ -180,7 +181,7 @@ def _other_hand(found: _Pass, context: Context) -> Reason | None:
     return sentences.taken_over(before, current, writer)
 
 
-def _taken_in(hand: Reason, memory: Memory, now: float) -> Memory:
+def _taken_in(hand: Reason, memory: AutoscalerState, now: float) -> AutoscalerState:
     """The autoscaler's memory after such a change, which is reported once. A scale-down by this operator still starts
     the cooldown if its response was lost."""
     lowered = hand.binding != sentences.OTHER_WRITER and hand.after < hand.before

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from sluice_operator.autoscaler.explain.sentences import REFUSING
-from sluice_operator.autoscaler.handover import restored_memory
+from sluice_operator.autoscaler.handover import restored_state
 from sluice_operator.autoscaler.signals.cold_start import PHASES
-from sluice_operator.autoscaler.values import ColdStart, Memory, Outlook, Reason
+from sluice_operator.autoscaler.state import AutoscalerState
+from sluice_operator.autoscaler.values import ColdStart, ForecastStatus, Reason
 from sluice_operator.cluster.client import Key
 from sluice_operator.reconcile.observe import replicas_of
 from sluice_operator.render import names
@@ -20,7 +21,7 @@ from sluice_operator.status.conditions import Facts, conditions, trouble_of
 MAX_DECISIONS: Final = 10
 _MEASURED: Final = frozenset({"SLOMet", "MetricsAvailable", "AdmissionActive"})
 _NUMBERS: Final = ("slo", "kvOccupancyPercent", "admission", "coldStartSeconds", "forecast")
-_OUTLOOK: Final = (
+_FORECAST: Final = (
     ("rate", "requestsPerSecond"),
     ("planned", "plannedRequestsPerSecond"),
     ("dispersion", "dispersion"),
@@ -28,7 +29,7 @@ _OUTLOOK: Final = (
     ("output_tokens", "outputTokens"),
     ("prompt_tokens", "promptTokens"),
     ("cached_tokens", "cachedPromptTokens"),
-    ("trust", "modelTrust"),
+    ("confidence", "modelTrust"),
 )
 
 
@@ -111,16 +112,16 @@ def _phases(start: ColdStart) -> dict[str, float]:
     return {phase: round(getattr(start, phase), 1) for phase in PHASES}
 
 
-def _forecast(outlook: Outlook) -> dict[str, float]:
-    return {wire: float(f"{getattr(outlook, name):.4g}") for name, wire in _OUTLOOK}
+def _forecast(forecast: ForecastStatus) -> dict[str, float]:
+    return {wire: float(f"{getattr(forecast, name):.4g}") for name, wire in _FORECAST}
 
 
-def starts_of(memory: Memory) -> list[dict[str, Any]]:
+def starts_of(memory: AutoscalerState) -> list[dict[str, Any]]:
     """Return the measured cold starts in the format of `status.coldStarts`."""
     return [{"pod": pod, **_phases(start)} for pod, start in memory.starts]
 
 
-def recalled(status: Mapping[str, Any]) -> Memory:
+def recalled(status: Mapping[str, Any]) -> AutoscalerState:
     """Return the estimates of the previous operator process from its status, or an empty memory if they do not
     parse."""
     try:
@@ -129,10 +130,10 @@ def recalled(status: Mapping[str, Any]) -> Memory:
             for entry in status.get("coldStarts") or ()
         )
         wire = status.get("forecast") or {}
-        outlook = Outlook(**{name: float(wire[key]) for name, key in _OUTLOOK}) if wire else None
+        forecast = ForecastStatus(**{name: float(wire[key]) for name, key in _FORECAST}) if wire else None
     except (KeyError, TypeError, ValueError, AttributeError):
-        return Memory()
-    return restored_memory(starts, outlook)
+        return AutoscalerState()
+    return restored_state(starts, forecast)
 
 
 def _rounded(value: float | None, scale: float, digits: int = 0) -> float | None:

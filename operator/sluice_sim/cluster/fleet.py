@@ -12,7 +12,7 @@ from math import inf
 from sluice_engine.control.limits import Bounds
 from sluice_engine.scheduler import SchedulerConfig
 from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.autoscaler.replicas.bounds import allowed
+from sluice_operator.autoscaler.replicas.bounds import replica_range
 from sluice_operator.autoscaler.values import Decision, Observed
 from sluice_sim.cluster.replica import Pod, started_engine
 from sluice_sim.cluster.request import Record
@@ -200,7 +200,7 @@ class Fleet:
         observed = Observed(pods=views, replicas=self._wanted, wall=None if began is None else began + now)
         decision, self._memory = self._law.decide(self.spec, observed, self._memory, now)
         self._limit(decision, now)
-        self._router.retiring = decision.retiring
+        self._router.next_scale_in_candidate = decision.next_scale_in_candidate
         run.moments.append(self._moment(now))
         run.said += [Said(now, reason) for reason in decision.reasons]
         run.replicas.append((now, len(self._pods)))
@@ -255,7 +255,7 @@ def _first_count(spec: LLMDeploymentSpec, settings: Settings) -> int:
     """Replicas of an idle Deployment without a gateway that holds requests; schedules count as floors."""
     if spec.scaling.mode not in ("Auto", "Advise"):
         return spec.replicas
-    return allowed(spec, Observed(pods=(), replicas=None, wall=settings.wall), lead=0.0).low
+    return replica_range(spec, Observed(pods=(), replicas=None, wall=settings.wall), lead=0.0).low
 
 
 def resumed(saved: bytes, law: Law) -> Fleet:

@@ -45,7 +45,7 @@ class Router:
     """One routing policy and its state."""
 
     def __init__(self, policy: Routing) -> None:
-        self.retiring: str | None = None  # `Decision.retiring`
+        self.next_scale_in_candidate: str | None = None  # `Decision.next_scale_in_candidate`
         self._policy = policy
         self._turn = 0
         self._sent: OrderedDict[int, set[str]] = OrderedDict()  # block → replicas that were sent it
@@ -91,10 +91,10 @@ class Router:
 
     def _by_prefix(self, ready: list[AnyTarget], arrival: Arrival) -> list[AnyTarget]:
         known = self._known(ready, arrival)
-        elsewhere = max((blocks for name, blocks in known.items() if name != self.retiring), default=0)
+        elsewhere = max((blocks for name, blocks in known.items() if name != self.next_scale_in_candidate), default=0)
 
         def cost(one: AnyTarget) -> tuple[bool, float, int]:
-            left_out = one.name == self.retiring and known[one.name] <= elsewhere
+            left_out = one.name == self.next_scale_in_candidate and known[one.name] <= elsewhere
             spared = known[one.name] * BLOCK_TOKENS
             return left_out, WAIT * one.tokens - spared * (1.0 + spared / ATTENTION), one.requests
 

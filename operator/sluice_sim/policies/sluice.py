@@ -5,7 +5,8 @@ from typing import Final
 
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.autoscaler import decide
-from sluice_operator.autoscaler.values import Decision, Memory, Observed
+from sluice_operator.autoscaler.state import AutoscalerState
+from sluice_operator.autoscaler.values import Decision, Observed
 from sluice_sim.policies.policy import Entry, Knob
 
 # The share of the SLO misses allowed by spec.slo that the law plans with: 0.5 at a target of 99 % plans for 99.5 %.
@@ -22,13 +23,13 @@ class Sluice:
     knob: Knob = MISSES
     admits: bool = True
 
-    def initial(self) -> Memory:
+    def initial(self) -> AutoscalerState:
         """An operator that has just started."""
-        return Memory()
+        return AutoscalerState()
 
     def decide(
-        self, spec: LLMDeploymentSpec, observed: Observed, memory: Memory, now: float
-    ) -> tuple[Decision, Memory]:
+        self, spec: LLMDeploymentSpec, observed: Observed, memory: AutoscalerState, now: float
+    ) -> tuple[Decision, AutoscalerState]:
         """Decide on replicas and admission bounds; on replicas only if `admits` is False."""
         decision, memory = decide(self._planned(spec), observed, memory, now)
         return decision if self.admits else replace(decision, bounds=()), memory
@@ -51,13 +52,13 @@ class AdmissionOnly:
     knob: Knob = FIXED
     admits: bool = True
 
-    def initial(self) -> Memory:
+    def initial(self) -> AutoscalerState:
         """An operator that has just started."""
-        return Memory()
+        return AutoscalerState()
 
     def decide(
-        self, spec: LLMDeploymentSpec, observed: Observed, memory: Memory, now: float
-    ) -> tuple[Decision, Memory]:
+        self, spec: LLMDeploymentSpec, observed: Observed, memory: AutoscalerState, now: float
+    ) -> tuple[Decision, AutoscalerState]:
         """Call decide() with minReplicas = maxReplicas, so that it moves only admission."""
         count = max(1, round(self.setting * spec.scaling.max_replicas))
         scaling = spec.scaling.model_copy(update={"min_replicas": count, "max_replicas": count})

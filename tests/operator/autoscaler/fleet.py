@@ -11,16 +11,8 @@ from typing import Any
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.autoscaler import decide
 from sluice_operator.autoscaler.signals.histograms import BOUNDS
-from sluice_operator.autoscaler.values import (
-    ColdStart,
-    Decision,
-    EngineSample,
-    Histogram,
-    Memory,
-    Observed,
-    PodPhase,
-    PodView,
-)
+from sluice_operator.autoscaler.state import AutoscalerState
+from sluice_operator.autoscaler.values import ColdStart, Decision, EngineSample, Histogram, Observed, PodPhase, PodView
 from sluice_perfmodel.capacity import Work, throughput, token_seconds
 from sluice_perfmodel.step_time import StepTimeModel
 
@@ -128,7 +120,7 @@ class Story:
     cold_start: float = 20.0
     now: float = 1_000.0
     replicas: int | None = 1
-    memory: Memory = field(default_factory=Memory)
+    memory: AutoscalerState = field(default_factory=AutoscalerState)
     engines: dict[str, Engine] = field(default_factory=dict)
     loading: dict[str, float] = field(default_factory=dict)  # pod → when it was created
     decisions: list[tuple[float, Decision]] = field(default_factory=list)

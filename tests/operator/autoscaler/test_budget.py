@@ -7,20 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice_operator.autoscaler.explain.sentences import scaled
-from sluice_operator.autoscaler.replicas.bounds import Range
-from sluice_operator.autoscaler.replicas.capacity_plan import Physics
+from sluice_operator.autoscaler.replicas.bounds import ReplicaRange
+from sluice_operator.autoscaler.replicas.capacity_inputs import CapacityInputs
 from sluice_operator.autoscaler.replicas.demand import HIGHEST, PLANNED, Demand, eased
-from sluice_operator.autoscaler.replicas.prediction import judge
-from sluice_operator.autoscaler.replicas.recommendation import Need
+from sluice_operator.autoscaler.replicas.prediction import predict
+from sluice_operator.autoscaler.replicas.recommendation import Recommendation
 from sluice_operator.autoscaler.signals.error_budget import HOUR, LEAST, MOST, RESERVE, planned
 from sluice_operator.autoscaler.signals.error_tally import DAY, count
-from sluice_operator.autoscaler.values import Memory, Outcome, Tally
-from sluice_perfmodel.arrival_stats import Nature
+from sluice_operator.autoscaler.state import AutoscalerState
+from sluice_operator.autoscaler.values import Outcome, Tally
+from sluice_perfmodel.arrival_stats import ArrivalStats
 from sluice_perfmodel.capacity import Replica, throughput
 from tests.operator.autoscaler.fleet import MODEL, WORK, Story, spec
 
 RATE, AHEAD = 10.0, 240.0
-KNOWN = Physics(Replica(MODEL, kv_tokens=100_000, kv_share=0.8, max_concurrency=64, sheds=True), WORK)
+KNOWN = CapacityInputs(Replica(MODEL, kv_tokens=100_000, kv_share=0.8, max_concurrency=64, sheds=True), WORK)
 
 
 def after(met: float, missed: float) -> float:
@@ -96,15 +97,15 @@ def test_the_quantile_that_is_planned_for_falls_to_the_median_and_no_further() -
 
 
 def test_a_scale_up_says_what_is_enough_for_now() -> None:
-    asked = Demand(expected=20.0, highest=21.0, backlog=0.0, horizon=60.0, nature=Nature(), level=19.0)
-    judged = judge(spec(), Range(1, 40), KNOWN, asked, Memory(), 2, 0.99)
-    (now, then), fewer, more = judged.predicted, judged.up - 1, judged.up
+    asked = Demand(expected=20.0, highest=21.0, backlog=0.0, horizon=60.0, arrivals=ArrivalStats(), level=19.0)
+    prediction = predict(spec(), ReplicaRange(1, 40), KNOWN, asked, AutoscalerState(), 2, 0.99)
+    (now, then), fewer, more = prediction.predicted, prediction.up - 1, prediction.up
     assert now < 0.95
     assert then >= 0.99
 
     def said(goal: float) -> str:
-        return scaled(spec(), Need(more, more, asked, goal, judged), fewer, more, 60.0).sentence
+        return scaled(spec(), Recommendation(more, more, asked, goal, prediction), fewer, more, 60.0).sentence
 
     promised = f"{100 * then:.1f} % with {more} (target 99 %"
-    assert f"{promised}). Up to {judged.turn:.0f} req/s {fewer} would do." in said(0.99)
+    assert f"{promised}). Up to {prediction.turn:.0f} req/s {fewer} would do." in said(0.99)
     assert f"{promised}, 95.0 % is enough after what was kept so far)" in said(0.95)

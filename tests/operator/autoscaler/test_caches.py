@@ -104,7 +104,7 @@ def quiet_until_named(story: Story) -> str:
     for engine in story.engines.values():
         engine.model = replace(MODEL, prefill_token=0.02)
     for _ in range(60):
-        name = story.run(5, QUIET)[-1].retiring
+        name = story.run(5, QUIET)[-1].next_scale_in_candidate
         if name is not None:
             return name
     raise AssertionError("nobody was named")
@@ -117,7 +117,7 @@ def test_who_leaves_next_is_named_long_before_and_stays_named() -> None:
     began = story.now
     story.engines["chat-2"].spared = 0.9  # warmer than all others, but routers have sent its new ones elsewhere
     while story.replicas == 3:
-        assert story.run(5, QUIET)[-1].retiring == "chat-2"
+        assert story.run(5, QUIET)[-1].next_scale_in_candidate == "chat-2"
     assert "chat-2" not in story.engines
     assert story.now - began >= WINDOW
 
@@ -125,13 +125,13 @@ def test_who_leaves_next_is_named_long_before_and_stays_named() -> None:
 def test_who_was_named_serves_on_when_the_load_is_back() -> None:
     story = warmed(0.5, 0.2, 0.5)
     quiet_until_named(story)
-    assert story.run(30, 2.5 * OVER)[-1].retiring is None
+    assert story.run(30, 2.5 * OVER)[-1].next_scale_in_candidate is None
     assert story.replicas == 3
 
 
 def test_nobody_is_named_where_no_cache_is_lost() -> None:
     story = warmed(0.0, 0.0, 0.0)
-    assert {decision.retiring for decision in story.run(300, QUIET)} == {None}
+    assert {decision.next_scale_in_candidate for decision in story.run(300, QUIET)} == {None}
     assert story.replicas == 1
 
 

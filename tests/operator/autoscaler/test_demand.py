@@ -4,14 +4,14 @@ import pytest
 
 from sluice_operator.autoscaler.replicas.demand import Demand, demand
 from sluice_operator.autoscaler.signals.freshness import Fresh
-from sluice_operator.autoscaler.values import Memory
+from sluice_operator.autoscaler.state import AutoscalerState
 
 RATES = (2.0, 4.0, 3.0, 5.0, 2.5, 4.5, 3.0, 5.5, 3.5, 2.5, 5.0, 4.0) * 5  # requests/s in slots of ten seconds
 NOW = 10.0 * len(RATES)
 
 
 def planned(patience: float, hold: float = 0.0) -> Demand:
-    memory = Memory(slots=tuple((slot, 10.0 * rate) for slot, rate in enumerate(RATES)))
+    memory = AutoscalerState(slots=tuple((slot, 10.0 * rate) for slot, rate in enumerate(RATES)))
     return demand(memory, Fresh(), NOW, patience, hold)
 
 

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from sluice_operator.autoscaler.signals.freshness import Fresh
 from sluice_operator.autoscaler.signals.load_balance import weigh
-from sluice_operator.autoscaler.values import Memory, PodView
+from sluice_operator.autoscaler.state import AutoscalerState
+from sluice_operator.autoscaler.values import PodView
 from tests.operator.autoscaler.fleet import Engine
 
 
@@ -20,7 +21,7 @@ def fleet(running: list[float], since: float = 0.0) -> Fresh:
 
 
 def watched(running: list[float], seconds: int = 600, since: float = 0.0) -> float:
-    memory = Memory()
+    memory = AutoscalerState()
     for second in range(1000, 1000 + seconds, 5):
         memory = weigh(memory, fleet(running, since), float(second))
     return memory.unevenness
@@ -39,5 +40,5 @@ def test_one_replica_few_requests_and_new_replicas_say_nothing() -> None:
 
 @given(st.lists(st.floats(0.0, 1e6), max_size=64), st.floats(0.0, 1e9))
 def test_it_stays_between_an_even_split_and_lots(running: list[float], now: float) -> None:
-    memory = weigh(Memory(), fleet(running), now)
+    memory = weigh(AutoscalerState(), fleet(running), now)
     assert 0.05 <= weigh(memory, fleet(running), now + 5.0).unevenness <= 1.0

@@ -12,7 +12,8 @@ from sluice_operator.autoscaler.admission.reporting import AGAIN
 from sluice_operator.autoscaler.replicas.model_confidence import LEAST
 from sluice_operator.autoscaler.signals import cold_start
 from sluice_operator.autoscaler.signals.freshness import fresh
-from sluice_operator.autoscaler.values import ColdStart, Decision, Memory, Observed, PodView
+from sluice_operator.autoscaler.state import AutoscalerState
+from sluice_operator.autoscaler.values import ColdStart, Decision, Observed, PodView
 from sluice_operator.status.build import numbers, recalled, starts_of
 from sluice_operator.status.conditions import Facts
 from tests.operator.autoscaler.fleet import MODEL, Engine, Story, spec
@@ -91,14 +92,14 @@ def test_a_successor_knows_the_starts_the_lengths_and_how_the_load_moves() -> No
     ],
 )
 def test_a_status_that_does_not_read_as_written_is_no_memory(status: dict[str, Any]) -> None:
-    assert recalled(status) == Memory()
+    assert recalled(status) == AutoscalerState()
 
 
 def test_numbers_in_a_status_that_cannot_be_meant_are_left_out() -> None:
     phases = dict.fromkeys(cold_start.PHASES, -5.0)
     wire = {"requestsPerSecond": 1, "plannedRequestsPerSecond": 1, "dispersion": 1e9, "volatility": -1}
     wire |= {"outputTokens": math.nan, "promptTokens": 1e30, "cachedPromptTokens": -1, "modelTrust": 7}
-    assert recalled({"coldStarts": [{"pod": "a", **phases}], "forecast": wire}) == Memory()
+    assert recalled({"coldStarts": [{"pod": "a", **phases}], "forecast": wire}) == AutoscalerState()
 
 
 def test_trust_in_a_wrong_model_falls_and_comes_back() -> None:
@@ -109,10 +110,10 @@ def test_trust_in_a_wrong_model_falls_and_comes_back() -> None:
         story.run(15, 4.0)
         for engine in story.engines.values():
             engine.model = slow
-    assert story.memory.trust < 0.95
-    fallen = story.memory.trust
+    assert story.memory.confidence < 0.95
+    fallen = story.memory.confidence
     story.run(300, 4.0)
-    assert story.memory.trust > fallen
+    assert story.memory.confidence > fallen
 
 
 def test_refusals_are_said_once_with_what_would_end_them() -> None:
@@ -190,15 +191,21 @@ def test_after_misses_that_had_nothing_to_do_with_capacity_trust_and_size_come_b
     story = Story(spec=spec(scaling={"maxReplicas": 10}), replicas=enough)
     story.run(300, rate)
     assert story.replicas == enough
-    story.memory = replace(story.memory, trust=LEAST)
+    story.memory = replace(story.memory, confidence=LEAST)
     assert max(decision.desired for decision in story.run(300, rate)) > enough
     story.run(1500, rate)
     assert story.replicas == enough
-    assert story.memory.trust >= 0.9
+    assert story.memory.confidence >= 0.9
 
 
 def test_capacity_that_is_late_is_never_promised_for_later_than_two_starts_from_now() -> None:
     late = PodView("a", "loading", since=0.0, start_age=3.0 * 3600)
-    assert cold_start.remaining(Memory(), fresh(Observed(pods=(late,)), 5.0, 10.0), 10.0) == 2.0 * cold_start.USUAL
+    assert (
+        cold_start.remaining(AutoscalerState(), fresh(Observed(pods=(late,)), 5.0, 10.0), 10.0)
+        == 2.0 * cold_start.USUAL
+    )
     again = replace(late, start_age=20.0)
-    assert cold_start.remaining(Memory(), fresh(Observed(pods=(again,)), 5.0, 10.0), 10.0) == cold_start.USUAL - 20.0
+    assert (
+        cold_start.remaining(AutoscalerState(), fresh(Observed(pods=(again,)), 5.0, 10.0), 10.0)
+        == cold_start.USUAL - 20.0
+    )

@@ -3,16 +3,17 @@
 from dataclasses import replace
 
 from sluice_operator.autoscaler import decide
-from sluice_operator.autoscaler.values import Decision, Memory, Observed, PodView
+from sluice_operator.autoscaler.state import AutoscalerState
+from sluice_operator.autoscaler.values import Decision, Observed, PodView
 from tests.operator.autoscaler.fleet import Engine, spec
 
 LOADS = 60.0  # seconds
 OVER = 4.0  # requests per second; one replica holds about 2.5
 
 
-def first_ready(rate: float, *, answers: bool = True) -> tuple[Decision, Memory]:
+def first_ready(rate: float, *, answers: bool = True) -> tuple[Decision, AutoscalerState]:
     """What is decided when the first replica is ready, with what its predecessors wrote about the requests."""
-    engine, memory, now = Engine(), Memory(), 0.0
+    engine, memory, now = Engine(), AutoscalerState(), 0.0
     engine.pass_time(2.0, 60.0)
     known = engine.sample()
     decision, memory = decide(spec(), Observed((PodView("old", "ready", -9.0, known, now),), replicas=1), memory, now)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from sluice_operator.autoscaler import decide
 from sluice_operator.autoscaler.signals.histograms import BOUNDS
-from sluice_operator.autoscaler.values import ColdStart, Decision, EngineSample, Histogram, Memory, Observed, PodView
+from sluice_operator.autoscaler.state import AutoscalerState
+from sluice_operator.autoscaler.values import ColdStart, Decision, EngineSample, Histogram, Observed, PodView
 from tests.operator.autoscaler.fleet import Engine, Story, spec
 from tests.operator.runtime.memory_size import size_of
 
@@ -173,4 +174,4 @@ def test_memory_of_64_replicas_over_half_an_hour_of_seconds_stays_under_256_kb()
 
 
 def test_the_memory_that_was_never_used_is_small() -> None:
-    assert size_of(Memory()) < KB * 4
+    assert size_of(AutoscalerState()) < KB * 4

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from sluice_operator.autoscaler import decide
 from sluice_operator.autoscaler.signals.histograms import BOUNDS
-from sluice_operator.autoscaler.values import EngineSample, Histogram, Memory, Observed, PodPhase, PodView
+from sluice_operator.autoscaler.state import AutoscalerState
+from sluice_operator.autoscaler.values import EngineSample, Histogram, Observed, PodPhase, PodView
 from tests.operator.autoscaler.fleet import MODEL, Engine, Story, spec
 from tests.operator.runtime.memory_size import size_of
 
@@ -71,7 +72,7 @@ def test_another_writer_is_reported_and_not_fought() -> None:
 
 def test_nothing_exists_yet_and_the_minimum_is_created_in_auto_and_advise() -> None:
     for mode in ("Auto", "Advise"):
-        decision, _ = decide(spec(scaling={"mode": mode, "minReplicas": 2}), Observed(), Memory(), 5.0)
+        decision, _ = decide(spec(scaling={"mode": mode, "minReplicas": 2}), Observed(), AutoscalerState(), 5.0)
         assert (decision.replicas, decision.desired, decision.metrics) == (2, 2, "NoPods")
 
 
@@ -192,7 +193,7 @@ def pods(draw: st.DrawFn, now: float) -> PodView:
 @given(st.data())
 def test_whatever_is_observed_the_dials_stay_in_range_and_memory_bounded(data: st.DataObject) -> None:
     asked = spec(scaling={"minReplicas": 2, "maxReplicas": 6, "scaleDownStabilizationSeconds": 20})
-    memory, now, replicas = Memory(), 100.0, 4
+    memory, now, replicas = AutoscalerState(), 100.0, 4
     for _ in range(data.draw(st.integers(1, 12))):
         now += data.draw(st.sampled_from([0.0, 0.3, 1.0, 5.0, 40.0]))
         seen = data.draw(st.lists(pods(now), max_size=4, unique_by=lambda pod: pod.name))
@@ -202,8 +203,8 @@ def test_whatever_is_observed_the_dials_stay_in_range_and_memory_bounded(data: s
         for _, bounds in decision.bounds:
             assert 2 <= bounds.concurrency_min <= bounds.concurrency_max <= 64
             assert bounds.max_queue >= 1
-        if decision.retiring is not None:
-            assert any(pod.name == decision.retiring and pod.phase == "ready" for pod in seen)
+        if decision.next_scale_in_candidate is not None:
+            assert any(pod.name == decision.next_scale_in_candidate and pod.phase == "ready" for pod in seen)
             assert decision.metrics not in ("Partial", "Stale", "NoPods")
         if decision.metrics in ("Partial", "Stale", "NoPods"):
             assert decision.replicas >= replicas

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from sluice_operator.autoscaler import decide
-from sluice_operator.autoscaler.values import Memory, Observed, PodView
+from sluice_operator.autoscaler.state import AutoscalerState
+from sluice_operator.autoscaler.values import Observed, PodView
 from tests.operator.autoscaler.fleet import Engine, Story, spec
 
 HALF, OVER, QUIET = 1.25, 4.0, 0.3
@@ -64,7 +65,7 @@ def test_scale_down_waits_for_the_whole_window_after_the_last_need() -> None:
 
 def test_after_a_restart_no_scale_down_until_a_full_window_was_observed() -> None:
     story = Story(replicas=3)
-    story.memory = Memory()
+    story.memory = AutoscalerState()
     began = story.now
     story.run(300, QUIET)
     whens = [at for at, d in story.decisions if any(r.dial == "replicas" for r in d.reasons)]

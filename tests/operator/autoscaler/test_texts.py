@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from sluice_operator.autoscaler import decide
-from sluice_operator.autoscaler.values import Decision, Memory, Observed, PodView
+from sluice_operator.autoscaler.state import AutoscalerState
+from sluice_operator.autoscaler.values import Decision, Observed, PodView
 from sluice_perfmodel.capacity import Work, throughput
 from sluice_perfmodel.step_time import StepTimeModel
 from tests.operator.autoscaler.fleet import Engine, spec
@@ -20,7 +21,7 @@ FLAT_OUT = throughput(MODEL, Work(1, TEXT), AT_ONCE)  # 19.6 per second
 def served(rate: float, text: int = TEXT, seconds: float = 150.0) -> Decision:
     """What is decided for one replica that is given so many texts per second and has kept every promise so far."""
     asked = spec(scaling={"maxReplicas": 16}, slo={"itlMilliseconds": 10})
-    memory, now, replicas = Memory(), 0.0, 1
+    memory, now, replicas = AutoscalerState(), 0.0, 1
     while True:
         now += 5.0
         total = rate * now

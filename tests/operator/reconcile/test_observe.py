@@ -7,7 +7,8 @@ from itertools import repeat
 import pytest
 
 from sluice_operator.autoscaler import decide
-from sluice_operator.autoscaler.values import Decision, Memory, PodView
+from sluice_operator.autoscaler.state import AutoscalerState
+from sluice_operator.autoscaler.values import Decision, PodView
 from sluice_operator.cluster.client import Object
 from sluice_operator.reconcile.observe import Seen, observe
 from tests.operator.autoscaler.fleet import spec
@@ -88,7 +89,7 @@ async def decided(wrong: float, node: float) -> Decision:
     first = pod("a")
     first["status"]["conditions"][1]["lastTransitionTime"] = "2026-11-21T08:00:40Z"
     second = unready() | {"metadata": pod("b")["metadata"]}
-    world, seen, memory = deployed(world_with()), Seen(), Memory()
+    world, seen, memory = deployed(world_with()), Seen(), AutoscalerState()
     for now, pods in ((0.0, []), (1.0, [PULLING]), (41.0, [first]), (50.0, [first, second])):
         world.pods = [skewed(item, node) for item in pods]
         wall = CREATED + timedelta(seconds=now + wrong)

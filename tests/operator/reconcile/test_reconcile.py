@@ -130,12 +130,12 @@ async def test_who_leaves_next_is_annotated_beforehand_and_let_go_again() -> Non
     assert document is not None
     resource = parse(document)
 
-    async def carried_out(retiring: str | None) -> list[str | None]:
+    async def carried_out(next_scale_in_candidate: str | None) -> list[str | None]:
         """The costs of the pods after a decision that keeps two and names this one."""
         fleet, _ = await observe(
             world.resource, world, context.scraper, context.memories[KEY].seen, clock=context.clock, wall=context.wall()
         )
-        decision = Decision(replicas=2, desired=2, retiring=retiring)
+        decision = Decision(replicas=2, desired=2, next_scale_in_candidate=next_scale_in_candidate)
         await apply_children(KEY, document, resource, fleet, decision, context)
         return [(each["metadata"].get("annotations") or {}).get(cost) for each in world.pods]
 

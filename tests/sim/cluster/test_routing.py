@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import pytest
 
 from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.autoscaler.values import Decision, Memory, Observed
+from sluice_operator.autoscaler.state import AutoscalerState
+from sluice_operator.autoscaler.values import Decision, Observed
 from sluice_sim.cluster.fleet import Fleet
 from sluice_sim.cluster.router import Router
 from sluice_sim.cluster.scenario import MODES, Mode, Routing, Settings
@@ -58,12 +59,12 @@ def test_who_leaves_next_gets_no_conversation_that_it_does_not_know_best() -> No
     router.sent(Arrival(0, 512, 1, (1,)), "a")
     router.sent(Arrival(0, 512, 1, (1,)), "b")  # what all chats begin with
     router.sent(Arrival(0, 1024, 1, (1, 2)), "a")
-    router.retiring = "a"
+    router.next_scale_in_candidate = "a"
     ready[1].tokens = ready[2].tokens = 40_000
     assert names(router, ready, Arrival(0, 512, 1, (9,)))[-1] == "a"
     assert names(router, ready, Arrival(0, 1024, 1, (1, 3)))[-1] == "a"
     assert names(router, ready, Arrival(0, 1536, 1, (1, 2, 4)))[0] == "a"
-    router.retiring = None
+    router.next_scale_in_candidate = None
     assert names(router, ready, Arrival(0, 512, 1, (9,)))[0] == "a"
 
 
@@ -135,8 +136,8 @@ class Watching(Sluice):
     shown: Observed
 
     def decide(
-        self, spec: LLMDeploymentSpec, observed: Observed, memory: Memory, now: float
-    ) -> tuple[Decision, Memory]:
+        self, spec: LLMDeploymentSpec, observed: Observed, memory: AutoscalerState, now: float
+    ) -> tuple[Decision, AutoscalerState]:
         Watching.shown = observed
         return super().decide(spec, observed, memory, now)
 

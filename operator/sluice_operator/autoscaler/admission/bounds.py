@@ -20,11 +20,18 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.autoscaler.replicas.capacity_plan import fleet_model, max_concurrency, mean_work, targets, trusted
+from sluice_operator.autoscaler.replicas.capacity_inputs import (
+    fleet_model,
+    max_concurrency,
+    mean_work,
+    targets,
+    usable_model,
+)
 from sluice_operator.autoscaler.signals import cold_start
 from sluice_operator.autoscaler.signals.freshness import Fresh
 from sluice_operator.autoscaler.signals.windows import WINDOW, over
-from sluice_operator.autoscaler.values import Bounds, EngineSample, Memory, PodView
+from sluice_operator.autoscaler.state import AutoscalerState
+from sluice_operator.autoscaler.values import Bounds, EngineSample, PodView
 from sluice_perfmodel.capacity import Targets, Work, queue_limit, throughput, token_seconds
 from sluice_perfmodel.step_time import StepTimeModel
 
@@ -47,7 +54,7 @@ class _Common:
 
 
 def bounds(
-    spec: LLMDeploymentSpec, seen: Fresh, memory: Memory, places: int | None, target: int, now: float
+    spec: LLMDeploymentSpec, seen: Fresh, memory: AutoscalerState, places: int | None, target: int, now: float
 ) -> tuple[tuple[str, Bounds], ...]:
     """Bounds for each engine with a fresh sample; any other keeps its last bounds until their TTL ends.
 
@@ -68,32 +75,32 @@ def bounds(
     return tuple((pod.name, _bounds(spec, common, memory, pod, sample, now)) for pod, sample in seen.known)
 
 
-def is_overdue(spec: LLMDeploymentSpec, memory: Memory, now: float) -> bool:
+def is_overdue(spec: LLMDeploymentSpec, memory: AutoscalerState, now: float) -> bool:
     """Whether more of the window's first tokens came after the last bucket than the SLO target allows to be late."""
     window = over(memory, now, WINDOW)
     overdue = window.overdue
     return overdue > 0.0 and overdue > (1.0 - targets(spec).attainment) * window.ttft[-1]
 
 
-def note_missing(memory: Memory, seen: Fresh, target: int, now: float) -> Memory:
+def note_shortage(memory: AutoscalerState, seen: Fresh, target: int, now: float) -> AutoscalerState:
     """Note since when fewer replicas serve than are set while none of them is starting."""
     if target <= len(seen.ready) or seen.coming:
         return memory if memory.short_since is None else replace(memory, short_since=None)
     return replace(memory, short_since=now) if memory.short_since is None else memory
 
 
-def _will_come(memory: Memory, now: float) -> bool:
+def _will_come(memory: AutoscalerState, now: float) -> bool:
     """Whether missing replicas are still expected: a node that must be created first also takes a minute."""
     patience = max(cold_start.seconds(memory) or 0.0, cold_start.USUAL)
     return memory.short_since is None or now - memory.short_since < patience
 
 
 def _bounds(
-    spec: LLMDeploymentSpec, common: _Common, memory: Memory, pod: PodView, sample: EngineSample, now: float
+    spec: LLMDeploymentSpec, common: _Common, memory: AutoscalerState, pod: PodView, sample: EngineSample, now: float
 ) -> Bounds:
     opening = _opening(memory, pod, now)
     most = common.most
-    if common.held is not None and (common.tight or opening < 1.0 or trusted(sample) is None):
+    if common.held is not None and (common.tight or opening < 1.0 or usable_model(sample) is None):
         most = min(max(math.ceil(opening * common.held), common.least), most)
     return Bounds(
         concurrency_min=common.least,
@@ -106,7 +113,7 @@ def _bounds(
     )
 
 
-def _opening(memory: Memory, pod: PodView, now: float) -> float:
+def _opening(memory: AutoscalerState, pod: PodView, now: float) -> float:
     """Share of n* that a replica may admit, 0..1.
 
     It rises over the first seconds, so that the requests queued at other replicas do not all arrive as prompts at once.
@@ -122,7 +129,7 @@ def _queue(spec: LLMDeploymentSpec, common: _Common, sample: EngineSample, most:
 
     The rate comes from its own model, or from the fleet's.
     """
-    model, work = trusted(sample) or common.model, common.work
+    model, work = usable_model(sample) or common.model, common.work
     if model is None or work is None:
         return most
     limit = min(max(sample.concurrency, common.least), most)

@@ -5,18 +5,25 @@ from typing import Final
 
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.autoscaler.explain import sentences
-from sluice_operator.autoscaler.replicas.recommendation import Need
+from sluice_operator.autoscaler.replicas.recommendation import Recommendation
 from sluice_operator.autoscaler.signals import cold_start
 from sluice_operator.autoscaler.signals.freshness import Fresh
 from sluice_operator.autoscaler.signals.windows import WINDOW, over
-from sluice_operator.autoscaler.values import Memory, Reason
+from sluice_operator.autoscaler.state import AutoscalerState
+from sluice_operator.autoscaler.values import Reason
 
 AGAIN: Final = 300.0  # seconds between two reports
 
 
 def refusals(
-    spec: LLMDeploymentSpec, seen: Fresh, memory: Memory, wanted: Need, limit: int | None, ordered: int, now: float
-) -> tuple[tuple[Reason, ...], Memory]:
+    spec: LLMDeploymentSpec,
+    seen: Fresh,
+    memory: AutoscalerState,
+    wanted: Recommendation,
+    limit: int | None,
+    ordered: int,
+    now: float,
+) -> tuple[tuple[Reason, ...], AutoscalerState]:
     """The sentence about rejections, where one is due.
 
     Any reason that an engine counts is included (`sluice_rejections_total`). `ordered` replicas are set now.

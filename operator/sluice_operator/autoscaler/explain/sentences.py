@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Final
 
 from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.autoscaler.replicas.bounds import Range
-from sluice_operator.autoscaler.replicas.recommendation import Need
+from sluice_operator.autoscaler.replicas.bounds import ReplicaRange
+from sluice_operator.autoscaler.replicas.recommendation import Recommendation
 from sluice_operator.autoscaler.values import Reason
 from sluice_perfmodel.capacity import Capacity
 
@@ -26,17 +26,17 @@ WORDS: Final[Mapping[str, str]] = {
 }
 
 
-def scaled(spec: LLMDeploymentSpec, wanted: Need, before: int, after: int, window: float) -> Reason:
+def scaled(spec: LLMDeploymentSpec, wanted: Recommendation, before: int, after: int, window: float) -> Reason:
     """The law changed the replica count; a scale-in follows `window` seconds in which fewer were enough."""
     binding = wanted.binding
     why = WORDS.get(binding, binding)
     if after < before and binding != "Idle":
         why = "fewer are enough"
     head = f"{before} → {_replicas(after)}: {why}."
-    if after > before and wanted.pressure is not None:
+    if after > before and wanted.reactive is not None:
         body = (
-            f"{wanted.pressure.measured[0].upper()}{wanted.pressure.measured[1:]}, which the model did not expect; "
-            f"the ratio of {wanted.pressure.ratio:.2f} is followed, to twice the ready replicas at most."
+            f"{wanted.reactive.measured[0].upper()}{wanted.reactive.measured[1:]}, which the model did not expect; "
+            f"the ratio of {wanted.reactive.ratio:.2f} is followed, to twice the ready replicas at most."
         )
     elif after > before:
         body = _up(spec, wanted, after)
@@ -45,7 +45,7 @@ def scaled(spec: LLMDeploymentSpec, wanted: Need, before: int, after: int, windo
     return Reason("replicas", before, after, binding, f"{head} {body}".strip(), _numbers(wanted))
 
 
-def bounded(floor: Range, before: int, after: int) -> Reason:
+def bounded(floor: ReplicaRange, before: int, after: int) -> Reason:
     """The count was outside the range."""
     if after > before and floor.schedule:
         return Reason("replicas", before, after, "Schedule", f"{before} → {_replicas(after)}: {floor.schedule}.")
@@ -54,7 +54,7 @@ def bounded(floor: Range, before: int, after: int) -> Reason:
     return Reason("replicas", before, after, binding, f"{before} → {_replicas(after)}: {name} is {after}.")
 
 
-def created(floor: Range, after: int, mode: str) -> Reason:
+def created(floor: ReplicaRange, after: int, mode: str) -> Reason:
     """The first count: at least one replica, so that a model that cannot load is detected at once."""
     if mode in ("Auto", "Advise"):
         if floor.schedule:
@@ -117,7 +117,7 @@ def cut_off(before: int, after: int) -> Reason:
 
 
 def readmitted(
-    spec: LLMDeploymentSpec, wanted: Need, before: int, after: int, itl: float | None, binding: str
+    spec: LLMDeploymentSpec, wanted: Recommendation, before: int, after: int, itl: float | None, binding: str
 ) -> Reason:
     """The limits in force changed, by the engines' own loop inside the bounds."""
     target = spec.slo.itl_milliseconds
@@ -133,7 +133,7 @@ def readmitted(
 
 def refused(
     spec: LLMDeploymentSpec,
-    wanted: Need,
+    wanted: Recommendation,
     limit: int,
     count: float,
     seconds: float,
@@ -167,13 +167,13 @@ def refused(
     return Reason("admission", limit, limit, REFUSING, sentence, numbers)
 
 
-def _up(spec: LLMDeploymentSpec, wanted: Need, after: int) -> str:
-    judged = wanted.judged
-    if judged is None:
+def _up(spec: LLMDeploymentSpec, wanted: Recommendation, after: int) -> str:
+    prediction = wanted.prediction
+    if prediction is None:
         return ""
-    asked, one, turn = judged.asked, judged.capacity, judged.turn
+    asked, one, turn = prediction.asked, prediction.capacity, prediction.turn
     percent = float(spec.slo.attainment_percent)
-    before, met = judged.predicted
+    before, met = prediction.predicted
     good = ""
     if before < wanted.goal <= met:
         spare = (
@@ -194,10 +194,10 @@ def _up(spec: LLMDeploymentSpec, wanted: Need, after: int) -> str:
     )
 
 
-def _down(spec: LLMDeploymentSpec, wanted: Need, before: int, after: int, window: float) -> str:
-    if wanted.judged is None or wanted.binding == "Idle":
+def _down(spec: LLMDeploymentSpec, wanted: Recommendation, before: int, after: int, window: float) -> str:
+    if wanted.prediction is None or wanted.binding == "Idle":
         return f"No more than {_replicas(after)} needed for {window:.0f} s. Any load that needs {before} would have kept them."
-    one, turn = wanted.judged.capacity, wanted.judged.turn
+    one, turn = wanted.prediction.capacity, wanted.prediction.turn
     return (
         f"{_rate(wanted.demand.highest)} req/s at most, one replica holds {_one(spec, one)}; no more than "
         f"{_replicas(after)} needed for {window:.0f} s. Above {_rate(turn)} req/s {before} would have stayed."
@@ -216,16 +216,16 @@ def _one(spec: LLMDeploymentSpec, one: Capacity) -> str:
     return f"{rate} at {one.itl * 1000:.0f} ms between tokens (target {spec.slo.itl_milliseconds})"
 
 
-def _numbers(wanted: Need) -> tuple[tuple[str, float], ...]:
+def _numbers(wanted: Recommendation) -> tuple[tuple[str, float], ...]:
     numbers = [
         ("expectedRate", wanted.demand.expected),
         ("highestRate", wanted.demand.highest),
         ("waiting", wanted.demand.backlog),
         ("horizonSeconds", wanted.demand.horizon),
-        ("dispersion", wanted.demand.nature.dispersion),
+        ("dispersion", wanted.demand.arrivals.dispersion),
     ]
-    if wanted.judged is not None:
-        one, (before, met) = wanted.judged.capacity, wanted.judged.predicted
+    if wanted.prediction is not None:
+        one, (before, met) = wanted.prediction.capacity, wanted.prediction.predicted
         numbers += [
             ("replicaRate", one.rate),
             ("replicaConcurrency", float(one.concurrency)),
@@ -235,8 +235,8 @@ def _numbers(wanted: Need) -> tuple[tuple[str, float], ...]:
             ("predictedAttainment", before),
             ("predictedAttainmentAfter", met),
         ]
-    if wanted.pressure is not None:
-        numbers.append(("ratio", wanted.pressure.ratio))
+    if wanted.reactive is not None:
+        numbers.append(("ratio", wanted.reactive.ratio))
     return tuple((name, round(value, 4)) for name, value in numbers)
 
 

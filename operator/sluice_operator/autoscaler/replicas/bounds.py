@@ -10,7 +10,7 @@ from sluice_operator.autoscaler.values import Observed
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class ReplicaRange:
     """The fewest and the most replicas now. `schedule` describes the schedule that raised `low` above minReplicas."""
 
     low: int
@@ -22,7 +22,7 @@ class Range:
         return min(max(count, self.low), self.high)
 
 
-def allowed(spec: LLMDeploymentSpec, observed: Observed, lead: float) -> Range:
+def replica_range(spec: LLMDeploymentSpec, observed: Observed, lead: float) -> ReplicaRange:
     """The range at this moment.
 
     A schedule's replicas are ordered `lead` seconds early, one cold start, so that they serve when it begins. Zero is
@@ -40,7 +40,7 @@ def allowed(spec: LLMDeploymentSpec, observed: Observed, lead: float) -> Range:
             low = one.min_replicas
             until = datetime.fromtimestamp(ends, UTC).astimezone(zone)
             words = f"the schedule {one.cron} asks for {low} until {until:%a %H:%M} ({one.timezone})"
-    return Range(low, max(low, scaling.max_replicas), words)
+    return ReplicaRange(low, max(low, scaling.max_replicas), words)
 
 
 def _ends(schedule: Schedule, zone: ZoneInfo, wall: float, lead: float) -> float | None:

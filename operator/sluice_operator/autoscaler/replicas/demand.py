@@ -8,9 +8,9 @@ from sluice_operator.autoscaler.signals import cold_start
 from sluice_operator.autoscaler.signals.arrival_outlook import outlook
 from sluice_operator.autoscaler.signals.freshness import USUAL_GAP, Fresh
 from sluice_operator.autoscaler.signals.windows import SHORT, WINDOW, over
-from sluice_operator.autoscaler.values import Memory
-from sluice_perfmodel.arrival_stats import Nature
-from sluice_perfmodel.forecast import bearable
+from sluice_operator.autoscaler.state import AutoscalerState
+from sluice_perfmodel.arrival_stats import ArrivalStats
+from sluice_perfmodel.forecast import provisioned_rate
 
 PLANNED: Final = 0.85  # quantile of the load one cold start ahead; the queueing model covers shorter bursts
 HIGHEST: Final = 0.9  # the same for the load that scale-in must survive for a whole stabilisation window
@@ -26,12 +26,12 @@ class Demand:
     highest: float  # a possible rate that scale-in must survive
     backlog: float  # waiting now, in requests
     horizon: float  # seconds until a replica ordered now serves
-    nature: Nature  # arrival statistics
+    arrivals: ArrivalStats  # arrival statistics
     level: float  # now
 
 
 def demand(
-    memory: Memory, seen: Fresh, now: float, patience: float = 0.0, hold: float = 0.0, ease: float = 1.0
+    memory: AutoscalerState, seen: Fresh, now: float, patience: float = 0.0, hold: float = 0.0, ease: float = 1.0
 ) -> Demand:
     """The demand to plan for.
 
@@ -50,14 +50,14 @@ def demand(
     window, short = over(memory, now, WINDOW), over(memory, now, SHORT)
     count, recent = window.count("arrived_total"), short.count("arrived_total")
     ahead = outlook(memory, now, horizon)
-    nature = memory.before if ahead is None else ahead.nature
-    lower = _lower(count, window.seconds, nature)
+    arrivals = memory.before if ahead is None else ahead.arrivals
+    lower = _lower(count, window.seconds, arrivals)
     if ahead is None:
-        lower = max(lower, _lower(recent, short.seconds, nature))
+        lower = max(lower, _lower(recent, short.seconds, arrivals))
     if ahead is not None:
         level = ahead.level
-        expected = bearable(ahead.quantile(eased(PLANNED, ease)), ahead.mean, horizon, patience)
-        highest = bearable(ahead.quantile(eased(HIGHEST, ease)), ahead.mean, horizon + hold, patience)
+        expected = provisioned_rate(ahead.quantile(eased(PLANNED, ease)), ahead.mean, horizon, patience)
+        highest = provisioned_rate(ahead.quantile(eased(HIGHEST, ease)), ahead.mean, horizon + hold, patience)
     else:
         whole = window.seconds >= WINDOW - USUAL_GAP
         level = expected = window.rate("arrived_total") if whole else lower
@@ -67,7 +67,7 @@ def demand(
         highest=max(highest, lower),
         backlog=sum(sample.waiting for _, sample in seen.known),
         horizon=horizon,
-        nature=nature,
+        arrivals=arrivals,
         level=level,
     )
 
@@ -81,6 +81,6 @@ def eased(share: float, ease: float) -> float:
     return max(1.0 - ease * (1.0 - share), min(share, 0.5))
 
 
-def _lower(count: float, seconds: float, nature: Nature) -> float:
-    scatter = SIGMAS * math.sqrt(max(nature.dispersion, 1.0) * count)
+def _lower(count: float, seconds: float, arrivals: ArrivalStats) -> float:
+    scatter = SIGMAS * math.sqrt(max(arrivals.dispersion, 1.0) * count)
     return max(0.0, count - scatter) / seconds if seconds > 0 else 0.0

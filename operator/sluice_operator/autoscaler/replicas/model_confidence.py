@@ -8,7 +8,7 @@ confidence the law would each time remove the replicas that the guard has just a
 from dataclasses import replace
 from typing import Final
 
-from sluice_operator.autoscaler.values import Memory
+from sluice_operator.autoscaler.state import AutoscalerState
 
 LEAST: Final = 0.5  # half of the predicted capacity: from there on the guard decides, not the model
 FALL: Final = 0.9  # factor per period with SLO misses: seven periods from 1 to 0.5
@@ -16,9 +16,9 @@ PERIOD: Final = 15.0  # seconds between two updates: half a window, so that each
 RISE: Final = 0.02  # per period with the SLO met under load: half an hour to recover from an error of a fifth
 
 
-def follow(memory: Memory, missed: bool, kept: bool, now: float) -> Memory:
+def follow(memory: AutoscalerState, missed: bool, kept: bool, now: float) -> AutoscalerState:
     """One update where one is due: down where the SLO is missed under load, up where it is met."""
-    if not (missed or kept) or (memory.trust_at <= now < memory.trust_at + PERIOD):
+    if not (missed or kept) or (memory.confidence_at <= now < memory.confidence_at + PERIOD):
         return memory
-    trust = max(LEAST, memory.trust * FALL) if missed else min(1.0, memory.trust + RISE)
-    return memory if trust == memory.trust else replace(memory, trust=trust, trust_at=now)
+    confidence = max(LEAST, memory.confidence * FALL) if missed else min(1.0, memory.confidence + RISE)
+    return memory if confidence == memory.confidence else replace(memory, confidence=confidence, confidence_at=now)

@@ -7,16 +7,16 @@ import math
 from dataclasses import dataclass, replace
 
 from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.autoscaler.replicas.bounds import Range
-from sluice_operator.autoscaler.replicas.capacity_plan import Physics, reachable_targets
+from sluice_operator.autoscaler.replicas.bounds import ReplicaRange
+from sluice_operator.autoscaler.replicas.capacity_inputs import CapacityInputs, reachable_targets
 from sluice_operator.autoscaler.replicas.demand import DRAIN, Demand
-from sluice_operator.autoscaler.values import Memory
-from sluice_perfmodel.capacity import Capacity, attainment, capacity, enough, split_burstiness, sustained
+from sluice_operator.autoscaler.state import AutoscalerState
+from sluice_perfmodel.capacity import Capacity, attainment, capacity, replicas_needed, split_burstiness, sustained_rate
 from sluice_perfmodel.concurrency_limit import MARGIN
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class Prediction:
     """The number of replicas by the model, and the inputs of its explanation.
 
     The properties are computed on access, because most decisions write no sentence.
@@ -24,7 +24,7 @@ class Judgement:
 
     capacity: Capacity  # of one replica, with the mean request and the targets behind it
     asked: Demand
-    trust: float  # model confidence: at 0.5 the model is evaluated for twice the load
+    confidence: float  # model confidence: at 0.5 the model is evaluated for twice the load
     unevenness: float
     current: int  # replicas
     most: int  # replicas that the spec allows
@@ -35,16 +35,18 @@ class Judgement:
     @property
     def dear(self) -> bool:
         """Whether the model at full confidence would ask for fewer replicas."""
-        if self.trust >= 1.0:
+        if self.confidence >= 1.0:
             return False
-        one, highest, bursts = self.capacity, self.asked.highest, self.asked.nature.dispersion
-        reduced, full = (_enough(one, highest / trust, bursts, self.unevenness)[0] for trust in (self.trust, 1.0))
+        one, highest, bursts = self.capacity, self.asked.highest, self.asked.arrivals.dispersion
+        reduced, full = (
+            _enough(one, highest / confidence, bursts, self.unevenness)[0] for confidence in (self.confidence, 1.0)
+        )
         return reduced > full
 
     @property
     def predicted(self) -> tuple[float, float]:
         """Attainment with the current count, and with `up`."""
-        one, each = self.capacity, self.asked.expected / (self.trust * max(1, self.current))
+        one, each = self.capacity, self.asked.expected / (self.confidence * max(1, self.current))
         return attainment(one.replica, one.work, one.targets, each, one.margin, one.burstiness), self.reached
 
     @property
@@ -57,32 +59,40 @@ class Judgement:
         if self.up > self.current:
             fewer = min(self.up, self.most) - 1
             served, waits = _served_and_waiting(self.capacity, self.asked)
-            flat_out = (self.capacity.throughput * self.trust * fewer - waits) / served
-            return max(0.0, min(self._sustained(fewer) if fewer else 0.0, flat_out))
-        return self._sustained(self.current - 1) if self.keep < self.current else 0.0
+            flat_out = (self.capacity.throughput * self.confidence * fewer - waits) / served
+            return max(0.0, min(self._sustained_rate(fewer) if fewer else 0.0, flat_out))
+        return self._sustained_rate(self.current - 1) if self.keep < self.current else 0.0
 
-    def _sustained(self, count: int) -> float:
-        one, bursts = self.capacity, self.asked.nature.dispersion
-        return self.trust * sustained(one.replica, one.work, one.targets, count, one.margin, bursts, self.unevenness)
+    def _sustained_rate(self, count: int) -> float:
+        one, bursts = self.capacity, self.asked.arrivals.dispersion
+        return self.confidence * sustained_rate(
+            one.replica, one.work, one.targets, count, one.margin, bursts, self.unevenness
+        )
 
 
-def judge(
-    spec: LLMDeploymentSpec, floor: Range, known: Physics, asked: Demand, memory: Memory, current: int, goal: float
-) -> Judgement:
+def predict(
+    spec: LLMDeploymentSpec,
+    floor: ReplicaRange,
+    known: CapacityInputs,
+    asked: Demand,
+    memory: AutoscalerState,
+    current: int,
+    goal: float,
+) -> Prediction:
     """Evaluate the model for this demand and `goal`, the attainment to plan for."""
     target = replace(reachable_targets(spec, known.work), attainment=goal)
-    bursts, trust, split = asked.nature.dispersion, memory.trust, memory.unevenness
+    bursts, confidence, split = asked.arrivals.dispersion, memory.confidence, memory.unevenness
     share = split_burstiness(bursts, max(1, current), split)
     one = capacity(known.replica, known.work, target, MARGIN, share)
-    up, reached = _enough(one, asked.expected / trust, bursts, split)
+    up, reached = _enough(one, asked.expected / confidence, bursts, split)
     served, waits = _served_and_waiting(one, asked)
-    up = max(up, _fewest(asked.expected * served + waits, one.throughput * trust))
-    keep, _ = _enough(one, asked.highest / trust, bursts, split)
-    return Judgement(one, asked, trust, split, current, floor.high, up, max(up, keep), reached)
+    up = max(up, _fewest(asked.expected * served + waits, one.throughput * confidence))
+    keep, _ = _enough(one, asked.highest / confidence, bursts, split)
+    return Prediction(one, asked, confidence, split, current, floor.high, up, max(up, keep), reached)
 
 
 def _enough(one: Capacity, rate: float, bursts: float, split: float) -> tuple[int, float]:
-    return enough(one.replica, one.work, one.targets, rate, one.margin, bursts, split)
+    return replicas_needed(one.replica, one.work, one.targets, rate, one.margin, bursts, split)
 
 
 def _served_and_waiting(one: Capacity, asked: Demand) -> tuple[float, float]:

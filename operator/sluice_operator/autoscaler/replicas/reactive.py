@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.autoscaler.replicas.capacity_plan import targets
+from sluice_operator.autoscaler.replicas.capacity_inputs import targets
 from sluice_operator.autoscaler.signals.freshness import Fresh
 from sluice_operator.autoscaler.signals.histograms import quantile
 from sluice_operator.autoscaler.signals.windows import SHORT, WINDOW, Sums, over
-from sluice_operator.autoscaler.values import Memory
+from sluice_operator.autoscaler.state import AutoscalerState
 from sluice_perfmodel.capacity import Capacity
 
 MOST: Final = 2.0  # at most doubling
@@ -25,7 +25,7 @@ PATIENCE: Final = 0.5  # of the TTFT target: a longer expected wait leaves too l
 
 
 @dataclass(frozen=True, slots=True)
-class Pressure:
+class ReactiveDemand:
     """A measured need for more replicas."""
 
     replicas: int
@@ -35,15 +35,15 @@ class Pressure:
     late: bool = False  # measured on ended requests, which arrived up to a TTFT target earlier
 
 
-def pressure(
+def reactive_demand(
     spec: LLMDeploymentSpec,
     seen: Fresh,
-    memory: Memory,
+    memory: AutoscalerState,
     now: float,
     capacity: Capacity | None,
     looked_back: bool,
     goal: float,
-) -> Pressure | None:
+) -> ReactiveDemand | None:
     """The strongest pressure of KV memory, SLO misses and (without a model) the queue; None where there is none.
 
     SLO misses rank below the others unless `looked_back`: the fleet is then as old as the period that the misses cover.
@@ -60,7 +60,7 @@ def pressure(
     return max(found, key=lambda one: (looked_back or not one.late, one.ratio), default=None)
 
 
-def kv_share(seen: Fresh, memory: Memory, now: float) -> float | None:
+def kv_share(seen: Fresh, memory: AutoscalerState, now: float) -> float | None:
     """Share of the fleet's KV blocks that running requests hold, 0..1; None without fresh samples.
 
     It is the mean of the last seconds by the engines' own integral, which includes changes between scrapes. The gauges
@@ -74,7 +74,7 @@ def kv_share(seen: Fresh, memory: Memory, now: float) -> float | None:
     return min(1.0, math.fsum(sample.kv_occupancy for _, sample in seen.known) / len(seen.known))
 
 
-def _kv(spec: LLMDeploymentSpec, seen: Fresh, memory: Memory, now: float) -> Pressure | None:
+def _kv(spec: LLMDeploymentSpec, seen: Fresh, memory: AutoscalerState, now: float) -> ReactiveDemand | None:
     target = spec.scaling.target_kv_occupancy_percent / 100.0
     share = kv_share(seen, memory, now)
     if share is None or share <= target:
@@ -84,7 +84,7 @@ def _kv(spec: LLMDeploymentSpec, seen: Fresh, memory: Memory, now: float) -> Pre
 
 def _missed(
     spec: LLMDeploymentSpec, seen: Fresh, window: Sums, recent: Sums, capacity: Capacity | None, goal: float
-) -> Pressure | None:
+) -> ReactiveDemand | None:
     """More misses than chance explains, in the window and still in its last seconds: misses of an old queue pass."""
     target = targets(spec)
     missed, met = window.count("slo_missed_total"), window.count("slo_met_total")
@@ -110,7 +110,7 @@ def _beyond_chance(missed: float, met: float, goal: float) -> bool:
     return missed > expected + SIGMAS * math.sqrt(max(expected, 1.0))
 
 
-def _queue(spec: LLMDeploymentSpec, seen: Fresh, window: Sums) -> Pressure | None:
+def _queue(spec: LLMDeploymentSpec, seen: Fresh, window: Sums) -> ReactiveDemand | None:
     running = math.fsum(sample.running for _, sample in seen.known)
     waiting = math.fsum(sample.waiting for _, sample in seen.known)
     served = window.rate("finished_total")
@@ -122,8 +122,8 @@ def _queue(spec: LLMDeploymentSpec, seen: Fresh, window: Sums) -> Pressure | Non
     return _pressure(seen, (running + waiting) / max(running, 1.0), "Queue", words)
 
 
-def _pressure(seen: Fresh, ratio: float, binding: str, words: str, late: bool = False) -> Pressure:
+def _pressure(seen: Fresh, ratio: float, binding: str, words: str, late: bool = False) -> ReactiveDemand:
     """Turn a ratio into a count: at least one more replica, at most twice as many."""
     ratio = min(max(ratio, 1.0), MOST)
     ready = len(seen.ready)
-    return Pressure(min(max(round(ready * ratio), ready + 1), int(MOST * ready)), ratio, binding, words, late)
+    return ReactiveDemand(min(max(round(ready * ratio), ready + 1), int(MOST * ready)), ratio, binding, words, late)

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.autoscaler.replicas.bounds import Range
-from sluice_operator.autoscaler.replicas.capacity_plan import physics, targets
+from sluice_operator.autoscaler.replicas.bounds import ReplicaRange
+from sluice_operator.autoscaler.replicas.capacity_inputs import capacity_inputs, targets
 from sluice_operator.autoscaler.replicas.demand import Demand, demand
-from sluice_operator.autoscaler.replicas.prediction import Judgement, judge
-from sluice_operator.autoscaler.replicas.reactive import PATIENCE, Pressure, pressure
+from sluice_operator.autoscaler.replicas.prediction import Prediction, predict
+from sluice_operator.autoscaler.replicas.reactive import PATIENCE, ReactiveDemand, reactive_demand
 from sluice_operator.autoscaler.signals import cold_start, error_budget
 from sluice_operator.autoscaler.signals.freshness import Fresh
 from sluice_operator.autoscaler.signals.windows import WINDOW, over
-from sluice_operator.autoscaler.values import Memory
+from sluice_operator.autoscaler.state import AutoscalerState
 from sluice_perfmodel.capacity import Capacity
 
 LOW_KV: Final = 0.5  # of the target: without a usable model only a plainly empty fleet shrinks
@@ -25,16 +25,16 @@ LONGEST_LOOK_BACK: Final = 60.0  # seconds: a TTFT target of an hour must not di
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class Recommendation:
     """The replicas that the load needs, before any rule about changes."""
 
     up: int  # fewest replicas that meet the SLO for the expected load
     keep: int  # fewest that still meet it for the highest load, with margin
     demand: Demand
     goal: float  # the attainment to plan for, by the rest of the error budget
-    judged: Judgement | None = None  # the model's recommendation; None while it is cold
+    prediction: Prediction | None = None  # the model's recommendation; None while it is cold
     measured: str = ""  # the binding constraint by measurement; empty where the model gives it
-    pressure: Pressure | None = None  # the reactive guard's result, if it asked for more
+    reactive: ReactiveDemand | None = None  # the reactive guard's result, if it asked for more
     hold: str = ""  # why the count must not fall, whatever `keep` is
     disproved: bool = False  # the SLO is missed where the model, with all replicas ready, predicted that it is met
     proved: bool = False  # the SLO is met under a load that tests the model
@@ -42,15 +42,17 @@ class Need:
     @property
     def binding(self) -> str:
         """The binding constraint, as the machine-readable reason."""
-        return self.measured or ("Idle" if self.judged is None else self.judged.capacity.binding)
+        return self.measured or ("Idle" if self.prediction is None else self.prediction.capacity.binding)
 
     @property
     def capacity(self) -> Capacity | None:
         """Capacity of one replica; None while the model is cold."""
-        return None if self.judged is None else self.judged.capacity
+        return None if self.prediction is None else self.prediction.capacity
 
 
-def need(spec: LLMDeploymentSpec, floor: Range, seen: Fresh, memory: Memory, now: float, current: int) -> Need:
+def recommend(
+    spec: LLMDeploymentSpec, floor: ReplicaRange, seen: Fresh, memory: AutoscalerState, now: float, current: int
+) -> Recommendation:
     """Judge the load. Without fresh metrics, `up` and `keep` are the current count."""
     ttft = targets(spec).ttft
     stays = float(spec.scaling.scale_down_stabilization_seconds)
@@ -60,23 +62,23 @@ def need(spec: LLMDeploymentSpec, floor: Range, seen: Fresh, memory: Memory, now
     asked = demand(memory, seen, now, PATIENCE * ttft, stays, (1.0 - goal) / (1.0 - target))
     if not seen.known:
         hold = "no engine could be measured" if seen.ready else "no replica is ready yet"
-        return Need(current, current, asked, goal, measured="MetricsMissing", hold=hold)
-    known = physics(spec, seen, memory)
-    judged = judge(spec, floor, known, asked, memory, current, goal) if known is not None else None
-    if judged is not None:
-        capacity: Capacity | None = judged.capacity
-        up, keep, measured = judged.up, judged.keep, ""
+        return Recommendation(current, current, asked, goal, measured="MetricsMissing", hold=hold)
+    known = capacity_inputs(spec, seen, memory)
+    prediction = predict(spec, floor, known, asked, memory, current, goal) if known is not None else None
+    if prediction is not None:
+        capacity: Capacity | None = prediction.capacity
+        up, keep, measured = prediction.up, prediction.keep, ""
     else:
         up, keep, measured, capacity = 1, _keep_cold(spec, seen, memory, now, current), "Idle", None
     # A request found late now arrived up to a TTFT target ago and waited for the fleet of that time. KV occupancy and
     # the queue describe the current fleet.
     stood = now - memory.settled_at - WINDOW if seen.coming == 0 else -math.inf
     looked_back = stood >= min(ttft, LONGEST_LOOK_BACK)
-    pressed = pressure(spec, seen, memory, now, capacity, looked_back, goal)
+    pressed = reactive_demand(spec, seen, memory, now, capacity, looked_back, goal)
     settled = looked_back or (stood >= 0.0 and pressed is not None and not pressed.late)
-    disproved = pressed is not None and settled and judged is not None and up <= current
+    disproved = pressed is not None and settled and prediction is not None and up <= current
     kept = pressed is None and settled
-    proved = kept and judged is not None and (judged.dear or _is_loaded(seen, memory, judged.capacity, now))
+    proved = kept and prediction is not None and (prediction.dear or _is_loaded(seen, memory, prediction.capacity, now))
     if pressed is not None:
         keep = max(keep, current)
         if settled and pressed.replicas > up:
@@ -90,10 +92,10 @@ def need(spec: LLMDeploymentSpec, floor: Range, seen: Fresh, memory: Memory, now
         hold = f"{seen.missing} of {len(seen.ready)} replicas could not be measured and count as busy"
     elif now < memory.no_down_until:
         hold = "an engine restarted and its counters began again"
-    return Need(up, max(keep, up), asked, goal, judged, measured, pressed, hold, disproved, proved)
+    return Recommendation(up, max(keep, up), asked, goal, prediction, measured, pressed, hold, disproved, proved)
 
 
-def _keep_cold(spec: LLMDeploymentSpec, seen: Fresh, memory: Memory, now: float, current: int) -> int:
+def _keep_cold(spec: LLMDeploymentSpec, seen: Fresh, memory: AutoscalerState, now: float, current: int) -> int:
     """The count to keep without a usable model.
 
     It is the current count, one fewer where KV memory is plainly free and no request waits, or 1 when the fleet is
@@ -106,15 +108,15 @@ def _keep_cold(spec: LLMDeploymentSpec, seen: Fresh, memory: Memory, now: float,
     return current - 1 if free and not any(sample.waiting for _, sample in seen.known) else current
 
 
-def _is_loaded(seen: Fresh, memory: Memory, one: Capacity, now: float) -> bool:
+def _is_loaded(seen: Fresh, memory: AutoscalerState, one: Capacity, now: float) -> bool:
     """Whether the fleet works at half of its sized load or more: an SLO that is met then confirms the model.
 
     At a confidence of 0.5 the fleet gets twice the replicas, and each has only half of the load that it could have.
     """
-    return over(memory, now, WINDOW).rate("finished_total") >= LOADED * one.rate * memory.trust * len(seen.ready)
+    return over(memory, now, WINDOW).rate("finished_total") >= LOADED * one.rate * memory.confidence * len(seen.ready)
 
 
-def is_idle(seen: Fresh, memory: Memory, now: float) -> bool:
+def is_idle(seen: Fresh, memory: AutoscalerState, now: float) -> bool:
     """Whether no known replica has a running or waiting request and none arrived in the window."""
     busy = any(sample.running or sample.waiting for _, sample in seen.known)
     return not busy and over(memory, now, WINDOW).count("arrived_total") == 0

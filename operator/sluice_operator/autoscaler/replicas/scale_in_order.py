@@ -3,12 +3,13 @@
 from dataclasses import replace
 from typing import Final
 
-from sluice_operator.autoscaler.values import Memory, Observed, PodView
+from sluice_operator.autoscaler.state import AutoscalerState
+from sluice_operator.autoscaler.values import Observed, PodView
 
 NOTICE: Final = 0.25  # of the stabilisation window: after that much low load it more likely lasts than ends
 
 
-def scale_in_candidates(observed: Observed, memory: Memory, count: int) -> tuple[str, ...]:
+def scale_in_candidates(observed: Observed, memory: AutoscalerState, count: int) -> tuple[str, ...]:
     """The `count` pods that are cheapest to remove, cheapest first.
 
     The order is: pods that were never scheduled or failed; pods still loading, newest first (only a changed spec lowers
@@ -23,14 +24,14 @@ def scale_in_candidates(observed: Observed, memory: Memory, count: int) -> tuple
     """
     staying = [pod for pod in observed.pods if pod.phase != "draining"]
     spared = {pod.name: pod.spared for pod in memory.pods}
-    if memory.retiring is not None:
-        spared[memory.retiring] = -1.0  # routers have avoided it for minutes already
+    if memory.next_scale_in_candidate is not None:
+        spared[memory.next_scale_in_candidate] = -1.0  # routers have avoided it for minutes already
     return tuple(
         pod.name for pod in sorted(staying, key=lambda pod: _cost(pod, spared.get(pod.name, 0.0)))[: max(count, 0)]
     )
 
 
-def note_retiring(observed: Observed, memory: Memory, due: bool) -> Memory:
+def choose_next_scale_in_candidate(observed: Observed, memory: AutoscalerState, due: bool) -> AutoscalerState:
     """Choose the next scale-in candidate while a scale-in is `due`, and keep it.
 
     A router that reads it starts no new conversation on that pod. Most conversations in its cache have ended when it is
@@ -39,12 +40,12 @@ def note_retiring(observed: Observed, memory: Memory, due: bool) -> Memory:
     """
     ready = {pod.name for pod in observed.pods if pod.phase == "ready"}
     if not due or len(ready) < 2:
-        return memory if memory.retiring is None else replace(memory, retiring=None)
-    if memory.retiring in ready:
+        return memory if memory.next_scale_in_candidate is None else replace(memory, next_scale_in_candidate=None)
+    if memory.next_scale_in_candidate in ready:
         return memory
-    memory = replace(memory, retiring=None)
+    memory = replace(memory, next_scale_in_candidate=None)
     first = scale_in_candidates(observed, memory, 1)
-    return replace(memory, retiring=first[0]) if first and first[0] in ready else memory
+    return replace(memory, next_scale_in_candidate=first[0]) if first and first[0] in ready else memory
 
 
 def _cost(pod: PodView, spared: float) -> tuple[int, float, float, float, str]:

@@ -8,14 +8,15 @@ from dataclasses import replace
 from typing import Final
 
 from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.autoscaler.replicas.bounds import Range
-from sluice_operator.autoscaler.replicas.recommendation import Need, is_idle
+from sluice_operator.autoscaler.replicas.bounds import ReplicaRange
+from sluice_operator.autoscaler.replicas.recommendation import Recommendation, is_idle
 from sluice_operator.autoscaler.signals import cold_start
 from sluice_operator.autoscaler.signals.freshness import Fresh
 from sluice_operator.autoscaler.signals.windows import WINDOW
-from sluice_operator.autoscaler.values import Memory, Observed
+from sluice_operator.autoscaler.state import AutoscalerState
+from sluice_operator.autoscaler.values import Observed
 
-SLOTS: Final = 60  # slots of the stabilisation window in `Memory.wanted`
+SLOTS: Final = 60  # slots of the stabilisation window in `AutoscalerState.wanted`
 HOLD_MOST: Final = 600.0  # seconds: one image pull of half an hour must not hold replicas for as long
 WARMING_MOST: Final = 2.0  # extra windows for caches: a user's short window must not become minutes
 LOSSES: Final = 2.0  # caches lost per move: the removed replica's is computed again, the new one starts cold
@@ -23,10 +24,10 @@ LOSSES: Final = 2.0  # caches lost per move: the removed replica's is computed a
 
 def step(
     spec: LLMDeploymentSpec,
-    floor: Range,
+    floor: ReplicaRange,
     seen: Fresh,
-    memory: Memory,
-    wanted: Need,
+    memory: AutoscalerState,
+    wanted: Recommendation,
     now: float,
     current: int,
     window: float,
@@ -50,7 +51,7 @@ def step(
     return current if most >= current else max(current - 1, floor.low, 1)
 
 
-def rest(memory: Memory, observed: Observed, seen: Fresh, now: float) -> Memory:
+def rest(memory: AutoscalerState, observed: Observed, seen: Fresh, now: float) -> AutoscalerState:
     """Note since when the whole fleet is idle: every replica is measured, and the gateway holds no request."""
     idle = bool(seen.known) and not seen.missing and not observed.held and is_idle(seen, memory, now)
     if not idle:
@@ -58,7 +59,9 @@ def rest(memory: Memory, observed: Observed, seen: Fresh, now: float) -> Memory:
     return replace(memory, idle_since=now) if memory.idle_since is None else memory
 
 
-def remember(floor: Range, memory: Memory, wanted: Need, now: float, current: int, window: float) -> Memory:
+def remember(
+    floor: ReplicaRange, memory: AutoscalerState, wanted: Recommendation, now: float, current: int, window: float
+) -> AutoscalerState:
     """Keep the largest wanted count per slot of the stabilisation window; during a hold that is the current count."""
     slot = max(1.0, window / SLOTS)
     count = floor.inside(max(wanted.keep, current if wanted.hold else 0))
@@ -74,7 +77,7 @@ def remember(floor: Range, memory: Memory, wanted: Need, now: float, current: in
     return replace(memory, wanted=entries)
 
 
-def hold_seconds(spec: LLMDeploymentSpec, memory: Memory, cold: float) -> float:
+def hold_seconds(spec: LLMDeploymentSpec, memory: AutoscalerState, cold: float) -> float:
     """How long fewer replicas must have been enough before a scale-in, in seconds.
 
     It is the stabilisation window, and at least the cold start of a replacement. A scale-in and the later scale-out
@@ -89,10 +92,10 @@ def hold_seconds(spec: LLMDeploymentSpec, memory: Memory, cold: float) -> float:
     return window + min(LOSSES * cold, WARMING_MOST * window)
 
 
-def quiet_seconds(memory: Memory, current: int, now: float) -> float:
+def quiet_seconds(memory: AutoscalerState, current: int, now: float) -> float:
     """For how long fewer than `current` replicas have been enough, in seconds; 0 where they are not enough now.
 
-    It goes back as far as `Memory.wanted`.
+    It goes back as far as `AutoscalerState.wanted`.
     """
     needed = [at for at, count in memory.wanted if count >= current]
     since = needed[-1] if needed else next((at for at, _ in memory.wanted), now)

@@ -4,14 +4,14 @@ import math
 from typing import Final
 
 from sluice_operator.autoscaler.signals.arrival_history import WIDTH
-from sluice_operator.autoscaler.values import Memory
-from sluice_perfmodel.arrival_stats import nature_of
+from sluice_operator.autoscaler.state import AutoscalerState
+from sluice_perfmodel.arrival_stats import arrival_stats
 from sluice_perfmodel.forecast import Forecast, forecast
 
 LEAST: Final = 3  # fewest complete slots: with fewer, the window's mean is as good
 
 
-def outlook(memory: Memory, now: float, horizon: float) -> Forecast | None:
+def outlook(memory: AutoscalerState, now: float, horizon: float) -> Forecast | None:
     """The forecast from complete slots, those that every pod's scrapes cover; None with fewer than `LEAST`."""
     gap = memory.scrape_gap or WIDTH / 2.0
     whole = math.floor((now - gap) / WIDTH)
@@ -22,9 +22,9 @@ def outlook(memory: Memory, now: float, horizon: float) -> Forecast | None:
     if len(rates) < LEAST:
         return None
     width = WIDTH * grouped
-    nature = nature_of(rates, width, math.ceil(horizon / width), memory.before)
+    arrivals = arrival_stats(rates, width, math.ceil(horizon / width), memory.before)
     late = now - whole * WIDTH
-    return forecast(rates, width, horizon + late, nature)
+    return forecast(rates, width, horizon + late, arrivals)
 
 
 def _consecutive(slots: list[tuple[int, float]]) -> list[float]:

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Final
 
 from sluice_operator.autoscaler.signals.freshness import COMING_AT_MOST, Fresh
-from sluice_operator.autoscaler.values import ColdStart, Memory, Observed
+from sluice_operator.autoscaler.state import AutoscalerState
+from sluice_operator.autoscaler.values import ColdStart, Observed
 
 KEPT: Final = 16  # starts: a fifth of them is three, enough to estimate the slow ones
 USUAL: Final = 60.0  # seconds, until one is measured: a small model from a volume; an 8B from a hub takes 100 to 300
@@ -16,7 +17,7 @@ QUANTILE: Final = 0.8  # of the starts: a plan on the median would be too early 
 PHASES: Final = ("schedule", "pull", "load", "warm", "total")
 
 
-def learn(memory: Memory, observed: Observed) -> Memory:
+def learn(memory: AutoscalerState, observed: Observed) -> AutoscalerState:
     """Record each pod's start once and keep the newest `KEPT`; an invalid one is left out.
 
     `learned` lists a pod as long as it exists: in a fleet of more than `KEPT` pods its start may be dropped earlier.
@@ -40,7 +41,7 @@ def is_sane(start: ColdStart) -> bool:
     return all(0.0 <= getattr(start, phase) <= 10.0 * COMING_AT_MOST for phase in PHASES)
 
 
-def seconds(memory: Memory, share: float = QUANTILE) -> float | None:
+def seconds(memory: AutoscalerState, share: float = QUANTILE) -> float | None:
     """The total that a `share` of the starts stays within, in seconds; None where none was measured.
 
     Between two starts it is the lower one, because the very first start pulled the image.
@@ -49,13 +50,13 @@ def seconds(memory: Memory, share: float = QUANTILE) -> float | None:
     return totals[int(share * (len(totals) - 1))] if totals else None
 
 
-def usual(memory: Memory) -> ColdStart | None:
+def usual(memory: AutoscalerState) -> ColdStart | None:
     """The median start by its total, with its phases; None where none was measured."""
     starts = sorted((start for _, start in memory.starts), key=lambda start: start.total)
     return starts[(len(starts) - 1) // 2] if starts else None
 
 
-def remaining(memory: Memory, seen: Fresh, now: float) -> float | None:
+def remaining(memory: AutoscalerState, seen: Fresh, now: float) -> float | None:
     """Seconds until the next starting replica should serve; None where none is starting.
 
     A start that takes longer than expected gets another tenth of its age, up to twice the expected time.

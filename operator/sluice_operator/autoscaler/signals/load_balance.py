@@ -10,7 +10,7 @@ from statistics import fmean, variance
 from typing import Final
 
 from sluice_operator.autoscaler.signals.freshness import Fresh
-from sluice_operator.autoscaler.values import Memory
+from sluice_operator.autoscaler.state import AutoscalerState
 
 FORGET: Final = 120.0  # seconds, time constant; the same as for the mean request
 LONGEST: Final = 30.0  # seconds that one observation may stand for: one after a gap must not replace the estimate
@@ -19,7 +19,7 @@ LEAST: Final = 4.0  # requests per replica: with fewer the split cannot be disti
 BOUNDS: Final = (0.05, 1.0)  # no split is perfect; above random are hot prefixes, which more replicas do not cool
 
 
-def weigh(memory: Memory, seen: Fresh, now: float) -> Memory:
+def weigh(memory: AutoscalerState, seen: Fresh, now: float) -> AutoscalerState:
     """Fold in one observation: the index of dispersion of requests in flight over replicas.
 
     1 is a random split, near 0 an even one; a memory without any observation starts at 1.

@@ -19,13 +19,14 @@ from sluice_operator.autoscaler.signals import error_tally
 from sluice_operator.autoscaler.signals.arrival_history import book
 from sluice_operator.autoscaler.signals.freshness import COUNTERS, Fresh
 from sluice_operator.autoscaler.signals.histograms import BOUNDS, overflow
-from sluice_operator.autoscaler.values import EngineSample, Lengths, Memory, Outcome, PodTotals, Tick
+from sluice_operator.autoscaler.state import AutoscalerState
+from sluice_operator.autoscaler.values import EngineSample, FleetDelta, Lengths, Outcome, PodTotals
 
 # Seconds: 30 Poisson arrivals at 1 req/s (± 18 %), and short enough to act within a cold start. It holds six scrapes at
 # 5 s and thirty at 1 s.
 WINDOW: Final = 30.0
 SHORT: Final = 10.0  # seconds, two scrapes at 5 s: the shortest delta that does not depend on one scrape
-SLOT: Final = 0.9  # seconds; closer ticks are merged: at most WINDOW / SLOT of them are kept
+SLOT: Final = 0.9  # seconds; closer deltas are merged: at most WINDOW / SLOT of them are kept
 FORGET: Final = 120.0  # seconds; lengths change slower than rates, and the mean of a heavy tail needs the samples
 _LONGEST_GAP: Final = 60.0  # an outage is not the scrape interval
 _counters: Final = attrgetter(*COUNTERS)
@@ -38,12 +39,12 @@ _FAILED, _REJECTED, _AGAIN = (COUNTERS.index(f"{name}_total") for name in ("fail
 class Sums:
     """The fleet's deltas over a window. Each sum is computed on access, because a caller needs one or two of them."""
 
-    ticks: tuple[Tick, ...] = ()  # oldest first
+    deltas: tuple[FleetDelta, ...] = ()  # oldest first
 
     @property
     def seconds(self) -> float:
         """Time that the deltas span."""
-        return self.ticks[-1].at - self.ticks[0].at + self.ticks[0].seconds if self.ticks else 0.0
+        return self.deltas[-1].at - self.deltas[0].at + self.deltas[0].seconds if self.deltas else 0.0
 
     def count(self, name: str) -> float:
         """Increase of a counter of `COUNTERS`; for SLO misses the larger of the count and the overdue first tokens."""
@@ -60,8 +61,8 @@ class Sums:
         """Requests by outcome.
 
         A gateway offers a request that one replica rejects to the next, and each rejection counts. Rejections less
-        those offered again are the requests that no replica served. Two engines count the two, possibly in two ticks,
-        so over one tick the difference may be negative.
+        those offered again are the requests that no replica served. Two engines count the two, possibly in two deltas,
+        so over one delta the difference may be negative.
         """
         late = self.count("slo_missed_total") + self._grew(_FAILED)
         return Outcome(self._grew(_MET), late, self._grew(_REJECTED) - self._grew(_AGAIN))
@@ -69,28 +70,28 @@ class Sums:
     @property
     def block_seconds(self) -> float:
         """Blocks of the pools × seconds."""
-        return sum(tick.block_seconds for tick in self.ticks)
+        return sum(delta.block_seconds for delta in self.deltas)
 
     @property
     def ttft(self) -> tuple[float, ...]:
         """Cumulative counts per bucket; empty without observations."""
-        return _sum([tick.ttft for tick in self.ticks])
+        return _sum([delta.ttft for delta in self.deltas])
 
     @property
     def itl(self) -> tuple[float, ...]:
         """Cumulative counts of inter-token times per bucket; empty without observations."""
-        return _sum([tick.itl for tick in self.ticks])
+        return _sum([delta.itl for delta in self.deltas])
 
     @property
     def overdue(self) -> float:
         """First tokens beyond the last bucket, where that is a miss."""
-        return sum(tick.overdue for tick in self.ticks)
+        return sum(delta.overdue for delta in self.deltas)
 
     def _grew(self, place: int) -> float:
-        return math.fsum([tick.counters[place] for tick in self.ticks])
+        return math.fsum([delta.counters[place] for delta in self.deltas])
 
 
-def absorb(memory: Memory, seen: Fresh, now: float, ttft: float) -> Memory:
+def absorb(memory: AutoscalerState, seen: Fresh, now: float, ttft: float) -> AutoscalerState:
     """Add the newest deltas to the window and drop those older than it.
 
     Loading engines contribute only arrivals, and only where their count is above zero: zero arrivals carry no
@@ -100,7 +101,7 @@ def absorb(memory: Memory, seen: Fresh, now: float, ttft: float) -> Memory:
     present = {pod.name for pod in (*seen.ready, *(pod for pod, _ in seen.heard))}
     after = {name: totals for name, totals in before.items() if name in present}
     gap, reset = memory.scrape_gap, False
-    growths: list[Tick] = []
+    growths: list[FleetDelta] = []
     arrivals: list[tuple[float, float, float]] = []
     joined = 0.0  # increase of running requests since the last scrape
     for pod, sample in (*seen.known, *seen.heard):
@@ -125,13 +126,13 @@ def absorb(memory: Memory, seen: Fresh, now: float, ttft: float) -> Memory:
         growths.append(_growth(grew, new.at - old.at, sample, now, ttft))
         arrivals.append((old.at, new.at, grew[0][_ARRIVED]))
         joined += new.running - old.running
-    ticks, lengths, kept = memory.ticks, memory.lengths, memory.kept
+    deltas, lengths, kept = memory.deltas, memory.lengths, memory.kept
     if growths:
-        tick = _merge(growths)
-        sums = tick.counters
+        delta = _merge(growths)
+        sums = delta.counters
         # The engines' own judgement: an overdue request is counted once, when it ends.
         ended = Outcome(sums[_MET], sums[_MISSED] + sums[_FAILED], sums[_REJECTED] - sums[_AGAIN])
-        ticks, lengths = _append(ticks, tick), _lengths(lengths, tick, joined, now)
+        deltas, lengths = _append(deltas, delta), _lengths(lengths, delta, joined, now)
         kept = error_tally.count(kept, ended, now)
     return replace(
         memory,
@@ -140,25 +141,25 @@ def absorb(memory: Memory, seen: Fresh, now: float, ttft: float) -> Memory:
         no_down_until=now + WINDOW if reset else memory.no_down_until,
         lengths=lengths,
         kept=kept,
-        ticks=tuple([tick for tick in ticks if now - WINDOW < tick.at <= now]),
+        deltas=tuple([delta for delta in deltas if now - WINDOW < delta.at <= now]),
         slots=book(memory.slots, arrivals, now) if arrivals else memory.slots,
     )
 
 
-def over(memory: Memory, now: float, seconds: float) -> Sums:
+def over(memory: AutoscalerState, now: float, seconds: float) -> Sums:
     """The window's sums over the last `seconds`."""
     oldest = now - seconds
-    return Sums(tuple([tick for tick in memory.ticks if tick.at > oldest]))
+    return Sums(tuple([delta for delta in memory.deltas if delta.at > oldest]))
 
 
 _Grew = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]  # counters, ttft, itl
 
 
-def _growth(grew: _Grew, span: float, sample: EngineSample, now: float, target: float) -> Tick:
+def _growth(grew: _Grew, span: float, sample: EngineSample, now: float, target: float) -> FleetDelta:
     """One pod's deltas between two scrapes. After a long gap only the window's share counts: the rest is older."""
     share = min(1.0, WINDOW / span)
     counters, ttft, itl = grew if share == 1.0 else [tuple(share * value for value in row) for row in grew]
-    return Tick(
+    return FleetDelta(
         at=now,
         seconds=span * share,
         counters=counters,
@@ -169,35 +170,35 @@ def _growth(grew: _Grew, span: float, sample: EngineSample, now: float, target: 
     )
 
 
-def _append(ticks: tuple[Tick, ...], tick: Tick) -> tuple[Tick, ...]:
-    """Add a tick, or merge it into the last one where they are too close to be kept apart."""
-    if not ticks or tick.at - ticks[-1].at >= SLOT:
-        return (*ticks, tick)
-    last = ticks[-1]
-    grown = replace(_merge([last, tick]), at=last.at, seconds=last.seconds)
-    return (*ticks[:-1], grown)
+def _append(deltas: tuple[FleetDelta, ...], delta: FleetDelta) -> tuple[FleetDelta, ...]:
+    """Add a delta, or merge it into the last one where they are too close to be kept apart."""
+    if not deltas or delta.at - deltas[-1].at >= SLOT:
+        return (*deltas, delta)
+    last = deltas[-1]
+    grown = replace(_merge([last, delta]), at=last.at, seconds=last.seconds)
+    return (*deltas[:-1], grown)
 
 
-def _merge(ticks: Sequence[Tick]) -> Tick:
-    return Tick(
-        at=ticks[-1].at,
-        seconds=max(tick.seconds for tick in ticks),
-        counters=_sum([tick.counters for tick in ticks]),
-        block_seconds=sum(tick.block_seconds for tick in ticks),
-        ttft=_sum([tick.ttft for tick in ticks]),
-        itl=_sum([tick.itl for tick in ticks]),
-        overdue=sum(tick.overdue for tick in ticks),
+def _merge(deltas: Sequence[FleetDelta]) -> FleetDelta:
+    return FleetDelta(
+        at=deltas[-1].at,
+        seconds=max(delta.seconds for delta in deltas),
+        counters=_sum([delta.counters for delta in deltas]),
+        block_seconds=sum(delta.block_seconds for delta in deltas),
+        ttft=_sum([delta.ttft for delta in deltas]),
+        itl=_sum([delta.itl for delta in deltas]),
+        overdue=sum(delta.overdue for delta in deltas),
     )
 
 
-def _lengths(old: Lengths, tick: Tick, joined: float, now: float) -> Lengths:
-    """Fold a tick into the decaying sums.
+def _lengths(old: Lengths, delta: FleetDelta, joined: float, now: float) -> Lengths:
+    """Fold a delta into the decaying sums.
 
     Requests that joined the batch have half of their tokens on average. They count half as finished, which keeps tokens
     per request right while the load grows or falls.
     """
     keep = math.exp(-max(0.0, now - old.at) / FORGET)  # remembered lengths (at: infinity) start to decay now
-    grew = dict(zip(COUNTERS, tick.counters, strict=True))
+    grew = dict(zip(COUNTERS, delta.counters, strict=True))
     return Lengths(
         at=now,
         finished=old.finished * keep + grew["finished_total"] + joined / 2.0,

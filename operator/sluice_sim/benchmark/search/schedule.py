@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.autoscaler.admission.bounds import bounds, note_missing
-from sluice_operator.autoscaler.replicas.capacity_plan import physics, reachable_targets
+from sluice_operator.autoscaler.admission.bounds import bounds, note_shortage
+from sluice_operator.autoscaler.replicas.capacity_inputs import capacity_inputs, reachable_targets
 from sluice_operator.autoscaler.replicas.scale_in_order import scale_in_candidates
-from sluice_operator.autoscaler.signals.fleet_view import watch
-from sluice_operator.autoscaler.values import Decision, Memory, Observed
-from sluice_perfmodel.capacity import most_at_once
+from sluice_operator.autoscaler.signals.fleet_view import update_signals
+from sluice_operator.autoscaler.state import AutoscalerState
+from sluice_operator.autoscaler.values import Decision, Observed
+from sluice_perfmodel.capacity import slo_concurrency
 from sluice_perfmodel.concurrency_limit import MARGIN
 from sluice_sim.policies.policy import Knob
 
@@ -35,13 +36,13 @@ class Static:
     knob: Knob = COUNT
     admits: bool = True
 
-    def initial(self) -> Memory:
+    def initial(self) -> AutoscalerState:
         """An empty memory."""
-        return Memory()
+        return AutoscalerState()
 
     def decide(
-        self, spec: LLMDeploymentSpec, observed: Observed, memory: Memory, now: float
-    ) -> tuple[Decision, Memory]:
+        self, spec: LLMDeploymentSpec, observed: Observed, memory: AutoscalerState, now: float
+    ) -> tuple[Decision, AutoscalerState]:
         """The fixed count, and the admission bounds."""
         return held(spec, observed, memory, now, round(self.setting))
 
@@ -57,13 +58,13 @@ class Scheduled:
     knob: Knob = COUNT
     admits: bool = True
 
-    def initial(self) -> Memory:
+    def initial(self) -> AutoscalerState:
         """An empty memory."""
-        return Memory()
+        return AutoscalerState()
 
     def decide(
-        self, spec: LLMDeploymentSpec, observed: Observed, memory: Memory, now: float
-    ) -> tuple[Decision, Memory]:
+        self, spec: LLMDeploymentSpec, observed: Observed, memory: AutoscalerState, now: float
+    ) -> tuple[Decision, AutoscalerState]:
         """The count now, or the count at the time when a replica launched now becomes ready, whichever is larger."""
         return held(spec, observed, memory, now, max(self.at(now), self.at(now + self.lead)))
 
@@ -73,15 +74,15 @@ class Scheduled:
 
 
 def held(
-    spec: LLMDeploymentSpec, observed: Observed, memory: Memory, now: float, count: int
-) -> tuple[Decision, Memory]:
+    spec: LLMDeploymentSpec, observed: Observed, memory: AutoscalerState, now: float, count: int
+) -> tuple[Decision, AutoscalerState]:
     """`count` replicas, the least loaded drained first, with the slow loop of admission."""
-    seen, memory = watch(spec, observed, memory, now)
-    memory = note_missing(memory, seen, count, now)
-    known = physics(spec, seen, memory)
+    seen, memory = update_signals(spec, observed, memory, now)
+    memory = note_shortage(memory, seen, count, now)
+    known = capacity_inputs(spec, seen, memory)
     places = None
     if known is not None:
-        places = most_at_once(known.replica, known.work, reachable_targets(spec, known.work), MARGIN)
+        places = slo_concurrency(known.replica, known.work, reachable_targets(spec, known.work), MARGIN)
     admitted = bounds(spec, seen, memory, places, count, now)
     leaving = scale_in_candidates(observed, memory, (observed.replicas or 0) - count)
     return Decision(replicas=count, desired=count, bounds=admitted, scale_in_candidates=leaving), memory

@@ -16,7 +16,7 @@ from sluice_engine.scheduler.load_shedding.lateness import Pace, full_step
 from sluice_engine.scheduler.policies.tenants import TenantCounters, unavoidable_gap
 from sluice_engine.scheduler.prefill_budget import PrefillBudget
 from sluice_operator.autoscaler.values import EngineSample
-from sluice_perfmodel.concurrency_limit import TRUSTED_STEPS, EngineLoad
+from sluice_perfmodel.concurrency_limit import MIN_MODEL_STEPS, EngineLoad
 from sluice_perfmodel.step_time import StepTimeModel, StepWork
 from sluice_perfmodel.workload import Work, prefill_seconds
 from sluice_sim.engine.coarse.cache import CoarseCache
@@ -50,7 +50,7 @@ class CoarseEngine:
         self.tokens = 0
         told = published or profile
         self._profile, self._config = profile, config
-        self._published = replace(told, steps=TRUSTED_STEPS)  # not used before that many steps
+        self._published = replace(told, steps=MIN_MODEL_STEPS)  # not used before that many steps
         self._blocks, self._size, self._most = config.num_blocks, config.block_size, config.max_num_seqs
         self._pool = self._blocks * self._size
         self._window = FluidWindow()
@@ -86,7 +86,7 @@ class CoarseEngine:
         job = Job(visit, str(visit.number), one.prompt, one.output)
         pace = None
         if self._config.late_last:  # otherwise `pace` and `work` are unused
-            pace = self._pace() if self.books.steps >= TRUSTED_STEPS else None
+            pace = self._pace() if self.books.steps >= MIN_MODEL_STEPS else None
             cached = self._cache.hit(one.blocks, job.known)
             job.work = prefill_seconds(self._published, Work(0, job.known - cached, cached))
         now = max(self.clock, visit.record.arrived_at)
@@ -172,7 +172,7 @@ class CoarseEngine:
         least, most = self.limits.bounds.concurrency_min, self.limits.bounds.concurrency_max
         if least < most:  # otherwise the limit is fixed
             self._moves = True
-            model = self._published if self.books.steps >= TRUSTED_STEPS else None
+            model = self._published if self.books.steps >= MIN_MODEL_STEPS else None
             self.limits.tick(self.clock, model, self._load())
 
     def _load(self) -> EngineLoad:
@@ -266,7 +266,7 @@ class CoarseEngine:
             next_cached = None
         bounds, decoders = self.limits.bounds, self._decoding.count
         beside = StepWork(0, 0.0, decoders, self._decoding.context + decoders)
-        trusted = self._published if self.books.steps >= TRUSTED_STEPS else None
+        trusted = self._published if self.books.steps >= MIN_MODEL_STEPS else None
         tokens, own = max(MINIMUM_CHUNK, bounds.max_batched_tokens - decoders), ()  # no per-request ITL targets
         budget = PrefillBudget(tokens, trusted, beside, own, bounds.itl_target, self._correction.tail())
         room = self._pool - self._held - decoders

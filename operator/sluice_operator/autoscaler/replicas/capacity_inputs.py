@@ -6,16 +6,17 @@ from typing import Final
 
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.autoscaler.signals.freshness import Fresh
-from sluice_operator.autoscaler.values import EngineSample, Lengths, Memory
+from sluice_operator.autoscaler.state import AutoscalerState
+from sluice_operator.autoscaler.values import EngineSample, Lengths
 from sluice_perfmodel.capacity import Replica, Targets, Work
-from sluice_perfmodel.concurrency_limit import TRUSTED_STEPS
+from sluice_perfmodel.concurrency_limit import MIN_MODEL_STEPS
 from sluice_perfmodel.step_time import StepTimeModel
 
 ENOUGH: Final = 5.0  # fewest requests behind a usable mean length
 
 
 @dataclass(frozen=True, slots=True)
-class Physics:
+class CapacityInputs:
     """One replica and the mean request, as the engines report them."""
 
     replica: Replica
@@ -36,7 +37,7 @@ def mean_work(lengths: Lengths) -> Work | None:
 
 def fleet_model(seen: Fresh) -> StepTimeModel | None:
     """The mean of the engines' step-time models that have seen enough steps; None where there is none."""
-    models = [model for _, sample in seen.known if (model := trusted(sample)) is not None]
+    models = [model for _, sample in seen.known if (model := usable_model(sample)) is not None]
     if not models:
         return None
     return StepTimeModel(
@@ -50,10 +51,10 @@ def fleet_model(seen: Fresh) -> StepTimeModel | None:
     )
 
 
-def trusted(sample: EngineSample) -> StepTimeModel | None:
+def usable_model(sample: EngineSample) -> StepTimeModel | None:
     """This engine's model, once it has seen enough steps and its step time is above 0; None before."""
     model = sample.step_model
-    return model if model is not None and model.steps >= TRUSTED_STEPS and model.base + model.sequence > 0 else None
+    return model if model is not None and model.steps >= MIN_MODEL_STEPS and model.base + model.sequence > 0 else None
 
 
 def targets(spec: LLMDeploymentSpec) -> Targets:
@@ -70,7 +71,7 @@ def reachable_targets(spec: LLMDeploymentSpec, work: Work) -> Targets:
     return targets(spec) if work.output > 1.0 else replace(targets(spec), itl=math.inf)
 
 
-def physics(spec: LLMDeploymentSpec, seen: Fresh, memory: Memory) -> Physics | None:
+def capacity_inputs(spec: LLMDeploymentSpec, seen: Fresh, memory: AutoscalerState) -> CapacityInputs | None:
     """One replica and the mean request; None while models or lengths are not known well enough."""
     model, work = fleet_model(seen), mean_work(memory.lengths)
     if model is None or work is None:
@@ -90,7 +91,7 @@ def physics(spec: LLMDeploymentSpec, seen: Fresh, memory: Memory) -> Physics | N
         batch_tokens=batch,
         sheds=spec.admission.mode != "Off",
     )
-    return Physics(replica, work)
+    return CapacityInputs(replica, work)
 
 
 def max_concurrency(spec: LLMDeploymentSpec) -> int:
