@@ -10,8 +10,8 @@ from sluice import contract
 from sluice_operator import render
 from sluice_operator.api import parse as parse_resource
 from sluice_operator.autoscaler.values import Bounds, EngineSample
-from sluice_operator.cluster.client import Endpoint, Key, Object
-from sluice_operator.cluster.local.store import ObjectStore
+from sluice_operator.cluster.client import Endpoint, Key, Object, check_owner
+from sluice_operator.cluster.local.store import ObjectStore, object_key
 from sluice_operator.cluster.pod_status import phase_of, template_hash
 from sluice_operator.engines.client import ScrapeError, limits_body
 from sluice_operator.engines.exposition import parse
@@ -152,11 +152,15 @@ class BookWorld:
             found["metadata"].setdefault("annotations", {}).update(manifest["metadata"]["annotations"])
             self._wrote(f"apply Pod {manifest['metadata']['name']}")
             return found
+        if owner is not None and self.store.get(*object_key(manifest)) is None:
+            check_owner(self.store.get(*object_key(owner)), owner)
         done = self.store.apply(manifest, owner=owner)
         self._wrote(f"apply {manifest['kind']} {manifest['metadata']['name']}")
         return done
 
-    async def create(self, manifest: Object) -> Object | None:
+    async def create(self, manifest: Object, *, owner: Object | None = None) -> Object | None:
+        if owner is not None:
+            check_owner(self.store.get(*object_key(owner)), owner)
         done = self.store.create(manifest)
         self._wrote(f"create {manifest['kind']}")
         return done

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from sluice import json_logs
 from sluice.contract import EXIT_CONFIG, EXIT_FAILED, EXIT_OK, EXIT_USAGE, REASON_ENGINE_CRASHED
 from sluice_engine import messages
 from sluice_engine.config import EngineOptions
@@ -201,7 +202,7 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write("usage: python -m sluice_engine.core.process SOCKET_PATH\n")
         return EXIT_USAGE
     _die_with_parent()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s engine %(levelname)s %(message)s")
+    json_logs.configure(plain="%(asctime)s engine %(levelname)s %(message)s")
     options = msgspec.json.decode(os.environ[ENV_OPTIONS], type=EngineOptions)
     channel = Channel(arguments[0])
     try:

@@ -43,6 +43,10 @@ class ForeignObject(Exception):
     """An object with the name of a child exists and has another owner; it is not changed. The message names it."""
 
 
+class OwnerDeleted(Exception):
+    """A child is not created because its owner is deleted, is being deleted, or has been recreated."""
+
+
 def is_owned(thing: Object, owner: Object) -> bool:
     """True if `owner` is among the owners of the object `thing`."""
     references = thing.get("metadata", {}).get("ownerReferences") or ()
@@ -53,6 +57,18 @@ def controller_of(thing: Object) -> str:
     """Return the uid of the controller owner of an object; empty without one."""
     references = thing.get("metadata", {}).get("ownerReferences") or ()
     return next((str(each.get("uid", "")) for each in references if each.get("controller")), "")
+
+
+def check_owner(live: Object | None, owner: Object) -> None:
+    """Raise OwnerDeleted unless `live`, the newest state of `owner`, has the same uid and is not being deleted."""
+    metadata = owner["metadata"]
+    what = f"{owner.get('kind', 'owner')} {metadata.get('namespace', '')}/{metadata['name']}"
+    if live is None:
+        raise OwnerDeleted(f"{what} is deleted")
+    if live["metadata"].get("uid") != metadata.get("uid"):
+        raise OwnerDeleted(f"{what} is deleted and has been recreated")
+    if live["metadata"].get("deletionTimestamp"):
+        raise OwnerDeleted(f"{what} is being deleted")
 
 
 class World(Protocol):
@@ -72,11 +88,11 @@ class World(Protocol):
         """Server-side apply: creates or changes only the given fields, and returns the object.
 
         Fields of the previous apply that are missing now are removed. Raises ForeignObject if the object exists and
-        `owner` does not own it.
+        `owner` does not own it, and OwnerDeleted if it does not exist and `owner` is deleted or being deleted.
         """
 
-    async def create(self, manifest: Object) -> Object | None:
-        """Create the object; return None, without a change, if it exists."""
+    async def create(self, manifest: Object, *, owner: Object | None = None) -> Object | None:
+        """Create the object; return None, without a change, if it exists. Raises OwnerDeleted as `apply` does."""
 
     async def delete(self, kind: str, namespace: str, name: str) -> None:
         """Delete the object; no error if it does not exist."""

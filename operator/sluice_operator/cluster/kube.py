@@ -21,7 +21,7 @@ from kubernetes.aio.client import ApiClient, ApiException, Configuration
 from kubernetes.aio.dynamic import DynamicClient
 
 from sluice import contract
-from sluice_operator.cluster.client import Endpoint, ForeignObject, Object, WorldError, is_owned
+from sluice_operator.cluster.client import Endpoint, ForeignObject, Object, WorldError, check_owner, is_owned
 
 log = logging.getLogger(__name__)
 
@@ -112,12 +112,18 @@ class KubeWorld:
                 return found
 
     async def apply(self, manifest: Object, *, owner: Object | None = None) -> Object:
-        """Server-side apply with force, which takes ownership of the given fields. Raises ForeignObject, WorldError."""
+        """Server-side apply with force, which takes ownership of the given fields.
+
+        Before it creates an object it reads the owner again: the garbage collector may already have deleted the children
+        of an owner that a user deletes in the foreground. Raises ForeignObject, OwnerDeleted, WorldError.
+        """
         kind, metadata = manifest["kind"], manifest["metadata"]
         where = (kind, metadata["namespace"], metadata["name"])
         live = await self.get(*where)
         if live is None and owner is None:
             raise WorldError(f"{kind} {where[1]}/{where[2]} is gone", status=404)
+        if live is None and owner is not None:
+            await self._check_owner(owner)
         if live is not None and owner is not None and not is_owned(live, owner):
             raise ForeignObject(f"{kind} {where[1]}/{where[2]} exists and does not belong to this LLMDeployment")
         digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
@@ -129,8 +135,10 @@ class KubeWorld:
         self._remember(where, (digest, result["metadata"]["resourceVersion"]))
         return result
 
-    async def create(self, manifest: Object) -> Object | None:
-        """Create the object; return None if it exists. Raises WorldError."""
+    async def create(self, manifest: Object, *, owner: Object | None = None) -> Object | None:
+        """Create the object; return None if it exists. Raises OwnerDeleted, WorldError."""
+        if owner is not None:
+            await self._check_owner(owner)
         where = path(manifest["kind"], manifest["metadata"]["namespace"])
         try:
             return await self._request("post", where, body=manifest, field_manager=contract.FIELD_MANAGER)
@@ -203,6 +211,10 @@ class KubeWorld:
         """Return the admin port at the pod's IP; None while the pod has no IP."""
         address = (pod.get("status") or {}).get("podIP")
         return Endpoint(pod["metadata"]["name"], str(address), contract.ADMIN_PORT) if address else None
+
+    async def _check_owner(self, owner: Object) -> None:
+        metadata = owner["metadata"]
+        check_owner(await self.get(owner["kind"], metadata["namespace"], metadata["name"]), owner)
 
     async def _server_side(self, manifest: Object, manager: str) -> Object:
         return await self._request(

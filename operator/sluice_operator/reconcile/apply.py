@@ -53,8 +53,11 @@ def wanted_replicas(resource: LLMDeployment, fleet: Fleet, decision: Decision) -
 async def apply_children(
     key: Key, owner: Object, resource: LLMDeployment, fleet: Fleet, decision: Decision, context: Context
 ) -> Object:
-    """Apply the children, the Deployment last; return the Deployment as applied. Raises WorldError, ForeignObject."""
-    token = await _ensure_token(key, resource, fleet, context)
+    """Apply the children, the Deployment last; return the Deployment as applied.
+
+    Raises WorldError, ForeignObject, OwnerDeleted.
+    """
+    token = await _ensure_token(key, owner, resource, fleet, context)
     replicas = wanted_replicas(resource, fleet, decision)
     *others, deployment = render.children(resource, image=context.settings.engine_image, replicas=replicas, token=token)
     await _apply_others(key, owner, others, context)
@@ -73,7 +76,7 @@ def _remember(key: Key, context: Context, **changes: object) -> Remembered:
     return remembered
 
 
-async def _ensure_token(key: Key, resource: LLMDeployment, fleet: Fleet, context: Context) -> str:
+async def _ensure_token(key: Key, owner: Object, resource: LLMDeployment, fleet: Fleet, context: Context) -> str:
     """Return the admin token and create its Secret if it does not exist.
 
     The creation is repeated every `children_interval`, because the operator does not read the Secret. A quota may
@@ -85,7 +88,7 @@ async def _ensure_token(key: Key, resource: LLMDeployment, fleet: Fleet, context
     token = derive(context.key, str(resource.metadata.get("uid", "")))
     secret = render.admin_secret(resource, token)
     try:
-        await context.world.create(secret)
+        await context.world.create(secret, owner=owner)
     except WorldError as error:
         if error.status not in _REFUSED or not _mounts(fleet.deployment, secret["metadata"]["name"]):
             raise

@@ -17,7 +17,7 @@ from sluice_operator.autoscaler import decide
 from sluice_operator.autoscaler.explain import sentences
 from sluice_operator.autoscaler.state import AutoscalerState
 from sluice_operator.autoscaler.values import Decision, Reason
-from sluice_operator.cluster.client import ForeignObject, Key, Object, WorldError
+from sluice_operator.cluster.client import ForeignObject, Key, Object, OwnerDeleted, WorldError
 from sluice_operator.reconcile.admin_token import derive
 from sluice_operator.reconcile.apply import apply_children, replace_crashed, send_limits
 from sluice_operator.reconcile.conflicts import replicas_manager, same_name
@@ -58,7 +58,12 @@ async def reconcile(key: Key, context: Context) -> float:
         context.memories[key] = Remembered(uid=uid, decide=ledger.recalled(document.get("status") or {}))
     found = await _look(key, document, context)
     if _may_act(found):
-        found = await _decide_and_act(found, context)
+        try:
+            found = await _decide_and_act(found, context)
+        except OwnerDeleted as error:
+            log.info("the pass ends: %s", error)
+            context.forget(key)
+            return GONE
     await _tell(found, context)
     return context.settings.interval
 

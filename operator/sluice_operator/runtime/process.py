@@ -11,16 +11,15 @@ import logging
 import signal
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
-from sluice import contract
+from sluice import contract, json_logs
 from sluice_operator.cluster.client import Key, World, WorldError
 from sluice_operator.cluster.kube import KubeWorld, connect
 from sluice_operator.engines.client import HttpScraper
 from sluice_operator.reconcile.admin_token import operator_key
 from sluice_operator.reconcile.memory import Context
 from sluice_operator.reconcile.reconcile import reconcile
-from sluice_operator.runtime import logs
 from sluice_operator.runtime.health import Health
 from sluice_operator.runtime.leader_election import Election, KubeLease
 from sluice_operator.runtime.metrics import OperatorMetrics
@@ -37,7 +36,8 @@ _CRD_SECONDS: Final = 5.0
 
 def main(settings: Settings) -> int:
     """Run until a signal or a fault and return the exit code."""
-    logs.configure()
+    json_logs.configure()
+    logging.getLogger("kopf").setLevel(logging.WARNING)
     try:
         return asyncio.run(run(settings))
     except (WorldError, OSError) as error:
@@ -98,7 +98,9 @@ async def _lead(context: Context, election: Election, watchdog: Watchdog) -> str
     try:
         await asyncio.wait({holding, key}, return_when=asyncio.FIRST_COMPLETED)
         if not key.done():
-            return str(holding.result() or "")
+            return _cause(holding)
+        if key.exception() is not None:
+            return _cause(key)
         return await _work(replace(context, key=key.result()), holding, watchdog)
     finally:
         for task in (holding, key):
@@ -124,15 +126,20 @@ async def _work(context: Context, holding: asyncio.Task[str], watchdog: Watchdog
     }
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        first = next(iter(done))
-        if error := first.exception():
-            return f"{first.get_name()} failed: {error}"
-        return str(first.result() or "")
+        return _cause(next(iter(done)))
     finally:
         await workers.close()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _cause(task: "asyncio.Task[Any]") -> str:
+    """Return why a task that must run until a signal has ended: its result or its exception, as one sentence."""
+    error = task.exception()
+    if error is None:
+        return str(task.result() or "")
+    return f"{task.get_name()} failed: {str(error) or type(error).__name__}"
 
 
 async def _reconcile(key: Key, context: Context) -> float:

@@ -1,6 +1,7 @@
 """An engine process that fails: a status that says so, its traceback in the log, the reason at its parent."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -54,6 +55,19 @@ async def test_a_step_that_raises_ends_the_process_with_its_traceback_and_reason
         assert (failed.reason, failed.message) == (REASON_ENGINE_CRASHED, f"The engine crashed: {said}.")
         assert await status(peer) == EXIT_FAILED
     assert "Traceback" in log.read_text() and said in log.read_text()
+
+
+async def test_without_a_terminal_each_log_line_is_a_json_object(tiny_llama: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with engine_process(
+        tmp_path, options(tiny_llama), STEP.format(error="ValueError('no row')") + RUN, log
+    ) as peer:
+        await peer.until(messages.Failed)
+        await status(peer)
+    *_, crash = lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert all({"time", "level", "logger", "message"} <= set(line) for line in lines)
+    assert (crash["level"], crash["message"]) == ("error", "the engine crashed")
+    assert crash["exception"].endswith("ValueError: no row")
 
 
 async def unwritable(peer: Peer) -> None:

@@ -47,10 +47,10 @@ class Guarded(BookWorld):
             raise WorldError("secrets is forbidden", status=403)
         return await super().list(kind, namespace, labels)
 
-    async def create(self, made: Object) -> Object | None:
+    async def create(self, made: Object, *, owner: Object | None = None) -> Object | None:
         if self.quota and made["kind"] == "Secret":
             raise WorldError("secrets is forbidden: exceeded quota", status=403)
-        return await super().create(made)
+        return await super().create(made, owner=owner)
 
 
 def guarded(*pods: Object) -> Guarded:
@@ -154,11 +154,11 @@ async def test_two_operators_that_start_together_end_with_one_key() -> None:
 
         theirs: list[bytes] = field(default_factory=list)
 
-        async def create(self, made: Object) -> Object | None:
+        async def create(self, made: Object, *, owner: Object | None = None) -> Object | None:
             if not self.theirs:
                 self.theirs.append(b"")
                 self.theirs[0] = await operator_key(self, NAMESPACE, "sluice-key")
-            return await super().create(made)
+            return await super().create(made, owner=owner)
 
     world = Racing()
     assert await operator_key(world, NAMESPACE, "sluice-key") == world.theirs[0]

@@ -5,11 +5,14 @@ import contextlib
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+import pytest
+
+from sluice import contract
 from sluice_operator.cluster.client import Object, World, WorldError
 from sluice_operator.engines.client import Scraper
 from sluice_operator.reconcile.memory import Context
 from sluice_operator.runtime.leader_election import Election, KubeLease, Times
-from sluice_operator.runtime.process import _lead
+from sluice_operator.runtime.process import _lead, _until_stopped
 from sluice_operator.runtime.settings import Settings
 from sluice_operator.runtime.watchdog import Watchdog
 from tests.operator.runtime.test_leader_election_expiry import Shelf, SlowLink
@@ -30,7 +33,7 @@ class LeasedCluster:
     async def get(self, *_: Any) -> Object | None:
         return None
 
-    async def create(self, manifest: Object) -> Object:
+    async def create(self, manifest: Object, *, owner: Object | None = None) -> Object:
         if self.election.remaining() <= 0:
             raise WorldError("not sent: this process no longer holds the Lease")
         self.created.append(manifest)
@@ -57,3 +60,48 @@ def test_the_key_is_created_after_the_lease_is_acquired() -> None:
 
     (secret,) = run_virtual(lead())
     assert (secret["kind"], secret["metadata"]["namespace"]) == ("Secret", "sluice-system")
+
+
+class FailingElection(Election):
+    """A candidate whose task fails while it holds the Lease."""
+
+    async def hold(self) -> str:
+        raise RuntimeError("Session is closed")
+
+
+class NoSecrets(LeasedCluster):
+    """A cluster that rejects the operator's key, so that the operator waits for it."""
+
+    async def get(self, *_: Any) -> Object | None:
+        raise WorldError("secrets is forbidden", status=403)
+
+
+class BrokenSecrets(LeasedCluster):
+    """A cluster client that fails in a way that no rule covers."""
+
+    async def get(self, *_: Any) -> Object | None:
+        raise RuntimeError("broken")
+
+
+@pytest.mark.parametrize(
+    ("election_type", "cluster_type", "sentence"),
+    [
+        (FailingElection, NoSecrets, "the operator ends: holding the Lease failed: Session is closed"),
+        (Election, BrokenSecrets, "the operator ends: the operator's key failed: broken"),
+    ],
+)
+def test_a_task_that_fails_before_the_work_ends_the_process_with_one_sentence(
+    election_type: type[Election],
+    cluster_type: type[LeasedCluster],
+    sentence: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def lead() -> int:
+        loop = asyncio.get_running_loop()
+        election = election_type(cast(KubeLease, SlowLink(Shelf(), [0.1])), "a", Times(), clock=loop.time)
+        context = Context(cast(World, cluster_type(election)), cast(Scraper, None), Settings())
+        return await _until_stopped(asyncio.Event(), _lead(context, election, Watchdog(clock=loop.time)))
+
+    assert run_virtual(lead()) == contract.EXIT_FAILED
+    (error,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert error.getMessage() == sentence and error.exc_info is None

@@ -105,8 +105,8 @@ class LocalWorld:
         self._wake()
         return result
 
-    async def create(self, manifest: Object) -> Object | None:
-        """Create the object; return None if it exists."""
+    async def create(self, manifest: Object, *, owner: Object | None = None) -> Object | None:
+        """Create the object; return None if it exists. `owner` is not read again: the resource is never deleted."""
         return self._store.create(manifest)
 
     async def delete(self, kind: str, namespace: str, name: str) -> None:

@@ -15,6 +15,12 @@ from sluice_operator.cluster.client import ForeignObject, Object
 ObjectKey = tuple[str, str, str]  # kind, namespace, name
 
 
+def object_key(manifest: Object) -> ObjectKey:
+    """Return the kind, namespace and name of an object."""
+    metadata = manifest["metadata"]
+    return manifest["kind"], metadata.get("namespace", ""), metadata["name"]
+
+
 def timestamp(seconds: float) -> str:
     """Format seconds since the epoch as RFC 3339 in UTC, to the second, as the API server does."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -83,11 +89,11 @@ class ObjectStore:
         """Create as a writer other than the one of `apply`: a later apply never removes these fields."""
         base = self._fresh()
         base["metadata"]["ownerReferences"] = [_owner_reference(owner)]
-        return self._put(self._key(manifest), merged(base, copy.deepcopy(manifest)))
+        return self._put(object_key(manifest), merged(base, copy.deepcopy(manifest)))
 
     def apply(self, manifest: Object, *, owner: Object | None = None) -> Object:
         """Server-side apply. Raises ForeignObject if the object exists and `owner` is not among its owners."""
-        key = self._key(manifest)
+        key = object_key(manifest)
         current = self._objects.get(key)
         wanted = {field: value for field, value in copy.deepcopy(manifest).items() if field != "status"}
         if owner is not None and current is not None and not _owned_by(current, owner):
@@ -107,7 +113,7 @@ class ObjectStore:
 
     def create(self, manifest: Object) -> Object | None:
         """Create the object; return None if it exists."""
-        if self._key(manifest) in self._objects:
+        if object_key(manifest) in self._objects:
             return None
         return self.apply(manifest)
 
@@ -130,11 +136,6 @@ class ObjectStore:
 
     def _fresh(self) -> Object:
         return {"metadata": {"uid": str(uuid.uuid4()), "creationTimestamp": timestamp(self._wall())}}
-
-    @staticmethod
-    def _key(manifest: Object) -> ObjectKey:
-        metadata = manifest["metadata"]
-        return manifest["kind"], metadata.get("namespace", ""), metadata["name"]
 
 
 def _owner_reference(owner: Object) -> Object:
