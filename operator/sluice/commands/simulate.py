@@ -92,9 +92,9 @@ def register(app: typer.Typer) -> None:
         """Replay a load in virtual time through the real scheduler and the real control law: how many GPUs are needed,
         is the SLO met, what if traffic doubles.
         """
-        from sluice_sim.cli.command import BadInput, Question, answer
+        from sluice_sim.cli.command import BadInput, SimulateOptions, run_simulate
 
-        question = Question(
+        options = SimulateOptions(
             file=file,
             trace=trace,
             lengths=lengths,
@@ -121,7 +121,7 @@ def register(app: typer.Typer) -> None:
             seed=seed,
         )
         try:
-            answer(question, as_json)
+            run_simulate(options, as_json)
         except BadInput as error:
             for fault in error.faults:
                 typer.echo(fault, err=True)

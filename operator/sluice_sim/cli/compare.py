@@ -26,7 +26,7 @@ class Row:
     summary: Summary
 
 
-def asked_for(text: str) -> tuple[str, ...]:
+def law_names(text: str) -> tuple[str, ...]:
     """The laws in a list such as `hpa,kpa,llm-d`, preceded by `sluice`. Raises UnknownLaw."""
     return named(["sluice", *(name.strip() for name in text.split(",") if name.strip())])
 
@@ -57,7 +57,7 @@ def compare(
     return tuple(rows)
 
 
-def comparison(rows: Sequence[Row], spec: LLMDeploymentSpec, caption: str) -> Table:
+def comparison_table(rows: Sequence[Row], spec: LLMDeploymentSpec, caption: str) -> Table:
     """A table with one line per law, WIDTH columns on every terminal: a folded line is better than a cut figure."""
     title = f"Laws at their defaults, {spec.scaling.min_replicas} – {spec.scaling.max_replicas} replicas"
     shown = Table(title=title, caption=caption, title_justify="left", caption_justify="left", width=WIDTH)
@@ -88,7 +88,7 @@ def comparison(rows: Sequence[Row], spec: LLMDeploymentSpec, caption: str) -> Ta
     return shown
 
 
-def knobs(rows: Sequence[Row]) -> Iterator[str]:
+def knob_lines(rows: Sequence[Row]) -> Iterator[str]:
     """One line per law: the name and the value of its knob, which was not tuned."""
     width = max(len(row.law.name) for row in rows)
     for law in (row.law for row in rows):

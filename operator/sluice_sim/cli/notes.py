@@ -9,7 +9,7 @@ from sluice_sim.hardware.profiles import Profile
 from sluice_sim.traces import Arrival
 
 
-def assumed(
+def assumptions(
     spec: LLMDeploymentSpec, profile: Profile, settings: Settings, arrivals: Sequence[Arrival]
 ) -> Iterator[str]:
     """The profile, the settings, and where the trace exceeds the profile's measured range."""
@@ -35,7 +35,7 @@ def assumed(
         yield f"coarse steps serve first come first served, not by the policy {policy} of spec.engine.scheduling"
 
 
-def unheard(spec: LLMDeploymentSpec, settings: Settings) -> Iterator[str]:
+def ignored_fields(spec: LLMDeploymentSpec, settings: Settings) -> Iterator[str]:
     """Fields of the spec that have no effect in the simulation, or only a part of their effect."""
     scaling, kv_cache = spec.scaling, spec.engine.kv_cache
     if scaling.schedules and settings.wall is None:
@@ -53,7 +53,7 @@ def unheard(spec: LLMDeploymentSpec, settings: Settings) -> Iterator[str]:
         yield "spec.engine.kvCache.cpuOffloadGiB: not simulated; preempted requests compute their prompt again"
 
 
-def beyond_context(arrivals: Sequence[Arrival], context: int) -> Iterator[str]:
+def context_overflow(arrivals: Sequence[Arrival], context: int) -> Iterator[str]:
     """Requests that an engine with a maximum length of `context` tokens rejects or truncates."""
     served = [one.within(context) for one in arrivals]
     refused = sum(one is None for one in served)

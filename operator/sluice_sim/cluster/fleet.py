@@ -15,13 +15,13 @@ from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.autoscaler.replicas.bounds import replica_range
 from sluice_operator.autoscaler.values import Decision, Observed
 from sluice_sim.cluster.replica import Pod, started_engine
-from sluice_sim.cluster.request import Record
+from sluice_sim.cluster.request import RequestRecord
 from sluice_sim.cluster.router import Router
 from sluice_sim.cluster.scenario import Chance, Settings
-from sluice_sim.engine.visit import Visit
+from sluice_sim.engine.offered_request import OfferedRequest
 from sluice_sim.policies.policy import Law, engines_under
 from sluice_sim.policies.sluice import OURS
-from sluice_sim.results.run import Life, Moment, Run, Said
+from sluice_sim.results.run import DecisionReason, FleetSample, PodLifetime, Run
 from sluice_sim.traces import Arrival
 
 
@@ -53,7 +53,7 @@ class Fleet:
         self._events(0.0)
 
     @property
-    def records(self) -> Sequence[Record]:
+    def records(self) -> Sequence[RequestRecord]:
         """The requests that arrived since the beginning, or since the fleet was resumed."""
         return self._run.records
 
@@ -76,7 +76,7 @@ class Fleet:
                 self._arrive(self._came, one)
                 self._came += 1
         run.seconds = now
-        run.lives += [Life(pod.name, pod.created_at, now) for pod in self._pods]
+        run.pod_lifetimes += [PodLifetime(pod.name, pod.created_at, now) for pod in self._pods]
         return run
 
     def saved(self) -> bytes:
@@ -95,8 +95,8 @@ class Fleet:
                 pod.engine.run_until(now)
         for pod in [one for one in self._pods if one.leaving and not one.requests]:
             self._pods.remove(pod)
-            self._run.lives.append(Life(pod.name, pod.created_at, now))
-            self._router.gone(pod.name)
+            self._run.pod_lifetimes.append(PodLifetime(pod.name, pod.created_at, now))
+            self._router.forget(pod.name)
         self._plan_events()  # a removed pod may have been loading, with an event of its own
 
     def _events(self, now: float) -> None:
@@ -123,35 +123,37 @@ class Fleet:
             pod.engine.run_until(now)
         lost = pod.die(now, self._chance)
         self._run.failures += 1
-        self._router.gone(pod.name)
-        for visit in lost:
-            if visit.record.first_at is not None:
-                visit.record.failed = True
+        self._router.forget(pod.name)
+        for request in lost:
+            if request.record.first_at is not None:
+                request.record.failed = True
             else:
-                self._offer(visit, now)
+                self._offer(request, now)
 
     def _arrive(self, number: int, one: Arrival) -> None:
         """A request arrives. The HTTP layer rejects one that exceeds the context before any engine counts it."""
         self._events(one.at)
         served = one.within(self._config.max_model_length)
         output = one.output if served is None else served.output
-        record = Record(one.at, one.prompt, output, priority=one.priority, tenant=one.tenant, refused=served is None)
+        record = RequestRecord(
+            one.at, one.prompt, output, priority=one.priority, tenant=one.tenant, refused=served is None
+        )
         self._run.records.append(record)
         if served is not None:
-            self._offer(Visit(number, served, record), one.at)
+            self._offer(OfferedRequest(number, served, record), one.at)
 
-    def _offer(self, visit: Visit, now: float) -> None:
+    def _offer(self, request: OfferedRequest, now: float) -> None:
         """The gateway tries each ready replica once, in the order of its policy.
 
         A request that this one evicts is offered in turn to the replicas that it has not tried yet."""
-        homeless: Visit | None = visit
-        while homeless is not None:
-            offered, homeless = homeless, self._place(homeless, now)
-            if homeless is offered:
+        unplaced: OfferedRequest | None = request
+        while unplaced is not None:
+            offered, unplaced = unplaced, self._place(unplaced, now)
+            if unplaced is offered:
                 offered.record.refused = True
                 return
 
-    def _place(self, visit: Visit, now: float) -> Visit | None:
+    def _place(self, request: OfferedRequest, now: float) -> OfferedRequest | None:
         """Offer a request to the replicas in order.
 
         Returns the request that has no replica afterwards: one evicted by this request, or this request itself if all
@@ -161,17 +163,17 @@ class Fleet:
             for pod in ready:
                 if pod.engine is not None:
                     pod.engine.run_until(now, lazily=True)
-        for pod in self._router.order(ready, visit.arrival):
-            if pod.engine is None or pod.name in visit.tried:
+        for pod in self._router.order(ready, request.arrival):
+            if pod.engine is None or pod.name in request.offered_to:
                 continue
-            visit.tried.add(pod.name)
+            request.offered_to.add(pod.name)
             pod.engine.run_until(now)
-            visit.load = self._router.load(visit.arrival, pod)
-            refused = pod.engine.submit(visit)
-            if refused is not visit:
-                self._router.sent(visit.arrival, pod.name)
+            request.prefill_tokens = self._router.load(request.arrival, pod)
+            refused = pod.engine.submit(request)
+            if refused is not request:
+                self._router.record_sent(request.arrival, pod.name)
                 return refused
-        return visit
+        return request
 
     def _add(self, now: float, ready_at: float | None = None) -> None:
         self._made += 1
@@ -201,14 +203,14 @@ class Fleet:
         decision, self._memory = self._law.decide(self.spec, observed, self._memory, now)
         self._limit(decision, now)
         self._router.next_scale_in_candidate = decision.next_scale_in_candidate
-        run.moments.append(self._moment(now))
-        run.said += [Said(now, reason) for reason in decision.reasons]
+        run.fleet_samples.append(self._fleet_sample(now))
+        run.decisions += [DecisionReason(now, reason) for reason in decision.reasons]
         run.replicas.append((now, len(self._pods)))
         if decision.concurrency is not None:
             run.limits.append((now, decision.concurrency))
         if decision.replicas is not None:
             self._scale(now, decision.replicas, decision.scale_in_candidates)
-        run.wanted.append((now, self._wanted))
+        run.desired.append((now, self._wanted))
 
     def _limit(self, decision: Decision, now: float) -> None:
         """Apply the decision's bounds to the engines, as PATCH /limits does."""
@@ -225,10 +227,10 @@ class Fleet:
                 }
                 engines[name].limits.patch(changes, bounds.ttl, now)
 
-    def _moment(self, now: float) -> Moment:
-        seen = [pod.engine.gauges() for pod in self._pods if pod.engine is not None]
+    def _fleet_sample(self, now: float) -> FleetSample:
+        seen = [pod.engine.state() for pod in self._pods if pod.engine is not None]
         blocks = sum(one.blocks for one in seen)
-        return Moment(
+        return FleetSample(
             at=now,
             pods=len(self._pods),
             ready=len(seen),

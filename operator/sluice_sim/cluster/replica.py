@@ -12,23 +12,23 @@ from sluice_perfmodel.step_time import StepTimeModel
 from sluice_sim.cluster.scenario import Chance, Mode, Settings
 from sluice_sim.engine.coarse.engine import CoarseEngine
 from sluice_sim.engine.exact import SimEngine
-from sluice_sim.engine.exposition import Gauges
+from sluice_sim.engine.exposition import EngineState
+from sluice_sim.engine.offered_request import OfferedRequest
 from sluice_sim.engine.step_times import Profiled
-from sluice_sim.engine.visit import Visit
 
 
 class Engine(Protocol):
-    """The engine interface that a fleet uses, exact or coarse. `tokens`: estimate of prompt tokens still to compute."""
+    """The engine interface that a fleet uses, exact or coarse. `pending_prefill_tokens`: estimate."""
 
     limits: Limits
-    tokens: int
+    pending_prefill_tokens: int
 
     @property
     def requests(self) -> int:
         """Requests in flight: running or waiting."""
         ...
 
-    def submit(self, visit: Visit) -> Visit | None:
+    def submit(self, request: OfferedRequest) -> OfferedRequest | None:
         """Submit a request now.
 
         Returns the request that is not kept: this one if it is rejected, a waiting one if it is evicted, else None."""
@@ -42,11 +42,11 @@ class Engine(Protocol):
         """The current /metrics, parsed."""
         ...
 
-    def gauges(self) -> Gauges:
+    def state(self) -> EngineState:
         """The engine's state at this instant."""
         ...
 
-    def lost(self) -> list[Visit]:
+    def lost(self) -> list[OfferedRequest]:
         """The requests in flight, which a failure of the replica loses."""
         ...
 
@@ -86,16 +86,16 @@ class Pod:
         return 0 if self.engine is None else self.engine.requests
 
     @property
-    def tokens(self) -> int:
+    def pending_prefill_tokens(self) -> int:
         """Prompt tokens still to be computed for requests without a first token, as estimated by the router."""
-        return 0 if self.engine is None else self.engine.tokens
+        return 0 if self.engine is None else self.engine.pending_prefill_tokens
 
     @property
     def next_event(self) -> float:
         """The time at which the pod becomes ready, or fails."""
         return self.ready_at if self.engine is None else self.fails_at
 
-    def die(self, now: float, chance: Chance) -> list[Visit]:
+    def die(self, now: float, chance: Chance) -> list[OfferedRequest]:
         """The container fails and restarts with an empty state. Returns the lost requests."""
         lost = [] if self.engine is None else self.engine.lost()
         self.starts += 1

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class Record:
+class RequestRecord:
     """The outcome of one request. Times in seconds of virtual time.
 
     `output`: output tokens, cut to the context length. `failed`: its replica failed after the first token."""
@@ -33,7 +33,7 @@ class Record:
             return None
         return (self.ended_at - self.first_at) / (self.output - 1)
 
-    def judge(self, ttft_target: float, itl_target: float) -> bool:
+    def apply_slo(self, ttft_target: float, itl_target: float) -> bool:
         """Set and return `good` as spec.slo defines it: completed with both targets (seconds) met.
 
         The engine calls it when the request ends."""

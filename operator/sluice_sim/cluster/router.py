@@ -13,9 +13,9 @@ from typing import Final, Protocol, TypeVar
 from sluice_sim.cluster.scenario import Routing
 from sluice_sim.traces.arrival import BLOCK_TOKENS, Arrival
 
-MOST_BLOCKS: Final = 200_000  # prefix blocks that the gateway remembers (LRU): 100 M tokens
+MAX_REMEMBERED_BLOCKS: Final = 200_000  # prefix blocks that the gateway remembers (LRU): 100 M tokens
 # Weight of a waiting prompt token against a recomputed one: a recomputed token also takes memory from other requests.
-WAIT: Final = 0.05
+WAITING_TOKEN_WEIGHT: Final = 0.05
 ATTENTION: Final = 32_768.0  # prompt length (tokens) at which attention costs as much as the per-token work
 
 
@@ -33,7 +33,7 @@ class Target(Protocol):
         ...
 
     @property
-    def tokens(self) -> int:
+    def pending_prefill_tokens(self) -> int:
         """Prompt tokens still to be computed for requests without a first token, by `Router.load`."""
         ...
 
@@ -68,14 +68,14 @@ class Router:
             return sorted(turned, key=lambda one: one.requests)
         return self._by_prefix(turned, arrival)
 
-    def sent(self, arrival: Arrival, name: str) -> None:
+    def record_sent(self, arrival: Arrival, name: str) -> None:
         """Record that the replica `name` accepted the request."""
         if self._policy != "prefix_aware":
             return
         for block in arrival.blocks:
             self._sent.setdefault(block, set()).add(name)
             self._sent.move_to_end(block)
-        while len(self._sent) > MOST_BLOCKS:
+        while len(self._sent) > MAX_REMEMBERED_BLOCKS:
             self._sent.popitem(last=False)
 
     def load(self, arrival: Arrival, replica: Target) -> int:
@@ -84,7 +84,7 @@ class Router:
             return arrival.prompt
         return max(1, arrival.prompt - self._known([replica], arrival)[replica.name] * BLOCK_TOKENS)
 
-    def gone(self, name: str) -> None:
+    def forget(self, name: str) -> None:
         """Forget the prefix cache of a removed or restarted replica."""
         for names in self._sent.values():
             names.discard(name)
@@ -96,7 +96,11 @@ class Router:
         def cost(one: AnyTarget) -> tuple[bool, float, int]:
             left_out = one.name == self.next_scale_in_candidate and known[one.name] <= elsewhere
             spared = known[one.name] * BLOCK_TOKENS
-            return left_out, WAIT * one.tokens - spared * (1.0 + spared / ATTENTION), one.requests
+            return (
+                left_out,
+                WAITING_TOKEN_WEIGHT * one.pending_prefill_tokens - spared * (1.0 + spared / ATTENTION),
+                one.requests,
+            )
 
         return sorted(ready, key=cost)
 

@@ -21,9 +21,9 @@ from sluice_engine.scheduler.lookahead import planning_time
 from sluice_operator.autoscaler.values import EngineSample
 from sluice_operator.engines.exposition import parse
 from sluice_perfmodel.step_time import StepTimeModel, StepWork
-from sluice_sim.engine.exposition import Books, Gauges
+from sluice_sim.engine.exposition import EngineCounters, EngineState
+from sluice_sim.engine.offered_request import OfferedRequest
 from sluice_sim.engine.step_times import StepTimes
-from sluice_sim.engine.visit import Visit
 from sluice_sim.traces import prompt_identities, prompt_tokens
 
 WORD, END = 0, 1  # token ids: any output token, and end of sequence
@@ -71,11 +71,11 @@ class SimEngine:
         self.limits = Limits(bounds)
         self.scheduler = Scheduler(config, self.limits)
         self.window = LoadWindow()
-        self.books = Books()
+        self.counters = EngineCounters()
         self.clock = now
-        self.tokens = 0
+        self.pending_prefill_tokens = 0
         self._times, self._overlap, self._on_plan = times, overlap, on_plan
-        self._visits: dict[str, Visit] = {}
+        self._in_flight: dict[str, OfferedRequest] = {}
         self._ends: dict[str, int] = {}  # by request: prompt and output tokens before the end-of-sequence token
         self._pending: _Step | None = None
         self._run: _Run | None = None
@@ -85,44 +85,44 @@ class SimEngine:
     @property
     def requests(self) -> int:
         """Requests in flight: running or waiting."""
-        return len(self._visits)
+        return len(self._in_flight)
 
     @property
     def model(self) -> StepTimeModel:
         """The engine's own step-time model, which it publishes."""
         return self._times.belief
 
-    def submit(self, visit: Visit) -> Visit | None:
+    def submit(self, request: OfferedRequest) -> OfferedRequest | None:
         """Submit a request at the present clock (call `run_until` with its arrival time first).
 
         Returns the request that is not kept: this one if it is rejected, a waiting one if it is evicted, else None."""
-        self.books.arrived += not visit.offered_before
-        self.books.again += visit.offered_before
-        name, one = f"r{visit.number}", visit.arrival
-        request = Request(
+        self.counters.arrived += not request.offered_before
+        self.counters.offered_again += request.offered_before
+        name, one = f"r{request.number}", request.arrival
+        engine_request = Request(
             name,
-            prompt_tokens(one, visit.number),
+            prompt_tokens(one, request.number),
             one.most(self.scheduler.config.max_model_length),
-            visit.record.arrived_at,
+            request.record.arrived_at,
             _STOPS,
             priority=one.priority,
             tenant=one.tenant,
-            hashes=prompt_identities(one, visit.number, self.scheduler.config.block_size),
+            hashes=prompt_identities(one, request.number, self.scheduler.config.block_size),
         )
-        refusal = self.scheduler.submit(request)
+        refusal = self.scheduler.submit(engine_request)
         if refusal is not None:
-            self.books.rejected += 1
+            self.counters.rejected += 1
             if refusal.request_id == name:
-                return visit
-        self._visits[name] = visit
-        if one.output < request.max_tokens:
+                return request
+        self._in_flight[name] = request
+        if one.output < engine_request.max_tokens:
             self._ends[name] = one.prompt + one.output - 1
-        self.tokens += visit.load
+        self.pending_prefill_tokens += request.prefill_tokens
         if refusal is None:
             return None
-        displaced = self._visits.pop(refusal.request_id)
+        displaced = self._in_flight.pop(refusal.request_id)
         self._ends.pop(refusal.request_id, None)
-        self.tokens -= displaced.load
+        self.pending_prefill_tokens -= displaced.prefill_tokens
         return displaced
 
     def run_until(self, until: float, lazily: bool = False) -> None:
@@ -177,12 +177,12 @@ class SimEngine:
 
     def scrape(self) -> EngineSample:
         """The current /metrics, read by the operator's parser."""
-        return parse(self.books.render(self.gauges()))
+        return parse(self.counters.render(self.state()))
 
-    def gauges(self) -> Gauges:
+    def state(self) -> EngineState:
         """The engine's state at this instant."""
         scheduler = self.scheduler
-        return Gauges(
+        return EngineState(
             running=len(scheduler.running),
             waiting=len(scheduler.waiting),
             tokens_in_flight=scheduler.tokens_in_flight,
@@ -195,9 +195,9 @@ class SimEngine:
             model=self.limits.published(self._times.belief),
         )
 
-    def lost(self) -> list[Visit]:
+    def lost(self) -> list[OfferedRequest]:
         """The requests in flight, which a failure of the replica loses."""
-        return list(self._visits.values())
+        return list(self._in_flight.values())
 
     def _idle(self, until: float) -> None:
         """Advance the clock without work. The loop wakes once a second so that the fast loop sees an empty window."""
@@ -258,9 +258,9 @@ class SimEngine:
             last = {r.request_id: END for r in running if ends.get(r.request_id) == len(r.known) + count - 1}
         outcomes = advance(self.scheduler.state, times, WORD, last)
         tokens = run.sequences * count
-        self.books.book(span, count, max(held, self.scheduler.pool.held), tokens - len(last))
+        self.counters.add_steps(span, count, max(held, self.scheduler.pool.held), tokens - len(last))
         self._times.took(StepWork(sequences=run.sequences), count)
-        self.books.itl.observe_ramp(run.first, run.growth, count, run.sequences)
+        self.counters.itl.observe_ramp(run.first, run.growth, count, run.sequences)
         self.window.record(StepWork(sequences=run.sequences), (span / count,), times[-1], times=tokens)
         self.clock = times[-1]
         self._deliver(outcomes)
@@ -275,14 +275,14 @@ class SimEngine:
         sampled = [END if ends.get(r.request_id) == r.start + len(r.tokens) else WORD for r in plan.rows if r.samples]
         outcomes = self.scheduler.settle(plan, sampled, step.ends_at)
         self._times.took(plan.work, plain=not plan.copies)
-        self.books.prompt_tokens += plan.prompt_tokens
-        self.books.cached_tokens += plan.cached_prompt_tokens
+        self.counters.prompt_tokens += plan.prompt_tokens
+        self.counters.cached_tokens += plan.cached_prompt_tokens
         tokens = sum(len(outcome.token_ids) for outcome in outcomes)
-        self.books.book(span, 1, max(held, self.scheduler.pool.held), tokens)
+        self.counters.add_steps(span, 1, max(held, self.scheduler.pool.held), tokens)
         gaps = [outcome.gap for outcome in outcomes]
         for gap, times in Counter(gaps).items():
             if gap is not None:
-                self.books.itl.observe(gap, times)
+                self.counters.itl.observe(gap, times)
         self.window.record(plan.work, gaps, step.ends_at)
         self._deliver(outcomes)
 
@@ -290,14 +290,16 @@ class SimEngine:
         for outcome in outcomes:
             if not outcome.first and outcome.finish is None:
                 continue
-            visit = self._visits[outcome.request_id]
-            record = visit.record
+            request = self._in_flight[outcome.request_id]
+            record = request.record
             if outcome.first:
                 record.first_at, record.cached = self.clock, outcome.cached_tokens
-                self.tokens -= visit.load
-                self.books.ttft.observe(self.clock - record.arrived_at)
+                self.pending_prefill_tokens -= request.prefill_tokens
+                self.counters.ttft.observe(self.clock - record.arrived_at)
             if outcome.finish is not None:
                 record.ended_at = self.clock
-                self.books.end(record.judge(self.limits.bounds.ttft_target, self.limits.bounds.itl_target))
-                del self._visits[outcome.request_id]
+                self.counters.count_finished(
+                    record.apply_slo(self.limits.bounds.ttft_target, self.limits.bounds.itl_target)
+                )
+                del self._in_flight[outcome.request_id]
                 self._ends.pop(outcome.request_id, None)

@@ -56,8 +56,8 @@ class LatencyHistogram:
 
 
 @dataclass(frozen=True, slots=True)
-class Gauges:
-    """The state of an engine at one instant.
+class EngineState:
+    """The state of an engine at one instant, from which its gauges are rendered.
 
     `held`, `cached` and `blocks` count blocks of the KV cache; `model` is the published step-time model."""
 
@@ -85,15 +85,15 @@ class Gauges:
 
 
 @dataclass(slots=True)
-class Books:
+class EngineCounters:
     """The engine's counters: totals since its start."""
 
     arrived: int = 0
-    again: int = 0  # requests that another replica rejected, evicted or lost before
+    offered_again: int = 0  # requests that another replica rejected, evicted or lost before
     finished: int = 0
     rejected: int = 0
-    met: int = 0
-    missed: int = 0
+    slo_met: int = 0
+    slo_missed: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
     generated: int = 0
@@ -103,66 +103,66 @@ class Books:
     ttft: LatencyHistogram = field(default_factory=LatencyHistogram)
     itl: LatencyHistogram = field(default_factory=LatencyHistogram)
 
-    def book(self, span: float, steps: int, held: int, generated: int) -> None:
+    def add_steps(self, span: float, steps: int, held: int, generated: int) -> None:
         """Add `steps` steps that took `span` seconds in all, with `held` blocks, and generated `generated` tokens."""
         self.steps += steps
         self.busy_seconds += span
         self.block_seconds += span * held
         self.generated += generated
 
-    def end(self, good: bool) -> None:
+    def count_finished(self, good: bool) -> None:
         """Count a finished request; `good` is True if it met its SLO targets."""
         self.finished += 1
         if good:
-            self.met += 1
+            self.slo_met += 1
         else:
-            self.missed += 1
+            self.slo_missed += 1
 
-    def render(self, now: Gauges) -> str:
+    def render(self, state: EngineState) -> str:
         """The text of one scrape. The published model replaces the engine's own fit; its step count is the engine's."""
         gauges = {
-            contract.REQUESTS_RUNNING: now.running,
-            contract.REQUESTS_WAITING: now.waiting,
-            contract.TOKENS_IN_FLIGHT: now.tokens_in_flight,
-            contract.KV_OCCUPANCY_RATIO: now.held / now.blocks,
+            contract.REQUESTS_RUNNING: state.running,
+            contract.REQUESTS_WAITING: state.waiting,
+            contract.TOKENS_IN_FLIGHT: state.tokens_in_flight,
+            contract.KV_OCCUPANCY_RATIO: state.held / state.blocks,
             contract.REQUESTS_ARRIVED: self.arrived,
-            contract.REQUESTS_OFFERED_AGAIN: self.again,
+            contract.REQUESTS_OFFERED_AGAIN: self.offered_again,
             f'{contract.REQUESTS}{{outcome="length"}}': self.finished,
             f'{contract.REJECTIONS}{{reason="queue_full"}}': self.rejected,
-            f'{contract.SLO_REQUESTS}{{result="met"}}': self.met,
-            f'{contract.SLO_REQUESTS}{{result="missed_both"}}': self.missed,
+            f'{contract.SLO_REQUESTS}{{result="met"}}': self.slo_met,
+            f'{contract.SLO_REQUESTS}{{result="missed_both"}}': self.slo_missed,
             contract.PROMPT_TOKENS_TOTAL: self.prompt_tokens,
             contract.CACHED_PROMPT_TOKENS: self.cached_tokens,
             contract.GENERATED_TOKENS: self.generated,
             contract.KV_BLOCK_SECONDS: self.block_seconds,
             contract.BUSY_SECONDS: self.busy_seconds,
-            contract.PREEMPTIONS: now.preemptions,
+            contract.PREEMPTIONS: state.preemptions,
             contract.STEP_MODEL_STEPS: self.steps,
             contract.STEP_MODEL_ERROR: 0.0,
         }
-        for kind, value in zip(contract.LIMIT_KINDS, now.admission(), strict=True):
+        for kind, value in zip(contract.LIMIT_KINDS, state.admission(), strict=True):
             gauges[f'{contract.ADMISSION_LIMIT}{{kind="{kind}"}}'] = value
-        states = (now.held, now.cached, now.blocks - now.held - now.cached)
-        for state, blocks in zip(contract.KV_STATES, states, strict=True):
-            gauges[f'{contract.KV_BLOCKS}{{state="{state}"}}'] = blocks
+        states = (state.held, state.cached, state.blocks - state.held - state.cached)
+        for block_state, blocks in zip(contract.KV_STATES, states, strict=True):
+            gauges[f'{contract.KV_BLOCKS}{{state="{block_state}"}}'] = blocks
         for term in contract.STEP_MODEL_TERMS:
-            gauges[f'{contract.STEP_MODEL_SECONDS}{{term="{term}"}}'] = getattr(now.model, term)
-        info = f'{contract.CACHE_CONFIG_INFO}{{block_size="{now.block_size}",num_blocks="{now.blocks}"}} 1'
+            gauges[f'{contract.STEP_MODEL_SECONDS}{{term="{term}"}}'] = getattr(state.model, term)
+        info = f'{contract.CACHE_CONFIG_INFO}{{block_size="{state.block_size}",num_blocks="{state.blocks}"}} 1'
         lines = [info, *(f"{name} {value!r}" for name, value in gauges.items())]
         lines += self.ttft.lines(contract.TIME_TO_FIRST_TOKEN)
         lines += self.itl.lines(contract.INTER_TOKEN_LATENCY)
         return "\n".join(lines) + "\n"
 
-    def sample(self, now: Gauges) -> EngineSample:
+    def sample(self, state: EngineState) -> EngineSample:
         """The sample that the operator's parser would return for `render`."""
-        concurrency, least, most, queue, _ = now.admission()
+        concurrency, least, most, queue, _ = state.admission()
         return EngineSample(
-            running=float(now.running),
-            waiting=float(now.waiting),
-            tokens_in_flight=float(now.tokens_in_flight),
-            kv_occupancy=now.held / now.blocks,
-            kv_blocks=float(now.blocks),
-            block_size=float(now.block_size),
+            running=float(state.running),
+            waiting=float(state.waiting),
+            tokens_in_flight=float(state.tokens_in_flight),
+            kv_occupancy=state.held / state.blocks,
+            kv_blocks=float(state.blocks),
+            block_size=float(state.block_size),
             concurrency=float(concurrency),
             concurrency_min=float(least),
             concurrency_max=float(most),
@@ -170,16 +170,16 @@ class Books:
             arrived_total=float(self.arrived),
             finished_total=float(self.finished),
             rejected_total=float(self.rejected),
-            slo_met_total=float(self.met),
-            slo_missed_total=float(self.missed),
+            slo_met_total=float(self.slo_met),
+            slo_missed_total=float(self.slo_missed),
             prompt_tokens_total=float(self.prompt_tokens),
             cached_prompt_tokens_total=float(self.cached_tokens),
             generated_tokens_total=float(self.generated),
             kv_block_seconds_total=self.block_seconds,
             busy_seconds_total=self.busy_seconds,
-            preemptions_total=float(now.preemptions),
+            preemptions_total=float(state.preemptions),
             ttft=self.ttft.histogram(),
             itl=self.itl.histogram(),
-            step_model=replace(now.model, steps=self.steps, error_ratio=0.0) if self.steps else None,
-            offered_again_total=float(self.again),
+            step_model=replace(state.model, steps=self.steps, error_ratio=0.0) if self.steps else None,
+            offered_again_total=float(self.offered_again),
         )

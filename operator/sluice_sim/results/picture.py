@@ -71,7 +71,7 @@ def _save(figure: Any, target: Path) -> None:
 
 def _demand(axis: Any, run: Run, scale: float) -> None:
     seen = over_time(run)
-    at = [moment / scale for moment in seen.at]
+    at = [sample / scale for sample in seen.at]
     axis.step(at, seen.offered, where="mid", color=BLUE, label="offered")
     if any(seen.refused):
         axis.fill_between(at, seen.refused, step="mid", color=ORANGE, alpha=0.6, label="refused")
@@ -81,12 +81,12 @@ def _demand(axis: Any, run: Run, scale: float) -> None:
 
 
 def _replicas(axis: Any, run: Run, spec: LLMDeploymentSpec, scale: float) -> None:
-    at = [moment.at / scale for moment in run.moments]
-    axis.step([t / scale for t, _ in run.wanted], [count for _, count in run.wanted], where="post", color=GREY,
+    at = [sample.at / scale for sample in run.fleet_samples]
+    axis.step([t / scale for t, _ in run.desired], [count for _, count in run.desired], where="post", color=GREY,
               linestyle="--", label="asked for")  # fmt: skip
-    axis.step(at, [moment.pods for moment in run.moments], where="post", color=ORANGE, label="there")
-    axis.step(at, [moment.ready for moment in run.moments], where="post", color=BLUE, label="ready")
-    most = max(moment.pods for moment in run.moments)
+    axis.step(at, [sample.pods for sample in run.fleet_samples], where="post", color=ORANGE, label="there")
+    axis.step(at, [sample.ready for sample in run.fleet_samples], where="post", color=BLUE, label="ready")
+    most = max(sample.pods for sample in run.fleet_samples)
     if most >= spec.scaling.max_replicas:
         axis.axhline(spec.scaling.max_replicas, color=GREY, linewidth=0.8, label="maxReplicas")
     axis.set_ylabel("replicas")
@@ -110,7 +110,7 @@ def _attainment(axis: Any, run: Run, spec: LLMDeploymentSpec, scale: float) -> N
 
 
 def _memory(axis: Any, run: Run, spec: LLMDeploymentSpec, scale: float) -> None:
-    _band(axis, run, [(moment.at, 100.0 * moment.kv_share) for moment in run.moments], BLUE, "held", scale)
+    _band(axis, run, [(sample.at, 100.0 * sample.kv_share) for sample in run.fleet_samples], BLUE, "held", scale)
     axis.axhline(spec.scaling.target_kv_occupancy_percent, color=GREY, linewidth=0.8, label="target")
     axis.set_ylabel("KV cache, %")
     axis.set_ylim(0, 101)
@@ -121,7 +121,7 @@ def _limits(axis: Any, run: Run, scale: float) -> None:
     """Per replica: the concurrency limit in force, and the running and waiting requests."""
     _band(axis, run, [(at, float(limit)) for at, limit in run.limits], GREY, "limit (median)", scale)
     for name, color in (("running", BLUE), ("waiting", ORANGE)):
-        seen = [(moment.at, getattr(moment, name) / max(1, moment.ready)) for moment in run.moments]
+        seen = [(sample.at, getattr(sample, name) / max(1, sample.ready)) for sample in run.fleet_samples]
         _band(axis, run, seen, color, name, scale)
     axis.set_ylabel("per replica")
     axis.set_ylim(bottom=0)

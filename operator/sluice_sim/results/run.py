@@ -3,12 +3,12 @@
 from dataclasses import dataclass, field
 
 from sluice_operator.autoscaler.values import Reason
-from sluice_sim.cluster.request import Record
+from sluice_sim.cluster.request import RequestRecord
 from sluice_sim.cluster.scenario import Mode
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class DecisionReason:
     """The reason of a decision, and its time in seconds."""
 
     at: float
@@ -16,7 +16,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class FleetSample:
     """The state of the fleet at a decision. `at` in seconds; `running` and `waiting` are summed over the replicas."""
 
     at: float
@@ -28,7 +28,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class PodLifetime:
     """One pod from bind to release, loading and draining included. Seconds."""
 
     name: str
@@ -40,18 +40,18 @@ class Life:
 class Run:
     """The outcomes of requests, the lifetimes of pods, and replicas and limits over time (s)."""
 
-    records: list[Record]
+    records: list[RequestRecord]
     mode: Mode = "exact"
     replicas: list[tuple[float, int]] = field(default_factory=list)  # (time, pods that exist) at each decision
-    wanted: list[tuple[float, int]] = field(default_factory=list)  # (time, desired replicas) after each decision
+    desired: list[tuple[float, int]] = field(default_factory=list)  # (time, desired replicas) after each decision
     limits: list[tuple[float, int]] = field(default_factory=list)  # (time, median concurrency limit of the fleet)
-    moments: list[Moment] = field(default_factory=list)
-    said: list[Said] = field(default_factory=list)
-    lives: list[Life] = field(default_factory=list)
+    fleet_samples: list[FleetSample] = field(default_factory=list)
+    decisions: list[DecisionReason] = field(default_factory=list)
+    pod_lifetimes: list[PodLifetime] = field(default_factory=list)
     failures: int = 0  # pod failures
     seconds: float = 0.0
 
     @property
     def replica_seconds(self) -> float:
         """Seconds from bind to release, summed over all pods."""
-        return sum(life.left_at - life.created_at for life in self.lives)
+        return sum(lifetime.left_at - lifetime.created_at for lifetime in self.pod_lifetimes)

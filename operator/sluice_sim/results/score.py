@@ -11,19 +11,19 @@ from typing import Final
 
 from sluice_perfmodel.capacity import Work, prefill_seconds
 from sluice_perfmodel.step_time import StepTimeModel
-from sluice_sim.cluster.request import Record
-from sluice_sim.results.run import Life
+from sluice_sim.cluster.request import RequestRecord
+from sluice_sim.results.run import PodLifetime
 
 WORST_SECONDS: Final = 300.0
 HOUR: Final = 3600.0
 
 
-def good_share(records: Sequence[Record]) -> float:
+def good_share(records: Sequence[RequestRecord]) -> float:
     """Good over offered requests. Rejected, aborted and unfinished requests are not good. 1 without any request."""
     return sum(record.good for record in records) / len(records) if records else 1.0
 
 
-def worst_share(records: Sequence[Record], seconds: float = WORST_SECONDS) -> float:
+def worst_share(records: Sequence[RequestRecord], seconds: float = WORST_SECONDS) -> float:
     """The lowest good share of any interval of `seconds`, by arrival time.
 
     The last, shorter interval of the trace is merged into the one before it."""
@@ -39,9 +39,9 @@ def worst_share(records: Sequence[Record], seconds: float = WORST_SECONDS) -> fl
     return min(part / whole for part, whole in zip(good, offered, strict=True) if whole)
 
 
-def gpu_hours(lives: Iterable[Life], gpus: int) -> float:
+def gpu_hours(lifetimes: Iterable[PodLifetime], gpus: int) -> float:
     """GPU-hours from bind to release, loading and draining included, with `gpus` per replica."""
-    return math.fsum(life.left_at - life.created_at for life in lives) * gpus / HOUR
+    return math.fsum(lifetime.left_at - lifetime.created_at for lifetime in lifetimes) * gpus / HOUR
 
 
 def moves(wanted: Sequence[tuple[float, int]]) -> list[int]:
@@ -100,7 +100,7 @@ def largest_batch(model: StepTimeModel, itl: float, most: int) -> int:
 
 
 def least_engine_seconds(
-    records: Sequence[Record],
+    records: Sequence[RequestRecord],
     model: StepTimeModel,
     itl: float,
     most: int,

@@ -17,17 +17,17 @@ def sentence(summary: Summary, spec: LLMDeploymentSpec) -> str:
     each, slo = summary.gpus_per_replica, spec.slo
     holds = summary.attainment * 100.0 >= float(slo.attainment_percent)
     most = summary.replicas_max * each
-    said = (
+    text = (
         f"{most} GPU{'s' if most != 1 else ''} at most, mean {summary.replicas_mean * each:.1f}; the SLO "
         f"(TTFT {slo.ttft_milliseconds} ms, ITL {slo.itl_milliseconds} ms) holds for {summary.attainment:.2%} of "
         f"{summary.requests} requests"
     )
     if holds:
-        return f"{said} (asked for: {slo.attainment_percent} %)."
-    said += f", short of the {slo.attainment_percent} % asked for"
+        return f"{text} (asked for: {slo.attainment_percent} %)."
+    text += f", short of the {slo.attainment_percent} % asked for"
     if summary.replicas_max >= spec.scaling.max_replicas and spec.scaling.mode == "Auto":
-        return f"{said}: maxReplicas ({spec.scaling.max_replicas}) was reached."
-    return f"{said}; in the worst 5 minutes for {summary.attainment_worst:.2%}."
+        return f"{text}: maxReplicas ({spec.scaling.max_replicas}) was reached."
+    return f"{text}; in the worst 5 minutes for {summary.attainment_worst:.2%}."
 
 
 def table(summary: Summary, spec: LLMDeploymentSpec) -> Table:
@@ -61,8 +61,8 @@ def table(summary: Summary, spec: LLMDeploymentSpec) -> Table:
 
 def decisions(run: Run) -> Iterator[str]:
     """One line per decision: its time and its sentence."""
-    for said in run.said:
-        yield f"{said.at:8.0f} s  {said.reason.sentence}"
+    for decision in run.decisions:
+        yield f"{decision.at:8.0f} s  {decision.reason.sentence}"
 
 
 def as_json(summary: Summary, run: Run, answer: str, notes: Sequence[str]) -> dict[str, Any]:
@@ -71,10 +71,10 @@ def as_json(summary: Summary, run: Run, answer: str, notes: Sequence[str]) -> di
         "answer": answer,
         "summary": asdict(summary),
         "notes": list(notes),
-        "replicas": run.wanted,
+        "replicas": run.desired,
         "limits": run.limits,
-        "moments": [asdict(moment) for moment in run.moments],
-        "decisions": [{"at": said.at, **asdict(said.reason)} for said in run.said],
+        "moments": [asdict(sample) for sample in run.fleet_samples],
+        "decisions": [{"at": decision.at, **asdict(decision.reason)} for decision in run.decisions],
     }
 
 

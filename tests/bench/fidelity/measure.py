@@ -22,10 +22,10 @@ from sluice_engine.config import EngineOptions
 from sluice_engine.control.step_time_fit import features, solve_non_negative
 from sluice_engine.core.engine import EngineLoop
 from sluice_perfmodel.step_time import StepTimeModel, StepWork
-from sluice_sim.cluster.request import Record
+from sluice_sim.cluster.request import RequestRecord
 from sluice_sim.engine.exact import SimEngine
+from sluice_sim.engine.offered_request import OfferedRequest
 from sluice_sim.engine.step_times import Profiled, StepTimes
-from sluice_sim.engine.visit import Visit
 from sluice_sim.traces import Arrival
 from tests.bench.fidelity.drift import Drifting, slowness
 from tests.bench.fidelity.timeline import Timeline, serve_all
@@ -112,16 +112,16 @@ class Bench:
         serve_all(self.engine, timeline)
         return timeline
 
-    def simulate(self, arrivals: Sequence[Arrival], times: StepTimes) -> Sequence[Record]:
+    def simulate(self, arrivals: Sequence[Arrival], times: StepTimes) -> Sequence[RequestRecord]:
         """Simulate the same arrivals in virtual time."""
         engine = self.engine
         sim = SimEngine(times, engine.scheduler.config, engine.limits.base, 0.0, overlap=True)
         records = []
         for number, one in enumerate(arrivals):
-            record = Record(one.at, one.prompt, one.output)
+            record = RequestRecord(one.at, one.prompt, one.output)
             records.append(record)
             sim.run_until(one.at)
-            sim.submit(Visit(number, replace(one, max_tokens=one.output), record))
+            sim.submit(OfferedRequest(number, replace(one, max_tokens=one.output), record))
         sim.run_until(arrivals[-1].at + 1e6)
         return records
 
@@ -195,9 +195,9 @@ def _fitted(steps: Sequence[tuple[StepWork, float]], units: Sequence[float]) -> 
 
 def compare(
     load: float,
-    runs: Sequence[Sequence[Record]],
-    blind: Sequence[Sequence[Record]],
-    told: Sequence[Sequence[Record]],
+    runs: Sequence[Sequence[RequestRecord]],
+    blind: Sequence[Sequence[RequestRecord]],
+    told: Sequence[Sequence[RequestRecord]],
 ) -> list[Compared]:
     """p50 and p99 of both latencies."""
     return [
@@ -211,12 +211,12 @@ def compare(
     ]  # fmt: skip
 
 
-def _percentile(records: Sequence[Record], what: str, percentile: int) -> float:
+def _percentile(records: Sequence[RequestRecord], what: str, percentile: int) -> float:
     times = sorted(value for record in records if (value := record.ttft if what == "ttft" else record.itl) is not None)
     return times[min(len(times) - 1, int(percentile / 100 * len(times)))]
 
 
-def _rate(records: Sequence[Record]) -> float:
+def _rate(records: Sequence[RequestRecord]) -> float:
     """Requests per second while all sequence slots are in use: between the first tenth of the ends and the ninth."""
     ends = sorted(record.ended_at for record in records if record.ended_at is not None)
     first, last = len(ends) // 10, len(ends) * 9 // 10

@@ -10,7 +10,7 @@ from sluice_engine import messages
 from sluice_engine.core.engine import EngineLoop
 from sluice_engine.core.process import serve
 from sluice_perfmodel.step_time import StepWork
-from sluice_sim.cluster.request import Record
+from sluice_sim.cluster.request import RequestRecord
 from sluice_sim.engine.step_times import RecordedStep
 from sluice_sim.traces import Arrival
 
@@ -28,7 +28,7 @@ class Timeline:
     clock: Callable[[], float]
     wait: Callable[[float], None]
     begun: float = 0.0
-    records: list[Record] = field(default_factory=list)
+    records: list[RequestRecord] = field(default_factory=list)
     taken: list[float] = field(default_factory=list)  # when the engine received each request
     steps: list[RecordedStep] = field(default_factory=list)
     work: list[tuple[StepWork, float]] = field(default_factory=list)  # the work of each step, and its seconds
@@ -78,7 +78,7 @@ class Timeline:
             params = messages.SamplingParams(max_tokens=one.output, temperature=0.0, ignore_eos=True)
             due.append(messages.Submit(f"r{self._sent}", prompt, params, self.begun + one.at, one.priority, one.tenant))
             self.taken.append(self.clock())
-            self.records.append(Record(one.at, one.prompt, one.output))
+            self.records.append(RequestRecord(one.at, one.prompt, one.output))
             self._sent += 1
         return due
 

@@ -14,10 +14,10 @@ from sluice_engine.scheduler.load_shedding.lateness import Candidate, Pace, demo
 from sluice_engine.scheduler.load_shedding.rejection import last_start
 from sluice_engine.scheduler.policies.tenants import unavoidable_gap
 from sluice_perfmodel.step_time import StepTimeModel
-from sluice_sim.cluster.request import Record
+from sluice_sim.cluster.request import RequestRecord
 from sluice_sim.engine.exact import SimEngine
+from sluice_sim.engine.offered_request import OfferedRequest
 from sluice_sim.engine.step_times import Profiled
-from sluice_sim.engine.visit import Visit
 from sluice_sim.traces import Arrival
 from tests.counting import count_calls
 
@@ -126,15 +126,15 @@ def _engine() -> SimEngine:
     return SimEngine(Profiled(MODEL), config, bounds, 0.0)
 
 
-def _flooded(seconds: float, seed: int) -> tuple[SimEngine, list[Record]]:
+def _flooded(seconds: float, seed: int) -> tuple[SimEngine, list[RequestRecord]]:
     """Twice what it serves, for so long."""
     engine, dice, at, records = _engine(), random.Random(seed), 0.0, []
     while at < seconds:
         at += dice.expovariate(24.0)
         one = Arrival(at, dice.choice([100, 400, 1600]), dice.randint(5, 120))
-        records.append(Record(at, one.prompt, one.output))
+        records.append(RequestRecord(at, one.prompt, one.output))
         engine.run_until(at)
-        refused = engine.submit(Visit(len(records), one, records[-1]))
+        refused = engine.submit(OfferedRequest(len(records), one, records[-1]))
         if refused is not None:
             refused.record.refused = True
     return engine, records

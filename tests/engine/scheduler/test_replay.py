@@ -14,10 +14,10 @@ from sluice_engine.core.engine import EngineLoop
 from sluice_engine.scheduler import Plan
 from sluice_engine.scheduler.policies import POLICIES
 from sluice_perfmodel.step_time import StepTimeModel
-from sluice_sim.cluster.request import Record
+from sluice_sim.cluster.request import RequestRecord
 from sluice_sim.engine.exact import SimEngine
+from sluice_sim.engine.offered_request import OfferedRequest
 from sluice_sim.engine.step_times import Recorded
-from sluice_sim.engine.visit import Visit
 from sluice_sim.traces import Arrival
 from tests.bench.fidelity.timeline import Timeline, serve_all
 from tests.engine.oracle import options
@@ -102,7 +102,9 @@ def test_a_recorded_run_replayed_in_the_simulator_has_the_same_plans(
     )
     for number, (at, one) in enumerate(zip(timeline.taken, listed, strict=True)):
         sim.run_until(at)
-        sim.submit(Visit(number, replace(one, max_tokens=one.output), Record(one.at, one.prompt, one.output)))
+        sim.submit(
+            OfferedRequest(number, replace(one, max_tokens=one.output), RequestRecord(one.at, one.prompt, one.output))
+        )
     sim.run_until(clock.now)
     assert len(seen) > 200
     assert replayed == seen

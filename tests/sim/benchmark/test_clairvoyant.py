@@ -95,8 +95,8 @@ def test_a_fleet_that_was_saved_goes_on_as_if_nothing_had_been() -> None:
     whole = fleet.run(load(), lambda now: saved.append(fleet.saved()) if now == 280.0 else None)
     rest = resumed(saved[0], law).run(one for one in load() if one.at >= 280.0)
     assert rest.records == [one for one in whole.records if one.arrived_at >= 280.0]
-    assert (rest.seconds, rest.lives) == (whole.seconds, whole.lives)
-    assert rest.wanted == [(at, count) for at, count in whole.wanted if at > 280.0]
+    assert (rest.seconds, rest.pod_lifetimes) == (whole.seconds, whole.pod_lifetimes)
+    assert rest.desired == [(at, count) for at, count in whole.desired if at > 280.0]
 
 
 def test_a_table_has_what_is_needed_and_less() -> None:

@@ -3,19 +3,19 @@
 import pytest
 
 from sluice_sim.benchmark.report.overload import fairness_gap, gap_bound
-from sluice_sim.cluster.request import Record
+from sluice_sim.cluster.request import RequestRecord
 
 
 def test_tenants_that_are_served_alike_have_no_gap() -> None:
-    both = [Record(0.0, 10, 10, first_at=5.0, ended_at=9.9, tenant=name) for name in "ab"]
+    both = [RequestRecord(0.0, 10, 10, first_at=5.0, ended_at=9.9, tenant=name) for name in "ab"]
     assert fairness_gap(both, 10.0) == pytest.approx(0.0)
 
 
 def test_the_gap_is_what_one_tenant_got_while_both_waited() -> None:
     served = [
-        Record(0.0, 10, 1, first_at=2.0, ended_at=2.5, tenant="a"),
-        Record(0.0, 10, 1, first_at=4.0, ended_at=4.5, tenant="a"),
+        RequestRecord(0.0, 10, 1, first_at=2.0, ended_at=2.5, tenant="a"),
+        RequestRecord(0.0, 10, 1, first_at=4.0, ended_at=4.5, tenant="a"),
     ]
-    waits = [Record(0.0, 10, 1, first_at=6.0, ended_at=6.5, tenant="b")]
+    waits = [RequestRecord(0.0, 10, 1, first_at=6.0, ended_at=6.5, tenant="b")]
     assert fairness_gap([*served, *waits], 8.0) == pytest.approx(10 + 2)  # the second of a's ends what a has waiting
     assert gap_bound([*served, *waits], pool=100, replicas=3) == 3 * 2 * 2 * 100

@@ -3,16 +3,16 @@
 import pytest
 
 from sluice_perfmodel.step_time import StepTimeModel
-from sluice_sim.cluster.request import Record
+from sluice_sim.cluster.request import RequestRecord
 from sluice_sim.results import score
-from sluice_sim.results.run import Life
+from sluice_sim.results.run import PodLifetime
 from sluice_sim.results.score import Point
 
 MODEL = StepTimeModel(base=0.02, prefill_token=0.001, prefill_context=1e-6, sequence=0.002, kv_token=1e-5)
 
 
-def record(at: float, good: bool, prompt: int = 10, output: int = 2) -> Record:
-    return Record(at, prompt, output, good=good)
+def record(at: float, good: bool, prompt: int = 10, output: int = 2) -> RequestRecord:
+    return RequestRecord(at, prompt, output, good=good)
 
 
 def test_good_is_counted_over_everything_that_was_offered() -> None:
@@ -21,11 +21,13 @@ def test_good_is_counted_over_everything_that_was_offered() -> None:
 
 
 def test_a_request_is_good_only_when_it_ended_within_both_targets() -> None:
-    life = Record(10.0, 5, 11, first_at=11.0, ended_at=12.0)
-    assert (life.ttft, life.itl) == (1.0, 0.1)
-    assert life.judge(1.0, 0.1) and not life.judge(0.9, 0.1) and not life.judge(1.0, 0.09)
-    assert Record(0.0, 5, 1, first_at=1.0, ended_at=1.0).judge(1.0, 0.01)  # one token has no time between tokens
-    assert Record(0.0, 5, 5, first_at=1.0).itl is None
+    record = RequestRecord(10.0, 5, 11, first_at=11.0, ended_at=12.0)
+    assert (record.ttft, record.itl) == (1.0, 0.1)
+    assert record.apply_slo(1.0, 0.1) and not record.apply_slo(0.9, 0.1) and not record.apply_slo(1.0, 0.09)
+    assert RequestRecord(0.0, 5, 1, first_at=1.0, ended_at=1.0).apply_slo(
+        1.0, 0.01
+    )  # one token has no time between tokens
+    assert RequestRecord(0.0, 5, 5, first_at=1.0).itl is None
 
 
 def test_the_worst_five_minutes_are_found_and_a_short_last_piece_counts_with_the_one_before() -> None:
@@ -35,7 +37,7 @@ def test_the_worst_five_minutes_are_found_and_a_short_last_piece_counts_with_the
 
 
 def test_gpu_hours_run_from_bind_to_release() -> None:
-    assert score.gpu_hours([Life("a", 0, 3600), Life("b", 1800, 3600)], gpus=4) == 6.0
+    assert score.gpu_hours([PodLifetime("a", 0, 3600), PodLifetime("b", 1800, 3600)], gpus=4) == 6.0
 
 
 def test_actions_and_turns_are_counted_per_hour() -> None:

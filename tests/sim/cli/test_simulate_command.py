@@ -12,7 +12,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from sluice.cli import app
-from sluice_sim.cli.command import Question, answer
+from sluice_sim.cli.command import SimulateOptions, run_simulate
 
 YAML = """
 apiVersion: sluice.dev/v1alpha1
@@ -150,7 +150,7 @@ def test_progress_is_shown_to_its_end_on_a_terminal_and_nowhere_else(tmp_path: P
     (tmp_path / "chat.yaml").write_text(YAML, encoding="utf-8")
     paper = StringIO()
     console = Console(file=paper, force_terminal=terminal, width=80, color_system=None, _environ={})
-    answer(Question(file=tmp_path / "chat.yaml", rate=1.0, seconds=30.0, compare="kpa"), console=console)
+    run_simulate(SimulateOptions(file=tmp_path / "chat.yaml", rate=1.0, seconds=30.0, compare="kpa"), console=console)
     shown = paper.getvalue()
     assert "SLO attainment" in shown
     for what in ("simulating", "comparing"):

@@ -26,7 +26,7 @@ QUIET = tuple(Arrival(float(at), 20, 5) for at in range(0, 480, 20))
 
 def wanted(fleet: Fleet, at: float) -> int:
     """The count asked for at that time of the quiet trace."""
-    return next(count for when, count in reversed(fleet.run(QUIET).wanted) if when <= at)
+    return next(count for when, count in reversed(fleet.run(QUIET).desired) if when <= at)
 
 
 def simulate(folder: Path, changes: dict[str, Any], *options: str) -> tuple[dict[str, Any], str]:
@@ -44,7 +44,7 @@ def simulate(folder: Path, changes: dict[str, Any], *options: str) -> tuple[dict
 
 def test_with_min_replicas_0_and_no_front_door_one_replica_stays_as_in_a_cluster(tmp_path: Path) -> None:
     run = Fleet(spec(scaling={"minReplicas": 0, "scaleToZeroAfterSeconds": 10}), SETTINGS).run(QUIET)
-    assert {count for _, count in run.wanted} == {count for _, count in run.replicas} == {1}
+    assert {count for _, count in run.desired} == {count for _, count in run.replicas} == {1}
     assert all(record.good for record in run.records)
     value, _ = simulate(tmp_path, {"scaling": {"minReplicas": 0}})
     assert any("one replica stays, as in a cluster" in note for note in value["notes"])
@@ -59,17 +59,17 @@ def test_no_law_is_compared_without_a_replica_that_nobody_could_wake() -> None:
 def test_a_schedule_is_a_floor_from_its_time_on_for_as_long_as_it_says() -> None:
     scheduled = Fleet(spec(scaling={"schedules": [EIGHT]}), Settings(MODEL, 32_000, cold_start=10.0, wall=WALL))
     run = scheduled.run(QUIET)
-    moves = [(at, count) for (at, count), (_, before) in zip(run.wanted[1:], run.wanted, strict=False)
+    moves = [(at, count) for (at, count), (_, before) in zip(run.desired[1:], run.desired, strict=False)
              if count != before]  # fmt: skip
     assert moves[0] == (120.0, 2)
     assert moves[1][1] == 1 and moves[1][0] >= 240.0
-    assert any("the schedule 0 8 * * 1-5 asks for 2 until Mon 08:02" in said.reason.sentence for said in run.said)
+    assert any("the schedule 0 8 * * 1-5 asks for 2 until Mon 08:02" in said.reason.sentence for said in run.decisions)
 
 
 def test_a_trace_that_begins_inside_a_schedule_begins_with_its_replicas() -> None:
     within = Settings(MODEL, 32_000, cold_start=10.0, wall=WALL + 150)
     run = Fleet(spec(scaling={"schedules": [EIGHT]}), within).run(QUIET)
-    assert run.replicas[0] == (0.0, 2) and run.wanted[0] == (0.0, 2)
+    assert run.replicas[0] == (0.0, 2) and run.desired[0] == (0.0, 2)
 
 
 def test_the_clock_is_an_option_and_without_it_schedules_are_said_to_be_left_out(tmp_path: Path) -> None:

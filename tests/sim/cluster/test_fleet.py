@@ -9,11 +9,11 @@ import pytest
 from sluice_engine.control.limits import Bounds
 from sluice_engine.scheduler import SchedulerConfig
 from sluice_sim.cluster.fleet import Fleet
-from sluice_sim.cluster.request import Record
+from sluice_sim.cluster.request import RequestRecord
 from sluice_sim.cluster.scenario import MODES, Mode, Settings
 from sluice_sim.engine.exact import SimEngine
+from sluice_sim.engine.offered_request import OfferedRequest
 from sluice_sim.engine.step_times import Profiled
-from sluice_sim.engine.visit import Visit
 from sluice_sim.results.run import Run
 from sluice_sim.results.summary import summarise
 from sluice_sim.traces import Arrival, poisson
@@ -27,8 +27,8 @@ def engine(**bounds: float) -> SimEngine:
     return SimEngine(Profiled(MODEL), SchedulerConfig(num_blocks=2_000, max_model_length=4_096), started, 0.0)
 
 
-def visit(number: int, at: float, prompt: int, output: int) -> Visit:
-    return Visit(number, Arrival(at, prompt, output), Record(at, prompt, output))
+def request(number: int, at: float, prompt: int, output: int) -> OfferedRequest:
+    return OfferedRequest(number, Arrival(at, prompt, output), RequestRecord(at, prompt, output))
 
 
 def day() -> list[Arrival]:
@@ -51,7 +51,7 @@ def run() -> Run:
 
 
 def test_one_request_alone_takes_what_the_profile_says() -> None:
-    sim, one = engine(), visit(1, 0.0, 100, 11)
+    sim, one = engine(), request(1, 0.0, 100, 11)
     sim.submit(one)
     sim.run_until(5.0)
     record = one.record
@@ -65,24 +65,24 @@ def test_steps_taken_at_once_equal_steps_taken_one_by_one() -> None:
     coarse, fine = engine(), engine()
     lives = []
     for sim in (coarse, fine):
-        visits = [visit(i, 0.1 * i, 80, 30 + i) for i in range(6)]
-        for one in visits:
+        requests = [request(i, 0.1 * i, 80, 30 + i) for i in range(6)]
+        for one in requests:
             sim.run_until(one.arrival.at)
             sim.submit(one)
-        lives.append([one.record for one in visits])
+        lives.append([one.record for one in requests])
     coarse.run_until(8.0)
     for millisecond in range(500, 8_001):
         fine.run_until(millisecond / 1000, lazily=millisecond % 3 == 0)
-    assert coarse.books.steps == fine.books.steps
+    assert coarse.counters.steps == fine.counters.steps
     for one, other in zip(*lives, strict=True):
         assert one.ended_at == pytest.approx(other.ended_at, abs=1e-9)
-    assert coarse.books.itl.counts == fine.books.itl.counts
+    assert coarse.counters.itl.counts == fine.counters.itl.counts
     coarse.scheduler.check()
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_an_answer_ends_where_the_context_is_full_as_no_server_knows_how_long_it_would_be(mode: Mode) -> None:
-    def served(output: int) -> Record:
+    def served(output: int) -> RequestRecord:
         return Fleet(spec(), replace(SETTINGS, mode=mode)).run([Arrival(0.0, 8_000, output)]).records[0]
 
     assert served(700) == served(192)
@@ -97,7 +97,7 @@ def test_a_prompt_without_room_or_more_tokens_named_than_there_is_room_for_is_re
 def test_the_operators_parser_reads_what_a_simulated_engine_publishes() -> None:
     sim = engine(concurrency_max=3)
     for number in range(5):
-        sim.submit(visit(number, 0.0, 160, 400))
+        sim.submit(request(number, 0.0, 160, 400))
     sim.run_until(4.0)
     sample = sim.scrape()
     assert (sample.running, sample.waiting, sample.arrived_total, sample.concurrency) == (3, 2, 5, 3)
@@ -110,7 +110,7 @@ def test_the_operators_parser_reads_what_a_simulated_engine_publishes() -> None:
 def test_the_fleet_grows_under_load_shrinks_after_it_and_says_why(run: Run) -> None:
     summary = summarise(run)
     assert (summary.replicas_min, summary.replicas_max) == (1, 2)
-    moves = [said.reason for said in run.said if said.reason.dial == "replicas"]
+    moves = [said.reason for said in run.decisions if said.reason.dial == "replicas"]
     assert [(move.before, move.after) for move in moves] == [(1, 2), (2, 1)]
     assert all("one replica holds" in move.sentence for move in moves)
 
@@ -132,7 +132,7 @@ def test_every_request_ends_and_is_counted_once(run: Run) -> None:
 def test_the_same_trace_gives_the_same_run(run: Run) -> None:
     again = replay()
     assert again.records == run.records
-    assert [said.reason for said in again.said] == [said.reason for said in run.said]
+    assert [said.reason for said in again.decisions] == [said.reason for said in run.decisions]
 
 
 def test_the_simulator_never_loads_torch() -> None:
@@ -160,6 +160,6 @@ def test_the_tally_counts_each_request_once_however_many_replicas_refuse_it(
     assert missed > 0.2 * len(run.records) and (run.failures > 0) == (failures > 0)
     assert kept.met == pytest.approx(good, rel=0.03)
     assert kept.missed == pytest.approx(missed, rel=0.03)
-    for said in run.said:
+    for said in run.decisions:
         if said.reason.binding == "Refusing":
             assert dict(said.reason.numbers)["refused"] <= 2.0 * 30.0 * missed / seconds

@@ -10,10 +10,10 @@ from sluice_operator.autoscaler.values import Bounds, EngineSample
 from sluice_operator.cluster.client import Endpoint
 from sluice_operator.reconcile.reconcile import reconcile
 from sluice_perfmodel.step_time import StepTimeModel
-from sluice_sim.cluster.request import Record
+from sluice_sim.cluster.request import RequestRecord
 from sluice_sim.engine.exact import SimEngine
+from sluice_sim.engine.offered_request import OfferedRequest
 from sluice_sim.engine.step_times import Profiled
-from sluice_sim.engine.visit import Visit
 from sluice_sim.traces import poisson
 from tests.operator.books import KEY, BookWorld, Clock, Killed, manifest, operator, pod, world_with
 
@@ -57,7 +57,7 @@ class Loop:
         while self.sent < len(self.arrivals) and self.arrivals[self.sent].at + 1000.0 <= until:
             one = self.arrivals[self.sent]
             self.engine.run_until(one.at + 1000.0)
-            self.engine.submit(Visit(self.sent, one, Record(one.at + 1000.0, one.prompt, one.output)))
+            self.engine.submit(OfferedRequest(self.sent, one, RequestRecord(one.at + 1000.0, one.prompt, one.output)))
             self.sent += 1
         self.engine.run_until(until)
         self.clock.now = until

@@ -20,7 +20,7 @@ from tests.operator.autoscaler.fleet import MODEL, spec
 class Replica:
     name: str
     requests: int = 0
-    tokens: int = 0
+    pending_prefill_tokens: int = 0
 
 
 def names(router: Router, ready: list[Replica], arrival: Arrival) -> list[str]:
@@ -43,24 +43,24 @@ def test_least_loaded_counts_requests_in_flight() -> None:
 def test_a_prompt_goes_where_its_beginning_was_sent_unless_too_much_waits_there() -> None:
     router, one = Router("prefix_aware"), Arrival(0, 1536, 1, (1, 2, 3))
     ready = [Replica("a"), Replica("b"), Replica("c")]
-    router.sent(Arrival(0, 1024, 1, (1, 2)), "b")
-    router.sent(Arrival(0, 512, 1, (1,)), "c")
+    router.record_sent(Arrival(0, 1024, 1, (1, 2)), "b")
+    router.record_sent(Arrival(0, 512, 1, (1,)), "c")
     assert names(router, ready, one)[:2] == ["b", "c"]
-    ready[1].tokens = 40_000
+    ready[1].pending_prefill_tokens = 40_000
     assert names(router, ready, one)[0] == "c"
-    router.gone("c")
+    router.forget("c")
     assert names(router, ready, one)[-1] == "b"
-    ready[1].tokens = 0
+    ready[1].pending_prefill_tokens = 0
     assert names(router, ready, one)[0] == "b"
 
 
 def test_who_leaves_next_gets_no_conversation_that_it_does_not_know_best() -> None:
     router, ready = Router("prefix_aware"), [Replica("a"), Replica("b"), Replica("c")]
-    router.sent(Arrival(0, 512, 1, (1,)), "a")
-    router.sent(Arrival(0, 512, 1, (1,)), "b")  # what all chats begin with
-    router.sent(Arrival(0, 1024, 1, (1, 2)), "a")
+    router.record_sent(Arrival(0, 512, 1, (1,)), "a")
+    router.record_sent(Arrival(0, 512, 1, (1,)), "b")  # what all chats begin with
+    router.record_sent(Arrival(0, 1024, 1, (1, 2)), "a")
     router.next_scale_in_candidate = "a"
-    ready[1].tokens = ready[2].tokens = 40_000
+    ready[1].pending_prefill_tokens = ready[2].pending_prefill_tokens = 40_000
     assert names(router, ready, Arrival(0, 512, 1, (9,)))[-1] == "a"
     assert names(router, ready, Arrival(0, 1024, 1, (1, 3)))[-1] == "a"
     assert names(router, ready, Arrival(0, 1536, 1, (1, 2, 4)))[0] == "a"
@@ -70,7 +70,7 @@ def test_who_leaves_next_gets_no_conversation_that_it_does_not_know_best() -> No
 
 def test_only_what_has_to_be_computed_is_in_the_way() -> None:
     router, ready = Router("prefix_aware"), [Replica("a"), Replica("b")]
-    router.sent(Arrival(0, 1024, 1, (1, 2)), "b")
+    router.record_sent(Arrival(0, 1024, 1, (1, 2)), "b")
     again = Arrival(0, 1124, 1, (1, 2))
     assert [router.load(again, one) for one in ready] == [1124, 100]
     assert router.load(Arrival(0, 1024, 1, (1, 2)), ready[1]) == 1  # a prompt's last token is always computed
@@ -83,8 +83,8 @@ def test_a_long_beginning_is_worth_a_longer_wait_for_each_of_its_tokens() -> Non
     for blocks, first in ((2, "a"), (100, "b")):
         router, ready = Router("prefix_aware"), [Replica("a"), Replica("b")]
         prefix = tuple(range(blocks))
-        router.sent(Arrival(0, blocks * 512, 1, prefix), "b")
-        ready[1].tokens = blocks * 512 * 25
+        router.record_sent(Arrival(0, blocks * 512, 1, prefix), "b")
+        ready[1].pending_prefill_tokens = blocks * 512 * 25
         assert names(router, ready, Arrival(0, blocks * 512 + 1, 1, prefix))[0] == first
 
 
@@ -95,7 +95,7 @@ def test_a_replica_is_no_busier_than_before_once_all_first_tokens_are_out(mode: 
         spec(scaling={"minReplicas": 2}), Settings(MODEL, kv_tokens=16_000, mode=mode, routing="prefix_aware")
     )
     fleet.run(conversations(9, 4))
-    assert [pod.tokens for pod in fleet._pods] == [0, 0]
+    assert [pod.pending_prefill_tokens for pod in fleet._pods] == [0, 0]
 
 
 def conversations(count: int, turns: int) -> list[Arrival]:

@@ -55,7 +55,7 @@ def test_a_dead_pod_loads_again_and_nobody_is_lost_from_the_books(mode: Mode) ->
     assert len(found.records) == len(long)
     for record in found.records:
         assert record.refused + record.failed + (record.ended_at is not None) == 1
-    assert min(moment.ready for moment in found.moments) < 3 <= found.moments[-1].ready
+    assert min(moment.ready for moment in found.fleet_samples) < 3 <= found.fleet_samples[-1].ready
 
 
 def fleet_chance() -> Chance:
@@ -90,7 +90,7 @@ def test_lost_metrics_leave_the_law_with_the_last_ones() -> None:
     assert all(chance.scrape_lost() for _ in range(5))
     assert not Chance(settings()).scrape_lost()
     blind = run(metrics_loss=1.0)
-    assert not [said for said in blind.said if said.reason.dial == "replicas"]
+    assert not [said for said in blind.decisions if said.reason.dial == "replicas"]
 
 
 def test_a_slower_truth_shows_in_the_times() -> None:
@@ -104,8 +104,8 @@ def test_a_slower_truth_shows_in_the_times() -> None:
 def test_the_same_seed_gives_the_same_run_and_another_one_another(mode: Mode) -> None:
     weather = {"metrics_loss": 0.1, "cold_start_spread": 0.5, "pod_failures": 0.5, "mode": mode, "cold_start": 20.0}
     one, same, other = (run(1, poisson(4.0, 90, 60, 40, seed=1), seed=seed, **weather) for seed in (1, 1, 2))
-    assert one.records == same.records and one.moments == same.moments
-    assert one.moments != other.moments
+    assert one.records == same.records and one.fleet_samples == same.fleet_samples
+    assert one.fleet_samples != other.fleet_samples
 
 
 def test_settings_that_no_simulation_can_have_are_said() -> None:

@@ -8,12 +8,12 @@ from sluice_engine.scheduler.policies.tenants import OUTPUT_WEIGHT, PROMPT_WEIGH
 from sluice_operator.engines.exposition import parse
 from sluice_sim.cluster.fleet import Fleet
 from sluice_sim.cluster.replica import started_engine
-from sluice_sim.cluster.request import Record
+from sluice_sim.cluster.request import RequestRecord
 from sluice_sim.cluster.scenario import MODES, Mode, Settings
 from sluice_sim.data import bundled
 from sluice_sim.engine.coarse.engine import CoarseEngine
 from sluice_sim.engine.exact import SimEngine
-from sluice_sim.engine.visit import Visit
+from sluice_sim.engine.offered_request import OfferedRequest
 from sluice_sim.hardware.profiles import named_profile
 from sluice_sim.results.summary import Summary, summarise
 from sluice_sim.traces import Arrival, Part, read_trace, scaled
@@ -22,9 +22,9 @@ from tests.operator.autoscaler.fleet import MODEL, spec
 CONFIG = SchedulerConfig(num_blocks=2_000, max_model_length=4_096)
 
 
-def visits(count: int, every: float, prompt: int, output: int) -> list[Visit]:
+def requests(count: int, every: float, prompt: int, output: int) -> list[OfferedRequest]:
     return [
-        Visit(i, Arrival(every * i, prompt, output + i % 7), Record(every * i, prompt, output + i % 7))
+        OfferedRequest(i, Arrival(every * i, prompt, output + i % 7), RequestRecord(every * i, prompt, output + i % 7))
         for i in range(count)
     ]
 
@@ -37,9 +37,9 @@ def started(mode: Mode, config: SchedulerConfig = CONFIG) -> SimEngine | CoarseE
 
 
 def served(mode: Mode, count: int, every: float, config: SchedulerConfig = CONFIG, prompt: int = 80,
-           output: int = 30) -> tuple[list[Record], SimEngine | CoarseEngine]:  # fmt: skip
+           output: int = 30) -> tuple[list[RequestRecord], SimEngine | CoarseEngine]:  # fmt: skip
     engine = started(mode, config)
-    mine = visits(count, every, prompt, output)
+    mine = requests(count, every, prompt, output)
     for one in mine:
         engine.run_until(one.arrival.at)
         engine.submit(one)
@@ -58,8 +58,8 @@ def test_one_after_the_other_takes_exactly_what_exact_mode_takes() -> None:
 def test_a_full_engine_serves_within_a_few_percent_of_exact() -> None:
     exact, one = served("exact", 200, 0.15)
     coarse, other = served("coarse", 200, 0.15)
-    assert other.books.steps == pytest.approx(one.books.steps, rel=0.03)
-    assert other.books.generated == one.books.generated
+    assert other.counters.steps == pytest.approx(one.counters.steps, rel=0.03)
+    assert other.counters.generated == one.counters.generated
     assert _mean(coarse) == pytest.approx(_mean(exact), rel=0.03)
 
 
@@ -67,32 +67,34 @@ def test_preemption_makes_room_and_everybody_ends() -> None:
     tight = SchedulerConfig(num_blocks=80, max_model_length=1_024, predicted_admission=False)
     records, engine = served("coarse", 30, 0.05, tight, prompt=60, output=300)
     assert all(record.ended_at is not None for record in records)
-    assert engine.gauges().preemptions > 0
-    assert engine.gauges().running == engine.gauges().waiting == engine.requests == engine.tokens == 0
-    assert engine.gauges().held == 0
-    assert engine.books.generated == sum(record.output - 1 for record in records)  # less the tokens that end them
+    assert engine.state().preemptions > 0
+    assert engine.state().running == engine.state().waiting == engine.requests == engine.pending_prefill_tokens == 0
+    assert engine.state().held == 0
+    assert engine.counters.generated == sum(record.output - 1 for record in records)  # less the tokens that end them
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_tenant_is_charged_for_what_it_was_delivered_not_for_the_token_that_ends_an_answer(mode: Mode) -> None:
     engine = started(mode)
     for number, most in enumerate((None, 20)):  # the second answer ends because it has all that was asked for
-        engine.submit(Visit(number, Arrival(0.0, 100, 20, tenant="a", max_tokens=most), Record(0.0, 100, 20)))
+        engine.submit(
+            OfferedRequest(number, Arrival(0.0, 100, 20, tenant="a", max_tokens=most), RequestRecord(0.0, 100, 20))
+        )
     engine.run_until(60.0)
-    counters = engine.scheduler.state.counters if isinstance(engine, SimEngine) else engine.counters
-    assert engine.books.finished == 2
+    counters = engine.scheduler.state.counters if isinstance(engine, SimEngine) else engine.tenant_counters
+    assert engine.counters.finished == 2
     assert counters.served("a") == 2 * 100 * PROMPT_WEIGHT + (19 + 20) * OUTPUT_WEIGHT
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_coarse_scrape_is_what_the_operators_parser_reads_from_the_text(mode: Mode) -> None:
     engine = started(mode)
-    for one in visits(70, 0.0, 100, 200):
+    for one in requests(70, 0.0, 100, 200):
         engine.submit(one)
     engine.run_until(3.0)
-    gauges = engine.gauges()
-    assert gauges.running and gauges.waiting and gauges.held
-    assert engine.books.sample(gauges) == parse(engine.books.render(gauges))
+    state = engine.state()
+    assert state.running and state.waiting and state.held
+    assert engine.counters.sample(state) == parse(engine.counters.render(state))
 
 
 def under(mode: Mode, minimum: int, load: float, seconds: float, error: float = 0.0) -> Summary:
@@ -121,5 +123,5 @@ def test_chunks_are_cut_as_exact_cuts_them_where_steps_are_slower_than_the_engin
     assert coarse.attainment == pytest.approx(exact.attainment, abs=0.01)
 
 
-def _mean(records: list[Record]) -> float:
+def _mean(records: list[RequestRecord]) -> float:
     return sum((record.ended_at or 0.0) - record.arrived_at for record in records) / len(records)

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from sluice.cli import app
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.autoscaler.values import Decision, Observed
-from sluice_sim.cli.compare import Row, comparison
+from sluice_sim.cli.compare import Row, comparison_table
 from sluice_sim.cluster.fleet import Fleet
 from sluice_sim.cluster.scenario import MODES, Mode, Settings
 from sluice_sim.policies.policy import Knob, ask
@@ -83,7 +83,7 @@ def test_a_replica_that_is_given_up_while_it_loads_leaves_the_others_alone(mode:
     run = Fleet(SPEC, settings, Script(((0.0, 3), (10.0, 1)))).run(load()[:80])
     assert run.failures == 0
     assert all(record.ended_at is not None for record in run.records)
-    assert run.wanted[-1][1] == 1
+    assert run.desired[-1][1] == 1
 
 
 def simulate(folder: Path, *options: str, columns: int = 80) -> tuple[int, str, str]:
@@ -117,7 +117,7 @@ def test_each_figure_stands_under_its_heading() -> None:
         actions_per_hour=7.0, flips_per_hour=3.0,
     )  # fmt: skip
     paper = StringIO()
-    Console(file=paper, width=200).print(comparison([Row(LAWS["kpa"].default(), summary)], SPEC, "coarse steps"))
+    Console(file=paper, width=200).print(comparison_table([Row(LAWS["kpa"].default(), summary)], SPEC, "coarse steps"))
     title, above, below, _, figures, caption = paper.getvalue().splitlines()
     assert (title.strip(), caption.strip()) == ("Laws at their defaults, 1 – 4 replicas", "coarse steps")
     headings = (("SLO", "met"), ("worst", "5 min"), ("replicas", "mean"), ("", "most"), ("GPU-", "hours"),

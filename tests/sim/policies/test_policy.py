@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from sluice.cli import app
 from sluice_perfmodel.step_time import StepTimeModel
 from sluice_sim.cluster.fleet import Fleet
-from sluice_sim.cluster.request import Record
+from sluice_sim.cluster.request import RequestRecord
 from sluice_sim.cluster.scenario import MODES, Mode, Settings
 from sluice_sim.policies.registry import LAWS
 from sluice_sim.results.score import good_share
@@ -24,7 +24,7 @@ TENANTS = {"a": 0.6, "b": 0.3, "c": 0.1}
 LOAD = labelled(poisson(6.0, 60, 60, 40, seed=1), high=0.2, priority=50, tenants=TENANTS, seed=1)
 
 
-def under(policy: str, law: str = "sluice") -> list[Record]:
+def under(policy: str, law: str = "sluice") -> list[RequestRecord]:
     small = spec(
         scaling={"maxReplicas": 1}, engine={"scheduling": {"policy": policy}}, admission={"maxQueueSeconds": 60}
     )
@@ -50,7 +50,7 @@ def test_under_overload_a_small_tenant_waits_less_where_the_policy_is_fair() -> 
     assert _mean_wait(fair) < 0.8 * _mean_wait(first)
 
 
-def _mean_wait(records: list[Record]) -> float:
+def _mean_wait(records: list[RequestRecord]) -> float:
     """For the first token, of those that had one in time."""
     waits = [one.ttft for one in records if one.ttft is not None and one.good]
     return sum(waits) / len(waits)

@@ -2,13 +2,17 @@
 
 import pytest
 
-from sluice_sim.cluster.request import Record
+from sluice_sim.cluster.request import RequestRecord
 from sluice_sim.results.run import Run
 from sluice_sim.results.series import band, over_time
 
 
 def test_requests_fall_into_the_piece_of_their_arrival() -> None:
-    records = [Record(1.0, 1, 1, good=True), Record(4.0, 1, 1, refused=True), Record(12.0, 1, 1, good=True)]
+    records = [
+        RequestRecord(1.0, 1, 1, good=True),
+        RequestRecord(4.0, 1, 1, refused=True),
+        RequestRecord(12.0, 1, 1, good=True),
+    ]
     seen = over_time(Run(records=records, seconds=20.0))
     assert seen.seconds == 5.0
     assert seen.at == (2.5, 7.5, 12.5, 17.5)

@@ -13,7 +13,7 @@ from itertools import combinations
 from sluice_engine.scheduler.policies.tenants import OUTPUT_WEIGHT, PROMPT_WEIGHT, unavoidable_gap
 from sluice_sim.benchmark.search.bound import Engines, SloTargets, capacity_bound
 from sluice_sim.benchmark.track import Track
-from sluice_sim.cluster.request import Record
+from sluice_sim.cluster.request import RequestRecord
 from sluice_sim.results.run import Run
 from sluice_sim.results.score import good_share
 
@@ -42,13 +42,13 @@ def overloaded(track: Track, run: Run) -> dict[str, float]:
     return found
 
 
-def gap_bound(records: Sequence[Record], pool: int, replicas: int) -> float:
+def gap_bound(records: Sequence[RequestRecord], pool: int, replicas: int) -> float:
     """Sum of the theorem's bound over all engines, in weighted tokens."""
     longest = max((one.prompt for one in records), default=0)
     return replicas * 2.0 * unavoidable_gap(longest, pool)
 
 
-def fairness_gap(records: Sequence[Record], seconds: float) -> float:
+def fairness_gap(records: Sequence[RequestRecord], seconds: float) -> float:
     """Largest difference in service between two tenants over an interval in which both have waiting requests.
 
     In weighted tokens, with a resolution of one second.

@@ -15,7 +15,7 @@ from sluice_sim.benchmark.search.judge import Judge
 from sluice_sim.benchmark.search.schedule import Counts
 from sluice_sim.benchmark.track import Track, WindowName, read_track
 from sluice_sim.benchmark.variants import VARIANTS
-from sluice_sim.cluster.request import Record
+from sluice_sim.cluster.request import RequestRecord
 from sluice_sim.results import score
 
 
@@ -125,7 +125,7 @@ def lower_bound(track: Track, window: WindowName) -> float:
                 break
             known += 512
         seen.update(one.blocks)
-        records.append(Record(one.at, max(1, one.prompt - known), one.output))
+        records.append(RequestRecord(one.at, max(1, one.prompt - known), one.output))
     most = track.spec().engine.scheduling.max_num_seqs
     seconds = score.least_engine_seconds(records, track.hardware_profile().model, track.itl, most, pool=track.kv_tokens)
     return seconds * track.gpus / score.HOUR

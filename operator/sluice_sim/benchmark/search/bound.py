@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sluice_perfmodel.step_time import StepTimeModel
-from sluice_sim.cluster.request import Record
+from sluice_sim.cluster.request import RequestRecord
 
 SLOT: Final = 5.0  # seconds with one price
 ROUNDS: Final = 400
@@ -69,7 +69,7 @@ class _Asked:
     own: tuple[Values, Values]  # seconds of the rows that compute the second and the last token
 
 
-def capacity_bound(records: Sequence[Record], engines: Engines, slo: SloTargets) -> int:
+def capacity_bound(records: Sequence[RequestRecord], engines: Engines, slo: SloTargets) -> int:
     """Upper bound on the good requests of any schedule. Deterministic."""
     if not records:
         return 0
@@ -111,7 +111,7 @@ def _bound(asked: _Asked, engines: Engines, slo: SloTargets, prices: Values) -> 
     return float(engines.replicas * SLOT * slots.sum() + left[good].sum()), slope
 
 
-def _asked(records: Sequence[Record], model: StepTimeModel, slo: SloTargets) -> _Asked:
+def _asked(records: Sequence[RequestRecord], model: StepTimeModel, slo: SloTargets) -> _Asked:
     arrived = np.array([one.arrived_at for one in records])
     prompt = np.array([float(one.prompt) for one in records])
     tokens = np.array([max(0.0, one.output - 1.0) for one in records])

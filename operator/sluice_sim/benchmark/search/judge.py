@@ -8,7 +8,7 @@ from typing import Final
 from sluice_sim.benchmark.search.schedule import PIECE, Counts, Scheduled, last_piece, saving
 from sluice_sim.benchmark.track import Track
 from sluice_sim.cluster.fleet import Fleet, resumed
-from sluice_sim.cluster.request import Record
+from sluice_sim.cluster.request import RequestRecord
 from sluice_sim.cluster.scenario import Settings
 from sluice_sim.results.score import least_engine_seconds
 from sluice_sim.traces import Arrival
@@ -44,7 +44,7 @@ class Judge:
 
     def work(self, piece: int) -> float:
         """Lower bound on the replica-seconds of the piece's requests."""
-        records = [Record(one.at, one.prompt, one.output) for one in self._by_piece[piece]]
+        records = [RequestRecord(one.at, one.prompt, one.output) for one in self._by_piece[piece]]
         model, most = self.settings.truth, self.track.spec().engine.scheduling.max_num_seqs
         return least_engine_seconds(records, model, self.track.itl, most, share=1.0)
 
@@ -124,7 +124,7 @@ class Judge:
                 yield replace(one, at=one.at - start) if zero else one
 
 
-def _by_piece(records: Sequence[Record], pieces: int, ended: bool = False) -> list[int]:
+def _by_piece(records: Sequence[RequestRecord], pieces: int, ended: bool = False) -> list[int]:
     missed = [0] * pieces
     for one in records:
         if not one.good and not (ended and one.ended_at is None and not one.refused and not one.failed):

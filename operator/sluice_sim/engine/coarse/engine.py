@@ -25,9 +25,9 @@ from sluice_sim.engine.coarse.load_window import FluidWindow
 from sluice_sim.engine.coarse.means import Means
 from sluice_sim.engine.coarse.prompts import CoarsePrompts
 from sluice_sim.engine.coarse.waiting_queue import CoarseQueue, Job, Room
-from sluice_sim.engine.exposition import Books, Gauges
+from sluice_sim.engine.exposition import EngineCounters, EngineState
+from sluice_sim.engine.offered_request import OfferedRequest
 from sluice_sim.engine.ramp import steps_within
-from sluice_sim.engine.visit import Visit
 
 
 class CoarseEngine:
@@ -44,10 +44,10 @@ class CoarseEngine:
         published: StepTimeModel | None = None,
     ) -> None:
         self.limits = Limits(bounds)
-        self.books = Books()
-        self.counters = TenantCounters()
+        self.counters = EngineCounters()
+        self.tenant_counters = TenantCounters()
         self.clock = now
-        self.tokens = 0
+        self.pending_prefill_tokens = 0
         told = published or profile
         self._profile, self._config = profile, config
         self._published = replace(told, steps=MIN_MODEL_STEPS)  # not used before that many steps
@@ -55,7 +55,7 @@ class CoarseEngine:
         self._pool = self._blocks * self._size
         self._window = FluidWindow()
         longest, by_priority = config.max_model_length, config.policy == "priority"
-        self._waiting = CoarseQueue(self.counters, longest, unavoidable_gap(longest, self._pool), by_priority)
+        self._waiting = CoarseQueue(self.tenant_counters, longest, unavoidable_gap(longest, self._pool), by_priority)
         self._running: dict[Job, None] = {}  # in order of admission
         self._prompts = CoarsePrompts(profile)  # running jobs whose prompt is not computed yet
         self._decoding = Decoding()
@@ -73,31 +73,31 @@ class CoarseEngine:
         """Requests in flight: running or waiting."""
         return len(self._running) + len(self._waiting)
 
-    def submit(self, visit: Visit) -> Visit | None:
+    def submit(self, request: OfferedRequest) -> OfferedRequest | None:
         """Submit a request.
 
         Returns the request that is not kept: this one if it is rejected, a waiting one if it is evicted, else None."""
-        bounds, again = self.limits.bounds, visit.offered_before
-        self.books.arrived += not again
-        self.books.again += again
+        bounds, offered_before = self.limits.bounds, request.offered_before
+        self.counters.arrived += not offered_before
+        self.counters.offered_again += offered_before
         free = min(self.limits.concurrency, self._most) - len(self._running)
         full = len(self._waiting) >= bounds.max_queue + max(0, free)
-        one = visit.arrival
-        job = Job(visit, str(visit.number), one.prompt, one.output)
+        one = request.arrival
+        job = Job(request, str(request.number), one.prompt, one.output)
         pace = None
         if self._config.late_last:  # otherwise `pace` and `work` are unused
-            pace = self._pace() if self.books.steps >= MIN_MODEL_STEPS else None
+            pace = self._pace() if self.counters.steps >= MIN_MODEL_STEPS else None
             cached = self._cache.hit(one.blocks, job.known)
             job.work = prefill_seconds(self._published, Work(0, job.known - cached, cached))
-        now = max(self.clock, visit.record.arrived_at)
+        now = max(self.clock, request.record.arrived_at)
         room = Room(now, full, self._ended.output or 0.0, bounds.ttft_target, pace)
         refused = self._waiting.come(job, room, self._patience)
-        self.tokens += visit.load
+        self.pending_prefill_tokens += request.prefill_tokens
         if refused is None:
             return None
-        self.books.rejected += 1
-        self.tokens -= refused.visit.load
-        return refused.visit
+        self.counters.rejected += 1
+        self.pending_prefill_tokens -= refused.request.prefill_tokens
+        return refused.request
 
     def _patience(self) -> float:
         bounds, limit = self.limits.bounds, self.limits.concurrency
@@ -134,12 +134,12 @@ class CoarseEngine:
 
     def scrape(self) -> EngineSample:
         """The current metrics, as the operator's parser would return them."""
-        return self.books.sample(self.gauges())
+        return self.counters.sample(self.state())
 
-    def gauges(self) -> Gauges:
+    def state(self) -> EngineState:
         """The engine's state at this instant."""
         held = self._held_blocks()
-        return Gauges(
+        return EngineState(
             running=len(self._running),
             waiting=len(self._waiting),
             tokens_in_flight=self._held + sum(job.known for job in self._waiting),
@@ -152,9 +152,9 @@ class CoarseEngine:
             model=self.limits.published(self._published),
         )
 
-    def lost(self) -> list[Visit]:
+    def lost(self) -> list[OfferedRequest]:
         """The requests in flight, which a failure of the replica loses."""
-        return [job.visit for job in (*self._running, *self._waiting)]
+        return [job.request for job in (*self._running, *self._waiting)]
 
     # --- time --------------------------------------------------------------------------------------------------
 
@@ -172,7 +172,7 @@ class CoarseEngine:
         least, most = self.limits.bounds.concurrency_min, self.limits.bounds.concurrency_max
         if least < most:  # otherwise the limit is fixed
             self._moves = True
-            model = self._published if self.books.steps >= MIN_MODEL_STEPS else None
+            model = self._published if self.counters.steps >= MIN_MODEL_STEPS else None
             self.limits.tick(self.clock, model, self._load())
 
     def _load(self) -> EngineLoad:
@@ -218,7 +218,7 @@ class CoarseEngine:
         job = waiting.first
         if job.late and running and self.clock < waiting.late_from:
             return None
-        cached = self._cache.hit(job.visit.arrival.blocks, job.known)
+        cached = self._cache.hit(job.request.arrival.blocks, job.known)
         return cached if not running or self._fits(job, cached) else None
 
     def _begin(self, budget: PrefillBudget) -> int:
@@ -236,17 +236,17 @@ class CoarseEngine:
         if chunk <= 0:
             return 0
         if cached:
-            self._cache.use(job.visit.arrival.blocks, cached)
+            self._cache.use(job.request.arrival.blocks, cached)
         self._waiting.start(cached)
         job.started = self.clock if job.started is None else job.started
         job.computed, job.decoding = cached, False
         self._held += cached
         self._running[job] = None
         self._prompts.add(job)
-        if job.visit.record.first_at is None:
-            self.books.prompt_tokens += job.known
-            self.books.cached_tokens += cached
-            job.visit.record.cached = cached
+        if job.request.record.first_at is None:
+            self.counters.prompt_tokens += job.known
+            self.counters.cached_tokens += cached
+            job.request.record.cached = cached
         return chunk
 
     def _fits(self, job: Job, cached: int) -> bool:
@@ -266,15 +266,15 @@ class CoarseEngine:
             next_cached = None
         bounds, decoders = self.limits.bounds, self._decoding.count
         beside = StepWork(0, 0.0, decoders, self._decoding.context + decoders)
-        trusted = self._published if self.books.steps >= MIN_MODEL_STEPS else None
+        trusted = self._published if self.counters.steps >= MIN_MODEL_STEPS else None
         tokens, own = max(MINIMUM_CHUNK, bounds.max_batched_tokens - decoders), ()  # no per-request ITL targets
         budget = PrefillBudget(tokens, trusted, beside, own, bounds.itl_target, self._correction.tail())
         room = self._pool - self._held - decoders
         first = 0 if next_cached is None else self._start(budget, next_cached)
         chunks = self._prompts.step(budget, room, self._begin, first)
         for job in chunks.done:
-            if job.visit.arrival.blocks:
-                self._cache.remember(job.visit.arrival.blocks)
+            if job.request.arrival.blocks:
+                self._cache.remember(job.request.arrival.blocks)
         seconds = self._profile.predict(beside) + chunks.seconds
         if self._wrong and trusted is not None and decoders:
             work = beside._replace(prefill_tokens=chunks.tokens, prefill_context=chunks.context)
@@ -285,12 +285,12 @@ class CoarseEngine:
 
     def _first_token(self, job: Job) -> None:
         """Record the first token, which the end of the prefill yields; the others follow one per step."""
-        record = job.visit.record
+        record = job.request.record
         if record.first_at is None:
             record.first_at = self.clock
-            self.tokens -= job.visit.load
-            self.books.ttft.observe(self.clock - record.arrived_at)
-        self.books.generated += 1
+            self.pending_prefill_tokens -= job.request.prefill_tokens
+            self.counters.ttft.observe(self.clock - record.arrived_at)
+        self.counters.generated += 1
         job.left -= 1
         if job.left <= 0:
             self._end(job)
@@ -315,30 +315,30 @@ class CoarseEngine:
         self, count: int, span: float, prompt: int, context: float, first: float = 0.0, growth: float = 0.0
     ) -> None:
         """Take `count` steps in `span` seconds; every decoding job gains one token per step."""
-        decoding, books = self._decoding, self.books
+        decoding, counters = self._decoding, self.counters
         decoders = decoding.count
         tokens = decoders * count
         self.clock += span
         self._held += prompt + tokens
-        books.book(span, count, self._held_blocks(), tokens)
+        counters.add_steps(span, count, self._held_blocks(), tokens)
         if count > 1:
-            books.itl.observe_ramp(first, growth, count, decoders)
+            counters.itl.observe_ramp(first, growth, count, decoders)
         elif tokens:
-            books.itl.observe(span, tokens)
+            counters.itl.observe(span, tokens)
         if self._moves:  # otherwise the window is never read
             self._window.record(self.clock, prompt, context, span / count, tokens, decoders)
         for job in decoding.advance(count):
             self._end(job)
 
     def _end(self, job: Job) -> None:
-        record, asked = job.visit.record, job.visit.arrival.most(self._config.max_model_length)
+        record, asked = job.request.record, job.request.arrival.most(self._config.max_model_length)
         written = record.output - (record.output < asked)  # the end-of-sequence token is not delivered
-        self.books.generated -= record.output - written
+        self.counters.generated -= record.output - written
         record.ended_at = self.clock
         self._waiting.ended(job, written)
         self._leave(job)
         bounds = self.limits.bounds
-        self.books.end(record.judge(bounds.ttft_target, bounds.itl_target))
+        self.counters.count_finished(record.apply_slo(bounds.ttft_target, bounds.itl_target))
         self._ended.learn(written, record.prompt - record.cached, self.clock - (job.started or 0.0))
 
     def _leave(self, job: Job) -> None:
@@ -355,7 +355,7 @@ class CoarseEngine:
             else:
                 self._prompts.remove(job)
             self._leave(job)
-            job.known, job.computed = job.visit.arrival.prompt + job.visit.arrival.output - job.left, 0
+            job.known, job.computed = job.request.arrival.prompt + job.request.arrival.output - job.left, 0
             self._waiting.come_back(job)
             self._preemptions += 1
         return bool(self._running)

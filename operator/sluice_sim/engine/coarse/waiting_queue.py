@@ -14,14 +14,14 @@ from sluice_engine.scheduler.load_shedding.eviction import EvictionCandidates
 from sluice_engine.scheduler.load_shedding.lateness import Candidate, Pace, demoted, excess
 from sluice_engine.scheduler.policies.priority import AGEING_SECONDS
 from sluice_engine.scheduler.policies.tenants import OUTPUT_WEIGHT, PROMPT_WEIGHT, TenantCounters
-from sluice_sim.engine.visit import Visit
+from sluice_sim.engine.offered_request import OfferedRequest
 
 
 @dataclass(slots=True, eq=False)
 class Job:
     """A request in the engine. Lengths in tokens; `begun` and `ends` are positions in the count of decode steps."""
 
-    visit: Visit
+    request: OfferedRequest
     name: str
     known: int  # prompt tokens, and output tokens generated before a preemption
     left: int  # output tokens still to generate
@@ -78,14 +78,14 @@ class CoarseQueue:
 
         Returns the rejected or evicted job, or None. `patience` gives the seconds for which a deferred job may wait
         behind others; it is called only if a job is deferred."""
-        one, name = job.visit.arrival, job.name
+        one, name = job.request.arrival, job.name
         weight = PROMPT_WEIGHT * one.prompt + OUTPUT_WEIGHT * min(float(one.most(self._context)), room.output)
         others = self._demoted(job, room)
         rank = (one.priority, not job.late)
         refused: Job | None = None
         overdue = self.late[0] if self.late and not job.late else None
-        if overdue is not None and room.now - overdue.visit.record.arrived_at > patience():
-            late = overdue.visit
+        if overdue is not None and room.now - overdue.request.record.arrived_at > patience():
+            late = overdue.request
             leaves = self._evictable.for_overdue(overdue.name, late.arrival.priority, one.priority)
             if leaves is None:
                 return job
@@ -123,7 +123,7 @@ class CoarseQueue:
         return [line[index] for index in sorted(gone) if line[index] is not job]
 
     def _candidates(self, line: Sequence[Job], room: Room) -> list[Candidate]:
-        tenants = {job.visit.arrival.tenant for job in line}
+        tenants = {job.request.arrival.tenant for job in line}
         ahead = excess({tenant: self._evictable.standing(tenant) for tenant in tenants}, self._allowed)
         return [_candidate(job, room, ahead) for job in line]
 
@@ -136,7 +136,7 @@ class CoarseQueue:
         line.insert(place, job)
 
     def _give_up(self, job: Job) -> None:
-        one = job.visit.arrival
+        one = job.request.arrival
         self._evictable.demote(job.name, one.priority, one.tenant)
         job.late = True
         self.line.remove(job)
@@ -145,23 +145,23 @@ class CoarseQueue:
     def come_back(self, job: Job) -> None:
         """Put a preempted job at the head of the queue."""
         self.line.appendleft(job)
-        self._counters.arrive(job.visit.arrival.tenant)
+        self._counters.arrive(job.request.arrival.tenant)
 
     def start(self, cached: int) -> None:
         """Remove the first job, which starts to run with `cached` tokens of its prompt in the prefix cache."""
         job = self.line.popleft() if self.line else self.late.popleft()
         if job.name in self._fresh:
-            self._counters.charge(job.visit.arrival.tenant, PROMPT_WEIGHT * (job.known - cached))
+            self._counters.charge(job.request.arrival.tenant, PROMPT_WEIGHT * (job.known - cached))
         self._gone(job)
 
     def ended(self, job: Job, delivered: int) -> None:
         """Charge the tenant of a finished job for its `delivered` output tokens.
 
         The end-of-sequence token is not charged, as in the engine."""
-        self._counters.charge(job.visit.arrival.tenant, OUTPUT_WEIGHT * delivered)
+        self._counters.charge(job.request.arrival.tenant, OUTPUT_WEIGHT * delivered)
 
     def _gone(self, job: Job) -> None:
-        one, name = job.visit.arrival, job.name
+        one, name = job.request.arrival, job.name
         self._counters.depart(one.tenant)
         self._evictable.discard(name, (one.priority, not job.late), one.tenant)
         job.late = False
@@ -169,7 +169,7 @@ class CoarseQueue:
 
 
 def _candidate(job: Job, room: Room, standing: Mapping[str, float]) -> Candidate:
-    one = job.visit.arrival
+    one = job.request.arrival
     if job.started is not None:
         return Candidate(job.work, math.inf, one.priority)
     return Candidate(job.work, _deadline(job, room), one.priority, standing[one.tenant])
@@ -177,7 +177,7 @@ def _candidate(job: Job, room: Room, standing: Mapping[str, float]) -> Candidate
 
 def _deadline(job: Job, room: Room) -> float:
     """Seconds from now."""
-    return job.visit.record.arrived_at + room.ttft - room.now
+    return job.request.record.arrived_at + room.ttft - room.now
 
 
 def _all_in_time(line: Sequence[Job], room: Room, pace: Pace) -> bool:
@@ -192,5 +192,5 @@ def _all_in_time(line: Sequence[Job], room: Room, pace: Pace) -> bool:
 
 def _number(job: Job) -> float:
     """Sort key under the policy `priority`; jobs that have run before come first."""
-    one = job.visit
+    one = job.request
     return -math.inf if job.started is not None else one.record.arrived_at - AGEING_SECONDS * one.arrival.priority

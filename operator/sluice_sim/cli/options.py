@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.api.yaml_file import BadFile, read_resource
-from sluice_sim.cli.notes import assumed, beyond_context, unheard
+from sluice_sim.cli.notes import assumptions, context_overflow, ignored_fields
 from sluice_sim.cluster.scenario import USUAL_MODEL_LENGTH, Mode, Routing, Settings
 from sluice_sim.data import bundled
 from sluice_sim.hardware.profiles import DEFAULT_NAME, BadProfile, Profile, named_profile, read_profile
@@ -26,7 +26,7 @@ class BadInput(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class SimulateOptions:
     """The options of `sluice simulate`."""
 
     file: Path
@@ -56,7 +56,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class SimulationInput:
     """The validated input of a simulation."""
 
     spec: LLMDeploymentSpec
@@ -66,14 +66,14 @@ class Case:
     notes: tuple[str, ...]
 
 
-def understood(question: Question) -> Case:
+def read_input(options: SimulateOptions) -> SimulationInput:
     """Read the files and validate the options. Raises BadInput."""
-    _refuse_no_numbers(question)
+    _reject_non_finite(options)
     try:
-        spec = read_resource(question.file)[1].spec
-        profile = read_profile(question.profile)
-        settings = _settings(question, spec, profile)
-        arrivals = _arrivals(question)
+        spec = read_resource(options.file)[1].spec
+        profile = read_profile(options.profile)
+        settings = _settings(options, spec, profile)
+        arrivals = _arrivals(options)
     except BadFile as error:
         raise BadInput(error.faults) from error
     except (BadTrace, BadProfile, ValueError) as error:
@@ -83,32 +83,32 @@ def understood(question: Question) -> Case:
     count = spec.engine.accelerator.count
     gpus = profile.gpus or max(1, count)
     notes = [
-        *assumed(spec, profile, settings, arrivals),
-        *_of_the_load(question),
-        *unheard(spec, settings),
-        *beyond_context(arrivals, settings.max_model_length),
+        *assumptions(spec, profile, settings, arrivals),
+        *_load_notes(options),
+        *ignored_fields(spec, settings),
+        *context_overflow(arrivals, settings.max_model_length),
     ]
     if profile.gpus not in (None, count):
         notes.append(f"GPUs: {gpus} per replica, as the profile; spec.engine.accelerator.count is {count}")
-    return Case(spec, arrivals, settings, gpus, tuple(notes))
+    return SimulationInput(spec, arrivals, settings, gpus, tuple(notes))
 
 
-def _settings(question: Question, spec: LLMDeploymentSpec, profile: Profile) -> Settings:
+def _settings(options: SimulateOptions, spec: LLMDeploymentSpec, profile: Profile) -> Settings:
     return Settings(
         profile=profile.model,
-        kv_tokens=question.kv_tokens or profile.kv_tokens or (named_profile(DEFAULT_NAME).kv_tokens or 1),
-        interval=question.interval,
-        cold_start=question.cold_start,
-        cold_start_spread=question.cold_start_spread,
+        kv_tokens=options.kv_tokens or profile.kv_tokens or (named_profile(DEFAULT_NAME).kv_tokens or 1),
+        interval=options.interval,
+        cold_start=options.cold_start,
+        cold_start_spread=options.cold_start_spread,
         max_model_length=spec.model.max_model_length or USUAL_MODEL_LENGTH,
-        routing=question.routing,
-        mode=question.mode,
-        seed=question.seed,
-        pod_failures=question.pod_failures,
-        metrics_delay=question.metrics_delay,
-        metrics_loss=question.metrics_loss,
-        profile_error=question.profile_error,
-        wall=None if question.clock is None else _wall(question.clock),
+        routing=options.routing,
+        mode=options.mode,
+        seed=options.seed,
+        pod_failures=options.pod_failures,
+        metrics_delay=options.metrics_delay,
+        metrics_loss=options.metrics_loss,
+        profile_error=options.profile_error,
+        wall=None if options.clock is None else _wall(options.clock),
     )
 
 
@@ -122,42 +122,42 @@ def _wall(text: str) -> float:
         raise BadInput((sentence,)) from error
 
 
-def _refuse_no_numbers(question: Question) -> None:
+def _reject_non_finite(options: SimulateOptions) -> None:
     """Reject NaN and inf: the options' ranges accept them, and such a run would never end. Raises BadInput."""
-    for field in fields(question):
-        value = getattr(question, field.name)
+    for field in fields(options):
+        value = getattr(options, field.name)
         if isinstance(value, float) and not math.isfinite(value):
             raise BadInput((f"--{field.name.replace('_', '-')}: expected a number, found {value}",))
 
 
-def _arrivals(question: Question) -> tuple[Arrival, ...]:
-    if question.trace is None and question.rate is None:
+def _arrivals(options: SimulateOptions) -> tuple[Arrival, ...]:
+    if options.trace is None and options.rate is None:
         raise BadInput(("Give either --trace FILE or --rate REQUESTS_PER_SECOND.",))
-    if question.trace is None and (question.lengths is not None or question.start > 0):
+    if options.trace is None and (options.lengths is not None or options.start > 0):
         raise BadInput(("--lengths and --start are about a trace: give --trace with them, or leave them out.",))
-    if question.trace is None:
-        seconds = question.seconds or USUAL_SECONDS
-        made = poisson(question.rate or 0.0, seconds, question.prompt_tokens, question.output_tokens, question.seed)
+    if options.trace is None:
+        seconds = options.seconds or USUAL_SECONDS
+        made = poisson(options.rate or 0.0, seconds, options.prompt_tokens, options.output_tokens, options.seed)
         if not made:
-            raise BadInput((f"--rate {question.rate:g} gives no request in {seconds:g} s: raise it, or --seconds.",))
+            raise BadInput((f"--rate {options.rate:g} gives no request in {seconds:g} s: raise it, or --seconds.",))
     else:
-        lengths = None if question.lengths is None else _found(question.lengths)
-        part = Part(question.start, question.seconds, question.rate, lengths, question.seed)
-        made = read_trace(_found(question.trace), part)
-    return made if question.scale == 1.0 else scaled(made, question.scale, question.seed)
+        lengths = None if options.lengths is None else _trace_file(options.lengths)
+        part = Part(options.start, options.seconds, options.rate, lengths, options.seed)
+        made = read_trace(_trace_file(options.trace), part)
+    return made if options.scale == 1.0 else scaled(made, options.scale, options.seed)
 
 
-def _found(name: str) -> Path:
+def _trace_file(name: str) -> Path:
     """The user's file of this name, or else the bundled one."""
     path = Path(name)
     return path if path.exists() else bundled(name) or path
 
 
-def _of_the_load(question: Question) -> Iterator[str]:
+def _load_notes(options: SimulateOptions) -> Iterator[str]:
     """Notes on how the trace was scaled and generated."""
-    if question.scale > 1:
-        yield f"load × {question.scale:g}: superposed copies, each request moved by 0 to 10 s"
-    elif question.scale < 1:
-        yield f"load × {question.scale:g}: requests kept by chance"
-    if question.lengths is not None:
+    if options.scale > 1:
+        yield f"load × {options.scale:g}: superposed copies, each request moved by 0 to 10 s"
+    elif options.scale < 1:
+        yield f"load × {options.scale:g}: requests kept by chance"
+    if options.lengths is not None:
         yield "ServeGen: measured rates of the clients with known lengths; arrivals in 600 s are its model"
