@@ -39,7 +39,6 @@ class BlockTables:
         self.settled = 0  # the last step that was settled
         self.retired: dict[Request, int] = {}  # no longer running → the step that computes their last token
         self.unsent: set[int] = set()  # slots of forked requests whose table no plan has sent to the runner yet
-        self.releases = 0  # times that a request stopped running or gave back blocks
         self._config = config
         self._strength = strength
         self._groups = config.groups
@@ -185,11 +184,9 @@ class BlockTables:
         self.unsent.discard(request.slot)
         self._slots.append(request.slot)
         request.slot = -1
-        self.releases += 1
 
     def _release(self, blocks: list[int], forget: bool) -> None:
         dropped = self.pool.release(blocks, forget)
-        self.releases += 1
         if forget:
             self.tainted += dropped
 

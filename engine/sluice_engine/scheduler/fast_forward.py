@@ -19,8 +19,8 @@ def steady_steps(state: SchedulerState, until: int | None = None) -> int:
     where the caller knows that no more are wanted, because a stop token comes in the last of them.
 
     No request is preempted and none ends before the last of them. A waiting request that does not fit keeps waiting,
-    because available blocks only become fewer (provided that generated tokens do not extend its own prefix), and so
-    does one that the predicted peak excludes, until a running request ends.
+    because available blocks only become fewer (provided that generated tokens do not extend its own prefix); one that
+    the predicted peak excludes is tested again before the peak can have fallen far enough.
     """
     running, longest, groups = state.running, state.config.max_model_length, state.config.groups
     most = longest if until is None else until
@@ -35,7 +35,11 @@ def steady_steps(state: SchedulerState, until: int | None = None) -> int:
         if state.policy.patience is not None or state.policy.by_tenant:
             return 0  # the head of the queue changes as time passes and tokens are delivered
         head = state.waiting.head(now=0.0)
-        if head is None or head.late or state.fitting.fits(head.request, state.tables.match(head.request)):
+        if head is None or head.late:
+            return 0
+        excluded = state.admission.steps_excluded(head.request, state.tables.match(head.request))
+        most = most if excluded is None else min(most, excluded)
+        if most == 0:
             return 0
     window, size = state.config.window, state.config.block_size
     if window is not None:  # the step in which a block leaves a window is the last one

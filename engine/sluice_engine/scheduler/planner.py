@@ -88,13 +88,13 @@ class StepPlanner:
                 return
             request = entry.request
             hit = self._tables.match(request)
-            if not state.fitting.fits(request, hit):
+            if not state.admission.can_start(request, hit):
                 return
             context = max(len(hit) // self._groups * state.config.block_size, request.swapped_tokens)
             left = len(request.known) - context
             chunk = budget.whole(left) if request.whole else budget.chunk(left, context)
             if state.config.window is not None and not request.whole:  # a pool may hold less than the prompt
-                chunk = min(chunk, state.fitting.first_room(request, hit))
+                chunk = min(chunk, state.admission.first_room(request, hit))
             if chunk <= 0:
                 return
             if not request.prompt_counted:

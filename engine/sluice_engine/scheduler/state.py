@@ -14,7 +14,7 @@ from sluice_engine.kvcache.block_pool import BlockPool
 from sluice_engine.kvcache.block_tables import BlockTables
 from sluice_engine.kvcache.host_swap import HostSwap
 from sluice_engine.request import Request
-from sluice_engine.scheduler.admission.fitting import Fitting
+from sluice_engine.scheduler.admission.check import AdmissionCheck
 from sluice_engine.scheduler.admission.output_lengths import OutputLengths
 from sluice_engine.scheduler.config import SchedulerConfig
 from sluice_engine.scheduler.plan import Plan
@@ -53,7 +53,7 @@ class SchedulerState:
     sample_groups: SampleGroups = field(default_factory=SampleGroups)
     preempted_steered: dict[str, Request] = field(default_factory=dict)  # while they await input; in no queue
 
-    fitting: Fitting = field(init=False)
+    admission: AdmissionCheck = field(init=False)
     speculation: Speculation = field(init=False)
     counters: TenantCounters = field(default_factory=TenantCounters)
     lengths: OutputLengths = field(default_factory=OutputLengths)
@@ -82,7 +82,7 @@ class SchedulerState:
         self.running, self.pool = self.tables.running, self.tables.pool
         self.swap = HostSwap(config)
         self.waiting = WaitingQueue(self.policy, self.counters)
-        self.fitting = Fitting(config, self.limits, self.tables, self.lengths)
+        self.admission = AdmissionCheck(config, self.limits, self.tables, self.lengths)
         self.speculation = Speculation(config.speculation)
 
     @property

@@ -48,7 +48,7 @@ def start_samples(state: SchedulerState, request: Request, now: float) -> list[R
     started: list[Request] = []
     for sample in state.sample_groups.take(request):
         sample.prompt_counted = True  # with the request's: one prompt, however many samples
-        if len(state.running) < state.places and state.fitting.fits(sample, request.blocks):
+        if len(state.running) < state.places and state.admission.can_start(sample, request.blocks):
             state.tables.fork(request, sample, request.prompt_length)
             state.tables.unsent.discard(sample.slot)  # the row sends its table
             sample.first_scheduled_at, sample.cached_tokens = now, request.cached_tokens

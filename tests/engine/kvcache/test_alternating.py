@@ -95,7 +95,7 @@ def test_prefixes_longer_than_the_window_are_found_by_the_blocks_that_are_still_
 @pytest.mark.parametrize(("seconds", "overlap"), [(0.0, True), (1.0, False)], ids=["swap-ahead", "recompute"])
 def test_whoever_is_preempted_says_the_same(folder: Path, oracle: Oracle, seconds: float, overlap: bool) -> None:
     engine = engine_of(folder, EVERY, overlap=overlap, speculation="off")
-    engine.scheduler.state.fitting._config = replace(engine.scheduler.config, predicted_admission=False)
+    engine.scheduler.state.admission._config = replace(engine.scheduler.config, predicted_admission=False)
     engine.scheduler.state.swap._config = replace(engine.scheduler.config, swap_block_seconds=seconds)
     engine.fit.model = MODEL
     engine.fit.observe = lambda work, seconds: None  # type: ignore[method-assign]

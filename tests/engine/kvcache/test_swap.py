@@ -112,7 +112,7 @@ def test_a_real_model_says_the_same_after_a_swap(tiny_llama: Path, temperature: 
         engine = EngineLoop(
             options(tiny_llama, max_model_length=128, kv_size=BLOCK_BYTES * blocks, overlap=overlap, speculation="off")
         )
-        engine.scheduler.state.fitting._config = replace(engine.scheduler.config, predicted_admission=False)
+        engine.scheduler.state.admission._config = replace(engine.scheduler.config, predicted_admission=False)
         engine.scheduler.state.swap._config = replace(engine.scheduler.config, swap_block_seconds=0.0)
         engine.fit.model = replace(MODEL, steps=1000)
         engine.fit.observe = lambda work, seconds: None  # type: ignore[method-assign]

@@ -59,15 +59,14 @@ class OutputLengths:
     def remaining(self, request: Request) -> int | None:
         """Predicted remaining output tokens, at least 1 and at most what max_tokens leaves; None while fewer than TRUSTED
         lengths are known. An output longer than all known ones is expected to double."""
-        history = self._tenants.get(request.tenant)
-        if history is None or len(history.sorted) < TRUSTED:
-            history = self._all
-        if len(history.sorted) < TRUSTED:
+        history = self._tenants.get(request.tenant, self._all)
+        lengths = history.sorted if len(history.sorted) >= TRUSTED else self._all.sorted
+        if len(lengths) < TRUSTED:
             return None
         written = request.generated
-        longer = bisect_right(history.sorted, written)
-        left = len(history.sorted) - longer
-        length = history.sorted[longer + int(quantile_of(request) * left)] if left else 2 * written
+        longer = bisect_right(lengths, written)
+        left = len(lengths) - longer
+        length = lengths[longer + int(quantile_of(request) * left)] if left else 2 * written
         return max(1, min(length - written, request.max_tokens - written))
 
 

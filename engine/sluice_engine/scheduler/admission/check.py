@@ -1,4 +1,4 @@
-"""Whether one more request may run: there is room for it now and at the predicted KV peak.
+"""Whether a waiting request may start: it fits into the KV cache now and at the predicted peak.
 
 Without the first condition a long prompt is admitted, preempted and admitted again; without the second the running
 requests outgrow the pool (Past-Future, ASPLOS'25).
@@ -16,38 +16,38 @@ from sluice_engine.scheduler.chunking import MINIMUM_CHUNK
 from sluice_engine.scheduler.config import SchedulerConfig
 
 
-class Fitting:
-    """The admission test, over the block tables as they are."""
+class AdmissionCheck:
+    """The admission test over the current block tables. It keeps no result: the predicted peak changes with each token."""
 
     def __init__(self, config: SchedulerConfig, limits: Limits, tables: BlockTables, lengths: OutputLengths) -> None:
         self._config = config
         self._limits = limits
         self._tables = tables
         self._lengths = lengths
-        self._excluded: tuple[int, int, int, float] | None = (
-            None  # the last request that the predicted peak excluded, and as of which state
-        )
 
-    def fits(self, request: Request, hit: Sequence[int]) -> bool:
-        """Whether a waiting request may run, from the cached blocks in `hit`. The only request always may, and so may
-        one that is computed whole: it holds no blocks."""
+    def can_start(self, request: Request, hit: Sequence[int]) -> bool:
+        """Whether a waiting request may start from the cached blocks in `hit`. A request always may where it is the only
+        one, and a pooling request always may, because it holds no blocks."""
+        return self.steps_excluded(request, hit) == 0
+
+    def steps_excluded(self, request: Request, hit: Sequence[int]) -> int | None:
+        """The number of decode-only steps that surely begin before the request may start, if no request ends meanwhile.
+        0: it may start now; None: it may not before blocks are released.
+
+        The predicted peak falls by up to one token per step even while nothing is released: the later the request starts,
+        the less it will have written when the running requests end.
+        """
         if request.whole or self._tables.empty:
-            return True
+            return 0
         if not self._fits_now(request, hit):
-            return False
-        if not self._config.predicted_admission:
-            return True
-        # An excluded request stays excluded until blocks are released or more of its prompt is shared: a request that
-        # writes moves a block from its predicted to its present use, and blocks that leave a window were counted so.
-        asked = (request.order, self._tables.releases, _held(hit) - self._tables.pool.unheld(hit), self._most)
-        if asked == self._excluded:
-            return False
-        fits = self._room_for_longest(request) or self._predicted_peak(request, hit) <= self._most
-        self._excluded = None if fits else asked
-        return fits
+            return None
+        if not self._config.predicted_admission or self._room_for_longest(request):
+            return 0
+        excess = self._predicted_peak(request, hit) - self._block_limit
+        return max(1, int(excess * self._config.block_size / self._config.groups)) if excess > 0.0 else 0
 
     @property
-    def _most(self) -> float:
+    def _block_limit(self) -> float:
         """Blocks that running requests may hold."""
         return self._limits.bounds.kv_watermark * self._config.num_blocks
 
@@ -59,7 +59,7 @@ class Fitting:
         for other in (*running, request):
             known = len(other.known)
             tokens += known + size + max(longest, known - other.prompt_length)
-        return tokens * self._config.groups <= self._most * size
+        return tokens * self._config.groups <= self._block_limit * size
 
     def _fits_now(self, request: Request, hit: Sequence[int]) -> bool:
         """Whether its whole sequence, what running prompts still need and a block for each running request fit."""
@@ -69,7 +69,7 @@ class Fitting:
         short = (other for other in tables.running if len(other.known) * groups > len(other.blocks) * size)  # few are
         owed = sum(self._owed(len(other.known), other.blocks) for other in short if not other.whole)
         taken = need + pool.unheld(hit) + owed
-        return pool.held + taken <= self._most and taken + len(tables.running) * groups <= pool.available
+        return pool.held + taken <= self._block_limit and taken + len(tables.running) * groups <= pool.available
 
     def _owed(self, tokens: int, blocks: Sequence[int]) -> int:
         """Blocks that a request with this table still takes until `tokens` tokens are computed: with a window, at most the
