@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from sluice_sim.benchmark.report.acceptance import acceptance_criteria
 from sluice_sim.benchmark.report.plots import draw
 from sluice_sim.benchmark.report.table import as_json, laws_table, overload_table
-from sluice_sim.benchmark.run.bench import Wish, bars, measured
+from sluice_sim.benchmark.run.bench import BenchmarkScope, measure_tracks
 from sluice_sim.benchmark.run.effort import FULL, SHORT
 from sluice_sim.benchmark.run.plan import Unreachable
 from sluice_sim.benchmark.run.provenance import MARK, footnote
@@ -26,18 +27,21 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command()
 def main(
     full: Annotated[
-        bool, typer.Option("--full", help="Whole windows, every variant. Hours; goes on where it stopped.")
+        bool,
+        typer.Option(
+            "--full", help="Measure whole windows and every variant. Takes hours; an interrupted run resumes."
+        ),
     ] = False,
-    tracks: Annotated[str, typer.Option(help="Some of the tracks, by comma.")] = ",".join(NAMES),
-    laws: Annotated[str, typer.Option(help="Some of the laws, by comma; families as in sluice simulate.")] = ",".join(
-        LAWS
-    ),
-    robust: Annotated[bool, typer.Option(help="The other weather too.")] = True,
+    tracks: Annotated[str, typer.Option(help="Tracks to measure, separated by commas.")] = ",".join(NAMES),
+    laws: Annotated[
+        str, typer.Option(help="Laws to measure, separated by commas; families as in sluice simulate.")
+    ] = ",".join(LAWS),
+    robust: Annotated[bool, typer.Option(help="Also measure the variants of the robustness score.")] = True,
     as_stored: Annotated[
-        bool, typer.Option(help="Take stored pieces of other code too, marked, instead of measuring them again.")
+        bool, typer.Option(help="Use stored pieces of other code, marked, instead of measuring them again.")
     ] = False,
-    workers: Annotated[int, typer.Option(min=0, help="Processes; 0: this one alone.")] = 2,
-    out: Annotated[Path, typer.Option(help="Where table, JSON, pictures and the store are.")] = RESULTS,
+    workers: Annotated[int, typer.Option(min=0, help="Worker processes; 0 measures in this process.")] = 2,
+    out: Annotated[Path, typer.Option(help="Folder of the table, the JSON, the plots and the store.")] = RESULTS,
 ) -> None:
     """Measure the score of all laws on all tracks."""
     console, progress = Console(width=150), Console(stderr=True)
@@ -51,7 +55,7 @@ def main(
         chosen = named(name.strip() for name in laws.split(",") if name.strip())
     except UnknownLaw as error:
         raise typer.BadParameter(str(error), param_hint="--laws") from error
-    wish = Wish(tracks=wanted, laws=chosen, effort=FULL if full else SHORT, robust=robust)
+    scope = BenchmarkScope(tracks=wanted, laws=chosen, effort=FULL if full else SHORT, robust=robust)
     began = time.monotonic()
     folder = out if full else out / "short"
     runner = Runner(
@@ -60,34 +64,34 @@ def main(
         lambda text: progress.print(f"{time.monotonic() - began:6.0f} s  {text}", highlight=False, soft_wrap=True),
     )
     try:
-        boards = measured(wish, runner)
+        scores = measure_tracks(scope, runner)
     except Unreachable as error:
         progress.print(str(error), highlight=False, soft_wrap=True)
         raise typer.Exit(1) from error
-    found = bars(boards)
-    command = _command(wish) + (" --as-stored" if as_stored else "")
-    marked = {board.track.name for board in boards if board.others}
+    found = acceptance_criteria(scores)
+    command = _command(scope) + (" --as-stored" if as_stored else "")
+    marked = {score.track.name for score in scores if score.other_code}
     kept = Console(width=150, record=True, file=StringIO())
     for where in (console, kept):
-        for board in boards:
-            if board.laws:
-                where.print(laws_table(board))
-            if board.overload:
-                where.print(overload_table(board))
+        for score in scores:
+            if score.laws:
+                where.print(laws_table(score))
+            if score.overload:
+                where.print(overload_table(score))
         for sentence, reached in found.items():
             verdict = ("met" if reached else "MISSED") + (MARK if sentence.partition(":")[0] in marked else "")
             where.print(f"{verdict:<7} {sentence}", highlight=False)
-        for line in footnote(code for board in boards for codes in board.others.values() for code in codes):
+        for line in footnote(code for score in scores for codes in score.other_code.values() for code in codes):
             where.print(line, highlight=False)
-        if wish.effort.words:
-            where.print(f"\n{wish.effort.words}", highlight=False)
+        if scope.effort.omissions:
+            where.print(f"\n{scope.effort.omissions}", highlight=False)
     text = kept.export_text()
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "table.txt").write_text(f"{command}\n\n{text}", encoding="utf-8")
-    value = as_json(boards, command) | {"bars": found}
+    value = as_json(scores, command) | {"bars": found}
     (folder / "score.json").write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-    draw(boards, folder)
-    if _is_all(wish) and not as_stored:  # a partial run does not use all pieces, so it must not delete the others
+    draw(scores, folder)
+    if _is_all(scope) and not as_stored:  # a partial run does not use all pieces, so it must not delete the others
         runner.store.keep(runner.used)
     progress.print(
         f"{runner.measured} pieces measured in {time.monotonic() - began:.0f} s ({runner.cpu_seconds:.0f} s of processor "
@@ -97,19 +101,19 @@ def main(
         raise typer.Exit(1)
 
 
-def _is_all(wish: Wish) -> bool:
-    return (wish.tracks, wish.laws, wish.robust) == (NAMES, tuple(LAWS), True)
+def _is_all(scope: BenchmarkScope) -> bool:
+    return (scope.tracks, scope.laws, scope.robust) == (NAMES, tuple(LAWS), True)
 
 
-def _command(wish: Wish) -> str:
+def _command(scope: BenchmarkScope) -> str:
     """The command that reproduces these figures."""
-    full = wish.effort is FULL
-    if _is_all(wish):
+    full = scope.effort is FULL
+    if _is_all(scope):
         return "make bench-control FULL=1" if full else "make bench-control"
-    words = ["python -m sluice_sim.benchmark", *(["--full"] if full else []), f"--tracks {','.join(wish.tracks)}"]
-    if wish.laws != tuple(LAWS):
-        words.append(f"--laws {','.join(wish.laws)}")
-    if not wish.robust:
+    words = ["python -m sluice_sim.benchmark", *(["--full"] if full else []), f"--tracks {','.join(scope.tracks)}"]
+    if scope.laws != tuple(LAWS):
+        words.append(f"--laws {','.join(scope.laws)}")
+    if not scope.robust:
         words.append("--no-robust")
     return " ".join(words)
 

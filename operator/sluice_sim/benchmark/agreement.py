@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sluice_sim.benchmark.run.job import Job, Outcome, simulate
-from sluice_sim.benchmark.run.provenance import MARK, OTHER_CODE, footnote, others
+from sluice_sim.benchmark.run.provenance import MARK, OTHER_CODE, footnote, other_digests
 from sluice_sim.benchmark.run.runner import worker_pool
 from sluice_sim.benchmark.run.store import RESULTS, Store, key_of
 from sluice_sim.benchmark.track import Track, Window, read_track
@@ -57,7 +57,7 @@ class Pair:
     hour: Hour
     exact: Outcome
     coarse: Outcome
-    others: frozenset[str] = frozenset()  # digests of any other code that measured these outcomes
+    other_code: frozenset[str] = frozenset()  # digests of any other code that measured these outcomes
 
     @property
     def attainment_off(self) -> float:
@@ -102,7 +102,7 @@ def compare(
 
 def _pair(hour: Hour, *found: dict[str, Any]) -> Pair:
     exact, coarse = (Outcome(**{name: one[name] for name in one if name != OTHER_CODE}) for one in found)
-    return Pair(hour, exact, coarse, frozenset(others(found)))
+    return Pair(hour, exact, coarse, frozenset(other_digests(found)))
 
 
 def shown(pairs: Sequence[Pair]) -> Table:
@@ -118,12 +118,12 @@ def shown(pairs: Sequence[Pair]) -> Table:
         "off",
         "× real time, exact",
         "coarse",
-        caption="\n".join(footnote(code for pair in pairs for code in pair.others)) or None,
+        caption="\n".join(footnote(code for pair in pairs for code in pair.other_code)) or None,
     )
     for pair in pairs:
         exact, coarse = pair.exact, pair.coarse
         table.add_row(
-            f"{pair.hour}{MARK if pair.others else ''}",
+            f"{pair.hour}{MARK if pair.other_code else ''}",
             f"{exact.requests:,}",
             f"{exact.attainment:.2%}",
             f"{coarse.attainment:.2%}",
@@ -149,7 +149,7 @@ def as_json(pairs: Sequence[Pair]) -> dict[str, Any]:
                 "seconds": pair.hour.seconds,
                 "attainment_off": round(pair.attainment_off, 6),
                 "gpu_hours_off": round(pair.hours_off, 6),
-                "measured_by_other_code": sorted(pair.others),
+                "measured_by_other_code": sorted(pair.other_code),
                 "exact": pair.exact.to_dict(),
                 "coarse": pair.coarse.to_dict(),
             }

@@ -54,7 +54,7 @@ class Fleet:
 
     @property
     def records(self) -> Sequence[RequestRecord]:
-        """The requests that arrived since the beginning, or since the fleet was resumed."""
+        """The requests that arrived since the beginning, or since the fleet was restored."""
         return self._run.records
 
     def run(self, arrivals: Iterable[Arrival], progress: Callable[[float], None] = lambda _: None) -> Run:
@@ -79,8 +79,8 @@ class Fleet:
         run.pod_lifetimes += [PodLifetime(pod.name, pod.created_at, now) for pod in self._pods]
         return run
 
-    def saved(self) -> bytes:
-        """The pickled fleet without the results of the run so far, as input of `resumed`. Coarse engines only."""
+    def snapshot(self) -> bytes:
+        """The pickled fleet without the results of the run so far, as input of `restored`. Coarse engines only."""
         run, self._run = self._run, Run(records=[], mode=self._run.mode)
         try:
             return pickle.dumps(self, pickle.HIGHEST_PROTOCOL)
@@ -260,8 +260,8 @@ def _first_count(spec: LLMDeploymentSpec, settings: Settings) -> int:
     return replica_range(spec, Observed(pods=(), replicas=None, wall=settings.wall), lead=0.0).low
 
 
-def resumed(saved: bytes, law: Law) -> Fleet:
-    """Resume a saved fleet under `law`, which must accept the memory of the previous law.
+def restored(saved: bytes, law: Law) -> Fleet:
+    """Restore a fleet from a snapshot under `law`, which must accept the memory of the previous law.
 
     `run` then takes the arrivals from the saved moment on; their times still count from the original beginning."""
     fleet: Fleet = pickle.loads(saved)  # noqa: S301 - this process wrote the bytes itself

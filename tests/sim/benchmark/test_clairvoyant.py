@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice_sim.benchmark.run.tasks import Search, Spare, Task, Whole
-from sluice_sim.benchmark.search.clairvoyant import cheapest, raised, table
-from sluice_sim.benchmark.search.hindsight import clairvoyant
-from sluice_sim.benchmark.search.judge import Judge
-from sluice_sim.benchmark.search.schedule import PIECE, Counts, Scheduled, cost, last_piece, saving
+from sluice_sim.benchmark.run.tasks import MissTableTask, RemovalTask, ScheduleRunTask, Task
+from sluice_sim.benchmark.search.clairvoyant import clairvoyant
+from sluice_sim.benchmark.search.miss_counter import MissCounter
+from sluice_sim.benchmark.search.miss_tables import cheapest, raised, table
+from sluice_sim.benchmark.search.schedule import PIECE, Counts, Scheduled, cost, last_piece, seconds_saved
 from sluice_sim.benchmark.track import Track, read_track
-from sluice_sim.cluster.fleet import Fleet, resumed
+from sluice_sim.cluster.fleet import Fleet, restored
 from sluice_sim.traces import Arrival, poisson
 
 SECONDS = 3 * PIECE
@@ -38,20 +38,20 @@ def load() -> list[Arrival]:
     ]
 
 
-def judge() -> Judge:
-    return Judge(track(), replace(track().settings(), cold_start=LEAD), load(), SECONDS)
+def miss_counter() -> MissCounter:
+    return MissCounter(track(), replace(track().settings(), cold_start=LEAD), load(), SECONDS)
 
 
 def test_a_schedule_costs_its_pieces_and_a_cold_start_per_replica_that_joins() -> None:
     assert cost((1, 3, 2), lead=60.0) == 6 * PIECE + 120.0
-    assert saving((1, 3, 2), 1, lead=60.0) == PIECE + 60.0
-    assert saving((3, 3, 3), 1, lead=60.0) == PIECE - 60.0  # a dip saves a piece and costs a start
+    assert seconds_saved((1, 3, 2), 1, lead=60.0) == PIECE + 60.0
+    assert seconds_saved((3, 3, 3), 1, lead=60.0) == PIECE - 60.0  # a dip saves a piece and costs a start
 
 
 def test_the_windows_last_piece_costs_what_is_left_of_the_window() -> None:
     assert [last_piece(seconds) for seconds in (2_430.0, 600.0, 40.0)] == [30.0, PIECE, 40.0]
     assert cost((1, 3, 2), lead=60.0, last=30.0) == 4 * PIECE + 2 * 30.0 + 120.0
-    assert saving((2, 3), 1, lead=60.0, last=30.0) == 30.0 + 60.0
+    assert seconds_saved((2, 3), 1, lead=60.0, last=30.0) == 30.0 + 60.0
     # A miss in the last piece spares thirty seconds, one in the first a whole piece: that is where it is taken.
     assert cheapest(({1: 1, 2: 0}, {2: 0}, {1: 1, 2: 0}), 1, lead=0.0, last=30.0) == (1, 2, 2)
     assert cheapest(({1: 1, 2: 0}, {2: 0}, {1: 1, 2: 0}), 1, lead=0.0) == (2, 2, 1)
@@ -83,36 +83,36 @@ def test_no_schedule_of_a_table_is_cheaper_within_the_budget(
 
 
 def test_more_replicas_come_where_most_is_missed_and_not_where_they_did_not_help() -> None:
-    assert raised((2, 2, 2), (5, 90, 0), excess=50, most=4, hopeless=set()) == (2, 3, 2)
-    assert raised((2, 2, 2), (5, 90, 0), excess=93, most=4, hopeless=set()) == (3, 3, 2)
-    assert raised((2, 2, 2), (5, 90, 0), excess=50, most=4, hopeless={(1, 2)}) == (3, 2, 2)
-    assert raised((4, 4, 2), (5, 90, 0), excess=50, most=4, hopeless=set()) == (4, 4, 2)
+    assert raised((2, 2, 2), (5, 90, 0), excess=50, most=4, ineffective=set()) == (2, 3, 2)
+    assert raised((2, 2, 2), (5, 90, 0), excess=93, most=4, ineffective=set()) == (3, 3, 2)
+    assert raised((2, 2, 2), (5, 90, 0), excess=50, most=4, ineffective={(1, 2)}) == (3, 2, 2)
+    assert raised((4, 4, 2), (5, 90, 0), excess=50, most=4, ineffective=set()) == (4, 4, 2)
 
 
 def test_a_fleet_that_was_saved_goes_on_as_if_nothing_had_been() -> None:
     law, settings = Scheduled((1, 4, 1), LEAD), replace(track().settings(1), cold_start=LEAD)
     fleet, saved = Fleet(track().spec(), settings, law), list[bytes]()
-    whole = fleet.run(load(), lambda now: saved.append(fleet.saved()) if now == 280.0 else None)
-    rest = resumed(saved[0], law).run(one for one in load() if one.at >= 280.0)
+    whole = fleet.run(load(), lambda now: saved.append(fleet.snapshot()) if now == 280.0 else None)
+    rest = restored(saved[0], law).run(one for one in load() if one.at >= 280.0)
     assert rest.records == [one for one in whole.records if one.arrived_at >= 280.0]
     assert (rest.seconds, rest.pod_lifetimes) == (whole.seconds, whole.pod_lifetimes)
     assert rest.desired == [(at, count) for at, count in whole.desired if at > 280.0]
 
 
 def test_a_table_has_what_is_needed_and_less() -> None:
-    found = table(judge(), 0, 3)
+    found = table(miss_counter(), 0, 3)
     assert min(found[1].values()) == 0  # enough replicas are in there
-    assert max(found[1].values()) > 0.1 * judge().offered(1)  # and too few
+    assert max(found[1].values()) > 0.1 * miss_counter().offered(1)  # and too few
     assert min(found[0], default=0) == 1  # the quiet pieces get by with the fewest
 
 
 def test_what_a_removal_costs_around_its_piece_is_what_it_costs_in_the_whole() -> None:
-    known, counts = judge(), (2, 3, 1)
-    extra = known.spare(counts, 0, 3, limit=10_000)
+    known, counts = miss_counter(), (2, 3, 1)
+    extra = known.removal_costs(counts, 0, 3, limit=10_000)
     whole = sum(known.misses((2, 2, 1), 0, 3)) - sum(known.misses(counts, 0, 3))
     assert whole > 10
     assert extra[1:] == [pytest.approx(whole, abs=2), None]  # the last has none to lose
-    assert known.spare(counts, 1, 2, limit=3) == [3]  # no further than asked
+    assert known.removal_costs(counts, 1, 2, limit=3) == [3]  # no further than asked
 
 
 Measure = Callable[[Task], dict[str, Any]]
@@ -132,16 +132,16 @@ def driven(measure: Measure, pieces: int = 3) -> tuple[Counts, list[Task]]:
 
 
 def test_no_piece_of_the_schedule_can_spare_a_replica_and_the_peak_has_the_most() -> None:
-    known = judge()
+    known = miss_counter()
 
     def measure(task: Task) -> dict[str, Any]:
-        if isinstance(task, Search):
+        if isinstance(task, MissTableTask):
             found = table(known, 0, 3)
             return {"offered": [known.offered(k) for k in range(3)], "missed": [sorted(one.items()) for one in found]}
-        if isinstance(task, Whole):
+        if isinstance(task, ScheduleRunTask):
             return {"missed": known.misses(task.counts, 0, 3)}
-        if isinstance(task, Spare):
-            return {"extra": known.spare(task.counts, 0, 3, task.limit)}
+        if isinstance(task, RemovalTask):
+            return {"extra": known.removal_costs(task.counts, 0, 3, task.limit)}
         return {"gpu_hours": 1.0}
 
     counts, _ = driven(measure)
@@ -162,13 +162,13 @@ class World:
         self.wholes: list[Counts] = []
 
     def measure(self, task: Task) -> dict[str, Any]:
-        if isinstance(task, Search):
+        if isinstance(task, MissTableTask):
             options = [[(n, self.told(k, n)) for n in (2, 3, 4)] for k in range(3)]
             return {"offered": [1000] * 3, "missed": options}
-        if isinstance(task, Whole):
+        if isinstance(task, ScheduleRunTask):
             self.wholes.append(task.counts)
             return {"missed": [self.missed(k, count) for k, count in enumerate(task.counts)]}
-        if isinstance(task, Spare):
+        if isinstance(task, RemovalTask):
             extra = [self.missed(k, n - 1) - self.missed(k, n) - self.believed for k, n in enumerate(task.counts)]
             return {"extra": [one if n > 1 else None for one, n in zip(extra, task.counts, strict=True)]}
         return {"gpu_hours": 1.0}
@@ -194,7 +194,7 @@ def test_a_schedule_that_misses_too_much_gets_replicas_until_it_does_not() -> No
 def test_who_cannot_reach_the_target_gets_as_near_as_it_can() -> None:
     counts, asked = driven(World(lambda k, n: 900 - n, lambda k, n: 900 - n).measure)
     assert counts == (6, 6, 6)  # each helps a little
-    assert not any(isinstance(task, Spare) for task in asked)
+    assert not any(isinstance(task, RemovalTask) for task in asked)
 
 
 def test_who_cannot_be_helped_at_all_gets_no_more() -> None:
@@ -206,7 +206,7 @@ def test_replicas_that_only_move_misses_elsewhere_are_not_tried_for_ever() -> No
     wholes: list[Counts] = []
 
     def measure(task: Task) -> dict[str, Any]:
-        if not isinstance(task, Whole):
+        if not isinstance(task, ScheduleRunTask):
             return World(steep, lambda *_: 0).measure(task)
         wholes.append(task.counts)
         assert len(wholes) < 50
@@ -221,11 +221,11 @@ def test_each_loss_is_run_although_the_nearest_were_refused_before() -> None:
     """Only the last of twenty can be spared, and a look around it says that it is the furthest from that."""
 
     def measure(task: Task) -> dict[str, Any]:
-        if isinstance(task, Search):
+        if isinstance(task, MissTableTask):
             return {"offered": [1000] * 20, "missed": [[(2, 0)]] * 20}
-        if isinstance(task, Whole):
+        if isinstance(task, ScheduleRunTask):
             return {"missed": [0 if k == 19 or n >= 2 else 500 for k, n in enumerate(task.counts)]}
-        if isinstance(task, Spare):
+        if isinstance(task, RemovalTask):
             return {"extra": [201 + k if n > 1 else None for k, n in enumerate(task.counts)]}  # 200 may be missed
         return {"gpu_hours": 1.0}
 

@@ -19,21 +19,21 @@ from sluice_sim.benchmark.run import store as store_module
 from sluice_sim.benchmark.run.effort import FULL, SHORT, Effort
 from sluice_sim.benchmark.run.job import CLAIRVOYANT, STATIC, Job, simulate
 from sluice_sim.benchmark.run.plan import (
-    Placed,
+    LawScore,
     Unreachable,
     attained_at,
-    for_weather,
-    place,
-    placed,
+    cost_at_target,
+    score_law,
     static_peak,
     tune,
+    variant_settings,
 )
 from sluice_sim.benchmark.run.runner import Runner
 from sluice_sim.benchmark.run.sources import sources
 from sluice_sim.benchmark.run.store import Store, key_of
-from sluice_sim.benchmark.run.tasks import Bound, Task, key, measure
-from sluice_sim.benchmark.search.hindsight import Plan
-from sluice_sim.benchmark.search.knob import Tried, spaced
+from sluice_sim.benchmark.run.tasks import Task, WorkBoundTask, key, measure
+from sluice_sim.benchmark.search.clairvoyant import Plan
+from sluice_sim.benchmark.search.knob import Trial, evenly_spaced
 from sluice_sim.benchmark.track import NAMES, Window, WindowName, read_track
 from sluice_sim.benchmark.variants import VARIANTS
 from sluice_sim.cluster.scenario import MODES, Mode
@@ -50,7 +50,7 @@ def driven(plan: Plan, law: Law, asked: list[Job]) -> Any:
     while True:
         found = []
         for job in tasks:
-            if isinstance(job, Bound):
+            if isinstance(job, WorkBoundTask):
                 found.append({"gpu_hours": 0.0})
                 continue
             assert isinstance(job, Job)
@@ -76,7 +76,7 @@ def test_a_knob_is_searched_in_at_most_nine_runs_and_finds_the_grids_cheapest_th
     asked: list[Job] = []
     found = driven(tune(TRACK, "hpa-running", FULL), smooth, asked)
     assert found[0].setting == 24.0
-    assert len(asked) == len({job.setting for job in asked}) <= FULL.runs == 9
+    assert len(asked) == len({job.setting for job in asked}) <= FULL.tuning_runs == 9
 
 
 @pytest.mark.parametrize("law", ["hpa-running", "kpa", "apa", "sluice", "wva-v2"])
@@ -109,7 +109,7 @@ def test_a_grid_whose_edge_is_best_is_extended_beyond_it() -> None:
     asked: list[Job] = []
     found = driven(tune(TRACK, "hpa-running", FULL), lambda job: (1.0, 1000.0 / setting(job)), asked)
     assert found[0].setting > max(LAWS["hpa-running"].knob.grid)
-    assert len(asked) <= FULL.runs
+    assert len(asked) <= FULL.tuning_runs
 
 
 def test_where_no_setting_reaches_the_target_the_nearest_is_taken() -> None:
@@ -122,7 +122,7 @@ def test_a_law_that_misses_on_test_is_placed_along_its_curve() -> None:
         attainment = 1.29 - setting(job) / 100 - (0.10 if job.window == "test" else 0.0)
         return min(1.0, attainment), smooth(job)[1]
 
-    result: Placed = driven(place(TRACK, "hpa-running", FULL), worse_on_test, [])
+    result: LawScore = driven(score_law(TRACK, "hpa-running", FULL), worse_on_test, [])
     assert result.tuned.setting == 24.0 and result.tuned.attainment < 0.99
     assert result.gpu_hours is not None and result.gpu_hours > result.tuned.gpu_hours
     assert result.default_gpu_hours == pytest.approx(10.0 + 100.0 / 16.0)  # the default reached it
@@ -133,7 +133,7 @@ def test_a_default_that_reaches_the_target_leaves_no_gap_in_the_curve_of_a_tuned
         reached = setting(job) <= (48.0 if job.window == "train" else 32.0)
         return (0.995 if reached else 0.95), 10.0 + 100.0 / setting(job)
 
-    result: Placed = driven(place(TRACK, "hpa-running", FULL), at, [])
+    result: LawScore = driven(score_law(TRACK, "hpa-running", FULL), at, [])
     assert (result.tuned.setting, result.tuned.reached) == (48.0, False)
     assert [one.setting for one in result.curve] == [16.0, 32.0, 48.0]  # 16 is the default; 32 is between
     assert result.gpu_hours is not None and 10.0 + 100.0 / 48.0 < result.gpu_hours < 10.0 + 100.0 / 32.0
@@ -146,16 +146,16 @@ def test_every_law_is_judged_by_the_same_rule(law: str) -> None:
     def at(job: Job) -> tuple[float, float]:
         return (0.995 if setting(job) <= grid[4] else 0.95), 10.0 - setting(job) / grid[-1]
 
-    result: Placed = driven(place(TRACK, law, FULL), at, asked)
+    result: LawScore = driven(score_law(TRACK, law, FULL), at, asked)
     assert result.tuned.setting == grid[4]
     assert {setting(job) for job in asked if job.window == "test"} == {LAWS[law].knob.default, grid[4], grid[5]}
 
 
 def test_a_tuned_law_meets_other_weather_with_as_many_stricter_settings_as_ours() -> None:
-    result: Placed = driven(place(TRACK, "kpa", FULL), lambda job: (0.995, 10.0 - setting(job) / 50), [])
+    result: LawScore = driven(score_law(TRACK, "kpa", FULL), lambda job: (0.995, 10.0 - setting(job) / 50), [])
     known = {*LAWS["kpa"].knob.grid, *(one.setting for one in result.train)}
     assert result.tuned.setting == max(known)
-    assert for_weather(result, 4) == sorted(known, reverse=True)[:4]
+    assert variant_settings(result, 4) == sorted(known, reverse=True)[:4]
 
 
 @pytest.mark.parametrize(("law", "most"), [("admission-only", 1.0), ("wva-v1", 5.0), ("hpa-kv", 1.0)])
@@ -166,7 +166,7 @@ def test_a_search_beyond_the_grid_keeps_to_what_the_knob_can_mean(law: str, most
 
 
 def test_a_law_that_never_reaches_the_target_has_no_cost() -> None:
-    result: Placed = driven(place(TRACK, "hpa-queue", FULL), lambda _: (0.5, 1.0), [])
+    result: LawScore = driven(score_law(TRACK, "hpa-queue", FULL), lambda _: (0.5, 1.0), [])
     assert result.gpu_hours is None
 
 
@@ -174,15 +174,15 @@ def test_the_short_form_tries_few_settings_and_those_lie_all_over_the_grid() -> 
     asked: list[Job] = []
     grid = LAWS["hpa-running"].knob.grid
     found = driven(tune(TRACK, "hpa-running", SHORT), smooth, asked)
-    assert [job.setting for job in asked] == [grid[1], grid[4], grid[7]] == spaced(grid, SHORT.runs)
+    assert [job.setting for job in asked] == [grid[1], grid[4], grid[7]] == evenly_spaced(grid, SHORT.tuning_runs)
     assert found[0].attainment >= 0.99
     assert {job.window for job in asked} == {"short_train"}
 
 
 def test_a_law_that_the_short_form_does_not_tune_is_judged_at_its_default_alone() -> None:
     asked: list[Job] = []
-    assert "apa" not in SHORT.tuned
-    result: Placed = driven(place(TRACK, "apa", SHORT), lambda _: (0.995, 2.0), asked)
+    assert "apa" not in SHORT.tuned_laws
+    result: LawScore = driven(score_law(TRACK, "apa", SHORT), lambda _: (0.995, 2.0), asked)
     assert [(job.window, job.setting) for job in asked if job.setting is None] == [("short_test", None)]
     assert {LAWS["apa"].knob.default, None} >= {job.setting for job in asked}
     assert (result.train, result.gpu_hours) == ((), 2.0)
@@ -190,11 +190,11 @@ def test_a_law_that_the_short_form_does_not_tune_is_judged_at_its_default_alone(
 
 @pytest.mark.parametrize("effort", [FULL, SHORT])
 def test_an_effort_names_laws_tracks_and_weather_that_there_are(effort: Effort) -> None:
-    assert {*effort.tuned, *effort.overload} <= LAWS.keys()
-    assert {*effort.searched, *effort.weather} <= set(NAMES)
-    assert set(effort.weather) <= set(effort.searched)  # their R99 is over a clairvoyant
+    assert {*effort.tuned_laws, *effort.overload_laws} <= LAWS.keys()
+    assert {*effort.clairvoyant_tracks, *effort.variant_tracks} <= set(NAMES)
+    assert set(effort.variant_tracks) <= set(effort.clairvoyant_tracks)  # their R99 is over a clairvoyant
     assert set(effort.variants) <= VARIANTS.keys()
-    assert all(name in effort.words for name in effort.tuned) or effort is FULL
+    assert all(name in effort.omissions for name in effort.tuned_laws) or effort is FULL
 
 
 def test_the_static_peak_is_the_fewest_that_reach_the_target() -> None:
@@ -214,10 +214,10 @@ def test_a_peak_that_no_count_reaches_is_an_error_that_says_how_far_it_came() ->
 
 
 def test_attainment_at_a_price_lies_on_the_line_between_neighbouring_settings() -> None:
-    curve = [Tried(1, {"attainment": 0.9, "gpu_hours": 1.0}), Tried(2, {"attainment": 1.0, "gpu_hours": 3.0})]
+    curve = [Trial(1, {"attainment": 0.9, "gpu_hours": 1.0}), Trial(2, {"attainment": 1.0, "gpu_hours": 3.0})]
     assert attained_at(curve, 2.0) == pytest.approx(0.95)
     assert attained_at(curve, 0.5) is None
-    assert placed(curve[1], curve) == 3.0
+    assert cost_at_target(curve[1], curve) == 3.0
 
 
 def test_workers_end_with_the_process_that_started_them_although_it_was_killed() -> None:
@@ -238,7 +238,7 @@ if __name__ == "__main__":
 
 def test_what_was_measured_is_not_measured_again_and_a_cut_off_line_is(tmp_path: Path) -> None:
     def bounds() -> Plan:
-        found = yield [Bound("T4", "test"), Bound("T4", "train")]
+        found = yield [WorkBoundTask("T4", "test"), WorkBoundTask("T4", "train")]
         return [one["gpu_hours"] for one in found]
 
     path = tmp_path / "pieces.jsonl"
@@ -258,7 +258,7 @@ def test_what_others_were_at_when_a_task_raised_is_stored(tmp_path: Path, monkey
     begun, failed = Event(), Event()
 
     def measured(task: Task) -> dict[str, Any]:
-        if isinstance(task, Bound) and task.window == "train":
+        if isinstance(task, WorkBoundTask) and task.window == "train":
             begun.wait(60.0)
             failed.set()
             raise RuntimeError("no memory left")
@@ -267,15 +267,15 @@ def test_what_others_were_at_when_a_task_raised_is_stored(tmp_path: Path, monkey
         return measure(task)
 
     def bound(window: WindowName) -> Plan:
-        yield [Bound("T4", window)]
+        yield [WorkBoundTask("T4", window)]
 
     monkeypatch.setattr(runner_module, "measure", measured)
     monkeypatch.setattr(runner_module, "worker_pool", ThreadPoolExecutor)
     runner = Runner(Store(tmp_path / "pieces.jsonl"), workers=2)
     with pytest.raises(RuntimeError, match="no memory left"):
         runner.run([bound("train"), bound("test")])
-    assert key(Bound("T4", "test")) in Store(runner.store.path)
-    assert key(Bound("T4", "train")) not in runner.store
+    assert key(WorkBoundTask("T4", "test")) in Store(runner.store.path)
+    assert key(WorkBoundTask("T4", "train")) not in runner.store
 
 
 def test_a_piece_after_a_line_that_was_cut_off_is_kept(tmp_path: Path) -> None:
@@ -316,13 +316,13 @@ def test_a_store_that_is_stopped_while_it_forgets_loses_nothing(
 def test_a_piece_depends_on_its_job_its_track_and_its_laws_code() -> None:
     job = Job(track="T4", window="test", law="kpa", setting=1.0)
     assert key_of(TRACK, job) == key_of(read_track("T4"), job)
-    others = [
+    other_digests = [
         key_of(TRACK, Job(track="T4", window="test", law="kpa", setting=2.0)),
         key_of(TRACK, Job(track="T4", window="test", law="sluice", setting=1.0)),
         key_of(read_track("T2"), job),
         key_of(TRACK, job, "more"),
     ]
-    assert len({key_of(TRACK, job), *others}) == 5
+    assert len({key_of(TRACK, job), *other_digests}) == 5
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -350,7 +350,7 @@ def test_a_piece_depends_on_every_file_that_its_run_goes_through(law: str, mode:
     for name in ("sluice_sim/benchmark/search/schedule.py", "sluice_operator/autoscaler/admission/bounds.py"):
         assert (name in files) == (law in ("static", CLAIRVOYANT) or (law == "sluice" and "schedule" not in name))
     assert ("sluice_sim/policies/kpa.py" in files) == (law == "kpa")
-    clairvoyant = {"sluice_sim/benchmark/search/clairvoyant.py", "sluice_sim/benchmark/run/tasks.py"}
+    clairvoyant = {"sluice_sim/benchmark/search/miss_tables.py", "sluice_sim/benchmark/run/tasks.py"}
     assert files & clairvoyant == (clairvoyant if law == CLAIRVOYANT else set())
 
 

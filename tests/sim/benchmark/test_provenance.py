@@ -12,23 +12,23 @@ from typer.testing import CliRunner
 from sluice_sim.benchmark import agreement
 from sluice_sim.benchmark.__main__ import app
 from sluice_sim.benchmark.agreement import Hour, Pair, shown
-from sluice_sim.benchmark.report.table import Board, as_json, laws_table, overload_table
+from sluice_sim.benchmark.report.table import TrackScore, as_json, laws_table, overload_table
 from sluice_sim.benchmark.run import provenance, rekey
 from sluice_sim.benchmark.run import runner as runner_module
-from sluice_sim.benchmark.run.bench import Wish, measured
+from sluice_sim.benchmark.run.bench import BenchmarkScope, measure_tracks
 from sluice_sim.benchmark.run.job import CLAIRVOYANT, STATIC, Outcome
 from sluice_sim.benchmark.run.provenance import OTHER_CODE, code_digest, digest_of
 from sluice_sim.benchmark.run.rekey import Ambiguous, codes_now, translation
 from sluice_sim.benchmark.run.runner import Runner
 from sluice_sim.benchmark.run.store import RESULTS, UNKNOWN, Store, code_of_key, key_of
-from sluice_sim.benchmark.run.tasks import Bound, Task
+from sluice_sim.benchmark.run.tasks import Task, WorkBoundTask
 
 LAWS = ("sluice", "replicas-only", "kpa", "llm-d-slo")
 
 
 def figures(task: Task) -> dict[str, Any]:
     """In place of minutes of simulation: an outcome that reaches every target."""
-    if isinstance(task, Bound):
+    if isinstance(task, WorkBoundTask):
         return {"gpu_hours": 1.0}
     outcome = Outcome(
         attainment=0.995, worst=0.9, gpu_hours=5.0, replicas_mean=5.0, replicas_max=8, actions=1.0, flips=0.0,
@@ -38,11 +38,11 @@ def figures(task: Task) -> dict[str, Any]:
     return outcome.to_dict()
 
 
-def boards(store: Store, track: str) -> tuple[int, Board]:
+def scores(store: Store, track: str) -> tuple[int, TrackScore]:
     """How many pieces were measured for the short form of a track's board, and the board."""
     runner = Runner(store, workers=0)
-    (board,) = measured(Wish(tracks=(track,), laws=LAWS, robust=False), runner)
-    return runner.measured, board
+    (score,) = measure_tracks(BenchmarkScope(tracks=(track,), laws=LAWS, robust=False), runner)
+    return runner.measured, score
 
 
 def text_of(table: Any) -> list[str]:
@@ -62,8 +62,8 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(runner_module, "measure", figures)
     path = tmp_path / "short" / "pieces.jsonl"
     for track in ("T2", "T5"):
-        count, board = boards(Store(path), track)
-        assert count and not board.others
+        count, score = scores(Store(path), track)
+        assert count and not score.other_code
     return path
 
 
@@ -87,22 +87,22 @@ def test_a_piece_says_which_code_and_commit_measured_it(stored: Path) -> None:
 
 @pytest.mark.usefixtures("other_peers")
 def test_pieces_of_other_code_are_measured_again(stored: Path) -> None:
-    again, board = boards(Store(stored), "T2")
-    assert again > 0 and not board.others
-    assert boards(Store(stored), "T2")[0] == 0
+    again, score = scores(Store(stored), "T2")
+    assert again > 0 and not score.other_code
+    assert scores(Store(stored), "T2")[0] == 0
 
 
 @pytest.mark.usefixtures("other_peers")
 def test_shown_as_stored_they_are_marked_in_both_tables_and_in_json(stored: Path) -> None:
     code = code_digest("kpa", "coarse")
-    count, board = boards(Store(stored, any_code=True), "T2")
-    assert (count, set(board.others), board.others["kpa"]) == (0, {"kpa", "llm-d-slo"}, {code})
-    assert names(laws_table(board)) == {"sluice", "replicas-only", "kpa*", "llm-d-slo*"}
-    assert f"* measured by other code than this: {code[:10]}" in "\n".join(text_of(laws_table(board)))
-    found = as_json([board], "")["tracks"]["T2"]
+    count, score = scores(Store(stored, any_code=True), "T2")
+    assert (count, set(score.other_code), score.other_code["kpa"]) == (0, {"kpa", "llm-d-slo"}, {code})
+    assert names(laws_table(score)) == {"sluice", "replicas-only", "kpa*", "llm-d-slo*"}
+    assert f"* measured by other code than this: {code[:10]}" in "\n".join(text_of(laws_table(score)))
+    found = as_json([score], "")["tracks"]["T2"]
     assert found["measured_by_other_code"] == {"kpa": [code], "llm-d-slo": [code]}
     assert found["laws"]["kpa"]["tuned"][OTHER_CODE] == code and OTHER_CODE not in found["laws"]["sluice"]["tuned"]
-    count, overload = boards(Store(stored, any_code=True), "T5")
+    count, overload = scores(Store(stored, any_code=True), "T5")
     assert (count, names(overload_table(overload))) == (0, {"sluice", "replicas-only", "llm-d-slo*"})
     assert any("measured by other code" in line for line in text_of(overload_table(overload)))
 
@@ -112,7 +112,7 @@ def test_one_marked_piece_behind_a_row_marks_the_row(stored: Path) -> None:
     one = next(line for line in lines if line["about"].startswith("T2 short_train: kpa"))
     one["measured_by"] = "f" * 20
     stored.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert boards(Store(stored), "T2")[1].others == {"kpa": {"f" * 20}}
+    assert scores(Store(stored), "T2")[1].other_code == {"kpa": {"f" * 20}}
 
 
 def test_the_command_marks_rows_bars_and_the_file(stored: Path) -> None:
@@ -140,13 +140,13 @@ def test_the_comparison_of_both_speeds_marks_its_rows(tmp_path: Path) -> None:
     outcome = Outcome(**figures(agreement.job(agreement.HOURS[0], "exact")))
     pair = Pair(Hour("T2", 600, 30), outcome, outcome)
     assert "measured by other code" not in "\n".join(text_of(shown([pair])))
-    text = "\n".join(text_of(shown([replace(pair, others=frozenset({"f" * 20}))])))
+    text = "\n".join(text_of(shown([replace(pair, other_code=frozenset({"f" * 20}))])))
     assert "T2 from 600 s*" in text and "* measured by other code than this: ffffffffff" in text
     store = Store(tmp_path / "agreement.jsonl", any_code=True)
     for mode in agreement.MODES:
         asked = key_of(pair.hour.narrowed(), agreement.job(pair.hour, mode)).partition("-")[0]
         store.put(f"{asked}-older", "known", outcome.to_dict())
-    assert agreement.compare([pair.hour], store) == [replace(pair, others=frozenset({"older"}))]
+    assert agreement.compare([pair.hour], store) == [replace(pair, other_code=frozenset({"older"}))]
 
 
 def test_a_digest_is_of_what_the_files_do_not_of_where_they_are(tmp_path: Path) -> None:
@@ -172,9 +172,9 @@ def test_after_a_move_pieces_are_valid_again_and_say_what_measured_them(stored: 
     stored.write_text(f"{text}{foreign}\n")
     result = CliRunner().invoke(rekey.app, ["apply", str(before), "--store", str(stored)])
     assert result.exit_code == 0, result.output
-    count, board = boards(Store(stored), "T2")
+    count, score = scores(Store(stored), "T2")
     assert count == 0
-    assert board.others["kpa"] == {older[now["kpa coarse"]]} and set(board.others) == {*LAWS, "static"}
+    assert score.other_code["kpa"] == {older[now["kpa coarse"]]} and set(score.other_code) == {*LAWS, "static"}
     assert stored.read_text().splitlines()[-1] == foreign
 
 

@@ -11,9 +11,9 @@ from typing import Final
 
 from sluice_sim.benchmark.run.effort import Effort
 from sluice_sim.benchmark.run.job import STATIC, Job
-from sluice_sim.benchmark.run.tasks import Bound
-from sluice_sim.benchmark.search.hindsight import Found, Plan
-from sluice_sim.benchmark.search.knob import FIRST, TARGET, Tried, around, ranked, spaced, wanting
+from sluice_sim.benchmark.run.tasks import WorkBoundTask
+from sluice_sim.benchmark.search.clairvoyant import Plan, TaskResult
+from sluice_sim.benchmark.search.knob import FIRST_ROUND, TARGET, Trial, adjacent, evenly_spaced, next_settings, ranked
 from sluice_sim.benchmark.track import Track, WindowName
 from sluice_sim.policies.registry import LAWS
 from sluice_sim.results.score import HOUR, cost_at
@@ -26,15 +26,15 @@ class Unreachable(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class LawScore:
     """The results of a law on a track: at its default, tuned, and its cost at 99 % attainment."""
 
     law: str
     track: str
-    default: Found
-    tuned: Tried
-    curve: tuple[Tried, ...]  # all settings judged on the test window
-    train: tuple[Tried, ...]
+    default: TaskResult
+    tuned: Trial
+    curve: tuple[Trial, ...]  # all settings judged on the test window
+    train: tuple[Trial, ...]
     gpu_hours: float | None  # at 99 % attainment; None if never reached
     default_gpu_hours: float | None  # the same, starting from the default setting
 
@@ -44,11 +44,11 @@ def static_peak(track: Track, window: WindowName) -> Plan:
 
     Raises Unreachable if MOST_STATIC times the track's most replicas do not reach it.
     """
-    (bound,) = yield [Bound(track.name, window)]
+    (bound,) = yield [WorkBoundTask(track.name, window)]
     hours = track.window(window).seconds / HOUR * track.gpus
     high = max(track.least, int(bound["gpu_hours"] / hours))  # a smaller fleet has too little capacity for the work
     low = high - 1  # invariant: `low` fails, `high` is tried
-    seen: dict[int, Found] = {}
+    seen: dict[int, TaskResult] = {}
     while True:
         (seen[high],) = yield [Job(track=track.name, window=window, law=STATIC, setting=float(high))]
         if seen[high]["attainment"] >= TARGET:
@@ -67,63 +67,63 @@ def static_peak(track: Track, window: WindowName) -> Plan:
 
 
 def tune(track: Track, law: str, effort: Effort) -> Plan:
-    """Try settings on the train window, at most `effort.runs_of(law)` of them. Returns all Tried, the best first."""
-    knob, most = LAWS[law].knob, effort.runs_of(law)
-    tried: dict[float, Tried] = {}
-    settings = spaced(knob.grid, min(most, FIRST)) if most else []
+    """Try settings on the train window, at most `effort.tuning_runs_of(law)` of them. Returns all Tried, the best first."""
+    knob, most = LAWS[law].knob, effort.tuning_runs_of(law)
+    tried: dict[float, Trial] = {}
+    settings = evenly_spaced(knob.grid, min(most, FIRST_ROUND)) if most else []
     while settings := settings[: most - len(tried)]:
         found = yield [Job(track=track.name, window=effort.train, law=law, setting=one) for one in settings]
-        tried.update({one: Tried(one, value) for one, value in zip(settings, found, strict=True)})
-        settings = wanting(knob, tried)
+        tried.update({one: Trial(one, value) for one, value in zip(settings, found, strict=True)})
+        settings = next_settings(knob, tried)
     return tuple(ranked(knob, tried))
 
 
-def place(track: Track, law: str, effort: Effort) -> Plan:
+def score_law(track: Track, law: str, effort: Effort) -> Plan:
     """Tune on the train window and judge on the test window, with the same rule for every law. Returns a Placed.
 
     The default and the tuned setting are always judged. If the tuned setting reaches the target, the adjacent cheaper
     setting is judged too; if it misses, stricter settings are judged in turn until one reaches the target.
     """
-    searched: tuple[Tried, ...] = yield from tune(track, law, effort)
+    searched: tuple[Trial, ...] = yield from tune(track, law, effort)
     chosen = searched[0].setting if searched else LAWS[law].knob.default
     default = Job(track=track.name, window=effort.test, law=law, series=True)
-    judged: dict[float, Tried] = {}
+    on_test: dict[float, Trial] = {}
 
-    def judge(settings: Sequence[float]) -> Plan:
-        new = [one for one in settings if one not in judged]
+    def run_on_test(settings: Sequence[float]) -> Plan:
+        new = [one for one in settings if one not in on_test]
         jobs = [Job(track=track.name, window=effort.test, law=law, setting=one, series=one == chosen) for one in new]
         found = yield jobs
-        judged.update({one: Tried(one, value) for one, value in zip(new, found, strict=True)})
+        on_test.update({one: Trial(one, value) for one, value in zip(new, found, strict=True)})
 
     (at_default,) = yield [default]
-    judged_default = LAWS[law].knob.default
-    judged[judged_default] = Tried(judged_default, at_default)
-    yield from judge([chosen])
-    dearer, known = stricter(LAWS[law].knob.grid, searched), sorted(one.setting for one in searched)
-    if judged[chosen].reached:
-        if effort.near:  # shows the attainment at a slightly lower cost
-            yield from judge([one for one in around(known, chosen) if one not in dearer])
+    default_setting = LAWS[law].knob.default
+    on_test[default_setting] = Trial(default_setting, at_default)
+    yield from run_on_test([chosen])
+    dearer, known = stricter_settings(LAWS[law].knob.grid, searched), sorted(one.setting for one in searched)
+    if on_test[chosen].reached:
+        if effort.judge_adjacent:  # shows the attainment at a slightly lower cost
+            yield from run_on_test([one for one in adjacent(known, chosen) if one not in dearer])
     else:
         # A distant default that reaches the target does not end the search: the curve would interpolate over untried
         # settings.
-        for setting in dearer[: effort.more]:
-            yield from judge([setting])
-            if judged[setting].reached:
+        for setting in dearer[: effort.extra_settings]:
+            yield from run_on_test([setting])
+            if on_test[setting].reached:
                 break
-    curve = tuple(judged[setting] for setting in sorted(judged))
-    return Placed(
+    curve = tuple(on_test[setting] for setting in sorted(on_test))
+    return LawScore(
         law=law,
         track=track.name,
         default=at_default,
-        tuned=judged[chosen],
+        tuned=on_test[chosen],
         curve=curve,
         train=searched,
-        gpu_hours=placed(judged[chosen], curve),
-        default_gpu_hours=placed(judged[judged_default], curve),
+        gpu_hours=cost_at_target(on_test[chosen], curve),
+        default_gpu_hours=cost_at_target(on_test[default_setting], curve),
     )
 
 
-def stricter(grid: Sequence[float], searched: Sequence[Tried]) -> list[float]:
+def stricter_settings(grid: Sequence[float], searched: Sequence[Trial]) -> list[float]:
     """The settings beyond the best searched one, on the side with more replicas, the nearest first.
 
     Empty if not even the best reaches the target.
@@ -132,21 +132,21 @@ def stricter(grid: Sequence[float], searched: Sequence[Tried]) -> list[float]:
         return []
     top, known = searched[0], {one.setting: one for one in searched}
     dearest = max(
-        (known[one] for one in around(sorted(known), top.setting)), key=lambda one: (one.gpu_hours, one.attainment)
+        (known[one] for one in adjacent(sorted(known), top.setting)), key=lambda one: (one.gpu_hours, one.attainment)
     )
     up = (dearest.setting > top.setting) == (dearest.gpu_hours >= top.gpu_hours)
     beyond = [one for one in {*grid, *known} if (one > top.setting) == up and one != top.setting]
     return sorted(beyond, key=lambda one: abs(one - top.setting))
 
 
-def placed(tried: Tried, curve: Sequence[Tried]) -> float | None:
+def cost_at_target(tried: Trial, curve: Sequence[Trial]) -> float | None:
     """GPU-hours of a law at the target: the setting's own if it reaches the target, else interpolated on the curve."""
     if tried.attainment >= TARGET:
         return tried.gpu_hours
     return cost_at([one.point for one in curve], TARGET)
 
 
-def attained_at(curve: Sequence[Tried], gpu_hours: float) -> float | None:
+def attained_at(curve: Sequence[Trial], gpu_hours: float) -> float | None:
     """The best attainment at `gpu_hours` or less, interpolated along the knob; None if no setting is as cheap."""
     found = [one.attainment for one in curve if one.gpu_hours <= gpu_hours]
     ordered = sorted(curve, key=lambda one: one.setting)
@@ -158,6 +158,6 @@ def attained_at(curve: Sequence[Tried], gpu_hours: float) -> float | None:
     return max(found, default=None)
 
 
-def for_weather(best: Placed, most: int) -> list[float]:
+def variant_settings(best: LawScore, most: int) -> list[float]:
     """The tuned setting, then stricter ones for variants in which it misses the target; at most `most` in total."""
-    return [best.tuned.setting, *stricter(LAWS[best.law].knob.grid, best.train)][:most]
+    return [best.tuned.setting, *stricter_settings(LAWS[best.law].knob.grid, best.train)][:most]

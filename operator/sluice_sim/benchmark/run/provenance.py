@@ -41,7 +41,7 @@ def commit() -> str | None:
         return None
 
 
-def others(values: Iterable[dict[str, Any]]) -> set[str]:
+def other_digests(values: Iterable[dict[str, Any]]) -> set[str]:
     """The digests of other code that measured any of these values."""
     return {str(value[OTHER_CODE]) for value in values if OTHER_CODE in value}
 

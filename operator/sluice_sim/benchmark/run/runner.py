@@ -16,10 +16,10 @@ from threading import Thread
 from typing import Any
 
 from sluice_sim.benchmark.run.store import Store
-from sluice_sim.benchmark.run.tasks import Task, about, key, measure
-from sluice_sim.benchmark.search.hindsight import Found, Plan
+from sluice_sim.benchmark.run.tasks import Task, describe, key, measure
+from sluice_sim.benchmark.search.clairvoyant import Plan, TaskResult
 
-_UnderWay = dict[str, tuple[Future[Found], Task]]
+_UnderWay = dict[str, tuple[Future[TaskResult], Task]]
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class Runner:
         asked: list[tuple[int, int, str, Task]] = []  # heap ordered by plan, then by order of request
         turn, queued = count(), set[str]()  # `queued`: keys in the heap or submitted
 
-        def go_on(one: _Waiting, value: Sequence[Found] | None) -> None:
+        def go_on(one: _Waiting, value: Sequence[TaskResult] | None) -> None:
             """Send a plan its results and queue the tasks that it yields next."""
             try:
                 tasks = next(one.plan) if value is None else one.plan.send(value)
@@ -103,14 +103,14 @@ class Runner:
                 self._keep(name, task, future.result())
         return [results[number] for number in range(len(plans))]
 
-    def _keep(self, name: str, task: Task, found: Found) -> None:
-        self.store.put(name, about(task), found)
+    def _keep(self, name: str, task: Task, found: TaskResult) -> None:
+        self.store.put(name, describe(task), found)
         self.measured += 1
         self.cpu_seconds += float(found.get("cpu_seconds", 0.0))
         shown = ""
         if "attainment" in found:
             shown = f": {found['attainment']:.2%} at {found['gpu_hours']:.2f} GPU-hours"
-        self.say(about(task) + shown)
+        self.say(describe(task) + shown)
 
 
 def worker_pool(workers: int) -> ProcessPoolExecutor:

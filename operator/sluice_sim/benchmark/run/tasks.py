@@ -5,13 +5,13 @@ Each has a key, a description and a plain result.
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 from sluice_sim.benchmark.run.job import CLAIRVOYANT, Job, simulate
 from sluice_sim.benchmark.run.requests import requests
 from sluice_sim.benchmark.run.store import key_of
-from sluice_sim.benchmark.search.clairvoyant import Table, table
-from sluice_sim.benchmark.search.judge import Judge
+from sluice_sim.benchmark.search.miss_counter import MissCounter
+from sluice_sim.benchmark.search.miss_tables import Table, table
 from sluice_sim.benchmark.search.schedule import Counts
 from sluice_sim.benchmark.track import Track, WindowName, read_track
 from sluice_sim.benchmark.variants import VARIANTS
@@ -20,8 +20,8 @@ from sluice_sim.results import score
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
-    """The requests missed in the pieces [first, end) of a window, by number of replicas."""
+class MissTableTask:
+    """The table of missed requests in the pieces [first, end) of a window, by number of replicas."""
 
     track: str
     window: WindowName
@@ -31,7 +31,7 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class ScheduleRunTask:
     """A run of a schedule over the whole window: the requests missed per piece."""
 
     track: str
@@ -41,7 +41,7 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True)
-class Spare:
+class RemovalTask:
     """The additional misses of each piece in [first, end) of a schedule with one replica fewer in it, up to `limit`."""
 
     track: str
@@ -54,14 +54,21 @@ class Spare:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class WorkBoundTask:
     """The work lower bound of a window, GPU-hours."""
 
     track: str
     window: WindowName
 
 
-Task = Job | Search | Whole | Spare | Bound
+# The kind of a task in the keys of stored pieces. A change makes the stored pieces of that kind unusable.
+STORED_KINDS: Final = {
+    MissTableTask: "Search",
+    ScheduleRunTask: "Whole",
+    RemovalTask: "Spare",
+    WorkBoundTask: "Bound",
+}
+Task = Job | MissTableTask | ScheduleRunTask | RemovalTask | WorkBoundTask
 
 
 def key(task: Task) -> str:
@@ -70,22 +77,22 @@ def key(task: Task) -> str:
     if isinstance(task, Job):
         return key_of(track, task)
     job = Job(track=task.track, window=task.window, law=CLAIRVOYANT)
-    return key_of(track, job, type(task).__name__, asdict(task))
+    return key_of(track, job, STORED_KINDS[type(task)], asdict(task))
 
 
-def about(task: Task) -> str:
+def describe(task: Task) -> str:
     """A description of the task, for readers of the store and of the progress output."""
     if isinstance(task, Job):
         setting = "default" if task.setting is None else f"{task.setting:g}"
-        weather = "" if task.variant == "plain" else f", {task.variant}"
-        return f"{task.track} {task.window}: {task.law} at {setting}{weather}"
-    if isinstance(task, Bound):
+        variant = "" if task.variant == "plain" else f", {task.variant}"
+        return f"{task.track} {task.window}: {task.law} at {setting}{variant}"
+    if isinstance(task, WorkBoundTask):
         return f"{task.track} {task.window}: work bound"
     words = f"{task.track} {task.window}: clairvoyant ({task.variant})"
-    if isinstance(task, Whole):
+    if isinstance(task, ScheduleRunTask):
         return f"{words}, a schedule of {sum(task.counts) / len(task.counts):.2f} replicas"
-    doing = "tried" if isinstance(task, Search) else "none to spare?"
-    return f"{words}, pieces {task.first} to {task.end} {doing}"
+    what = "table of misses" if isinstance(task, MissTableTask) else "cost of removals"
+    return f"{words}, {what} of pieces {task.first} to {task.end}"
 
 
 def measure(task: Task) -> dict[str, Any]:
@@ -93,17 +100,17 @@ def measure(task: Task) -> dict[str, Any]:
     track = read_track(task.track)
     if isinstance(task, Job):
         return simulate(track, task).to_dict()
-    if isinstance(task, Bound):
+    if isinstance(task, WorkBoundTask):
         return {"gpu_hours": lower_bound(track, task.window)}
     seconds = track.window(task.window).seconds
-    judge = Judge(track, VARIANTS[task.variant](track.settings()), requests(track, task.window), seconds)
-    if isinstance(task, Search):
-        offered = [judge.offered(piece) for piece in range(task.first, task.end)]
-        found = table(judge, task.first, task.end)
+    counter = MissCounter(track, VARIANTS[task.variant](track.settings()), requests(track, task.window), seconds)
+    if isinstance(task, MissTableTask):
+        offered = [counter.offered(piece) for piece in range(task.first, task.end)]
+        found = table(counter, task.first, task.end)
         return {"offered": offered, "missed": [sorted(options.items()) for options in found]}
-    if isinstance(task, Whole):
-        return {"missed": judge.misses(task.counts, 0, judge.pieces)}
-    return {"extra": judge.spare(task.counts, task.first, task.end, task.limit)}
+    if isinstance(task, ScheduleRunTask):
+        return {"missed": counter.misses(task.counts, 0, counter.pieces)}
+    return {"extra": counter.removal_costs(task.counts, task.first, task.end, task.limit)}
 
 
 def table_of(found: dict[str, Any]) -> Table:

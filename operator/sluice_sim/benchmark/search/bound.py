@@ -58,7 +58,7 @@ class SloTargets:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Requests:
     """All requests as arrays with one entry per request: slots, seconds, tokens."""
 
     arrives: Places
@@ -91,7 +91,7 @@ def capacity_bound(records: Sequence[RequestRecord], engines: Engines, slo: SloT
     return int(best + 1e-6)
 
 
-def _bound(asked: _Asked, engines: Engines, slo: SloTargets, prices: Values) -> tuple[float, Values]:
+def _bound(asked: _Requests, engines: Engines, slo: SloTargets, prices: Values) -> tuple[float, Values]:
     """The bound that these prices prove, and its gradient in them. The last price is μ."""
     model, slots, slow = engines.model, prices[:-1], float(prices[-1])
     at_prompt, at_rows = _cheapest(slots, asked.arrives, asked.prompt_due), _cheapest(slots, asked.arrives, asked.due)
@@ -111,7 +111,7 @@ def _bound(asked: _Asked, engines: Engines, slo: SloTargets, prices: Values) -> 
     return float(engines.replicas * SLOT * slots.sum() + left[good].sum()), slope
 
 
-def _asked(records: Sequence[RequestRecord], model: StepTimeModel, slo: SloTargets) -> _Asked:
+def _asked(records: Sequence[RequestRecord], model: StepTimeModel, slo: SloTargets) -> _Requests:
     arrived = np.array([one.arrived_at for one in records])
     prompt = np.array([float(one.prompt) for one in records])
     tokens = np.array([max(0.0, one.output - 1.0) for one in records])
@@ -120,7 +120,7 @@ def _asked(records: Sequence[RequestRecord], model: StepTimeModel, slo: SloTarge
     def slot(times: Values) -> Places:
         return (times / SLOT).astype(np.int64)
 
-    return _Asked(
+    return _Requests(
         arrives=slot(arrived),
         prompt_due=slot(due),
         due=slot(due + slo.itl * tokens),
@@ -133,7 +133,7 @@ def _asked(records: Sequence[RequestRecord], model: StepTimeModel, slo: SloTarge
     )
 
 
-def _usual_price(asked: _Asked, engines: Engines) -> float:
+def _usual_price(asked: _Requests, engines: Engines) -> float:
     """The reciprocal of the mean request's seconds: the initial value of the price search."""
     rows = asked.tokens * (asked.own[0] + asked.own[1]) / 2.0 + asked.tokens * engines.model.base / engines.most
     return 1.0 / max(float((asked.prompt + rows).mean()), 1e-9)

@@ -1,122 +1,202 @@
-"""The clairvoyant schedule, computed with knowledge of all arrivals: the denominator of every law's GPU-hours.
+"""The search for the clairvoyant, as a plan whose tasks run on all processors and are each stored when they end."""
 
-A schedule is a count per piece of five minutes; each replica is launched one cold start early. Three-hour windows are
-searched separately: each is run with ample replicas, and then with one fewer wherever few requests were missed. This
-yields a table of misses per piece and count. `cheapest` finds the cheapest schedule of the whole that these tables
-allow exactly (a knapsack over time). That schedule is run as a whole, its misses correct the tables, and the search
-repeats. A schedule that misses too much gets replicas where it misses most. In the final schedule no piece can lose a
-replica without missing the attainment target (`hindsight` has the order, `Judge.spare` the test). The schedule is
-feasible and not proven optimal: the tables treat pieces as independent except for the starts between them.
-"""
-
+import itertools
 import math
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
-import numpy as np
+from sluice_sim.benchmark.run.job import CLAIRVOYANT, Job
+from sluice_sim.benchmark.run.tasks import MissTableTask, RemovalTask, ScheduleRunTask, Task, WorkBoundTask, table_of
+from sluice_sim.benchmark.search.knob import TARGET
+from sluice_sim.benchmark.search.miss_counter import RECOVERY_PIECES, WARM_UP_PIECES
+from sluice_sim.benchmark.search.miss_tables import MAX_REMAINING_SHARE, WINDOW_PIECES, Table, cheapest, raised
+from sluice_sim.benchmark.search.schedule import PIECE, Counts, cost, last_piece, seconds_saved, with_removals
+from sluice_sim.benchmark.track import Track, WindowName
+from sluice_sim.benchmark.variants import VARIANTS
 
-from sluice_sim.benchmark.search.judge import Judge
-from sluice_sim.benchmark.search.schedule import PIECE, Counts
+TaskResult = dict[str, Any]
+Plan = Generator[Sequence[Task], Sequence[TaskResult], Any]
+CORRECTIONS: Final = 5  # of the tables by runs of the whole, at most
+MIN_CONFIRMATIONS: Final = (
+    12  # least number of pieces, those nearest to spare, whose removal is tried in a run of the whole
+)
+AT_ONCE: Final = 6  # of these, per round
+MAX_CONFIRMATIONS: Final = 48  # upper bound of the same: a run of a whole day takes a minute
+INCONCLUSIVE_EXCESS: Final = (
+    32  # requests beyond twice the slack up to which the estimate of a local simulation is not conclusive
+)
+SINGLE_REMOVALS: Final = 2  # removals tried at once, each in a run of its own
 
-Table = tuple[dict[int, int], ...]  # per piece: replicas → requests missed
-WINDOW_PIECES: Final = 36  # pieces of a window: three hours
-ROOM: Final = 1.25  # times the work bound: the initial count of a search
-FEW: Final = 0.002  # share of a piece's requests that may be missed without adding a replica
-HELPS: Final = 0.9  # a further replica must reduce the misses at least to this share, or more replicas do not help
-DEEP: Final = 0.1  # share of missed requests in a piece beyond which fewer replicas are not tried
+
+@dataclass(frozen=True, slots=True)
+class Clairvoyant:
+    """The denominator of R99, and the work bound below it."""
+
+    track: str
+    counts: Counts
+    result: TaskResult
+    bound: float
+
+    @property
+    def gpu_hours(self) -> float:
+        """GPU-hours from bind to release."""
+        return float(self.result["gpu_hours"])
 
 
-def table(judge: Judge, first: int, end: int, note: Callable[[str], None] = lambda _: None) -> Table:
-    """Requests missed per piece of [first, end) and count of replicas: the least over all runs.
+@dataclass(frozen=True, slots=True)
+class _ScheduleTrial:
+    """A schedule and the misses of each piece in a run of the whole."""
 
-    A run with too few replicas in the previous piece carries its backlog over, which overstates the misses; the least
-    can understate them, and runs of the whole schedule correct that.
+    counts: Counts
+    missed: tuple[int, ...]
+
+    @property
+    def total(self) -> int:
+        """Missed requests in total."""
+        return sum(self.missed)
+
+
+def clairvoyant(track: Track, window: WindowName, variant: str = "plain") -> Plan:
+    """Tables of all three-hour windows, the cheapest schedule that they allow, runs of the whole, removals.
+
+    Returns a Clairvoyant. Its attainment is below 99 % if even the most replicas do not reach the target.
     """
-    least, most = judge.track.least, judge.track.most
-    counts = [least] * judge.pieces
-    for piece in range(first, end):
-        counts[piece] = min(most, max(least, math.ceil(ROOM * judge.work(piece) / PIECE) + 1))
-    found: Table = tuple({} for _ in range(first, end))
-
-    def run() -> None:
-        for options, count, missed in zip(
-            found, counts[first:end], judge.misses(tuple(counts), first, end), strict=True
-        ):
-            options[count] = min(missed, options.get(count, missed))
-        note(f"pieces {first}–{end}: {sum(o[c] for o, c in zip(found, counts[first:end], strict=True))} missed")
-
-    def short(piece: int) -> bool:
-        """True if one more replica may help: the piece misses requests, and its last replica reduced the misses."""
-        options, count = found[piece - first], counts[piece]
-        if count >= most or options[count] <= FEW * judge.offered(piece):
-            return False
-        return count - 1 not in options or options[count] <= HELPS * options[count - 1]
-
-    run()
-    start = list(counts)
-    while late := [piece for piece in range(first, end) if short(piece)]:
-        for piece in late:
-            counts[piece] += 1
-        run()
-    counts = start
-    while low := [
-        piece
-        for piece in range(first, end)
-        if counts[piece] > least and found[piece - first][counts[piece]] <= DEEP * judge.offered(piece)
-    ]:
-        for piece in low:
-            counts[piece] -= 1
-        run()
-    return found
+    search = _ClairvoyantSearch(track, window, variant)
+    tables: Table = yield from search.tables()
+    tried = yield from search.corrected(tables)
+    if tried.total > search.allowed:
+        tried = yield from search.repaired(tried)
+    if tried.total <= search.allowed:
+        tried = yield from search.trimmed(tried)
+    job = Job(track=track.name, window=window, law=CLAIRVOYANT, counts=tried.counts, variant=variant, series=True)
+    found, bound = yield [job, WorkBoundTask(track.name, window)]
+    return Clairvoyant(track.name, tried.counts, found, float(bound["gpu_hours"]))
 
 
-def cheapest(tables: Table, budget: int, lead: float, last: float = PIECE) -> Counts:
-    """The schedule of the fewest replica-seconds (`schedule.cost`) with at most `budget` misses by the tables.
+class _ClairvoyantSearch:
+    """One search; at most `allowed` requests may be missed."""
 
-    If there is none, each piece gets the count with its fewest misses. `last`: seconds of the last piece.
-    """
-    costs: dict[int, np.ndarray] = {}  # replicas of the piece → least cost so far, indexed by the misses allowed
-    ways: list[dict[int, np.ndarray]] = []  # replicas of the piece → replicas of the previous piece
-    for place, options in enumerate(tables):
-        seconds = last if place == len(tables) - 1 else PIECE
-        now, way = {}, {}
-        for count, missed in options.items():
-            if missed > budget:
-                continue
-            before = list(costs)
-            if place == 0:
-                best, best_way = np.zeros(budget + 1), np.zeros(budget + 1, dtype=np.int32)
-            elif not before:
-                continue
-            else:
-                arrived = np.stack([costs[other] + lead * max(0, count - other) for other in before])
-                best, best_way = arrived.min(axis=0), np.array(before, dtype=np.int32)[arrived.argmin(axis=0)]
-            whole, from_ = np.full(budget + 1, np.inf), np.zeros(budget + 1, dtype=np.int32)
-            whole[missed:] = best[: budget + 1 - missed] + seconds * count
-            from_[missed:] = best_way[: budget + 1 - missed]
-            now[count], way[count] = whole, from_
-        costs = now
-        ways.append(way)
-    if not costs or not np.isfinite(min(cost[budget] for cost in costs.values())):
-        return tuple(min(options, key=lambda count: (options[count], count)) for options in tables)
-    left, counts = budget, [min(costs, key=lambda count: (costs[count][budget], count))]
-    for options, way in zip(reversed(tables[1:]), reversed(ways[1:]), strict=True):
-        before_it = int(way[counts[-1]][left])
-        left -= options[counts[-1]]
-        counts.append(before_it)
-    return tuple(reversed(counts))
+    def __init__(self, track: Track, window: WindowName, variant: str) -> None:
+        self._name, self._window, self._variant = track.name, window, variant
+        self._least, self._most = track.least, track.most
+        self._lead = VARIANTS[variant](track.settings()).cold_start
+        seconds = track.window(window).seconds
+        pieces = max(1, -int(-seconds // PIECE))
+        self._last = last_piece(seconds)
+        self._spans = list(itertools.pairwise([*range(0, pieces, WINDOW_PIECES), pieces]))
+        self.allowed = 0
 
+    def tables(self) -> Plan:
+        """The tables of all windows, joined. Returns a Table."""
+        found = yield [MissTableTask(self._name, self._window, self._variant, first, end) for first, end in self._spans]
+        self.allowed = math.floor((1.0 - TARGET) * sum(sum(one["offered"]) for one in found) + 1e-9)
+        return tuple(itertools.chain.from_iterable(table_of(one) for one in found))
 
-def raised(counts: Counts, missed: Sequence[int], excess: int, most: int, hopeless: set[tuple[int, int]]) -> Counts:
-    """Add one replica to the pieces with the most misses, in as many pieces as cover the `excess`.
+    def corrected(self, tables: Table) -> Plan:
+        """The cheapest schedule by the tables that reaches the target in a run of the whole, which corrects the tables.
 
-    Pairs (piece, count) in `hopeless`, where a replica did not help before, are excluded.
-    """
-    open_ = [k for k, count in enumerate(counts) if count < most and missed[k] and (k, count) not in hopeless]
-    more, covered = set[int](), 0
-    for piece in sorted(open_, key=lambda k: -missed[k]):
-        if covered >= excess:
-            break
-        more.add(piece)
-        covered += missed[piece]
-    return tuple(count + (k in more) for k, count in enumerate(counts))
+        If none reaches it, the one with the fewest excess misses. Returns a _Tried.
+        """
+        tried: dict[Counts, _ScheduleTrial] = {}
+        for _ in range(CORRECTIONS):
+            counts = cheapest(tables, self.allowed, self._lead, self._last)
+            if counts in tried:
+                break
+            (tried[counts],) = yield from self._run_schedules([counts])
+            for options, count, missed in zip(tables, counts, tried[counts].missed, strict=True):
+                options[count] = missed
+        return min(tried.values(), key=self._rank)
+
+    def repaired(self, tried: _ScheduleTrial) -> Plan:
+        """Add replicas where most requests are missed, until the target is reached or nothing helps. Returns a _Tried.
+
+        An addition that lowers the total is kept; one that does not is not tried again. So each round makes progress or
+        excludes a pair of piece and count.
+        """
+        ineffective: set[tuple[int, int]] = set()
+        while tried.total > self.allowed:
+            more = raised(tried.counts, tried.missed, tried.total - self.allowed, self._most, ineffective)
+            if more == tried.counts:
+                break
+            (found,) = yield from self._run_schedules([more])
+            got = [(piece, count) for piece, count in enumerate(tried.counts) if more[piece] > count]
+            if found.total < tried.total:
+                tried = found
+            else:  # exclude the pieces without improvement; if all improved and only moved their misses, exclude all
+                vain = {one for one in got if found.missed[one[0]] > MAX_REMAINING_SHARE * tried.missed[one[0]]}
+                ineffective.update(vain or got)
+        return tried
+
+    def trimmed(self, tried: _ScheduleTrial) -> Plan:
+        """Remove replicas until no piece can lose one. Returns a _Tried.
+
+        The cost of each removal is estimated by a local simulation (`MissCounter.removal_costs`), and every removal that seems
+        possible is decided by a run of the whole. If none seems possible, the nearest ones, CONFIRMED at least and
+        MOST_CONFIRMED at most, are run as a whole nevertheless.
+        """
+        refused: set[Counts] = set()
+        while True:
+            slack = self.allowed - tried.total
+            extra = yield from self._removal_costs(tried.counts, slack)
+            asked = self._candidates(tried.counts, extra, slack, refused)
+            if not asked:
+                ordered = sorted(extra, key=lambda piece: (extra[piece], piece))
+                near = [
+                    k
+                    for at, k in enumerate(ordered)
+                    if at < MIN_CONFIRMATIONS or extra[k] < 2 * slack + INCONCLUSIVE_EXCESS
+                ]
+                single = [with_removals(tried.counts, (piece,)) for piece in near[:MAX_CONFIRMATIONS]]
+                asked = [counts for counts in single if counts not in refused][:AT_ONCE]
+            if not asked:
+                return tried
+            found: list[_ScheduleTrial] = yield from self._run_schedules(asked)
+            best = min(found, key=self._rank)
+            if best.total <= self.allowed:
+                tried = best
+            refused.update(asked)
+
+    def _candidates(self, counts: Counts, extra: dict[int, int], slack: int, refused: set[Counts]) -> list[Counts]:
+        """Schedules to run: all removals that seem to fit together, else some removals one by one."""
+        fits = [piece for piece in extra if extra[piece] <= slack]
+        ordered = sorted(fits, key=lambda k: (max(0, extra[k]) / seconds_saved(counts, k, self._lead, self._last), k))
+        together: list[int] = []
+        for piece in ordered:
+            spent = sum(max(0, extra[other]) for other in together)
+            if spent + max(0, extra[piece]) <= slack and all(abs(piece - other) > 1 for other in together):
+                together.append(piece)
+        while len(together) > 1:
+            fewer = with_removals(counts, together)
+            if fewer not in refused:
+                return [fewer]
+            together = together[: len(together) // 2]
+        singles = [with_removals(counts, (piece,)) for piece in ordered]
+        return [one for one in singles if one not in refused][:SINGLE_REMOVALS]
+
+    def _removal_costs(self, counts: Counts, slack: int) -> Plan:
+        """Additional misses by piece, for pieces that have a replica to lose. Returns a dict."""
+        # a power of two takes few values, so that stored results are found again
+        limit = 1 << math.ceil(math.log2(2 * slack + INCONCLUSIVE_EXCESS))
+        found = yield [
+            RemovalTask(self._name, self._window, self._variant, self._around(counts, first, end), first, end, limit)
+            for first, end in self._spans
+        ]
+        flat = itertools.chain.from_iterable(one["extra"] for one in found)
+        return {piece: extra for piece, extra in enumerate(flat) if extra is not None}
+
+    def _around(self, counts: Counts, first: int, end: int) -> Counts:
+        """The schedule with zeros where a local simulation of [first, end) does not reach."""
+        return tuple(
+            count if first - WARM_UP_PIECES - 1 <= k < end + RECOVERY_PIECES + 1 else 0
+            for k, count in enumerate(counts)
+        )
+
+    def _run_schedules(self, asked: Sequence[Counts]) -> Plan:
+        """Run schedules as a whole. Returns a list of _Tried."""
+        found = yield [ScheduleRunTask(self._name, self._window, self._variant, counts) for counts in asked]
+        return [_ScheduleTrial(counts, tuple(one["missed"])) for counts, one in zip(asked, found, strict=True)]
+
+    def _rank(self, tried: _ScheduleTrial) -> tuple[int, float, int]:
+        over = max(0, tried.total - self.allowed)
+        return over, cost(tried.counts, self._lead, self._last), tried.total

@@ -16,22 +16,22 @@ from sluice_sim.policies.policy import Knob
 from sluice_sim.results.score import Point
 
 TARGET: Final = 0.99
-FIRST: Final = 3  # settings tried at once in the first round
-SAME: Final = 1.001  # ratio of costs up to which two settings count as equal: the knob has no effect there
-HOPELESS: Final = 0.9  # attainment below which no setting between two tried ones is expected to reach the target
+FIRST_ROUND: Final = 3  # settings tried at once in the first round
+EQUAL_COST_RATIO: Final = 1.001  # ratio of costs up to which two settings count as equal: the knob has no effect there
+UNPROMISING: Final = 0.9  # attainment below which no setting between two tried ones is expected to reach the target
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class Trial:
     """One setting of a knob and its result."""
 
     setting: float
-    found: dict[str, Any]
+    result: dict[str, Any]
 
     @property
     def attainment(self) -> float:
         """Good requests over offered requests."""
-        return float(self.found["attainment"])
+        return float(self.result["attainment"])
 
     @property
     def reached(self) -> bool:
@@ -41,7 +41,7 @@ class Tried:
     @property
     def gpu_hours(self) -> float:
         """GPU-hours from bind to release."""
-        return float(self.found["gpu_hours"])
+        return float(self.result["gpu_hours"])
 
     @property
     def point(self) -> Point:
@@ -49,39 +49,41 @@ class Tried:
         return Point(self.setting, self.attainment, self.gpu_hours)
 
 
-def spaced(grid: Sequence[float], most: int) -> list[float]:
+def evenly_spaced(grid: Sequence[float], most: int) -> list[float]:
     """`most` settings of the grid, each in the middle of an equal part."""
     return [grid[int((part + 0.5) * len(grid) / most)] for part in range(most)]
 
 
-def ranked(knob: Knob, tried: Mapping[float, Tried]) -> list[Tried]:
+def ranked(knob: Knob, tried: Mapping[float, Trial]) -> list[Trial]:
     """The settings from best to worst: the cheapest that reaches the target first, then by attainment.
 
     Ties are broken by the distance to the knob's default.
     """
 
-    def rank(one: Tried) -> tuple[bool, float, float]:
+    def rank(one: Trial) -> tuple[bool, float, float]:
         distance = abs(math.log(one.setting / knob.default))
         return not one.reached, one.gpu_hours if one.reached else -one.attainment, distance
 
     return sorted(tried.values(), key=rank)
 
 
-def wanting(knob: Knob, tried: Mapping[float, Tried]) -> list[float]:
+def next_settings(knob: Knob, tried: Mapping[float, Trial]) -> list[float]:
     """The settings to try next; empty if the best is found."""
     top, known = ranked(knob, tried)[0], sorted(tried)
     at = known.index(top.setting)
     sides = [tried[known[k]] if 0 <= k < len(known) else None for k in (at - 1, at + 1)]
     if top.reached:
         missed = [one is not None and not one.reached for one in sides]
-        hollow = all(one is not None and one.reached and one.gpu_hours > SAME * top.gpu_hours for one in sides)
+        hollow = all(
+            one is not None and one.reached and one.gpu_hours > EQUAL_COST_RATIO * top.gpu_hours for one in sides
+        )
         # Cheaper settings lie before the first that misses, or away from dearer ones where nothing is tried yet.
         open_ = [missed[k] or hollow or (sides[k] is None and not missed[1 - k]) for k in (0, 1)]
     else:
         edges = [one for one in (knob.grid[0], knob.grid[-1]) if one not in tried]
         if edges:
             return edges
-        open_ = [one is None or top.attainment >= HOPELESS for one in sides]
+        open_ = [one is None or top.attainment >= UNPROMISING for one in sides]
     found = [
         _beyond(knob, known, top.setting, up) if sides[up] is None else _between(knob.grid, known, at, up)
         for up in (0, 1)
@@ -90,7 +92,7 @@ def wanting(knob: Knob, tried: Mapping[float, Tried]) -> list[float]:
     return [one for one in found if one is not None]
 
 
-def around(known: Sequence[float], setting: float) -> list[float]:
+def adjacent(known: Sequence[float], setting: float) -> list[float]:
     """The adjacent settings on both sides."""
     at = known.index(setting)
     return [known[k] for k in (at - 1, at + 1) if 0 <= k < len(known)]

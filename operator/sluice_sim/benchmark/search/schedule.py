@@ -44,7 +44,7 @@ class Static:
         self, spec: LLMDeploymentSpec, observed: Observed, memory: AutoscalerState, now: float
     ) -> tuple[Decision, AutoscalerState]:
         """The fixed count, and the admission bounds."""
-        return held(spec, observed, memory, now, round(self.setting))
+        return decide_with_count(spec, observed, memory, now, round(self.setting))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +66,14 @@ class Scheduled:
         self, spec: LLMDeploymentSpec, observed: Observed, memory: AutoscalerState, now: float
     ) -> tuple[Decision, AutoscalerState]:
         """The count now, or the count at the time when a replica launched now becomes ready, whichever is larger."""
-        return held(spec, observed, memory, now, max(self.at(now), self.at(now + self.lead)))
+        return decide_with_count(spec, observed, memory, now, max(self.at(now), self.at(now + self.lead)))
 
     def at(self, now: float) -> int:
         """The scheduled number of ready replicas at `now`."""
         return self.counts[min(len(self.counts) - 1, int(now / PIECE))]
 
 
-def held(
+def decide_with_count(
     spec: LLMDeploymentSpec, observed: Observed, memory: AutoscalerState, now: float, count: int
 ) -> tuple[Decision, AutoscalerState]:
     """`count` replicas, the least loaded drained first, with the slow loop of admission."""
@@ -99,11 +99,11 @@ def cost(counts: Sequence[int], lead: float, last: float = PIECE) -> float:
     return PIECE * sum(counts[:-1]) + last * counts[-1] + lead * starts
 
 
-def saving(counts: Sequence[int], piece: int, lead: float, last: float = PIECE) -> float:
+def seconds_saved(counts: Sequence[int], piece: int, lead: float, last: float = PIECE) -> float:
     """Replica-seconds saved by one replica fewer in the piece: the piece itself, and the change in cold starts."""
-    return cost(counts, lead, last) - cost(without(counts, (piece,)), lead, last)
+    return cost(counts, lead, last) - cost(with_removals(counts, (piece,)), lead, last)
 
 
-def without(counts: Sequence[int], pieces: Sequence[int]) -> Counts:
+def with_removals(counts: Sequence[int], pieces: Sequence[int]) -> Counts:
     """The schedule with one replica fewer in each of the pieces."""
     return tuple(count - (piece in pieces) for piece, count in enumerate(counts))
