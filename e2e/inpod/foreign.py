@@ -15,7 +15,8 @@ from typing import Any
 
 from sluice import contract
 from sluice_engine.config import EngineOptions
-from sluice_engine.server.metrics import EngineMetrics, starting_limits
+from sluice_engine.limits import at_start
+from sluice_engine.server.metrics import EngineMetrics
 
 ASKED = "/asked"
 READY = "/readyz"  # polled by the kubelet
@@ -61,7 +62,7 @@ def serve() -> None:
     """Serve until the pod ends."""
     options = EngineOptions(model="foreign", served_name="foreign")
     Engine.metrics, Engine.asked = EngineMetrics(options), []
-    Engine.metrics.on_limits(starting_limits(options))
+    Engine.metrics.on_limits(at_start(options.limits))
     ThreadingHTTPServer(("0.0.0.0", contract.ADMIN_PORT), Engine).serve_forever()
 
 

@@ -3,10 +3,12 @@
 The HTTP process parses and validates it (errors name the option). The engine process receives it as JSON.
 """
 
-from typing import Final, Literal
+from dataclasses import replace
+from typing import Any, Final, Literal
 
 import msgspec
 
+from sluice_engine.limits import LIMIT_NAMES, Limits
 from sluice_perfmodel.step_time import StepTimeModel
 
 SWAP_SIZE: Final = 64 << 20
@@ -26,13 +28,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     kv_memory_fraction: float = 0.9
     block_size: int = 16
     max_num_seqs: int = 256  # hard limit; per-sequence buffers are allocated for it
-    max_batched_tokens: int = 2048
-    concurrency_min: int = 1
-    concurrency_max: int = 256
-    max_queue: int = 1024
-    kv_watermark: float = 1.0
-    itl_target: float = 0.05
-    ttft_target: float = 2.0
+    limits: Limits = Limits()  # the base limits
     policy: str = "fcfs"  # fcfs | priority | srpf | edf | fair
     speculation: Literal["auto", "on", "off"] = "auto"  # prompt-lookup drafts; auto: while they save time
     swap_size: int = SWAP_SIZE  # bytes of host memory for swapped-out KV blocks; 0: preempted requests recompute
@@ -41,3 +37,14 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     pace: StepTimeModel | None = None  # development: delay each step to this model's predicted time
     drain_seconds: float = 300.0
     grace_seconds: float = 5.0
+
+    @property
+    def base_limits(self) -> Limits:
+        """The limits at start, with at most as many running requests as there are buffers."""
+        return replace(self.limits, concurrency_max=min(self.limits.concurrency_max, self.max_num_seqs))
+
+
+def engine_options(**values: Any) -> EngineOptions:
+    """Options from one flat set of keywords: fields of `EngineOptions`, and fields of `Limits` beside them."""
+    limits = Limits(**{name: values.pop(name) for name in LIMIT_NAMES if name in values})
+    return EngineOptions(**values, limits=limits)

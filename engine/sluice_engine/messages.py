@@ -13,6 +13,7 @@ from typing import Literal
 
 import msgspec
 
+from sluice_engine.limits import LimitChanges, Limits, LimitsInForce
 from sluice_engine.request import TokenLogprob
 
 FinishReason = Literal["stop", "length", "abort", "error"]
@@ -100,27 +101,16 @@ class Cancel(msgspec.Struct, frozen=True, tag=True):
 
 
 class LimitsPatch(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """The validated body of `PATCH /limits`. None leaves a value unchanged. Times are in seconds."""
+    """The validated body of `PATCH /limits`: changes that hold for `ttl` seconds, or until the next patch if None."""
 
-    concurrency_min: int | None = None
-    concurrency_max: int | None = None
-    max_queue: int | None = None
-    max_batched_tokens: int | None = None
-    kv_watermark: float | None = None  # share of the pool that running requests may hold, 0..1
-    itl_target: float | None = None
-    ttft_target: float | None = None
+    changes: LimitChanges = {}
     ttl: float | None = None
 
 
-class Targets(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """The SLO targets (seconds) and the admission range. They hold until the next such message, independent of any
-    patch.
-    """
+class BaseLimits(msgspec.Struct, frozen=True, tag=True):
+    """The base limits. They hold until the next such message; a patch in force keeps overriding its fields."""
 
-    concurrency_min: int
-    concurrency_max: int
-    itl_target: float
-    ttft_target: float
+    limits: Limits
 
 
 class Drain(msgspec.Struct, frozen=True, tag=True):
@@ -133,7 +123,7 @@ class StateRequest(msgspec.Struct, frozen=True, tag=True):
     token: int
 
 
-ToEngine = Submit | Encode | Cancel | LimitsPatch | Targets | Drain | StateRequest
+ToEngine = Submit | Encode | Cancel | LimitsPatch | BaseLimits | Drain | StateRequest
 
 # --- engine process → HTTP process -----------------------------------------------------------------------------
 
@@ -196,21 +186,6 @@ class Rejected(msgspec.Struct, frozen=True, tag=True):
     message: str
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits in force. `concurrency` is the limit that the fast loop has chosen inside [min, max]."""
-
-    concurrency: int
-    concurrency_min: int
-    concurrency_max: int
-    max_queue: int
-    max_batched_tokens: int
-    kv_watermark: float
-    itl_target: float
-    ttft_target: float
-    ttl: float | None  # seconds until the patch expires and the base bounds apply; None: base bounds in force
-    reason: str  # the binding constraint: "itl", "kv", "bounds", "cold"
-
-
 class StepReport(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """One step: its outputs and every value that `/metrics` needs from it.
 
@@ -235,7 +210,7 @@ class StepReport(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     blocks_held: int
     blocks_cached: int
     blocks_free: int
-    limits: Limits
+    limits: LimitsInForce
     model: tuple[float, float, float, float, float]  # contract.STEP_MODEL_TERMS
     model_error: float
     model_steps: int

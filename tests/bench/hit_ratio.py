@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from sluice_engine.control.limits import Bounds, Limits
+from sluice_engine.control.limit_controller import LimitController
+from sluice_engine.limits import Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Scheduler, SchedulerConfig
 from tests.bench import figure
@@ -123,7 +124,9 @@ def scheduler_hits(prompts: Sequence[Prompt], capacity: int) -> int:
     """Cached blocks that requests start with in the real scheduler over a pool of `capacity` blocks."""
     longest = max(prompt.tokens for prompt in prompts) + 1
     config = SchedulerConfig(num_blocks=capacity, block_size=BLOCK_SIZE, max_num_seqs=1, max_model_length=longest)
-    scheduler = Scheduler(config, Limits(Bounds(concurrency_max=1, max_batched_tokens=longest, kv_watermark=1.0)))
+    scheduler = Scheduler(
+        config, LimitController(Limits(concurrency_max=1, max_batched_tokens=longest, kv_watermark=1.0))
+    )
     hits = 0
     for number, prompt in enumerate(prompts):
         request = Request(str(number), [0] * prompt.tokens, max_tokens=1, arrived_at=0.0)

@@ -16,7 +16,8 @@ from pathlib import Path
 import torch
 
 from sluice_engine.backend.batch_builder import Preparer
-from sluice_engine.control.limits import Bounds, Limits
+from sluice_engine.control.limit_controller import LimitController
+from sluice_engine.limits import Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Scheduler, SchedulerConfig
 from sluice_perfmodel.step_time import StepTimeModel
@@ -46,8 +47,8 @@ class Host:
 
     def __init__(self, running: int, waiting: int, lengths: Sequence[int]) -> None:
         config = SchedulerConfig(num_blocks=running * LENGTH // 16, max_num_seqs=running, max_model_length=LENGTH)
-        bounds = Bounds(concurrency_max=running, max_queue=waiting + running, max_batched_tokens=8192)
-        self._scheduler = Scheduler(config, Limits(bounds))
+        bounds = Limits(concurrency_max=running, max_queue=waiting + running, max_batched_tokens=8192)
+        self._scheduler = Scheduler(config, LimitController(bounds))
         self._preparer = Preparer(
             max_num_seqs=running,
             max_model_length=LENGTH,

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from sluice_engine.control.limits import Bounds, Limits
+from sluice_engine.control.limit_controller import LimitController
+from sluice_engine.limits import Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Scheduler, SchedulerConfig
 from tests.bench import figure
@@ -70,8 +71,8 @@ def measure(requests: int | None = None) -> Waste:
     config = SchedulerConfig(
         num_blocks=8192, block_size=BLOCK_SIZE, max_model_length=16384, max_num_seqs=CONCURRENCY, prefix_cache=False
     )
-    bounds = Bounds(concurrency_max=CONCURRENCY, max_queue=len(lengths), max_batched_tokens=2048)
-    scheduler = Scheduler(config, Limits(bounds))
+    bounds = Limits(concurrency_max=CONCURRENCY, max_queue=len(lengths), max_batched_tokens=2048)
+    scheduler = Scheduler(config, LimitController(bounds))
     lengths = lengths[:requests]
     for index, (context, generated) in enumerate(lengths):
         refused = scheduler.submit(Request(str(index), [0] * context, generated, 0.0))

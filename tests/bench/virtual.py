@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from sluice_engine.control.limits import Bounds, Limits
+from sluice_engine.control.limit_controller import LimitController
 from sluice_engine.control.step_time_fit import solve_non_negative
+from sluice_engine.limits import Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Outcome, Scheduler, SchedulerConfig, advance, steady_steps, steady_work
 from sluice_perfmodel.concurrency_limit import MIN_MODEL_STEPS
@@ -127,8 +128,8 @@ class _Run:
             policy=system.policy,
             predicted_admission=system.predicted_admission,
         )
-        bounds = Bounds(concurrency_max=256, max_queue=len(coming), max_batched_tokens=system.chunk)
-        self.scheduler = Scheduler(config, Limits(bounds))
+        bounds = Limits(concurrency_max=256, max_queue=len(coming), max_batched_tokens=system.chunk)
+        self.scheduler = Scheduler(config, LimitController(bounds))
         self.clock = 0.0
         self.next = 0
         self.requests: dict[str, Request] = {}

@@ -7,9 +7,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sluice import contract
 from sluice_engine import messages
-from sluice_engine.config import EngineOptions
+from sluice_engine.config import engine_options
+from sluice_engine.limits import at_start
 from sluice_engine.server.api.limits import parse_patch
-from sluice_engine.server.metrics import EngineMetrics, starting_limits
+from sluice_engine.server.metrics import EngineMetrics
 from sluice_operator.autoscaler.signals.fleet_view import update_signals
 from sluice_operator.autoscaler.state import AutoscalerState
 from sluice_operator.autoscaler.values import Bounds, Observed, PodView
@@ -26,7 +27,7 @@ from sluice_operator.engines.text_format import (
 )
 from tests.operator.autoscaler.fleet import spec
 
-OPTIONS = EngineOptions(model="/m", served_name="chat", concurrency_min=2, concurrency_max=32, max_queue=64)
+OPTIONS = engine_options(model="/m", served_name="chat", concurrency_min=2, concurrency_max=32, max_queue=64)
 BOUNDS = Bounds(
     concurrency_min=3, concurrency_max=17, max_queue=40, kv_watermark=0.8, itl_target=0.05, ttft_target=2.0, ttl=30.0
 )
@@ -36,7 +37,7 @@ def report(**changes: object) -> messages.StepReport:
     base: dict[str, object] = {
         "ended_at": 11.0, "seconds": 0.02, "prefill_tokens": 0, "prefill_context": 0.0, "sequences": 3, "kv_tokens": 300,
         "generated_tokens": 3, "prompt_tokens": 90, "cached_prompt_tokens": 30, "preemptions": 1, "running": 3, "waiting": 2,
-        "tokens_in_flight": 300, "blocks_held": 25, "blocks_cached": 5, "blocks_free": 70, "limits": starting_limits(OPTIONS),
+        "tokens_in_flight": 300, "blocks_held": 25, "blocks_cached": 5, "blocks_free": 70, "limits": at_start(OPTIONS.limits),
         "model": (0.01, 0.001, 0.0, 0.002, 0.0001), "model_error": 0.05, "model_steps": 400,
     }  # fmt: skip
     return messages.StepReport(**(base | changes))  # type: ignore[arg-type]
@@ -156,12 +157,14 @@ def test_an_engine_without_a_fit_has_no_step_model() -> None:
 def test_the_bounds_that_the_operator_sends_are_taken_as_meant() -> None:
     body = limits_body(BOUNDS, 0.0)
     assert set(body) <= set(contract.LIMIT_FIELDS)
-    patch = parse_patch(body, starting_limits(OPTIONS), 256, OPTIONS.max_batched_tokens)
-    assert (patch.concurrency_min, patch.concurrency_max, patch.max_queue) == (3, 17, 40)
-    assert (patch.itl_target, patch.ttft_target, patch.ttl) == (0.05, 2.0, 30.0)
-    assert patch.kv_watermark == 0.8
+    patch = parse_patch(body, OPTIONS.limits, 256, 2048)
+    assert patch.ttl == 30.0
+    assert patch.changes == {
+        "concurrency_min": 3, "concurrency_max": 17, "max_queue": 40, "kv_watermark": 0.8,
+        "itl_target": 0.05, "ttft_target": 2.0,
+    }  # fmt: skip
 
 
 def test_a_queue_of_none_is_a_bound_too() -> None:
     body = limits_body(replace(BOUNDS, max_queue=0), 0.0)
-    assert parse_patch(body, starting_limits(OPTIONS), 256, OPTIONS.max_batched_tokens).max_queue == 0
+    assert parse_patch(body, OPTIONS.limits, 256, 2048).changes["max_queue"] == 0

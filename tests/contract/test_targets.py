@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice import contract
-from sluice_engine import messages
-from sluice_engine.config import EngineOptions
+from sluice_engine.config import engine_options
+from sluice_engine.limits import Limits
 from sluice_engine.server.targets import TargetsFile
 from sluice_operator import render
 from sluice_operator.api import LLMDeployment, parse
@@ -29,13 +29,13 @@ def rendered(of: LLMDeployment) -> tuple[dict[str, Any], dict[str, Any]]:
     return found["ConfigMap"], found["Deployment"]["spec"]["template"]["spec"]
 
 
-def taken(of: LLMDeployment) -> messages.Targets:
+def taken(of: LLMDeployment) -> Limits:
     """What the engine makes of it; the file must be good, or its defaults would stay unseen."""
     content = rendered(of)[0]["data"][contract.TARGETS_FILE].encode()
-    options = EngineOptions(model="m", served_name="m", max_num_seqs=CEILING, concurrency_max=CEILING, itl_target=9.0)
+    options = engine_options(model="m", served_name="m", max_num_seqs=CEILING, concurrency_max=CEILING, itl_target=9.0)
     file = TargetsFile(Path("x"), options, read=lambda _: content)
     assert file.poll()
-    return file.targets
+    return file.limits
 
 
 def test_the_engine_reads_the_file_that_is_mounted() -> None:
@@ -53,7 +53,7 @@ def test_the_engine_reads_the_file_that_is_mounted() -> None:
 def test_the_spec_is_in_force_without_any_patch(mode: str, least: int, most: int) -> None:
     admission = {"mode": mode, "concurrency": {"min": 8, "max": 64}}
     found = taken(resource(slo={"ttftMilliseconds": 8000, "itlMilliseconds": 200}, admission=admission))
-    assert found == messages.Targets(concurrency_min=least, concurrency_max=most, itl_target=0.2, ttft_target=8.0)
+    assert found == Limits(concurrency_min=least, concurrency_max=most, itl_target=0.2, ttft_target=8.0)
 
 
 @given(

@@ -6,7 +6,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from sluice_engine import messages
-from sluice_engine.config import EngineOptions
+from sluice_engine.config import EngineOptions, engine_options
 from sluice_engine.core.engine import EngineLoop
 
 CLOSE = 1e-4  # top two logits nearer than this may be swapped by the order of sums
@@ -54,7 +54,7 @@ class Oracle:
 def options(folder: Path, **changes: object) -> EngineOptions:
     """Options for a test: one thread, float32, a pool of 4 MiB unless told otherwise."""
     values: dict[str, object] = {"model": str(folder), "served_name": "tiny", "threads": 1, "kv_size": 4 << 20}
-    return EngineOptions(**(values | changes))  # type: ignore[arg-type]
+    return engine_options(**(values | changes))
 
 
 def submit(

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sluice_engine.control.limits import WINDOW_SECONDS
+from sluice_engine.control.limit_controller import WINDOW_SECONDS
 from sluice_engine.kvcache.config import CacheConfig
 from sluice_engine.request import Request
 from sluice_perfmodel.concurrency_limit import EngineLoad

@@ -11,15 +11,13 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 
-import msgspec
-
 from sluice_engine import messages
 from sluice_engine.config import EngineOptions
-from sluice_engine.control.limits import Limits
+from sluice_engine.control.limit_controller import LimitController
 from sluice_engine.control.load_window import LoadWindow
 from sluice_engine.control.step_time_fit import StepTimeFit
 from sluice_engine.core.executor import Execute, Flight, Pipeline
-from sluice_engine.core.startup import Progress, Started, bounds_of
+from sluice_engine.core.startup import Progress, Started
 from sluice_engine.core.step_report import Reporter, snapshot
 from sluice_engine.core.translation import delta_of, request_of, seed_of
 from sluice_engine.scheduler import Plan, Scheduler
@@ -49,7 +47,7 @@ class EngineLoop:
         self._started = Started(options, on_progress, clock)
         self.model, self.runner = self._started.model, self._started.runner
         self._pipeline = Pipeline(self.runner, options.overlap, self._started.threads)
-        self.limits = Limits(bounds_of(options))
+        self.limits = LimitController(options.base_limits)
         self.scheduler = Scheduler(self._started.config, self.limits)
         self.fit = StepTimeFit()
         self.window = LoadWindow()
@@ -108,25 +106,13 @@ class EngineLoop:
             self._departed.append(messages.Delta(message.request_id, (), message.reason))
 
     def patch(self, message: messages.LimitsPatch) -> None:
-        """Change bounds and targets from the next step on."""
-        self.limits.patch(
-            {
-                "concurrency_min": message.concurrency_min,
-                "concurrency_max": message.concurrency_max,
-                "max_queue": message.max_queue,
-                "max_batched_tokens": message.max_batched_tokens,
-                "kv_watermark": message.kv_watermark,
-                "itl_target": message.itl_target,
-                "ttft_target": message.ttft_target,
-            },
-            message.ttl,
-            self._clock(),
-        )
+        """Change limits for a time, from the next step on."""
+        self.limits.patch(message.changes, message.ttl, self._clock())
         self._moved = True
 
-    def retarget(self, message: messages.Targets) -> None:
-        """Replace the base targets and admission range, which hold without a patch, from the next step on."""
-        self.limits.rebase(dataclasses.replace(self.limits.base, **msgspec.structs.asdict(message)))
+    def set_base_limits(self, message: messages.BaseLimits) -> None:
+        """Replace the limits that hold without a patch, from the next step on."""
+        self.limits.set_base(message.limits)
         self._moved = True
 
     def drain(self) -> None:

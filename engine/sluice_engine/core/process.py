@@ -148,8 +148,8 @@ def _take(channel: Messages, engine: "EngineLoop", message: messages.ToEngine) -
             engine.cancel(message)
         case messages.LimitsPatch():
             engine.patch(message)
-        case messages.Targets():
-            engine.retarget(message)
+        case messages.BaseLimits():
+            engine.set_base_limits(message)
         case messages.Drain():
             engine.drain()
         case messages.StateRequest():

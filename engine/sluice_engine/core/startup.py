@@ -11,7 +11,6 @@ from sluice_engine.backend.resources import processors
 from sluice_engine.backend.runner import Runner
 from sluice_engine.backend.threads import torch_threads
 from sluice_engine.config import EngineOptions
-from sluice_engine.control.limits import Bounds
 from sluice_engine.core.warmup import warm_up
 from sluice_engine.errors import InsufficientMemory
 from sluice_engine.model.kv_cache import blocks_that_fit
@@ -46,7 +45,7 @@ class Started:
             on_progress(messages.Loading("warm", 0.0, 0.0))
             self.config = _sized(self.model, options, device_memory)
             self.runner = _runner(self.model, self.config)
-            warm_up(self.runner, self.config, options.max_batched_tokens, self.model.vocab_size)
+            warm_up(self.runner, self.config, options.limits.max_batched_tokens, self.model.vocab_size)
             if isinstance(self.runner, Runner) and self.config.host_blocks:
                 self.config = replace(self.config, swap_block_seconds=self.runner.swap_seconds())
             self.load_seconds["warm"] = clock() - begun
@@ -66,19 +65,6 @@ class Started:
             paced=paced,
             load_seconds=self.load_seconds,
         )
-
-
-def bounds_of(options: EngineOptions) -> Bounds:
-    """The base limits of the engine, from its options."""
-    return Bounds(
-        concurrency_min=options.concurrency_min,
-        concurrency_max=min(options.concurrency_max, options.max_num_seqs),
-        max_queue=options.max_queue,
-        max_batched_tokens=options.max_batched_tokens,
-        kv_watermark=options.kv_watermark,
-        itl_target=options.itl_target,
-        ttft_target=options.ttft_target,
-    )
 
 
 def _sized(model: LoadedModel, options: EngineOptions, device_memory: DeviceMemory) -> SchedulerConfig:

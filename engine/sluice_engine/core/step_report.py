@@ -3,17 +3,18 @@
 from collections import deque
 
 from sluice_engine import messages
-from sluice_engine.control.limits import Limits
+from sluice_engine.control.limit_controller import LimitController
 from sluice_engine.scheduler import Plan, Scheduler
 from sluice_perfmodel.step_time import StepTimeModel, StepWork
 
+_STATE_LIMITS = ("concurrency_min", "concurrency_max", "max_queue", "max_batched_tokens", "kv_watermark")
 _LAST_STEPS = 32  # kept for `GET /state`
 
 
 class Reporter:
     """Builds the report of each step with counter deltas since the previous report, and keeps the last steps."""
 
-    def __init__(self, scheduler: Scheduler, limits: Limits) -> None:
+    def __init__(self, scheduler: Scheduler, limits: LimitController) -> None:
         self.last_steps: deque[dict[str, object]] = deque(maxlen=_LAST_STEPS)
         self._scheduler, self._limits = scheduler, limits
         self._preemptions = self._swaps = self._drafted = self._accepted = 0
@@ -49,7 +50,7 @@ class Reporter:
             blocks_held=pool.held,
             blocks_cached=pool.cached,
             blocks_free=pool.free,
-            limits=limits_message(self._limits, ended),
+            limits=self._limits.in_force(ended),
             model=(model.base, model.prefill_token, model.prefill_context, model.sequence, model.kv_token),
             model_error=model.error_ratio,
             model_steps=model.steps,
@@ -74,24 +75,7 @@ def _line(plan: Plan, seconds: float) -> dict[str, object]:
     }
 
 
-def limits_message(limits: Limits, now: float) -> messages.Limits:
-    """The limits in force as a socket message."""
-    bounds = limits.bounds
-    return messages.Limits(
-        concurrency=limits.concurrency,
-        concurrency_min=bounds.concurrency_min,
-        concurrency_max=bounds.concurrency_max,
-        max_queue=bounds.max_queue,
-        max_batched_tokens=bounds.max_batched_tokens,
-        kv_watermark=bounds.kv_watermark,
-        itl_target=bounds.itl_target,
-        ttft_target=bounds.ttft_target,
-        ttl=limits.ttl(now),
-        reason=limits.reason,
-    )
-
-
-def snapshot(scheduler: Scheduler, limits: Limits, now: float) -> dict[str, object]:
+def snapshot(scheduler: Scheduler, limits: LimitController, now: float) -> dict[str, object]:
     """Requests, blocks by owner and limits. It contains no token ids, because prompts are confidential."""
     pool = scheduler.pool
     return {
@@ -117,11 +101,7 @@ def snapshot(scheduler: Scheduler, limits: Limits, now: float) -> dict[str, obje
         },
         "limits": {
             "concurrency": limits.concurrency,
-            "concurrency_min": limits.bounds.concurrency_min,
-            "concurrency_max": limits.bounds.concurrency_max,
-            "max_queue": limits.bounds.max_queue,
-            "max_batched_tokens": limits.bounds.max_batched_tokens,
-            "kv_watermark": limits.bounds.kv_watermark,
+            **{name: getattr(limits.current, name) for name in _STATE_LIMITS},
             "ttl": limits.ttl(now),
             "reason": limits.reason,
         },

@@ -4,8 +4,9 @@ request.
 
 from sluice_engine.backend.pooled_runner import WholeRunner
 from sluice_engine.backend.runner import Runner
-from sluice_engine.control.limits import Bounds, Limits
+from sluice_engine.control.limit_controller import LimitController
 from sluice_engine.errors import ModelInvalid
+from sluice_engine.limits import Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Scheduler, SchedulerConfig
 
@@ -18,7 +19,7 @@ def warm_up(runner: Runner | WholeRunner, config: SchedulerConfig, max_batched_t
     Raises ModelInvalid when every request fails, so that the failure appears at startup.
     """
     whole = isinstance(runner, WholeRunner)
-    limits = Limits(Bounds(concurrency_max=config.max_num_seqs, max_batched_tokens=max_batched_tokens))
+    limits = LimitController(Limits(concurrency_max=config.max_num_seqs, max_batched_tokens=max_batched_tokens))
     scheduler = Scheduler(config, limits)
     answered = 0
     errors: dict[str, str] = {}

@@ -156,4 +156,6 @@ def blocks_that_fit(options: EngineOptions, shape: KVShape, max_model_length: in
 
 def _kept(tokens: int, window: int | None, options: EngineOptions) -> int:
     """The most tokens whose KV one request of `tokens` tokens holds, in layers with this window."""
-    return tokens if window is None else min(tokens, window + options.max_batched_tokens + 2 * options.block_size)
+    return (
+        tokens if window is None else min(tokens, window + options.limits.max_batched_tokens + 2 * options.block_size)
+    )

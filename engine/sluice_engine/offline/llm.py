@@ -11,13 +11,14 @@ import itertools
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from sluice_engine import messages
-from sluice_engine.config import EngineOptions
+from sluice_engine.config import engine_options
 from sluice_engine.core.engine import EngineLoop
 from sluice_engine.offline.beam_search import Beam, beam_search
 from sluice_engine.offline.beam_steering import BeamRounds
@@ -36,22 +37,22 @@ NO_TARGET = 1e9  # seconds; offline requests have no latency target, so it limit
 class LLM:
     """A loaded model. Not thread-safe. Raises a `sluice_engine.errors.StartError` when it cannot be loaded.
 
-    `options` are fields of `EngineOptions`: dtype, device, max_model_length, kv_size, kv_memory_fraction, block_size,
+    `options` are fields of `EngineOptions` and `Limits`: dtype, device, max_model_length, kv_size, kv_memory_fraction, block_size,
     max_num_seqs, max_batched_tokens, threads and so on.
     """
 
     def __init__(self, model: str | Path, **options: Any) -> None:
         folder = Path(model).expanduser()
-        given: dict[str, Any] = {
+        defaults: dict[str, Any] = {
             "served_name": folder.name,
             "max_queue": sys.maxsize,
             "itl_target": NO_TARGET,
             "ttft_target": NO_TARGET,
         }
-        parsed = EngineOptions(model=str(folder), **(given | options))
-        if "concurrency_max" not in options:
-            parsed = msgspec.structs.replace(parsed, concurrency_max=parsed.max_num_seqs)
-        self._engine = EngineLoop(msgspec.structs.replace(parsed, concurrency_min=parsed.concurrency_max))
+        parsed = engine_options(model=str(folder), **(defaults | options))
+        most = parsed.limits.concurrency_max if "concurrency_max" in options else parsed.max_num_seqs
+        limits = replace(parsed.limits, concurrency_min=most, concurrency_max=most)
+        self._engine = EngineLoop(msgspec.structs.replace(parsed, limits=limits))
         self._names = itertools.count()
         self._text: TextModel | None = None
         self._no_text: TokenizerInvalid | None = None

@@ -65,7 +65,7 @@ def _room(state: SchedulerState, request: Request) -> int:
         request.max_tokens - request.generated - 1,
         config.max_model_length - len(request.known) - 1,
     )
-    spare = min(pool.available, int(state.limits.bounds.kv_watermark * pool.num_blocks) - pool.held)
+    spare = min(pool.available, int(state.limits.current.kv_watermark * pool.num_blocks) - pool.held)
     stretches = (len(request.blocks) + max(0, spare)) // config.groups
     return min(wanted, stretches * pool.block_size - len(request.known))
 

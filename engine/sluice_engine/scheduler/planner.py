@@ -29,7 +29,7 @@ class StepPlanner:
         running, size, groups = state.running, state.config.block_size, self._groups
         add, targets, kv_tokens = draft.rows.append, draft.itl_targets, 0
         new_row = Row.__new__  # counts its arguments as Row() does, in two thirds of the time
-        leaders, default = state.sample_groups.leaders, state.limits.bounds.itl_target
+        leaders, default = state.sample_groups.leaders, state.limits.current.itl_target
         some_default = False
         for request in running:  # its tail may be preempted during the loop
             known, start = request.known, request.computed

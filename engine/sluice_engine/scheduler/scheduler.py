@@ -11,7 +11,7 @@ requests move between the queue, the running ones and the end (`transitions`). N
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from sluice_engine.control.limits import Limits
+from sluice_engine.control.limit_controller import LimitController
 from sluice_engine.control.load_window import Occupancy
 from sluice_engine.kvcache.block_pool import BlockPool
 from sluice_engine.request import Request
@@ -43,7 +43,7 @@ from sluice_perfmodel.step_time import StepTimeModel
 class Scheduler:
     """Submit and cancel requests; plan a step, run it, settle it. `state` is what the rules read and change."""
 
-    def __init__(self, config: SchedulerConfig, limits: Limits) -> None:
+    def __init__(self, config: SchedulerConfig, limits: LimitController) -> None:
         self.state = SchedulerState(config, limits)
 
     # --- requests ----------------------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ class Scheduler:
                 return refusal
             transitions.evict(state, state.requests[refusal.request_id])
         if seen.demoted or not seen.in_time:
-            state.late_from = state.now(request) + state.limits.bounds.ttft_target
+            state.late_from = state.now(request) + state.limits.current.ttft_target
         for other in seen.demoted:
             if other.request_id in state.requests:
                 state.waiting.demote(other)

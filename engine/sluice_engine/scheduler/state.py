@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sluice_engine.control.limits import Limits
+from sluice_engine.control.limit_controller import LimitController
 from sluice_engine.control.tail_correction import TailCorrection
 from sluice_engine.kvcache.block_pool import BlockPool
 from sluice_engine.kvcache.block_tables import BlockTables
@@ -41,7 +41,7 @@ class SchedulerState:
     """Requests, their blocks, the queue and what was measured. Times are seconds of the caller's clock."""
 
     config: SchedulerConfig
-    limits: Limits
+    limits: LimitController
     policy: Policy = field(init=False)
 
     requests: dict[str, Request] = field(default_factory=dict)  # by id, in any state but finished
@@ -120,4 +120,4 @@ class SchedulerState:
 
     def itl_target(self, request: Request) -> float:
         """The request's inter-token target, seconds; the engine's where it has none of its own."""
-        return self.limits.bounds.itl_target if request.itl_target is None else request.itl_target
+        return self.limits.current.itl_target if request.itl_target is None else request.itl_target

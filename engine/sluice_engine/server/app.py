@@ -13,6 +13,7 @@ import socket
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import orjson
 from aiohttp import web
 
@@ -69,7 +70,7 @@ class Server:
     def __init__(self, options: EngineOptions, settings: ServerSettings) -> None:
         self._targets = TargetsFile(settings.targets_file, options)
         self._targets.poll()
-        self._options = options = self._targets.options(options)
+        self._options = options = msgspec.structs.replace(options, limits=self._targets.limits)
         self._settings = settings
         self._stop = asyncio.Event()
         self._now = asyncio.Event()
@@ -88,7 +89,9 @@ class Server:
     def on_ready(self, message: messages.Ready) -> None:
         """Starts serving if the tokenizer is loaded, and sends the current targets to the engine."""
         self._serving.check_complete()
-        self._link.send(self._targets.targets)  # the file may have changed before the engine was connected
+        self._link.send(
+            messages.BaseLimits(self._targets.limits)
+        )  # the file may have changed before the engine was connected
         self._serving.metrics.on_ready(message)
         paced = ", held to a given step time by --pace" if message.paced else ""
         log.info(
@@ -129,7 +132,7 @@ class Server:
         background = [
             asyncio.create_task(self._load_text()),
             asyncio.create_task(self._reap()),
-            asyncio.create_task(follow(self._targets, self._serving.retarget)),
+            asyncio.create_task(follow(self._targets, self._serving.set_base_limits)),
         ]
         stopping = asyncio.create_task(self._stopping(), name="stopping")
         try:

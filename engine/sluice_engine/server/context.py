@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Final, TypeVar
 
 import msgspec
@@ -15,10 +16,11 @@ from aiohttp import web
 from sluice import contract
 from sluice_engine import messages
 from sluice_engine.config import EngineOptions
+from sluice_engine.limits import Limits, LimitsInForce, at_start
 from sluice_engine.server.engine_client import EngineLink
 from sluice_engine.server.errors import BadRequest, Unavailable
 from sluice_engine.server.lifecycle import Lifecycle, Phase
-from sluice_engine.server.metrics import EngineMetrics, starting_limits
+from sluice_engine.server.metrics import EngineMetrics
 from sluice_engine.server.transport.connection import Connection
 from sluice_engine.text import TextModel
 
@@ -131,24 +133,22 @@ class Serving:
             if not self._busy:
                 self.idle.set()
 
-    def limits(self) -> messages.Limits:
+    def limits(self) -> LimitsInForce:
         """Returns the limits in force; the start values until the engine has reported."""
         report = self.link.last_report
         if report is None:
-            return starting_limits(self.options)
+            return at_start(self.options.limits)
         if report.limits.ttl is None:
             return report.limits
         # An idle engine sends no report while the TTL elapses; both processes use the same monotonic clock.
-        return msgspec.structs.replace(
-            report.limits, ttl=max(report.limits.ttl - (time.monotonic() - report.ended_at), 0.0)
-        )
+        return replace(report.limits, ttl=max(report.limits.ttl - (time.monotonic() - report.ended_at), 0.0))
 
-    def retarget(self, targets: messages.Targets) -> None:
-        """Applies the spec's targets and range from now on. The engine applies them with its next step."""
-        self.options = msgspec.structs.replace(self.options, **msgspec.structs.asdict(targets))
+    def set_base_limits(self, limits: Limits) -> None:
+        """Replaces the base limits. The engine applies them with its next step."""
+        self.options = msgspec.structs.replace(self.options, limits=limits)
         if self.link.last_report is None:  # without a report of the engine these are the limits in force
-            self.metrics.on_limits(starting_limits(self.options))
-        self.link.send(targets)
+            self.metrics.on_limits(at_start(limits))
+        self.link.send(messages.BaseLimits(limits))
 
     def live(self) -> str | None:
         """Returns None if healthy, else the fault. Saturation is no fault; a step longer than HEARTBEAT_SECONDS is one."""

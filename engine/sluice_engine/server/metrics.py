@@ -24,6 +24,7 @@ from prometheus_client import (
 from sluice import contract
 from sluice_engine import messages
 from sluice_engine.config import EngineOptions
+from sluice_engine.limits import LimitsInForce, at_start
 from sluice_engine.server.containment import FaultLog, contained
 
 Outcome = Literal["stop", "length", "abort", "error", "rejected"]
@@ -86,15 +87,15 @@ class EngineMetrics:
         self._options = options
         self._records: dict[str, _Record] = {}
         self._last_report: messages.StepReport | None = None
-        self._itl_target = options.itl_target
-        self._ttft_target = options.ttft_target
+        self._itl_target = options.limits.itl_target
+        self._ttft_target = options.limits.ttft_target
         self._fault_log = FaultLog()
         self._registry = CollectorRegistry()
         self._totals = CollectorRegistry()
         self._make_gauges()
         self._make_histograms()
         self._make_counters()
-        self.on_limits(starting_limits(options))
+        self.on_limits(at_start(options.limits))
 
     def _make_gauges(self) -> None:
         self._running = self._gauge(contract.REQUESTS_RUNNING, "Requests that hold KV blocks.")
@@ -227,12 +228,13 @@ class EngineMetrics:
         """Records that the engine rejected a request."""
         self.rejected(message.request_id, message.reason)
 
-    def on_limits(self, limits: messages.Limits) -> None:
+    def on_limits(self, in_force: LimitsInForce) -> None:
         """Sets the limits and targets in force."""
+        limits = in_force.limits
         self._itl_target = limits.itl_target
         self._ttft_target = limits.ttft_target
         values = (
-            limits.concurrency,
+            in_force.concurrency,
             limits.concurrency_min,
             limits.concurrency_max,
             limits.max_queue,
@@ -373,22 +375,6 @@ def _judge(ttft_met: bool, itl_met: bool) -> str:
     if ttft_met:
         return "met" if itl_met else "missed_itl"
     return "missed_ttft" if itl_met else "missed_both"
-
-
-def starting_limits(options: EngineOptions) -> messages.Limits:
-    """Returns the limits in force before the engine has sent a report."""
-    return messages.Limits(
-        concurrency=options.concurrency_max,
-        concurrency_min=options.concurrency_min,
-        concurrency_max=options.concurrency_max,
-        max_queue=options.max_queue,
-        max_batched_tokens=options.max_batched_tokens,
-        kv_watermark=options.kv_watermark,
-        itl_target=options.itl_target,
-        ttft_target=options.ttft_target,
-        ttl=None,
-        reason="cold",
-    )
 
 
 def _version() -> str:

@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 from sluice import contract
 from sluice_engine.config import SWAP_SIZE, EngineOptions
+from sluice_engine.limits import Limits
 from sluice_engine.scheduler import policies
 from sluice_engine.speculation.controller import MODES
 from sluice_perfmodel.step_time import StepTimeModel, parse_model
@@ -62,12 +63,7 @@ def parse(raw: Mapping[str, str | None]) -> tuple[EngineOptions, ServerSettings]
     if settings.port == settings.admin_port and settings.port != 0:
         raise OptionInvalid(f"--admin-port must differ from --port; both are {settings.port}.")
     max_num_seqs = reader.integer("max-num-seqs", 1, 65536, 256)
-    concurrency_max = reader.integer("concurrency-max", 1, 10**6, max_num_seqs)
-    concurrency_min = reader.integer("concurrency-min", 1, 10**6, 1)
-    if concurrency_min > concurrency_max:
-        raise OptionInvalid(
-            f"--concurrency-min must not be above --concurrency-max; {concurrency_min} is above {concurrency_max}."
-        )
+    limits = _limits(reader, max_num_seqs)
     options = EngineOptions(
         model=model,
         served_name=raw.get("served-name") or Path(model).resolve().name,
@@ -80,13 +76,7 @@ def parse(raw: Mapping[str, str | None]) -> tuple[EngineOptions, ServerSettings]
         kv_memory_fraction=reader.number("kv-memory-fraction", 0.0, 1.0, 0.9),
         block_size=reader.integer("block-size", 1, 1024, 16),
         max_num_seqs=max_num_seqs,
-        max_batched_tokens=reader.integer("max-batched-tokens", 1, 10**6, 2048),
-        concurrency_min=min(concurrency_min, max_num_seqs),
-        concurrency_max=min(concurrency_max, max_num_seqs),
-        max_queue=reader.integer("max-queue", 0, 10**6, 1024),
-        kv_watermark=reader.number("kv-watermark", 0.0, 1.0, 1.0),
-        itl_target=reader.number("itl-ms", 0.0, 1e6, 50.0) / 1000,
-        ttft_target=reader.number("ttft-ms", 0.0, 1e7, 2000.0) / 1000,
+        limits=limits,
         policy=reader.choice("policy", POLICIES),
         speculation=reader.choice("speculation", MODES),
         swap_size=reader.amount("swap-size", SWAP_SIZE),
@@ -96,6 +86,25 @@ def parse(raw: Mapping[str, str | None]) -> tuple[EngineOptions, ServerSettings]
         grace_seconds=reader.number("grace-seconds", 0.0, 3600.0, contract.DRAIN_GRACE_SECONDS, zero=True),
     )
     return options, settings
+
+
+def _limits(reader: "_Reader", max_num_seqs: int) -> Limits:
+    """The base limits. A concurrency above the engine's buffers is lowered to them."""
+    concurrency_max = reader.integer("concurrency-max", 1, 10**6, max_num_seqs)
+    concurrency_min = reader.integer("concurrency-min", 1, 10**6, 1)
+    if concurrency_min > concurrency_max:
+        raise OptionInvalid(
+            f"--concurrency-min must not be above --concurrency-max; {concurrency_min} is above {concurrency_max}."
+        )
+    return Limits(
+        max_batched_tokens=reader.integer("max-batched-tokens", 1, 10**6, 2048),
+        concurrency_min=min(concurrency_min, max_num_seqs),
+        concurrency_max=min(concurrency_max, max_num_seqs),
+        max_queue=reader.integer("max-queue", 0, 10**6, 1024),
+        kv_watermark=reader.number("kv-watermark", 0.0, 1.0, 1.0),
+        itl_target=reader.number("itl-ms", 0.0, 1e6, 50.0) / 1000,
+        ttft_target=reader.number("ttft-ms", 0.0, 1e7, 2000.0) / 1000,
+    )
 
 
 def parse_size(text: str) -> int:

@@ -11,14 +11,12 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import orjson
 
-from sluice_engine import messages
 from sluice_engine.config import EngineOptions
+from sluice_engine.limits import Limits
 from sluice_engine.server.api.limits import parse_targets
 from sluice_engine.server.errors import BadRequest
-from sluice_engine.server.metrics import starting_limits
 
 POLL_SECONDS: Final = 1.0  # the file has some 100 bytes; the kubelet takes up to a minute to update it
 MAX_BYTES: Final = 65_536
@@ -27,7 +25,7 @@ log = logging.getLogger("sluice.targets")
 
 
 class TargetsFile:
-    """Holds the last valid content of the file. Without a path, the targets are always those of the options."""
+    """Holds the base limits: those of the options, changed by the last valid content of the file."""
 
     def __init__(self, path: Path | None, options: EngineOptions, read: Callable[[Path], bytes] | None = None) -> None:
         """`options` are the defaults for absent fields; `read` returns the file's bytes or raises OSError or
@@ -35,36 +33,32 @@ class TargetsFile:
         """
         self._path = path
         self._read = read or read_bounded
-        self._limits = starting_limits(options)
-        self._most = options.max_num_seqs
+        self._started = options.limits
+        self._max_num_seqs = options.max_num_seqs
         self._seen: bytes | None = None
         self._fault = ""
-        self.targets = parse_targets({}, self._limits, self._most)
-
-    def options(self, started: EngineOptions) -> EngineOptions:
-        """Returns `started` with these targets."""
-        return msgspec.structs.replace(started, **msgspec.structs.asdict(self.targets))
+        self.limits = options.limits
 
     def poll(self) -> bool:
-        """Reads the file. Returns True if the targets changed."""
+        """Reads the file. Returns True if the limits changed."""
         if self._path is None:
             return False
         try:
             content = self._read(self._path)
             if content == self._seen:
                 return False
-            found = parse_targets(orjson.loads(content), self._limits, self._most)
+            found = parse_targets(orjson.loads(content), self._started, self._max_num_seqs)
         except (OSError, ValueError, BadRequest) as error:
             self._warn(self._path, str(error).rstrip("."))
             return False
         self._seen, self._fault = content, ""
-        moved, self.targets = found != self.targets, found
-        if moved:
+        changed, self.limits = found != self.limits, found
+        if changed:
             log.info(
                 "targets of %s: TTFT %g s, ITL %g s, concurrency %d to %d",
                 self._path, found.ttft_target, found.itl_target, found.concurrency_min, found.concurrency_max,
             )  # fmt: skip
-        return moved
+        return changed
 
     def _warn(self, path: Path, fault: str) -> None:
         """Logs each fault once, because the file is read every second."""
@@ -78,14 +72,14 @@ class TargetsFile:
 
 async def follow(
     file: TargetsFile,
-    taken: Callable[[messages.Targets], None],
+    on_change: Callable[[Limits], None],
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
-    """Passes each change of the file to `taken`, until cancelled."""
+    """Passes the limits to `on_change` after each change of the file, until cancelled."""
     while True:
         await sleep(POLL_SECONDS)
         if file.poll():
-            taken(file.targets)
+            on_change(file.limits)
 
 
 def read_bounded(path: Path) -> bytes:

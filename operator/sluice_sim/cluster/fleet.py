@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from math import inf
 
-from sluice_engine.control.limits import Bounds
+from sluice_engine.limits import LimitChanges, Limits
 from sluice_engine.scheduler import SchedulerConfig
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.autoscaler.replicas.bounds import replica_range
@@ -106,7 +106,7 @@ class Fleet:
             at = pod.next_event
             if pod.engine is None:
                 pod.engine = started_engine(
-                    self.settings.mode, self._truth, self._config, self._started_bounds(), at, self.settings.profile
+                    self.settings.mode, self._truth, self._config, self._base_limits(), at, self.settings.profile
                 )
                 after = self._chance.failure(pod.name) if pod.starts == 1 else None
                 pod.fails_at = inf if after is None else at + after
@@ -183,11 +183,11 @@ class Fleet:
         self._pods.append(Pod(name, now, ready_at))
         self._plan_events()
 
-    def _started_bounds(self) -> Bounds:
-        """The bounds in the operator's pod template, from spec.admission and spec.slo."""
+    def _base_limits(self) -> Limits:
+        """The base limits in the operator's pod template, from spec.admission and spec.slo."""
         concurrency, scheduling = self.spec.admission.concurrency, self.spec.engine.scheduling
         most = min(concurrency.max, scheduling.max_num_seqs)
-        return Bounds(
+        return Limits(
             concurrency_min=min(concurrency.min, most),
             concurrency_max=most,
             max_batched_tokens=scheduling.max_batched_tokens,
@@ -217,7 +217,7 @@ class Fleet:
         engines = {pod.name: pod.engine for pod in self._pods if pod.engine is not None}
         for name, bounds in decision.bounds:
             if name in engines:
-                changes = {
+                changes: LimitChanges = {
                     "concurrency_min": bounds.concurrency_min,
                     "concurrency_max": bounds.concurrency_max,
                     "max_queue": bounds.max_queue,

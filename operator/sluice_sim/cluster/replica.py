@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Protocol
 
-from sluice_engine.control.limits import Bounds, Limits
+from sluice_engine.control.limit_controller import LimitController
+from sluice_engine.limits import Limits
 from sluice_engine.scheduler import SchedulerConfig
 from sluice_operator.autoscaler.values import ColdStart, EngineSample, PodPhase, PodView
 from sluice_perfmodel.step_time import StepTimeModel
@@ -20,7 +21,7 @@ from sluice_sim.engine.step_times import Profiled
 class Engine(Protocol):
     """The engine interface that a fleet uses, exact or coarse. `pending_prefill_tokens`: estimate."""
 
-    limits: Limits
+    limits: LimitController
     pending_prefill_tokens: int
 
     @property
@@ -52,7 +53,7 @@ class Engine(Protocol):
 
 
 def started_engine(
-    mode: Mode, truth: StepTimeModel, config: SchedulerConfig, bounds: Bounds, now: float, published: StepTimeModel
+    mode: Mode, truth: StepTimeModel, config: SchedulerConfig, bounds: Limits, now: float, published: StepTimeModel
 ) -> Engine:
     """An engine of the given mode, ready at `now`. Steps take the time of `truth`; the engine publishes `published`."""
     if mode == "exact":

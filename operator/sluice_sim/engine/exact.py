@@ -13,8 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from sluice_engine.control.limits import TICK_SECONDS, Bounds, Limits
+from sluice_engine.control.limit_controller import TICK_SECONDS, LimitController
 from sluice_engine.control.load_window import LoadWindow
+from sluice_engine.limits import Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Outcome, Plan, Scheduler, SchedulerConfig, advance, steady_steps, steady_work
 from sluice_engine.scheduler.lookahead import planning_time
@@ -62,13 +63,13 @@ class SimEngine:
         self,
         times: StepTimes,
         config: SchedulerConfig,
-        bounds: Bounds,
+        bounds: Limits,
         now: float,
         *,
         overlap: bool = False,
         on_plan: Callable[[Plan], None] = lambda _: None,
     ) -> None:
-        self.limits = Limits(bounds)
+        self.limits = LimitController(bounds)
         self.scheduler = Scheduler(config, self.limits)
         self.window = LoadWindow()
         self.counters = EngineCounters()
@@ -203,7 +204,7 @@ class SimEngine:
         """Advance the clock without work. The loop wakes once a second so that the fast loop sees an empty window."""
         if self._wakes_at is None:
             self._wakes_at = self.clock + TICK_SECONDS
-        while self._wakes_at <= until and self.limits.concurrency < self.limits.bounds.concurrency_max:
+        while self._wakes_at <= until and self.limits.concurrency < self.limits.current.concurrency_max:
             self._tick(self._wakes_at)
             self._wakes_at += TICK_SECONDS
         self.clock = max(self.clock, until)
@@ -299,7 +300,7 @@ class SimEngine:
             if outcome.finish is not None:
                 record.ended_at = self.clock
                 self.counters.count_finished(
-                    record.apply_slo(self.limits.bounds.ttft_target, self.limits.bounds.itl_target)
+                    record.apply_slo(self.limits.current.ttft_target, self.limits.current.itl_target)
                 )
                 del self._in_flight[outcome.request_id]
                 self._ends.pop(outcome.request_id, None)

@@ -12,7 +12,7 @@ from math import inf
 from typing import Final
 
 from sluice import contract
-from sluice_engine.control.limits import Limits
+from sluice_engine.control.limit_controller import LimitController
 from sluice_operator.autoscaler.values import EngineSample, Histogram
 from sluice_perfmodel.step_time import StepTimeModel
 
@@ -69,12 +69,12 @@ class EngineState:
     blocks: int
     block_size: int
     preemptions: int
-    limits: Limits
+    limits: LimitController
     model: StepTimeModel
 
     def admission(self) -> tuple[int, ...]:
         """The limits in force, in the order of contract.LIMIT_KINDS."""
-        bounds = self.limits.bounds
+        bounds = self.limits.current
         return (
             self.limits.concurrency,
             bounds.concurrency_min,

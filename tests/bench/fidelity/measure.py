@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sluice_engine.config import EngineOptions
+from sluice_engine.config import engine_options
 from sluice_engine.control.step_time_fit import features, solve_non_negative
 from sluice_engine.core.engine import EngineLoop
 from sluice_perfmodel.step_time import StepTimeModel, StepWork
@@ -95,7 +95,7 @@ class Bench:
 
     def __init__(self, model: Path) -> None:
         self.engine = EngineLoop(
-            EngineOptions(
+            engine_options(
                 model=str(model), served_name="bench", speculation="off", max_num_seqs=PLACES, concurrency_min=PLACES,
                 concurrency_max=PLACES, itl_target=NO_TARGET, ttft_target=NO_TARGET, max_model_length=2048,
             )

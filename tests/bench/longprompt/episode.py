@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 
 from sluice_engine import messages
-from sluice_engine.config import EngineOptions
+from sluice_engine.config import engine_options
 from sluice_engine.core.engine import EngineLoop
 from sluice_perfmodel.step_time import StepTimeModel
 from tests.bench.longprompt.least import least_seconds
@@ -94,7 +94,7 @@ def episode(engine: EngineLoop, chunk: int | None, names: Iterator[int], dice: r
 
 
 def _limits(itl_target: float, chunk: int) -> messages.LimitsPatch:
-    return messages.LimitsPatch(itl_target=itl_target, max_batched_tokens=chunk + STREAMS)
+    return messages.LimitsPatch(changes={"itl_target": itl_target, "max_batched_tokens": chunk + STREAMS})
 
 
 def _submit(engine: EngineLoop, names: Iterator[int], dice: random.Random, tokens: int) -> str:
@@ -119,7 +119,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     model, threads, chunks = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
-    options = EngineOptions(
+    options = engine_options(
         model=model,
         served_name="bench",
         threads=threads,

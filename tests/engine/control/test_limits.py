@@ -1,18 +1,19 @@
-"""Limits move while serving: bounds with a TTL, the fast loop inside them, and what it measures."""
+"""LimitController move while serving: bounds with a TTL, the fast loop inside them, and what it measures."""
 
 from dataclasses import replace
 
 import pytest
 
-from sluice_engine.control.limits import Bounds, Limits, predicted_wait
+from sluice_engine.control.limit_controller import LimitController, predicted_wait
 from sluice_engine.control.load_window import LoadWindow
 from sluice_engine.core.step_report import Reporter
+from sluice_engine.limits import Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Scheduler, SchedulerConfig
 from sluice_perfmodel.concurrency_limit import EngineLoad
 from sluice_perfmodel.step_time import StepTimeModel, StepWork
 
-STARTED = Bounds(concurrency_min=2, concurrency_max=32, itl_target=0.05)
+STARTED = Limits(concurrency_min=2, concurrency_max=32, itl_target=0.05)
 SLOW = StepTimeModel(base=0.01, sequence=0.004, steps=1000)  # ten sequences make a step of 50 ms
 
 
@@ -21,60 +22,60 @@ def load(running: int = 0, waiting: int = 0, itl: float | None = None) -> Engine
 
 
 def test_a_patch_moves_bounds_for_its_ttl_and_then_the_started_ones_return() -> None:
-    limits = Limits(STARTED)
-    limits.patch({"concurrency_max": 4, "itl_target": 0.02, "max_queue": None}, 10.0, now=100.0)
-    assert (limits.concurrency, limits.bounds.itl_target, limits.bounds.max_queue) == (4, 0.02, 1024)
+    limits = LimitController(STARTED)
+    limits.patch({"concurrency_max": 4, "itl_target": 0.02}, 10.0, now=100.0)
+    assert (limits.concurrency, limits.current.itl_target, limits.current.max_queue) == (4, 0.02, 1024)
     assert limits.ttl(104.0) == 6.0
     assert not limits.expire(109.9)
-    assert limits.bounds.concurrency_max == 4
+    assert limits.current.concurrency_max == 4
     assert limits.expire(110.0)
-    assert limits.bounds == STARTED and limits.ttl(110.0) is None
+    assert limits.current == STARTED and limits.ttl(110.0) is None
 
 
 def test_a_second_patch_keeps_what_it_does_not_name_and_renews_the_ttl() -> None:
-    limits = Limits(STARTED)
+    limits = LimitController(STARTED)
     limits.patch({"concurrency_max": 4}, 10.0, now=0.0)
     limits.patch({"kv_watermark": 0.5}, 10.0, now=5.0)
-    assert (limits.bounds.concurrency_max, limits.bounds.kv_watermark) == (4, 0.5)
+    assert (limits.current.concurrency_max, limits.current.kv_watermark) == (4, 0.5)
     assert not limits.expire(14.0) and limits.expire(15.0)
 
 
 def test_when_a_patch_ends_the_newest_targets_of_the_spec_are_in_force() -> None:
-    limits = Limits(STARTED)
+    limits = LimitController(STARTED)
     spec = replace(STARTED, concurrency_min=4, concurrency_max=64, itl_target=0.2, ttft_target=8.0)
-    limits.rebase(spec)
-    assert limits.bounds == spec
+    limits.set_base(spec)
+    assert limits.current == spec
     limits.patch({"concurrency_max": 8, "itl_target": 0.1}, 10.0, now=0.0)
     newer = replace(spec, concurrency_min=6, itl_target=0.3, ttft_target=9.0)
-    limits.rebase(newer)  # what the patch names stays covered, the rest moves at once
-    assert limits.bounds == replace(newer, concurrency_max=8, itl_target=0.1)
+    limits.set_base(newer)  # what the patch names stays covered, the rest moves at once
+    assert limits.current == replace(newer, concurrency_max=8, itl_target=0.1)
     assert limits.expire(10.0)
-    assert limits.bounds == newer
+    assert limits.current == newer
 
 
 def test_a_narrower_range_moves_the_limit_into_it() -> None:
-    limits = Limits(STARTED)
-    limits.rebase(replace(STARTED, concurrency_max=5))
+    limits = LimitController(STARTED)
+    limits.set_base(replace(STARTED, concurrency_max=5))
     assert limits.concurrency == 5
-    limits.rebase(replace(STARTED, concurrency_min=9))
+    limits.set_base(replace(STARTED, concurrency_min=9))
     assert limits.concurrency == 9
 
 
 def test_a_minimum_above_the_maximum_gives_way() -> None:
-    limits = Limits(STARTED)
+    limits = LimitController(STARTED)
     limits.patch({"concurrency_max": 1}, 10.0, now=0.0)
-    assert (limits.bounds.concurrency_min, limits.bounds.concurrency_max) == (1, 1)
+    assert (limits.current.concurrency_min, limits.current.concurrency_max) == (1, 1)
 
 
 def test_a_raised_minimum_lifts_the_limit() -> None:
-    limits = Limits(STARTED)
+    limits = LimitController(STARTED)
     limits.patch({"concurrency_max": 3}, 10.0, now=0.0)
     limits.patch({"concurrency_min": 8, "concurrency_max": 16}, 10.0, now=1.0)
     assert limits.concurrency == 8
 
 
 def test_what_is_reported_of_the_step_times_is_slower_where_minutes_of_tokens_were() -> None:
-    limits = Limits(STARTED)
+    limits = LimitController(STARTED)
     reporter = Reporter(Scheduler(SchedulerConfig(num_blocks=16, max_model_length=64), limits), limits)
 
     def reported() -> tuple[float, ...]:
@@ -87,20 +88,20 @@ def test_what_is_reported_of_the_step_times_is_slower_where_minutes_of_tokens_we
 
 
 def test_the_fast_loop_runs_once_a_second() -> None:
-    limits = Limits(STARTED)
+    limits = LimitController(STARTED)
     assert limits.due(0.0)
     limits.tick(0.0, None, load())
     assert not limits.due(0.9) and limits.due(1.0)
 
 
 def test_without_a_trusted_model_the_maximum_is_in_force() -> None:
-    limits = Limits(STARTED)
+    limits = LimitController(STARTED)
     limits.tick(0.0, StepTimeModel(base=1.0, steps=1), load())
     assert (limits.concurrency, limits.reason) == (32, "cold")
 
 
 def test_the_fast_loop_finds_the_concurrency_that_meets_the_target() -> None:
-    limits = Limits(STARTED)
+    limits = LimitController(STARTED)
     moved = limits.tick(0.0, SLOW, load())
     assert moved and limits.reason == "itl"
     assert 8 <= limits.concurrency <= 10
@@ -116,7 +117,7 @@ def test_the_predicted_wait_is_littles_law() -> None:
 
 
 def test_the_window_measures_the_last_seconds_only() -> None:
-    scheduler = Scheduler(SchedulerConfig(num_blocks=64, max_model_length=512), Limits(STARTED))
+    scheduler = Scheduler(SchedulerConfig(num_blocks=64, max_model_length=512), LimitController(STARTED))
     window = LoadWindow(seconds=5.0)
     window.record(StepWork(prefill_tokens=1000, prefill_context=5000.0), [None, 9.0], now=0.0)
     for now in range(1, 11):
@@ -130,7 +131,7 @@ def test_the_window_measures_the_last_seconds_only() -> None:
 
 
 def test_the_window_tells_what_running_requests_hold_and_will_add() -> None:
-    scheduler = Scheduler(SchedulerConfig(num_blocks=64, max_model_length=512), Limits(STARTED))
+    scheduler = Scheduler(SchedulerConfig(num_blocks=64, max_model_length=512), LimitController(STARTED))
     scheduler.submit(Request("a", list(range(40)), max_tokens=20, arrived_at=0.0))
     scheduler.submit(Request("b", list(range(100, 120)), max_tokens=20, arrived_at=0.0))
     plan = scheduler.plan(0.0)

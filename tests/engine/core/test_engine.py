@@ -180,7 +180,7 @@ def test_reports_tell_what_a_step_did(tiny_llama: Path) -> None:
 def test_limits_move_while_serving_and_come_back(tiny_llama: Path) -> None:
     clock = Clock()
     engine = EngineLoop(options(tiny_llama, concurrency_max=8), clock=clock, sleep=clock.sleep)
-    engine.patch(messages.LimitsPatch(concurrency_max=2, ttl=30.0))
+    engine.patch(messages.LimitsPatch(changes={"concurrency_max": 2}, ttl=30.0))
     report = engine.step()
     assert report is not None and report.seconds == 0.0
     assert (report.limits.concurrency, report.limits.ttl) == (2, 30.0)
@@ -189,7 +189,7 @@ def test_limits_move_while_serving_and_come_back(tiny_llama: Path) -> None:
     assert max(report.running for report in run(engine)) == 2
     clock.sleep(31.0)
     report = engine.step()
-    assert report is not None and (report.limits.concurrency_max, report.limits.ttl) == (8, None)
+    assert report is not None and (report.limits.limits.concurrency_max, report.limits.ttl) == (8, None)
 
 
 def test_a_draining_engine_refuses_and_a_full_queue_says_how_long(tiny_llama: Path) -> None:

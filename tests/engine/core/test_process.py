@@ -106,8 +106,8 @@ async def test_it_loads_serves_and_ends_with_its_parent(tiny_llama: Path, oracle
         oracle.expect([5, 6, 7], got, 12)
         assert bad is not None and bad.finish == "error"
 
-        peer.send(messages.LimitsPatch(concurrency_max=3, ttl=60.0))
-        while (await peer.until(messages.StepReport)).limits.concurrency_max != 3:
+        peer.send(messages.LimitsPatch(changes={"concurrency_max": 3}, ttl=60.0))
+        while (await peer.until(messages.StepReport)).limits.limits.concurrency_max != 3:
             pass
         peer.send(messages.Drain(), messages.Submit("late", (5,), greedy, time.monotonic()))
         assert (await peer.until(messages.Rejected)).reason == "draining"
@@ -155,7 +155,7 @@ def test_an_idle_engine_waits_and_a_busy_one_does_not(tiny_llama: Path) -> None:
 def test_an_engine_that_may_run_nobody_waits_instead_of_spinning(tiny_llama: Path) -> None:
     engine = EngineLoop(options(tiny_llama))
     work = messages.Submit("a", (5, 6, 7), messages.SamplingParams(max_tokens=3, temperature=0.0), 0.0)
-    closed = messages.LimitsPatch(concurrency_min=0, concurrency_max=0, ttl=60.0)
+    closed = messages.LimitsPatch(changes={"concurrency_min": 0, "concurrency_max": 0}, ttl=60.0)
     script = Script([closed, work], [], [], [])
     with pytest.raises(StopIteration):
         serve(script, engine)

@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from sluice_engine.control.limits import Bounds, Limits
+from sluice_engine.control.limit_controller import LimitController
+from sluice_engine.limits import Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Plan, Scheduler, SchedulerConfig
 from sluice_perfmodel.step_time import StepTimeModel
@@ -12,9 +13,9 @@ from sluice_perfmodel.step_time import StepTimeModel
 MODEL = StepTimeModel(base=0.008, prefill_token=4e-5, prefill_context=6e-9, sequence=1e-5, kv_token=4.5e-7, steps=1000)
 
 
-def scheduler(bounds: Bounds, seqs: int = 64, blocks: int = 4096, length: int = 16_384) -> Scheduler:
+def scheduler(bounds: Limits, seqs: int = 64, blocks: int = 4096, length: int = 16_384) -> Scheduler:
     config = SchedulerConfig(num_blocks=blocks, max_num_seqs=seqs, max_model_length=length)
-    return Scheduler(config, Limits(bounds))
+    return Scheduler(config, LimitController(bounds))
 
 
 def request(name: str, prompt: int, max_tokens: int = 10_000) -> Request:
@@ -37,7 +38,7 @@ def decoding(engine: Scheduler, count: int) -> None:
 
 
 def test_sixty_streams_and_two_chunks_of_512_share_one_step_of_1084_tokens() -> None:
-    engine = scheduler(Bounds(concurrency_max=62, max_batched_tokens=1084, itl_target=10.0))
+    engine = scheduler(Limits(concurrency_max=62, max_batched_tokens=1084, itl_target=10.0))
     decoding(engine, 60)
     engine.submit(request("x", 512))
     engine.submit(request("y", 2000))
@@ -51,7 +52,7 @@ def test_sixty_streams_and_two_chunks_of_512_share_one_step_of_1084_tokens() -> 
 def test_a_prompt_of_ten_thousand_tokens_in_windows_of_500_leaves_fifty_streams_inside_their_target(
     target: float, steps: int
 ) -> None:
-    engine = scheduler(Bounds(concurrency_max=64, max_batched_tokens=550, itl_target=target))
+    engine = scheduler(Limits(concurrency_max=64, max_batched_tokens=550, itl_target=target))
     decoding(engine, 50)
     engine.submit(request("long", 10_000, max_tokens=1))
     now, chunks = 0.0, []
@@ -71,7 +72,7 @@ def test_a_prompt_of_ten_thousand_tokens_in_windows_of_500_leaves_fifty_streams_
 def test_a_slot_is_taken_in_the_very_next_step_after_an_end_by_length_and_one_later_after_a_stop(
     max_tokens: int, token: int, surplus: int
 ) -> None:
-    engine = scheduler(Bounds(concurrency_max=51), seqs=51)
+    engine = scheduler(Limits(concurrency_max=51), seqs=51)
     decoding(engine, 50)
     engine.submit(request("ends", 4, max_tokens=max_tokens))
     settle(engine, engine.plan(0.0))
@@ -89,7 +90,7 @@ def test_a_slot_is_taken_in_the_very_next_step_after_an_end_by_length_and_one_la
 
 def test_the_books_add_up_after_each_of_ten_thousand_aborts_at_any_moment() -> None:
     dice = random.Random(5)
-    engine = scheduler(Bounds(concurrency_max=8, max_batched_tokens=64, max_queue=100), seqs=8, blocks=48, length=160)
+    engine = scheduler(Limits(concurrency_max=8, max_batched_tokens=64, max_queue=100), seqs=8, blocks=48, length=160)
     number, aborts, under_way = 0, 0, None
     while aborts < 10_000:
         while len(engine.requests) < 12:

@@ -85,4 +85,4 @@ def test_idle_ticks_leave_the_limit_at_its_bound(tmp_path: Path) -> None:
         now[0] += 2.0
         engine.submit(messages.Encode(str(turn), (5, 6, 7), now[0]))
         engine.step()
-    assert engine.limits.concurrency == engine.options.concurrency_max
+    assert engine.limits.concurrency == engine.options.limits.concurrency_max

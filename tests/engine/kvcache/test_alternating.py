@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM
 
 from sluice_engine import LLM, SamplingParams
-from sluice_engine.control.limits import Bounds, Limits
+from sluice_engine.control.limit_controller import LimitController
 from sluice_engine.control.load_window import LoadWindow
 from sluice_engine.core.engine import EngineLoop
 from sluice_engine.kvcache.block_pool import HOLE
+from sluice_engine.limits import Limits
 from sluice_engine.model.layer_groups import MOST_IDLE, group_layers
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Scheduler, SchedulerConfig
@@ -139,7 +140,7 @@ def test_a_blocks_published_size_is_what_it_is_worth_in_whole_tokens(folder: Pat
 
 def test_the_limit_counts_what_a_running_request_will_hold_not_what_it_will_write() -> None:
     config = SchedulerConfig(num_blocks=200, max_model_length=400, windows=(None, WINDOW, WINDOW))
-    scheduler = Scheduler(config, Limits(Bounds(max_batched_tokens=512)))
+    scheduler = Scheduler(config, LimitController(Limits(max_batched_tokens=512)))
     scheduler.submit(Request("a", text(100, 1), 90, 0.0))
     while scheduler.running == [] or scheduler.running[0].generated < 30:
         plan = scheduler.plan(0.0)

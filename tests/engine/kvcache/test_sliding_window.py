@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice_engine.control.limits import Bounds, Limits
+from sluice_engine.control.limit_controller import LimitController
 from sluice_engine.core.engine import EngineLoop
 from sluice_engine.kvcache.block_pool import HOLE, BlockPool, chain_hash, in_group
+from sluice_engine.limits import Limits
 from sluice_engine.request import Request, Sampling
 from sluice_engine.scheduler import Plan, Scheduler, SchedulerConfig, advance, steady_steps
 from sluice_engine.scheduler.chunking import MINIMUM_CHUNK
@@ -149,8 +150,8 @@ def build(load: dict[str, int]) -> Scheduler:
         windows=windows,
         host_blocks=load["host"],
     )
-    bounds = Bounds(concurrency_max=load["seqs"], max_batched_tokens=load["tokens"], kv_watermark=1.0)
-    return Scheduler(config, Limits(bounds))
+    bounds = Limits(concurrency_max=load["seqs"], max_batched_tokens=load["tokens"], kv_watermark=1.0)
+    return Scheduler(config, LimitController(bounds))
 
 
 @settings(max_examples=100, deadline=None)

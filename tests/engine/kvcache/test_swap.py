@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice_engine.control.limits import Bounds, Limits
+from sluice_engine.control.limit_controller import LimitController
 from sluice_engine.core.engine import EngineLoop
 from sluice_engine.kvcache.host_swap import HostSwap
+from sluice_engine.limits import Limits
 from sluice_engine.request import Request, Sampling
 from sluice_engine.scheduler import Plan, Scheduler, SchedulerConfig
 from sluice_engine.scheduler.policies import POLICIES
@@ -53,7 +54,7 @@ def test_whoever_is_preempted_either_way_finishes_with_the_tokens_of_an_undistur
         host_blocks=load["host"],
         swap_block_seconds=load["seconds"],
     )
-    engine = Scheduler(config, Limits(Bounds(concurrency_max=load["seqs"], max_batched_tokens=32)))
+    engine = Scheduler(config, LimitController(Limits(concurrency_max=load["seqs"], max_batched_tokens=32)))
     runner = PaperRunner(config.num_blocks, size, host_blocks=load["host"])
     dice = random.Random(load["seed"])
     arrivals = [

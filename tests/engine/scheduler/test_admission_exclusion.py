@@ -6,7 +6,8 @@ import random
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sluice_engine.control.limits import Bounds, Limits
+from sluice_engine.control.limit_controller import LimitController
+from sluice_engine.limits import Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Scheduler, SchedulerConfig, advance, steady_steps
 from sluice_engine.scheduler.admission.check import AdmissionCheck
@@ -19,7 +20,7 @@ ALL_WINDOWS: list[Windows] = [(None,), (40,), (None, 40)]
 
 def engine(blocks: int, tokens: int, windows: Windows = (None,), policy: str = "priority") -> Scheduler:
     config = SchedulerConfig(num_blocks=blocks, max_model_length=1900, policy=policy, windows=windows)
-    return Scheduler(config, Limits(Bounds(concurrency_max=32, max_batched_tokens=tokens)))
+    return Scheduler(config, LimitController(Limits(concurrency_max=32, max_batched_tokens=tokens)))
 
 
 def step(scheduler: Scheduler, now: float = 0.0) -> list[str]:
@@ -80,7 +81,7 @@ def test_the_predicted_peak_falls_while_a_request_decodes_and_the_excluded_one_s
     scheduler.submit(Request("running", [2] * 800, 400, 0.0))
     step(scheduler)
     scheduler.submit(Request("excluded", [3] * 800, 400, 0.0))
-    limit = scheduler.state.limits.bounds.kv_watermark * 150
+    limit = scheduler.state.limits.current.kv_watermark * 150
     started = next(number for number in range(1, 400) if step(scheduler))
     assert started == math.ceil((151 - limit) * 16)
     assert [request.request_id for request in scheduler.running] == ["running", "excluded"]

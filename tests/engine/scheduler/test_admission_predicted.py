@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice_engine.control.limits import Bounds, Limits
+from sluice_engine.control.limit_controller import LimitController
+from sluice_engine.limits import Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Refusal, Scheduler, SchedulerConfig
 from sluice_engine.scheduler.admission.kv_forecast import predicted_peak
@@ -41,7 +42,7 @@ def engine(
         predicted_admission=predicted,
     )
     values: dict[str, float] = {"concurrency_max": seqs, "max_batched_tokens": 2048}
-    return Scheduler(config, Limits(Bounds(**(values | bounds))))  # type: ignore[arg-type]
+    return Scheduler(config, LimitController(Limits(**(values | bounds))))  # type: ignore[arg-type]
 
 
 def step(scheduler: Scheduler, now: float = 0.0, model: StepTimeModel | None = None) -> int:

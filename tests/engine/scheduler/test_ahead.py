@@ -6,7 +6,8 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice_engine.control.limits import Bounds, Limits
+from sluice_engine.control.limit_controller import LimitController
+from sluice_engine.limits import Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import PENDING, Outcome, Plan, Scheduler, SchedulerConfig
 from sluice_engine.scheduler.policies import POLICIES
@@ -23,7 +24,7 @@ def scheduler(blocks: int = 64, seqs: int = 8, length: int = 128, size: int = 4,
         max_model_length=length,
         **changes,  # type: ignore[arg-type]
     )
-    return Scheduler(config, Limits(Bounds(concurrency_max=seqs, max_batched_tokens=48)))
+    return Scheduler(config, LimitController(Limits(concurrency_max=seqs, max_batched_tokens=48)))
 
 
 def request(name: str, prompt: int, max_tokens: int) -> Request:

@@ -4,8 +4,9 @@ from itertools import count
 
 import pytest
 
-from sluice_engine.control.limits import Bounds, Limits
+from sluice_engine.control.limit_controller import LimitController
 from sluice_engine.control.tail_correction import TRUSTED, TailCorrection
+from sluice_engine.limits import Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Outcome, Plan, Scheduler, SchedulerConfig
 from sluice_engine.scheduler.chunking import rounded
@@ -15,9 +16,9 @@ MODEL = StepTimeModel(base=0.010, prefill_token=2e-5, prefill_context=4e-9, sequ
 
 
 def engine(tokens: int, seqs: int = 128, itl_target: float = 0.05, **config: object) -> Scheduler:
-    bounds = Bounds(concurrency_max=seqs, max_batched_tokens=tokens, itl_target=itl_target)
+    bounds = Limits(concurrency_max=seqs, max_batched_tokens=tokens, itl_target=itl_target)
     settled = SchedulerConfig(num_blocks=4096, max_model_length=16_384, max_num_seqs=seqs, **config)  # type: ignore[arg-type]
-    return Scheduler(settled, Limits(bounds))
+    return Scheduler(settled, LimitController(bounds))
 
 
 _starts = count(0, 100_000)

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice_engine.control.limits import Bounds, Limits
+from sluice_engine.control.limit_controller import LimitController
+from sluice_engine.limits import Limits
 from sluice_engine.request import Request, Sampling
 from sluice_engine.scheduler import Scheduler, SchedulerConfig
 from sluice_engine.scheduler.load_shedding.eviction import EvictionCandidates
@@ -22,7 +23,7 @@ LINEARITHMIC = MANY / FEW * 1.34  # n log n: 10 · log 10,000 / log 1,000
 
 def scheduler(**bounds: float) -> Scheduler:
     config = SchedulerConfig(num_blocks=256, max_model_length=512, max_num_seqs=8)
-    return Scheduler(config, Limits(Bounds(concurrency_max=8, max_queue=10 * MANY, **bounds)))  # type: ignore[arg-type]
+    return Scheduler(config, LimitController(Limits(concurrency_max=8, max_queue=10 * MANY, **bounds)))  # type: ignore[arg-type]
 
 
 def request(name: str, **fields: object) -> Request:
@@ -59,7 +60,7 @@ def test_cancelling_a_sample_costs_the_same_with_ten_thousand_sample_groups() ->
 def test_when_all_of_the_queue_is_cancelled_each_cancel_costs_the_same(policy: str, tenants: int) -> None:
     def cost(waiting: int) -> int:
         config = SchedulerConfig(num_blocks=256, max_model_length=512, max_num_seqs=8, policy=policy)
-        engine = Scheduler(config, Limits(Bounds(concurrency_max=8, max_queue=10 * MANY)))
+        engine = Scheduler(config, LimitController(Limits(concurrency_max=8, max_queue=10 * MANY)))
         for index in range(waiting):
             engine.submit(request(str(index), tenant=str(index % tenants), priority=index % 3))
         names = [str(index) for index in shuffled(waiting)]

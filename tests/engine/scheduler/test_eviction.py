@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice_engine.control.limits import Bounds, Limits
+from sluice_engine.control.limit_controller import LimitController
+from sluice_engine.limits import Limits
 from sluice_engine.request import Request, Sampling
 from sluice_engine.scheduler import Scheduler, SchedulerConfig
 from sluice_engine.scheduler.policies import POLICIES
@@ -20,7 +21,7 @@ MODEL = StepTimeModel(base=0.01, prefill_token=1e-3, steps=1000)
 
 def scheduler(policy: str = "fcfs", queue: int = 2, places: int = 1, blocks: int = 64) -> Scheduler:
     config = SchedulerConfig(num_blocks=blocks, max_model_length=512, max_num_seqs=places, policy=policy)
-    return Scheduler(config, Limits(Bounds(concurrency_max=places, max_queue=queue, max_batched_tokens=256)))
+    return Scheduler(config, LimitController(Limits(concurrency_max=places, max_queue=queue, max_batched_tokens=256)))
 
 
 def request(name: str, prompt: int = 8, max_tokens: int = 4, **fields: object) -> Request:
@@ -124,7 +125,7 @@ def test_in_overload_everybody_gets_one_answer_and_no_high_priority_is_refused_w
     policy: str, seed: int, queue: int, places: int, blocks: int
 ) -> None:
     config = SchedulerConfig(num_blocks=blocks, max_num_seqs=places, max_model_length=60, policy=policy)
-    engine = Scheduler(config, Limits(Bounds(concurrency_max=places, max_queue=queue, max_batched_tokens=32)))
+    engine = Scheduler(config, LimitController(Limits(concurrency_max=places, max_queue=queue, max_batched_tokens=32)))
     dice, answers, names, fresh = random.Random(seed), Counter[str](), list[str](), set[str]()
     for now in range(150):
         for _ in range(dice.choice([0, 0, 1, 3]) if now < 100 else 0):

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice_engine.control.limits import Bounds, Limits
+from sluice_engine.control.limit_controller import LimitController
+from sluice_engine.limits import Limits
 from sluice_engine.request import Request, Sampling
 from sluice_engine.scheduler import Outcome, Plan, Scheduler, SchedulerConfig, branch, extend, steady_steps
 from tests.engine.paper import PaperRunner, next_token, undisturbed
@@ -15,7 +16,7 @@ from tests.engine.paper import PaperRunner, next_token, undisturbed
 
 def engine(blocks: int = 64, size: int = 16, seqs: int = 8, tokens: int = 256, length: int = 256) -> Scheduler:
     config = SchedulerConfig(num_blocks=blocks, block_size=size, max_num_seqs=seqs, max_model_length=length)
-    return Scheduler(config, Limits(Bounds(concurrency_max=seqs, max_batched_tokens=tokens, kv_watermark=1.0)))
+    return Scheduler(config, LimitController(Limits(concurrency_max=seqs, max_batched_tokens=tokens, kv_watermark=1.0)))
 
 
 def group(name: str, prompt: list[int], count: int, max_tokens: int = 8) -> list[Request]:

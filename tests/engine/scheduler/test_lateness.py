@@ -7,7 +7,8 @@ from functools import partial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice_engine.control.limits import Bounds, Limits
+from sluice_engine.control.limit_controller import LimitController
+from sluice_engine.limits import Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Scheduler, SchedulerConfig
 from sluice_engine.scheduler.load_shedding.lateness import Candidate, Pace, demoted, excess
@@ -122,7 +123,7 @@ def test_many_are_not_given_up_for_one_of_their_own_priority() -> None:
 
 def _engine() -> SimEngine:
     config = SchedulerConfig(num_blocks=20_000, max_num_seqs=64, max_model_length=8192)
-    bounds = Bounds(concurrency_min=64, concurrency_max=64, max_queue=40, itl_target=0.05, ttft_target=1.0)
+    bounds = Limits(concurrency_min=64, concurrency_max=64, max_queue=40, itl_target=0.05, ttft_target=1.0)
     return SimEngine(Profiled(MODEL), config, bounds, 0.0)
 
 
@@ -163,8 +164,8 @@ def test_the_wait_that_a_refusal_names_is_what_the_last_then_waits() -> None:
 
 def test_without_deadlines_the_thousandth_in_the_queue_costs_the_door_what_the_tenth_did() -> None:
     """As offline, where all prompts come at once: a forecast of the whole queue for each would take hours of thousands."""
-    bounds = Bounds(concurrency_max=4, max_queue=10**6, ttft_target=1e9)
-    scheduler = Scheduler(SchedulerConfig(num_blocks=4096, max_num_seqs=4), Limits(bounds))
+    bounds = Limits(concurrency_max=4, max_queue=10**6, ttft_target=1e9)
+    scheduler = Scheduler(SchedulerConfig(num_blocks=4096, max_num_seqs=4), LimitController(bounds))
     scheduler.submit(Request("first", [7] * 10, 10, 0.0))
     plan = scheduler.plan(0.0, MODEL)
     assert plan is not None
@@ -184,8 +185,8 @@ def test_tenants_count_alike_until_one_is_further_ahead_than_is_allowed(had: dic
 
 def test_of_tenants_that_had_about_as_much_the_longest_prompt_is_given_up_and_beyond_that_who_had_more() -> None:
     for more, leaves in ((0.9, "long"), (1.1, "short")):
-        bounds = Bounds(concurrency_min=8, concurrency_max=8, ttft_target=1.0, itl_target=0.05)
-        scheduler = Scheduler(SchedulerConfig(num_blocks=4096, max_num_seqs=8), Limits(bounds))
+        bounds = Limits(concurrency_min=8, concurrency_max=8, ttft_target=1.0, itl_target=0.05)
+        scheduler = Scheduler(SchedulerConfig(num_blocks=4096, max_num_seqs=8), LimitController(bounds))
         scheduler.submit(Request("runs", [1] * 10, 1000, 0.0))
         plan = scheduler.plan(0.0, MODEL)
         assert plan is not None

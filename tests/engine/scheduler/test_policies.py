@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice_engine.control.limits import Bounds, Limits
+from sluice_engine.control.limit_controller import LimitController
+from sluice_engine.limits import Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Plan, Scheduler, SchedulerConfig
 from sluice_engine.scheduler.policies import POLICIES, Outlook
@@ -25,7 +26,7 @@ MODEL = StepTimeModel(base=0.01, prefill_token=1e-4, sequence=1e-4, steps=1000)
 def engine(policy: str, seqs: int = 1, blocks: int = 256, **bounds: float) -> Scheduler:
     config = SchedulerConfig(num_blocks=blocks, max_model_length=1024, max_num_seqs=seqs, policy=policy)
     values: dict[str, float] = {"concurrency_max": seqs, "max_batched_tokens": 512, "max_queue": 100_000}
-    return Scheduler(config, Limits(Bounds(**(values | bounds))))  # type: ignore[arg-type]
+    return Scheduler(config, LimitController(Limits(**(values | bounds))))  # type: ignore[arg-type]
 
 
 def request(name: str, prompt: int = 8, max_tokens: int = 1, at: float = 0.0, **fields: object) -> Request:

@@ -9,7 +9,8 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice_engine.control.limits import Bounds, Limits
+from sluice_engine.control.limit_controller import LimitController
+from sluice_engine.limits import Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Scheduler, SchedulerConfig, advance, steady_steps, steady_work
 from sluice_engine.scheduler.chunking import MINIMUM_CHUNK
@@ -47,13 +48,13 @@ def build(load: dict[str, object]) -> Scheduler:
         prefix_cache=bool(load["prefix_cache"]),
         policy=str(load["policy"]),
     )
-    bounds = Bounds(
+    bounds = Limits(
         concurrency_max=config.max_num_seqs,
         max_batched_tokens=int(str(load["tokens"])),
         kv_watermark=float(str(load["watermark"])),
         itl_target=0.01,
     )
-    engine = Scheduler(config, Limits(bounds))
+    engine = Scheduler(config, LimitController(bounds))
     for index in range(int(str(load["history"]))):
         engine.state.lengths.add("", 1 + index)
     return engine
@@ -98,7 +99,7 @@ def test_every_request_finishes_and_the_books_add_up(load: dict[str, object]) ->
                 break
             continue
         chunks = [len(row.tokens) for row in plan.rows]
-        assert sum(chunks) <= max(engine.state.limits.bounds.max_batched_tokens, plan.work.sequences + MINIMUM_CHUNK)
+        assert sum(chunks) <= max(engine.state.limits.current.max_batched_tokens, plan.work.sequences + MINIMUM_CHUNK)
         assert len({row.request_id for row in plan.rows}) == len(plan.rows)
         sampled = [9 if dice.random() < 0.03 else dice.randrange(3) for row in plan.rows if row.samples]
         errors = {row.request_id: "broken" for row in plan.rows if dice.random() < 0.003}
@@ -176,7 +177,7 @@ def test_kv_waste_on_real_lengths_is_under_four_per_cent() -> None:
     with gzip.open(DATA / "azure2023_conv_2000.csv.gz", "rt") as lines:
         lengths = [(int(row["ContextTokens"]), int(row["GeneratedTokens"])) for row in csv.DictReader(lines)]
     config = SchedulerConfig(num_blocks=8192, max_model_length=8192, max_num_seqs=64, prefix_cache=False)
-    engine = Scheduler(config, Limits(Bounds(concurrency_max=64, max_queue=5000, max_batched_tokens=2048)))
+    engine = Scheduler(config, LimitController(Limits(concurrency_max=64, max_queue=5000, max_batched_tokens=2048)))
     for index, (context, generated) in enumerate(lengths[:250]):
         engine.submit(Request(str(index), [0] * context, generated, 0.0))
     allocated = used = 0

@@ -2,7 +2,8 @@
 
 import pytest
 
-from sluice_engine.control.limits import Bounds, Limits
+from sluice_engine.control.limit_controller import LimitController
+from sluice_engine.limits import Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Outcome, Plan, Scheduler, SchedulerConfig
 from sluice_perfmodel.step_time import StepTimeModel
@@ -11,7 +12,7 @@ from sluice_perfmodel.step_time import StepTimeModel
 def scheduler(blocks: int = 64, length: int = 512, seqs: int = 16, **bounds: float) -> Scheduler:
     config = SchedulerConfig(num_blocks=blocks, max_model_length=length, max_num_seqs=seqs)
     values: dict[str, float] = {"concurrency_max": seqs, "max_batched_tokens": 256}
-    return Scheduler(config, Limits(Bounds(**(values | bounds))))  # type: ignore[arg-type]
+    return Scheduler(config, LimitController(Limits(**(values | bounds))))  # type: ignore[arg-type]
 
 
 def request(name: str, prompt: int, max_tokens: int = 8, salt: int = 0, stop: int | None = None) -> Request:

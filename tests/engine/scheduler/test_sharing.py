@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from sluice_engine.control.limits import Bounds, Limits
+from sluice_engine.control.limit_controller import LimitController
 from sluice_engine.core.engine import EngineLoop
+from sluice_engine.limits import Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Plan, Scheduler, SchedulerConfig
 from sluice_engine.scheduler.transitions import preempt
@@ -14,7 +15,7 @@ from tests.engine.oracle import Oracle, finish, options, submit
 
 def engine(tokens: int = 256, blocks: int = 64, length: int = 512) -> Scheduler:
     config = SchedulerConfig(num_blocks=blocks, max_model_length=length, max_num_seqs=8)
-    return Scheduler(config, Limits(Bounds(concurrency_max=8, max_batched_tokens=tokens)))
+    return Scheduler(config, LimitController(Limits(concurrency_max=8, max_batched_tokens=tokens)))
 
 
 def request(name: str, prompt: int = 40, max_tokens: int = 4) -> Request:

@@ -4,7 +4,8 @@ from collections import Counter
 
 import pytest
 
-from sluice_engine.control.limits import Bounds, Limits
+from sluice_engine.control.limit_controller import LimitController
+from sluice_engine.limits import Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Plan, Scheduler, SchedulerConfig
 from sluice_engine.scheduler.plan import PENDING, StepMode
@@ -27,7 +28,7 @@ def modes_of_a_run(speculation: Mode, chunk_deadlines: bool) -> Counter[object]:
     config = SchedulerConfig(
         num_blocks=4096, max_model_length=8192, chunk_deadlines=chunk_deadlines, speculation=speculation
     )
-    scheduler = Scheduler(config, Limits(Bounds(max_batched_tokens=2048, itl_target=0.05)))
+    scheduler = Scheduler(config, LimitController(Limits(max_batched_tokens=2048, itl_target=0.05)))
     seen: Counter[object] = Counter()
     plan: Plan | None = None
     for step in range(STEPS):

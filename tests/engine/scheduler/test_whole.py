@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice_engine.control.limits import Bounds, Limits
+from sluice_engine.control.limit_controller import LimitController
+from sluice_engine.limits import Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Plan, Scheduler, SchedulerConfig
 from sluice_engine.scheduler.policies import POLICIES
@@ -18,7 +19,7 @@ def scheduler(policy: str = "fcfs", *, budget: int = 64, blocks: int = 8, places
     config = SchedulerConfig(
         num_blocks=blocks, block_size=16, max_num_seqs=places, max_model_length=LONGEST, policy=policy
     )
-    return Scheduler(config, Limits(Bounds(concurrency_max=places, max_batched_tokens=budget)))
+    return Scheduler(config, LimitController(Limits(concurrency_max=places, max_batched_tokens=budget)))
 
 
 def whole(name: str, length: int, at: float = 0.0, **more: object) -> Request:

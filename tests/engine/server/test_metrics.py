@@ -4,10 +4,11 @@ import pytest
 
 from sluice import contract
 from sluice_engine import messages
-from sluice_engine.config import EngineOptions
-from sluice_engine.server.metrics import EngineMetrics, starting_limits
+from sluice_engine.config import engine_options
+from sluice_engine.limits import at_start
+from sluice_engine.server.metrics import EngineMetrics
 
-OPTIONS = EngineOptions(model="m", served_name="m", itl_target=0.1, ttft_target=1.0)
+OPTIONS = engine_options(model="m", served_name="m", itl_target=0.1, ttft_target=1.0)
 
 
 class Story:
@@ -26,7 +27,7 @@ class Story:
             deltas=deltas, ended_at=self.now, seconds=seconds, prefill_tokens=0, prefill_context=0.0,
             sequences=len(deltas), kv_tokens=0, generated_tokens=len(deltas), prompt_tokens=0,
             cached_prompt_tokens=0, preemptions=0, running=len(deltas), waiting=0, tokens_in_flight=0,
-            blocks_held=held, blocks_cached=0, blocks_free=10 - held, limits=starting_limits(OPTIONS),
+            blocks_held=held, blocks_cached=0, blocks_free=10 - held, limits=at_start(OPTIONS.limits),
             model=(0.01, 0.0, 0.0, 0.0, 0.0), model_error=0.1, model_steps=3,
         )  # fmt: skip
 

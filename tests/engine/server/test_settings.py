@@ -16,7 +16,11 @@ def test_defaults_listen_on_this_machine_alone() -> None:
     options, settings = parse({"model": "/models/chat"})
     assert options.served_name == "chat"
     assert (settings.host, settings.port, settings.admin_port) == ("127.0.0.1", contract.DATA_PORT, contract.ADMIN_PORT)
-    assert (options.itl_target, options.ttft_target, options.grace_seconds) == (0.05, 2.0, contract.DRAIN_GRACE_SECONDS)
+    assert (options.limits.itl_target, options.limits.ttft_target, options.grace_seconds) == (
+        0.05,
+        2.0,
+        contract.DRAIN_GRACE_SECONDS,
+    )
 
 
 def test_every_option_reaches_the_engine() -> None:
@@ -30,8 +34,13 @@ def test_every_option_reaches_the_engine() -> None:
             "drain-seconds": "0", "grace-seconds": "0", "targets-file": "/etc/t/x.json",
         }
     )  # fmt: skip
-    assert (options.served_name, options.kv_size, options.concurrency_max, options.max_queue) == ("a/b", 2**26, 32, 0)
-    assert (options.itl_target, options.ttft_target, options.max_model_length) == (0.08, 1.5, 512)
+    assert (options.served_name, options.kv_size, options.limits.concurrency_max, options.limits.max_queue) == (
+        "a/b",
+        2**26,
+        32,
+        0,
+    )
+    assert (options.limits.itl_target, options.limits.ttft_target, options.max_model_length) == (0.08, 1.5, 512)
     assert options.policy == "edf"
     assert (options.speculation, options.swap_size) == ("on", 0)
     assert options.pace == StepTimeModel(base=0.03, prefill_token=0.0002, sequence=0.004, kv_token=2e-6)

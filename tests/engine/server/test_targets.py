@@ -10,7 +10,8 @@ import pytest
 
 from sluice import contract
 from sluice_engine import messages
-from sluice_engine.config import EngineOptions
+from sluice_engine.config import engine_options
+from sluice_engine.limits import Limits
 from sluice_engine.server.context import Serving
 from sluice_engine.server.lifecycle import Lifecycle
 from sluice_engine.server.metrics import EngineMetrics
@@ -18,10 +19,10 @@ from sluice_engine.server.targets import MAX_BYTES, TargetsFile, follow
 from tests.engine.server.api.test_handlers import Hand
 from tests.engine.serving import Served, serving
 
-OPTIONS = EngineOptions(model="m", served_name="m", max_num_seqs=32, concurrency_max=32)
+OPTIONS = engine_options(model="m", served_name="m", max_num_seqs=32, concurrency_max=32)
 SPEC = {"max_concurrent": {"min": 4, "max": 16}, "itl_target_ms": 80, "ttft_target_ms": 6000}
-TAKEN = messages.Targets(concurrency_min=4, concurrency_max=16, itl_target=0.08, ttft_target=6.0)
-STARTED = messages.Targets(concurrency_min=1, concurrency_max=32, itl_target=0.05, ttft_target=2.0)
+TAKEN = Limits(concurrency_min=4, concurrency_max=16, itl_target=0.08, ttft_target=6.0)
+STARTED = Limits(concurrency_min=1, concurrency_max=32, itl_target=0.05, ttft_target=2.0)
 
 
 def written(folder: Path, content: Any) -> Path:
@@ -33,16 +34,15 @@ def written(folder: Path, content: Any) -> Path:
 def test_without_a_file_the_options_are_the_targets() -> None:
     file = TargetsFile(None, OPTIONS)
     assert not file.poll()
-    assert file.targets == STARTED
-    assert file.options(OPTIONS) == OPTIONS
+    assert file.limits == STARTED
+    assert file.limits == OPTIONS.limits
 
 
 def test_the_file_is_taken_as_seconds_and_counts_and_once(tmp_path: Path) -> None:
     file = TargetsFile(written(tmp_path, SPEC), OPTIONS)
     assert file.poll()
-    assert file.targets == TAKEN
+    assert file.limits == TAKEN
     assert not file.poll()
-    assert (file.options(OPTIONS).itl_target, file.options(OPTIONS).concurrency_max) == (0.08, 16)
 
 
 def test_what_the_file_no_longer_names_is_the_option_again(tmp_path: Path) -> None:
@@ -51,13 +51,13 @@ def test_what_the_file_no_longer_names_is_the_option_again(tmp_path: Path) -> No
     file.poll()
     written(tmp_path, {"itl_target_ms": 80, "ttft_target_ms": 6000})  # admission.mode: Off
     assert file.poll()
-    assert file.targets == messages.Targets(concurrency_min=1, concurrency_max=32, itl_target=0.08, ttft_target=6.0)
+    assert file.limits == Limits(concurrency_min=1, concurrency_max=32, itl_target=0.08, ttft_target=6.0)
 
 
 def test_a_range_above_the_buffers_is_lowered_to_them(tmp_path: Path) -> None:
     file = TargetsFile(written(tmp_path, {"max_concurrent": {"min": 64, "max": 256}}), OPTIONS)
     file.poll()
-    assert (file.targets.concurrency_min, file.targets.concurrency_max) == (32, 32)
+    assert (file.limits.concurrency_min, file.limits.concurrency_max) == (32, 32)
 
 
 @pytest.mark.parametrize(
@@ -79,18 +79,18 @@ def test_a_broken_file_is_one_warning_and_the_last_good_values_stay(
     with caplog.at_level(logging.WARNING):
         assert [file.poll() for _ in range(5)] == [False] * 5
     assert len(caplog.messages) == 1 and str(path) in caplog.messages[0]
-    assert file.targets == TAKEN
+    assert file.limits == TAKEN
     written(tmp_path, SPEC | {"itl_target_ms": 90})
-    assert file.poll() and file.targets.itl_target == 0.09
+    assert file.poll() and file.limits.itl_target == 0.09
 
 
 def test_a_file_that_comes_later_or_goes_away_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = TargetsFile(tmp_path / "targets.json", OPTIONS)
-    assert not file.poll() and file.targets == STARTED
+    assert not file.poll() and file.limits == STARTED
     path = written(tmp_path, SPEC)
     assert file.poll()
     path.unlink()
-    assert not file.poll() and file.targets == TAKEN
+    assert not file.poll() and file.limits == TAKEN
     assert len(caplog.messages) == 2
 
 
@@ -99,7 +99,7 @@ async def test_each_change_is_handed_over_once(tmp_path: Path) -> None:
     path = written(tmp_path, SPEC)
     file = TargetsFile(path, OPTIONS)
     file.poll()
-    polls, taken = 0, list[messages.Targets]()
+    polls, taken = 0, list[Limits]()
 
     async def tick(_: float) -> None:
         nonlocal polls
@@ -120,9 +120,9 @@ async def test_before_the_engines_first_report_they_are_the_limits_shown() -> No
     metrics = EngineMetrics(OPTIONS)
     link = Hand(metrics)
     desk = Serving(OPTIONS, metrics, Lifecycle(0.0, lambda: None), link)
-    desk.retarget(TAKEN)
-    assert link.sent == [TAKEN]
-    assert (desk.limits().concurrency_max, desk.limits().itl_target) == (16, 0.08)
+    desk.set_base_limits(TAKEN)
+    assert link.sent == [messages.BaseLimits(TAKEN)]
+    assert desk.limits().limits == TAKEN
     assert f'{contract.ADMISSION_LIMIT}{{kind="concurrency_max"}} 16.0' in metrics.render().decode()
     desk.threads.shutdown()
 

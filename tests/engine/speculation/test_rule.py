@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from sluice_engine.control.limits import Bounds, Limits
+from sluice_engine.control.limit_controller import LimitController
+from sluice_engine.limits import Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Scheduler, SchedulerConfig
 from sluice_engine.speculation.controller import MOST, PERIOD, PROBES, Price, Speculation
@@ -145,7 +146,7 @@ def test_one_odd_step_with_drafts_does_not_move_their_cost() -> None:
 
 def test_a_cost_that_was_too_high_is_found_out_though_nobody_can_afford_it() -> None:
     config = SchedulerConfig(num_blocks=64, block_size=4, max_num_seqs=8, max_model_length=200, speculation="auto")
-    engine = Scheduler(config, Limits(Bounds(max_batched_tokens=64)))
+    engine = Scheduler(config, LimitController(Limits(max_batched_tokens=64)))
     for _ in range(20):
         engine.speculation.cost.draft_step(4, 0.0, 9.0, 0.01)
     engine.submit(Request("a", list(REPEATING), 150, 0.0))

@@ -6,7 +6,8 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice_engine.control.limits import Bounds, Limits
+from sluice_engine.control.limit_controller import LimitController
+from sluice_engine.limits import Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Plan, Scheduler, SchedulerConfig
 from sluice_engine.speculation.controller import MOST, Mode
@@ -24,7 +25,7 @@ def build(speculation: Mode = "on", *, num_blocks: int = 64, block_size: int = 4
         max_model_length=length,
         speculation=speculation,
     )
-    return Scheduler(config, Limits(Bounds(concurrency_max=8, max_batched_tokens=64)))
+    return Scheduler(config, LimitController(Limits(concurrency_max=8, max_batched_tokens=64)))
 
 
 def truth(known: list[int]) -> int:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sluice_engine.control.limits import Bounds
+from sluice_engine.limits import Limits
 from sluice_engine.scheduler import SchedulerConfig
 from sluice_sim.cluster.fleet import Fleet
 from sluice_sim.cluster.request import RequestRecord
@@ -23,7 +23,7 @@ SETTINGS = Settings(MODEL, kv_tokens=32_000, interval=1.0, cold_start=10.0)
 
 
 def engine(**bounds: float) -> SimEngine:
-    started = Bounds(**{"itl_target": 0.1, "concurrency_max": 64, **bounds})  # type: ignore[arg-type]
+    started = Limits(**{"itl_target": 0.1, "concurrency_max": 64, **bounds})  # type: ignore[arg-type]
     return SimEngine(Profiled(MODEL), SchedulerConfig(num_blocks=2_000, max_model_length=4_096), started, 0.0)
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from sluice_engine.control.limits import Bounds as EngineBounds
+from sluice_engine.limits import LimitChanges, Limits
 from sluice_engine.scheduler import SchedulerConfig
 from sluice_operator.autoscaler.values import Bounds, EngineSample
 from sluice_operator.cluster.client import Endpoint
@@ -18,7 +18,7 @@ from sluice_sim.traces import poisson
 from tests.operator.books import KEY, BookWorld, Clock, Killed, manifest, operator, pod, world_with
 
 MODEL = StepTimeModel(base=0.03, prefill_token=0.0002, sequence=0.004, kv_token=2e-6)
-STARTED = EngineBounds(concurrency_min=2, concurrency_max=64, max_queue=64, itl_target=0.1, ttft_target=2.0)
+STARTED = Limits(concurrency_min=2, concurrency_max=64, max_queue=64, itl_target=0.1, ttft_target=2.0)
 
 
 @dataclass
@@ -33,7 +33,7 @@ class OneEngine:
     async def patch_limits(self, endpoint: Endpoint, token: str, bounds: Bounds | None, *_: float) -> None:
         if bounds is None:
             return
-        changes = {"concurrency_min": bounds.concurrency_min, "concurrency_max": bounds.concurrency_max}
+        changes: LimitChanges = {"concurrency_min": bounds.concurrency_min, "concurrency_max": bounds.concurrency_max}
         self.engine.limits.patch(changes, bounds.ttl, self.engine.clock)
 
 
@@ -72,15 +72,15 @@ async def test_limits_that_were_tight_relax_by_themselves_when_the_operator_is_g
     loop = Loop()
     await loop.drive(60)
     assert loop.world.deployment["spec"]["replicas"] >= 2
-    tight = loop.engine.limits.bounds.concurrency_max
+    tight = loop.engine.limits.current.concurrency_max
     assert tight < 20
     loop.world.kill_after = len(loop.world.writes) + 1
     with pytest.raises(Killed):  # SIGKILL after its next write
         await loop.drive(60)
     died = loop.clock.now
     loop.pass_time(20.0)
-    assert loop.engine.limits.bounds.concurrency_max == tight
+    assert loop.engine.limits.current.concurrency_max == tight
     loop.pass_time(20.0)
     assert loop.clock.now - died == 40.0
-    assert loop.engine.limits.bounds == STARTED
+    assert loop.engine.limits.current == STARTED
     assert loop.engine.limits.expires_at is None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sluice_engine.control.limits import Bounds
+from sluice_engine.limits import Limits
 from sluice_engine.scheduler import SchedulerConfig
 from sluice_engine.scheduler.policies.tenants import OUTPUT_WEIGHT, PROMPT_WEIGHT
 from sluice_operator.engines.exposition import parse
@@ -30,7 +30,7 @@ def requests(count: int, every: float, prompt: int, output: int) -> list[Offered
 
 
 def started(mode: Mode, config: SchedulerConfig = CONFIG) -> SimEngine | CoarseEngine:
-    engine = started_engine(mode, MODEL, config, Bounds(itl_target=0.1, concurrency_max=64), 0.0, MODEL)
+    engine = started_engine(mode, MODEL, config, Limits(itl_target=0.1, concurrency_max=64), 0.0, MODEL)
     if not isinstance(engine, SimEngine | CoarseEngine):
         raise TypeError(engine)
     return engine

@@ -6,7 +6,7 @@ requests outgrow the pool (Past-Future, ASPLOS'25).
 
 from collections.abc import Sequence
 
-from sluice_engine.control.limits import Limits
+from sluice_engine.control.limit_controller import LimitController
 from sluice_engine.kvcache.block_pool import HOLE
 from sluice_engine.kvcache.block_tables import BlockTables
 from sluice_engine.request import Request
@@ -19,7 +19,9 @@ from sluice_engine.scheduler.config import SchedulerConfig
 class AdmissionCheck:
     """The admission test over the current block tables. It keeps no result: the predicted peak changes with each token."""
 
-    def __init__(self, config: SchedulerConfig, limits: Limits, tables: BlockTables, lengths: OutputLengths) -> None:
+    def __init__(
+        self, config: SchedulerConfig, limits: LimitController, tables: BlockTables, lengths: OutputLengths
+    ) -> None:
         self._config = config
         self._limits = limits
         self._tables = tables
@@ -49,7 +51,7 @@ class AdmissionCheck:
     @property
     def _block_limit(self) -> float:
         """Blocks that running requests may hold."""
-        return self._limits.bounds.kv_watermark * self._config.num_blocks
+        return self._limits.current.kv_watermark * self._config.num_blocks
 
     def _room_for_longest(self, request: Request) -> bool:
         """Whether there is room even if each request still writes the longest known output and none ends before: then the
@@ -79,7 +81,7 @@ class AdmissionCheck:
         if window is None or owed <= 0:
             return owed
         stretches = owed // groups
-        seen = -(-(window + max(MINIMUM_CHUNK, self._limits.bounds.max_batched_tokens)) // config.block_size) + 1
+        seen = -(-(window + max(MINIMUM_CHUNK, self._limits.current.max_batched_tokens)) // config.block_size) + 1
         seen -= len(blocks) // groups - blocks.count(HOLE) // config.sliding
         return stretches * (groups - config.sliding) + max(0, min(stretches, seen)) * config.sliding
 

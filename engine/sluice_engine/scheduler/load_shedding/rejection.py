@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from sluice_engine.control.limits import predicted_wait
+from sluice_engine.control.limit_controller import predicted_wait
 from sluice_engine.request import Request
 from sluice_engine.scheduler.chunking import tightest
 from sluice_engine.scheduler.config import SchedulerConfig
@@ -72,7 +72,7 @@ def shed(state: SchedulerState, request: Request, weight: float, in_time: bool) 
     if overdue is not None and state.now(request) - overdue.arrived_at > _patience(state):
         evicted = evictable.for_overdue(overdue.request_id, overdue.priority, request.priority)
         why = "requests that cannot meet their TTFT target any more have waited for as long as a full queue takes"
-    elif waiting >= state.limits.bounds.max_queue + max(0, state.places - len(state.running)):
+    elif waiting >= state.limits.current.max_queue + max(0, state.places - len(state.running)):
         evicted = evictable.for_newcomer((request.priority, in_time), request.tenant, weight)
         why = f"the queue holds {waiting} requests, its limit"
     else:
@@ -89,7 +89,7 @@ def shed(state: SchedulerState, request: Request, weight: float, in_time: bool) 
 
 def _patience(state: SchedulerState) -> float:
     """Seconds that a late request waits behind others at most: the wait of the last request in a full queue."""
-    bounds, places = state.limits.bounds, state.places
+    bounds, places = state.limits.current, state.places
     wait = predicted_wait(bounds.max_queue, places, places, _residence(state))
     return max(wait, bounds.ttft_target)
 
@@ -103,7 +103,7 @@ def last_start(state: SchedulerState) -> float:
 
 def _residence(state: SchedulerState) -> float:
     """Mean seconds that a request runs; the TTFT target while none has finished."""
-    return state.limits.bounds.ttft_target if state.residence is None else state.residence
+    return state.limits.current.ttft_target if state.residence is None else state.residence
 
 
 def weight_of(state: SchedulerState, request: Request, samples: int) -> float:
@@ -126,14 +126,14 @@ def prospect(state: SchedulerState, request: Request, outlook: Outlook) -> Prosp
     """Which requests meet their deadline if this one is queued now, and which are demoted. With n waiting requests that can
     meet theirs: amortised O(√n) while they have slack, O(n log n) where one may have to be demoted; O(1) where no request
     has a deadline. O(running requests) in any case, for the pace."""
-    endless = request.ttft_target is None and state.limits.bounds.ttft_target >= NO_DEADLINE
+    endless = request.ttft_target is None and state.limits.current.ttft_target >= NO_DEADLINE
     pace = None if endless or not state.config.late_last else pace_of(state)
     if pace is None:
         return Prospect(None)
     now = state.now(request)
     newcomer = state.waiting.entry(request, outlook)
     others = state.waiting.in_time_with(request)
-    wait = others.wait_if_all_in_time(newcomer, pace, now, state.limits.bounds.ttft_target)
+    wait = others.wait_if_all_in_time(newcomer, pace, now, state.limits.current.ttft_target)
     if wait is not None:
         return Prospect(wait)
     line = others.together_with(newcomer)
@@ -152,7 +152,7 @@ def _candidates(state: SchedulerState, entries: Sequence[Entry], now: float) -> 
 
 
 def _candidate(state: SchedulerState, entry: Entry, now: float, standing: float) -> Candidate:
-    request, deadline = entry.request, entry.deadline(state.limits.bounds.ttft_target)
+    request, deadline = entry.request, entry.deadline(state.limits.current.ttft_target)
     return Candidate(entry.work, deadline - now, request.priority, standing)
 
 
@@ -171,7 +171,7 @@ def too_late(request: Request, seen: Prospect) -> Refusal | None:
 
 def pace_of(state: SchedulerState) -> Pace | None:
     """The queue's present rate of service; None without a fitted model."""
-    model, bounds = state.fitted_model, state.limits.bounds
+    model, bounds = state.fitted_model, state.limits.current
     if model is None:
         return None
     ahead = sum(outlook_of(state, other).prefill_work for other in state.running if other.remaining > 1)

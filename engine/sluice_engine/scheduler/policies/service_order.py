@@ -17,7 +17,7 @@ def outlook_of(state: SchedulerState, request: Request) -> Outlook:
     if model is not None:
         seconds = model.predict(StepWork(prefill_tokens=tokens, prefill_context=chunk_context(tokens, cached)))
         work = seconds - model.base
-    return Outlook(tokens, seconds, state.limits.bounds.ttft_target, work)
+    return Outlook(tokens, seconds, state.limits.current.ttft_target, work)
 
 
 def rank(state: SchedulerState, request: Request, now: float) -> tuple[bool, float, float, int]:

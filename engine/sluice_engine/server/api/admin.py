@@ -88,7 +88,9 @@ async def get_limits(request: web.BaseRequest, serving: Serving) -> web.StreamRe
 async def patch_limits(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:
     """PATCH /limits; responds with the limits in force once the engine has applied them, or after REPORT_SECONDS."""
     body = await read_object(request)
-    patch = limits.parse_patch(body, serving.limits(), serving.options.max_num_seqs, serving.options.max_batched_tokens)
+    patch = limits.parse_patch(
+        body, serving.limits().limits, serving.options.max_num_seqs, serving.options.limits.max_batched_tokens
+    )
     notice = limits.parse_notice(body)
     if notice is not None:
         serving.lifecycle.coming.tell(*notice)

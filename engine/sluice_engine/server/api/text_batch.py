@@ -134,9 +134,9 @@ async def compute(request: web.BaseRequest, serving: Serving, given: Sequence[Te
         )
         for index, each in enumerate(given)
     ]
-    limits = serving.limits()
+    in_force = serving.limits()
     waiting = iter(encodes)
-    first = tuple(islice(waiting, max(1, (limits.concurrency + limits.max_queue) // 2)))
+    first = tuple(islice(waiting, max(1, (in_force.concurrency + in_force.limits.max_queue) // 2)))
     stream = Stream(len(first))
     vectors: dict[str, bytes] = {}
     queued = 0.0

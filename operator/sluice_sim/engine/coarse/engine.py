@@ -8,8 +8,9 @@ mode.
 
 from dataclasses import replace
 
-from sluice_engine.control.limits import TICK_SECONDS, Bounds, Limits, predicted_wait
+from sluice_engine.control.limit_controller import TICK_SECONDS, LimitController, predicted_wait
 from sluice_engine.control.tail_correction import TailCorrection
+from sluice_engine.limits import Limits
 from sluice_engine.scheduler import SchedulerConfig
 from sluice_engine.scheduler.chunking import MINIMUM_CHUNK
 from sluice_engine.scheduler.load_shedding.lateness import Pace, full_step
@@ -39,11 +40,11 @@ class CoarseEngine:
         self,
         profile: StepTimeModel,
         config: SchedulerConfig,
-        bounds: Bounds,
+        bounds: Limits,
         now: float,
         published: StepTimeModel | None = None,
     ) -> None:
-        self.limits = Limits(bounds)
+        self.limits = LimitController(bounds)
         self.counters = EngineCounters()
         self.tenant_counters = TenantCounters()
         self.clock = now
@@ -77,7 +78,7 @@ class CoarseEngine:
         """Submit a request.
 
         Returns the request that is not kept: this one if it is rejected, a waiting one if it is evicted, else None."""
-        bounds, offered_before = self.limits.bounds, request.offered_before
+        bounds, offered_before = self.limits.current, request.offered_before
         self.counters.arrived += not offered_before
         self.counters.offered_again += offered_before
         free = min(self.limits.concurrency, self._most) - len(self._running)
@@ -100,13 +101,13 @@ class CoarseEngine:
         return refused.request
 
     def _patience(self) -> float:
-        bounds, limit = self.limits.bounds, self.limits.concurrency
+        bounds, limit = self.limits.current, self.limits.concurrency
         residence = self._ended.residence or bounds.ttft_target
         return max(predicted_wait(bounds.max_queue, limit, limit, residence), bounds.ttft_target)
 
     def _pace(self) -> Pace:
         """The pace at which the engine serves its queue, as `load_shedding.rejection.pace_of` computes it."""
-        model, bounds, limit = self._published, self.limits.bounds, self.limits.concurrency
+        model, bounds, limit = self._published, self.limits.current, self.limits.concurrency
         begun = sum(
             [prefill_seconds(model, Work(0, job.known - job.computed, job.computed)) for job in self._prompts.jobs]
         )
@@ -159,7 +160,7 @@ class CoarseEngine:
     # --- time --------------------------------------------------------------------------------------------------
 
     def _idle(self, until: float) -> None:
-        while self._next_tick <= until and self.limits.concurrency < self.limits.bounds.concurrency_max:
+        while self._next_tick <= until and self.limits.concurrency < self.limits.current.concurrency_max:
             self.clock = max(self.clock, self._next_tick)
             self._tick()
         self.clock = max(self.clock, until)
@@ -169,7 +170,7 @@ class CoarseEngine:
         if self.clock < self._next_tick:
             return
         self._next_tick = self.clock + TICK_SECONDS
-        least, most = self.limits.bounds.concurrency_min, self.limits.bounds.concurrency_max
+        least, most = self.limits.current.concurrency_min, self.limits.current.concurrency_max
         if least < most:  # otherwise the limit is fixed
             self._moves = True
             model = self._published if self.counters.steps >= MIN_MODEL_STEPS else None
@@ -253,7 +254,7 @@ class CoarseEngine:
         margin = len(self._running) * self._size
         held = self._held + margin // 2
         taken = job.known + 1 - cached + self._prompts.owed
-        return held + taken <= self.limits.bounds.kv_watermark * self._pool and held + taken + margin <= self._pool
+        return held + taken <= self.limits.current.kv_watermark * self._pool and held + taken + margin <= self._pool
 
     # --- steps -------------------------------------------------------------------------------------------------
 
@@ -264,7 +265,7 @@ class CoarseEngine:
         if self._held + self._decoding.count >= self._pool:
             self._make_room(self._decoding.count)
             next_cached = None
-        bounds, decoders = self.limits.bounds, self._decoding.count
+        bounds, decoders = self.limits.current, self._decoding.count
         beside = StepWork(0, 0.0, decoders, self._decoding.context + decoders)
         trusted = self._published if self.counters.steps >= MIN_MODEL_STEPS else None
         tokens, own = max(MINIMUM_CHUNK, bounds.max_batched_tokens - decoders), ()  # no per-request ITL targets
@@ -337,7 +338,7 @@ class CoarseEngine:
         record.ended_at = self.clock
         self._waiting.ended(job, written)
         self._leave(job)
-        bounds = self.limits.bounds
+        bounds = self.limits.current
         self.counters.count_finished(record.apply_slo(bounds.ttft_target, bounds.itl_target))
         self._ended.learn(written, record.prompt - record.cached, self.clock - (job.started or 0.0))
 

@@ -4,7 +4,7 @@ from collections import deque
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from sluice_engine.control.limits import WINDOW_SECONDS
+from sluice_engine.control.limit_controller import WINDOW_SECONDS
 
 TAIL: Final = 0.05  # share of the tokens beyond the p95
 

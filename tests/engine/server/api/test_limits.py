@@ -5,12 +5,11 @@ from typing import Any
 import pytest
 
 from sluice_engine import messages
-from sluice_engine.config import EngineOptions
+from sluice_engine.limits import Limits, at_start
 from sluice_engine.server.api.limits import applied, as_json, parse_notice, parse_patch
 from sluice_engine.server.errors import BadRequest
-from sluice_engine.server.metrics import starting_limits
 
-CURRENT = starting_limits(EngineOptions(model="m", served_name="m", concurrency_min=2, concurrency_max=64))
+CURRENT = Limits(concurrency_min=2, concurrency_max=64)
 
 
 def patch(body: dict[str, Any]) -> messages.LimitsPatch:
@@ -23,8 +22,11 @@ def test_a_full_body_becomes_seconds_and_counts() -> None:
         "itl_target_ms": 40, "ttft_target_ms": 1500.5, "ttl_seconds": 30,
     }  # fmt: skip
     assert patch(body) == messages.LimitsPatch(
-        concurrency_min=3, concurrency_max=9, max_queue=0, max_batched_tokens=64, kv_watermark=0.9,
-        itl_target=0.04, ttft_target=1.5005, ttl=30.0,
+        changes={
+            "concurrency_min": 3, "concurrency_max": 9, "max_queue": 0, "max_batched_tokens": 64, "kv_watermark": 0.9,
+            "itl_target": 0.04, "ttft_target": 1.5005,
+        },
+        ttl=30.0,
     )  # fmt: skip
 
 
@@ -33,7 +35,7 @@ def test_nothing_asked_is_nothing_done() -> None:
 
 
 def test_a_bound_above_the_buffers_is_lowered_to_them() -> None:
-    assert patch({"max_concurrent": {"max": 4096}, "ttl_seconds": 1}).concurrency_max == 128
+    assert patch({"max_concurrent": {"max": 4096}, "ttl_seconds": 1}).changes == {"concurrency_max": 128}
 
 
 @pytest.mark.parametrize(
@@ -81,7 +83,7 @@ def test_who_says_nothing_of_a_replica_gives_no_notice() -> None:
 
 
 def test_limits_in_force_read_like_the_patch() -> None:
-    shown = as_json(CURRENT)
+    shown = as_json(at_start(CURRENT))
     assert shown["max_concurrent"] == {"min": 2, "max": 64}
     assert shown["itl_target_ms"] == 50.0
     assert shown["ttl_seconds"] is None
@@ -89,11 +91,11 @@ def test_limits_in_force_read_like_the_patch() -> None:
 
 
 def test_a_patch_counts_as_applied_once_its_values_and_ttl_are_in_force() -> None:
-    wanted = messages.LimitsPatch(max_queue=7, ttl=30.0)
-    assert not applied(wanted, CURRENT)
-    assert applied(messages.LimitsPatch(), CURRENT)
+    wanted = messages.LimitsPatch(changes={"max_queue": 7}, ttl=30.0)
+    assert not applied(wanted, at_start(CURRENT))
+    assert applied(messages.LimitsPatch(), at_start(CURRENT))
 
 
 def test_a_bound_above_what_there_are_buffers_for_is_lowered_to_it() -> None:
     asked = patch({"max_concurrent": {"min": 1, "max": 999}, "max_batched_tokens": 999_999, "ttl_seconds": 5})
-    assert (asked.concurrency_max, asked.max_batched_tokens) == (128, 2048)
+    assert asked.changes == {"concurrency_min": 1, "concurrency_max": 128, "max_batched_tokens": 2048}

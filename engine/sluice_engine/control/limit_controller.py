@@ -1,14 +1,13 @@
-"""The limits in force: the base bounds, a patch that overrides them, and the concurrency limit within.
+"""Keeps the limits in force: the base limits, a patch that overrides them, and the concurrency inside their range.
 
-Three writers: options and targets file give the base bounds, which never expire; `PATCH /limits` overrides them until
-its TTL runs out, so tightened limits do not stay tight without the operator; and once a second the fast loop
-(`sluice_perfmodel.concurrency_limit`) sets the concurrency within them. A lower limit drains; it aborts no request.
+There are three writers. The options and the targets file give the base limits, which never expire. `PATCH /limits`
+overrides them until its TTL runs out, so tightened limits do not stay tight without the operator. Once a second the
+fast loop (`sluice_perfmodel.concurrency_limit`) sets the concurrency. A lower limit drains; it aborts no request.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
 
+from sluice_engine.limits import LimitChanges, Limits, LimitsInForce
 from sluice_perfmodel.concurrency_limit import EngineLoad, LimitState, LimitTargets, next_limit, slowed
 from sluice_perfmodel.step_time import StepTimeModel
 
@@ -16,31 +15,15 @@ TICK_SECONDS = 1.0
 WINDOW_SECONDS = 5.0  # of measurements that the limit is computed from
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """Bounds and targets. Times in seconds; `kv_watermark` is the share of the pool running requests may hold."""
+class LimitController:
+    """The current limits with their expiry, and the concurrency that the fast loop chooses inside their range."""
 
-    concurrency_min: int = 1
-    concurrency_max: int = 256
-    max_queue: int = 1024
-    max_batched_tokens: int = 2048
-    kv_watermark: float = 1.0
-    itl_target: float = 0.05
-    ttft_target: float = 2.0
-
-
-_BOUND_NAMES = frozenset(f.name for f in fields(Bounds))
-
-
-class Limits:
-    """Bounds with their expiry, and the concurrency limit inside them."""
-
-    def __init__(self, base: Bounds) -> None:
+    def __init__(self, base: Limits) -> None:
         self.base = base
-        self.bounds = base
+        self.current = base
         self.expires_at: float | None = None
         self.reason = "cold"
-        self._patched: dict[str, float | int] = {}
+        self._patched: LimitChanges = {}
         self._state = LimitState(limit=max(base.concurrency_min, base.concurrency_max))
         self._next_tick = -math.inf
 
@@ -54,30 +37,33 @@ class Limits:
         return slowed(model, self._state)
 
     def ttl(self, now: float) -> float | None:
-        """Seconds until the base bounds return; None when they are in force."""
+        """Seconds until the base limits return; None when they are in force."""
         return None if self.expires_at is None else max(0.0, self.expires_at - now)
 
-    def patch(self, changes: Mapping[str, float | int | None], ttl: float | None, now: float) -> None:
-        """Replace the given bounds (None leaves one as it is) for `ttl` seconds, from the next step on.
+    def in_force(self, now: float) -> LimitsInForce:
+        """The limits that apply at `now`, as the engine publishes them."""
+        return LimitsInForce(limits=self.current, concurrency=self.concurrency, ttl=self.ttl(now), reason=self.reason)
 
-        Without a TTL the change stays until the next patch. A minimum above the maximum is lowered to it.
+    def patch(self, changes: LimitChanges, ttl: float | None, now: float) -> None:
+        """Apply the changes for `ttl` seconds, from the next step on.
+
+        Without a TTL they stay until the next patch. A minimum above the maximum is lowered to it.
         """
-        given = {name: value for name, value in changes.items() if value is not None and name in _BOUND_NAMES}
-        self._patched |= given
+        self._patched |= changes
         self._install()
         self.expires_at = None if ttl is None else now + ttl
 
-    def rebase(self, base: Bounds) -> None:
-        """Replace the base bounds, from the next step on. A patch in force keeps overriding its fields."""
+    def set_base(self, base: Limits) -> None:
+        """Replace the base limits, from the next step on. A patch in force keeps overriding its fields."""
         self.base = base
         self._install()
 
     def expire(self, now: float) -> bool:
-        """Return to the base bounds when the TTL has run out. Returns whether that happened."""
+        """Return to the base limits when the TTL has run out. Returns whether that happened."""
         if self.expires_at is None or now < self.expires_at:
             return False
         self.expires_at = None
-        self._patched.clear()
+        self._patched = {}
         self._install()
         return True
 
@@ -89,20 +75,19 @@ class Limits:
         """One iteration of the fast loop. Returns whether the limit or its reason changed."""
         self._next_tick = now + TICK_SECONDS
         before = (self.concurrency, self.reason)
+        limits = self.current
         targets = LimitTargets(
-            minimum=self.bounds.concurrency_min,
-            maximum=self.bounds.concurrency_max,
-            itl=self.bounds.itl_target,
-            kv_watermark=self.bounds.kv_watermark,
+            minimum=limits.concurrency_min,
+            maximum=limits.concurrency_max,
+            itl=limits.itl_target,
+            kv_watermark=limits.kv_watermark,
         )
         self._state, self.reason = next_limit(self._state, model, load, targets)
         return before != (self.concurrency, self.reason)
 
     def _install(self) -> None:
-        bounds = replace(self.base, **self._patched)  # type: ignore[arg-type]
-        bounds = replace(bounds, concurrency_min=min(bounds.concurrency_min, bounds.concurrency_max))
-        self.bounds = bounds
-        inside = min(max(self.concurrency, bounds.concurrency_min), bounds.concurrency_max)
+        self.current = self.base.changed(**self._patched)
+        inside = min(max(self.concurrency, self.current.concurrency_min), self.current.concurrency_max)
         if inside != self.concurrency:
             self._state = self._state._replace(limit=inside)
             self.reason = "bounds"
