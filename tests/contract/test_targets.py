@@ -13,7 +13,7 @@ from sluice_engine.limits import Limits
 from sluice_engine.server.targets import TargetsFile
 from sluice_operator import render
 from sluice_operator.api import LLMDeployment, parse
-from tests.operator.books import manifest
+from tests.operator.fake_cluster import manifest
 
 CEILING = 512
 

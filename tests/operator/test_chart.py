@@ -13,7 +13,7 @@ import yaml
 
 from sluice import contract
 from sluice_operator.cluster.kube import _GROUPS
-from sluice_operator.runtime.settings import from_environment
+from sluice_operator.settings import from_environment
 
 CHART = Path(__file__).parents[2] / "charts/sluice"
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())

@@ -19,8 +19,8 @@ def explain(
 ) -> None:
     """Print the last decisions and the conditions of an LLMDeployment."""
     try:
-        from sluice_operator.cluster.client import WorldError
-        from sluice_operator.cluster.kube import KubeWorld, connect
+        from sluice_operator.cluster.client import ClusterError
+        from sluice_operator.cluster.kube import KubeClient, connect
     except ModuleNotFoundError as error:
         typer.echo(f"`sluice explain` needs {error.name}: pip install 'sluice[operator]'", err=True)
         raise typer.Exit(contract.EXIT_USAGE) from error
@@ -28,11 +28,11 @@ def explain(
     async def fetch() -> dict[str, Any] | None:
         client = await connect()
         async with client:
-            return await KubeWorld(client).get(contract.KIND, namespace, name)
+            return await KubeClient(client).get(contract.KIND, namespace, name)
 
     try:
         resource = asyncio.run(fetch())
-    except WorldError as error:
+    except ClusterError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(contract.EXIT_FAILED) from error
     if resource is None:

@@ -19,7 +19,7 @@ def operate() -> None:
     """
     try:
         from sluice_operator.runtime.process import main
-        from sluice_operator.runtime.settings import InvalidSettings, from_environment
+        from sluice_operator.settings import InvalidSettings, from_environment
     except ModuleNotFoundError as error:
         typer.echo(f"the operator needs {error.name}: pip install 'sluice[operator]'", err=True)
         raise typer.Exit(contract.EXIT_USAGE) from error

@@ -1,4 +1,4 @@
-"""Composition of `sluice up`: the operator's reconcile over a LocalWorld, the gateway, and the shutdown."""
+"""Composition of `sluice up`: the operator's reconcile over a LocalCluster, the gateway, and the shutdown."""
 
 import asyncio
 import logging
@@ -15,12 +15,12 @@ from sluice.up.snapshot import take
 from sluice_gateway import Backend, Gateway, HoldQueue
 from sluice_operator.autoscaler.values import Decision
 from sluice_operator.cluster.client import Key
-from sluice_operator.cluster.local import LocalWorld, LocalWorldOptions
+from sluice_operator.cluster.local import LocalCluster, LocalClusterOptions
 from sluice_operator.engines.client import HttpScraper
 from sluice_operator.reconcile.admin_token import make_key
 from sluice_operator.reconcile.memory import Context
 from sluice_operator.reconcile.reconcile import reconcile
-from sluice_operator.runtime.settings import Settings
+from sluice_operator.settings import Settings
 
 SETTLE_SECONDS: Final = 0.2  # pod changes come in groups, so one pass handles a whole group
 DECISIONS: Final = ("ScaledUp", "ScaledDown", "ScalingAdvised", "LimitsMoved", "RequestsRefused", "OtherWriter")
@@ -51,15 +51,15 @@ class Loop:
         self.hold_queue = HoldQueue(
             hold=wanted.resource.spec.scaling.min_replicas == 0, expected=self._expected, on_held=self._changed.set
         )
-        self.world = LocalWorld(
-            LocalWorldOptions(options.state_dir),
+        self.cluster = LocalCluster(
+            LocalClusterOptions(options.state_dir),
             on_change=self._changed.set,
             on_event=self._on_event,
             held=lambda: self.hold_queue.held,
         )
-        self.world.put(wanted.manifest)
+        self.cluster.put(wanted.manifest)
         self._context = Context(
-            world=self.world,
+            cluster=self.cluster,
             scraper=scraper,
             settings=Settings(interval=options.interval, status_interval=STATUS_SECONDS),
             key=make_key(),  # engines end with this process, so their tokens need not outlive it
@@ -67,7 +67,7 @@ class Loop:
 
     def backends(self) -> Sequence[Backend]:
         """The replicas that the gateway may route to now."""
-        found = self.world.backends(self._key.namespace, self._key.name)
+        found = self.cluster.backends(self._key.namespace, self._key.name)
         return [Backend(name, host, port) for name, host, port in found]
 
     def _expected(self) -> float | None:
@@ -77,7 +77,7 @@ class Loop:
     def stop(self) -> None:
         """First call: drain and stop. Second call: kill at once."""
         if self._stop.is_set():
-            self.world.kill()
+            self.cluster.kill()
         self._stop.set()
         self._changed.set()
 
@@ -91,7 +91,7 @@ class Loop:
                 _log.debug("pass failed", exc_info=True)
                 self._show.event("note", {"reason": "PassFailed", "message": str(error), "warning": True})
             self._tell_decision()
-            self._show.snapshot(await take(self._key, self.world, self._context, url))
+            self._show.snapshot(await take(self._key, self.cluster, self._context, url))
             await self._pause()
 
     async def _pause(self) -> None:
@@ -141,7 +141,7 @@ async def up(wanted: Wanted, options: UpOptions, show: Show) -> None:
             finally:
                 show.event("stopping", {"message": "draining; press Ctrl-C again to end at once"})
                 gateway.drain()
-                await loop.world.close()
+                await loop.cluster.close()
     show.event("stopped", {"message": "no process is left"})
 
 

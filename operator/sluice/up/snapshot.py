@@ -6,7 +6,7 @@ from typing import Any
 
 from sluice_operator.autoscaler.values import EngineSample
 from sluice_operator.cluster.client import Key, Object
-from sluice_operator.cluster.local import LocalWorld
+from sluice_operator.cluster.local import LocalCluster
 from sluice_operator.cluster.pod_status import phase_of
 from sluice_operator.reconcile.memory import Context
 from sluice_operator.render import names
@@ -60,14 +60,14 @@ class Snapshot:
         return self.replicas, self.ready, self.desired, self.limit, self.queue, self.why, phases
 
 
-async def take(key: Key, world: LocalWorld, context: Context, url: str) -> Snapshot:
+async def take(key: Key, cluster: LocalCluster, context: Context, url: str) -> Snapshot:
     """The snapshot after the latest pass."""
-    resource = await world.get("LLMDeployment", key.namespace, key.name) or {}
+    resource = await cluster.get("LLMDeployment", key.namespace, key.name) or {}
     status: Mapping[str, Any] = resource.get("status") or {}
     memory = context.memories.get(key)
     samples = dict(memory.seen.samples) if memory is not None else {}
-    found = await world.list("Pod", key.namespace, names.selector(key.name))
-    lines = tuple(_line(pod, samples.get(pod["metadata"]["name"], (None, 0.0))[0], world) for pod in found)
+    found = await cluster.list("Pod", key.namespace, names.selector(key.name))
+    lines = tuple(_line(pod, samples.get(pod["metadata"]["name"], (None, 0.0))[0], cluster) for pod in found)
     serving = [line for line in lines if line.phase == "ready"]
     decision = context.decisions.get(key)
     return Snapshot(
@@ -88,13 +88,13 @@ async def take(key: Key, world: LocalWorld, context: Context, url: str) -> Snaps
     )
 
 
-def _line(pod: Object, sample: EngineSample | None, world: LocalWorld) -> PodLine:
+def _line(pod: Object, sample: EngineSample | None, cluster: LocalCluster) -> PodLine:
     phase, trouble = phase_of(pod)
-    endpoint = world.endpoint(pod)
+    endpoint = cluster.endpoint(pod)
     base = PodLine(
         name=pod["metadata"]["name"],
         phase=phase,
-        pid=world.pid(pod),
+        pid=cluster.pid(pod),
         admin=f"http://{endpoint.host}:{endpoint.port}" if endpoint else None,
         trouble=f"{trouble.reason}: {trouble.message}" if trouble else None,
     )

@@ -7,7 +7,6 @@ import yaml
 
 from sluice import contract
 from sluice_operator.api import InvalidResource, LLMDeployment, parse
-from sluice_operator.cluster.client import Object
 
 MAX_BYTES: Final = 1024 * 1024
 
@@ -20,7 +19,7 @@ class BadFile(Exception):
         self.faults = faults
 
 
-def read_resource(path: Path) -> tuple[Object, LLMDeployment]:
+def read_resource(path: Path) -> tuple[dict[str, Any], LLMDeployment]:
     """Return the only LLMDeployment in a file, as written and as types. Documents of other kinds are ignored.
 
     Raises BadFile.

@@ -28,7 +28,7 @@ class Endpoint:
     port: int
 
 
-class WorldError(Exception):
+class ClusterError(Exception):
     """A request to the cluster failed and may be retried later. The message names the request and the response.
 
     `status` is the HTTP status of the API server's response, 0 without a response.
@@ -71,8 +71,8 @@ def check_owner(live: Object | None, owner: Object) -> None:
         raise OwnerDeleted(f"{what} is being deleted")
 
 
-class World(Protocol):
-    """The cluster. All methods raise `WorldError` (or a subclass) on failure; reconcile is then retried with backoff.
+class ClusterClient(Protocol):
+    """The cluster. All methods raise `ClusterError` (or a subclass) on failure; reconcile is then retried with backoff.
 
     `kind` is one of Deployment, ReplicaSet, Pod, Service, ServiceAccount, PodDisruptionBudget, Secret, ConfigMap,
     LLMDeployment.

@@ -1,4 +1,4 @@
-"""`World` over a real API server: the only module that reads and writes the cluster.
+"""`ClusterClient` over a real API server: the only module that reads and writes the cluster.
 
 The Lease has its own module, `runtime/leader_election.py`, over the `request` of this one. Objects are plain JSON, not
 model classes. A table lists the few kinds in use, so API discovery and its cache on disk are not needed. Every request
@@ -21,7 +21,7 @@ from kubernetes.aio.client import ApiClient, ApiException, Configuration
 from kubernetes.aio.dynamic import DynamicClient
 
 from sluice import contract
-from sluice_operator.cluster.client import Endpoint, ForeignObject, Object, WorldError, check_owner, is_owned
+from sluice_operator.cluster.client import ClusterError, Endpoint, ForeignObject, Object, check_owner, is_owned
 
 log = logging.getLogger(__name__)
 
@@ -52,10 +52,10 @@ _GROUPS: Final = {
 
 
 def path(kind: str, namespace: str = "", name: str = "") -> str:
-    """Return the API path of one object, of a kind in one namespace, or of a kind in all namespaces. Raises WorldError
+    """Return the API path of one object, of a kind in one namespace, or of a kind in all namespaces. Raises ClusterError
     for a kind that this operator does not use."""
     if kind not in _GROUPS:
-        raise WorldError(f"kind {kind} is none of those the operator works with")
+        raise ClusterError(f"kind {kind} is none of those the operator works with")
     group, version, plural = _GROUPS[kind]
     prefix = f"/apis/{group}/{version}" if group else f"/api/{version}"
     placed = f"{prefix}/namespaces/{namespace}" if namespace else prefix
@@ -63,7 +63,7 @@ def path(kind: str, namespace: str = "", name: str = "") -> str:
 
 
 async def connect() -> ApiClient:
-    """Return a client for the cluster of this pod, or outside a pod for that of KUBECONFIG. Raises WorldError."""
+    """Return a client for the cluster of this pod, or outside a pod for that of KUBECONFIG. Raises ClusterError."""
     settings = Configuration()
     try:
         config.load_incluster_config(client_configuration=settings)
@@ -71,15 +71,15 @@ async def connect() -> ApiClient:
         try:
             await config.load_kube_config(client_configuration=settings)
         except (config.ConfigException, OSError) as error:
-            raise WorldError(
+            raise ClusterError(
                 f"no cluster to talk to: not inside a pod, and no usable kubeconfig ({error}). Set KUBECONFIG."
             ) from error
     settings.connection_pool_maxsize = _CONNECTIONS
     return ApiClient(configuration=settings)
 
 
-class KubeWorld:
-    """`World` on an API server."""
+class KubeClient:
+    """`ClusterClient` on an API server."""
 
     def __init__(self, client: ApiClient, lease: Callable[[], float] = lambda: math.inf) -> None:
         """`lease()` returns the seconds for which this process may still write."""
@@ -90,10 +90,10 @@ class KubeWorld:
         self._applied: OrderedDict[tuple[str, str, str], tuple[str, str]] = OrderedDict()
 
     async def get(self, kind: str, namespace: str, name: str) -> Object | None:
-        """Return the object, or None if it does not exist. Raises WorldError."""
+        """Return the object, or None if it does not exist. Raises ClusterError."""
         try:
             return await self._request("get", path(kind, namespace, name))
-        except WorldError as error:
+        except ClusterError as error:
             if error.status == 404:
                 return None
             raise
@@ -115,13 +115,13 @@ class KubeWorld:
         """Server-side apply with force, which takes ownership of the given fields.
 
         Before it creates an object it reads the owner again: the garbage collector may already have deleted the children
-        of an owner that a user deletes in the foreground. Raises ForeignObject, OwnerDeleted, WorldError.
+        of an owner that a user deletes in the foreground. Raises ForeignObject, OwnerDeleted, ClusterError.
         """
         kind, metadata = manifest["kind"], manifest["metadata"]
         where = (kind, metadata["namespace"], metadata["name"])
         live = await self.get(*where)
         if live is None and owner is None:
-            raise WorldError(f"{kind} {where[1]}/{where[2]} is gone", status=404)
+            raise ClusterError(f"{kind} {where[1]}/{where[2]} is gone", status=404)
         if live is None and owner is not None:
             await self._check_owner(owner)
         if live is not None and owner is not None and not is_owned(live, owner):
@@ -136,27 +136,27 @@ class KubeWorld:
         return result
 
     async def create(self, manifest: Object, *, owner: Object | None = None) -> Object | None:
-        """Create the object; return None if it exists. Raises OwnerDeleted, WorldError."""
+        """Create the object; return None if it exists. Raises OwnerDeleted, ClusterError."""
         if owner is not None:
             await self._check_owner(owner)
         where = path(manifest["kind"], manifest["metadata"]["namespace"])
         try:
             return await self._request("post", where, body=manifest, field_manager=contract.FIELD_MANAGER)
-        except WorldError as error:
+        except ClusterError as error:
             if error.status == 409:
                 return None
             raise
 
     async def delete(self, kind: str, namespace: str, name: str) -> None:
-        """Delete the object; no error if it does not exist. Raises WorldError."""
+        """Delete the object; no error if it does not exist. Raises ClusterError."""
         try:
             await self._request("delete", path(kind, namespace, name))
-        except WorldError as error:
+        except ClusterError as error:
             if error.status != 404:
                 raise
 
     async def write_status(self, resource: Object, status: Object) -> None:
-        """Replace the status of the resource with this uid, not of one recreated under its name. Raises WorldError."""
+        """Replace the status of the resource with this uid, not of one recreated under its name. Raises ClusterError."""
         where = _path_of(resource) + "/status"
         patch = [
             {"op": "test", "path": "/metadata/uid", "value": resource["metadata"]["uid"]},
@@ -170,7 +170,7 @@ class KubeWorld:
                 content_type="application/json-patch+json",
                 field_manager=contract.FIELD_MANAGER,
             )
-        except WorldError as error:
+        except ClusterError as error:
             if error.status != 404:
                 raise
 
@@ -200,7 +200,7 @@ class KubeWorld:
         }
         try:
             await self.create(event)
-        except WorldError as error:
+        except ClusterError as error:
             log.warning("Event %s lost: %s", reason, error)
 
     def held(self, namespace: str, name: str) -> int | None:
@@ -237,12 +237,12 @@ class KubeWorld:
         async with self._slots:  # the timeout of the pass bounds the wait for a slot
             seconds = REQUEST_SECONDS if method == "get" else min(REQUEST_SECONDS, self._lease())
             if seconds <= 0:
-                raise WorldError(f"{method.upper()} {where}: not sent: this process no longer holds the Lease")
+                raise ClusterError(f"{method.upper()} {where}: not sent: this process no longer holds the Lease")
             return await request(self._dynamic, method, where, seconds, **parameters)
 
 
 async def request(dynamic: Any, method: str, where: str, seconds: float = REQUEST_SECONDS, **parameters: Any) -> Object:
-    """Send one request with a timeout; return the JSON response. Raises WorldError with the server's message."""
+    """Send one request with a timeout; return the JSON response. Raises ClusterError with the server's message."""
     what = f"{method.upper()} {where}"
     try:
         async with asyncio.timeout(seconds):
@@ -250,12 +250,12 @@ async def request(dynamic: Any, method: str, where: str, seconds: float = REQUES
             answer: Object = await response.json()
             return answer
     except ApiException as error:
-        raise WorldError(f"{what}: {error.status} {_words(error)}", status=int(error.status or 0)) from error
+        raise ClusterError(f"{what}: {error.status} {_words(error)}", status=int(error.status or 0)) from error
     except TimeoutError as error:
-        raise WorldError(f"{what}: no answer within {seconds:.0f} s") from error
+        raise ClusterError(f"{what}: no answer within {seconds:.0f} s") from error
     # The transport raises errors of its HTTP library. Naming them through the transport avoids an import of it.
     except (transport.aiohttp.ClientError, OSError, ValueError) as error:
-        raise WorldError(f"{what}: {error or type(error).__name__}") from error
+        raise ClusterError(f"{what}: {error or type(error).__name__}") from error
 
 
 def _words(error: ApiException) -> str:

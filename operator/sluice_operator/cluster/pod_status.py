@@ -24,10 +24,10 @@ UNEXPLAINED_TIMES: Final = 2.0  # factor on the sum of the load phases, which do
 # means that a clock was set in between, and the duration is unknown.
 BACKWARDS: Final = 2.0
 _INTEGER: Final = re.compile("-?[0-9]{1,10}")  # an int32, which the API server requires of a deletion cost
-_IMAGE_TROUBLE: Final = frozenset(
+_IMAGE_PULL_REASONS: Final = frozenset(
     {"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"}
 )
-_CONFIG_TROUBLE: Final = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
+_CONFIG_REASONS: Final = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
 _ENGINE_REASONS: Final = frozenset(
     {
         contract.REASON_MODEL_NOT_FOUND,
@@ -42,15 +42,15 @@ _ENGINE_REASONS: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class Problem:
     """Why a pod does not serve: a CamelCase reason, and a message that names the next step or quotes its source."""
 
     reason: str
     message: str
 
 
-def phase_of(pod: Object) -> tuple[PodPhase, Trouble | None]:
-    """Return the lifecycle phase of the pod, and the trouble that keeps it there, if any."""
+def phase_of(pod: Object) -> tuple[PodPhase, Problem | None]:
+    """Return the lifecycle phase of the pod, and the problem that keeps it there, if any."""
     status = pod.get("status") or {}
     if pod.get("metadata", {}).get("deletionTimestamp"):
         return "draining", None
@@ -63,7 +63,7 @@ def phase_of(pod: Object) -> tuple[PodPhase, Trouble | None]:
     scheduled = condition(pod, "PodScheduled")
     if scheduled.get("status") != "True" and not pod.get("spec", {}).get("nodeName") and container is None:
         if scheduled.get("reason") == "Unschedulable":
-            return "unschedulable", Trouble("Unschedulable", _words(scheduled.get("message", "")))
+            return "unschedulable", Problem("Unschedulable", _words(scheduled.get("message", "")))
         return "scheduling", None
     if container is not None and "running" in (container.get("state") or {}):
         return "loading", None
@@ -160,41 +160,41 @@ def _engine_container(status: dict[str, Any]) -> dict[str, Any] | None:
     return None
 
 
-def _crash(status: dict[str, Any], container: dict[str, Any] | None) -> Trouble | None:
+def _crash(status: dict[str, Any], container: dict[str, Any] | None) -> Problem | None:
     if container is None:
         if status.get("phase") == "Failed":
-            return Trouble(str(status.get("reason") or "PodFailed"), _words(status.get("message", "")))
+            return Problem(str(status.get("reason") or "PodFailed"), _words(status.get("message", "")))
         return None
     state = container.get("state") or {}
     waiting = state.get("waiting") or {}
     reason = waiting.get("reason", "")
-    if reason in _IMAGE_TROUBLE:
+    if reason in _IMAGE_PULL_REASONS:
         image = container.get("image", "the engine image")
-        return Trouble("ImagePullFailed", f"{image}: {_words(waiting.get('message', reason))}")
-    if reason in _CONFIG_TROUBLE:
+        return Problem("ImagePullFailed", f"{image}: {_words(waiting.get('message', reason))}")
+    if reason in _CONFIG_REASONS:
         words = _words(waiting.get("message", reason))
-        return Trouble("SecretNotFound" if "secret" in words.lower() else "PodConfigInvalid", words)
+        return Problem("SecretNotFound" if "secret" in words.lower() else "PodConfigInvalid", words)
     ended = state.get("terminated") or (
         (container.get("lastState") or {}).get("terminated") if "running" not in state else None
     )
     return None if ended is None else _ending(ended)
 
 
-def _ending(ended: dict[str, Any]) -> Trouble:
+def _ending(ended: dict[str, Any]) -> Problem:
     """Why the container ended: the {"reason", "message"} that the engine wrote, if it could still write it."""
     text = str(ended.get("message") or "")[:MAX_MESSAGE]
     if (reported := _report_in(text)) is not None:
         return reported
     if ended.get("reason") == "OOMKilled":
-        return Trouble(
+        return Problem(
             contract.REASON_INSUFFICIENT_MEMORY,
             "the kernel killed the engine for memory: raise engine.resources.limits.memory or lower engine.kvCache",
         )
     tail = f": {_words(text)}" if text else "; see kubectl logs --previous"
-    return Trouble(contract.REASON_ENGINE_CRASHED, f"the engine exited with code {ended.get('exitCode', '?')}{tail}")
+    return Problem(contract.REASON_ENGINE_CRASHED, f"the engine exited with code {ended.get('exitCode', '?')}{tail}")
 
 
-def _report_in(text: str) -> Trouble | None:
+def _report_in(text: str) -> Problem | None:
     """The report that the engine wrote; None for any other text. It is external input: every field is checked."""
     try:
         report = json.loads(text)
@@ -204,7 +204,7 @@ def _report_in(text: str) -> Trouble | None:
     if not isinstance(reason, str) or reason not in _ENGINE_REASONS:
         return None
     message = report.get("message")
-    return Trouble(reason, _words(message if isinstance(message, str) else ""))
+    return Problem(reason, _words(message if isinstance(message, str) else ""))
 
 
 def _words(text: Any) -> str:

@@ -124,7 +124,7 @@ class HttpScraper:
             ):
                 body = await _read_bounded(response, endpoint)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            kind = NoAnswer if _took_its_time(error) else ScrapeError
+            kind = NoAnswer if _is_timeout(error) else ScrapeError
             what = str(error) or f"nothing within {self._seconds:g} s"
             raise kind(f"pod {endpoint.pod} did not answer {method} {path}: {what}") from error
         if response.status >= 300:
@@ -149,7 +149,7 @@ def _parse(body: bytes) -> EngineSample:
     return exposition.parse(body.decode("utf-8", errors="replace"))
 
 
-def _took_its_time(error: Exception) -> bool:
+def _is_timeout(error: Exception) -> bool:
     """True for a host that is unreachable or does not respond; a refused or reset connection fails at once."""
     if isinstance(error, aiohttp.ClientConnectorError):
         return not isinstance(error.os_error, ConnectionError)

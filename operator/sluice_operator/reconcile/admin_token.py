@@ -10,7 +10,7 @@ import hmac
 import secrets
 from typing import Final
 
-from sluice_operator.cluster.client import Object, World, WorldError
+from sluice_operator.cluster.client import ClusterClient, ClusterError, Object
 
 KEY: Final = "key"  # in the Secret
 KEY_BYTES: Final = 32  # the output size of SHA-256; a shorter key is rejected
@@ -28,13 +28,13 @@ def derive(key: bytes, uid: str) -> str:
     return hmac.new(key, uid.encode(), hashlib.sha256).hexdigest()
 
 
-async def operator_key(world: World, namespace: str, name: str) -> bytes:
-    """Read the operator's key from its Secret; create the Secret if it does not exist. Raises WorldError."""
-    found = await world.get("Secret", namespace, name)
+async def operator_key(cluster: ClusterClient, namespace: str, name: str) -> bytes:
+    """Read the operator's key from its Secret; create the Secret if it does not exist. Raises ClusterError."""
+    found = await cluster.get("Secret", namespace, name)
     if found is None:
-        found = await world.create(_secret(namespace, name)) or await world.get("Secret", namespace, name)
+        found = await cluster.create(_secret(namespace, name)) or await cluster.get("Secret", namespace, name)
     if found is None:
-        raise WorldError(f"Secret {namespace}/{name} existed and is gone again: try again")
+        raise ClusterError(f"Secret {namespace}/{name} existed and is gone again: try again")
     return _key_in(found)
 
 
@@ -56,7 +56,7 @@ def _key_in(secret: Object) -> bytes:
     except ValueError:
         key = b""
     if len(key) < KEY_BYTES:
-        raise WorldError(
+        raise ClusterError(
             f"Secret {metadata['namespace']}/{metadata['name']} has no {KEY!r} of at least {KEY_BYTES} bytes: "
             "delete it and the operator makes a new one; every model is rolled once then"
         )

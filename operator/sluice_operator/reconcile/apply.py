@@ -15,11 +15,11 @@ from sluice import contract
 from sluice_operator import render
 from sluice_operator.api import LLMDeployment
 from sluice_operator.autoscaler.values import Decision
-from sluice_operator.cluster.client import Key, Object, WorldError
+from sluice_operator.cluster.client import ClusterError, Key, Object
+from sluice_operator.cluster.fleet import ObservedFleet, ObservedPod, replicas_of
 from sluice_operator.engines.client import ScrapeError
 from sluice_operator.reconcile.admin_token import derive
 from sluice_operator.reconcile.memory import Context, Remembered
-from sluice_operator.reconcile.observe import Fleet, PodReport, replicas_of
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ _HEALABLE: Final = frozenset(
 )
 
 
-def wanted_replicas(resource: LLMDeployment, fleet: Fleet, decision: Decision) -> int | None:
+def wanted_replicas(resource: LLMDeployment, fleet: ObservedFleet, decision: Decision) -> int | None:
     """Return the replica count for the Deployment; None leaves the field to its owner.
 
     Auto: the autoscaler's count, or the current one if it returns none. External and Off: `spec.replicas`. Advise: an
@@ -51,11 +51,11 @@ def wanted_replicas(resource: LLMDeployment, fleet: Fleet, decision: Decision) -
 
 
 async def apply_children(
-    key: Key, owner: Object, resource: LLMDeployment, fleet: Fleet, decision: Decision, context: Context
+    key: Key, owner: Object, resource: LLMDeployment, fleet: ObservedFleet, decision: Decision, context: Context
 ) -> Object:
     """Apply the children, the Deployment last; return the Deployment as applied.
 
-    Raises WorldError, ForeignObject, OwnerDeleted.
+    Raises ClusterError, ForeignObject, OwnerDeleted.
     """
     token = await _ensure_token(key, owner, resource, fleet, context)
     replicas = wanted_replicas(resource, fleet, decision)
@@ -65,7 +65,7 @@ async def apply_children(
     falls = replicas is not None and current is not None and replicas < current
     if falls or (decision.replicas is not None and _is_carried_out(fleet, decision.replicas)):
         await _order_scale_in(resource, fleet, decision, context)
-    applied = await context.world.apply(deployment, owner=owner)
+    applied = await context.cluster.apply(deployment, owner=owner)
     _remember(key, context, set_replicas=replicas)
     return applied
 
@@ -76,7 +76,9 @@ def _remember(key: Key, context: Context, **changes: object) -> Remembered:
     return remembered
 
 
-async def _ensure_token(key: Key, owner: Object, resource: LLMDeployment, fleet: Fleet, context: Context) -> str:
+async def _ensure_token(
+    key: Key, owner: Object, resource: LLMDeployment, fleet: ObservedFleet, context: Context
+) -> str:
     """Return the admin token and create its Secret if it does not exist.
 
     The creation is repeated every `children_interval`, because the operator does not read the Secret. A quota may
@@ -88,8 +90,8 @@ async def _ensure_token(key: Key, owner: Object, resource: LLMDeployment, fleet:
     token = derive(context.key, str(resource.metadata.get("uid", "")))
     secret = render.admin_secret(resource, token)
     try:
-        await context.world.create(secret, owner=owner)
-    except WorldError as error:
+        await context.cluster.create(secret, owner=owner)
+    except ClusterError as error:
         if error.status not in _REFUSED or not _mounts(fleet.deployment, secret["metadata"]["name"]):
             raise
         log.info("Secret %s/%s cannot be made anew: %s", key.namespace, secret["metadata"]["name"], error)
@@ -114,16 +116,16 @@ async def _apply_others(key: Key, owner: Object, others: list[Object], context: 
     if fingerprint == remembered.children and not _children_due(remembered, context):
         return
     for manifest in others:
-        await context.world.apply(manifest, owner=owner)
+        await context.cluster.apply(manifest, owner=owner)
     _remember(key, context, children=fingerprint, children_at=context.clock())
 
 
-def _is_carried_out(fleet: Fleet, replicas: int) -> bool:
+def _is_carried_out(fleet: ObservedFleet, replicas: int) -> bool:
     """True if at most `replicas` pods are not draining; otherwise the controller still uses the costs set before."""
     return sum(report.view.phase != "draining" for report in fleet.pods) <= replicas
 
 
-async def _order_scale_in(resource: LLMDeployment, fleet: Fleet, decision: Decision, context: Context) -> None:
+async def _order_scale_in(resource: LLMDeployment, fleet: ObservedFleet, decision: Decision, context: Context) -> None:
     """Write the pod-deletion-cost of the scale-in candidates; the ReplicaSet controller deletes the lowest cost first,
     all else being equal. The next candidate is annotated in advance for gateways that read the annotation, and its
     cost is reset when the pod is needed again."""
@@ -136,13 +138,13 @@ async def _order_scale_in(resource: LLMDeployment, fleet: Fleet, decision: Decis
         if report.view.phase == "draining" or (report.deletion_cost or _DEFAULT_DELETION_COST) == cost:
             continue
         try:
-            await context.world.apply(render.deletion_cost(resource, report.view.name, cost))
-        except WorldError as error:
+            await context.cluster.apply(render.deletion_cost(resource, report.view.name, cost))
+        except ClusterError as error:
             if error.status not in (404, 409, 422):  # the pod was deleted in the meantime
                 raise
 
 
-async def send_limits(key: Key, fleet: Fleet, decision: Decision, context: Context) -> tuple[str, ...]:
+async def send_limits(key: Key, fleet: ObservedFleet, decision: Decision, context: Context) -> tuple[str, ...]:
     """PATCH /limits on every engine that has new bounds or needs a Retry-After for a replica that is starting.
 
     Returns one sentence per engine where the call failed. Such an engine keeps its last limits until their TTL ends,
@@ -154,7 +156,7 @@ async def send_limits(key: Key, fleet: Fleet, decision: Decision, context: Conte
 
     ttl = _PERIODS * context.settings.interval
 
-    async def send(report: PodReport) -> str:
+    async def send(report: ObservedPod) -> str:
         name, loading = report.view.name, report.view.phase == "loading"
         told = wait if missing or loading else 0.0
         heard = report.view.sample is not None and report.view.phase in ("loading", "ready")
@@ -173,8 +175,8 @@ async def send_limits(key: Key, fleet: Fleet, decision: Decision, context: Conte
     return tuple(filter(None, await asyncio.gather(*(send(report) for report in fleet.pods))))
 
 
-async def replace_crashed(key: Key, fleet: Fleet, context: Context) -> None:
-    """While no pod is ready, delete one crashed pod at a time, with exponential backoff. Raises WorldError.
+async def replace_crashed(key: Key, fleet: ObservedFleet, context: Context) -> None:
+    """While no pod is ready, delete one crashed pod at a time, with exponential backoff. Raises ClusterError.
 
     The replacement starts at once; the kubelet would wait up to five minutes after the model has become available.
     """
@@ -183,7 +185,7 @@ async def replace_crashed(key: Key, fleet: Fleet, context: Context) -> None:
         if attempts:
             _remember(key, context, healing=(0, 0.0))
         return
-    crashed = [r for r in fleet.pods if r.view.phase == "failed" and r.trouble and r.trouble.reason in _HEALABLE]
+    crashed = [r for r in fleet.pods if r.view.phase == "failed" and r.problem and r.problem.reason in _HEALABLE]
     if not crashed:
         return
     now = context.clock()
@@ -191,5 +193,5 @@ async def replace_crashed(key: Key, fleet: Fleet, context: Context) -> None:
         _HEALING_FIRST * 2 ** min(attempts, 16), _HEALING_CAP
     ):
         return
-    await context.world.delete("Pod", key.namespace, crashed[0].view.name)
+    await context.cluster.delete("Pod", key.namespace, crashed[0].view.name)
     _remember(key, context, healing=(attempts + 1, now))

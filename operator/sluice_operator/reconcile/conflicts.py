@@ -15,7 +15,7 @@ async def same_name(key: Key, document: Object, resource: LLMDeployment, context
     """Return a sentence that names an older resource with the same served name in the namespace; empty if none exists.
 
     The older resource wins, so that a new one never disturbs a running one. All resources of a namespace share one
-    list, renewed every 30 s, and after 1 s for a resource that is not in it. Raises WorldError.
+    list, renewed every 30 s, and after 1 s for a resource that is not in it. Raises ClusterError.
     """
     book, now, me = context.names.get(key.namespace), context.clock(), _seniority(document)
     known = book is not None and me in book.holders.get(resource.served_name, ())
@@ -29,7 +29,7 @@ async def same_name(key: Key, document: Object, resource: LLMDeployment, context
 
 async def _listed(namespace: str, context: Context) -> ServedNames:
     book = ServedNames(context.clock())
-    for each in await context.world.list(contract.KIND, namespace, {}):
+    for each in await context.cluster.list(contract.KIND, namespace, {}):
         book.holders.setdefault(_served_name(each), set()).add(_seniority(each))
     return book
 

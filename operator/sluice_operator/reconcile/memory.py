@@ -12,11 +12,11 @@ from typing import Any
 
 from sluice_operator.autoscaler.state import AutoscalerState
 from sluice_operator.autoscaler.values import Decision, Reason
-from sluice_operator.cluster.client import Key, World
+from sluice_operator.cluster.client import ClusterClient, Key
 from sluice_operator.engines.client import Scraper
-from sluice_operator.reconcile.observe import Seen
-from sluice_operator.runtime.metrics import OperatorMetrics
-from sluice_operator.runtime.settings import Settings
+from sluice_operator.metrics import OperatorMetrics
+from sluice_operator.reconcile.observe import ObservationState
+from sluice_operator.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Remembered:
 
     uid: str = ""  # a resource recreated under the same name starts with an empty memory
     decide: AutoscalerState = field(default_factory=AutoscalerState)
-    seen: Seen = field(default_factory=Seen)
+    seen: ObservationState = field(default_factory=ObservationState)
     token: str | None = None  # the engines' admin token, set after its Secret was created
     set_replicas: int | None = None  # replica count that this operator last wrote
     # (time, decision): carried out, and not yet written into the status
@@ -51,7 +51,7 @@ class ServedNames:
 class Context:
     """Dependencies and state of the operator as one value. Only `memories`, `decisions` and `names` change."""
 
-    world: World
+    cluster: ClusterClient
     scraper: Scraper
     settings: Settings = field(default_factory=Settings)
     # The operator's key. Admin tokens are derived from it; an empty key makes that fail.

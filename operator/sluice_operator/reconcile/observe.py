@@ -11,17 +11,24 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from sluice_operator.autoscaler.values import ColdStart, EngineSample, Observed, PodPhase, PodView
+from sluice_operator.autoscaler.values import ColdStart, EngineSample, PodPhase, PodView
 from sluice_operator.cluster import pod_status as lens
-from sluice_operator.cluster.client import Endpoint, Object, World, controller_of, is_owned
-from sluice_operator.cluster.pod_status import Trouble
+from sluice_operator.cluster.client import ClusterClient, Endpoint, Object, is_owned
+from sluice_operator.cluster.fleet import ObservedFleet, ObservedPod, pods_of
+from sluice_operator.cluster.pod_status import Problem
 from sluice_operator.engines.client import AnswerTooLarge, NoAnswer, ScrapeError, Scraper, scrape_all
-from sluice_operator.engines.reach import UNBROKEN, Silence, can_answer
+from sluice_operator.engines.scrape_backoff import NO_BACKOFF, ScrapeBackoff, can_answer
 from sluice_operator.render import names
 
-ASKED: Final = ("loading", "ready", "draining")  # phases in which an engine is scraped: it answers while it loads
-LAG: Final = 10.0  # seconds by which a list may lag: tolerance on the longest possible cold start of a pod
-BLINK: Final = 15.0  # seconds of unreadiness that are ignored: too short for a backlog elsewhere or a cold cache
+SCRAPED_PHASES: Final = (
+    "loading",
+    "ready",
+    "draining",
+)  # phases in which an engine is scraped: it answers while it loads
+LIST_LAG: Final = 10.0  # seconds by which a list may lag: tolerance on the longest possible cold start of a pod
+READINESS_FLAP: Final = (
+    15.0  # seconds of unreadiness that are ignored: too short for a backlog elsewhere or a cold cache
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +41,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class ReadinessLoss:
     """A loss of readiness: the start of the ready phase, the time of the loss, the timestamp of the container start."""
 
     since: float
@@ -43,7 +50,7 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ObservationState:
     """State that observation carries from one pass to the next; it covers only pods that still exist."""
 
     # pod → (phase, monotonic seconds at which it was entered)
@@ -52,77 +59,32 @@ class Seen:
     looked: float = -math.inf  # monotonic seconds of the newest observation
     # pod → (newest valid scrape, its time)
     samples: Mapping[str, tuple[EngineSample, float]] = field(default_factory=dict)
-    lost: Mapping[str, Lost] = field(default_factory=dict)  # pod that was ready before → its newest loss of readiness
-    silences: Mapping[str, Silence] = field(default_factory=dict)  # pod whose newest call timed out → its backoff
-
-
-@dataclass(frozen=True, slots=True)
-class PodReport:
-    """One pod: its view for decide(), and the fields that only the status and the writes need."""
-
-    view: PodView
-    endpoint: Endpoint | None = None
-    trouble: Trouble | None = None
-    template_hash: str = ""
-    scrape_error: str = ""
-    called: bool = True  # in this pass; False if no answer could be expected
-    answered: bool = True  # True if the call of this pass returned a sample
-    deletion_cost: int | None = None  # current value of the pod-deletion-cost annotation
-
-
-@dataclass(frozen=True, slots=True)
-class Fleet:
-    """Everything that one pass observed."""
-
-    deployment: Object | None
-    pods: tuple[PodReport, ...]
-    held: int | None = None  # requests that the gateway holds until a replica is ready; None: no such gateway
-    wall: float | None = None  # seconds since 1970
-
-    @property
-    def observed(self) -> Observed:
-        """The input of decide()."""
-        views = tuple(report.view for report in self.pods)
-        return Observed(pods=views, replicas=replicas_of(self.deployment), held=self.held, wall=self.wall)
-
-    @property
-    def ready(self) -> int:
-        """Number of ready pods."""
-        return sum(report.view.phase == "ready" for report in self.pods)
-
-    @property
-    def scrape_failures(self) -> int:
-        """Number of ready engines that were called and returned no sample."""
-        return sum(report.called and bool(report.scrape_error) for report in self.pods)
-
-
-def replicas_of(deployment: Object | None) -> int | None:
-    """Return the Deployment's `spec.replicas`; None without a Deployment."""
-    if deployment is None:
-        return None
-    return int(deployment.get("spec", {}).get("replicas", 1))
+    lost: Mapping[str, ReadinessLoss] = field(
+        default_factory=dict
+    )  # pod that was ready before → its newest loss of readiness
+    backoffs: Mapping[str, ScrapeBackoff] = field(default_factory=dict)  # pod whose newest call timed out → its backoff
 
 
 async def observe(
     resource: Object,
-    world: World,
+    cluster: ClusterClient,
     scraper: Scraper,
-    seen: Seen,
+    seen: ObservationState,
     *,
     clock: Callable[[], float],
     wall: datetime,
-) -> tuple[Fleet, Seen]:
-    """Observe once everything that the LLMDeployment `resource` owns. Raises WorldError if the cluster cannot be read;
+) -> tuple[ObservedFleet, ObservationState]:
+    """Observe once everything that the LLMDeployment `resource` owns. Raises ClusterError if the cluster cannot be read;
     an engine that does not answer is only reported."""
     name, namespace = str(resource["metadata"]["name"]), str(resource["metadata"]["namespace"])
-    deployment = await world.get("Deployment", namespace, names.deployment(name))
+    deployment = await cluster.get("Deployment", namespace, names.deployment(name))
     if deployment is not None and not is_owned(deployment, resource):
         deployment = None
-    found = await _pods_of(deployment, namespace, name, world)
+    found = await pods_of(deployment, namespace, name, cluster)
     # Evicted pods stay listed for days and are already replaced: they count only while no other pod exists.
     found = [pod for pod in found if not lens.has_ended(pod)] or found
     phases = {_name(pod): lens.phase_of(pod) for pod in found}
-    endpoints = {_name(pod): world.endpoint(pod) for pod in found}
+    endpoints = {_name(pod): cluster.endpoint(pod) for pod in found}
     reachable = _reachable(found, {name: phase for name, (phase, _) in phases.items()}, seen, clock())
     asked = [endpoint for name in reachable if (endpoint := endpoints[name]) is not None]
     answers = await scrape_all(scraper, asked)
@@ -131,70 +93,59 @@ async def observe(
     seen = _remember(seen, {name: phase for name, (phase, _) in phases.items()}, starts, answers, now)
     reports = tuple(_report(pod, phases[_name(pod)][1], endpoints, answers, seen, now) for pod in found)
     listed = tuple(sorted(reports, key=lambda report: report.view.name))
-    held = world.held(namespace, name)
-    return Fleet(deployment=deployment, pods=listed, held=held, wall=wall.timestamp()), seen
-
-
-async def _pods_of(deployment: Object | None, namespace: str, name: str, world: World) -> list[Object]:
-    """The pods that the Deployment's ReplicaSets control. Labels only narrow the lists: any pod may carry them.
-    ReplicaSets are listed after the pods, since they outlive their pods."""
-    if deployment is None:
-        return []
-    pods = await world.list("Pod", namespace, names.selector(name))
-    sets = await world.list("ReplicaSet", namespace, names.selector(name)) if pods else []
-    ours = {each["metadata"]["uid"] for each in sets if controller_of(each) == deployment["metadata"]["uid"]}
-    return [pod for pod in pods if controller_of(pod) in ours]
+    held = cluster.held(namespace, name)
+    return ObservedFleet(deployment=deployment, pods=listed, held=held, wall=wall.timestamp()), seen
 
 
 def _name(pod: Object) -> str:
     return str(pod["metadata"]["name"])
 
 
-def _reachable(found: list[Object], phases: Mapping[str, PodPhase], seen: Seen, now: float) -> list[str]:
+def _reachable(found: list[Object], phases: Mapping[str, PodPhase], seen: ObservationState, now: float) -> list[str]:
     """Names of the pods that can be called in this pass."""
-    silences, reachable = _unbroken(seen, phases), []
+    backoffs, reachable = _unbroken(seen, phases), []
     for pod in found:
         name = _name(pod)
         phase, since = seen.phases.get(name, (phases[name], now))
         draining = now - since if phase == phases[name] == "draining" else 0.0
-        if phases[name] in ASKED and can_answer(pod, draining, silences.get(name), now):
+        if phases[name] in SCRAPED_PHASES and can_answer(pod, draining, backoffs.get(name), now):
             reachable.append(name)
     return reachable
 
 
-def _unbroken(seen: Seen, phases: Mapping[str, PodPhase]) -> dict[str, Silence]:
+def _unbroken(seen: ObservationState, phases: Mapping[str, PodPhase]) -> dict[str, ScrapeBackoff]:
     """The backoffs of pods in the same phase as at the last observation: a change of phase ends a backoff."""
     same = {name for name, (phase, _) in seen.phases.items() if phases.get(name) == phase}
-    return {name: silence for name, silence in seen.silences.items() if name in same}
+    return {name: backoff for name, backoff in seen.backoffs.items() if name in same}
 
 
 def _silences(
-    before: Mapping[str, Silence], answers: Mapping[str, EngineSample | ScrapeError], now: float
-) -> dict[str, Silence]:
+    before: Mapping[str, ScrapeBackoff], answers: Mapping[str, EngineSample | ScrapeError], now: float
+) -> dict[str, ScrapeBackoff]:
     """The backoffs after this pass. A pod that was not called keeps its own; a refused connection adds none."""
-    silences = {name: silence for name, silence in before.items() if name not in answers}
+    backoffs = {name: backoff for name, backoff in before.items() if name not in answers}
     for name, answer in answers.items():
         if isinstance(answer, NoAnswer | AnswerTooLarge):
-            silences[name] = before.get(name, UNBROKEN).longer(str(answer), now)
-    return silences
+            backoffs[name] = before.get(name, NO_BACKOFF).after_failure(str(answer), now)
+    return backoffs
 
 
 def _remember(
-    seen: Seen,
+    seen: ObservationState,
     phases: Mapping[str, PodPhase],
     starts: Mapping[str, datetime | None],
     answers: Mapping[str, EngineSample | ScrapeError],
     now: float,
-) -> Seen:
-    """The next `Seen`. A pod that is ready again within BLINK keeps its ready time unless its container restarted."""
+) -> ObservationState:
+    """The next `ObservationState`. A pod that is ready again within READINESS_FLAP keeps its ready time unless its container restarted."""
     entered, lost = {}, {name: loss for name, loss in seen.lost.items() if name in phases}
     for name, phase in phases.items():
         before, loss = seen.phases.get(name), lost.get(name)
         if before is not None and before[0] == "ready" != phase:
-            lost[name] = Lost(before[1], now, starts[name])
+            lost[name] = ReadinessLoss(before[1], now, starts[name])
         if before is not None and before[0] == phase:
             entered[name] = before
-        elif phase == "ready" and loss is not None and now - loss.at <= BLINK and loss.start == starts[name]:
+        elif phase == "ready" and loss is not None and now - loss.at <= READINESS_FLAP and loss.start == starts[name]:
             entered[name] = (phase, loss.since)
         else:
             entered[name] = (phase, now)
@@ -206,18 +157,18 @@ def _remember(
     }
     samples = {name: sample for name, sample in seen.samples.items() if name in phases}
     samples.update({name: (answer, now) for name, answer in answers.items() if isinstance(answer, EngineSample)})
-    silences = _silences(_unbroken(seen, phases), answers, now)
-    return Seen(phases=entered, starts=began, looked=now, samples=samples, lost=lost, silences=silences)
+    backoffs = _silences(_unbroken(seen, phases), answers, now)
+    return ObservationState(phases=entered, starts=began, looked=now, samples=samples, lost=lost, backoffs=backoffs)
 
 
 def _report(
     pod: Object,
-    trouble: Trouble | None,
+    problem: Problem | None,
     endpoints: Mapping[str, Endpoint | None],
     answers: Mapping[str, EngineSample | ScrapeError],
-    seen: Seen,
+    seen: ObservationState,
     now: float,
-) -> PodReport:
+) -> ObservedPod:
     name = _name(pod)
     phase, since = lens.phase_of(pod)[0], seen.phases[name][1]
     sample, sample_at = seen.samples.get(name, (None, None))
@@ -228,30 +179,32 @@ def _report(
         since=since,
         sample=sample,
         sample_at=sample_at,
-        message=trouble.message if trouble else "",
+        message=problem.message if problem else "",
         start_age=_start_age(name, phase, answer, seen, now),
         cold_start=_cold_start(pod, sample, since - seen.starts[name].after),
     )
-    return PodReport(
+    return ObservedPod(
         view=view,
         endpoint=endpoints[name],
-        trouble=trouble,
+        problem=problem,
         template_hash=lens.template_hash(pod),
-        scrape_error=_scrape_error(answer, seen.silences.get(name)) if phase == "ready" else "",
+        scrape_error=_scrape_error(answer, seen.backoffs.get(name)) if phase == "ready" else "",
         called=answer is not None,
         answered=isinstance(answer, EngineSample),
         deletion_cost=lens.deletion_cost(pod),
     )
 
 
-def _scrape_error(answer: EngineSample | ScrapeError | None, silence: Silence | None) -> str:
+def _scrape_error(answer: EngineSample | ScrapeError | None, backoff: ScrapeBackoff | None) -> str:
     """Why this pass has no sample of the pod; for a pod in backoff, the cause of its newest failed call."""
     if isinstance(answer, ScrapeError):
         return str(answer)
-    return silence.cause if answer is None and silence is not None else ""
+    return backoff.cause if answer is None and backoff is not None else ""
 
 
-def _start_age(name: str, phase: PodPhase, answer: EngineSample | ScrapeError | None, seen: Seen, now: float) -> float:
+def _start_age(
+    name: str, phase: PodPhase, answer: EngineSample | ScrapeError | None, seen: ObservationState, now: float
+) -> float:
     """Seconds since the current start began, or since the pod lost its readiness, as observed; while the engine loads,
     at least the load time that it reports."""
     if name in seen.lost:
@@ -263,6 +216,6 @@ def _start_age(name: str, phase: PodPhase, answer: EngineSample | ScrapeError | 
 
 
 def _cold_start(pod: Object, sample: EngineSample | None, at_most: float) -> ColdStart | None:
-    """The cold start by its timestamps; None if it exceeds `at_most` + LAG seconds: a clock was set in between."""
+    """The cold start by its timestamps; None if it exceeds `at_most` + LIST_LAG seconds: a clock was set in between."""
     start = lens.cold_start(pod, sample)
-    return None if start is None or start.total > at_most + LAG else start
+    return None if start is None or start.total > at_most + LIST_LAG else start

@@ -1,7 +1,7 @@
 """One reconcile pass over one resource: observe, decide, apply, report. Level-triggered and idempotent.
 
 A pass reads the whole state whatever triggered it. If it is interrupted after any write, the next pass converges to
-the same state. The cluster and `sluice up` run this code, each over its own `World`.
+the same state. The cluster and `sluice up` run this code, each over its own `ClusterClient`.
 """
 
 import logging
@@ -17,12 +17,13 @@ from sluice_operator.autoscaler import decide
 from sluice_operator.autoscaler.explain import sentences
 from sluice_operator.autoscaler.state import AutoscalerState
 from sluice_operator.autoscaler.values import Decision, Reason
-from sluice_operator.cluster.client import ForeignObject, Key, Object, OwnerDeleted, WorldError
+from sluice_operator.cluster.client import ClusterError, ForeignObject, Key, Object, OwnerDeleted
+from sluice_operator.cluster.fleet import replicas_of
 from sluice_operator.reconcile.admin_token import derive
 from sluice_operator.reconcile.apply import apply_children, replace_crashed, send_limits
 from sluice_operator.reconcile.conflicts import replicas_manager, same_name
 from sluice_operator.reconcile.memory import Context, Remembered
-from sluice_operator.reconcile.observe import observe, replicas_of
+from sluice_operator.reconcile.observe import observe
 from sluice_operator.status import build as ledger
 from sluice_operator.status.conditions import Facts
 from sluice_operator.status.events import fresh, notes
@@ -48,8 +49,8 @@ class _Pass:
 
 
 async def reconcile(key: Key, context: Context) -> float:
-    """Return the seconds until the next pass; GONE after a deletion. Raises WorldError; the caller then retries."""
-    document = await context.world.get(contract.KIND, key.namespace, key.name)
+    """Return the seconds until the next pass; GONE after a deletion. Raises ClusterError; the caller then retries."""
+    document = await context.cluster.get(contract.KIND, key.namespace, key.name)
     if document is None or document["metadata"].get("deletionTimestamp"):
         context.forget(key)
         return GONE
@@ -89,7 +90,7 @@ async def _look(key: Key, document: Object, context: Context) -> _Pass:
         conflict = await same_name(key, document, resource, context)
     seen = _remembered(key, context).seen
     fleet, seen = await observe(
-        document, context.world, context.scraper, seen, clock=context.clock, wall=context.wall()
+        document, context.cluster, context.scraper, seen, clock=context.clock, wall=context.wall()
     )
     context.memories[key] = replace(_remembered(key, context), seen=seen)
     context.metrics.scrapes_failed(fleet.scrape_failures)
@@ -136,7 +137,7 @@ async def _decide_and_act(found: _Pass, context: Context) -> _Pass:
         applied = await apply_children(key, found.document, resource, fleet, decision, context)
     except ForeignObject as error:
         return replace(found, facts=replace(facts, conflict=str(error), decision=None))
-    except WorldError as error:
+    except ClusterError as error:
         unset = await send_limits(key, fleet, decision, context)  # running engines still get their limits
         if error.status in _REFUSED:
             refused = replace(facts, refused=str(error), decision=None, limits_unset=unset)
@@ -221,11 +222,11 @@ async def _tell(found: _Pass, context: Context) -> None:
         starts=ledger.starts_of(remembered.decide),
     )
     if built != previous:
-        await context.world.write_status(found.document, built)
+        await context.cluster.write_status(found.document, built)
     reasons = [reason for _, reason in remembered.unrecorded]
     said, told = fresh(notes(found.facts, built["conditions"], reasons), remembered.told, now)
     context.memories[key] = replace(
         remembered, unrecorded=(), told=told, numbers_at=now if due else remembered.numbers_at
     )
     for note in said:
-        await context.world.emit_event(found.document, note.reason, note.message, warning=note.warning)
+        await context.cluster.emit_event(found.document, note.reason, note.message, warning=note.warning)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from aiohttp import web
 
-from sluice_operator.runtime.metrics import CONTENT_TYPE, OperatorMetrics
+from sluice_operator.metrics import CONTENT_TYPE, OperatorMetrics
 
 
 class Health:

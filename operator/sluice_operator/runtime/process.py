@@ -14,19 +14,20 @@ from dataclasses import replace
 from typing import Any, Final
 
 from sluice import contract, json_logs
-from sluice_operator.cluster.client import Key, World, WorldError
-from sluice_operator.cluster.kube import KubeWorld, connect
+from sluice_operator.cluster.client import ClusterClient, ClusterError, Key
+from sluice_operator.cluster.kube import KubeClient, connect
+from sluice_operator.cluster.lease import KubeLease
 from sluice_operator.engines.client import HttpScraper
+from sluice_operator.metrics import OperatorMetrics
 from sluice_operator.reconcile.admin_token import operator_key
 from sluice_operator.reconcile.memory import Context
 from sluice_operator.reconcile.reconcile import reconcile
 from sluice_operator.runtime.health import Health
-from sluice_operator.runtime.leader_election import Election, KubeLease
-from sluice_operator.runtime.metrics import OperatorMetrics
-from sluice_operator.runtime.settings import Settings
+from sluice_operator.runtime.leader_election import Election
 from sluice_operator.runtime.watchdog import Watchdog
 from sluice_operator.runtime.watches import watch
 from sluice_operator.runtime.workqueue import Workers
+from sluice_operator.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -40,13 +41,13 @@ def main(settings: Settings) -> int:
     logging.getLogger("kopf").setLevel(logging.WARNING)
     try:
         return asyncio.run(run(settings))
-    except (WorldError, OSError) as error:
+    except (ClusterError, OSError) as error:
         log.error("%s", error)
         return contract.EXIT_FAILED
 
 
 async def run(settings: Settings) -> int:
-    """Run the operator; return the exit code. Raises WorldError without a cluster, OSError if the port is in use."""
+    """Run the operator; return the exit code. Raises ClusterError without a cluster, OSError if the port is in use."""
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -59,7 +60,7 @@ async def run(settings: Settings) -> int:
         engines = HttpScraper(settings.scrape_timeout, settings.scrape_concurrency, election.remaining)
         scraper = await stack.enter_async_context(engines)
         await health.start(settings.health_port)
-        context = Context(KubeWorld(client, election.remaining), scraper, settings, metrics=metrics)
+        context = Context(KubeClient(client, election.remaining), scraper, settings, metrics=metrics)
         try:
             return await _until_stopped(stop, _lead(context, election, watchdog))
         finally:
@@ -90,11 +91,11 @@ async def _lead(context: Context, election: Election, watchdog: Watchdog) -> str
 
     The key comes after the Lease, because the operator creates it and writes nothing without the Lease.
     """
-    await _wait_for_crd(context.world, context.settings)
+    await _wait_for_crd(context.cluster, context.settings)
     await election.acquire()
     context.metrics.leads(True)
     holding = asyncio.create_task(election.hold(), name="holding the Lease")
-    key = asyncio.create_task(_wait_for_key(context.world, context.settings), name="the operator's key")
+    key = asyncio.create_task(_wait_for_key(context.cluster, context.settings), name="the operator's key")
     try:
         await asyncio.wait({holding, key}, return_when=asyncio.FIRST_COMPLETED)
         if not key.done():
@@ -146,13 +147,13 @@ async def _reconcile(key: Key, context: Context) -> float:
     return await reconcile(key, context)
 
 
-async def _wait_for_crd(world: World, settings: Settings) -> None:
+async def _wait_for_crd(cluster: ClusterClient, settings: Settings) -> None:
     """Return once LLMDeployments can be listed; log each cause of the wait once."""
     said = ""
     while True:
         try:
-            await world.list(contract.KIND, settings.namespace, {})
-        except WorldError as error:
+            await cluster.list(contract.KIND, settings.namespace, {})
+        except ClusterError as error:
             cause = _waiting_for(error)
             if cause != said:
                 log.warning("%s", cause)
@@ -162,20 +163,20 @@ async def _wait_for_crd(world: World, settings: Settings) -> None:
             return
 
 
-async def _wait_for_key(world: World, settings: Settings) -> bytes:
+async def _wait_for_key(cluster: ClusterClient, settings: Settings) -> bytes:
     """Return the operator's key once its Secret can be read or created; log each cause of the wait once."""
     said = ""
     while True:
         try:
-            return await operator_key(world, settings.pod_namespace, settings.key_secret)
-        except WorldError as error:
+            return await operator_key(cluster, settings.pod_namespace, settings.key_secret)
+        except ClusterError as error:
             if str(error) != said:
                 log.warning("waiting for the operator's key: %s", error)
                 said = str(error)
             await asyncio.sleep(_CRD_SECONDS)
 
 
-def _waiting_for(error: WorldError) -> str:
+def _waiting_for(error: ClusterError) -> str:
     if error.status == 404:
         crd = f"{contract.PLURAL}.{contract.GROUP}"
         return f"waiting: the CustomResourceDefinition {crd} is not installed. `sluice crds | kubectl apply -f -`."
@@ -185,9 +186,9 @@ def _waiting_for(error: WorldError) -> str:
 async def _sweep(context: Context, workers: Workers, watchdog: Watchdog) -> None:
     """List all resources every 30 s; wake those without a worker (missed by a watch); report the list to the watchdog."""
     while True:
-        with contextlib.suppress(WorldError):
+        with contextlib.suppress(ClusterError):
             asked = watchdog.asks()
-            found = await context.world.list(contract.KIND, context.settings.namespace, {})
+            found = await context.cluster.list(contract.KIND, context.settings.namespace, {})
             keys = {Key(each["metadata"]["namespace"], each["metadata"]["name"]): each for each in found}
             watchdog.listed({key: str(each["metadata"]["resourceVersion"]) for key, each in keys.items()}, asked)
             for key in keys.keys() - workers.keys:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 from sluice_operator.cluster.client import Key
-from sluice_operator.runtime.metrics import OperatorMetrics
+from sluice_operator.metrics import OperatorMetrics
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import kopf
 
 from sluice import contract
 from sluice_operator.cluster.client import Key
-from sluice_operator.runtime.settings import Settings
+from sluice_operator.settings import Settings
 
 _ENGINES: Final = f"{contract.LABEL_NAME}={contract.ENGINE_APP}"  # filtered by the API server
 

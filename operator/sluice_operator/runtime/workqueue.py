@@ -11,8 +11,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from sluice_operator.cluster.client import Key, WorldError
-from sluice_operator.runtime.metrics import OperatorMetrics
+from sluice_operator.cluster.client import ClusterError, Key
+from sluice_operator.metrics import OperatorMetrics
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ class Workers:
                 result = "ok"
             # A fault of one resource must not stop the others or its own next pass.
             except Exception as error:
-                known = isinstance(error, (WorldError, TimeoutError))
+                known = isinstance(error, (ClusterError, TimeoutError))
                 log.warning(
                     "%s/%s: the pass failed and is tried again: %s",
                     key.namespace,

@@ -14,9 +14,9 @@ from sluice_operator.autoscaler.signals.cold_start import PHASES
 from sluice_operator.autoscaler.state import AutoscalerState
 from sluice_operator.autoscaler.values import ColdStart, ForecastStatus, Reason
 from sluice_operator.cluster.client import Key
-from sluice_operator.reconcile.observe import replicas_of
+from sluice_operator.cluster.fleet import replicas_of
 from sluice_operator.render import names
-from sluice_operator.status.conditions import Facts, conditions, trouble_of
+from sluice_operator.status.conditions import Facts, conditions, problem_of
 
 MAX_DECISIONS: Final = 10
 _MEASURED: Final = frozenset({"SLOMet", "MetricsAvailable", "AdmissionActive"})
@@ -51,7 +51,7 @@ def build(
     ready = facts.fleet.ready
     wanted = facts.decision.desired if facts.decision else replicas_of(facts.fleet.deployment)
     desired = int(previous.get("desiredReplicas", 0)) if wanted is None else wanted
-    trouble = trouble_of(facts)
+    problem = problem_of(facts)
     listed = conditions(facts, now)
     if not numbers_due:
         listed = [_calm(entry, facts.previous.get(entry["type"])) for entry in listed]
@@ -64,7 +64,7 @@ def build(
         "replicasSummary": f"{ready}/{desired}",
         "selector": names.selector_text(key.name),
         "url": f"{names.url(key.namespace, key.name)}/v1",
-        "reason": trouble.reason if trouble else listed[0]["reason"],
+        "reason": problem.reason if problem else listed[0]["reason"],
         "decisions": decisions,
         "conditions": listed,
         # Always set, or the schema's default would replace it; updated when due, because large fleets start pods often.

@@ -13,8 +13,8 @@ from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.api.spec import unknown_zones
 from sluice_operator.autoscaler.explain.sentences import OTHER_WRITER
 from sluice_operator.autoscaler.values import Decision
-from sluice_operator.cluster.pod_status import Trouble
-from sluice_operator.reconcile.observe import Fleet
+from sluice_operator.cluster.fleet import ObservedFleet
+from sluice_operator.cluster.pod_status import Problem
 from sluice_operator.status.rollout import Rollout
 
 Status = Literal["True", "False", "Unknown"]
@@ -38,7 +38,7 @@ class Facts:
     faults: tuple[str, ...] = ()  # one sentence per parse error
     conflict: str = ""  # the object of another owner that has the name of a child
     refused: str = ""  # the operator's write that the API server rejected, and the reason
-    fleet: Fleet = field(default_factory=lambda: Fleet(deployment=None, pods=()))
+    fleet: ObservedFleet = field(default_factory=lambda: ObservedFleet(deployment=None, pods=()))
     rollout: Rollout = field(default_factory=Rollout)  # state after the writes of this pass
     decision: Decision | None = None
     limits_unset: tuple[str, ...] = ()  # one sentence per engine that did not accept its limits in this pass
@@ -75,39 +75,39 @@ _NEXT_STEP: Final = {
 }
 
 
-def trouble_of(facts: Facts) -> Trouble | None:
+def problem_of(facts: Facts) -> Problem | None:
     """Return the most severe problem, with a next step, or None if there is no problem."""
     if facts.faults:
-        return _with_step(Trouble("InvalidSpec", " ".join(facts.faults)))
+        return _with_step(Problem("InvalidSpec", " ".join(facts.faults)))
     if facts.conflict:
-        return _with_step(Trouble("Conflict", facts.conflict))
+        return _with_step(Problem("Conflict", facts.conflict))
     if facts.refused:
-        return _with_step(Trouble("WriteRefused", facts.refused))
+        return _with_step(Problem("WriteRefused", facts.refused))
     if facts.rollout.refused:
-        return _with_step(Trouble("PodsRefused", facts.rollout.refused))
+        return _with_step(Problem("PodsRefused", facts.rollout.refused))
     reports = facts.fleet.pods
     for phase in ("failed", "unschedulable"):
         for report in reports:
-            if report.view.phase == phase and report.trouble is not None:
-                return _with_step(report.trouble)
+            if report.view.phase == phase and report.problem is not None:
+                return _with_step(report.problem)
     return _unhealed(facts)
 
 
-def _unhealed(facts: Facts) -> Trouble | None:
+def _unhealed(facts: Facts) -> Problem | None:
     """Keep a previous crash as the reason while new pods start, because none of them has become ready yet."""
     before = facts.previous.get("Ready", {})
     same_spec = before.get("observedGeneration") == facts.generation
     if before.get("status") == "False" and before.get("reason") in _CRASHES and same_spec and not facts.fleet.ready:
-        return Trouble(str(before["reason"]), str(before.get("message", "")))
+        return Problem(str(before["reason"]), str(before.get("message", "")))
     return None
 
 
-def _with_step(trouble: Trouble) -> Trouble:
-    step = _NEXT_STEP.get(trouble.reason, "")
-    text = trouble.message.rstrip()
+def _with_step(problem: Problem) -> Problem:
+    step = _NEXT_STEP.get(problem.reason, "")
+    text = problem.message.rstrip()
     if text and text[-1] not in ".!?":
         text += "."
-    return Trouble(trouble.reason, f"{text} {step}".strip())
+    return Problem(problem.reason, f"{text} {step}".strip())
 
 
 # --- Ready, Available --------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def _with_step(trouble: Trouble) -> Trouble:
 
 def _unwritten(facts: Facts) -> Verdict | None:
     """Not ready if the spec could not be parsed or written: the pods then serve an earlier spec."""
-    return _troubled(facts) if facts.faults or facts.conflict or facts.refused else None
+    return _problem(facts) if facts.faults or facts.conflict or facts.refused else None
 
 
 def _serving(facts: Facts) -> Verdict | None:
@@ -124,9 +124,9 @@ def _serving(facts: Facts) -> Verdict | None:
     return Verdict("True", "Serving", f"{facts.fleet.ready} of {len(facts.fleet.pods)} pods serve.")
 
 
-def _troubled(facts: Facts) -> Verdict | None:
-    trouble = trouble_of(facts)
-    return Verdict("False", trouble.reason, trouble.message) if trouble else None
+def _problem(facts: Facts) -> Verdict | None:
+    problem = problem_of(facts)
+    return Verdict("False", problem.reason, problem.message) if problem else None
 
 
 def _scaled_to_none(facts: Facts) -> Verdict | None:
@@ -172,12 +172,12 @@ def _stalled(facts: Facts) -> Verdict | None:
     """The new version fails to start while the old one serves, or the Deployment's progress deadline has passed."""
     if facts.rollout.done or _unwritten(facts):
         return None
-    trouble, late = trouble_of(facts), facts.rollout.late
+    problem, late = problem_of(facts), facts.rollout.late
     serving = {report.template_hash for report in facts.fleet.pods if report.view.phase == "ready"}
-    stuck = {report.template_hash for report in facts.fleet.pods if report.trouble is not None}
-    if not facts.fleet.ready or not (late or (trouble and serving and stuck - serving)):
+    stuck = {report.template_hash for report in facts.fleet.pods if report.problem is not None}
+    if not facts.fleet.ready or not (late or (problem and serving and stuck - serving)):
         return None
-    why = f"{trouble.reason}: {trouble.message}" if trouble else "the Deployment's progress deadline has passed."
+    why = f"{problem.reason}: {problem.message}" if problem else "the Deployment's progress deadline has passed."
     return Verdict("False", "RolloutStalled", f"The old pods go on serving; the new version does not start. {why}")
 
 
@@ -203,8 +203,8 @@ def _loaded(facts: Facts) -> Verdict | None:
 
 
 def _load_failed(facts: Facts) -> Verdict | None:
-    trouble = trouble_of(facts)
-    return Verdict("False", trouble.reason, trouble.message) if trouble and trouble.reason in _CRASHES else None
+    problem = problem_of(facts)
+    return Verdict("False", problem.reason, problem.message) if problem and problem.reason in _CRASHES else None
 
 
 def _not_loaded(facts: Facts) -> Verdict:
@@ -227,7 +227,7 @@ _MODES: Final = {
 
 def _blocked(facts: Facts) -> Verdict | None:
     if facts.faults or facts.conflict or facts.refused:
-        return _troubled(facts)
+        return _problem(facts)
     if facts.spec is not None and facts.spec.paused:
         return Verdict("False", "Paused", "Nothing is scaled while spec.paused is true.")
     return None
@@ -299,7 +299,7 @@ def _slo_step(spec: LLMDeploymentSpec, decision: Decision) -> str:
 def _limits_held(facts: Facts) -> Verdict | None:
     """No limits are sent in this pass: engines apply the targets file as last written."""
     if facts.faults or facts.conflict:
-        return _troubled(facts)
+        return _problem(facts)
     if facts.spec is not None and facts.spec.paused:
         return Verdict("False", "Paused", "No limits are sent while spec.paused is true; engines keep their targets.")
     return None
@@ -338,9 +338,9 @@ def _paused(facts: Facts) -> Verdict:
 
 
 RULES: Final[tuple[tuple[str, tuple[Rule, ...]], ...]] = (
-    ("Ready", (_unwritten, _serving, _stalled, _troubled, _scaled_to_none, _halted, _rolling_out, _starting)),
+    ("Ready", (_unwritten, _serving, _stalled, _problem, _scaled_to_none, _halted, _rolling_out, _starting)),
     ("Available", (_available,)),
-    ("Progressing", (_stalled, _troubled, _halted, _rolling, _settled)),
+    ("Progressing", (_stalled, _problem, _halted, _rolling, _settled)),
     ("ModelLoaded", (_loaded, _load_failed, _not_loaded)),
     ("ScalingActive", (_blocked, _contested, _unscheduled, _mode)),
     ("AdmissionActive", (_limits_held, _limits_unset, _admission)),

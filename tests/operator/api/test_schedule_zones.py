@@ -6,7 +6,7 @@ import pytest
 
 from sluice_operator.api import InvalidResource, parse
 from sluice_operator.reconcile.reconcile import reconcile
-from tests.operator.books import KEY, Clock, manifest, operator, world_with
+from tests.operator.fake_cluster import KEY, Clock, cluster_with, manifest, operator
 
 ALWAYS = {"cron": "* * * * *", "durationSeconds": 3600}
 ATLANTIS = ALWAYS | {"timezone": "Europe/Atlantis", "minReplicas": 4}
@@ -19,40 +19,40 @@ def asked(mode: str = "Auto", *schedules: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("mode", ["Auto", "Advise"])
 async def test_only_that_schedule_is_left_out_and_a_condition_and_an_event_name_it(mode: str) -> None:
-    world, clock = world_with(manifest(**asked(mode, ATLANTIS, BERLIN))), Clock()
-    context = operator(world, clock=clock)
+    cluster, clock = cluster_with(manifest(**asked(mode, ATLANTIS, BERLIN))), Clock()
+    context = operator(cluster, clock=clock)
     await reconcile(KEY, context)
-    assert world.deployment["spec"]["replicas"] == 2  # Berlin's, and not the four of Atlantis
-    assert world.condition("Ready")["reason"] == "Starting"
-    active = world.condition("ScalingActive")
+    assert cluster.deployment["spec"]["replicas"] == 2  # Berlin's, and not the four of Atlantis
+    assert cluster.condition("Ready")["reason"] == "Starting"
+    active = cluster.condition("ScalingActive")
     assert (active["status"], active["reason"]) == ("True" if mode == "Auto" else "False", "ScheduleIgnored")
     assert "spec.scaling.schedules[0].timezone" in active["message"] and "Europe/Atlantis" in active["message"]
     assert "Berlin, not" in active["message"] and "schedules[1]" not in active["message"]
     clock.now += 5
     await reconcile(KEY, context)
-    assert [(reason, warning) for reason, _, warning in world.events if reason == "ScheduleIgnored"] == [
+    assert [(reason, warning) for reason, _, warning in cluster.events if reason == "ScheduleIgnored"] == [
         ("ScheduleIgnored", True)
     ]
 
 
 async def test_a_change_of_the_rest_of_the_spec_goes_through() -> None:
-    world, clock = world_with(manifest(**asked("Auto", ATLANTIS))), Clock()
-    context = operator(world, clock=clock)
+    cluster, clock = cluster_with(manifest(**asked("Auto", ATLANTIS))), Clock()
+    context = operator(cluster, clock=clock)
     await reconcile(KEY, context)
-    before = world.deployment["spec"]["template"]
-    world.edit(model={"uri": "pvc://models/other"}, **asked("Auto", ATLANTIS))
+    before = cluster.deployment["spec"]["template"]
+    cluster.edit(model={"uri": "pvc://models/other"}, **asked("Auto", ATLANTIS))
     await reconcile(KEY, context)
-    assert world.deployment["spec"]["template"] != before
-    world.edit(**asked("Auto", BERLIN))
+    assert cluster.deployment["spec"]["template"] != before
+    cluster.edit(**asked("Auto", BERLIN))
     await reconcile(KEY, context)
-    assert world.condition("ScalingActive")["reason"] == "Auto"
+    assert cluster.condition("ScalingActive")["reason"] == "Auto"
 
 
 @pytest.mark.parametrize("mode", ["External", "Off"])
 async def test_where_schedules_are_not_read_their_zones_are_no_matter(mode: str) -> None:
-    world = world_with(manifest(**asked(mode, ATLANTIS)))
-    await reconcile(KEY, operator(world))
-    assert world.condition("ScalingActive")["reason"] != "ScheduleIgnored"
+    cluster = cluster_with(manifest(**asked(mode, ATLANTIS)))
+    await reconcile(KEY, operator(cluster))
+    assert cluster.condition("ScalingActive")["reason"] != "ScheduleIgnored"
 
 
 def test_a_file_that_a_person_wrote_is_refused() -> None:
@@ -63,7 +63,7 @@ def test_a_file_that_a_person_wrote_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["Europe", "right", "A" * 64, "a//b"])
 async def test_no_name_of_a_zone_breaks_a_pass(name: str) -> None:
-    world = world_with(manifest(**asked("Auto", ALWAYS | {"timezone": name, "minReplicas": 3})))
-    await reconcile(KEY, operator(world))
-    assert world.condition("ScalingActive")["reason"] == "ScheduleIgnored"
-    assert world.deployment["spec"]["replicas"] == 1
+    cluster = cluster_with(manifest(**asked("Auto", ALWAYS | {"timezone": name, "minReplicas": 3})))
+    await reconcile(KEY, operator(cluster))
+    assert cluster.condition("ScalingActive")["reason"] == "ScheduleIgnored"
+    assert cluster.deployment["spec"]["replicas"] == 1

@@ -17,7 +17,7 @@ from sluice_operator.autoscaler.values import ColdStart, Decision, Observed, Pod
 from sluice_operator.status.build import numbers, recalled, starts_of
 from sluice_operator.status.conditions import Facts
 from tests.operator.autoscaler.fleet import MODEL, Engine, Story, spec
-from tests.operator.books import manifest
+from tests.operator.fake_cluster import manifest
 
 
 def busy_day() -> Story:

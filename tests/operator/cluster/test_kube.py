@@ -1,4 +1,4 @@
-"""`KubeWorld` over HTTP: before it creates a child it reads the owner again."""
+"""`KubeClient` over HTTP: before it creates a child it reads the owner again."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,7 +9,7 @@ from kubernetes.aio.client import ApiClient, Configuration
 
 from sluice import contract
 from sluice_operator.cluster.client import Object, OwnerDeleted
-from sluice_operator.cluster.kube import KubeWorld, path
+from sluice_operator.cluster.kube import KubeClient, path
 
 OWNER: Object = {
     "apiVersion": contract.API_VERSION,
@@ -23,7 +23,7 @@ CHILD_PATH = path("ConfigMap", "ns", "chat")
 
 
 @asynccontextmanager
-async def api_server(objects: dict[str, Object]) -> AsyncIterator[tuple[KubeWorld, list[str]]]:
+async def api_server(objects: dict[str, Object]) -> AsyncIterator[tuple[KubeClient, list[str]]]:
     """An API server with these objects by path; it accepts every write and lists them."""
     writes: list[str] = []
 
@@ -38,7 +38,7 @@ async def api_server(objects: dict[str, Object]) -> AsyncIterator[tuple[KubeWorl
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     async with ApiClient(configuration=Configuration(host=f"http://127.0.0.1:{runner.addresses[0][1]}")) as client:
-        yield KubeWorld(client), writes
+        yield KubeClient(client), writes
     await runner.cleanup()
 
 
@@ -55,22 +55,22 @@ def owner(**metadata: str) -> Object:
     ],
 )
 async def test_no_child_is_created_for_an_owner_that_is_deleted(live: dict[str, Object], message: str) -> None:
-    async with api_server(live) as (world, writes):
+    async with api_server(live) as (cluster, writes):
         with pytest.raises(OwnerDeleted, match=f"^{message}$"):
-            await world.apply(CHILD, owner=OWNER)
+            await cluster.apply(CHILD, owner=OWNER)
         with pytest.raises(OwnerDeleted, match=f"^{message}$"):
-            await world.create(CHILD, owner=OWNER)
+            await cluster.create(CHILD, owner=OWNER)
         assert writes == []
 
 
 async def test_a_child_is_created_for_an_owner_that_exists() -> None:
-    async with api_server({OWNER_PATH: OWNER}) as (world, writes):
-        await world.apply(CHILD, owner=OWNER)
-        await world.create(CHILD, owner=OWNER)
+    async with api_server({OWNER_PATH: OWNER}) as (cluster, writes):
+        await cluster.apply(CHILD, owner=OWNER)
+        await cluster.create(CHILD, owner=OWNER)
         assert writes == [f"PATCH {CHILD_PATH}", f"POST {path('ConfigMap', 'ns')}"]
 
 
 async def test_a_child_that_exists_is_applied_without_another_read_of_the_owner() -> None:
-    async with api_server({CHILD_PATH: OWNED}) as (world, writes):
-        await world.apply(CHILD, owner=OWNER)
+    async with api_server({CHILD_PATH: OWNED}) as (cluster, writes):
+        await cluster.apply(CHILD, owner=OWNER)
         assert writes == [f"PATCH {CHILD_PATH}"]

@@ -12,7 +12,7 @@ from sluice_operator.autoscaler.values import ColdStart, PodPhase
 from sluice_operator.cluster.client import Object
 from sluice_operator.cluster.pod_status import cold_start, deletion_cost, phase_of, stamp, start_of
 from sluice_operator.engines.exposition import parse
-from tests.operator.books import exposition, pod
+from tests.operator.fake_cluster import exposition, pod
 
 PENDING: dict[str, Any] = {"phase": "Pending"}
 
@@ -53,8 +53,8 @@ def ended(message: str = "", reason: str = "Error", code: int = 1) -> dict[str, 
     ],
 )
 def test_phase_and_trouble(status: dict[str, Any], phase: PodPhase, reason: str | None) -> None:
-    found, trouble = phase_of(pod("a", ready=False, **status))
-    assert (found, trouble and trouble.reason) == (phase, reason)
+    found, problem = phase_of(pod("a", ready=False, **status))
+    assert (found, problem and problem.reason) == (phase, reason)
 
 
 def test_the_schedulers_own_words_are_kept() -> None:
@@ -62,8 +62,8 @@ def test_the_schedulers_own_words_are_kept() -> None:
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words}
     item = pod("a", ready=False, phase="Pending", conditions=[condition])
     item["spec"] = {}
-    phase, trouble = phase_of(item)
-    assert phase == "unschedulable" and trouble is not None and trouble.message == words
+    phase, problem = phase_of(item)
+    assert phase == "unschedulable" and problem is not None and problem.message == words
 
 
 def test_a_pod_that_nobody_has_looked_at_is_being_scheduled() -> None:
@@ -210,13 +210,13 @@ def crashed(message: str) -> Object:
     ids=["deep list", "deep mapping", "list for a reason", "mapping for a reason", "deep message", "number"],
 )
 def test_whatever_a_pod_writes_as_its_last_words_is_a_crash_and_no_error(message: str) -> None:
-    phase, trouble = phase_of(crashed(message))
-    assert phase == "failed" and trouble is not None and len(trouble.message) < 1200
+    phase, problem = phase_of(crashed(message))
+    assert phase == "failed" and problem is not None and len(problem.message) < 1200
 
 
 @given(st.text(st.characters(), max_size=50))
 def test_last_words_are_printable_and_can_be_written_as_utf_8(words: str) -> None:
     said = json.dumps({"reason": "ModelNotFound", "message": words + "\ud800\x00\x1b[31m"})
-    trouble = phase_of(crashed(said))[1]
-    assert trouble is not None and trouble.reason == "ModelNotFound"
-    assert trouble.message.isprintable() and trouble.message.encode()
+    problem = phase_of(crashed(said))[1]
+    assert problem is not None and problem.reason == "ModelNotFound"
+    assert problem.message.isprintable() and problem.message.encode()

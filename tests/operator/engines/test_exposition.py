@@ -4,7 +4,7 @@ import pytest
 
 from sluice import contract
 from sluice_operator.engines.exposition import BadExposition, parse
-from tests.operator.books import exposition
+from tests.operator.fake_cluster import exposition
 
 
 def test_counters_that_nothing_has_touched_are_zero() -> None:

@@ -22,9 +22,9 @@ from sluice_operator.engines.client import (
     scrape_all,
 )
 from sluice_operator.engines.text_format import MAX_LABELS, MAX_SERIES
+from sluice_operator.metrics import OperatorMetrics
 from sluice_operator.runtime.health import Health
-from sluice_operator.runtime.metrics import OperatorMetrics
-from tests.operator.books import exposition
+from tests.operator.fake_cluster import exposition
 
 BOUNDS = Bounds(1, 8, 10, 0.8, 0.05, 2.0, 15.0)
 

@@ -10,122 +10,122 @@ from typing import Any
 import pytest
 
 from sluice import contract
-from sluice_operator.cluster.client import Object, WorldError
+from sluice_operator.cluster.client import ClusterError, Object
 from sluice_operator.reconcile.admin_token import KEY_BYTES, derive, make_key, operator_key
 from sluice_operator.reconcile.memory import Context
 from sluice_operator.reconcile.reconcile import reconcile
-from tests.operator.books import (
+from tests.operator.fake_cluster import (
     KEY,
     KEY_OF_OPERATOR,
-    BookWorld,
     Clock,
     Engines,
+    FakeCluster,
+    cluster_with,
     deployed,
     manifest,
     operator,
     pod,
     token_of,
-    world_with,
 )
 
 NAMESPACE = "sluice-system"
 
 
 @dataclass
-class Guarded(BookWorld):
+class Guarded(FakeCluster):
     """An API server that refuses to show any Secret, as the chart's roles have it."""
 
     quota: bool = False  # no Secret can be made any more, whether it exists or not
 
     async def get(self, kind: str, namespace: str, name: str) -> Object | None:
         if kind == "Secret":
-            raise WorldError("secrets is forbidden", status=403)
+            raise ClusterError("secrets is forbidden", status=403)
         return await super().get(kind, namespace, name)
 
     async def list(self, kind: str, namespace: str, labels: Mapping[str, str]) -> list[Object]:
         if kind == "Secret":
-            raise WorldError("secrets is forbidden", status=403)
+            raise ClusterError("secrets is forbidden", status=403)
         return await super().list(kind, namespace, labels)
 
     async def create(self, made: Object, *, owner: Object | None = None) -> Object | None:
         if self.quota and made["kind"] == "Secret":
-            raise WorldError("secrets is forbidden: exceeded quota", status=403)
+            raise ClusterError("secrets is forbidden: exceeded quota", status=403)
         return await super().create(made, owner=owner)
 
 
 def guarded(*pods: Object) -> Guarded:
-    world = Guarded()
-    world.store.apply(manifest())
-    return world if not pods else deployed(world, *pods)  # type: ignore[return-value]
+    cluster = Guarded()
+    cluster.store.apply(manifest())
+    return cluster if not pods else deployed(cluster, *pods)  # type: ignore[return-value]
 
 
-def mounted(world: BookWorld) -> str:
+def mounted(cluster: FakeCluster) -> str:
     """The Secret that the Deployment's pods mount as the admin token."""
-    spec = world.deployment["spec"]["template"]["spec"]
+    spec = cluster.deployment["spec"]["template"]["spec"]
     return str(next(v["secret"]["secretName"] for v in spec["volumes"] if v["name"] == "admin-token"))
 
 
-def held(world: BookWorld) -> dict[str, str]:
+def held(cluster: FakeCluster) -> dict[str, str]:
     """The admin tokens by their Secret's name."""
-    found = world.store.list_all("Secret")
+    found = cluster.store.list_all("Secret")
     return {s["metadata"]["name"]: base64.b64decode(s["data"][contract.ADMIN_TOKEN_KEY]).decode() for s in found}
 
 
 async def test_no_secret_is_read_and_every_operator_sends_the_token_that_the_pods_mount() -> None:
-    world, engines = guarded(pod("a")), Engines()
+    cluster, engines = guarded(pod("a")), Engines()
     for _ in range(2):  # the second is a successor without memory
-        await reconcile(KEY, operator(world, engines))
-    uid = world.resource["metadata"]["uid"]
+        await reconcile(KEY, operator(cluster, engines))
+    uid = cluster.resource["metadata"]["uid"]
     token = hmac.new(KEY_OF_OPERATOR, uid.encode(), hashlib.sha256).hexdigest()
-    assert held(world) == {mounted(world): token}
+    assert held(cluster) == {mounted(cluster): token}
     assert {sent for _, sent, _ in engines.patched} == {token}
 
 
 async def test_a_deleted_secret_is_made_again_with_the_other_children() -> None:
-    world, clock = guarded(), Clock()
-    context = operator(world, clock=clock)
+    cluster, clock = guarded(), Clock()
+    context = operator(cluster, clock=clock)
     await reconcile(KEY, context)
-    before = held(world)
-    world.store.delete("Secret", KEY.namespace, mounted(world))
+    before = held(cluster)
+    cluster.store.delete("Secret", KEY.namespace, mounted(cluster))
     clock.now += 15
     await reconcile(KEY, context)
-    assert held(world) == before != {}
+    assert held(cluster) == before != {}
 
 
 async def test_a_quota_that_is_used_up_does_not_stop_what_has_its_secret() -> None:
-    world = guarded()
-    await reconcile(KEY, operator(world))
-    world.quota = True
-    world.edit(scaling={"minReplicas": 3, "maxReplicas": 4})
-    await reconcile(KEY, operator(world))
-    assert world.deployment["spec"]["replicas"] == 3
+    cluster = guarded()
+    await reconcile(KEY, operator(cluster))
+    cluster.quota = True
+    cluster.edit(scaling={"minReplicas": 3, "maxReplicas": 4})
+    await reconcile(KEY, operator(cluster))
+    assert cluster.deployment["spec"]["replicas"] == 3
 
 
 async def test_a_quota_that_refuses_a_first_secret_is_said() -> None:
-    world = guarded()
-    world.quota = True
-    with pytest.raises(WorldError):
-        await reconcile(KEY, operator(world))
-    assert world.condition("Ready")["reason"] == "WriteRefused"
-    assert world.deployment == {}
+    cluster = guarded()
+    cluster.quota = True
+    with pytest.raises(ClusterError):
+        await reconcile(KEY, operator(cluster))
+    assert cluster.condition("Ready")["reason"] == "WriteRefused"
+    assert cluster.deployment == {}
 
 
 async def test_a_foreign_secret_of_an_older_name_is_neither_read_nor_mounted() -> None:
-    world = world_with()
+    cluster = cluster_with()
     foreign = {"kind": "Secret", "metadata": {"name": "chat-admin", "namespace": KEY.namespace}}
-    world.store.create(foreign | {"data": {"token": base64.b64encode(b"known to its writer").decode()}})
-    await reconcile(KEY, operator(world))
-    assert mounted(world) != "chat-admin"
-    assert held(world)[mounted(world)] == token_of(world)
+    cluster.store.create(foreign | {"data": {"token": base64.b64encode(b"known to its writer").decode()}})
+    await reconcile(KEY, operator(cluster))
+    assert mounted(cluster) != "chat-admin"
+    assert held(cluster)[mounted(cluster)] == token_of(cluster)
 
 
 async def test_another_key_rolls_the_pods_to_another_secret() -> None:
-    world = guarded()
-    await reconcile(KEY, operator(world))
-    before = mounted(world)
-    context = operator(world)
-    await reconcile(KEY, Context(world, Engines(), context.settings, make_key(), clock=context.clock))
-    assert mounted(world) != before and set(held(world)) == {before, mounted(world)}
+    cluster = guarded()
+    await reconcile(KEY, operator(cluster))
+    before = mounted(cluster)
+    context = operator(cluster)
+    await reconcile(KEY, Context(cluster, Engines(), context.settings, make_key(), clock=context.clock))
+    assert mounted(cluster) != before and set(held(cluster)) == {before, mounted(cluster)}
 
 
 def test_tokens_differ_by_resource_and_by_key() -> None:
@@ -141,15 +141,15 @@ def test_without_a_key_or_a_uid_there_is_no_token(key: bytes, uid: str) -> None:
 
 
 async def test_the_operators_key_is_made_once_and_read_by_every_successor() -> None:
-    world = BookWorld()
-    first = await operator_key(world, NAMESPACE, "sluice-key")
-    assert len(first) == KEY_BYTES and await operator_key(world, NAMESPACE, "sluice-key") == first
-    assert world.writes == ["create Secret"]
+    cluster = FakeCluster()
+    first = await operator_key(cluster, NAMESPACE, "sluice-key")
+    assert len(first) == KEY_BYTES and await operator_key(cluster, NAMESPACE, "sluice-key") == first
+    assert cluster.writes == ["create Secret"]
 
 
 async def test_two_operators_that_start_together_end_with_one_key() -> None:
     @dataclass
-    class Racing(BookWorld):
+    class Racing(FakeCluster):
         """Another operator makes the key between our look and our write."""
 
         theirs: list[bytes] = field(default_factory=list)
@@ -160,17 +160,17 @@ async def test_two_operators_that_start_together_end_with_one_key() -> None:
                 self.theirs[0] = await operator_key(self, NAMESPACE, "sluice-key")
             return await super().create(made, owner=owner)
 
-    world = Racing()
-    assert await operator_key(world, NAMESPACE, "sluice-key") == world.theirs[0]
+    cluster = Racing()
+    assert await operator_key(cluster, NAMESPACE, "sluice-key") == cluster.theirs[0]
 
 
 @pytest.mark.parametrize("data", [{}, {"key": "not base64!"}, {"key": base64.b64encode(b"short").decode()}])
 async def test_an_unusable_key_is_named_with_a_next_step(data: dict[str, Any]) -> None:
-    world = BookWorld()
-    world.store.create({"kind": "Secret", "metadata": {"name": "k", "namespace": NAMESPACE}, "data": data})
-    with pytest.raises(WorldError, match=f"Secret {NAMESPACE}/k has no 'key'.*delete it"):
-        await operator_key(world, NAMESPACE, "k")
+    cluster = FakeCluster()
+    cluster.store.create({"kind": "Secret", "metadata": {"name": "k", "namespace": NAMESPACE}, "data": data})
+    with pytest.raises(ClusterError, match=f"Secret {NAMESPACE}/k has no 'key'.*delete it"):
+        await operator_key(cluster, NAMESPACE, "k")
 
 
 def test_a_key_is_not_shown_with_the_context() -> None:
-    assert "the key that" not in repr(operator(world_with()))
+    assert "the key that" not in repr(operator(cluster_with()))

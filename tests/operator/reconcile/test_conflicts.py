@@ -7,13 +7,13 @@ from sluice import contract
 from sluice_operator.api import parse
 from sluice_operator.cluster.client import Key, Object
 from sluice_operator.reconcile.conflicts import same_name
-from tests.operator.books import BookWorld, Clock, manifest, operator
+from tests.operator.fake_cluster import Clock, FakeCluster, manifest, operator
 
 OURS = {"uri": "pvc://models/tiny", "servedName": "llama"}
 
 
 @dataclass
-class Counting(BookWorld):
+class Counting(FakeCluster):
     """Counts the lists of resources."""
 
     lists: int = 0
@@ -30,29 +30,29 @@ def named(name: str, served: str) -> Object:
 
 
 async def test_a_thousand_resources_are_one_list() -> None:
-    world, clock = Counting(), Clock()
+    cluster, clock = Counting(), Clock()
     for number in range(1000):
-        world.store.apply(named(f"m{number}", f"model-{number}"))
-    context = operator(world, clock=clock)
+        cluster.store.apply(named(f"m{number}", f"model-{number}"))
+    context = operator(cluster, clock=clock)
     for number in range(1000):
-        document = world.store.get(contract.KIND, "ns", f"m{number}") or {}
+        document = cluster.store.get(contract.KIND, "ns", f"m{number}") or {}
         assert await same_name(Key("ns", f"m{number}"), document, parse(document, strict=False), context) == ""
-    assert world.lists == 1
+    assert cluster.lists == 1
     clock.now += 31
-    document = world.store.get(contract.KIND, "ns", "m1") or {}
+    document = cluster.store.get(contract.KIND, "ns", "m1") or {}
     await same_name(Key("ns", "m1"), document, parse(document, strict=False), context)
-    assert world.lists == 2
+    assert cluster.lists == 2
 
 
 async def test_a_newcomer_learns_of_the_elder_at_once_and_takes_over_when_it_is_gone() -> None:
-    world, clock = Counting(), Clock()
-    context = operator(world, clock=clock)
+    cluster, clock = Counting(), Clock()
+    context = operator(cluster, clock=clock)
     for name in ("aaa", "bbb"):
-        world.store.apply(named(name, "llama"))
-        document = world.store.get(contract.KIND, "ns", name) or {}
+        cluster.store.apply(named(name, "llama"))
+        document = cluster.store.get(contract.KIND, "ns", name) or {}
         said = await same_name(Key("ns", name), document, parse(document, strict=False), context)
         clock.now += 5
     assert "aaa already serves the name 'llama'" in said
-    world.store.delete(contract.KIND, "ns", "aaa")
+    cluster.store.delete(contract.KIND, "ns", "aaa")
     clock.now += 31
     assert await same_name(Key("ns", "bbb"), document, parse(document, strict=False), context) == ""

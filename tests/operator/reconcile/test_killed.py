@@ -8,18 +8,18 @@ import pytest
 from sluice import contract
 from sluice_operator.cluster.client import Object
 from sluice_operator.reconcile.reconcile import reconcile
-from tests.operator.books import (
+from tests.operator.fake_cluster import (
     KEY,
-    BookWorld,
+    FakeCluster,
     Killed,
+    cluster_with,
     manifest,
     operator,
     settle,
-    world_with,
 )
 
 
-def bare(world: BookWorld) -> dict[str, Any]:
+def bare(cluster: FakeCluster) -> dict[str, Any]:
     """The final state without what differs between any two runs: versions, uids, times, the token and the history."""
 
     def strip(item: Object) -> Object:
@@ -34,21 +34,21 @@ def bare(world: BookWorld) -> dict[str, Any]:
         return item | {"status": status}
 
     kinds = ("Deployment", "Service", "ServiceAccount", "PodDisruptionBudget", "Secret", contract.KIND)
-    return {kind: [strip(item) for item in world.store.list_all(kind)] for kind in kinds}
+    return {kind: [strip(item) for item in cluster.store.list_all(kind)] for kind in kinds}
 
 
-async def story(world: BookWorld) -> None:
+async def story(cluster: FakeCluster) -> None:
     """Created, then asked for more."""
-    await settle(world)
-    world.edit(scaling={"minReplicas": 3, "maxReplicas": 4})
-    await settle(world)
+    await settle(cluster)
+    cluster.edit(scaling={"minReplicas": 3, "maxReplicas": 4})
+    await settle(cluster)
 
 
-def same_world() -> BookWorld:
+def same_world() -> FakeCluster:
     """The same resource each time: the admin token, and the name of its Secret, follow from the uid."""
     resource = manifest()
     resource["metadata"]["uid"] = "5f7d1c8e-0000-4000-8000-000000000001"
-    return world_with(resource)
+    return cluster_with(resource)
 
 
 async def test_killed_after_any_write_a_successor_ends_in_the_same_state() -> None:
@@ -56,37 +56,37 @@ async def test_killed_after_any_write_a_successor_ends_in_the_same_state() -> No
     await story(undisturbed)
     wanted = bare(undisturbed)
     for k in range(1, len(undisturbed.writes) + 1):
-        world = same_world()
-        world.kill_after = k
+        cluster = same_world()
+        cluster.kill_after = k
         edited = False
         try:
-            await settle(world)
-            world.edit(scaling={"minReplicas": 3, "maxReplicas": 4})
+            await settle(cluster)
+            cluster.edit(scaling={"minReplicas": 3, "maxReplicas": 4})
             edited = True
-            await settle(world)
+            await settle(cluster)
         except Killed:
-            world.kill_after = None
+            cluster.kill_after = None
         if not edited:
-            await settle(world)
-            world.edit(scaling={"minReplicas": 3, "maxReplicas": 4})
-        await settle(world)
-        assert bare(world) == wanted, f"killed after write {k}: {world.writes[k - 1]}"
-        replicas = [d["to"] for d in world.status["decisions"] if d["kind"] == "replicas"]
+            await settle(cluster)
+            cluster.edit(scaling={"minReplicas": 3, "maxReplicas": 4})
+        await settle(cluster)
+        assert bare(cluster) == wanted, f"killed after write {k}: {cluster.writes[k - 1]}"
+        replicas = [d["to"] for d in cluster.status["decisions"] if d["kind"] == "replicas"]
         assert replicas[-1] == 3
 
 
 async def test_a_decision_cut_off_from_its_record_is_recorded_by_the_successor() -> None:
-    world = world_with()
-    await settle(world)
-    world.edit(scaling={"minReplicas": 3, "maxReplicas": 4})
-    context = operator(world)
-    world.writes.clear()
-    world.kill_after = 1 + 6  # Secret; ConfigMap, SA, two Services, PDB, Deployment
+    cluster = cluster_with()
+    await settle(cluster)
+    cluster.edit(scaling={"minReplicas": 3, "maxReplicas": 4})
+    context = operator(cluster)
+    cluster.writes.clear()
+    cluster.kill_after = 1 + 6  # Secret; ConfigMap, SA, two Services, PDB, Deployment
     with pytest.raises(Killed):
         for _ in range(3):
             await reconcile(KEY, context)
-    world.kill_after = None
-    assert world.deployment["spec"]["replicas"] == 3
-    await settle(world)
-    last = [d for d in world.status["decisions"] if d["kind"] == "replicas"][-1]
+    cluster.kill_after = None
+    assert cluster.deployment["spec"]["replicas"] == 3
+    await settle(cluster)
+    last = [d for d in cluster.status["decisions"] if d["kind"] == "replicas"][-1]
     assert (last["from"], last["to"]) == (1, 3)

@@ -4,33 +4,33 @@ from dataclasses import replace
 
 import pytest
 
-from sluice_operator.cluster.client import Object, WorldError
+from sluice_operator.cluster.client import ClusterError, Object
 from sluice_operator.reconcile.memory import Context
 from sluice_operator.reconcile.reconcile import reconcile
-from sluice_operator.runtime.settings import from_environment
-from tests.operator.books import KEY, BookWorld, Clock, Engines, manifest, operator, pod, world_with
+from sluice_operator.settings import from_environment
+from tests.operator.fake_cluster import KEY, Clock, Engines, FakeCluster, cluster_with, manifest, operator, pod
 
 
-async def serving(**spec: object) -> tuple[BookWorld, Engines, Context]:
+async def serving(**spec: object) -> tuple[FakeCluster, Engines, Context]:
     """A replica that serves, after two passes."""
-    world, engines = world_with(manifest(**spec)), Engines()
-    context = operator(world, engines, Clock())
-    world.pods = [pod("a")]
+    cluster, engines = cluster_with(manifest(**spec)), Engines()
+    context = operator(cluster, engines, Clock())
+    cluster.pods = [pod("a")]
     for _ in range(2):
         await reconcile(KEY, context)
-    return world, engines, context
+    return cluster, engines, context
 
 
-def refuse(world: BookWorld, kind: str, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def refuse(cluster: FakeCluster, kind: str, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on no child of this kind is written."""
-    allowed = world.apply
+    allowed = cluster.apply
 
     async def apply(manifest: Object, *, owner: Object | None = None) -> Object:
         if manifest["kind"] == kind:
-            raise WorldError(f"{kind}: refused", status=status)
+            raise ClusterError(f"{kind}: refused", status=status)
         return await allowed(manifest, owner=owner)
 
-    monkeypatch.setattr(world, "apply", apply)
+    monkeypatch.setattr(cluster, "apply", apply)
 
 
 @pytest.mark.parametrize("kind", ["ConfigMap", "Service", "Deployment"])
@@ -38,13 +38,13 @@ def refuse(world: BookWorld, kind: str, status: int, monkeypatch: pytest.MonkeyP
 async def test_limits_are_sent_although_a_child_is_refused(
     kind: str, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world, engines, context = await serving(slo={"itlMilliseconds": 70, "ttftMilliseconds": 3000})
-    refuse(world, kind, status, monkeypatch)
+    cluster, engines, context = await serving(slo={"itlMilliseconds": 70, "ttftMilliseconds": 3000})
+    refuse(cluster, kind, status, monkeypatch)
     engines.patched.clear()
     assert isinstance(context.clock, Clock)
     context.clock.now += 60  # the children are looked at again
     for number in range(1, 4):
-        with pytest.raises(WorldError):
+        with pytest.raises(ClusterError):
             await reconcile(KEY, context)
         assert len(engines.patched) == number
     _, _, bounds = engines.patched[-1]
@@ -53,48 +53,48 @@ async def test_limits_are_sent_although_a_child_is_refused(
 
 @pytest.mark.parametrize("interval", [0.5, 5.0, 15.0, 300.0])
 async def test_limits_outlive_two_late_passes(interval: float) -> None:
-    world, engines = world_with(), Engines()
+    cluster, engines = cluster_with(), Engines()
     settings = from_environment({"SLUICE_INTERVAL_SECONDS": str(interval)})
-    context = replace(operator(world, engines), settings=settings)
-    world.pods = [pod("a")]
+    context = replace(operator(cluster, engines), settings=settings)
+    cluster.pods = [pod("a")]
     assert await reconcile(KEY, context) == interval
     await reconcile(KEY, context)
     assert engines.lasting and min(engines.lasting) >= 3 * interval
 
 
 async def test_a_failed_patch_is_a_condition_with_a_next_step_until_it_succeeds() -> None:
-    world, engines, context = await serving()
-    assert world.condition("AdmissionActive")["status"] == "True"
+    cluster, engines, context = await serving()
+    assert cluster.condition("AdmissionActive")["status"] == "True"
     engines.refusal = "answered 401 to PATCH /limits: Writes need the admin token."
     await reconcile(KEY, context)
-    found = world.condition("AdmissionActive")
+    found = cluster.condition("AdmissionActive")
     assert (found["status"], found["reason"]) == ("False", "LimitsNotSet")
     assert "1 of 1 engines" in found["message"] and "pod a answered 401" in found["message"]
     assert "restart the pod" in found["message"]
-    assert world.condition("MetricsAvailable")["status"] == "True"
+    assert cluster.condition("MetricsAvailable")["status"] == "True"
     engines.refusal = ""
     await reconcile(KEY, context)
-    assert world.condition("AdmissionActive")["reason"] == "Auto"
+    assert cluster.condition("AdmissionActive")["reason"] == "Auto"
 
 
 async def test_a_failed_patch_is_said_beside_a_refused_child(monkeypatch: pytest.MonkeyPatch) -> None:
-    world, engines, context = await serving()
-    refuse(world, "Deployment", 403, monkeypatch)
+    cluster, engines, context = await serving()
+    refuse(cluster, "Deployment", 403, monkeypatch)
     engines.refusal = "did not answer PATCH /limits"
-    with pytest.raises(WorldError):
+    with pytest.raises(ClusterError):
         await reconcile(KEY, context)
-    assert world.condition("AdmissionActive")["reason"] == "LimitsNotSet"
+    assert cluster.condition("AdmissionActive")["reason"] == "LimitsNotSet"
 
 
 @pytest.mark.parametrize("mode", ["Auto", "Fixed", "Off"])
 async def test_a_changed_slo_is_in_the_config_map_and_rolls_nothing(mode: str) -> None:
-    world, engines, context = await serving(admission={"mode": mode})
-    before, mounted = world.deployment["spec"], world.store.get("ConfigMap", "ns", "chat-targets")
+    cluster, engines, context = await serving(admission={"mode": mode})
+    before, mounted = cluster.deployment["spec"], cluster.store.get("ConfigMap", "ns", "chat-targets")
     engines.patched.clear()
-    world.edit(slo={"itlMilliseconds": 123}, admission={"mode": mode})
+    cluster.edit(slo={"itlMilliseconds": 123}, admission={"mode": mode})
     await reconcile(KEY, context)
-    after = world.store.get("ConfigMap", "ns", "chat-targets")
+    after = cluster.store.get("ConfigMap", "ns", "chat-targets")
     assert mounted is not None and after is not None and mounted["data"] != after["data"]
     assert '"itl_target_ms": 123' in after["data"]["targets.json"]
-    assert world.deployment["spec"] == before
+    assert cluster.deployment["spec"] == before
     assert bool(engines.patched) == (mode != "Off")

@@ -14,9 +14,9 @@ from sluice_operator.engines.client import HttpScraper
 from sluice_operator.reconcile.admin_token import make_key
 from sluice_operator.reconcile.memory import Context
 from sluice_operator.reconcile.reconcile import reconcile
-from sluice_operator.runtime.settings import Settings
 from sluice_operator.runtime.workqueue import Workers
-from tests.operator.books import BookWorld, exposition, manifest, pod
+from sluice_operator.settings import Settings
+from tests.operator.fake_cluster import FakeCluster, exposition, manifest, pod
 
 SILENT = 40
 PODS_EACH = 6
@@ -62,8 +62,8 @@ async def engines() -> AsyncIterator[Engines]:
 
 
 @dataclass
-class ManyWorld(BookWorld):
-    """`BookWorld` for several resources, each with pods of its own."""
+class ManyWorld(FakeCluster):
+    """`FakeCluster` for several resources, each with pods of its own."""
 
     fleets: dict[str, list[Object]] = field(default_factory=dict)
     ports: dict[str, int] = field(default_factory=dict)
@@ -96,12 +96,12 @@ class ManyWorld(BookWorld):
 async def test_forty_resources_with_silent_pods_do_not_delay_a_healthy_one() -> None:
     settings = Settings(engine_image="engine:1")
     async with engines() as found, HttpScraper(600.0, settings.scrape_concurrency) as scraper:
-        world, ended = ManyWorld(), asyncio.Event()
-        context, done = Context(world, scraper, settings, make_key()), []
+        cluster, ended = ManyWorld(), asyncio.Event()
+        context, done = Context(cluster, scraper, settings, make_key()), []
         silent = [Key("ns", f"silent{number}") for number in range(SILENT)]
         for key in silent:
-            world.add(key, found.silent_port, PODS_EACH)
-        world.add(HEALTHY, found.healthy_port, 1)
+            cluster.add(key, found.silent_port, PODS_EACH)
+        cluster.add(HEALTHY, found.healthy_port, 1)
 
         async def one(key: Key) -> float:
             wait = await reconcile(key, context)

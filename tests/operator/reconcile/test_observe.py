@@ -10,9 +10,9 @@ from sluice_operator.autoscaler import decide
 from sluice_operator.autoscaler.state import AutoscalerState
 from sluice_operator.autoscaler.values import Decision, PodView
 from sluice_operator.cluster.client import Object
-from sluice_operator.reconcile.observe import Seen, observe
+from sluice_operator.reconcile.observe import ObservationState, observe
 from tests.operator.autoscaler.fleet import spec
-from tests.operator.books import Engines, deployed, exposition, pod, world_with
+from tests.operator.fake_cluster import Engines, cluster_with, deployed, exposition, pod
 
 CREATED = datetime(2026, 11, 21, 8, tzinfo=UTC)
 
@@ -20,13 +20,13 @@ CREATED = datetime(2026, 11, 21, 8, tzinfo=UTC)
 async def looked(*looks: tuple[float, Object | None], wrong: float = 0.0, text: str | None = None) -> list[PodView]:
     """The pod at each look: (seconds since its creation, what it says then; None: it is not there). Our wall clock is
     `wrong` by so many seconds."""
-    world, seen = deployed(world_with()), Seen()
+    cluster, seen = deployed(cluster_with()), ObservationState()
     found: list[PodView] = []
     engines = Engines(text or exposition())
     for at, item in looks:
-        world.pods = [] if item is None else [item]
+        cluster.pods = [] if item is None else [item]
         wall = CREATED + timedelta(seconds=at + wrong)
-        fleet, seen = await observe(world.resource, world, engines, seen, clock=repeat(at).__next__, wall=wall)
+        fleet, seen = await observe(cluster.resource, cluster, engines, seen, clock=repeat(at).__next__, wall=wall)
         found += fleet.observed.pods
     return found
 
@@ -89,14 +89,14 @@ async def decided(wrong: float, node: float) -> Decision:
     first = pod("a")
     first["status"]["conditions"][1]["lastTransitionTime"] = "2026-11-21T08:00:40Z"
     second = unready() | {"metadata": pod("b")["metadata"]}
-    world, seen, memory = deployed(world_with()), Seen(), AutoscalerState()
+    cluster, seen, memory = deployed(cluster_with()), ObservationState(), AutoscalerState()
     for now, pods in ((0.0, []), (1.0, [PULLING]), (41.0, [first]), (50.0, [first, second])):
-        world.pods = [skewed(item, node) for item in pods]
+        cluster.pods = [skewed(item, node) for item in pods]
         wall = CREATED + timedelta(seconds=now + wrong)
-        fleet, seen = await observe(world.resource, world, Engines(), seen, clock=repeat(now).__next__, wall=wall)
+        fleet, seen = await observe(cluster.resource, cluster, Engines(), seen, clock=repeat(now).__next__, wall=wall)
         _, memory = decide(spec(), fleet.observed, memory, now)
     fleet, _ = await observe(
-        world.resource, world, Engines(), seen, clock=lambda: 70.0, wall=wall + timedelta(seconds=20)
+        cluster.resource, cluster, Engines(), seen, clock=lambda: 70.0, wall=wall + timedelta(seconds=20)
     )
     return decide(spec(), fleet.observed, memory, 70.0)[0]
 
@@ -146,8 +146,10 @@ async def test_an_engine_that_was_started_anew_within_a_blink_serves_only_since_
 async def test_an_engine_that_loads_is_asked_and_need_not_answer() -> None:
     (view,) = await looked((5.0, unready()))
     assert view.phase == "loading" and view.sample is not None
-    world = deployed(world_with())
-    world.pods = [unready()]
+    cluster = deployed(cluster_with())
+    cluster.pods = [unready()]
     wall = CREATED + timedelta(seconds=5)
-    fleet, _ = await observe(world.resource, world, Engines(text=None), Seen(), clock=lambda: 5.0, wall=wall)
+    fleet, _ = await observe(
+        cluster.resource, cluster, Engines(text=None), ObservationState(), clock=lambda: 5.0, wall=wall
+    )
     assert fleet.observed.pods[0].sample is None and fleet.scrape_failures == 0

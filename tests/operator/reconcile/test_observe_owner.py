@@ -6,8 +6,8 @@ import pytest
 
 from sluice_operator.cluster.client import Object
 from sluice_operator.reconcile.reconcile import reconcile
-from tests.operator.books import KEY, Clock, Engines, deployed, operator, pod, world_with
-from tests.operator.reconcile.test_trouble import CRASHED
+from tests.operator.fake_cluster import KEY, Clock, Engines, cluster_with, deployed, operator, pod
+from tests.operator.reconcile.test_problems import CRASHED
 
 FOREIGN: list[list[Object]] = [
     [],
@@ -28,12 +28,12 @@ async def test_a_foreign_pod_with_our_labels_is_neither_counted_nor_scraped_nor_
     references: list[Object],
 ) -> None:
     engines, clock = Engines(), Clock()
-    world = deployed(world_with(), pod("a"), foreign(references))
-    context = operator(world, engines, clock)
+    cluster = deployed(cluster_with(), pod("a"), foreign(references))
+    context = operator(cluster, engines, clock)
     for _ in range(3):
         await reconcile(KEY, context)
         clock.now += 5
-    assert (world.status["replicas"], world.status["readyReplicas"]) == (1, 1)
+    assert (cluster.status["replicas"], cluster.status["readyReplicas"]) == (1, 1)
     assert set(engines.scraped) == {"a"}
     assert {name for name, _, _ in engines.patched} == {"a"}
 
@@ -41,29 +41,29 @@ async def test_a_foreign_pod_with_our_labels_is_neither_counted_nor_scraped_nor_
 @pytest.mark.parametrize("references", FOREIGN, ids=["no owner", "another ReplicaSet", "no controller"])
 async def test_a_foreign_pod_that_crashes_is_not_deleted(references: list[Object]) -> None:
     clock = Clock()
-    world = deployed(world_with(), foreign(references, **CRASHED))
-    context = operator(world, clock=clock)
+    cluster = deployed(cluster_with(), foreign(references, **CRASHED))
+    context = operator(cluster, clock=clock)
     for _ in range(30):
         await reconcile(KEY, context)
         clock.now += 5
-    assert [each["metadata"]["name"] for each in world.pods] == ["foreign"]
-    assert world.condition("Ready")["reason"] == "Starting"
+    assert [each["metadata"]["name"] for each in cluster.pods] == ["foreign"]
+    assert cluster.condition("Ready")["reason"] == "Starting"
 
 
 async def test_pods_of_a_foreign_deployment_with_our_name_are_not_ours() -> None:
     engines = Engines()
-    world = world_with()
+    cluster = cluster_with()
     foreign = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "chat", "namespace": "ns"}}
-    world.store.create(foreign | {"spec": {"replicas": 1}})
-    world.pods = [pod("a")]
-    context = operator(world, engines)
+    cluster.store.create(foreign | {"spec": {"replicas": 1}})
+    cluster.pods = [pod("a")]
+    context = operator(cluster, engines)
     await reconcile(KEY, context)
     await reconcile(KEY, context)
-    assert (world.status["readyReplicas"], engines.scraped, engines.patched) == (0, [], [])
-    assert world.condition("Ready")["reason"] == "Conflict"
+    assert (cluster.status["readyReplicas"], engines.scraped, engines.patched) == (0, [], [])
+    assert cluster.condition("Ready")["reason"] == "Conflict"
 
 
 async def test_pods_of_every_version_of_our_deployment_count() -> None:
-    world = deployed(world_with(), pod("old"), pod("new", hash_="v2"))
-    await reconcile(KEY, operator(world))
-    assert world.status["readyReplicas"] == 2
+    cluster = deployed(cluster_with(), pod("old"), pod("new", hash_="v2"))
+    await reconcile(KEY, operator(cluster))
+    assert cluster.status["readyReplicas"] == 2

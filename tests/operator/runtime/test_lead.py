@@ -8,20 +8,21 @@ from typing import Any, cast
 import pytest
 
 from sluice import contract
-from sluice_operator.cluster.client import Object, World, WorldError
+from sluice_operator.cluster.client import ClusterClient, ClusterError, Object
+from sluice_operator.cluster.lease import KubeLease
 from sluice_operator.engines.client import Scraper
 from sluice_operator.reconcile.memory import Context
-from sluice_operator.runtime.leader_election import Election, KubeLease, Times
+from sluice_operator.runtime.leader_election import Election, Times
 from sluice_operator.runtime.process import _lead, _until_stopped
-from sluice_operator.runtime.settings import Settings
 from sluice_operator.runtime.watchdog import Watchdog
+from sluice_operator.settings import Settings
 from tests.operator.runtime.test_leader_election_expiry import Shelf, SlowLink
 from tests.operator.virtual_time import run_virtual
 
 
 @dataclass
 class LeasedCluster:
-    """An empty cluster that takes writes only while the Lease is held, as `KubeWorld` does."""
+    """An empty cluster that takes writes only while the Lease is held, as `KubeClient` does."""
 
     election: Election
     created: list[Object] = field(default_factory=list)
@@ -35,7 +36,7 @@ class LeasedCluster:
 
     async def create(self, manifest: Object, *, owner: Object | None = None) -> Object:
         if self.election.remaining() <= 0:
-            raise WorldError("not sent: this process no longer holds the Lease")
+            raise ClusterError("not sent: this process no longer holds the Lease")
         self.created.append(manifest)
         self.written.set()
         await asyncio.Event().wait()  # the rest of the operator does not matter here
@@ -49,7 +50,7 @@ def test_the_key_is_created_after_the_lease_is_acquired() -> None:
         election = Election(link, "a", Times(), clock=loop.time)
         cluster = LeasedCluster(election)
         settings = Settings(engine_image="engine:1", pod_namespace="sluice-system")
-        context = Context(cast(World, cluster), cast(Scraper, None), settings)
+        context = Context(cast(ClusterClient, cluster), cast(Scraper, None), settings)
         leading = asyncio.create_task(_lead(context, election, Watchdog(clock=loop.time)))
         async with asyncio.timeout(60):
             await cluster.written.wait()
@@ -73,7 +74,7 @@ class NoSecrets(LeasedCluster):
     """A cluster that rejects the operator's key, so that the operator waits for it."""
 
     async def get(self, *_: Any) -> Object | None:
-        raise WorldError("secrets is forbidden", status=403)
+        raise ClusterError("secrets is forbidden", status=403)
 
 
 class BrokenSecrets(LeasedCluster):
@@ -99,7 +100,7 @@ def test_a_task_that_fails_before_the_work_ends_the_process_with_one_sentence(
     async def lead() -> int:
         loop = asyncio.get_running_loop()
         election = election_type(cast(KubeLease, SlowLink(Shelf(), [0.1])), "a", Times(), clock=loop.time)
-        context = Context(cast(World, cluster_type(election)), cast(Scraper, None), Settings())
+        context = Context(cast(ClusterClient, cluster_type(election)), cast(Scraper, None), Settings())
         return await _until_stopped(asyncio.Event(), _lead(context, election, Watchdog(clock=loop.time)))
 
     assert run_virtual(lead()) == contract.EXIT_FAILED

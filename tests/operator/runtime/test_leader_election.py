@@ -3,23 +3,24 @@
 import contextlib
 from dataclasses import dataclass, field
 
-from sluice_operator.cluster.client import WorldError
-from sluice_operator.runtime.leader_election import Election, Record, Times
-from tests.operator.books import Clock
+from sluice_operator.cluster.client import ClusterError
+from sluice_operator.cluster.lease import LeaseRecord
+from sluice_operator.runtime.leader_election import Election, Times
+from tests.operator.fake_cluster import Clock
 
 
 @dataclass
 class Shelf:
     """A Lease with optimistic locking."""
 
-    record: Record | None = None
+    record: LeaseRecord | None = None
     broken: bool = False
     writes: int = 0
     log: list[str] = field(default_factory=list)
 
-    async def read(self) -> Record | None:
+    async def read(self) -> LeaseRecord | None:
         if self.broken:
-            raise WorldError("connection refused")
+            raise ClusterError("connection refused")
         return self.record
 
     async def create(self, holder: str, duration: float) -> bool:
@@ -27,7 +28,7 @@ class Shelf:
             return False
         return self._put(holder, duration)
 
-    async def replace(self, record: Record, holder: str, duration: float) -> bool:
+    async def replace(self, record: LeaseRecord, holder: str, duration: float) -> bool:
         if self.record is None or self.record.version != record.version:
             return False
         return self._put(holder, duration)
@@ -35,7 +36,7 @@ class Shelf:
     def _put(self, holder: str, duration: float) -> bool:
         self.writes += 1
         self.log.append(holder)
-        self.record = Record(holder, duration, str(self.writes))
+        self.record = LeaseRecord(holder, duration, str(self.writes))
         return True
 
 
@@ -62,14 +63,14 @@ async def test_the_first_takes_it_and_gives_it_back() -> None:
 
 
 async def test_a_second_waits_the_whole_duration_by_its_own_clock() -> None:
-    shelf, clock = Shelf(Record("a", 15.0, "0")), Clock()
+    shelf, clock = Shelf(LeaseRecord("a", 15.0, "0")), Clock()
     started = clock.now
     await candidate(shelf, "b", clock).acquire()
     assert 15.0 <= clock.now - started <= 18.0
 
 
 async def test_a_released_lease_is_taken_at_once() -> None:
-    shelf, clock = Shelf(Record("", 1.0, "0")), Clock()
+    shelf, clock = Shelf(LeaseRecord("", 1.0, "0")), Clock()
     started = clock.now
     await candidate(shelf, "b", clock).acquire()
     assert clock.now == started
@@ -107,7 +108,7 @@ async def test_a_holder_that_sees_another_stops_at_once() -> None:
     shelf, clock = Shelf(), Clock()
     election = candidate(shelf, "a", clock)
     await election.acquire()
-    shelf.record = Record("b", 15.0, "x")
+    shelf.record = LeaseRecord("b", 15.0, "x")
     started = clock.now
     assert "went to b" in await election.hold()
     assert clock.now - started == Times().retry
@@ -124,7 +125,7 @@ async def test_a_deleted_lease_is_made_again_by_its_holder() -> None:
 
 
 async def test_release_never_raises_and_never_takes_anothers() -> None:
-    shelf = Shelf(Record("b", 15.0, "0"))
+    shelf = Shelf(LeaseRecord("b", 15.0, "0"))
     election = candidate(shelf, "a", Clock())
     await election.release()
     shelf.broken = True

@@ -9,9 +9,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kubernetes.aio.client import ApiClient, Configuration
 
-from sluice_operator.cluster.client import WorldError
-from sluice_operator.cluster.kube import KubeWorld
-from sluice_operator.runtime.leader_election import Election, KubeLease, Record, Times
+from sluice_operator.cluster.client import ClusterError
+from sluice_operator.cluster.kube import KubeClient
+from sluice_operator.cluster.lease import KubeLease, LeaseRecord
+from sluice_operator.runtime.leader_election import Election, Times
 from tests.operator.virtual_time import VirtualLoop, run_virtual
 
 TIMES = Times()
@@ -22,14 +23,14 @@ FOREVER = 1e6
 class Shelf:
     """A Lease with optimistic locking."""
 
-    record: Record | None = None
+    record: LeaseRecord | None = None
     writes: int = 0
 
     def write(self, version: str | None, holder: str, duration: float) -> bool:
         if version != (None if self.record is None else self.record.version):
             return False
         self.writes += 1
-        self.record = Record(holder, duration, str(self.writes))
+        self.record = LeaseRecord(holder, duration, str(self.writes))
         return True
 
 
@@ -47,7 +48,7 @@ class SlowLink:
         await asyncio.sleep(back)
         return back
 
-    async def read(self) -> Record | None:
+    async def read(self) -> LeaseRecord | None:
         back = await self._there()
         record = self.shelf.record
         await asyncio.sleep(back)
@@ -56,7 +57,7 @@ class SlowLink:
     async def create(self, holder: str, duration: float) -> bool:
         return await self._write(None, holder, duration)
 
-    async def replace(self, record: Record, holder: str, duration: float) -> bool:
+    async def replace(self, record: LeaseRecord, holder: str, duration: float) -> bool:
         return await self._write(record.version, holder, duration)
 
     async def _write(self, version: str | None, holder: str, duration: float) -> bool:
@@ -153,15 +154,15 @@ async def test_a_write_is_not_sent_after_the_lease_and_not_waited_for_beyond_it(
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     left = 0.0
     async with ApiClient(configuration=Configuration(host=f"http://127.0.0.1:{runner.addresses[0][1]}")) as client:
-        world = KubeWorld(client, lease=lambda: left)
-        assert await world.list("Pod", "ns", {}) == []  # reading needs no Lease
+        cluster = KubeClient(client, lease=lambda: left)
+        assert await cluster.list("Pod", "ns", {}) == []  # reading needs no Lease
         made = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a", "namespace": "ns"}}
-        with pytest.raises(WorldError, match="not sent: this process no longer holds the Lease"):
-            await world.create(made)
+        with pytest.raises(ClusterError, match="not sent: this process no longer holds the Lease"):
+            await cluster.create(made)
         assert asked == ["GET"]
         left = 0.05
-        with pytest.raises(WorldError, match="no answer within"):
-            await world.create(made)
+        with pytest.raises(ClusterError, match="no answer within"):
+            await cluster.create(made)
         assert asked == ["GET", "POST"]
         gate.set()
     await runner.cleanup()
@@ -187,8 +188,8 @@ async def test_the_lease_is_renewed_while_every_request_of_the_passes_hangs() ->
     configuration = Configuration(host=f"http://127.0.0.1:{runner.addresses[0][1]}")
     configuration.connection_pool_maxsize = 16  # as connect() sets it
     async with ApiClient(configuration=configuration) as client:
-        world = KubeWorld(client)
-        passes = [asyncio.create_task(world.list("Pod", "ns", {})) for _ in range(40)]
+        cluster = KubeClient(client)
+        passes = [asyncio.create_task(cluster.list("Pod", "ns", {})) for _ in range(40)]
         await saturated.wait()
         found = await KubeLease(client, "ns", "chat").read()
         assert found is not None and (found.holder, found.version) == ("a", "7")

@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 from sluice import contract
 from sluice.cli import app
 from sluice.commands.explain import sentences
-from sluice_operator.cluster.client import WorldError
-from sluice_operator.cluster.kube import KubeWorld, path
+from sluice_operator.cluster.client import ClusterError
+from sluice_operator.cluster.kube import KubeClient, path
 from sluice_operator.runtime import watches
-from sluice_operator.runtime.settings import InvalidSettings, Settings, from_environment
+from sluice_operator.settings import InvalidSettings, Settings, from_environment
 
 IMPORTS = """
 import sys
@@ -93,14 +93,14 @@ def test_paths_of_the_api() -> None:
     assert path("Pod", "ns", "a") == "/api/v1/namespaces/ns/pods/a"
     assert path("Deployment", "ns") == "/apis/apps/v1/namespaces/ns/deployments"
     assert path(contract.KIND) == "/apis/sluice.dev/v1alpha1/llmdeployments"
-    with pytest.raises(WorldError, match="Node"):
+    with pytest.raises(ClusterError, match="Node"):
         path("Node")
 
 
 def test_a_pod_without_an_address_has_no_endpoint() -> None:
-    world = KubeWorld.__new__(KubeWorld)
-    assert world.endpoint({"metadata": {"name": "a"}, "status": {}}) is None
-    endpoint = world.endpoint({"metadata": {"name": "a"}, "status": {"podIP": "10.1.1.1"}})
+    cluster = KubeClient.__new__(KubeClient)
+    assert cluster.endpoint({"metadata": {"name": "a"}, "status": {}}) is None
+    endpoint = cluster.endpoint({"metadata": {"name": "a"}, "status": {"podIP": "10.1.1.1"}})
     assert endpoint is not None and (endpoint.host, endpoint.port) == ("10.1.1.1", contract.ADMIN_PORT)
 
 

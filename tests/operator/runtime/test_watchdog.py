@@ -4,7 +4,7 @@ import asyncio
 
 from sluice_operator.cluster.client import Key
 from sluice_operator.runtime.watchdog import WATCHER_PREFIX, Watchdog
-from tests.operator.books import Clock
+from tests.operator.fake_cluster import Clock
 
 KEY = Key("ns", "chat")
 

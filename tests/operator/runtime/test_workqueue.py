@@ -5,7 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
-from sluice_operator.cluster.client import Key, WorldError
+from sluice_operator.cluster.client import ClusterError, Key
 from sluice_operator.runtime.workqueue import Workers
 
 A, B = Key("ns", "a"), Key("ns", "b")
@@ -85,7 +85,7 @@ async def test_errors_back_off_up_to_the_cap_and_spare_the_others() -> None:
     async def reconcile(key: Key) -> float:
         passes[key] += 1
         if key == A and passes[A] <= 12:
-            raise WorldError("500") if passes[A] % 2 else RuntimeError("a bug")
+            raise ClusterError("500") if passes[A] % 2 else RuntimeError("a bug")
         return 5.0
 
     sleeps = Sleeps(longest=20.0)

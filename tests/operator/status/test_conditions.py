@@ -7,13 +7,13 @@ import pytest
 
 from sluice_operator.api import LLMDeploymentSpec, parse
 from sluice_operator.autoscaler.values import Decision, PodPhase, PodView
-from sluice_operator.cluster.pod_status import Trouble
-from sluice_operator.reconcile.observe import Fleet, PodReport
+from sluice_operator.cluster.fleet import ObservedFleet, ObservedPod
+from sluice_operator.cluster.pod_status import Problem
 from sluice_operator.status.build import append, by_type
-from sluice_operator.status.conditions import RULES, Facts, conditions, trouble_of
+from sluice_operator.status.conditions import RULES, Facts, conditions, problem_of
 from sluice_operator.status.events import Note, fresh, notes
 from sluice_operator.status.rollout import Rollout
-from tests.operator.books import manifest
+from tests.operator.fake_cluster import manifest
 
 DONE = Rollout(written=True, observed=True, replaced=True)
 NOW = "2026-11-21T09:00:00Z"
@@ -23,13 +23,13 @@ def spec(**changes: Any) -> LLMDeploymentSpec:
     return parse(manifest(**changes), strict=False).spec
 
 
-def report(name: str, phase: PodPhase, trouble: Trouble | None = None, hash_: str = "v1") -> PodReport:
-    return PodReport(view=PodView(name=name, phase=phase, since=0.0), trouble=trouble, template_hash=hash_)
+def report(name: str, phase: PodPhase, problem: Problem | None = None, hash_: str = "v1") -> ObservedPod:
+    return ObservedPod(view=PodView(name=name, phase=phase, since=0.0), problem=problem, template_hash=hash_)
 
 
-def facts(*pods: PodReport, replicas: int = 1, **changes: Any) -> Facts:
+def facts(*pods: ObservedPod, replicas: int = 1, **changes: Any) -> Facts:
     deployment = {"spec": {"replicas": replicas}, "status": {}}
-    known = Facts(generation=2, spec=spec(), fleet=Fleet(deployment, pods), rollout=DONE)
+    known = Facts(generation=2, spec=spec(), fleet=ObservedFleet(deployment, pods), rollout=DONE)
     return replace(known, **changes)
 
 
@@ -42,9 +42,9 @@ def rolling(**changes: Any) -> Rollout:
 
 
 READY = report("a", "ready")
-PULL = Trouble("ImagePullFailed", "x:1: not there")
+PULL = Problem("ImagePullFailed", "x:1: not there")
 STUCK = report("b", "failed", PULL, "v2")
-GPU = Trouble("Unschedulable", "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")
+GPU = Problem("Unschedulable", "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")
 DECIDED = Decision(replicas=1, desired=1, attainment=0.95, metrics="Fresh")
 
 
@@ -79,7 +79,7 @@ DECIDED = Decision(replicas=1, desired=1, attainment=0.95, metrics="Fresh")
         (facts(READY, replicas=2), "Ready", "True", "Serving"),
         (facts(READY, rollout=rolling(refused="exceeded quota")), "Ready", "False", "PodsRefused"),
         (facts(READY, replicas=2, rollout=replace(DONE, refused="exceeded quota")), "Ready", "True", "Serving"),
-        (facts(report("a", "failed", Trouble("ModelNotFound", "no /m"))), "ModelLoaded", "False", "ModelNotFound"),
+        (facts(report("a", "failed", Problem("ModelNotFound", "no /m"))), "ModelLoaded", "False", "ModelNotFound"),
         (facts(READY, spec=None, faults=("spec.model is required",)), "Ready", "False", "InvalidSpec"),
         (facts(READY, spec=None, faults=("spec.model is required",)), "Available", "True", "ReplicasReady"),
         (facts(READY, spec=None, faults=("spec.model is required",)), "ModelLoaded", "True", "Loaded"),
@@ -152,12 +152,12 @@ def test_a_transition_time_stays_while_the_status_stays() -> None:
 
 
 def test_a_crash_stays_the_reason_until_a_successor_is_ready_or_the_spec_changes() -> None:
-    crashed = conditions(facts(report("a", "failed", Trouble("ModelNotFound", "no /m"))), NOW)
+    crashed = conditions(facts(report("a", "failed", Problem("ModelNotFound", "no /m"))), NOW)
     before = by_type({"conditions": crashed})
     loading = facts(report("b", "loading"), previous=before)
     assert verdicts(loading)["Ready"] == ("False", "ModelNotFound")
     assert verdicts(replace(loading, generation=3))["Ready"] == ("False", "Starting")
-    assert trouble_of(facts(READY, previous=before)) is None
+    assert problem_of(facts(READY, previous=before)) is None
 
 
 def test_a_turned_condition_is_told_once() -> None:

@@ -15,7 +15,7 @@ from sluice_sim.engine.exact import SimEngine
 from sluice_sim.engine.offered_request import OfferedRequest
 from sluice_sim.engine.step_times import Profiled
 from sluice_sim.traces import poisson
-from tests.operator.books import KEY, BookWorld, Clock, Killed, manifest, operator, pod, world_with
+from tests.operator.fake_cluster import KEY, Clock, FakeCluster, Killed, cluster_with, manifest, operator, pod
 
 MODEL = StepTimeModel(base=0.03, prefill_token=0.0002, sequence=0.004, kv_token=2e-6)
 STARTED = Limits(concurrency_min=2, concurrency_max=64, max_queue=64, itl_target=0.1, ttft_target=2.0)
@@ -48,9 +48,9 @@ class Loop:
         self.sent = 0
         admission = {"concurrency": {"min": 2, "max": 64}}
         slo = {"ttftMilliseconds": 2000, "itlMilliseconds": 100}
-        self.world: BookWorld = world_with(manifest(admission=admission, slo=slo))
-        self.world.pods = [pod("chat-1")]
-        self.context = operator(self.world, OneEngine(self.engine), self.clock)  # type: ignore[arg-type]
+        self.cluster: FakeCluster = cluster_with(manifest(admission=admission, slo=slo))
+        self.cluster.pods = [pod("chat-1")]
+        self.context = operator(self.cluster, OneEngine(self.engine), self.clock)  # type: ignore[arg-type]
 
     def pass_time(self, seconds: float) -> None:
         until = self.clock.now + seconds
@@ -71,10 +71,10 @@ class Loop:
 async def test_limits_that_were_tight_relax_by_themselves_when_the_operator_is_gone() -> None:
     loop = Loop()
     await loop.drive(60)
-    assert loop.world.deployment["spec"]["replicas"] >= 2
+    assert loop.cluster.deployment["spec"]["replicas"] >= 2
     tight = loop.engine.limits.current.concurrency_max
     assert tight < 20
-    loop.world.kill_after = len(loop.world.writes) + 1
+    loop.cluster.kill_after = len(loop.cluster.writes) + 1
     with pytest.raises(Killed):  # SIGKILL after its next write
         await loop.drive(60)
     died = loop.clock.now

@@ -1,4 +1,4 @@
-"""`World` over processes on this machine: the client methods, and the controllers that act on the stored objects.
+"""`ClusterClient` over processes on this machine: the client methods, and the controllers that act on the stored objects.
 
 As on a cluster, an applied Deployment is enough: the controllers start, drain, replace and delete its pods, and list
 them in the format of the Kubernetes API. Single-threaded: every change schedules one pass of the controllers.
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from sluice import contract
-from sluice_operator.cluster.client import Endpoint, Object, WorldError, controller_of
+from sluice_operator.cluster.client import ClusterError, Endpoint, Object, controller_of
 from sluice_operator.cluster.local.deployment_controller import Replica, Scale, next_actions
 from sluice_operator.cluster.local.kubelet import LocalPod, Pace
 from sluice_operator.cluster.local.launch import (
@@ -35,7 +35,7 @@ from sluice_operator.cluster.local.process import Ports, tail
 from sluice_operator.cluster.local.store import ObjectStore, timestamp
 from sluice_operator.cluster.pod_status import deletion_cost
 
-__all__ = ["LocalError", "LocalWorld", "LocalWorldOptions"]
+__all__ = ["LocalCluster", "LocalClusterOptions", "LocalError"]
 
 log = logging.getLogger(__name__)
 
@@ -52,20 +52,20 @@ def _serve(container: Object, ports: Ports, files: PodFiles, pod: str) -> Launch
 
 
 @dataclass(frozen=True, slots=True)
-class LocalWorldOptions:
-    """Options of `LocalWorld`."""
+class LocalClusterOptions:
+    """Options of `LocalCluster`."""
 
     state_dir: Path  # logs, tokens, termination messages; mode 0700; the caller removes it
     pace: Pace = field(default_factory=Pace)
     command: Command = _serve  # (container, ports, files, pod name) → start command
 
 
-class LocalWorld:
+class LocalCluster:
     """Objects in memory, pods as processes. `close()` must be awaited: it ends every process."""
 
     def __init__(
         self,
-        options: LocalWorldOptions,
+        options: LocalClusterOptions,
         *,
         on_change: Callable[[], None] = lambda: None,
         on_event: EventSink = lambda reason, message, warning: None,
@@ -84,7 +84,7 @@ class LocalWorld:
         self._woken = False
         self._closing = False
 
-    # --- the methods of World ----------------------------------------------------------------------------------
+    # --- the methods of ClusterClient ----------------------------------------------------------------------------------
 
     async def get(self, kind: str, namespace: str, name: str) -> Object | None:
         """Return the object, or None if it does not exist."""
@@ -97,10 +97,10 @@ class LocalWorld:
         return [self._live(item) for item in items] if kind == "Pod" else items
 
     async def apply(self, manifest: Object, *, owner: Object | None = None) -> Object:
-        """Server-side apply, in memory. Raises ForeignObject; WorldError for a pod that does not exist."""
+        """Server-side apply, in memory. Raises ForeignObject; ClusterError for a pod that does not exist."""
         metadata = manifest["metadata"]
         if manifest["kind"] == "Pod" and (metadata.get("namespace", ""), metadata["name"]) not in self._pods:
-            raise WorldError(f"pod {metadata['name']} is gone", status=404)
+            raise ClusterError(f"pod {metadata['name']} is gone", status=404)
         result = self._store.apply(manifest, owner=owner)
         self._wake()
         return result
@@ -137,7 +137,7 @@ class LocalWorld:
         port = (pod["metadata"].get("annotations") or {}).get(ANNOTATION_ADMIN_PORT)
         return Endpoint(pod["metadata"]["name"], "127.0.0.1", int(port)) if port else None
 
-    # --- methods beyond World ----------------------------------------------------------------------------------
+    # --- methods beyond ClusterClient ----------------------------------------------------------------------------------
 
     def put(self, resource: Object) -> Object:
         """Apply the LLMDeployment of the user and return it as stored."""

@@ -6,25 +6,25 @@ from sluice import contract
 from sluice_operator.cluster.client import Key, Object
 from sluice_operator.reconcile.memory import Context
 from sluice_operator.reconcile.reconcile import reconcile
-from sluice_operator.runtime.settings import Settings
-from tests.operator.books import KEY_OF_OPERATOR, Clock, Engines, manifest
-from tests.operator.cluster.local.test_world import local_world, tokens
+from sluice_operator.settings import Settings
+from tests.operator.cluster.local.test_local_cluster import local_cluster, tokens
+from tests.operator.fake_cluster import KEY_OF_OPERATOR, Clock, Engines, manifest
 
 FILE = {"model": {"uri": "file:///models/tiny"}}
 
 
 async def test_ready_follows_the_pods_of_the_newest_spec_and_engines_hold_the_derived_token(tmp_path: Path) -> None:
-    async with local_world(tmp_path) as watch:
+    async with local_cluster(tmp_path) as watch:
         document: Object = manifest(**FILE)
         document["metadata"]["namespace"] = "default"
-        watch.world.put(document)
+        watch.cluster.put(document)
         engines, clock = Engines(), Clock()
-        context = Context(watch.world, engines, Settings(), KEY_OF_OPERATOR, clock=clock, wall=clock.wall)
+        context = Context(watch.cluster, engines, Settings(), KEY_OF_OPERATOR, clock=clock, wall=clock.wall)
 
         async def ready() -> tuple[str, str]:
             clock.now += 5
             await reconcile(Key("default", "chat"), context)
-            status = ((await watch.world.get(contract.KIND, "default", "chat")) or {})["status"]
+            status = ((await watch.cluster.get(contract.KIND, "default", "chat")) or {})["status"]
             found = next(each for each in status["conditions"] if each["type"] == "Ready")
             return found["status"], found["reason"]
 
@@ -32,7 +32,7 @@ async def test_ready_follows_the_pods_of_the_newest_spec_and_engines_hold_the_de
         old = {pod["metadata"]["name"] for pod in await watch.until_ready(1)}
         assert await ready() == ("True", "Serving")
         assert {token for _, token, _ in engines.patched} == {token for token, _ in tokens(tmp_path)} != set()
-        watch.world.put(document | {"spec": document["spec"] | {"rollout": {"drainSeconds": 7}}})
+        watch.cluster.put(document | {"spec": document["spec"] | {"rollout": {"drainSeconds": 7}}})
         assert await ready() == ("False", "RollingOut")
         await watch.until(lambda pods: len(pods) == 1 and not old & {pod["metadata"]["name"] for pod in pods})
         await watch.until_ready(1)

@@ -9,7 +9,7 @@ from sluice_operator.cluster.local.launch import PodFiles, replace_file, serve_l
 from sluice_operator.cluster.local.process import Ports
 from sluice_operator.cluster.pod_status import phase_of
 from tests.operator.cluster.local.test_launch import last, template
-from tests.operator.cluster.local.test_world import OWNER, deployment, local_world, pids
+from tests.operator.cluster.local.test_local_cluster import OWNER, deployment, local_cluster, pids
 
 
 def config_map(itl: int) -> Object:
@@ -35,24 +35,24 @@ def read(folder: Path) -> list[int]:
 
 
 async def test_a_running_pod_gets_the_new_targets_without_a_restart(tmp_path: Path) -> None:
-    async with local_world(tmp_path) as watch:
-        await watch.world.apply(config_map(80), owner=OWNER)
-        await watch.world.apply(mounting(), owner=OWNER)
+    async with local_cluster(tmp_path) as watch:
+        await watch.cluster.apply(config_map(80), owner=OWNER)
+        await watch.cluster.apply(mounting(), owner=OWNER)
         await watch.until_ready(1)
         assert read(tmp_path) == [80]
         before = pids(watch)
-        await watch.world.apply(config_map(120), owner=OWNER)
+        await watch.cluster.apply(config_map(120), owner=OWNER)
         await watch.until(lambda _: read(tmp_path) == [120])
         assert pids(watch) == before
 
 
 async def test_a_missing_config_map_keeps_the_pod_waiting_with_its_name(tmp_path: Path) -> None:
-    async with local_world(tmp_path) as watch:
-        await watch.world.apply(mounting(), owner=OWNER)
+    async with local_cluster(tmp_path) as watch:
+        await watch.cluster.apply(mounting(), owner=OWNER)
         pods = await watch.until(lambda pods: bool(pods) and phase_of(pods[0])[0] == "failed")
-        trouble = phase_of(pods[0])[1]
-        assert trouble is not None and "chat-targets" in trouble.message
-        await watch.world.apply(config_map(80), owner=OWNER)
+        problem = phase_of(pods[0])[1]
+        assert problem is not None and "chat-targets" in problem.message
+        await watch.cluster.apply(config_map(80), owner=OWNER)
         await watch.until_ready(1)
         assert read(tmp_path) == [80]
 

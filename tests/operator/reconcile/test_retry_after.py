@@ -5,19 +5,19 @@ from typing import Any
 import pytest
 
 from sluice_operator.reconcile.reconcile import reconcile
-from tests.operator.books import KEY, Clock, Engines, deployed, manifest, operator, pod, world_with
+from tests.operator.fake_cluster import KEY, Clock, Engines, cluster_with, deployed, manifest, operator, pod
 
 
 class Short:
     """One replica serves, after a start of 10 s, and the second of two loads."""
 
     def __init__(self, **spec: Any) -> None:
-        world = world_with(manifest(scaling={"minReplicas": 2, "maxReplicas": 4}, **spec))
+        cluster = cluster_with(manifest(scaling={"minReplicas": 2, "maxReplicas": 4}, **spec))
         self.engines, self.clock = Engines(), Clock()
         container = {"name": "engine", "restartCount": 0, "state": {"running": {}}}
         self.loading = pod("b", ready=False, podIP="10.0.0.2", containerStatuses=[container])
-        self.world = deployed(world, pod("a"), self.loading)
-        self.context = operator(self.world, self.engines, self.clock)
+        self.cluster = deployed(cluster, pod("a"), self.loading)
+        self.context = operator(self.cluster, self.engines, self.clock)
 
     async def told(self, seconds: float = 0.0) -> dict[str, float]:
         """Who is told what in a pass that is so many seconds later."""
@@ -38,14 +38,14 @@ async def test_once_all_replicas_serve_nobody_is_told_to_wait_for_one() -> None:
     short = Short()
     await short.told()
     assert (await short.told(2.0))["a"] == 8.0
-    short.world.pods = [pod("a"), pod("b")]
+    short.cluster.pods = [pod("a"), pod("b")]
     assert await short.told(2.0) == {"a": 0.0, "b": 0.0}
 
 
 async def test_a_replica_that_replaces_another_is_nothing_to_wait_for() -> None:
     short = Short()
     await short.told()
-    short.world.pods = [pod("a"), pod("c"), short.loading]  # a rollout's one more than wanted
+    short.cluster.pods = [pod("a"), pod("c"), short.loading]  # a rollout's one more than wanted
     assert await short.told(2.0) == {"a": 0.0, "c": 0.0, "b": 8.0}
 
 

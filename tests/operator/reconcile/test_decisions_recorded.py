@@ -9,18 +9,18 @@ import pytest
 from sluice.commands.explain import sentences
 from sluice_operator.autoscaler.signals.windows import WINDOW
 from sluice_operator.autoscaler.values import EngineSample
-from sluice_operator.cluster.client import Endpoint, Object, WorldError
+from sluice_operator.cluster.client import ClusterError, Endpoint, Object
 from sluice_operator.reconcile.memory import Context
 from sluice_operator.reconcile.reconcile import reconcile
 from tests.operator.autoscaler.fleet import Engine
-from tests.operator.books import KEY, BookWorld, Clock, Engines, manifest, operator, pod, world_with
+from tests.operator.fake_cluster import KEY, Clock, Engines, FakeCluster, cluster_with, manifest, operator, pod
 
 LOAD, OVER, FLOOD, QUIET = 1.25, 4.0, 30.0, 0.3  # requests per second; one engine holds about 2.5
 EVENTS = {"ScaledUp", "ScaledDown", "ScalingAdvised", "LimitsMoved", "RequestsRefused", "OtherWriter"}
 
 
 @dataclass
-class Fleet(Engines):
+class ObservedFleet(Engines):
     """Engines that serve what comes, one behind each pod."""
 
     engines: dict[str, Engine] = field(default_factory=dict)
@@ -33,23 +33,23 @@ class Fleet(Engines):
 class Told:
     """A resource, its operator and its pods over minutes, and what people were told."""
 
-    world: BookWorld
-    fleet: Fleet = field(default_factory=Fleet)
+    cluster: FakeCluster
+    fleet: ObservedFleet = field(default_factory=ObservedFleet)
     clock: Clock = field(default_factory=Clock)
     context: Context = field(init=False)
 
     def __post_init__(self) -> None:
-        self.context = operator(self.world, self.fleet, self.clock)
+        self.context = operator(self.cluster, self.fleet, self.clock)
 
     async def pass_once(self) -> None:
         await reconcile(KEY, self.context)
-        wanted = int(self.world.deployment["spec"].get("replicas", 1))
+        wanted = int(self.cluster.deployment["spec"].get("replicas", 1))
         names = sorted(self.fleet.engines, key=lambda name: int(name.removeprefix("chat-")))
         for name in names[wanted:]:
             del self.fleet.engines[name]
         for number in range(len(names), wanted):
             self.fleet.engines[f"chat-{number}"] = Engine()
-        self.world.pods = [pod(name) for name in self.fleet.engines]
+        self.cluster.pods = [pod(name) for name in self.fleet.engines]
 
     async def run(self, seconds: float, rate: float) -> None:
         """Pass time under so many requests per second; a pass every 5 s."""
@@ -62,11 +62,11 @@ class Told:
 
     @property
     def events(self) -> list[tuple[str, str]]:
-        return [(reason, message) for reason, message, _ in self.world.events if reason in EVENTS]
+        return [(reason, message) for reason, message, _ in self.cluster.events if reason in EVENTS]
 
     @property
     def recorded(self) -> list[str]:
-        return [str(entry["message"]) for entry in self.world.status["decisions"]]
+        return [str(entry["message"]) for entry in self.cluster.status["decisions"]]
 
 
 def asked(**scaling: Any) -> Object:
@@ -86,14 +86,14 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
 def same_words(told: Told, caplog: pytest.LogCaptureFixture) -> None:
     """Each decision in the same words everywhere, in the same order."""
     assert told.recorded == [message for _, message in told.events] == said(caplog)
-    stamps = [entry["time"] for entry in told.world.status["decisions"]]
+    stamps = [entry["time"] for entry in told.cluster.status["decisions"]]
     lines = [f"{at}  {message}" for at, message in zip(stamps, told.recorded, strict=True)]
-    assert sentences(told.world.resource)[-len(lines) :] == lines
+    assert sentences(told.cluster.resource)[-len(lines) :] == lines
 
 
 async def test_up_down_and_refused_are_the_same_words_everywhere(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    told = Told(world_with(asked()))
+    told = Told(cluster_with(asked()))
     await told.pass_once()
     await told.run(60, LOAD)
     await told.run(60, OVER)
@@ -108,9 +108,9 @@ async def test_up_down_and_refused_are_the_same_words_everywhere(caplog: pytest.
 @pytest.mark.parametrize("mode", ["External", "Off"])
 async def test_a_count_that_was_written_by_order_is_told_as_scaled(mode: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    told = Told(world_with(asked(mode=mode)))
+    told = Told(cluster_with(asked(mode=mode)))
     await told.pass_once()
-    told.world.edit(**(asked(mode=mode)["spec"] | {"replicas": 2}))
+    told.cluster.edit(**(asked(mode=mode)["spec"] | {"replicas": 2}))
     await told.run(10, LOAD)
     assert [reason for reason, _ in told.events] == ["ScaledUp", "ScaledUp"]
     assert told.recorded[-1] == f"1 → 2 replicas: spec.replicas says so (mode {mode})."
@@ -119,35 +119,35 @@ async def test_a_count_that_was_written_by_order_is_told_as_scaled(mode: str, ca
 
 async def test_advice_is_told_as_advice_and_only_the_first_count_as_done(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    told = Told(world_with(asked(mode="Advise")))
+    told = Told(cluster_with(asked(mode="Advise")))
     await told.pass_once()
     await told.run(60, LOAD)
     await told.run(60, OVER)
     assert [reason for reason, _ in told.events][:2] == ["ScaledUp", "ScalingAdvised"]
     assert told.recorded[1].startswith("Advice (not carried out): 1 → 2 replicas: ")
-    assert [entry.get("advised") for entry in told.world.status["decisions"]][:2] == [None, True]
+    assert [entry.get("advised") for entry in told.cluster.status["decisions"]][:2] == [None, True]
     same_words(told, caplog)
 
 
 async def test_advice_that_nobody_took_is_no_change_of_another_hand_when_auto_begins() -> None:
-    told = Told(world_with(asked(mode="Advise")))
+    told = Told(cluster_with(asked(mode="Advise")))
     await told.pass_once()
     await told.run(60, LOAD)
     await told.run(60, OVER)
     before = len(told.events)
-    told.world.edit(**asked()["spec"])
+    told.cluster.edit(**asked()["spec"])
     await told.run(5, OVER)
     assert told.events[before:][0][1].startswith("1 → 2 replicas: ")
     assert {reason for reason, _ in told.events[before:]} <= {"ScaledUp", "LimitsMoved"}
 
 
-def by_hand(world: BookWorld, replicas: int, manager: str) -> None:
+def by_hand(cluster: FakeCluster, replicas: int, manager: str) -> None:
     """Somebody writes the Deployment's count."""
-    live = world.deployment
+    live = cluster.deployment
     live["spec"]["replicas"] = replicas
     live["metadata"]["managedFields"] = [{"manager": manager, "fieldsV1": {"f:spec": {"f:replicas": {}}}}]
-    world.store.delete("Deployment", KEY.namespace, KEY.name)
-    world.store.insert(live, world.resource)
+    cluster.store.delete("Deployment", KEY.namespace, KEY.name)
+    cluster.store.insert(live, cluster.resource)
 
 
 @pytest.mark.parametrize(
@@ -159,51 +159,51 @@ async def test_what_another_hand_did_is_the_same_words_everywhere(
     manager: str, reason: str, words: str, restarted: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    told = Told(world_with(asked()))
+    told = Told(cluster_with(asked()))
     await told.pass_once()
     await told.run(20, LOAD)
-    by_hand(told.world, 2, manager)
+    by_hand(told.cluster, 2, manager)
     if restarted:
-        told.context = operator(told.world, told.fleet, told.clock)
+        told.context = operator(told.cluster, told.fleet, told.clock)
     await told.run(20, LOAD)
     assert [each for each, _ in told.events] == ["ScaledUp", reason]
     assert told.recorded[1].startswith("1 → 2 replicas: ") and words in told.recorded[1]
     if reason == "OtherWriter":
-        assert told.world.condition("ScalingActive")["message"] == told.recorded[1]
+        assert told.cluster.condition("ScalingActive")["message"] == told.recorded[1]
     same_words(told, caplog)
 
 
 async def test_another_hand_is_told_each_time_it_writes(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    told = Told(world_with(asked(maxReplicas=4)))
+    told = Told(cluster_with(asked(maxReplicas=4)))
     await told.pass_once()
     for replicas in (2, 3):
         await told.run(20, LOAD)
-        by_hand(told.world, replicas, "kubectl")
+        by_hand(told.cluster, replicas, "kubectl")
     await told.run(20, LOAD)
     assert [each for each, _ in told.events] == ["ScaledUp", "OtherWriter", "OtherWriter"]
     same_words(told, caplog)
 
 
 async def test_a_scale_down_whose_answer_was_lost_counts_for_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = Told(world_with(asked(minReplicas=3, maxReplicas=3)))
+    told = Told(cluster_with(asked(minReplicas=3, maxReplicas=3)))
     await told.pass_once()
     await told.run(60, LOAD)
-    told.world.edit(**asked(maxReplicas=3)["spec"])
-    allowed = told.world.apply
+    told.cluster.edit(**asked(maxReplicas=3)["spec"])
+    allowed = told.cluster.apply
 
     async def loses_answers(manifest: Object, *, owner: Object | None = None) -> Object:
         done = await allowed(manifest, owner=owner)
         if manifest["kind"] == "Deployment" and manifest["spec"]["replicas"] == 2:
-            raise WorldError("the answer was lost")
+            raise ClusterError("the answer was lost")
         return done
 
     with monkeypatch.context() as patch:
-        patch.setattr(told.world, "apply", loses_answers)
-        with pytest.raises(WorldError):
+        patch.setattr(told.cluster, "apply", loses_answers)
+        with pytest.raises(ClusterError):
             await told.run(300, QUIET)
     first = told.clock.now
-    while told.world.deployment["spec"]["replicas"] > 1:
+    while told.cluster.deployment["spec"]["replicas"] > 1:
         await told.run(5, QUIET)
     assert told.clock.now - first >= WINDOW
     assert "cut off before it could record why" in told.recorded[-2]
@@ -213,7 +213,7 @@ async def test_a_limit_that_goes_on_moving_stands_with_the_numbers_of_its_senten
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-    told = Told(world_with(asked(maxReplicas=1)))
+    told = Told(cluster_with(asked(maxReplicas=1)))
     await told.pass_once()
     await told.run(60, LOAD)
     engine = told.fleet.engines["chat-0"]
@@ -224,7 +224,7 @@ async def test_a_limit_that_goes_on_moving_stands_with_the_numbers_of_its_senten
         if number == 0:
             same_words(told, caplog)
     assert [reason for reason, _ in told.events] == ["ScaledUp", "LimitsMoved"]  # one story
-    moved = [entry for entry in told.world.status["decisions"] if entry["kind"] == "admission"]
+    moved = [entry for entry in told.cluster.status["decisions"] if entry["kind"] == "admission"]
     assert [(entry["from"], entry["to"]) for entry in moved] == [(6, 4)]
     assert moved[0]["message"].startswith("6 → 4 requests at once per replica: ")
 
@@ -233,14 +233,14 @@ async def test_a_decision_whose_status_could_not_be_written_is_recorded_and_told
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    told = Told(world_with(asked()))
+    told = Told(cluster_with(asked()))
 
     async def refuses(resource: Object, status: Object) -> None:
-        raise WorldError("the API server is away")
+        raise ClusterError("the API server is away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(told.world, "write_status", refuses)
-        with pytest.raises(WorldError):
+        patch.setattr(told.cluster, "write_status", refuses)
+        with pytest.raises(ClusterError):
             await told.pass_once()
     assert told.events == []
     await told.pass_once()

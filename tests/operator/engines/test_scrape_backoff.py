@@ -9,22 +9,32 @@ import pytest
 
 from sluice_operator.autoscaler.values import EngineSample
 from sluice_operator.cluster.client import Endpoint, Object
+from sluice_operator.cluster.fleet import ObservedFleet
 from sluice_operator.engines.client import AnswerTooLarge, NoAnswer, ScrapeError
 from sluice_operator.engines.exposition import parse
-from sluice_operator.engines.reach import (
-    FIRST_WAIT,
-    LONGEST_WAIT,
-    OVERDUE,
-    PATIENCE,
-    UNBROKEN,
+from sluice_operator.engines.scrape_backoff import (
+    FAILURES_BEFORE_BACKOFF,
+    GRACE_SLACK,
+    INITIAL_BACKOFF,
+    MAX_BACKOFF,
+    NO_BACKOFF,
     can_answer,
     is_node_lost,
 )
 from sluice_operator.reconcile.memory import Context
-from sluice_operator.reconcile.observe import Fleet, Seen, observe
+from sluice_operator.reconcile.observe import ObservationState, observe
 from sluice_operator.reconcile.reconcile import reconcile
-from sluice_operator.runtime.settings import Settings
-from tests.operator.books import KEY, KEY_OF_OPERATOR, BookWorld, Clock, deployed, exposition, pod, world_with
+from sluice_operator.settings import Settings
+from tests.operator.fake_cluster import (
+    KEY,
+    KEY_OF_OPERATOR,
+    Clock,
+    FakeCluster,
+    cluster_with,
+    deployed,
+    exposition,
+    pod,
+)
 
 WALL = datetime(2026, 11, 21, 8, tzinfo=UTC)
 
@@ -69,17 +79,21 @@ def test_a_lost_node_is_told_from_a_pod_that_is_not_ready(item: Object, lost: bo
 def test_a_pod_that_outlives_its_grace_period_is_not_called() -> None:
     item = pod("a")
     item["metadata"] |= {"deletionTimestamp": "2026-11-21T09:00:00Z", "deletionGracePeriodSeconds": 305}
-    assert can_answer(item, 305.0 + OVERDUE, None, 0.0)
-    assert not can_answer(item, 305.1 + OVERDUE, None, 0.0)
+    assert can_answer(item, 305.0 + GRACE_SLACK, None, 0.0)
+    assert not can_answer(item, 305.1 + GRACE_SLACK, None, 0.0)
 
 
 def test_waits_double_up_to_a_longest() -> None:
-    silence, waits = UNBROKEN, []
-    for _ in range(PATIENCE + 40):
-        silence = silence.longer("silent", 100.0)
-        waits.append(silence.until - 100.0)
-    assert waits[: PATIENCE + 2] == [0.0] * (PATIENCE - 1) + [FIRST_WAIT, 2 * FIRST_WAIT, LONGEST_WAIT]
-    assert set(waits[PATIENCE + 2 :]) == {LONGEST_WAIT}
+    backoff, waits = NO_BACKOFF, []
+    for _ in range(FAILURES_BEFORE_BACKOFF + 40):
+        backoff = backoff.after_failure("silent", 100.0)
+        waits.append(backoff.until - 100.0)
+    assert waits[: FAILURES_BEFORE_BACKOFF + 2] == [0.0] * (FAILURES_BEFORE_BACKOFF - 1) + [
+        INITIAL_BACKOFF,
+        2 * INITIAL_BACKOFF,
+        MAX_BACKOFF,
+    ]
+    assert set(waits[FAILURES_BEFORE_BACKOFF + 2 :]) == {MAX_BACKOFF}
 
 
 @dataclass
@@ -101,16 +115,18 @@ class Engines:
         self.patched.append(endpoint.pod)
 
 
-async def look(world: BookWorld, engines: Engines, seen: Seen, now: float) -> tuple[Fleet, Seen]:
-    return await observe(world.resource, world, engines, seen, clock=lambda: now, wall=WALL)
+async def look(
+    cluster: FakeCluster, engines: Engines, seen: ObservationState, now: float
+) -> tuple[ObservedFleet, ObservationState]:
+    return await observe(cluster.resource, cluster, engines, seen, clock=lambda: now, wall=WALL)
 
 
-async def calls(engines: Engines, item: Object, seconds: int) -> tuple[list[int], Fleet]:
+async def calls(engines: Engines, item: Object, seconds: int) -> tuple[list[int], ObservedFleet]:
     """When the pod was called, looked at every five seconds."""
-    world, seen, when = deployed(world_with(), item), Seen(), []
+    cluster, seen, when = deployed(cluster_with(), item), ObservationState(), []
     for now in range(0, seconds, 5):
         before = len(engines.called)
-        fleet, seen = await look(world, engines, seen, float(now))
+        fleet, seen = await look(cluster, engines, seen, float(now))
         if len(engines.called) > before:
             when.append(now)
     return when, fleet
@@ -143,30 +159,32 @@ async def test_a_pod_that_is_deleted_on_a_lost_node_is_called_no_longer_than_it_
 
 
 async def test_an_answer_or_another_phase_ends_the_silence() -> None:
-    world, engines, seen = deployed(world_with()), Engines(), Seen()
+    cluster, engines, seen = deployed(cluster_with()), Engines(), ObservationState()
     unready = copy.deepcopy(pod("a"))
     unready["status"]["conditions"] = conditions(Ready=("False", "ContainersNotReady"))
-    world.pods = [unready]
+    cluster.pods = [unready]
     for now in range(0, 100, 5):
-        _, seen = await look(world, engines, seen, float(now))
-    assert seen.silences["a"].calls > PATIENCE
-    world.pods = [pod("a")]
+        _, seen = await look(cluster, engines, seen, float(now))
+    assert seen.backoffs["a"].calls > FAILURES_BEFORE_BACKOFF
+    cluster.pods = [pod("a")]
     engines.called.clear()
-    _, seen = await look(world, engines, seen, 100.0)
-    assert engines.called == ["a"] and seen.silences["a"].calls == 1
+    _, seen = await look(cluster, engines, seen, 100.0)
+    assert engines.called == ["a"] and seen.backoffs["a"].calls == 1
     engines.texts["a"] = exposition()
-    _, seen = await look(world, engines, seen, 105.0)
-    assert not seen.silences
-    world.pods = []
-    _, seen = await look(world, Engines(), seen, 110.0)
-    assert not seen.silences
+    _, seen = await look(cluster, engines, seen, 105.0)
+    assert not seen.backoffs
+    cluster.pods = []
+    _, seen = await look(cluster, Engines(), seen, 110.0)
+    assert not seen.backoffs
 
 
 async def test_a_pod_that_did_not_answer_is_not_sent_limits_in_the_same_pass() -> None:
-    world, clock = deployed(world_with()), Clock()
+    cluster, clock = deployed(cluster_with()), Clock()
     engines = Engines(texts={"a": exposition(), "b": exposition()})
-    world.pods = [pod("a"), pod("b")]
-    context = Context(world, engines, Settings(engine_image="engine:1"), KEY_OF_OPERATOR, clock=clock, wall=clock.wall)
+    cluster.pods = [pod("a"), pod("b")]
+    context = Context(
+        cluster, engines, Settings(engine_image="engine:1"), KEY_OF_OPERATOR, clock=clock, wall=clock.wall
+    )
     await reconcile(KEY, context)
     assert sorted(engines.patched) == ["a", "b"]
     del engines.texts["b"]

@@ -1,4 +1,4 @@
-"""LocalWorld over real child processes: a small HTTP server stands where an engine would."""
+"""LocalCluster over real child processes: a small HTTP server stands where an engine would."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ import pytest
 
 from sluice import contract
 from sluice_operator.cluster.client import ForeignObject, Object, controller_of
-from sluice_operator.cluster.local import LocalWorld, LocalWorldOptions
+from sluice_operator.cluster.local import LocalCluster, LocalClusterOptions
 from sluice_operator.cluster.local.kubelet import Pace
 from sluice_operator.cluster.local.launch import Launch, PodFiles, container_env
 from sluice_operator.cluster.local.process import Ports
@@ -63,14 +63,14 @@ def deployment(replicas: int, **env: str) -> Object:
 
 
 class Watch:
-    """A world, and a way to wait for what becomes of it without guessing times."""
+    """A cluster, and a way to wait for what becomes of it without guessing times."""
 
     def __init__(self, folder: Path) -> None:
         self._changed = asyncio.Event()
-        self.world = LocalWorld(LocalWorldOptions(folder, FAST, child_command), on_change=self._changed.set)
+        self.cluster = LocalCluster(LocalClusterOptions(folder, FAST, child_command), on_change=self._changed.set)
 
     async def pods(self) -> list[Object]:
-        return await self.world.list("Pod", "default", LABELS)
+        return await self.cluster.list("Pod", "default", LABELS)
 
     async def until(self, holds: Callable[[list[Object]], bool]) -> list[Object]:
         async with asyncio.timeout(60):
@@ -88,12 +88,12 @@ class Watch:
 
 
 @asynccontextmanager
-async def local_world(folder: Path) -> AsyncIterator[Watch]:
+async def local_cluster(folder: Path) -> AsyncIterator[Watch]:
     watch = Watch(folder)
     try:
         yield watch
     finally:
-        await watch.world.close()
+        await watch.cluster.close()
 
 
 def alive(pid: int) -> bool:
@@ -105,7 +105,7 @@ def alive(pid: int) -> bool:
 
 
 def pids(watch: Watch) -> list[int]:
-    return [pod.pid for pod in watch.world._pods.values() if pod.pid is not None]
+    return [pod.pid for pod in watch.cluster._pods.values() if pod.pid is not None]
 
 
 def tokens(folder: Path) -> list[tuple[str, int]]:
@@ -113,14 +113,14 @@ def tokens(folder: Path) -> list[tuple[str, int]]:
 
 
 async def test_applying_a_deployment_starts_processes_and_shows_them_as_pods(tmp_path: Path) -> None:
-    async with local_world(tmp_path) as watch:
-        await watch.world.apply(deployment(2), owner=OWNER)
+    async with local_cluster(tmp_path) as watch:
+        await watch.cluster.apply(deployment(2), owner=OWNER)
         pods = await watch.until_ready(2)
         assert all(phase_of(pod) == ("ready", None) for pod in pods)
-        endpoints = [watch.world.endpoint(pod) for pod in pods]
+        endpoints = [watch.cluster.endpoint(pod) for pod in pods]
         assert len({endpoint.port for endpoint in endpoints if endpoint}) == 2
-        assert len(watch.world.backends("default", "chat")) == 2
-        status = (await watch.world.get("Deployment", "default", "chat") or {})["status"]
+        assert len(watch.cluster.backends("default", "chat")) == 2
+        status = (await watch.cluster.get("Deployment", "default", "chat") or {})["status"]
         assert status["readyReplicas"] == 2
         running = pids(watch)
     assert not any(alive(pid) for pid in running)
@@ -129,32 +129,32 @@ async def test_applying_a_deployment_starts_processes_and_shows_them_as_pods(tmp
 async def test_scale_in_drains_the_pod_with_the_lowest_deletion_cost(tmp_path: Path) -> None:
     streams = tmp_path / "streams"
     streams.touch()
-    async with local_world(tmp_path) as watch:
-        await watch.world.apply(deployment(2, DRAIN=str(streams)), owner=OWNER)
+    async with local_cluster(tmp_path) as watch:
+        await watch.cluster.apply(deployment(2, DRAIN=str(streams)), owner=OWNER)
         pods = await watch.until_ready(2)
         victim, survivor = (str(pod["metadata"]["name"]) for pod in pods)
         for name, cost in ((victim, "1"), (survivor, "9")):
             meta = {"name": name, "namespace": "default", "annotations": {contract.ANNOTATION_DELETION_COST: cost}}
-            await watch.world.apply({"apiVersion": "v1", "kind": "Pod", "metadata": meta})
-        await watch.world.apply(deployment(1, DRAIN=str(streams)), owner=OWNER)
+            await watch.cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": meta})
+        await watch.cluster.apply(deployment(1, DRAIN=str(streams)), owner=OWNER)
         pods = await watch.until(lambda pods: any(phase_of(pod)[0] == "draining" for pod in pods))
         assert [pod["metadata"]["name"] for pod in pods if phase_of(pod)[0] == "draining"] == [victim]
-        assert [name for name, _, _ in watch.world.backends("default", "chat")] == [survivor]
+        assert [name for name, _, _ in watch.cluster.backends("default", "chat")] == [survivor]
         streams.unlink()
         pods = await watch.until_ready(1)
         assert [pod["metadata"]["name"] for pod in pods] == [survivor]
 
 
 async def test_a_changed_template_rolls_without_a_moment_of_less(tmp_path: Path) -> None:
-    async with local_world(tmp_path) as watch:
-        await watch.world.apply(deployment(1), owner=OWNER)
+    async with local_cluster(tmp_path) as watch:
+        await watch.cluster.apply(deployment(1), owner=OWNER)
         old = {pod["metadata"]["name"] for pod in await watch.until_ready(1)}
-        await watch.world.apply(deployment(1, COLOUR="blue"), owner=OWNER)
+        await watch.cluster.apply(deployment(1, COLOUR="blue"), owner=OWNER)
         fewest = 1
 
         def rolled(pods: list[Object]) -> bool:
             nonlocal fewest
-            fewest = min(fewest, len(watch.world.backends("default", "chat")))
+            fewest = min(fewest, len(watch.cluster.backends("default", "chat")))
             return len(pods) == 1 and pods[0]["metadata"]["name"] not in old
 
         await watch.until(rolled)
@@ -162,66 +162,66 @@ async def test_a_changed_template_rolls_without_a_moment_of_less(tmp_path: Path)
 
 
 async def test_a_crash_is_shown_with_the_engines_words_and_tried_again(tmp_path: Path) -> None:
-    async with local_world(tmp_path) as watch:
+    async with local_cluster(tmp_path) as watch:
         said = '{"reason": "ModelNotFound", "message": "no folder /nowhere"}'
-        await watch.world.apply(deployment(1, CRASH=said), owner=OWNER)
+        await watch.cluster.apply(deployment(1, CRASH=said), owner=OWNER)
 
         def twice(pods: list[Object]) -> bool:
             return bool(pods) and pods[0]["status"]["containerStatuses"][0]["restartCount"] >= 2
 
         pods = await watch.until(twice)
-        phase, trouble = phase_of(pods[0])
+        phase, problem = phase_of(pods[0])
         assert phase == "failed"
-        assert trouble is not None
-        assert (trouble.reason, trouble.message) == ("ModelNotFound", "no folder /nowhere")
-        assert "it went wrong" in next(iter(watch.world.log_tails().values()))
+        assert problem is not None
+        assert (problem.reason, problem.message) == ("ModelNotFound", "no folder /nowhere")
+        assert "it went wrong" in next(iter(watch.cluster.log_tails().values()))
 
 
 async def test_a_killed_engine_comes_back(tmp_path: Path) -> None:
-    async with local_world(tmp_path) as watch:
-        await watch.world.apply(deployment(1), owner=OWNER)
+    async with local_cluster(tmp_path) as watch:
+        await watch.cluster.apply(deployment(1), owner=OWNER)
         await watch.until_ready(1)
         (first,) = pids(watch)
         os.kill(first, 9)
-        await watch.until(lambda pods: not watch.world.backends("default", "chat"))
+        await watch.until(lambda pods: not watch.cluster.backends("default", "chat"))
         await watch.until_ready(1)
         assert pids(watch) != [first]
 
 
 async def test_an_engine_that_does_not_leave_is_killed_after_its_grace(tmp_path: Path) -> None:
-    async with local_world(tmp_path) as watch:
+    async with local_cluster(tmp_path) as watch:
         manifest = deployment(1, DRAIN=str(tmp_path))  # for ever
         manifest["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 0.1
-        await watch.world.apply(manifest, owner=OWNER)
+        await watch.cluster.apply(manifest, owner=OWNER)
         await watch.until_ready(1)
         (pid,) = pids(watch)
     assert not alive(pid)
 
 
 async def test_a_volume_claim_is_refused_with_a_remedy(tmp_path: Path) -> None:
-    async with local_world(tmp_path) as watch:
+    async with local_cluster(tmp_path) as watch:
         manifest = deployment(1)
         volume: dict[str, Any] = {"name": "model", "persistentVolumeClaim": {"claimName": "tiny"}}
         manifest["spec"]["template"]["spec"]["volumes"] = [volume]
-        await watch.world.apply(manifest, owner=OWNER)
+        await watch.cluster.apply(manifest, owner=OWNER)
         pods = await watch.until(lambda pods: bool(pods) and phase_of(pods[0])[0] == "failed")
-        trouble = phase_of(pods[0])[1]
-        assert trouble is not None
-        assert "file:///" in trouble.message
+        problem = phase_of(pods[0])[1]
+        assert problem is not None
+        assert "file:///" in problem.message
 
 
 async def test_a_missing_secret_keeps_the_pod_waiting_with_its_name(tmp_path: Path) -> None:
-    async with local_world(tmp_path) as watch:
+    async with local_cluster(tmp_path) as watch:
         manifest = deployment(1)
         spec = manifest["spec"]["template"]["spec"]
         spec["volumes"] = [{"name": "admin", "secret": {"secretName": "chat-admin"}}]
         spec["containers"][0]["volumeMounts"] = [{"name": "admin", "mountPath": contract.ADMIN_TOKEN_MOUNT}]
-        await watch.world.apply(manifest, owner=OWNER)
+        await watch.cluster.apply(manifest, owner=OWNER)
         pods = await watch.until(lambda pods: bool(pods) and phase_of(pods[0])[0] == "failed")
-        trouble = phase_of(pods[0])[1]
-        assert trouble is not None
-        assert (trouble.reason, "chat-admin" in trouble.message) == ("SecretNotFound", True)
-        await watch.world.create(
+        problem = phase_of(pods[0])[1]
+        assert problem is not None
+        assert (problem.reason, "chat-admin" in problem.message) == ("SecretNotFound", True)
+        await watch.cluster.create(
             {
                 "kind": "Secret",
                 "metadata": {"name": "chat-admin", "namespace": "default"},
@@ -233,26 +233,26 @@ async def test_a_missing_secret_keeps_the_pod_waiting_with_its_name(tmp_path: Pa
 
 
 async def test_deleting_the_deployment_drains_its_pods(tmp_path: Path) -> None:
-    async with local_world(tmp_path) as watch:
-        await watch.world.apply(deployment(1), owner=OWNER)
+    async with local_cluster(tmp_path) as watch:
+        await watch.cluster.apply(deployment(1), owner=OWNER)
         await watch.until_ready(1)
-        await watch.world.delete("Deployment", "default", "chat")
+        await watch.cluster.delete("Deployment", "default", "chat")
         await watch.until(lambda pods: not pods)
 
 
 async def test_objects_of_others_are_left_alone(tmp_path: Path) -> None:
-    async with local_world(tmp_path) as watch:
+    async with local_cluster(tmp_path) as watch:
         mine = {"kind": "Service", "metadata": {"name": "chat", "namespace": "default"}, "spec": {"type": "ClusterIP"}}
-        await watch.world.create(mine)
+        await watch.cluster.create(mine)
         with pytest.raises(ForeignObject, match="Service default/chat"):
-            await watch.world.apply(mine, owner=OWNER)
+            await watch.cluster.apply(mine, owner=OWNER)
 
 
 async def owners(watch: Watch) -> dict[str, str]:
     """The pods of the Deployment's own ReplicaSets, with the version that each was made from."""
-    deployment = await watch.world.get("Deployment", "default", "chat")
+    deployment = await watch.cluster.get("Deployment", "default", "chat")
     assert deployment is not None
-    sets = {each["metadata"]["uid"]: each for each in await watch.world.list("ReplicaSet", "default", LABELS)}
+    sets = {each["metadata"]["uid"]: each for each in await watch.cluster.list("ReplicaSet", "default", LABELS)}
     assert {controller_of(each) for each in sets.values()} == {deployment["metadata"]["uid"]}
     return {
         pod["metadata"]["name"]: sets[controller_of(pod)]["metadata"]["labels"]["pod-template-hash"]
@@ -261,15 +261,15 @@ async def owners(watch: Watch) -> dict[str, str]:
 
 
 async def test_pods_are_controlled_by_a_replica_set_for_each_version_of_the_template(tmp_path: Path) -> None:
-    async with local_world(tmp_path) as watch:
-        await watch.world.apply(deployment(2), owner=OWNER)
+    async with local_cluster(tmp_path) as watch:
+        await watch.cluster.apply(deployment(2), owner=OWNER)
         old = {pod["metadata"]["name"] for pod in await watch.until_ready(2)}
         assert len(set((await owners(watch)).values())) == 1
-        await watch.world.apply(deployment(2, COLOUR="blue"), owner=OWNER)
+        await watch.cluster.apply(deployment(2, COLOUR="blue"), owner=OWNER)
         await watch.until(lambda pods: len(pods) == 2 and not old & {pod["metadata"]["name"] for pod in pods})
         await watch.until_ready(2)
-        assert len(await watch.world.list("ReplicaSet", "default", LABELS)) == 1  # the old version has no pod left
+        assert len(await watch.cluster.list("ReplicaSet", "default", LABELS)) == 1  # the old version has no pod left
         assert {template_hash(pod) for pod in await watch.pods()} == set((await owners(watch)).values())
-        await watch.world.delete("Deployment", "default", "chat")
+        await watch.cluster.delete("Deployment", "default", "chat")
         await watch.until(lambda pods: not pods)
-        assert await watch.world.list("ReplicaSet", "default", LABELS) == []
+        assert await watch.cluster.list("ReplicaSet", "default", LABELS) == []

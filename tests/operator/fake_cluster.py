@@ -1,4 +1,4 @@
-"""A world in books: our own protocol over LocalWorld's object store, that counts its writes. Of the controllers it has
+"""A cluster in books: our own protocol over LocalCluster's object store, that counts its writes. Of the controllers it has
 what they tell: the Deployment's status and the ReplicaSets of the pods that a test puts there."""
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from sluice_operator.engines.exposition import parse
 from sluice_operator.reconcile.admin_token import derive
 from sluice_operator.reconcile.memory import Context
 from sluice_operator.reconcile.reconcile import reconcile
-from sluice_operator.runtime.settings import Settings
+from sluice_operator.settings import Settings
 
 KEY = Key("ns", "chat")
 KEY_OF_OPERATOR = b"the key that all operators share"
@@ -97,8 +97,8 @@ class Clock:
 
 
 @dataclass
-class BookWorld:
-    """`World` in a dictionary. `kill_after` writes the process ends."""
+class FakeCluster:
+    """`ClusterClient` in a dictionary. `kill_after` writes the process ends."""
 
     store: ObjectStore = field(default_factory=lambda: ObjectStore(lambda: 1_790_000_000.0))
     kill_after: int | None = None
@@ -236,36 +236,36 @@ class Engines:
             self.patched.append((endpoint.pod, token, bounds))
 
 
-def operator(world: BookWorld, engines: Engines | None = None, clock: Clock | None = None) -> Context:
+def operator(cluster: FakeCluster, engines: Engines | None = None, clock: Clock | None = None) -> Context:
     """A fresh operator process: no memory."""
     clock = clock or Clock()
     settings = Settings(engine_image="engine:1", interval=5.0)
-    return Context(world, engines or Engines(), settings, KEY_OF_OPERATOR, clock=clock, wall=clock.wall)
+    return Context(cluster, engines or Engines(), settings, KEY_OF_OPERATOR, clock=clock, wall=clock.wall)
 
 
-def world_with(resource: Object | None = None) -> BookWorld:
-    """A world that holds one resource."""
-    world = BookWorld()
-    world.store.apply(resource or manifest())
-    return world
+def cluster_with(resource: Object | None = None) -> FakeCluster:
+    """A cluster that holds one resource."""
+    cluster = FakeCluster()
+    cluster.store.apply(resource or manifest())
+    return cluster
 
 
-def token_of(world: BookWorld) -> str:
+def token_of(cluster: FakeCluster) -> str:
     """The admin token of the resource."""
-    return derive(KEY_OF_OPERATOR, str(world.resource["metadata"]["uid"]))
+    return derive(KEY_OF_OPERATOR, str(cluster.resource["metadata"]["uid"]))
 
 
-def deployed(world: BookWorld, *pods: Object) -> BookWorld:
-    """The same world with the resource's Deployment, as an earlier operator left it, and these pods of it."""
-    resource = parse_resource(world.resource, strict=False)
-    *_, manifest = render.children(resource, image="engine:1", replicas=1, token=token_of(world))
-    world.store.apply(manifest, owner=world.resource)
-    world.pods = list(pods)
-    return world
+def deployed(cluster: FakeCluster, *pods: Object) -> FakeCluster:
+    """The same cluster with the resource's Deployment, as an earlier operator left it, and these pods of it."""
+    resource = parse_resource(cluster.resource, strict=False)
+    *_, manifest = render.children(resource, image="engine:1", replicas=1, token=token_of(cluster))
+    cluster.store.apply(manifest, owner=cluster.resource)
+    cluster.pods = list(pods)
+    return cluster
 
 
-async def settle(world: BookWorld, clock: Clock | None = None, passes: int = 4) -> None:
+async def settle(cluster: FakeCluster, clock: Clock | None = None, passes: int = 4) -> None:
     """So many passes of one operator."""
-    context = operator(world, clock=clock)
+    context = operator(cluster, clock=clock)
     for _ in range(passes):
         await reconcile(KEY, context)

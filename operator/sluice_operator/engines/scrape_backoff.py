@@ -9,31 +9,31 @@ from typing import Final
 from sluice_operator.cluster.client import Object
 from sluice_operator.cluster.pod_status import condition
 
-PATIENCE: Final = 3  # consecutive timeouts before the backoff starts: shorter pauses are ordinary
-FIRST_WAIT: Final = 10.0  # seconds of the first backoff; doubles
-LONGEST_WAIT: Final = 30.0  # seconds; bounds the calls of such a pod to 6 % of the time, and the delay of its return
-OVERDUE: Final = 30.0  # seconds that a pod may exist beyond its grace period: a live kubelet removes it within a few
+FAILURES_BEFORE_BACKOFF: Final = 3  # consecutive timeouts before the backoff starts: shorter pauses are ordinary
+INITIAL_BACKOFF: Final = 10.0  # seconds of the first backoff; doubles
+MAX_BACKOFF: Final = 30.0  # seconds; bounds the calls of such a pod to 6 % of the time, and the delay of its return
+GRACE_SLACK: Final = 30.0  # seconds beyond the grace period: a live kubelet removes the pod within a few
 
 
 @dataclass(frozen=True, slots=True)
-class Silence:
+class ScrapeBackoff:
     """Backoff of one pod: its consecutive calls that timed out or returned an answer above a bound."""
 
     calls: int
     until: float  # monotonic seconds; time of the next call at the earliest
     cause: str  # of the newest failure
 
-    def longer(self, cause: str, now: float) -> "Silence":
+    def after_failure(self, cause: str, now: float) -> "ScrapeBackoff":
         """Return the backoff after one more such call at `now`."""
-        doublings = self.calls + 1 - PATIENCE
-        wait = 0.0 if doublings < 0 else min(FIRST_WAIT * 2**doublings, LONGEST_WAIT)
-        return Silence(min(self.calls + 1, PATIENCE + 16), now + wait, cause)
+        doublings = self.calls + 1 - FAILURES_BEFORE_BACKOFF
+        wait = 0.0 if doublings < 0 else min(INITIAL_BACKOFF * 2**doublings, MAX_BACKOFF)
+        return ScrapeBackoff(min(self.calls + 1, FAILURES_BEFORE_BACKOFF + 16), now + wait, cause)
 
 
-UNBROKEN: Final = Silence(calls=0, until=0.0, cause="")
+NO_BACKOFF: Final = ScrapeBackoff(calls=0, until=0.0, cause="")
 
 
-def can_answer(pod: Object, draining: float, silence: Silence | None, now: float) -> bool:
+def can_answer(pod: Object, draining: float, backoff: ScrapeBackoff | None, now: float) -> bool:
     """True if the pod may answer a call.
 
     `draining`: seconds of the local clock since its deletion was first observed, 0 if it is not being deleted.
@@ -41,9 +41,9 @@ def can_answer(pod: Object, draining: float, silence: Silence | None, now: float
     """
     metadata = pod.get("metadata", {})
     grace = float(metadata.get("deletionGracePeriodSeconds") or 0)
-    if draining > grace + OVERDUE or is_node_lost(pod):
+    if draining > grace + GRACE_SLACK or is_node_lost(pod):
         return False
-    return silence is None or now >= silence.until
+    return backoff is None or now >= backoff.until
 
 
 def is_node_lost(pod: Object) -> bool:

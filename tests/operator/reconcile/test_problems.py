@@ -1,0 +1,157 @@
+"""What others do wrong (other writers, bad specs, engines that crash, a server that refuses): said, and got over."""
+
+import itertools
+from typing import Any
+
+import pytest
+
+from sluice_operator.cluster.client import ClusterError, Object
+from sluice_operator.reconcile.reconcile import reconcile
+from tests.operator.fake_cluster import KEY, Clock, Engines, cluster_with, manifest, operator, pod, settle
+
+
+async def test_a_foreign_object_is_left_alone_and_named() -> None:
+    cluster = cluster_with()
+    foreign = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "chat", "namespace": "ns"}}
+    cluster.store.create(foreign | {"spec": {"replicas": 7}})
+    await settle(cluster, passes=2)
+    assert cluster.deployment["spec"] == {"replicas": 7}
+    assert cluster.condition("Ready")["reason"] == "Conflict"
+    assert cluster.status["reason"] == "Conflict"
+
+
+async def test_the_younger_of_two_with_one_served_name_gets_nothing() -> None:
+    cluster = cluster_with(manifest(model={"uri": "pvc://models/tiny", "servedName": "llama"}))
+    elder = manifest(model={"uri": "pvc://models/tiny", "servedName": "llama"})
+    elder["metadata"]["name"] = "aaa"
+    cluster.store.apply(elder)
+    await settle(cluster, passes=1)
+    assert "aaa already serves the name 'llama'" in cluster.condition("Ready")["message"]
+    assert cluster.deployment == {}
+
+
+async def test_an_invalid_spec_is_said_and_running_children_stay() -> None:
+    cluster = cluster_with()
+    cluster.pods = [pod("a")]
+    await settle(cluster)
+    before = cluster.deployment
+    cluster.edit(scaling={"minReplicas": 5, "maxReplicas": 2})
+    await settle(cluster)
+    assert cluster.deployment["spec"] == before["spec"]
+    assert cluster.condition("Available")["status"] == "True"
+    assert (cluster.condition("Ready")["status"], cluster.condition("Ready")["reason"]) == ("False", "InvalidSpec")
+    assert cluster.condition("Progressing")["reason"] == "InvalidSpec"
+    assert cluster.status["reason"] == "InvalidSpec"
+
+
+CRASHED: dict[str, Any] = {
+    "phase": "Running",
+    "containerStatuses": [
+        {
+            "name": "engine",
+            "restartCount": 2,
+            "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+            "lastState": {
+                "terminated": {
+                    "exitCode": 78,
+                    "message": '{"reason": "ModelNotFound", "message": "/models/tiny is not there."}',
+                }
+            },
+        }
+    ],
+}
+
+
+async def test_a_missing_model_is_retried_ever_more_slowly_and_heals() -> None:
+    cluster, clock = cluster_with(), Clock()
+    context = operator(cluster, clock=clock)
+    deletions = []
+    for number in range(60):
+        cluster.pods = cluster.pods or [pod(f"a{number}", ready=False, **CRASHED)]
+        await reconcile(KEY, context)
+        if not cluster.pods:
+            deletions.append(clock.now)
+        clock.now += 5
+    assert cluster.condition("Ready")["reason"] == "ModelNotFound"
+    assert "/models/tiny is not there." in cluster.condition("Ready")["message"]
+    gaps = [b - a for a, b in itertools.pairwise(deletions)]
+    assert gaps and gaps == sorted(gaps) and gaps[-1] > gaps[0]
+    cluster.pods = [
+        pod("fresh", ready=False, conditions=[], containerStatuses=[{"name": "engine", "state": {"running": {}}}])
+    ]
+    await reconcile(KEY, context)
+    assert cluster.condition("Ready")["reason"] == "ModelNotFound"  # it has proved nothing yet
+    cluster.pods = [pod("fresh")]
+    await reconcile(KEY, context)
+    assert cluster.condition("Ready")["status"] == "True"
+
+
+async def test_silent_engines_are_stale_metrics_and_no_error() -> None:
+    cluster, engines, clock = cluster_with(), Engines(text=None), Clock()
+    cluster.pods = [pod("a")]
+    context = operator(cluster, engines, clock)
+    for _ in range(10):
+        await reconcile(KEY, context)
+        clock.now += 5
+    assert cluster.condition("MetricsAvailable")["reason"] == "MetricsStale"
+    assert cluster.condition("Ready")["status"] == "True"
+
+
+async def test_another_writers_count_is_reported_once_by_name() -> None:
+    cluster = cluster_with()
+    context = operator(cluster)
+    await reconcile(KEY, context)
+    live = cluster.deployment
+    live["spec"]["replicas"] = 2
+    live["metadata"]["managedFields"] = [{"manager": "kubectl", "fieldsV1": {"f:spec": {"f:replicas": {}}}}]
+    cluster.store.delete("Deployment", "ns", "chat")
+    cluster.store.insert(live, cluster.resource)
+    for _ in range(3):
+        await reconcile(KEY, context)
+    told = [message for reason, message, _ in cluster.events if reason == "OtherWriter"]
+    assert len(told) == 1
+    assert "1 → 2 replicas: 'kubectl' changed the Deployment's replicas." in told[0]
+
+
+async def test_a_refused_write_is_said_in_the_status_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = cluster_with()
+    allowed = cluster.apply
+
+    async def refuses_services(manifest: Object, *, owner: Object | None = None) -> Object:
+        if manifest["kind"] == "Service":
+            raise ClusterError("Service ns/chat: forbidden by policy", status=403)
+        return await allowed(manifest, owner=owner)
+
+    context = operator(cluster)
+    monkeypatch.setattr(cluster, "apply", refuses_services)
+    for _ in range(3):
+        with pytest.raises(ClusterError):
+            await reconcile(KEY, context)
+    ready = cluster.condition("Ready")
+    assert (ready["status"], ready["reason"]) == ("False", "WriteRefused")
+    assert "forbidden by policy" in ready["message"] and "tried again" in ready["message"]
+    monkeypatch.undo()
+    await reconcile(KEY, context)
+    assert cluster.condition("Ready")["reason"] != "WriteRefused"
+
+
+async def test_pods_that_a_quota_refuses_are_said() -> None:
+    cluster = cluster_with()
+    context = operator(cluster)
+    await reconcile(KEY, context)
+    words = 'pods "chat-1" is forbidden: exceeded quota'
+    failure = {"type": "ReplicaFailure", "status": "True", "message": words}
+    cluster.store.set_status("Deployment", KEY.namespace, KEY.name, {"conditions": [failure]})
+    await reconcile(KEY, context)
+    assert cluster.condition("Ready")["reason"] == "PodsRefused"
+    assert words in cluster.condition("Ready")["message"]
+
+
+async def test_an_evicted_pod_is_not_counted_while_others_live() -> None:
+    cluster = cluster_with()
+    cluster.pods = [pod("a"), pod("evicted", ready=False, phase="Failed", reason="Evicted")]
+    context = operator(cluster)
+    await reconcile(KEY, context)
+    await reconcile(KEY, context)
+    assert cluster.status["replicas"] == 1
+    assert cluster.condition("Progressing")["reason"] != "Evicted"
