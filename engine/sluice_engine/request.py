@@ -55,7 +55,7 @@ class Request:
     tenant: str = ""
     ttft_target: float | None = None  # seconds from arrival; None: no own target, so it is never rejected for it
     itl_target: float | None = None  # seconds; None: the engine's
-    whole: bool = False  # pooling request: computed in a single step, caches no KV and has no output tokens
+    pooling: bool = False  # embedding or score: computed in a single step, caches no KV and has no output tokens
     token_types: tuple[int, ...] = ()  # of a pooling request, one per token; empty: all 0
     order: int = 0  # arrival index
     prompt_length: int = 0

@@ -8,12 +8,12 @@ import torch
 
 from sluice_engine.backend.failure_isolation import check_device, isolate
 from sluice_engine.backend.runner import StepResult
-from sluice_engine.model.pooling.packed_batch import by_length, whole_batch
+from sluice_engine.model.pooling.packed_batch import by_length, pack_batch
 from sluice_engine.model.pooling.pooled_model import PooledModel
 from sluice_engine.scheduler import Plan, Row
 
 
-class WholeRunner:
+class PooledRunner:
     """A runner without a KV cache. Counts real tokens and computed rows to measure padding."""
 
     def __init__(self, model: PooledModel, vocab_size: int, device: torch.device) -> None:
@@ -45,7 +45,7 @@ class WholeRunner:
     def _forward(self, rows: Sequence[Row], types: dict[str, tuple[int, ...]]) -> dict[str, bytes]:
         ordered = [rows[index] for index in by_length([len(row.tokens) for row in rows])]
         token_types = [types.get(row.request_id, ()) for row in ordered]
-        batch = whole_batch([row.tokens for row in ordered], token_types, self._device)
+        batch = pack_batch([row.tokens for row in ordered], token_types, self._device)
         if int(batch.input_ids.max()) >= self._vocab_size or int(batch.input_ids.min()) < 0:
             raise ValueError(f"a token id lies outside the vocabulary of {self._vocab_size}")
         vectors = self._model.run(batch).cpu().numpy().astype("<f4")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from sluice_engine import messages
 from sluice_engine.backend.cpu.decoder import NativeDecoder
 from sluice_engine.backend.pool_memory import DeviceMemory, cuda_memory, pool_memory
-from sluice_engine.backend.pooled_runner import WholeRunner
+from sluice_engine.backend.pooled_runner import PooledRunner
 from sluice_engine.backend.resources import processors
 from sluice_engine.backend.runner import Runner
 from sluice_engine.backend.threads import torch_threads
@@ -92,9 +92,9 @@ def _chunk_deadlines(model: LoadedModel, options: EngineOptions) -> bool:
     return compiled and model.kv_shape.groups.windows == (None,) and options.pace is None
 
 
-def _runner(model: LoadedModel, config: SchedulerConfig) -> Runner | WholeRunner:
+def _runner(model: LoadedModel, config: SchedulerConfig) -> Runner | PooledRunner:
     if model.pooled is not None:
-        return WholeRunner(model.pooled, model.vocab_size, model.device)
+        return PooledRunner(model.pooled, model.vocab_size, model.device)
     try:
         return Runner(
             model,

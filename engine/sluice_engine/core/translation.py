@@ -68,7 +68,7 @@ def _whole(message: messages.Encode) -> Request:
         priority=message.priority,
         tenant=message.tenant,
         ttft_target=message.ttft_target,
-        whole=True,
+        pooling=True,
         token_types=message.token_types,
     )
 

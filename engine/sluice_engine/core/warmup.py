@@ -2,7 +2,7 @@
 request.
 """
 
-from sluice_engine.backend.pooled_runner import WholeRunner
+from sluice_engine.backend.pooled_runner import PooledRunner
 from sluice_engine.backend.runner import Runner
 from sluice_engine.control.limit_controller import LimitController
 from sluice_engine.errors import ModelInvalid
@@ -13,12 +13,12 @@ from sluice_engine.scheduler import Scheduler, SchedulerConfig
 _LOADS = ((1, 4), (4, 16), (16, 5))  # (requests, prompt tokens)
 
 
-def warm_up(runner: Runner | WholeRunner, config: SchedulerConfig, max_batched_tokens: int, vocab_size: int) -> None:
+def warm_up(runner: Runner | PooledRunner, config: SchedulerConfig, max_batched_tokens: int, vocab_size: int) -> None:
     """Run small loads through a temporary scheduler. The KV that they write is never in the serving prefix index.
 
     Raises ModelInvalid when every request fails, so that the failure appears at startup.
     """
-    whole = isinstance(runner, WholeRunner)
+    pooling = isinstance(runner, PooledRunner)
     limits = LimitController(Limits(concurrency_max=config.max_num_seqs, max_batched_tokens=max_batched_tokens))
     scheduler = Scheduler(config, limits)
     answered = 0
@@ -27,7 +27,7 @@ def warm_up(runner: Runner | WholeRunner, config: SchedulerConfig, max_batched_t
         prompt = min(length, config.max_model_length - 1)
         for index in range(min(requests, config.max_num_seqs)):
             known = [(7 * index + position) % vocab_size for position in range(prompt)]
-            scheduler.submit(Request(f"warm-{load}-{index}", known, max_tokens=3, arrived_at=0.0, whole=whole))
+            scheduler.submit(Request(f"warm-{load}-{index}", known, max_tokens=3, arrived_at=0.0, pooling=pooling))
         while (plan := scheduler.plan(0.0)) is not None:
             result = runner.run(plan)
             errors |= result.errors

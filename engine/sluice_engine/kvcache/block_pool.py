@@ -139,7 +139,7 @@ class BlockPool:
                 end = stretch
         return end
 
-    def unheld(self, blocks: Iterable[int]) -> int:
+    def count_cached(self, blocks: Iterable[int]) -> int:
         """The number of `blocks` that are cached: `acquire` would remove them from `available`."""
         return sum(1 for block in blocks if block != HOLE and self._references[block] == 0)
 

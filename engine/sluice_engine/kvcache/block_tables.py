@@ -1,7 +1,7 @@
 """Running requests, their slots and their block tables: every change of these is made here, so that they add up.
 
-`running` is in order of `strength`, strongest first: the strongest request always advances, the weakest is preempted
-first. The rules that decide who runs are the scheduler's.
+`running` is in order of `preemption_key`: the first request always advances, the last one is preempted first. The
+scheduler's rules decide which requests run.
 
 A step may be planned while the step before it runs, so a request can end while a step still writes its blocks. These
 are *fenced* then: held until that step is settled.
@@ -15,7 +15,7 @@ from sluice_engine.kvcache.block_pool import HOLE, BlockPool, extend_hashes, fir
 from sluice_engine.kvcache.config import CacheConfig
 from sluice_engine.request import Request
 
-Strength = Callable[[Request], tuple[float, int]]  # unique per request; the smallest keeps its blocks the longest
+PreemptionKey = Callable[[Request], tuple[float, int]]  # unique per request; the smallest keeps its blocks the longest
 
 
 @dataclass(slots=True)
@@ -31,16 +31,16 @@ class _Fence:
 class BlockTables:
     """Running requests, their slots and their blocks."""
 
-    def __init__(self, config: CacheConfig, strength: Strength) -> None:
+    def __init__(self, config: CacheConfig, preemption_key: PreemptionKey) -> None:
         self.pool = BlockPool(config.num_blocks, config.block_size)
-        self.running: list[Request] = []  # strongest first
+        self.running: list[Request] = []  # in order of `preemption_key`
         self.tainted: list[int] = []  # blocks of failed requests, for the runner to scrub before the next step
         self.planned = 0  # the last step that was planned
         self.settled = 0  # the last step that was settled
-        self.retired: dict[Request, int] = {}  # no longer running → the step that computes their last token
+        self.finishing: dict[Request, int] = {}  # no longer running → the step that computes their last token
         self.unsent: set[int] = set()  # slots of forked requests whose table no plan has sent to the runner yet
         self._config = config
-        self._strength = strength
+        self._strength = preemption_key
         self._groups = config.groups
         self._sliding = [group for group, window in enumerate(config.windows) if window is not None]
         self._fences: list[_Fence] = []
@@ -66,7 +66,7 @@ class BlockTables:
         """After `start`: allocate blocks for the tokens in host memory after those that were still cached; they count as
         computed from now on. Raises MemoryError."""
         request.computed = request.swapped_tokens
-        self.slide(request)  # first, because cached blocks may lie before the window now
+        self.release_outside_window(request)  # first, because cached blocks may lie before the window now
         behind = request.swapped[len(request.blocks) :]
         new = iter(self.pool.allocate(len(behind) - behind.count(HOLE)))
         request.blocks += [HOLE if block == HOLE else next(new) for block in behind]
@@ -74,7 +74,7 @@ class BlockTables:
     def grow(self, request: Request, tokens: int) -> None:
         """Extend the request's table to hold `tokens` tokens. Raises MemoryError where there are no blocks."""
         need = self.blocks_for(tokens) - len(request.blocks)
-        if need > 0 and not request.whole:
+        if need > 0 and not request.pooling:
             request.blocks += self.pool.allocate(need)
 
     def trim(self, request: Request) -> None:
@@ -84,7 +84,7 @@ class BlockTables:
             del request.blocks[-len(surplus) :]
             self.pool.release(surplus)
 
-    def slide(self, request: Request) -> None:
+    def release_outside_window(self, request: Request) -> None:
         """Release the blocks that have left the window: no later token attends to them."""
         if not self._sliding:
             return
@@ -116,7 +116,7 @@ class BlockTables:
         places = range(stretch * self._groups, (stretch + 1) * self._groups)
         return [place for place in places if self.pool.shared(request.blocks[place])]
 
-    def own(self, request: Request, stretch: int) -> list[tuple[int, int]]:
+    def copy_on_write(self, request: Request, stretch: int) -> list[tuple[int, int]]:
         """Copy on write: make the request the only holder of the blocks of this stretch. Returns the (source, target)
         copies to make. Raises MemoryError."""
         places = self.shared(request, stretch)
@@ -126,16 +126,16 @@ class BlockTables:
             request.blocks[place] = target
         return list(zip(sources, targets, strict=True))
 
-    def retire(self, request: Request) -> None:
+    def vacate_slot(self, request: Request) -> None:
         """The step that was planned last computes the request's last token: its slot is free for the next step, its
         blocks when it ends."""
         self._vacate(request)
-        self.retired[request] = self.planned
+        self.finishing[request] = self.planned
 
-    def leave(self, request: Request, forget: bool = False) -> None:
+    def release(self, request: Request, forget: bool = False) -> None:
         """The only way to release all blocks of a request, now or as soon as no step writes them. `forget`: they are
         removed from the prefix index, and those without another holder are `tainted`."""
-        last = self.retired.pop(request, None)
+        last = self.finishing.pop(request, None)
         if last is None:
             self._vacate(request)
             last = self.planned
@@ -169,7 +169,7 @@ class BlockTables:
     @property
     def empty(self) -> bool:
         """Whether no request holds blocks and none are fenced."""
-        return not (self.running or self.retired or self._fences)
+        return not (self.running or self.finishing or self._fences)
 
     def _enter(self, request: Request) -> None:
         request.slot = self._slots.pop()
@@ -249,21 +249,21 @@ class BlockTables:
         return found
 
     def _shares(self, request: Request) -> bool:
-        return self._config.prefix_cache and not request.whole
+        return self._config.prefix_cache and not request.pooling
 
     # --- invariants --------------------------------------------------------------------------------------------
 
     def check(self, waiting: Iterable[Request]) -> None:
         """Raise RuntimeError unless a recount from the block tables agrees. Not while planning or settling."""
-        tables = [request.blocks for request in (*self.running, *self.retired)]
+        tables = [request.blocks for request in (*self.running, *self.finishing)]
         self.pool.check(tables + [fence.blocks for fence in self._fences])
-        size, under_way = self._config.block_size, self.planned > self.settled
+        size, in_flight = self._config.block_size, self.planned > self.settled
         for request in self.running:
-            used = len(request.known) if under_way else request.computed  # a step under way fills what it was given
+            used = len(request.known) if in_flight else request.computed  # a step under way fills what it was given
             if len(request.blocks) * size - used * self._groups >= size * self._groups:
                 raise RuntimeError(f"{request.request_id} wastes a whole block")
             first = first_seen(request.computed, self._config.window, size)
-            lags = under_way and request.freed_leading < first  # it slides when that step is settled
+            lags = in_flight and request.freed_leading < first  # it slides when that step is settled
             table, left = request.blocks, request.freed_leading * self._groups
             holes = sum(table[group : left : self._groups].count(HOLE) for group in self._sliding)
             right = holes == table.count(HOLE) == request.freed_leading * len(self._sliding)

@@ -29,12 +29,12 @@ class HostSwap:
         """Host blocks without content."""
         return len(self._free)
 
-    def pays(self, request: Request, recompute_seconds: float) -> bool:
+    def saves_time(self, request: Request, recompute_seconds: float) -> bool:
         """Whether there is room for what the request has computed, and recomputing takes longer than copying out and
         back. Neither side counts the part of its prefix that stays cached."""
         config = self._config
         blocks = -(-request.computed // config.block_size) * config.groups - request.freed_leading * config.sliding
-        if not 0 < blocks <= self.free or request.whole or request.steered:
+        if not 0 < blocks <= self.free or request.pooling or request.steered:
             return False
         return recompute_seconds > COPIES_PER_BLOCK * blocks * config.swap_block_seconds
 

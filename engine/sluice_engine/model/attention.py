@@ -18,7 +18,7 @@ from sluice_engine.backend.cpu.native import NativeAttention
 from sluice_engine.errors import ModelInvalid
 from sluice_engine.model.batch import Batch, RowGroup
 from sluice_engine.model.kv_cache import KVCache
-from sluice_engine.model.pooling.packed_batch import LengthGroup, WholeBatch
+from sluice_engine.model.pooling.packed_batch import LengthGroup, PackedBatch
 from sluice_kernels.paged_decode import paged_decode
 
 # Keyword arguments without effect here: the batch has the positions, the rest concerns training or caches.
@@ -135,8 +135,8 @@ def gathered_chunks(
     return out if group.padded_index is None else out.index_select(0, group.padded_index)
 
 
-def whole_texts(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, batch: WholeBatch, rule: Rule, *, causal: bool
+def attend_packed(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, batch: PackedBatch, rule: Rule, *, causal: bool
 ) -> torch.Tensor:
     """Attention within each text, without a cache: query [1, Hq, T, D], key and value [1, Hkv, T, D] → [1, T,
     Hq, D].
@@ -208,12 +208,12 @@ class PagedAttention:
         softcap: float | None = None,
         sluice_batch: Batch | None = None,
         sluice_cache: KVCache | None = None,
-        sluice_whole: WholeBatch | None = None,
+        sluice_packed: PackedBatch | None = None,
         sluice_calls: list[AttentionCall] | None = None,
         **others: object,
     ) -> tuple[torch.Tensor, None]:
         """query [1, Hq, T, D], key and value [1, Hkv, T, D] → ([1, T, Hq, D], None). Writes KV, then attends. With
-        `sluice_whole` it attends within each text and caches nothing.
+        `sluice_packed` it attends within each text and caches nothing.
 
         With `sluice_calls` it computes nothing and records the call for `introspection.py`. Raises ModelInvalid if the
         model does not pass forward's keyword arguments to its attention layers.
@@ -223,8 +223,8 @@ class PagedAttention:
         if sluice_calls is not None:
             sluice_calls.append(AttentionCall.of(module, query, key, value, attention_mask, rule, others))
             return query.new_zeros(1, query.shape[2], query.shape[1], value.shape[3]), None
-        if sluice_whole is not None:
-            return whole_texts(query, key, value, sluice_whole, rule, causal=_is_causal(module, others)), None
+        if sluice_packed is not None:
+            return attend_packed(query, key, value, sluice_packed, rule, causal=_is_causal(module, others)), None
         if sluice_batch is None or sluice_cache is None:
             raise ModelInvalid("This model does not hand forward's keyword arguments to its attention layers.")
         keys, values = sluice_cache.layers[module.layer_idx]

@@ -2,7 +2,7 @@
 
 from sluice_engine.scheduler.config import SchedulerConfig
 from sluice_engine.scheduler.fast_forward import advance, steady_steps, steady_work
-from sluice_engine.scheduler.load_shedding.rejection import Refusal
+from sluice_engine.scheduler.load_shedding.rejection import Rejection
 from sluice_engine.scheduler.plan import PENDING, Finish, Join, Outcome, Plan, Row
 from sluice_engine.scheduler.scheduler import Scheduler
 from sluice_engine.scheduler.state import SchedulerState
@@ -14,7 +14,7 @@ __all__ = [
     "Join",
     "Outcome",
     "Plan",
-    "Refusal",
+    "Rejection",
     "Row",
     "Scheduler",
     "SchedulerConfig",

@@ -10,7 +10,7 @@ from typing import Final
 
 from sluice_engine.scheduler.plan import PENDING, Plan, StepMode
 from sluice_engine.scheduler.settle import ran_in
-from sluice_engine.scheduler.state import SchedulerState, UnderWay
+from sluice_engine.scheduler.state import SchedulerState, StepInFlight
 from sluice_perfmodel.concurrency_limit import MIN_MODEL_STEPS
 from sluice_perfmodel.step_time import StepTimeModel
 
@@ -27,10 +27,10 @@ def step_mode(state: SchedulerState) -> StepMode:
     return StepMode.BOUNDED if state.config.chunk_deadlines else StepMode.PLAIN
 
 
-def can_overlap(state: SchedulerState, under_way: UnderWay, mode: StepMode) -> bool:
+def can_overlap(state: SchedulerState, in_flight: StepInFlight, mode: StepMode) -> bool:
     """Whether a step in this mode can be planned while that one runs: its effect is certain, no request lacked blocks in
     it, the next step carries no drafts, and no running request awaits input or has a pending copy-on-write."""
-    if under_way.draft.postponed or mode is StepMode.DRAFTING or not under_way.plan.certain:
+    if in_flight.draft.postponed or mode is StepMode.DRAFTING or not in_flight.plan.certain:
         return False
     return not any(request.forked or request.steered for request in state.running)
 
@@ -56,8 +56,8 @@ def book_ahead(state: SchedulerState, plan: Plan) -> None:
         if row.samples:
             request.known.append(PENDING)
             request.pending = True
-        if request.whole or (row.samples and state.is_complete(request)):
-            state.tables.retire(request)
+        if request.pooling or (row.samples and state.is_complete(request)):
+            state.tables.vacate_slot(request)
 
 
 def room_ahead(state: SchedulerState) -> bool:

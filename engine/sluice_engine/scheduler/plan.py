@@ -61,7 +61,7 @@ class Join(NamedTuple):
     sampling: Sampling
     prompt_length: int = 0
     known: tuple[int, ...] = ()  # all its tokens, only where the sampling depends on them
-    token_types: tuple[int, ...] = ()  # of a request that is computed whole
+    token_types: tuple[int, ...] = ()  # of a pooling request
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,8 +92,8 @@ class StepPlanner:
                 return
             context = max(len(hit) // self._groups * state.config.block_size, request.swapped_tokens)
             left = len(request.known) - context
-            chunk = budget.whole(left) if request.whole else budget.chunk(left, context)
-            if state.config.window is not None and not request.whole:  # a pool may hold less than the prompt
+            chunk = budget.pooling_chunk(left) if request.pooling else budget.chunk(left, context)
+            if state.config.window is not None and not request.pooling:  # a pool may hold less than the prompt
                 chunk = min(chunk, state.admission.first_room(request, hit))
             if chunk <= 0:
                 return
@@ -149,35 +149,35 @@ class StepPlanner:
     def _make_room(self, request: Request, tokens: int) -> bool:
         """Grow the request's table to `tokens`, preempting at most one request in this step. False: not this step."""
         tables = self._tables
-        if not self._can_allocate(request, tables.blocks_for(tokens) - len(request.blocks)):
+        if not self._ensure_available(request, tables.blocks_for(tokens) - len(request.blocks)):
             return False
         tables.grow(request, tokens)
         return True
 
-    def _can_allocate(self, request: Request, need: int) -> bool:
-        """Whether the request can have `need` more blocks, preempting at most one request in this step."""
+    def _ensure_available(self, request: Request, need: int) -> bool:
+        """Make `need` blocks available for the request, preempting at most one request in this step. False: not this step."""
         state, draft = self._state, self._draft
         if state.pool.can_allocate(need):
             return True
         if draft.preempted is not None or draft.ahead:
             draft.postponed = True
             return False
-        weakest = self._weakest()
-        if weakest is None or (weakest is request and len(state.running) > 1 and request.remaining > 1):
-            return False  # the weakest prompt keeps its blocks and waits for others to end
-        preempt(state, weakest)
-        draft.preempted = weakest.request_id
-        return weakest is not request and state.pool.can_allocate(need)
+        candidate = self._next_to_preempt()
+        if candidate is None or (candidate is request and len(state.running) > 1 and request.remaining > 1):
+            return False  # the last prompt keeps its blocks and waits for others to end
+        preempt(state, candidate)
+        draft.preempted = candidate.request_id
+        return candidate is not request and state.pool.can_allocate(need)
 
     def _own_tail(self, request: Request, start: int) -> bool:
-        """Copy on write: before a forked request writes at `start`, the blocks there become its own. False: not in
-        this step."""
+        """Before a forked request writes at `start`, copy the blocks there that it shares. False: not in this step."""
         tables, size = self._tables, self._state.config.block_size
         if start % size:
             shared = tables.shared(request, start // size)
-            if shared and not self._can_allocate(request, len(shared)):
+            if shared and not self._ensure_available(request, len(shared)):
                 return False
-            self._draft.copies += tables.own(request, start // size)  # a preemption may have ended the sharing
+            # A preemption may have ended the sharing: then there is nothing to copy.
+            self._draft.copies += tables.copy_on_write(request, start // size)
         request.forked = False
         return True
 
@@ -189,7 +189,7 @@ class StepPlanner:
         self._join(request)
         return 0
 
-    def _weakest(self) -> Request | None:
+    def _next_to_preempt(self) -> Request | None:
         """The request to preempt: the last of `running` that has no row in this step. While decodes are handed out that
         is the last of all, because they are handed out in order."""
         taken = {row.slot for row in self._draft.rows}
@@ -224,7 +224,7 @@ class StepPlanner:
         # Blocks before `start` are in the runner's table, unless the request joins in this very step.
         joined = bool(joins) and joins[-1].slot == request.slot
         first = 0 if joined else self._tables.blocks_for(start)
-        samples = count == request.remaining and not request.whole
+        samples = count == request.remaining and not request.pooling
         self._draft.rows.append(
             Row(
                 request_id=request.request_id,

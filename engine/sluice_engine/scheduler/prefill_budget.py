@@ -91,7 +91,7 @@ class PrefillBudget:
         least = largest_chunk(self._model, context, self._progress) if fits else MINIMUM_CHUNK
         return min(most, least, MINIMUM_CHUNK)
 
-    def whole(self, wanted: int) -> int:
+    def pooling_chunk(self, wanted: int) -> int:
         """All of `wanted`, or 0: a request that cannot be cut waits for a step with room; one beyond any budget starts a
         step of its own."""
         return wanted if wanted <= self._tokens or not self._given else 0

@@ -1,7 +1,7 @@
 """Iteration-level batching: each step hands tokens to requests until their `computed` catches up with `known`.
 
 Order within a step: one token for each decoding request, so that no stream stalls behind a prompt; then prompts in the
-order of the policy, running and waiting ones. Out of blocks, the weakest running request is preempted (one per step;
+order of the policy, running and waiting ones. Without free blocks, the last running request is preempted (one per step;
 its full blocks stay cached) and resumes in its turn, when its whole sequence and a margin fit.
 
 The `Scheduler` owns the `SchedulerState` and is its public face. A step is planned (`planner`) and settled (`settle`);
@@ -19,21 +19,21 @@ from sluice_engine.scheduler import transitions
 from sluice_engine.scheduler.config import SchedulerConfig
 from sluice_engine.scheduler.drafting import add_drafts
 from sluice_engine.scheduler.load_shedding.rejection import (
-    Refusal,
+    Rejection,
     check_possible,
-    prospect,
-    refuse_draining,
-    shed,
-    too_late,
+    forecast_queue,
+    reject_or_evict,
+    reject_unreachable,
+    reject_while_draining,
     weight_of,
 )
 from sluice_engine.scheduler.lookahead import book_ahead, can_overlap, room_ahead, step_mode
 from sluice_engine.scheduler.plan import Outcome, Plan, StepMode
 from sluice_engine.scheduler.planner import StepPlanner
-from sluice_engine.scheduler.policies.service_order import outlook_of
+from sluice_engine.scheduler.policies.service_order import estimate_prefill
 from sluice_engine.scheduler.prefill_budget import prefill_budget
 from sluice_engine.scheduler.settle import StepSettler
-from sluice_engine.scheduler.state import SchedulerState, UnderWay
+from sluice_engine.scheduler.state import SchedulerState, StepInFlight
 from sluice_engine.scheduler.step_draft import StepDraft
 from sluice_engine.scheduler.waiting_queue import WaitingQueue
 from sluice_engine.speculation.controller import Speculation
@@ -48,8 +48,8 @@ class Scheduler:
 
     # --- requests ----------------------------------------------------------------------------------------------
 
-    def submit(self, request: Request, samples: Sequence[Request] = ()) -> Refusal | None:
-        """Queue a request and further samples of its prompt. Returns the refusal of the request itself, or of a waiting
+    def submit(self, request: Request, samples: Sequence[Request] = ()) -> Rejection | None:
+        """Queue a request and further samples of its prompt. Returns the rejection of the request itself, or of a waiting
         one that is evicted for it. Raises ValueError for a request that could never run."""
         state, group = self.state, (request, *samples)
         known = next((each.request_id for each in group if each.request_id in state.requests), None)
@@ -57,31 +57,31 @@ class Scheduler:
             raise ValueError(f"request {known} is already here")
         check_possible(request, state.config)
         weight = weight_of(state, request, len(group))
-        refusal = refuse_draining(state, request)
-        if refusal is not None:
-            return refusal
+        rejection = reject_while_draining(state, request)
+        if rejection is not None:
+            return rejection
         state.tables.hash_known(request)
         for number, each in enumerate(group):
             each.order = state.arrivals + number
             each.hashes = list(request.hashes)
-        outlook = outlook_of(state, request)
-        seen = prospect(state, request, outlook)
-        refusal = too_late(request, seen) or shed(state, request, weight, seen.in_time)
-        if refusal is not None:
-            if refusal.request_id == request.request_id:
-                return refusal
-            transitions.evict(state, state.requests[refusal.request_id])
-        if seen.demoted or not seen.in_time:
+        estimate = estimate_prefill(state, request)
+        forecast = forecast_queue(state, request, estimate)
+        rejection = reject_unreachable(request, forecast) or reject_or_evict(state, request, weight, forecast.in_time)
+        if rejection is not None:
+            if rejection.request_id == request.request_id:
+                return rejection
+            transitions.evict(state, state.requests[rejection.request_id])
+        if forecast.demoted or not forecast.in_time:
             state.late_from = state.now(request) + state.limits.current.ttft_target
-        for other in seen.demoted:
+        for other in forecast.demoted:
             if other.request_id in state.requests:
                 state.waiting.demote(other)
         for each in group:
             transitions.register(state, each)
-        state.waiting.push(request, outlook, late=not seen.in_time)
-        state.waiting.evictable.add(request.request_id, (request.priority, seen.in_time), request.tenant, weight)
+        state.waiting.push(request, estimate, late=not forecast.in_time)
+        state.waiting.evictable.add(request.request_id, (request.priority, forecast.in_time), request.tenant, weight)
         state.sample_groups.attach(request, samples)
-        return refusal
+        return rejection
 
     def cancel(self, request_id: str) -> bool:
         """End a request now; its blocks are free as soon as no step writes them. Returns whether it existed."""
@@ -116,14 +116,14 @@ class Scheduler:
         to be settled first: there is no room without a preemption, the rules of `can_overlap` forbid it, or there is
         nothing to compute without its results."""
         state = self.state
-        under_way, mode = state.under_way, step_mode(state)
-        if under_way is None or not can_overlap(state, under_way, mode):
+        in_flight, mode = state.in_flight, step_mode(state)
+        if in_flight is None or not can_overlap(state, in_flight, mode):
             return None
-        book_ahead(state, under_way.plan)
+        book_ahead(state, in_flight.plan)
         if not room_ahead(state):
             return None
         state.model = model
-        draft = StepDraft(mode, ahead=True, filled_before=under_way.draft.filling)
+        draft = StepDraft(mode, ahead=True, filled_before=in_flight.draft.filling)
         planner = StepPlanner(state, draft, now)
         planner.decodes()
         planner.prompts(prefill_budget(state, draft))
@@ -141,8 +141,8 @@ class Scheduler:
         many draft tokens precede it; a request named in `errors` ends with that message, its token is ignored."""
         state = self.state
         state.tables.settled, state.clock = plan.step, now
-        if state.under_way is not None and state.under_way.plan.step == plan.step:
-            state.under_way = None
+        if state.in_flight is not None and state.in_flight.plan.step == plan.step:
+            state.in_flight = None
         settler = StepSettler(state, now)
         settler.step(plan, sampled, errors, accepted)
         return settler.outcomes
@@ -154,7 +154,7 @@ class Scheduler:
         aside = [*state.sample_groups, *state.preempted_steered.values()]
         state.tables.check(waiting + aside)
         state.swap.check(waiting + aside)
-        if len(state.requests) != len(state.running) + len(state.tables.retired) + len(waiting) + len(aside):
+        if len(state.requests) != len(state.running) + len(state.tables.finishing) + len(waiting) + len(aside):
             raise RuntimeError("a request is neither running nor waiting")
         if state.waiting.tokens != sum(len(request.known) for request in waiting):
             raise RuntimeError("the queue's tokens do not add up")
@@ -163,7 +163,7 @@ class Scheduler:
         state = self.state
         state.tables.planned += 1
         plan = planner.plan(state.tables.planned)
-        state.under_way = UnderWay(plan, draft)
+        state.in_flight = StepInFlight(plan, draft)
         return plan
 
     # --- what others read --------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ class Scheduler:
 
     @property
     def running(self) -> Sequence[Request]:
-        """Running requests, strongest first."""
+        """Running requests; the last one is preempted first."""
         return self.state.running
 
     @property

@@ -68,7 +68,7 @@ class StepSettler:
         if end // self._size > request.indexed:
             self._tables.index(request)
         if self._slides:
-            self._tables.slide(request)
+            self._tables.release_outside_window(request)
         known.append(token)
         self._charges[request.tenant] += 1
         gap = self._now - last
@@ -118,8 +118,8 @@ class StepSettler:
             request.known.pop()
             request.pending = False
         self._tables.index(request)
-        self._tables.slide(request)
-        if request.whole:
+        self._tables.release_outside_window(request)
+        if request.pooling:
             self._report(request, (), "stop", None)
             self._complete(request)
         elif token is not None:
@@ -139,7 +139,7 @@ class StepSettler:
         state.counters.charge(request.tenant, OUTPUT_WEIGHT * len(kept))
         tables.trim(request)
         tables.index(request)
-        tables.slide(request)
+        tables.release_outside_window(request)
         self._deliver(request, token, kept)
 
     def fail(self, request: Request, error: str) -> None:
@@ -173,7 +173,7 @@ class StepSettler:
         state = self._state
         if request.first_scheduled_at is not None:
             state.residence = smoothed(state.residence, self._now - request.first_scheduled_at)
-            if not request.whole:
+            if not request.pooling:
                 state.mean_output = smoothed(state.mean_output, float(request.generated))
                 uncached = request.prompt_length - request.cached_tokens
                 state.mean_prompt = smoothed(state.mean_prompt, float(uncached))

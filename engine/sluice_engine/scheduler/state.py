@@ -19,7 +19,7 @@ from sluice_engine.scheduler.admission.output_lengths import OutputLengths
 from sluice_engine.scheduler.config import SchedulerConfig
 from sluice_engine.scheduler.plan import Plan
 from sluice_engine.scheduler.policies import POLICIES, Policy
-from sluice_engine.scheduler.policies.priority import strength
+from sluice_engine.scheduler.policies.priority import preemption_key
 from sluice_engine.scheduler.policies.tenants import TenantCounters
 from sluice_engine.scheduler.sample_groups import SampleGroups
 from sluice_engine.scheduler.step_draft import StepDraft
@@ -29,8 +29,8 @@ from sluice_perfmodel.concurrency_limit import MIN_MODEL_STEPS
 from sluice_perfmodel.step_time import StepTimeModel
 
 
-class UnderWay(NamedTuple):
-    """The step that was planned last, until it is settled."""
+class StepInFlight(NamedTuple):
+    """The step that was planned last and is not yet settled."""
 
     plan: Plan
     draft: StepDraft
@@ -46,7 +46,7 @@ class SchedulerState:
 
     requests: dict[str, Request] = field(default_factory=dict)  # by id, in any state but finished
     tables: BlockTables = field(init=False)
-    running: list[Request] = field(init=False)  # of `tables`, strongest first
+    running: list[Request] = field(init=False)  # of `tables`; the last one is preempted first
     pool: BlockPool = field(init=False)  # of `tables`
     swap: HostSwap = field(init=False)
     waiting: WaitingQueue = field(init=False)
@@ -62,7 +62,7 @@ class SchedulerState:
 
     model: StepTimeModel | None = None  # as of the last plan
     clock: float = -math.inf  # of the last plan or settling
-    under_way: UnderWay | None = None
+    in_flight: StepInFlight | None = None
     booked_ahead: int = 0  # the last step whose effect was booked before it had ended
     draining: bool = False
     late_from: float = -math.inf  # until then late requests start only where no other request runs
@@ -78,7 +78,7 @@ class SchedulerState:
         """Builds the parts that depend on the configuration."""
         config = self.config
         self.policy = POLICIES[config.policy]
-        self.tables = BlockTables(config, strength)
+        self.tables = BlockTables(config, preemption_key)
         self.running, self.pool = self.tables.running, self.tables.pool
         self.swap = HostSwap(config)
         self.waiting = WaitingQueue(self.policy, self.counters)
@@ -103,7 +103,7 @@ class SchedulerState:
     @property
     def pending_dependencies(self) -> Sequence[tuple[str, str]]:
         """`Plan.dependencies` of the step under way."""
-        return () if self.under_way is None else self.under_way.plan.dependencies
+        return () if self.in_flight is None else self.in_flight.plan.dependencies
 
     @property
     def tokens_in_flight(self) -> int:

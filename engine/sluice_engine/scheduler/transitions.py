@@ -7,7 +7,7 @@ writes. Where beams that await input hold the blocks that others need, they are 
 
 from sluice_engine.request import Request
 from sluice_engine.scheduler.chunking import chunk_context
-from sluice_engine.scheduler.policies.service_order import outlook_of
+from sluice_engine.scheduler.policies.service_order import estimate_prefill
 from sluice_engine.scheduler.policies.tenants import PROMPT_WEIGHT
 from sluice_engine.scheduler.state import SchedulerState
 from sluice_perfmodel.concurrency_limit import MIN_MODEL_STEPS
@@ -24,7 +24,7 @@ def register(state: SchedulerState, request: Request) -> None:
 def enqueue(state: SchedulerState, request: Request) -> None:
     """The request waits for its turn."""
     state.tables.hash_known(request)
-    state.waiting.push(request, outlook_of(state, request))
+    state.waiting.push(request, estimate_prefill(state, request))
 
 
 def start(state: SchedulerState, request: Request, hit: list[int], now: float) -> None:
@@ -63,10 +63,10 @@ def preempt(state: SchedulerState, request: Request, forget: bool = False) -> No
     The rest is recomputed, or copied out and back where that is predicted to take less time."""
     awaits_input = request.awaits_input
     seconds = recompute_seconds(request, state.model)
-    if not forget and seconds is not None and state.swap.pays(request, seconds):
+    if not forget and seconds is not None and state.swap.saves_time(request, seconds):
         state.swap.copy_out(request)
         state.swaps += 1
-    state.tables.leave(request, forget)
+    state.tables.release(request, forget)
     request.preemptions += 1
     state.preemptions += 1
     if awaits_input:
@@ -111,7 +111,7 @@ def end(state: SchedulerState, request: Request, forget: bool) -> None:
     """A running request is finished; `forget` where what it computed may be wrong."""
     del state.requests[request.request_id]
     state.speculation.forget(request.request_id)
-    state.tables.leave(request, forget)
+    state.tables.release(request, forget)
     enqueue_next_sample(state, request)
 
 
@@ -156,7 +156,7 @@ def branch(state: SchedulerState, request_id: str, child_id: str, token: int) ->
 
 
 def preempt_idle(state: SchedulerState) -> bool:
-    """Preempt the weakest of the steered requests that await input, where others could run instead. Returns whether one
+    """Preempt the last of the steered requests that await input, where others could run instead. Returns whether one
     was preempted."""
     idle = [request for request in state.running if request.awaits_input]
     if not idle or not (state.waiting or len(idle) < len(state.running)):

@@ -12,7 +12,7 @@ from itertools import count
 from sluice_engine.request import Request
 from sluice_engine.scheduler.load_shedding.eviction import EvictionCandidates
 from sluice_engine.scheduler.load_shedding.ordered_queue import Entry, OrderedQueue
-from sluice_engine.scheduler.policies import Outlook, Policy
+from sluice_engine.scheduler.policies import Policy, PrefillEstimate
 from sluice_engine.scheduler.policies.tenants import TenantCounters
 
 _FEW_STALE = 64
@@ -27,8 +27,10 @@ class WaitingQueue:
         self.work = 0.0  # seconds of prompt that they have to compute, as of their arrival
         self.evictable = EvictionCandidates(counters)
         self._counters = counters
-        self._lanes: dict[str, list[Entry]] = {}
-        self._in_time: dict[str, OrderedQueue] | None = None  # by lane: those that are not late; None until asked for
+        self._heaps: dict[str, list[Entry]] = {}
+        self._in_time: dict[str, OrderedQueue] | None = (
+            None  # by heap key: those that are not late; None until first needed
+        )
         self._entries: dict[str, Entry] = {}
         self._late: OrderedDict[str, None] = OrderedDict()  # ids of late ones, in the order in which they became late
         self._stale = 0
@@ -42,23 +44,23 @@ class WaitingQueue:
         """In the order of their numbers, without tenants' turns. For snapshots and tests: O(n log n)."""
         return (entry.request for entry in sorted(self._entries.values()))
 
-    def entry(self, request: Request, outlook: Outlook, late: bool = False) -> Entry:
+    def entry(self, request: Request, estimate: PrefillEstimate, late: bool = False) -> Entry:
         """The entry that the request would have if it were queued now."""
         return Entry(
             late=late,
-            number=self.policy.number(request, outlook),
+            number=self.policy.number(request, estimate),
             served=self._counters.served(request.tenant),
             order=request.order,
             serial=next(self._serials),
             renewed=self.policy.patience is None or request.delivered,
-            work=outlook.prefill_work,
+            work=estimate.prefill_work,
             request=request,
         )
 
-    def push(self, request: Request, outlook: Outlook, late: bool = False) -> None:
+    def push(self, request: Request, estimate: PrefillEstimate, late: bool = False) -> None:
         """Add a request; a `late` one is served after all that are not. O(log n)."""
         self._counters.arrive(request.tenant)
-        entry = self.entry(request, outlook, late)
+        entry = self.entry(request, estimate, late)
         self._entries[request.request_id] = entry
         if late:
             self._late[request.request_id] = None
@@ -66,7 +68,7 @@ class WaitingQueue:
             self._add_in_time(entry)
         self.tokens += len(request.known)
         self.work += entry.work
-        heapq.heappush(self._lanes.setdefault(self._lane(request), []), entry)
+        heapq.heappush(self._heaps.setdefault(self._heap_key(request), []), entry)
 
     def remove(self, request: Request) -> None:
         """Remove a request. Raises KeyError where it is not queued. Amortised O(log n): the heaps are swept after as many
@@ -80,23 +82,23 @@ class WaitingQueue:
             self._remove_in_time(entry)
         self.tokens -= len(request.known)
         self.work = self.work - entry.work if self._entries else 0.0
-        lane = self._lanes[self._lane(request)]
-        if lane[0] is entry:
-            heapq.heappop(lane)
+        heap = self._heaps[self._heap_key(request)]
+        if heap[0] is entry:
+            heapq.heappop(heap)
         else:
             self._stale += 1
-        if not lane:
-            del self._lanes[self._lane(request)]
+        if not heap:
+            del self._heaps[self._heap_key(request)]
         elif self._stale > _FEW_STALE + len(self._entries):
             self._sweep()
 
     def head(self, now: float) -> Entry | None:
         """The next entry, or None. Amortised O(log n): each entry is dropped as stale, or renewed, once."""
-        lane = self._lanes.get(self._next_lane())
-        while lane:
-            entry = lane[0]
+        heap = self._heaps.get(self._next_heap_key())
+        while heap:
+            entry = heap[0]
             if self._entries.get(entry.request.request_id) is not entry:
-                heapq.heappop(lane)
+                heapq.heappop(heap)
                 self._stale -= 1
             elif not entry.renewed and entry.number < now:
                 later = self._renew(entry)
@@ -104,7 +106,7 @@ class WaitingQueue:
                 if not entry.late:
                     self._remove_in_time(entry)
                     self._add_in_time(later)
-                heapq.heapreplace(lane, later)
+                heapq.heapreplace(heap, later)
             else:
                 return entry
         return None
@@ -118,7 +120,7 @@ class WaitingQueue:
         self._entries[request.request_id] = later
         self._late[request.request_id] = None
         self._stale += 1
-        heapq.heappush(self._lanes[self._lane(request)], later)
+        heapq.heappush(self._heaps[self._heap_key(request)], later)
         self.evictable.demote(request.request_id, request.priority, request.tenant)
 
     def in_time_with(self, request: Request) -> OrderedQueue:
@@ -129,29 +131,29 @@ class WaitingQueue:
             for entry in sorted(self._entries.values()):
                 if not entry.late:
                     self._add_in_time(entry)
-        return self._in_time.get(self._lane(request)) or OrderedQueue()
+        return self._in_time.get(self._heap_key(request)) or OrderedQueue()
 
     def longest_late(self) -> Request | None:
         """The request that was demoted first, or None. O(1)."""
         name = next(iter(self._late), None)
         return None if name is None else self._entries[name].request
 
-    def _lane(self, request: Request) -> str:
+    def _heap_key(self, request: Request) -> str:
         return request.tenant if self.policy.by_tenant else ""
 
     def _add_in_time(self, entry: Entry) -> None:
         if self._in_time is not None:
-            self._in_time.setdefault(self._lane(entry.request), OrderedQueue()).add(entry)
+            self._in_time.setdefault(self._heap_key(entry.request), OrderedQueue()).add(entry)
 
     def _remove_in_time(self, entry: Entry) -> None:
         if self._in_time is None:
             return
-        lane = self._lane(entry.request)
-        self._in_time[lane].remove(entry)
-        if not self._in_time[lane]:
-            del self._in_time[lane]
+        key = self._heap_key(entry.request)
+        self._in_time[key].remove(entry)
+        if not self._in_time[key]:
+            del self._in_time[key]
 
-    def _next_lane(self) -> str:
+    def _next_heap_key(self) -> str:
         return (self._counters.least() or "") if self.policy.by_tenant else ""
 
     def _renew(self, entry: Entry) -> Entry:
@@ -159,9 +161,9 @@ class WaitingQueue:
         return Entry(late, number + (self.policy.patience or 0.0), served, order, serial, True, work, request)
 
     def _sweep(self) -> None:
-        self._lanes.clear()
+        self._heaps.clear()
         for entry in self._entries.values():
-            self._lanes.setdefault(self._lane(entry.request), []).append(entry)
-        for lane in self._lanes.values():
-            heapq.heapify(lane)
+            self._heaps.setdefault(self._heap_key(entry.request), []).append(entry)
+        for heap in self._heaps.values():
+            heapq.heapify(heap)
         self._stale = 0

@@ -100,9 +100,9 @@ def test_a_copy_pays_where_the_fitted_model_predicts_a_longer_recompute_and_ther
     preempted = Request("a", list(range(128)), 9, 0.0)
     preempted.computed = 127  # computing again: 13.5 ms; 8 blocks out and back: 11.2 ms
     seconds = recompute_seconds(preempted, MODEL)
-    assert seconds is not None and HostSwap(config).pays(preempted, seconds)
-    assert not HostSwap(replace(config, swap_block_seconds=9e-4)).pays(preempted, seconds)
-    assert not HostSwap(replace(config, host_blocks=7)).pays(preempted, seconds)
+    assert seconds is not None and HostSwap(config).saves_time(preempted, seconds)
+    assert not HostSwap(replace(config, swap_block_seconds=9e-4)).saves_time(preempted, seconds)
+    assert not HostSwap(replace(config, host_blocks=7)).saves_time(preempted, seconds)
     assert recompute_seconds(preempted, replace(MODEL, steps=3)) is None and recompute_seconds(preempted, None) is None
 
 

@@ -12,7 +12,7 @@ from transformers import BertConfig, BertForSequenceClassification, BertModel, D
 from sluice_engine.errors import InvalidOption, ModelInvalid
 from sluice_engine.model import attention
 from sluice_engine.model.loader import LoadedModel, load_model
-from sluice_engine.model.pooling.packed_batch import MAX_PADDING, by_length, whole_batch
+from sluice_engine.model.pooling.packed_batch import MAX_PADDING, by_length, pack_batch
 from sluice_engine.model.pooling.pooled_model import PooledModel
 from tests.engine.oracle import options
 from tests.engine.texts import CONFIGS, ENCODER, Reference, save_texts_model, texts, write_sentence_files
@@ -34,7 +34,7 @@ def rows(model: LoadedModel, given_texts: list[list[int]], types: list[list[int]
     """The engine's rows, in the order of the texts."""
     order = by_length([len(text) for text in given_texts])
     kinds = [types[index] if types else [] for index in order]
-    found = pooled(model).run(whole_batch([given_texts[index] for index in order], kinds, CPU))
+    found = pooled(model).run(pack_batch([given_texts[index] for index in order], kinds, CPU))
     return found[torch.tensor(order).argsort()]
 
 
@@ -91,7 +91,7 @@ def test_a_score_is_a_logit_where_the_config_says_so(tmp_path: Path) -> None:
 def test_padding_stays_within_its_bound_and_every_token_in_its_place(lengths: list[int]) -> None:
     lengths.sort()
     mixed = [list(range(length)) for length in lengths]
-    batch = whole_batch(mixed, [()] * len(mixed), CPU)
+    batch = pack_batch(mixed, [()] * len(mixed), CPU)
     assert batch.computed_rows <= (1 + MAX_PADDING) * sum(lengths)
     assert batch.input_ids[0].tolist() == batch.position_ids[0].tolist() == [p for text in mixed for p in text]
     assert sum(group.tokens for group in batch.groups) == sum(lengths)

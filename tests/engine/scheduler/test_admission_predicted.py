@@ -1,4 +1,4 @@
-"""Admission by what requests will still write, and refusal at the door of those whose deadline is lost."""
+"""Admission by what requests will still write, and rejection at the door of those whose deadline is lost."""
 
 import random
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sluice_engine.control.limit_controller import LimitController
 from sluice_engine.limits import Limits
 from sluice_engine.request import Request
-from sluice_engine.scheduler import Refusal, Scheduler, SchedulerConfig
+from sluice_engine.scheduler import Rejection, Scheduler, SchedulerConfig
 from sluice_engine.scheduler.admission.kv_forecast import predicted_peak
 from sluice_engine.scheduler.admission.output_lengths import (
     KEPT,
@@ -184,10 +184,10 @@ def busy(policy: str = "fcfs") -> Scheduler:
 
 
 def test_a_deadline_that_cannot_be_met_is_refused_with_the_predicted_wait() -> None:
-    refusal = busy().submit(request("tight", 100, ttft_target=0.2))
-    assert isinstance(refusal, Refusal) and refusal.reason == "slo_unreachable"
-    assert 0.4 < refusal.retry_after < 0.5
-    assert "0.2 s" in refusal.message
+    rejection = busy().submit(request("tight", 100, ttft_target=0.2))
+    assert isinstance(rejection, Rejection) and rejection.reason == "slo_unreachable"
+    assert 0.4 < rejection.retry_after < 0.5
+    assert "0.2 s" in rejection.message
 
 
 def test_a_deadline_that_can_be_met_is_taken() -> None:
@@ -216,7 +216,7 @@ def test_places_that_are_taken_count_by_littles_law() -> None:
         scheduler.submit(request(name))
     step(scheduler, model=MODEL)
     scheduler.state.residence = 10.0
-    refusal = scheduler.submit(request("e", ttft_target=5.0))
-    assert refusal is not None and refusal.retry_after == pytest.approx(
+    rejection = scheduler.submit(request("e", ttft_target=5.0))
+    assert rejection is not None and rejection.retry_after == pytest.approx(
         15.0, abs=0.1
     )  # two ahead, two places, 10 s each

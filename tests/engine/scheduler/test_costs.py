@@ -12,7 +12,7 @@ from sluice_engine.limits import Limits
 from sluice_engine.request import Request, Sampling
 from sluice_engine.scheduler import Scheduler, SchedulerConfig
 from sluice_engine.scheduler.load_shedding.eviction import EvictionCandidates
-from sluice_engine.scheduler.load_shedding.lateness import Candidate, Pace, demoted
+from sluice_engine.scheduler.load_shedding.lateness import Candidate, ServiceRate, demoted
 from sluice_engine.scheduler.policies.tenants import TenantCounters
 from sluice_perfmodel.step_time import StepTimeModel
 from tests.counting import count_calls, count_instructions
@@ -105,7 +105,7 @@ def test_the_counters_that_are_dropped_are_the_least_of_those_of_idle_tenants() 
 @pytest.mark.parametrize("priorities", [1, 3])
 def test_choosing_who_is_given_up_of_a_whole_queue_is_n_log_n_however_many_tenants_there_are(priorities: int) -> None:
     """In calls: the tree's own loops are log n long, and a test that follows them would take a minute."""
-    pace = Pace(ahead=0.0, share=0.9, free=50, between=0.0)
+    rate = ServiceRate(running_work=0.0, prefill_share=0.9, free_places=50, place_interval=0.0)
 
     def cost(waiting: int) -> int:
         dice = random.Random(waiting)
@@ -115,8 +115,8 @@ def test_choosing_who_is_given_up_of_a_whole_queue_is_n_log_n_however_many_tenan
             )
             for index in range(waiting)
         ]
-        assert len(demoted(line, pace)) > waiting / 5
-        return count_calls(lambda: demoted(line, pace))
+        assert len(demoted(line, rate)) > waiting / 5
+        return count_calls(lambda: demoted(line, rate))
 
     assert growth(cost) <= LINEARITHMIC
 
@@ -162,8 +162,8 @@ def test_a_displacement_costs_the_same_with_ten_thousand_tenants_in_the_queue(sp
 
         def displace(index: int) -> None:
             engine.state.counters.charge(str(index * 7), 50.0)
-            refusal = engine.submit(request(f"new {index}", tenant=f"new {index}", priority=9))
-            assert refusal is not None and refusal.reason == "displaced"
+            rejection = engine.submit(request(f"new {index}", tenant=f"new {index}", priority=9))
+            assert rejection is not None and rejection.reason == "displaced"
 
         displace(0)  # the first one puts all tenants in order
 

@@ -30,9 +30,9 @@ def request(name: str, prompt: int = 8, max_tokens: int = 4, **fields: object) -
 
 
 def refused(engine: Scheduler, one: Request, *samples: Request) -> tuple[str, str] | None:
-    refusal = engine.submit(one, samples)
+    rejection = engine.submit(one, samples)
     engine.check()
-    return None if refusal is None else (refusal.request_id, refusal.reason)
+    return None if rejection is None else (rejection.request_id, rejection.reason)
 
 
 def step(engine: Scheduler, now: float = 0.0) -> list[str]:
@@ -52,10 +52,10 @@ def test_a_higher_priority_displaces_the_latest_of_the_lowest() -> None:
     for name, priority in (("low", -2), ("lowest", -3), ("lowest too", -3)):
         assert refused(engine, request(name, priority=priority)) is None
     engine.state.residence = 4.0
-    refusal = engine.submit(request("high", priority=1))
-    assert refusal is not None
-    assert (refusal.request_id, refusal.reason, refusal.retry_after) == ("lowest too", "displaced", 4 * 4.0)
-    assert "higher priority" in refusal.message
+    rejection = engine.submit(request("high", priority=1))
+    assert rejection is not None
+    assert (rejection.request_id, rejection.reason, rejection.retry_after) == ("lowest too", "displaced", 4 * 4.0)
+    assert "higher priority" in rejection.message
     assert refused(engine, request("lower", priority=-4)) == ("lower", "queue_full")
     assert refused(engine, request("equal", priority=-3)) == ("equal", "queue_full")
     assert refused(engine, request("higher", priority=2)) == ("lowest", "displaced")
@@ -129,28 +129,28 @@ def test_in_overload_everybody_gets_one_answer_and_no_high_priority_is_refused_w
     dice, answers, names, fresh = random.Random(seed), Counter[str](), list[str](), set[str]()
     for now in range(150):
         for _ in range(dice.choice([0, 0, 1, 3]) if now < 100 else 0):
-            name, whole = str(len(names)), dice.random() < 0.2
+            name, pooling = str(len(names)), dice.random() < 0.2
             one = Request(
                 name,
                 [dice.randrange(3) for _ in range(dice.randint(1, 50))],
-                0 if whole else dice.randint(1, 9),
+                0 if pooling else dice.randint(1, 9),
                 float(now),
-                whole=whole,
+                pooling=pooling,
                 priority=dice.choice([0, 10]),
                 tenant=dice.choice("ab"),
             )
-            samples = [] if whole else [one.another_sample(f"{name}+", Sampling())] * (dice.random() < 0.3)
+            samples = [] if pooling else [one.another_sample(f"{name}+", Sampling())] * (dice.random() < 0.3)
             waited = {each.request_id: each for each in engine.waiting if each.request_id in fresh}
             before = set(engine.requests)
-            refusal = engine.submit(one, samples)
+            rejection = engine.submit(one, samples)
             engine.check()
             group = [name, *(each.request_id for each in samples)]
             names += group
             fresh.add(name)
-            if refusal is None:
+            if rejection is None:
                 continue
-            gone = one if refusal.request_id == name else waited[refusal.request_id]
-            assert refusal.reason == ("queue_full" if gone is one else "displaced")
+            gone = one if rejection.request_id == name else waited[rejection.request_id]
+            assert rejection.reason == ("queue_full" if gone is one else "displaced")
             assert all(each.priority >= gone.priority for each in waited.values())
             answers.update(group if gone is one else before - set(engine.requests))
         if engine.requests and dice.random() < 0.05:
@@ -181,8 +181,8 @@ def _overload(policy: str, shares: tuple[int, int, int]) -> tuple[Counter[str], 
             tenant = dice.choices("abc", shares)[0]
             one = request(str(len(sent)), dice.randint(4, 60), dice.randint(4, 36), tenant=tenant)
             sent[one.request_id] = one
-            if (refusal := engine.submit(one)) is not None:
-                refusals[sent[refusal.request_id].tenant] += 1
+            if (rejection := engine.submit(one)) is not None:
+                refusals[sent[rejection.request_id].tenant] += 1
         plan = engine.plan(float(now))
         if plan is None:
             continue
@@ -224,10 +224,10 @@ def _operations(waiting: int) -> int:
     newcomer = request("high", priority=1)
     sys.setprofile(count)
     try:
-        refusal = engine.submit(newcomer)
+        rejection = engine.submit(newcomer)
     finally:
         sys.setprofile(None)
-    assert refusal is not None and refusal.reason == "displaced"
+    assert rejection is not None and rejection.reason == "displaced"
     return calls
 
 

@@ -11,8 +11,8 @@ from sluice_engine.control.limit_controller import LimitController
 from sluice_engine.limits import Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Scheduler, SchedulerConfig
-from sluice_engine.scheduler.load_shedding.lateness import Candidate, Pace, demoted, excess
-from sluice_engine.scheduler.load_shedding.rejection import last_start
+from sluice_engine.scheduler.load_shedding.lateness import Candidate, ServiceRate, demoted, excess
+from sluice_engine.scheduler.load_shedding.rejection import wait_behind_all
 from sluice_engine.scheduler.policies.tenants import unavoidable_gap
 from sluice_perfmodel.step_time import StepTimeModel
 from sluice_sim.cluster.request import RequestRecord
@@ -23,57 +23,59 @@ from sluice_sim.traces import Arrival
 from tests.counting import count_calls
 
 MODEL = StepTimeModel(base=0.01, prefill_token=1e-4, sequence=2e-4, kv_token=1e-7, steps=1000)
-PACE = Pace(ahead=0.0, share=1.0, free=100, between=0.0)
+RATE = ServiceRate(running_work=0.0, prefill_share=1.0, free_places=100, place_interval=0.0)
 CANDIDATES = st.builds(
     Candidate,
     work=st.floats(0.01, 2.0),
     deadline=st.one_of(st.just(2.0), st.floats(-1.0, 5.0), st.just(math.inf)),
     priority=st.sampled_from([0, 0, 10]),
-    standing=st.sampled_from([0.0, 100.0]),
+    excess_usage=st.sampled_from([0.0, 100.0]),
 )
-PACES = st.builds(
-    Pace,
-    ahead=st.floats(0.0, 1.0),
-    share=st.floats(0.2, 1.0),
-    free=st.integers(0, 5),
-    between=st.floats(0.0, 0.3),
+RATES = st.builds(
+    ServiceRate,
+    running_work=st.floats(0.0, 1.0),
+    prefill_share=st.floats(0.2, 1.0),
+    free_places=st.integers(0, 5),
+    place_interval=st.floats(0.0, 0.3),
     step=st.floats(0.0, 0.1),
 )
 
 
-@given(st.lists(CANDIDATES, max_size=25), PACES)
-def test_who_is_kept_is_predicted_to_be_in_time_and_who_has_begun_is_kept(line: list[Candidate], pace: Pace) -> None:
-    gone = demoted(line, pace)
+@given(st.lists(CANDIDATES, max_size=25), RATES)
+def test_who_is_kept_is_predicted_to_be_in_time_and_who_has_begun_is_kept(
+    line: list[Candidate], rate: ServiceRate
+) -> None:
+    gone = demoted(line, rate)
     work = 0.0
     for ahead, one in enumerate(each for index, each in enumerate(line) if index not in gone):
         work += one.work
-        assert one.deadline >= pace.first_token(ahead, work, one.work) - 1e-9
+        assert one.deadline >= rate.first_token(ahead, work, one.work) - 1e-9
     assert not any(line[index].deadline == math.inf for index in gone)
 
 
-def _by_definition(line: list[Candidate], pace: Pace) -> set[int]:
+def _by_definition(line: list[Candidate], rate: ServiceRate) -> set[int]:
     """The rule in as few words as it takes, O(n² log n)."""
     gone, kept, work = set[int](), list[int](), 0.0
     for index, one in enumerate(line):
         kept.append(index)
         work += one.work
-        if pace.first_token(len(kept) - 1, work, one.work) > one.deadline:
-            for leaver in _leavers_by_definition(line, kept, work, pace):
+        if rate.first_token(len(kept) - 1, work, one.work) > one.deadline:
+            for leaver in _leavers_by_definition(line, kept, work, rate):
                 kept.remove(leaver)
                 gone.add(leaver)
                 work -= line[leaver].work
     return gone
 
 
-def _leavers_by_definition(line: list[Candidate], kept: list[int], work: float, pace: Pace) -> list[int]:
+def _leavers_by_definition(line: list[Candidate], kept: list[int], work: float, rate: ServiceRate) -> list[int]:
     one = line[kept[-1]]
 
     def in_time(others: list[int]) -> bool:
         less = sum(line[index].work for index in others)
-        return pace.first_token(len(kept) - 1 - len(others), work - less, one.work) <= one.deadline
+        return rate.first_token(len(kept) - 1 - len(others), work - less, one.work) <= one.deadline
 
     def worth(index: int) -> tuple[int, float, float]:
-        return line[index].priority, -line[index].standing, -line[index].work
+        return line[index].priority, -line[index].excess_usage, -line[index].work
 
     free = [index for index in kept[:-1] if line[index].deadline < math.inf]
     lower = sorted((index for index in free if line[index].priority < one.priority), key=worth)
@@ -88,20 +90,20 @@ TIES = st.builds(
     work=st.sampled_from([0.25, 0.5, 1.0]),
     deadline=st.sampled_from([1.5, 2.0, 3.0, math.inf]),
     priority=st.sampled_from([-5, 0, 0, 10]),
-    standing=st.sampled_from([0.0, 100.0]),
+    excess_usage=st.sampled_from([0.0, 100.0]),
 )
 
 
-@given(st.one_of(st.lists(CANDIDATES, max_size=25), st.lists(TIES, max_size=25)), st.one_of(PACES, st.just(PACE)))
-def test_who_is_given_up_is_who_the_rule_names(line: list[Candidate], pace: Pace) -> None:
-    assert demoted(line, pace) == _by_definition(line, pace)
+@given(st.one_of(st.lists(CANDIDATES, max_size=25), st.lists(TIES, max_size=25)), st.one_of(RATES, st.just(RATE)))
+def test_who_is_given_up_is_who_the_rule_names(line: list[Candidate], rate: ServiceRate) -> None:
+    assert demoted(line, rate) == _by_definition(line, rate)
 
 
 @given(st.lists(st.floats(0.01, 1.0), min_size=1, max_size=9), st.floats(0.2, 3.0))
 def test_of_equal_requests_with_one_deadline_as_many_are_kept_as_any_choice_keeps(
     works: list[float], deadline: float
 ) -> None:
-    kept = len(works) - len(demoted([Candidate(work, deadline) for work in works], PACE))
+    kept = len(works) - len(demoted([Candidate(work, deadline) for work in works], RATE))
     most, room = 0, deadline
     for work in sorted(works):
         room -= work
@@ -111,14 +113,14 @@ def test_of_equal_requests_with_one_deadline_as_many_are_kept_as_any_choice_keep
 
 def test_a_lower_priority_goes_first_then_the_tenant_that_has_had_more_then_the_longest() -> None:
     low, high = Candidate(0.5, 2.0), Candidate(1.2, 2.0, priority=10)
-    assert demoted([high, low, low], PACE) == {2} or demoted([high, low, low], PACE) == {1}
-    greedy, modest = Candidate(1.0, 2.0, standing=9.0), Candidate(1.5, 2.0)
-    assert demoted([greedy, modest], PACE) == {0}
-    assert demoted([Candidate(0.3, 2.0), Candidate(1.5, 2.0), Candidate(0.5, 2.0)], PACE) == {1}
+    assert demoted([high, low, low], RATE) == {2} or demoted([high, low, low], RATE) == {1}
+    greedy, modest = Candidate(1.0, 2.0, excess_usage=9.0), Candidate(1.5, 2.0)
+    assert demoted([greedy, modest], RATE) == {0}
+    assert demoted([Candidate(0.3, 2.0), Candidate(1.5, 2.0), Candidate(0.5, 2.0)], RATE) == {1}
 
 
 def test_many_are_not_given_up_for_one_of_their_own_priority() -> None:
-    assert demoted([Candidate(0.5, 60.0)] * 6 + [Candidate(0.1, 0.4)], PACE) == {6}
+    assert demoted([Candidate(0.5, 60.0)] * 6 + [Candidate(0.1, 0.4)], RATE) == {6}
 
 
 def _engine() -> SimEngine:
@@ -155,7 +157,7 @@ def test_the_wait_that_a_refusal_names_is_what_the_last_then_waits() -> None:
     """In virtual time, over floods that end: within a quarter."""
     for seed in range(2):
         engine, records = _flooded(10.0, seed)
-        wait = last_start(engine.scheduler.state)
+        wait = wait_behind_all(engine.scheduler.state)
         waiting = [one for one in records if not one.refused and one.first_at is None]
         engine.run_until(40.0)
         begins = max(one.first_at for one in waiting if one.first_at is not None) - 10.0

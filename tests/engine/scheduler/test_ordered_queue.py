@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice_engine.request import Request
-from sluice_engine.scheduler.load_shedding.lateness import Candidate, Pace, demoted
+from sluice_engine.scheduler.load_shedding.lateness import Candidate, ServiceRate, demoted
 from sluice_engine.scheduler.load_shedding.ordered_queue import Entry, OrderedQueue
 
 NOW, TARGET = 10.0, 2.0
-PACES = st.builds(
-    Pace,
-    ahead=st.sampled_from([0.0, 0.25]),
-    share=st.sampled_from([0.5, 1.0]),
-    free=st.integers(0, 5),
-    between=st.sampled_from([0.0, 0.01]),
+RATES = st.builds(
+    ServiceRate,
+    running_work=st.sampled_from([0.0, 0.25]),
+    prefill_share=st.sampled_from([0.5, 1.0]),
+    free_places=st.integers(0, 5),
+    place_interval=st.sampled_from([0.0, 0.01]),
     step=st.sampled_from([0.0, 0.125]),
 )
 
@@ -75,24 +75,24 @@ def test_blocks_are_as_long_as_the_root_of_the_line_while_it_grows_and_shrinks()
     assert list(line) == sorted(entries[9_900:])
 
 
-@given(ENTRIES, PACES, st.sampled_from([0.0, 1.0, 3.0]), st.sampled_from([1 / 64, 1 / 4]))
+@given(ENTRIES, RATES, st.sampled_from([0.0, 1.0, 3.0]), st.sampled_from([1 / 64, 1 / 4]))
 def test_a_wait_is_named_only_where_the_rule_gives_up_none_and_it_is_the_sum_of_what_is_before(
-    entries: list[Entry], pace: Pace, number: float, work: float
+    entries: list[Entry], rate: ServiceRate, number: float, work: float
 ) -> None:
     line, newcomer = OrderedQueue(), entry(10**6, number, work)
     for each in entries:
         line.add(each)
-    wait = line.wait_if_all_in_time(newcomer, pace, NOW, TARGET)
-    together = line.together_with(newcomer)
+    wait = line.wait_if_all_in_time(newcomer, rate, NOW, TARGET)
+    together = line.with_newcomer(newcomer)
     assert together == sorted([*entries, newcomer])
     candidates = [Candidate(each.work, each.deadline(TARGET) - NOW) for each in together]
     place = together.index(newcomer)
     if wait is None:
         tight = [each._replace(deadline=each.deadline - 1e-6) for each in candidates]
-        assert demoted(tight, pace)
+        assert demoted(tight, rate)
     else:
-        assert not demoted(candidates, pace)
-        assert wait == pytest.approx(pace.first_token(place, sum(each.work for each in together[: place + 1]), work))
+        assert not demoted(candidates, rate)
+        assert wait == pytest.approx(rate.first_token(place, sum(each.work for each in together[: place + 1]), work))
 
 
 def test_a_request_that_has_run_has_no_deadline() -> None:
@@ -101,5 +101,5 @@ def test_a_request_that_has_run_has_no_deadline() -> None:
     assert waits.deadline(TARGET) == math.inf
     line = OrderedQueue()
     line.add(waits)
-    pace = Pace(ahead=0.0, share=1.0, free=10, between=0.0)
-    assert line.wait_if_all_in_time(entry(1, number=-1.0, work=0.5), pace, NOW, TARGET) == 0.5
+    rate = ServiceRate(running_work=0.0, prefill_share=1.0, free_places=10, place_interval=0.0)
+    assert line.wait_if_all_in_time(entry(1, number=-1.0, work=0.5), rate, NOW, TARGET) == 0.5

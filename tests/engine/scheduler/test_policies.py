@@ -13,7 +13,7 @@ from sluice_engine.control.limit_controller import LimitController
 from sluice_engine.limits import Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Plan, Scheduler, SchedulerConfig
-from sluice_engine.scheduler.policies import POLICIES, Outlook
+from sluice_engine.scheduler.policies import POLICIES, PrefillEstimate
 from sluice_engine.scheduler.policies.edf import PATIENCE_SECONDS
 from sluice_engine.scheduler.policies.priority import AGEING_SECONDS
 from sluice_engine.scheduler.policies.tenants import IDLE_KEPT, OUTPUT_WEIGHT, PROMPT_WEIGHT, TenantCounters
@@ -222,26 +222,26 @@ def _prompt(scheduler: Scheduler, request_id: str, first: bool) -> int:
 def test_nobody_is_overtaken_by_who_came_too_long_after(
     name: str, coming: list[tuple[float, int, int, float]], times: list[float]
 ) -> None:
-    """The starvation bound of each policy: only arrivals within `overtaken_for` seconds may be served before it."""
+    """The starvation bound of each policy: only arrivals within `overtake_window` seconds may be served before it."""
     policy = POLICIES[name]
     queue = WaitingQueue(policy, TenantCounters())
     clock = iter(sorted(times))
     now = 0.0
-    outlooks: dict[str, Outlook] = {}
+    estimates: dict[str, PrefillEstimate] = {}
     popped: list[Request] = []
     for order, (at, tokens, priority, target) in enumerate(sorted(coming)):
         while len(queue) and (now := next(clock, math.inf)) < at:
             popped.append(_pop(queue, now))
         each = Request(str(order), [1] * tokens, 1, at, priority=priority, ttft_target=target, order=order)
-        outlooks[each.request_id] = Outlook(tokens, tokens * 1e-4, 2.0)
-        queue.push(each, outlooks[each.request_id])
+        estimates[each.request_id] = PrefillEstimate(tokens, tokens * 1e-4, 2.0)
+        queue.push(each, estimates[each.request_id])
         now = at
     while len(queue):
         now = next(clock, now)
         popped.append(_pop(queue, now))
     assert len(popped) == len(coming)
     for index, late in enumerate(popped):
-        most = policy.overtaken_for(late, outlooks[late.request_id])
+        most = policy.overtake_window(late, estimates[late.request_id])
         for early in popped[:index]:
             assert early.arrived_at <= late.arrived_at + most + 1e-9
 
@@ -282,8 +282,8 @@ def _operations(policy: str, waiting: int) -> int:
     number = counted.number
     scheduler.waiting.policy = type(counted)(
         counted.name,
-        lambda request, outlook: _Counted(number(request, outlook)),
-        counted.overtaken_for,
+        lambda request, estimate: _Counted(number(request, estimate)),
+        counted.overtake_window,
         counted.patience,
         counted.by_tenant,
     )
@@ -326,7 +326,7 @@ def test_requests_that_leave_from_the_middle_of_the_queue_leave_nothing_behind()
         for name in names[:-1]:
             assert scheduler.cancel(name)
         scheduler.check()
-        assert sum(len(lane) for lane in scheduler.waiting._lanes.values()) < 100
+        assert sum(len(heap) for heap in scheduler.waiting._heaps.values()) < 100
         assert served(scheduler) == names[-1:]
 
 

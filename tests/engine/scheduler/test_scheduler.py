@@ -82,17 +82,17 @@ def test_a_full_queue_refuses_with_the_predicted_wait() -> None:
     engine = scheduler(concurrency_max=2, max_queue=3)
     assert [engine.submit(request(str(i), 4, salt=i)) for i in range(5)] == [None] * 5  # 2 start, 3 wait
     engine.state.residence = 4.0
-    refusal = engine.submit(request("one too many", 4))
-    assert refusal is not None
-    assert (refusal.reason, refusal.retry_after) == ("queue_full", (6 - 2) * 4.0 / 2)
+    rejection = engine.submit(request("one too many", 4))
+    assert rejection is not None
+    assert (rejection.reason, rejection.retry_after) == ("queue_full", (6 - 2) * 4.0 / 2)
 
 
 def test_a_draining_scheduler_refuses_and_finishes_what_is_here() -> None:
     engine = scheduler()
     engine.submit(request("a", 4, max_tokens=2))
     engine.drain()
-    refusal = engine.submit(request("b", 4))
-    assert refusal is not None and refusal.reason == "draining"
+    rejection = engine.submit(request("b", 4))
+    assert rejection is not None and rejection.reason == "draining"
     step(engine)
     assert step_with_outcomes(engine)[1][0].finish == "length"
 

@@ -53,7 +53,7 @@ class LengthGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class WholeBatch:
+class PackedBatch:
     """N texts of T tokens in total, shortest first."""
 
     input_ids: torch.Tensor  # [1, T] int64
@@ -74,9 +74,9 @@ def by_length(lengths: Sequence[int]) -> list[int]:
     return sorted(range(len(lengths)), key=lengths.__getitem__)
 
 
-def whole_batch(
+def pack_batch(
     texts: Sequence[Sequence[int]], token_types: Sequence[Sequence[int]], device: torch.device
-) -> WholeBatch:
+) -> PackedBatch:
     """The batch of these texts, which must be in the order of `by_length` and not empty. A text without `token_types`
     has type 0 throughout.
     """
@@ -89,7 +89,7 @@ def whole_batch(
         flat = (kind for text, kinds in given for kind in (kinds or (0,) * len(text)))
         types = _tensor(np.fromiter(flat, dtype=np.int64, count=total), device).unsqueeze(0)
     tokens = np.fromiter((token for text in texts for token in text), dtype=np.int64, count=total)
-    return WholeBatch(
+    return PackedBatch(
         input_ids=_tensor(tokens, device).unsqueeze(0),
         position_ids=_tensor(np.arange(total) - np.repeat(ends - counts, counts), device).unsqueeze(0),
         token_type_ids=types,
@@ -99,7 +99,7 @@ def whole_batch(
     )
 
 
-def pooled(hidden: torch.Tensor, batch: WholeBatch, pooling: str) -> torch.Tensor:
+def pooled(hidden: torch.Tensor, batch: PackedBatch, pooling: str) -> torch.Tensor:
     """One vector per text: hidden [1, T, D] → [N, D] float32. `pooling` is "mean", "cls" or "last"."""
     flat = hidden[0]
     if pooling == "cls":

@@ -20,7 +20,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAtte
 from sluice_engine.errors import ModelInvalid
 from sluice_engine.model.fusion import fuse
 from sluice_engine.model.introspection import check, observe
-from sluice_engine.model.pooling.packed_batch import WholeBatch, pooled, whole_batch
+from sluice_engine.model.pooling.packed_batch import PackedBatch, pack_batch, pooled
 from sluice_engine.model.pooling.task import Pooling, Task, pick_pooling, read_sentence_files, shows_probability
 from sluice_engine.model.pretrained import from_folder
 
@@ -59,7 +59,7 @@ class PooledModel:
     size: int  # D
 
     @torch.inference_mode()
-    def run(self, batch: WholeBatch) -> torch.Tensor:
+    def run(self, batch: PackedBatch) -> torch.Tensor:
         """The vectors of the batch's texts, [N, D] float32; D is 1 for scores."""
         vectors = pooled(self.hidden(batch), batch, self.pooling)
         if self.head is None:
@@ -67,7 +67,7 @@ class PooledModel:
         scores = _scores(self.head, vectors.to(next(self.head.parameters()).dtype))
         return torch.sigmoid(scores) if self.finish else scores
 
-    def hidden(self, batch: WholeBatch) -> torch.Tensor:
+    def hidden(self, batch: PackedBatch) -> torch.Tensor:
         """The encoder's last hidden states, [1, T, D]. Raises ValueError for token types that the model lacks."""
         return _hidden(self.encoder, batch, self.position_offset, takes_types=self.takes_types)
 
@@ -152,7 +152,7 @@ def usable_positions(module: torch.nn.Module, positions: int) -> int:
     return positions - _position_offset(module)
 
 
-def _hidden(encoder: torch.nn.Module, batch: WholeBatch, offset: int, *, takes_types: bool) -> torch.Tensor:
+def _hidden(encoder: torch.nn.Module, batch: PackedBatch, offset: int, *, takes_types: bool) -> torch.Tensor:
     types: dict[str, torch.Tensor] = {}
     if batch.token_type_ids is not None:
         if not takes_types:
@@ -162,7 +162,7 @@ def _hidden(encoder: torch.nn.Module, batch: WholeBatch, offset: int, *, takes_t
         input_ids=batch.input_ids,
         position_ids=batch.position_ids + offset if offset else batch.position_ids,
         use_cache=False,
-        sluice_whole=batch,
+        sluice_packed=batch,
         **types,
     )
     hidden: torch.Tensor = output.last_hidden_state
@@ -184,9 +184,11 @@ def _head_pooling(
     """
     pad = module.config.get_text_config().pad_token_id
     text = [token for token in range(_PROBE_TOKENS + 1) if token != pad][:_PROBE_TOKENS]
-    batch = whole_batch([text], [()], device)
+    batch = pack_batch([text], [()], device)
     positions = batch.position_ids + offset
-    want = module(input_ids=batch.input_ids, position_ids=positions, use_cache=False, sluice_whole=batch).logits.float()
+    want = module(
+        input_ids=batch.input_ids, position_ids=positions, use_cache=False, sluice_packed=batch
+    ).logits.float()
     hidden = _hidden(encoder, batch, offset, takes_types=False)
     setattr(module, module.base_model_prefix, _Stand(getattr(encoder, "pooler", None)))
     if pad is None:  # a last-token head rejects batches without a pad token; the substitute never pads

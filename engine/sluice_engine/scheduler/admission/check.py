@@ -39,7 +39,7 @@ class AdmissionCheck:
         The predicted peak falls by up to one token per step even while nothing is released: the later the request starts,
         the less it will have written when the running requests end.
         """
-        if request.whole or self._tables.empty:
+        if request.pooling or self._tables.empty:
             return 0
         if not self._fits_now(request, hit):
             return None
@@ -69,8 +69,8 @@ class AdmissionCheck:
         need = max(self._owed(len(request.known) + 1, hit), swapped_blocks(request, hit))
         size, groups = self._config.block_size, self._config.groups
         short = (other for other in tables.running if len(other.known) * groups > len(other.blocks) * size)  # few are
-        owed = sum(self._owed(len(other.known), other.blocks) for other in short if not other.whole)
-        taken = need + pool.unheld(hit) + owed
+        owed = sum(self._owed(len(other.known), other.blocks) for other in short if not other.pooling)
+        taken = need + pool.count_cached(hit) + owed
         return pool.held + taken <= self._block_limit and taken + len(tables.running) * groups <= pool.available
 
     def _owed(self, tokens: int, blocks: Sequence[int]) -> int:
@@ -89,17 +89,17 @@ class AdmissionCheck:
         """Tokens that a waiting request could compute at once with all available blocks, from those in `hit`."""
         pool, groups, back = self._tables.pool, self._config.groups, swapped_blocks(request, hit)
         table = max(len(hit), len(request.swapped))
-        free = max(0, pool.available - pool.unheld(hit) - back)
+        free = max(0, pool.available - pool.count_cached(hit) - back)
         found = max(len(hit) // groups * pool.block_size, request.swapped_tokens)
         return (table // groups + free // groups) * pool.block_size - found
 
     def _predicted_peak(self, request: Request, hit: Sequence[int]) -> float:
         """Blocks that the running requests and this one will hold at their peak; 0 while lengths are unknown."""
         running, pool = self._tables.running, self._tables.pool
-        growing = (other for other in (*running, request) if not other.whole)
+        growing = (other for other in (*running, request) if not other.pooling)
         future = [(self._lengths.remaining(other), len(other.known)) for other in growing]
         known = [(remaining, context) for remaining, context in future if remaining is not None]
-        shared = sum(_held(other.blocks) for other in running) - pool.held + _held(hit) - pool.unheld(hit)
+        shared = sum(_held(other.blocks) for other in running) - pool.held + _held(hit) - pool.count_cached(hit)
         peak = predicted_peak(known, self._config.block_size, self._config.windows)
         return peak - shared if len(known) == len(future) else 0.0
 

@@ -1,4 +1,4 @@
-"""Requests of one priority that may be demoted: which is worth least, of all or of those with enough work.
+"""Requests of one priority that may be demoted: which is demoted first, of all or of those with enough work.
 
 A segment tree over the requests in order of work. Those whose removal frees enough time are a suffix of that order,
 because removing more work frees more time.
@@ -9,50 +9,50 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 
-class Worth(NamedTuple):
-    """The smallest is demoted first: the tenant furthest ahead, then the most work, then the first in the queue."""
+class DemotionKey(NamedTuple):
+    """The smallest is demoted first: the tenant with the most excess usage, then the most work, then the first in the queue."""
 
-    standing: float  # weighted tokens, negated
+    excess_usage: float  # weighted tokens, negated
     work: float  # seconds, negated
     position: int  # in the queue
 
 
-_NONE: Final = Worth(math.inf, math.inf, -1)
+_NONE: Final = DemotionKey(math.inf, math.inf, -1)
 
 
 class Demotable:
     """A set of requests out of a known population. Every method is O(log population)."""
 
     def __init__(self, population: Mapping[int, tuple[float, float]]) -> None:
-        """`population`: by index the request's (work, standing). The set is empty. O(n log n)."""
+        """`population`: by index the request's (work, excess usage). The set is empty. O(n log n)."""
         ordered = sorted((work, index) for index, (work, _) in population.items())
         self._works = [work for work, _ in ordered]
         self._place = {index: place for place, (_, index) in enumerate(ordered)}
-        self._worths = {index: Worth(-standing, -work, index) for index, (work, standing) in population.items()}
+        self._keys = {index: DemotionKey(-excess, -work, index) for index, (work, excess) in population.items()}
         self._tree = [_NONE] * (2 * len(ordered))  # leaves from the middle on; a node is the least of its two children
         self.count = 0
         self.work = 0.0  # seconds, of all in the set; exact to rounding
 
     def add(self, index: int) -> None:
-        """The request is in the set from now on."""
-        worth = self._worths[index]
-        self._set(index, worth)
+        """Add a request of the population to the set."""
+        key = self._keys[index]
+        self._set(index, key)
         self.count += 1
-        self.work -= worth.work
+        self.work -= key.work
 
     def remove(self, index: int) -> None:
-        """The request is in the set no longer."""
+        """Remove a request from the set."""
         self._set(index, _NONE)
         self.count -= 1
-        self.work += self._worths[index].work
+        self.work += self._keys[index].work
 
-    def least(self) -> Worth | None:
-        """The request that is worth least; None where the set is empty."""
+    def first(self) -> DemotionKey | None:
+        """The request that is demoted first; None where the set is empty."""
         return self._tree[1] if self.count else None
 
-    def least_of(self, suffices: Callable[[float], bool]) -> Worth | None:
-        """The one that is worth least of those whose work suffices; None where no request's does. `suffices` must hold
-        for more work wherever it holds for less."""
+    def first_sufficient(self, suffices: Callable[[float], bool]) -> DemotionKey | None:
+        """The request that is demoted first of those whose work suffices; None where no request's does. `suffices` must
+        hold for more work wherever it holds for less."""
         low, high = 0, len(self._works)
         while low < high:
             middle = (low + high) // 2
@@ -71,9 +71,9 @@ class Demotable:
             left, right = left >> 1, right >> 1
         return None if least is _NONE else least
 
-    def _set(self, index: int, worth: Worth) -> None:
+    def _set(self, index: int, key: DemotionKey) -> None:
         tree, node = self._tree, self._place[index] + len(self._works)
-        tree[node] = worth
+        tree[node] = key
         while node > 1:
             node >>= 1
             tree[node] = min(tree[2 * node], tree[2 * node + 1])

@@ -1,7 +1,7 @@
 """Which waiting request is evicted for a more important one when the queue is full.
 
 The lowest priority is evicted first; within it a request that cannot meet its deadline (`lateness`); then a request of
-the tenant that is furthest over its share, by what it was served (`policies.tenants`) and what it has waiting, in
+the tenant with the highest usage, which is its counter (`policies.tenants`) and the weight of its waiting requests, in
 weighted tokens; of that tenant the latest. Priorities are not aged: ageing bounds the wait in the queue, which an
 eviction ends. Only requests that have never run are candidates, so that no computed work is lost.
 """
@@ -14,27 +14,27 @@ from typing import Final
 
 from sluice_engine.scheduler.policies.tenants import TenantCounters
 
-_FEW: Final = 64  # entries that are out of date and not worth a sweep
+_FEW: Final = 64  # outdated entries that are tolerated
 
 Rank = tuple[int, bool]  # priority, and whether it can still be in time
 
 
-class _Lanes:
-    """Requests of one rank by tenant, and a heap of the tenants, the one furthest over its share first.
+class _TenantQueues:
+    """Requests of one rank by tenant, and a heap of the tenants, the one with the highest usage first.
 
-    Every tenant has an entry with its standing or more: `raised` has to be called when it grows. What is too high is
-    corrected when it comes up.
+    The heap's value of a tenant is never below its usage, because `usage_raised` must be called when that grows. A value
+    that is too high is corrected when it reaches the top.
     """
 
-    def __init__(self, standing: Callable[[str], float]) -> None:
+    def __init__(self, usage: Callable[[str], float]) -> None:
         self.weights: dict[str, OrderedDict[str, float]] = {}  # tenant → name → weight; nothing is empty
-        self._standing = standing
-        self._heap: list[tuple[float, int, str]] = []  # standing, negated; the tenant's serial; the tenant
-        self._serials: dict[str, int] = {}  # by tenant: when its first request here came
+        self._usage = usage
+        self._heap: list[tuple[float, int, str]] = []  # usage, negated; the tenant's serial; the tenant
+        self._serials: dict[str, int] = {}  # by tenant: the order of their first requests here
         self._next = count()
 
     def add(self, name: str, tenant: str, weight: float) -> None:
-        """One more request, the latest of its tenant. Follow with `raised`."""
+        """One more request, the latest of its tenant. Follow with `usage_raised`."""
         if tenant not in self.weights:
             self.weights[tenant] = OrderedDict()
             self._serials[tenant] = next(self._next)
@@ -48,42 +48,42 @@ class _Lanes:
             del self.weights[tenant], self._serials[tenant]
         return weight
 
-    def raised(self, tenant: str) -> None:
-        """The tenant's standing may have grown. Amortised O(log tenants)."""
+    def usage_raised(self, tenant: str) -> None:
+        """The tenant's usage may have grown. Amortised O(log tenants)."""
         if tenant not in self.weights:
             return
         if len(self._heap) > _FEW + 2 * len(self.weights):
-            self._heap = [(-self._standing(each), serial, each) for each, serial in self._serials.items()]
+            self._heap = [(-self._usage(each), serial, each) for each, serial in self._serials.items()]
             heapq.heapify(self._heap)
-        heapq.heappush(self._heap, (-self._standing(tenant), self._serials[tenant], tenant))
+        heapq.heappush(self._heap, (-self._usage(tenant), self._serials[tenant], tenant))
 
-    def furthest(self) -> str:
-        """The tenant that is furthest over its share; of equals the one that is here for longest. There must be one."""
+    def highest_usage(self) -> str:
+        """The tenant with the highest usage; of equals the one whose request was added first. There must be one."""
         while True:
             value, serial, tenant = self._heap[0]
             if self._serials.get(tenant) != serial:
                 heapq.heappop(self._heap)
-            elif -value > (standing := self._standing(tenant)):
-                heapq.heapreplace(self._heap, (-standing, serial, tenant))
+            elif -value > (usage := self._usage(tenant)):
+                heapq.heapreplace(self._heap, (-usage, serial, tenant))
             else:
                 return tenant
 
 
 class EvictionCandidates:
-    """Requests that wait and have never run, by what they weigh. Each operation is amortised O(ranks + log tenants), and
-    so is each charge to a tenant that waits; priorities are 201 at most."""
+    """Waiting requests that have never run, with their weights. Each operation is amortised O(ranks + log tenants), and
+    so is each charge to a tenant with waiting requests; priorities are 201 at most."""
 
     def __init__(self, counters: TenantCounters) -> None:
         self._counters = counters
-        self._ranks: dict[Rank, _Lanes] = {}  # nothing is empty
-        self._owed: dict[str, float] = {}  # weight that waits, by tenant; no tenant without any
+        self._ranks: dict[Rank, _TenantQueues] = {}  # nothing is empty
+        self._owed: dict[str, float] = {}  # weight of waiting requests, by tenant; no tenant without any
         self._requests: dict[str, int] = {}  # by tenant, as `_owed`
-        self._raised: set[str] = set()  # tenants that have more waiting than when one was chosen last
+        self._raised: set[str] = set()  # tenants with more waiting weight than at the last choice
 
     def add(self, name: str, rank: Rank, tenant: str, weight: float) -> None:
-        """One more request waits, later than all in here. `weight`: what serving it will be charged, estimated."""
+        """Add a waiting request, the latest of all. `weight`: the estimated charge for serving it."""
         if rank not in self._ranks:
-            self._ranks[rank] = _Lanes(self.standing)
+            self._ranks[rank] = _TenantQueues(self.usage)
         self._ranks[rank].add(name, tenant, weight)
         self._owed[tenant] = self._owed.get(tenant, 0.0) + weight
         self._requests[tenant] = self._requests.get(tenant, 0) + 1
@@ -91,11 +91,11 @@ class EvictionCandidates:
 
     def discard(self, name: str, rank: Rank, tenant: str) -> None:
         """Remove a request; a no-op where it is no candidate."""
-        lanes = self._ranks.get(rank)
-        weight = None if lanes is None else lanes.pop(name, tenant)
-        if lanes is None or weight is None:
+        queues = self._ranks.get(rank)
+        weight = None if queues is None else queues.pop(name, tenant)
+        if queues is None or weight is None:
             return
-        if not lanes.weights:
+        if not queues.weights:
             del self._ranks[rank]
         self._owed[tenant] -= weight
         self._requests[tenant] -= 1
@@ -105,8 +105,8 @@ class EvictionCandidates:
 
     def demote(self, name: str, priority: int, tenant: str) -> None:
         """The request cannot meet its deadline any more; a no-op where it is no candidate."""
-        lanes = self._ranks.get((priority, True))
-        names = None if lanes is None else lanes.weights.get(tenant)
+        queues = self._ranks.get((priority, True))
+        names = None if queues is None else queues.weights.get(tenant)
         weight = None if names is None else names.get(name)
         if weight is not None:
             self.discard(name, (priority, True), tenant)
@@ -117,7 +117,7 @@ class EvictionCandidates:
         of a lower priority, or the less important of the two; None where that is the newcomer."""
         lowest = min(self._ranks, default=(priority, False))
         if lowest[0] < min(priority, newcomer):
-            return self._latest(lowest, self._furthest(lowest))
+            return self._latest(lowest, self._highest_usage(lowest))
         return name if priority <= newcomer else None
 
     def for_newcomer(self, rank: Rank, tenant: str, weight: float) -> str | None:
@@ -125,21 +125,21 @@ class EvictionCandidates:
         lowest = min(self._ranks, default=rank)
         if lowest > rank or not self._ranks:
             return None
-        worst = self._furthest(lowest)
-        if lowest == rank and self.standing(worst) <= self.standing(tenant) + weight:
+        worst = self._highest_usage(lowest)
+        if lowest == rank and self.usage(worst) <= self.usage(tenant) + weight:
             return None
         return self._latest(lowest, worst)
 
-    def standing(self, tenant: str) -> float:
+    def usage(self, tenant: str) -> float:
         """Weighted tokens that the tenant was served and has waiting."""
-        return self._counters.standing(tenant) + self._owed.get(tenant, 0.0)
+        return self._counters.counter_on_arrival(tenant) + self._owed.get(tenant, 0.0)
 
-    def _furthest(self, rank: Rank) -> str:
+    def _highest_usage(self, rank: Rank) -> str:
         for tenant in self._raised | self._counters.take_charged():
-            for lanes in self._ranks.values():
-                lanes.raised(tenant)
+            for queues in self._ranks.values():
+                queues.usage_raised(tenant)
         self._raised.clear()
-        return self._ranks[rank].furthest()
+        return self._ranks[rank].highest_usage()
 
     def _latest(self, rank: Rank, tenant: str) -> str:
         return next(reversed(self._ranks[rank].weights[tenant]))

@@ -26,24 +26,24 @@ class Candidate(NamedTuple):
     work: float
     deadline: float
     priority: int = 0
-    standing: float = 0.0  # weighted tokens of its tenant beyond its share (`excess`)
+    excess_usage: float = 0.0  # weighted tokens of its tenant beyond its share (`excess`)
 
 
-class Pace(NamedTuple):
+class ServiceRate(NamedTuple):
     """The rate at which an engine serves its queue. Seconds."""
 
-    ahead: float  # prompt work of running requests, before that of any waiting one
-    share: float  # of each second, left to prompts by decoding requests
-    free: int  # empty places
-    between: float  # from one place that becomes free to the next
-    step: float = 0.0  # of the step under way, which a newcomer waits for
+    running_work: float  # prompt work of running requests, before that of any waiting one
+    prefill_share: float  # of each second, left to prompts by decoding requests
+    free_places: int  # requests that may start at once
+    place_interval: float  # from one place that becomes free to the next
+    step: float = 0.0  # of the step in flight, which a new request waits for
 
     def first_token(self, ahead: int, work: float, own: float) -> float:
         """Seconds until the first token of a request with `own` work behind `ahead` others, `work` being theirs and
         its own: the longer of its waits for a place and for the prompts before it."""
-        turns, share = ahead + 1 - self.free, self.share
-        placed = (turns * self.between if turns > 0 else 0.0) + own / share
-        computed = (self.ahead + work) / share
+        turns, share = ahead + 1 - self.free_places, self.prefill_share
+        placed = (turns * self.place_interval if turns > 0 else 0.0) + own / share
+        computed = (self.running_work + work) / share
         return self.step + max(placed, computed)
 
 
@@ -59,24 +59,24 @@ def full_step(model: StepTimeModel, decode: StepWork, itl: float, batch_tokens: 
     return min(max(least, SHORTEST), most), beside
 
 
-def excess(standings: Mapping[str, float], allowed: float) -> dict[str, float]:
-    """Weighted tokens by which each tenant is further ahead of the least than `allowed`; 0 where it is not, because a
-    difference that no policy could avoid must not count against its requests."""
-    least = min(standings.values(), default=0.0)
-    return {tenant: max(0.0, standing - least - allowed) for tenant, standing in standings.items()}
+def excess(usages: Mapping[str, float], allowed: float) -> dict[str, float]:
+    """Weighted tokens by which each tenant's usage exceeds the least one by more than `allowed`; 0 where it does not,
+    because a difference that no policy could avoid must not count against its requests."""
+    least = min(usages.values(), default=0.0)
+    return {tenant: max(0.0, usage - least - allowed) for tenant, usage in usages.items()}
 
 
-def demoted(line: Sequence[Candidate], pace: Pace) -> set[int]:
+def demoted(line: Sequence[Candidate], rate: ServiceRate) -> set[int]:
     """Indices of the demoted requests of `line`, which is in order of service; all others are predicted to be in time.
     O(n log n), and O(priorities) for each that would be late."""
     late: set[int] = set()
-    kept: _Kept | None = None  # not needed while all are in time
+    kept: _DemotableByPriority | None = None  # not needed while all are in time
     ahead, work = 0, 0.0
     for index, one in enumerate(line):
         work += one.work
-        if pace.first_token(ahead, work, one.work) > one.deadline:
-            kept = _Kept(line, index) if kept is None else kept
-            chosen = kept.take(one, Load(ahead, work), pace) or [index]
+        if rate.first_token(ahead, work, one.work) > one.deadline:
+            kept = _DemotableByPriority(line, index) if kept is None else kept
+            chosen = kept.take(one, Load(ahead, work), rate) or [index]
             for each in chosen:
                 late.add(each)
                 work -= line[each].work
@@ -94,7 +94,7 @@ class Load(NamedTuple):
     work: float
 
 
-class _Kept:
+class _DemotableByPriority:
     """The requests that are kept so far and may still be demoted, by priority."""
 
     def __init__(self, line: Sequence[Candidate], end: int) -> None:
@@ -103,7 +103,7 @@ class _Kept:
         population: dict[int, dict[int, tuple[float, float]]] = {}
         for index, one in enumerate(line):
             if one.deadline < math.inf:
-                population.setdefault(one.priority, {})[index] = one.work, one.standing
+                population.setdefault(one.priority, {})[index] = one.work, one.excess_usage
         self._classes = {priority: Demotable(population[priority]) for priority in sorted(population)}
         for index in range(end):
             self.add(index)
@@ -114,23 +114,23 @@ class _Kept:
         if one.deadline < math.inf:
             self._classes[one.priority].add(index)
 
-    def take(self, one: Candidate, load: Load, pace: Pace) -> list[int]:
+    def take(self, one: Candidate, load: Load, rate: ServiceRate) -> list[int]:
         """Removes and returns the requests to demote so that `one`, the next in order, is in time: as many of a lower
         priority as needed; or one of its own priority that suffices. Empty where `one` itself is to be demoted.
         Amortised O(log n), and O(priorities)."""
 
         def in_time(others: int, less: float) -> bool:
-            return pace.first_token(load.ahead - others, load.work - less, one.work) <= one.deadline
+            return rate.first_token(load.ahead - others, load.work - less, one.work) <= one.deadline
 
         lower = self._lower(one.priority, in_time, load.work)
         if lower:
             return lower
-        alike = self._classes[one.priority]
-        worst = alike.least_of(lambda work: in_time(1, work))
-        if worst is None or worst[:2] >= (-one.standing, -one.work):
+        same_priority = self._classes[one.priority]
+        first = same_priority.first_sufficient(lambda work: in_time(1, work))
+        if first is None or first[:2] >= (-one.excess_usage, -one.work):
             return []
-        alike.remove(worst.position)
-        return [worst.position]
+        same_priority.remove(first.position)
+        return [first.position]
 
     def _lower(self, priority: int, in_time: Callable[[int, float], bool], work: float) -> list[int]:
         classes = [self._classes[each] for each in self._classes if each < priority]
@@ -140,10 +140,10 @@ class _Kept:
         taken: list[tuple[Demotable, int]] = []
         less = 0.0
         for each in classes:
-            while (worst := each.least()) is not None:
-                each.remove(worst.position)
-                taken.append((each, worst.position))
-                less -= worst.work
+            while (first := each.first()) is not None:
+                each.remove(first.position)
+                taken.append((each, first.position))
+                less -= first.work
                 if in_time(len(taken), less):
                     return [index for _, index in taken]
         for each, index in taken:  # all of them fall short, by no more than sums are rounded

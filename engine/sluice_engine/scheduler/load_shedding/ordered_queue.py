@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from sluice_engine.request import Request
-from sluice_engine.scheduler.load_shedding.lateness import ROUNDING, Load, Pace
+from sluice_engine.scheduler.load_shedding.lateness import ROUNDING, Load, ServiceRate
 
 SMALLEST: Final = 16  # entries: shorter blocks are not split, and joined with the next
 
@@ -120,7 +120,7 @@ class OrderedQueue:
                 entries += after
                 del self._blocks[place + 1]
 
-    def wait_if_all_in_time(self, newcomer: Entry, pace: Pace, now: float, target: float) -> float | None:
+    def wait_if_all_in_time(self, newcomer: Entry, rate: ServiceRate, now: float, target: float) -> float | None:
         """Seconds until the newcomer's first token; None where some request, or the newcomer, may miss its deadline if the
         newcomer is added. Amortised O(√n) while requests have a slack of about √n requests' time, O(n) where not.
 
@@ -133,23 +133,23 @@ class OrderedQueue:
             if place == at:
                 entries = block.entries.copy()
                 insort(entries, newcomer)
-                if not _in_time(entries, load, pace, now, target):
+                if not _in_time(entries, load, rate, now, target):
                     return None
                 index = bisect_left(entries, newcomer)
-                wait = _wait(entries[: index + 1], load, pace)
+                wait = _wait(entries[: index + 1], load, rate)
                 load = Load(load.ahead + 1, load.work + newcomer.work)
             else:
-                end = pace.first_token(load.ahead + last, load.work + summary.work, summary.longest)
+                end = rate.first_token(load.ahead + last, load.work + summary.work, summary.longest)
                 due = min(summary.deadline, summary.arrival + target) - now
-                if not _clearly(end, due) and not _in_time(block.entries, load, pace, now, target):
+                if not _clearly(end, due) and not _in_time(block.entries, load, rate, now, target):
                     return None
             load = Load(load.ahead + last + 1, load.work + summary.work)
         if at < 0:
-            wait = _wait([newcomer], load, pace)
-            return wait if _in_time([newcomer], load, pace, now, target) else None
+            wait = _wait([newcomer], load, rate)
+            return wait if _in_time([newcomer], load, rate, now, target) else None
         return wait
 
-    def together_with(self, newcomer: Entry) -> list[Entry]:
+    def with_newcomer(self, newcomer: Entry) -> list[Entry]:
         """All entries and the newcomer, in order. O(n)."""
         entries = list(self)
         insort(entries, newcomer)
@@ -173,17 +173,17 @@ def _clearly(seconds: float, due: float) -> bool:
     return seconds + ROUNDING * (1.0 + seconds) <= due
 
 
-def _in_time(entries: Iterable[Entry], load: Load, pace: Pace, now: float, target: float) -> bool:
+def _in_time(entries: Iterable[Entry], load: Load, rate: ServiceRate, now: float, target: float) -> bool:
     ahead, work = load
     for entry in entries:
         work += entry.work
-        if not _clearly(pace.first_token(ahead, work, entry.work), entry.deadline(target) - now):
+        if not _clearly(rate.first_token(ahead, work, entry.work), entry.deadline(target) - now):
             return False
         ahead += 1
     return True
 
 
-def _wait(entries: Sequence[Entry], load: Load, pace: Pace) -> float:
+def _wait(entries: Sequence[Entry], load: Load, rate: ServiceRate) -> float:
     """Seconds until the first token of the last of them."""
     work = load.work + sum(entry.work for entry in entries)
-    return pace.first_token(load.ahead + len(entries) - 1, work, entries[-1].work)
+    return rate.first_token(load.ahead + len(entries) - 1, work, entries[-1].work)

@@ -16,34 +16,34 @@ from sluice_engine.control.limit_controller import predicted_wait
 from sluice_engine.request import Request
 from sluice_engine.scheduler.chunking import tightest
 from sluice_engine.scheduler.config import SchedulerConfig
-from sluice_engine.scheduler.load_shedding.lateness import Candidate, Pace, demoted, excess, full_step
+from sluice_engine.scheduler.load_shedding.lateness import Candidate, ServiceRate, demoted, excess, full_step
 from sluice_engine.scheduler.load_shedding.ordered_queue import Entry
-from sluice_engine.scheduler.policies import Outlook
-from sluice_engine.scheduler.policies.service_order import outlook_of
+from sluice_engine.scheduler.policies import PrefillEstimate
+from sluice_engine.scheduler.policies.service_order import estimate_prefill
 from sluice_engine.scheduler.policies.tenants import OUTPUT_WEIGHT, PROMPT_WEIGHT, unavoidable_gap
 from sluice_engine.scheduler.state import SchedulerState
 from sluice_perfmodel.step_time import StepWork
 
 NO_DEADLINE: Final = 1e6  # seconds: a target beyond this is none (offline callers have none)
 
-RefusalReason = Literal["draining", "queue_full", "displaced", "slo_unreachable"]
+RejectionReason = Literal["draining", "queue_full", "displaced", "slo_unreachable"]
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class Rejection:
     """A request that was rejected, or evicted before it ran: the reason, and the predicted wait in seconds."""
 
     request_id: str
-    reason: RefusalReason
+    reason: RejectionReason
     retry_after: float
     message: str
 
 
 def check_possible(request: Request, config: SchedulerConfig) -> None:
     """Raises ValueError for a request that could never run."""
-    if not request.known or (request.max_tokens < 1 and not request.whole):
+    if not request.known or (request.max_tokens < 1 and not request.pooling):
         raise ValueError("a request needs a prompt of one token or more and max_tokens of 1 or more")
-    if request.whole:
+    if request.pooling:
         if len(request.known) > config.max_model_length:
             raise ValueError(
                 f"the text has {len(request.known)} tokens and must be computed whole; this model takes at most "
@@ -57,14 +57,14 @@ def check_possible(request: Request, config: SchedulerConfig) -> None:
         )
 
 
-def refuse_draining(state: SchedulerState, request: Request) -> Refusal | None:
+def reject_while_draining(state: SchedulerState, request: Request) -> Rejection | None:
     """The rejection of every request while the replica drains; None otherwise."""
     if not state.draining:
         return None
-    return Refusal(request.request_id, "draining", 1.0, "this replica is draining; another one takes new requests")
+    return Rejection(request.request_id, "draining", 1.0, "this replica is draining; another one takes new requests")
 
 
-def shed(state: SchedulerState, request: Request, weight: float, in_time: bool) -> Refusal | None:
+def reject_or_evict(state: SchedulerState, request: Request, weight: float, in_time: bool) -> Rejection | None:
     """The rejection of the newcomer, or the eviction of a waiting request for it. None while the queue has room for both,
     and no request has been late for longer than a full queue takes."""
     waiting, evictable = len(state.waiting), state.waiting.evictable
@@ -77,14 +77,14 @@ def shed(state: SchedulerState, request: Request, weight: float, in_time: bool) 
         why = f"the queue holds {waiting} requests, its limit"
     else:
         return None
-    wait = last_start(state)
+    wait = wait_behind_all(state)
     if evicted is None:
-        return Refusal(request.request_id, "queue_full", wait, why)
+        return Rejection(request.request_id, "queue_full", wait, why)
     message = (
         f"{why}, and a newcomer has a higher priority, can still meet its TTFT target, or is of a tenant below its share; "
         "this one had not run"
     )
-    return Refusal(evicted, "displaced", wait, message)
+    return Rejection(evicted, "displaced", wait, message)
 
 
 def _patience(state: SchedulerState) -> float:
@@ -94,11 +94,11 @@ def _patience(state: SchedulerState) -> float:
     return max(wait, bounds.ttft_target)
 
 
-def last_start(state: SchedulerState) -> float:
+def wait_behind_all(state: SchedulerState) -> float:
     """Seconds until a request would start that arrives now and is served after all others."""
     waiting, running, limit = len(state.waiting), len(state.running), state.limits.concurrency
-    pace, place = pace_of(state), predicted_wait(waiting, running, limit, _residence(state))
-    return place if pace is None else max(place, (pace.ahead + state.waiting.work) / pace.share)
+    rate, place = service_rate(state), predicted_wait(waiting, running, limit, _residence(state))
+    return place if rate is None else max(place, (rate.running_work + state.waiting.work) / rate.prefill_share)
 
 
 def _residence(state: SchedulerState) -> float:
@@ -114,7 +114,7 @@ def weight_of(state: SchedulerState, request: Request, samples: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Prospect:
+class QueueForecast:
     """The queue's forecast for a new request."""
 
     first_token: float | None  # seconds until its own, in its turn; None without a fitted model
@@ -122,68 +122,68 @@ class Prospect:
     demoted: tuple[Request, ...] = ()  # waiting requests that are served after it for that
 
 
-def prospect(state: SchedulerState, request: Request, outlook: Outlook) -> Prospect:
+def forecast_queue(state: SchedulerState, request: Request, estimate: PrefillEstimate) -> QueueForecast:
     """Which requests meet their deadline if this one is queued now, and which are demoted. With n waiting requests that can
     meet theirs: amortised O(√n) while they have slack, O(n log n) where one may have to be demoted; O(1) where no request
-    has a deadline. O(running requests) in any case, for the pace."""
+    has a deadline. O(running requests) in any case, for the service rate."""
     endless = request.ttft_target is None and state.limits.current.ttft_target >= NO_DEADLINE
-    pace = None if endless or not state.config.late_last else pace_of(state)
-    if pace is None:
-        return Prospect(None)
+    rate = None if endless or not state.config.late_last else service_rate(state)
+    if rate is None:
+        return QueueForecast(None)
     now = state.now(request)
-    newcomer = state.waiting.entry(request, outlook)
+    newcomer = state.waiting.entry(request, estimate)
     others = state.waiting.in_time_with(request)
-    wait = others.wait_if_all_in_time(newcomer, pace, now, state.limits.current.ttft_target)
+    wait = others.wait_if_all_in_time(newcomer, rate, now, state.limits.current.ttft_target)
     if wait is not None:
-        return Prospect(wait)
-    line = others.together_with(newcomer)
+        return QueueForecast(wait)
+    line = others.with_newcomer(newcomer)
     place = bisect_left(line, newcomer)
-    first_token = pace.first_token(place, sum(entry.work for entry in line[: place + 1]), newcomer.work)
-    late = demoted(_candidates(state, line, now), pace)
-    return Prospect(first_token, place not in late, tuple(line[index].request for index in late if index != place))
+    first_token = rate.first_token(place, sum(entry.work for entry in line[: place + 1]), newcomer.work)
+    late = demoted(_candidates(state, line, now), rate)
+    return QueueForecast(first_token, place not in late, tuple(line[index].request for index in late if index != place))
 
 
 def _candidates(state: SchedulerState, entries: Sequence[Entry], now: float) -> list[Candidate]:
     config, evictable = state.config, state.waiting.evictable
-    standings = {tenant: evictable.standing(tenant) for tenant in {entry.request.tenant for entry in entries}}
+    usages = {tenant: evictable.usage(tenant) for tenant in {entry.request.tenant for entry in entries}}
     pool = config.num_blocks * config.block_size // config.groups
-    ahead = excess(standings, unavoidable_gap(config.max_model_length, pool))
+    ahead = excess(usages, unavoidable_gap(config.max_model_length, pool))
     return [_candidate(state, entry, now, ahead[entry.request.tenant]) for entry in entries]
 
 
-def _candidate(state: SchedulerState, entry: Entry, now: float, standing: float) -> Candidate:
+def _candidate(state: SchedulerState, entry: Entry, now: float, excess_usage: float) -> Candidate:
     request, deadline = entry.request, entry.deadline(state.limits.current.ttft_target)
-    return Candidate(entry.work, deadline - now, request.priority, standing)
+    return Candidate(entry.work, deadline - now, request.priority, excess_usage)
 
 
-def too_late(request: Request, seen: Prospect) -> Refusal | None:
+def reject_unreachable(request: Request, forecast: QueueForecast) -> Rejection | None:
     """The rejection of a request whose explicit deadline cannot be met. None where it may be, or the request has none."""
-    if request.ttft_target is None or seen.in_time or seen.first_token is None:
+    if request.ttft_target is None or forecast.in_time or forecast.first_token is None:
         return None
-    return Refusal(
+    return Rejection(
         request.request_id,
         "slo_unreachable",
-        seen.first_token,
-        f"the first token is predicted after {seen.first_token:.2f} s, the request's deadline is "
+        forecast.first_token,
+        f"the first token is predicted after {forecast.first_token:.2f} s, the request's deadline is "
         f"{request.ttft_target:g} s",
     )
 
 
-def pace_of(state: SchedulerState) -> Pace | None:
-    """The queue's present rate of service; None without a fitted model."""
+def service_rate(state: SchedulerState) -> ServiceRate | None:
+    """The present service rate of the queue; None without a fitted model."""
     model, bounds = state.fitted_model, state.limits.current
     if model is None:
         return None
-    ahead = sum(outlook_of(state, other).prefill_work for other in state.running if other.remaining > 1)
+    running_work = sum(estimate_prefill(state, other).prefill_work for other in state.running if other.remaining > 1)
     decoding = [request for request in state.running if request.remaining == 1]
     work = StepWork(sequences=len(decoding), kv_tokens=sum(request.computed for request in decoding))
     targets = {state.itl_target(request) for request in decoding}
     itl = tightest(targets, model.predict(work), bounds.itl_target)
     prompts, beside = full_step(model, work, itl, bounds.max_batched_tokens)
-    return Pace(
-        ahead=ahead,
-        share=prompts / (prompts + beside),
-        free=max(0, state.limits.concurrency - len(state.running)),
-        between=0.0 if state.residence is None else state.residence / max(1, state.limits.concurrency),
+    return ServiceRate(
+        running_work=running_work,
+        prefill_share=prompts / (prompts + beside),
+        free_places=max(0, state.limits.concurrency - len(state.running)),
+        place_interval=0.0 if state.residence is None else state.residence / max(1, state.limits.concurrency),
         step=prompts + beside if state.running else 0.0,
     )

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from sluice_engine.scheduler.policies.base import GRAIN, Outlook, Policy
+from sluice_engine.scheduler.policies.base import GRAIN, Policy, PrefillEstimate
 from sluice_engine.scheduler.policies.edf import EDF
 from sluice_engine.scheduler.policies.fair import FAIR
 from sluice_engine.scheduler.policies.fcfs import FCFS
@@ -11,4 +11,4 @@ from sluice_engine.scheduler.policies.srpf import SRPF
 
 POLICIES: Final[dict[str, Policy]] = {policy.name: policy for policy in (FCFS, PRIORITY, SRPF, EDF, FAIR)}
 
-__all__ = ["GRAIN", "POLICIES", "Outlook", "Policy", "aged_arrival"]
+__all__ = ["GRAIN", "POLICIES", "Policy", "PrefillEstimate", "aged_arrival"]

@@ -7,23 +7,23 @@ first.
 """
 
 from sluice_engine.request import Request
-from sluice_engine.scheduler.policies.base import GRAIN, Outlook, Policy, coarse
+from sluice_engine.scheduler.policies.base import GRAIN, Policy, PrefillEstimate, coarse
 
 PATIENCE_SECONDS = 20.0
 
 
-def _number(request: Request, outlook: Outlook) -> float:
+def _number(request: Request, estimate: PrefillEstimate) -> float:
     if request.delivered and request.last_token_at is not None:
         return coarse(request.last_token_at)
-    return coarse(request.arrived_at + _target(request, outlook) - outlook.prefill_seconds)
+    return coarse(request.arrived_at + _target(request, estimate) - estimate.prefill_seconds)
 
 
-def _overtaken_for(request: Request, outlook: Outlook) -> float:
-    return _target(request, outlook) + PATIENCE_SECONDS + GRAIN
+def _overtake_window(request: Request, estimate: PrefillEstimate) -> float:
+    return _target(request, estimate) + PATIENCE_SECONDS + GRAIN
 
 
-def _target(request: Request, outlook: Outlook) -> float:
-    return outlook.ttft_target if request.ttft_target is None else request.ttft_target
+def _target(request: Request, estimate: PrefillEstimate) -> float:
+    return estimate.ttft_target if request.ttft_target is None else request.ttft_target
 
 
-EDF = Policy("edf", _number, _overtaken_for, patience=PATIENCE_SECONDS)
+EDF = Policy("edf", _number, _overtake_window, patience=PATIENCE_SECONDS)

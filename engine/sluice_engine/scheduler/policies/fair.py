@@ -8,15 +8,15 @@ prompt and M the tokens that the pool holds, whatever the load of the others.
 import math
 
 from sluice_engine.request import Request
-from sluice_engine.scheduler.policies.base import Outlook, Policy
+from sluice_engine.scheduler.policies.base import Policy, PrefillEstimate
 
 
-def _number(request: Request, _: Outlook) -> float:
+def _number(request: Request, _: PrefillEstimate) -> float:
     return float(request.order)
 
 
-def _overtaken_for(_: Request, __: Outlook) -> float:
+def _overtake_window(_: Request, __: PrefillEstimate) -> float:
     return math.inf  # by requests of other tenants until they were served as much; bounded in tokens, not seconds
 
 
-FAIR = Policy("fair", _number, _overtaken_for, by_tenant=True)
+FAIR = Policy("fair", _number, _overtake_window, by_tenant=True)

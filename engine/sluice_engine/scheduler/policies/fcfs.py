@@ -1,11 +1,11 @@
 """First come, first served: no request overtakes another."""
 
 from sluice_engine.request import Request
-from sluice_engine.scheduler.policies.base import Outlook, Policy
+from sluice_engine.scheduler.policies.base import Policy, PrefillEstimate
 
 
-def _number(request: Request, _: Outlook) -> float:
+def _number(request: Request, _: PrefillEstimate) -> float:
     return float(request.order)
 
 
-FCFS = Policy("fcfs", _number, overtaken_for=lambda request, outlook: 0.0)
+FCFS = Policy("fcfs", _number, overtake_window=lambda request, estimate: 0.0)

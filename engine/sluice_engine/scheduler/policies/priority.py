@@ -4,7 +4,7 @@ A request of the lowest priority is overtaken by newcomers of the highest for AG
 """
 
 from sluice_engine.request import Request
-from sluice_engine.scheduler.policies.base import GRAIN, Outlook, Policy, coarse
+from sluice_engine.scheduler.policies.base import GRAIN, Policy, PrefillEstimate, coarse
 
 AGEING_SECONDS = 0.5
 HIGHEST = 100  # priorities are −100..100
@@ -15,17 +15,17 @@ def aged_arrival(request: Request) -> float:
     return request.arrived_at - AGEING_SECONDS * request.priority
 
 
-def strength(request: Request) -> tuple[float, int]:
+def preemption_key(request: Request) -> tuple[float, int]:
     """The order in which running requests keep their blocks when these run out: highest aged priority, then earliest."""
     return aged_arrival(request), request.order
 
 
-def _number(request: Request, _: Outlook) -> float:
+def _number(request: Request, _: PrefillEstimate) -> float:
     return coarse(aged_arrival(request))
 
 
-def _overtaken_for(request: Request, _: Outlook) -> float:
+def _overtake_window(request: Request, _: PrefillEstimate) -> float:
     return AGEING_SECONDS * (HIGHEST - request.priority) + GRAIN
 
 
-PRIORITY = Policy("priority", _number, _overtaken_for)
+PRIORITY = Policy("priority", _number, _overtake_window)

@@ -2,12 +2,12 @@
 
 from sluice_engine.request import Request
 from sluice_engine.scheduler.chunking import chunk_context
-from sluice_engine.scheduler.policies import Outlook
+from sluice_engine.scheduler.policies import PrefillEstimate
 from sluice_engine.scheduler.state import SchedulerState
 from sluice_perfmodel.step_time import StepWork
 
 
-def outlook_of(state: SchedulerState, request: Request) -> Outlook:
+def estimate_prefill(state: SchedulerState, request: Request) -> PrefillEstimate:
     """Tokens that the request has to compute, given the prefix cache, and the seconds that they are predicted to take;
     0 seconds while the step-time model is not fitted."""
     running, size, groups = request.slot >= 0, state.config.block_size, state.config.groups
@@ -17,13 +17,13 @@ def outlook_of(state: SchedulerState, request: Request) -> Outlook:
     if model is not None:
         seconds = model.predict(StepWork(prefill_tokens=tokens, prefill_context=chunk_context(tokens, cached)))
         work = seconds - model.base
-    return Outlook(tokens, seconds, state.limits.current.ttft_target, work)
+    return PrefillEstimate(tokens, seconds, state.limits.current.ttft_target, work)
 
 
 def rank(state: SchedulerState, request: Request, now: float) -> tuple[bool, float, float, int]:
     """The rank of a running prompt among waiting requests: comparable with the first four fields of `waiting.head`."""
     policy = state.policy
-    number = policy.number(request, outlook_of(state, request))
+    number = policy.number(request, estimate_prefill(state, request))
     if policy.patience is not None and number < now and not request.delivered:
         number += policy.patience
     return False, number, state.counters.served(request.tenant), request.order

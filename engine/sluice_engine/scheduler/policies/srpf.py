@@ -4,17 +4,17 @@ A prompt of 8,000 tokens is overtaken by shorter ones that arrive within 32 seco
 """
 
 from sluice_engine.request import Request
-from sluice_engine.scheduler.policies.base import GRAIN, Outlook, Policy, coarse
+from sluice_engine.scheduler.policies.base import GRAIN, Policy, PrefillEstimate, coarse
 
 TOKENS_PER_SECOND = 250.0
 
 
-def _number(request: Request, outlook: Outlook) -> float:
-    return coarse(request.arrived_at + outlook.prefill_tokens / TOKENS_PER_SECOND)
+def _number(request: Request, estimate: PrefillEstimate) -> float:
+    return coarse(request.arrived_at + estimate.prefill_tokens / TOKENS_PER_SECOND)
 
 
-def _overtaken_for(_: Request, outlook: Outlook) -> float:
-    return outlook.prefill_tokens / TOKENS_PER_SECOND + GRAIN
+def _overtake_window(_: Request, estimate: PrefillEstimate) -> float:
+    return estimate.prefill_tokens / TOKENS_PER_SECOND + GRAIN
 
 
-SRPF = Policy("srpf", _number, _overtaken_for)
+SRPF = Policy("srpf", _number, _overtake_window)

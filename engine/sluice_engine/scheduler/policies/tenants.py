@@ -1,4 +1,4 @@
-"""Virtual token counters: what each tenant was served, in weighted tokens (Sheng et al., OSDI'24, algorithm 2).
+"""Virtual token counters: the service of each tenant in weighted tokens (Sheng et al., OSDI'24, algorithm 2).
 
 A prompt token counts PROMPT_WEIGHT when its request begins to run, a generated one OUTPUT_WEIGHT when it is delivered.
 A tenant that returns after a pause is lifted to the least counter among waiting tenants (or, where none waits, to that
@@ -36,15 +36,15 @@ class TenantCounters:
         """Weighted tokens, lifts included."""
         return self._served.get(tenant, 0.0)
 
-    def standing(self, tenant: str) -> float:
-        """Its counter if it queued a request now: lifted where it has none waiting."""
+    def counter_on_arrival(self, tenant: str) -> float:
+        """The counter of the tenant if it queued a request now: lifted where it has none waiting."""
         if tenant in self._waiting:
             return self.served(tenant)
         least = self.least()
         return max(self.served(tenant), self._last_left if least is None else self.served(least))
 
     def charge(self, tenant: str, weighted_tokens: float) -> None:
-        """The tenant was served."""
+        """Add to the counter of a tenant that was served."""
         if tenant not in self._served:
             self._rest(tenant)
         self._served[tenant] = self.served(tenant) + weighted_tokens
@@ -52,30 +52,30 @@ class TenantCounters:
             self._charged.add(tenant)
 
     def take_charged(self) -> set[str]:
-        """Tenants that wait and were charged since the last call: whose `standing` has grown."""
+        """Waiting tenants that were charged since the last call, whose counters have grown."""
         charged, self._charged = self._charged, set()
         return charged
 
     def arrive(self, tenant: str) -> None:
-        """One more request of the tenant waits."""
+        """One waiting request of the tenant more."""
         if tenant in self._waiting:
             self._waiting[tenant] += 1
             return
-        self._served[tenant] = served = self.standing(tenant)
+        self._served[tenant] = served = self.counter_on_arrival(tenant)
         if tenant not in self._in_heap:
             self._in_heap.add(tenant)
             heapq.heappush(self._heap, (served, tenant))
         self._waiting[tenant] = 1
 
     def depart(self, tenant: str) -> None:
-        """One of its requests waits no longer."""
+        """One waiting request of the tenant less."""
         if self._waiting[tenant] > 1:
             self._waiting[tenant] -= 1
             return
         del self._waiting[tenant]
         self._charged.discard(tenant)
         self._last_left = self.served(tenant)
-        if not self._waiting:  # no tenant in the heap waits any more
+        if not self._waiting:  # no tenant in the heap has waiting requests
             for idle in self._in_heap:
                 self._rest(idle)
             self._heap.clear()

@@ -13,7 +13,7 @@ from sluice_engine.control.tail_correction import TailCorrection
 from sluice_engine.limits import Limits
 from sluice_engine.scheduler import SchedulerConfig
 from sluice_engine.scheduler.chunking import MINIMUM_CHUNK
-from sluice_engine.scheduler.load_shedding.lateness import Pace, full_step
+from sluice_engine.scheduler.load_shedding.lateness import ServiceRate, full_step
 from sluice_engine.scheduler.policies.tenants import TenantCounters, unavoidable_gap
 from sluice_engine.scheduler.prefill_budget import PrefillBudget
 from sluice_operator.autoscaler.values import EngineSample
@@ -105,8 +105,8 @@ class CoarseEngine:
         residence = self._ended.residence or bounds.ttft_target
         return max(predicted_wait(bounds.max_queue, limit, limit, residence), bounds.ttft_target)
 
-    def _pace(self) -> Pace:
-        """The pace at which the engine serves its queue, as `load_shedding.rejection.pace_of` computes it."""
+    def _pace(self) -> ServiceRate:
+        """The pace at which the engine serves its queue, as `load_shedding.rejection.service_rate` computes it."""
         model, bounds, limit = self._published, self.limits.current, self.limits.concurrency
         begun = sum(
             [prefill_seconds(model, Work(0, job.known - job.computed, job.computed)) for job in self._prompts.jobs]
@@ -115,7 +115,7 @@ class CoarseEngine:
         prompts, beside = full_step(model, work, bounds.itl_target, bounds.max_batched_tokens)
         full, running, residence = prompts + beside, len(self._running), self._ended.residence
         between = 0.0 if residence is None else residence / max(1, limit)
-        return Pace(begun, prompts / full, max(0, limit - running), between, full if running else 0.0)
+        return ServiceRate(begun, prompts / full, max(0, limit - running), between, full if running else 0.0)
 
     def run_until(self, until: float, lazily: bool = False) -> None:
         """Take every step that begins before `until`."""

@@ -11,7 +11,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from sluice_engine.scheduler.load_shedding.eviction import EvictionCandidates
-from sluice_engine.scheduler.load_shedding.lateness import Candidate, Pace, demoted, excess
+from sluice_engine.scheduler.load_shedding.lateness import Candidate, ServiceRate, demoted, excess
 from sluice_engine.scheduler.policies.priority import AGEING_SECONDS
 from sluice_engine.scheduler.policies.tenants import OUTPUT_WEIGHT, PROMPT_WEIGHT, TenantCounters
 from sluice_sim.engine.offered_request import OfferedRequest
@@ -43,7 +43,7 @@ class Room(NamedTuple):
     full: bool
     output: float  # mean output tokens of finished requests
     ttft: float
-    pace: Pace | None
+    pace: ServiceRate | None
 
 
 class CoarseQueue:
@@ -124,7 +124,7 @@ class CoarseQueue:
 
     def _candidates(self, line: Sequence[Job], room: Room) -> list[Candidate]:
         tenants = {job.request.arrival.tenant for job in line}
-        ahead = excess({tenant: self._evictable.standing(tenant) for tenant in tenants}, self._allowed)
+        ahead = excess({tenant: self._evictable.usage(tenant) for tenant in tenants}, self._allowed)
         return [_candidate(job, room, ahead) for job in line]
 
     def _stand(self, job: Job) -> None:
@@ -180,7 +180,7 @@ def _deadline(job: Job, room: Room) -> float:
     return job.request.record.arrived_at + room.ttft - room.now
 
 
-def _all_in_time(line: Sequence[Job], room: Room, pace: Pace) -> bool:
+def _all_in_time(line: Sequence[Job], room: Room, pace: ServiceRate) -> bool:
     """True if every job meets its deadline, so that `demoted` would return nothing. O(n), without tenant weights."""
     work = 0.0
     for ahead, job in enumerate(line):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sluice_engine import messages
-from sluice_engine.backend.pooled_runner import WholeRunner
+from sluice_engine.backend.pooled_runner import PooledRunner
 from sluice_engine.core.engine import EngineLoop
 from tests.engine.oracle import options, run, submit
 from tests.engine.texts import Reference, save_texts_model, texts
@@ -36,7 +36,7 @@ def test_mixed_lengths_through_full_steps_equal_a_padded_batch(name: str, tmp_pa
     engine = EngineLoop(options(save_texts_model(name, tmp_path), max_batched_tokens=512))
     given = texts(LENGTHS)
     runner = engine.runner
-    assert isinstance(runner, WholeRunner)
+    assert isinstance(runner, PooledRunner)
     before, rows_before = runner.tokens, runner.computed_rows
     encode(engine, given)
     reports = run(engine)

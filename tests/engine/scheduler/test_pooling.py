@@ -22,8 +22,8 @@ def scheduler(policy: str = "fcfs", *, budget: int = 64, blocks: int = 8, places
     return Scheduler(config, LimitController(Limits(concurrency_max=places, max_batched_tokens=budget)))
 
 
-def whole(name: str, length: int, at: float = 0.0, **more: object) -> Request:
-    return Request(name, list(range(length)), max_tokens=0, arrived_at=at, whole=True, **more)  # type: ignore[arg-type]
+def pooling(name: str, length: int, at: float = 0.0, **more: object) -> Request:
+    return Request(name, list(range(length)), max_tokens=0, arrived_at=at, pooling=True, **more)  # type: ignore[arg-type]
 
 
 def steps(engine: Scheduler, model: StepTimeModel | None = None) -> list[Plan]:
@@ -39,25 +39,25 @@ def steps(engine: Scheduler, model: StepTimeModel | None = None) -> list[Plan]:
 
 @settings(max_examples=80, deadline=None)
 @given(SIZES, st.sampled_from(sorted(POLICIES)), st.integers(6, 20), st.integers(1, 80), st.booleans())
-def test_among_generating_requests_each_is_computed_once_and_whole(
+def test_among_generating_requests_each_is_computed_once_in_a_single_row(
     sizes: list[tuple[int, int]], policy: str, blocks: int, budget: int, fitted: bool
 ) -> None:
     engine = scheduler(policy, budget=budget, blocks=blocks)
-    wholes: dict[str, int] = {}
+    pooled: dict[str, int] = {}
     for index, (length, output) in enumerate(sizes):
         name = str(index)
         if output == 0:
-            wholes[name] = length
-            assert engine.submit(whole(name, length, priority=index % 3, tenant=str(index % 2))) is None
+            pooled[name] = length
+            assert engine.submit(pooling(name, length, priority=index % 3, tenant=str(index % 2))) is None
         else:
             prompt = [3 + index] * length
             engine.submit(Request(name, prompt, max_tokens=output, arrived_at=0.0, tenant=str(index % 2)))
     model = StepTimeModel(0.01, 1e-3, 1e-6, 1e-3, 1e-6, error_ratio=0.0, steps=500) if fitted else None
     plans = steps(engine, model)
-    seen = [row for plan in plans for row in plan.rows if row.request_id in wholes]
-    assert sorted(row.request_id for row in seen) == sorted(wholes)
+    seen = [row for plan in plans for row in plan.rows if row.request_id in pooled]
+    assert sorted(row.request_id for row in seen) == sorted(pooled)
     for row in seen:
-        assert len(row.tokens) == wholes[row.request_id]
+        assert len(row.tokens) == pooled[row.request_id]
         assert row.start == 0
         assert not row.samples
         assert not row.new_blocks
@@ -68,40 +68,40 @@ def test_among_generating_requests_each_is_computed_once_and_whole(
 def test_a_step_is_filled_with_as_many_as_its_budget_holds_in_the_order_of_the_policy() -> None:
     engine = scheduler(budget=64)
     for index, length in enumerate([30, 30, 10, 4, 90, 5]):
-        engine.submit(whole(str(index), length))
+        engine.submit(pooling(str(index), length))
     assert [[row.request_id for row in plan.rows] for plan in steps(engine)] == [["0", "1"], ["2", "3"], ["4"], ["5"]]
 
 
 def test_the_concurrency_limit_holds_for_a_step() -> None:
     engine = scheduler(places=3)
     for index in range(7):
-        engine.submit(whole(str(index), 4))
+        engine.submit(pooling(str(index), 4))
     assert [len(plan.rows) for plan in steps(engine)] == [3, 3, 1]
 
 
 def test_priorities_and_deadlines_order_them() -> None:
     engine = scheduler("priority", budget=16)
     for index, priority in enumerate([0, -50, 50]):
-        engine.submit(whole(str(index), 16, priority=priority))
+        engine.submit(pooling(str(index), 16, priority=priority))
     assert [plan.rows[0].request_id for plan in steps(engine)] == ["2", "0", "1"]
     engine = scheduler("edf", budget=16)
     for index, target in enumerate([9.0, 8.0, 7.0]):
-        engine.submit(whole(str(index), 16, ttft_target=target))
+        engine.submit(pooling(str(index), 16, ttft_target=target))
     assert [plan.rows[0].request_id for plan in steps(engine)] == ["2", "1", "0"]
 
 
 def test_one_longer_than_the_model_is_refused_with_both_numbers() -> None:
     engine = scheduler()
-    engine.submit(whole("fits", LONGEST))
+    engine.submit(pooling("fits", LONGEST))
     with pytest.raises(ValueError, match=f"97 tokens and must be computed whole; this model takes at most {LONGEST}"):
-        engine.submit(whole("beyond", LONGEST + 1))
+        engine.submit(pooling("beyond", LONGEST + 1))
     assert [len(row.tokens) for plan in steps(engine) for row in plan.rows] == [LONGEST]
 
 
 def test_one_that_fails_or_is_cancelled_leaves_the_others_be() -> None:
     engine = scheduler(budget=1000)
     for name in "abc":
-        engine.submit(whole(name, 20))
+        engine.submit(pooling(name, 20))
     assert engine.cancel("b")
     plan = engine.plan(0.0)
     assert plan is not None
@@ -116,7 +116,7 @@ def test_one_that_fails_or_is_cancelled_leaves_the_others_be() -> None:
 
 def test_lengths_of_answers_learn_nothing_from_them() -> None:
     engine = scheduler()
-    engine.submit(whole("a", 20))
+    engine.submit(pooling("a", 20))
     steps(engine)
     assert engine.state.mean_output is None
     assert engine.state.residence is not None
