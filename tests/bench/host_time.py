@@ -1,4 +1,4 @@
-"""Host time of a step outside the model: planning, preparing tensors, settling, with the real scheduler and preparer.
+"""Host time of a step outside the model: planning, preparing tensors, settling, with the real scheduler and builder.
 
 `python -m tests.bench.host_time` prints one line. 256 requests decode; the tokens are made up, and nothing is computed.
 Prompts have the lengths of engine_load_64. The worst case is recorded too: prompts of one length, so that all streams
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from sluice_engine.backend.batch_builder import Preparer
+from sluice_engine.backend.batch_builder import BatchBuilder
 from sluice_engine.control.limit_controller import LimitController
 from sluice_engine.limits import Limits
 from sluice_engine.request import Request
@@ -49,7 +49,7 @@ class Host:
         config = SchedulerConfig(num_blocks=running * LENGTH // 16, max_num_seqs=running, max_model_length=LENGTH)
         bounds = Limits(concurrency_max=running, max_queue=waiting + running, max_batched_tokens=8192)
         self._scheduler = Scheduler(config, LimitController(bounds))
-        self._preparer = Preparer(
+        self._batch_builder = BatchBuilder(
             max_num_seqs=running,
             max_model_length=LENGTH,
             block_size=16,
@@ -68,8 +68,8 @@ class Host:
         plan = self._scheduler.plan(0.0, MODEL)
         if plan is None:
             raise RuntimeError("nothing decodes any more: measure fewer steps")
-        self._preparer.install(plan.rows)
-        self._preparer.batch(self._preparer.gather(plan.rows))
+        self._batch_builder.install(plan.rows)
+        self._batch_builder.batch(self._batch_builder.gather(plan.rows))
         self._scheduler.settle(plan, [7] * sum(row.samples for row in plan.rows), 0.0)
         return time.perf_counter() - begun
 

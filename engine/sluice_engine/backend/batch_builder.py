@@ -20,31 +20,29 @@ from sluice_engine.scheduler import PENDING, Row
 Ints = NDArray[np.int64]
 
 
-class Choosing(NamedTuple):
-    """The logits rows of a step: the request that samples from each row, and the sampler's inputs. All arrays
-    are [L].
-    """
+class LogitsRows(NamedTuple):
+    """The logits rows of a step: the request that samples from each row, and the sampler's inputs. Arrays are [L]."""
 
-    at: NDArray[np.int64]  # flat position of the token that produces the logits
-    choosers: list[str]  # request ids
+    at: NDArray[np.int64]  # flat index of the token that produces the logits
+    request_ids: list[str]
     slots: Ints
     positions: Ints  # of the token to sample
     samples: NDArray[np.bool_]
     drafts: Drafts | None = None  # None: no row has drafts
 
 
-class Prepared(NamedTuple):
+class StepInputs(NamedTuple):
     """The inputs of the model and of the sampler."""
 
     batch: Batch
-    choosing: Choosing
+    logits_rows: LogitsRows
     pending: Ints  # flat positions of tokens that the preceding step samples
     pending_slots: Ints  # slots of the requests that own these tokens
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
-    """Rows of one attention group, with a copy of their block tables [layer groups, R, W] as of planning time."""
+class GatheredRows:
+    """Rows that attend together, with a copy of their block tables [layer groups, R, W] as of planning time."""
 
     rows: Sequence[Row]
     slots: Ints
@@ -52,7 +50,7 @@ class Gathered:
     counts: Ints
     tables: Ints
 
-    def only(self, rows: Sequence[Row]) -> "Gathered | None":
+    def subset(self, rows: Sequence[Row]) -> "GatheredRows | None":
         """The subset for these rows. A row may differ from the original of the same slot (shorter or without
         drafts).
         """
@@ -60,7 +58,7 @@ class Gathered:
         places = [place for place, row in enumerate(self.rows) if row.slot in kept]
         if not places:
             return None
-        return Gathered(
+        return GatheredRows(
             [kept[self.rows[place].slot] for place in places],
             self.slots[places],
             self.starts[places],
@@ -69,7 +67,7 @@ class Gathered:
         )
 
 
-class Preparer:
+class BatchBuilder:
     """Holds the block tables of `max_num_seqs` slots and converts plans to batches."""
 
     def __init__(
@@ -100,11 +98,11 @@ class Preparer:
             for fork in row.forks:
                 self._tables[fork.slot] = self._tables[row.slot]
 
-    def gather(self, rows: Sequence[Row]) -> list[Gathered]:
+    def gather(self, rows: Sequence[Row]) -> list[GatheredRows]:
         """The installed rows in groups of similar length, each with a copy of its part of the block tables."""
         return [self._gathered(group) for group in _by_length(rows)]
 
-    def batch(self, gathered: Sequence[Gathered]) -> Prepared:
+    def batch(self, gathered: Sequence[GatheredRows]) -> StepInputs:
         """The batch of these groups."""
         flat = [row for group in gathered for row in group.rows]
         slots = np.concatenate([group.slots for group in gathered])
@@ -127,21 +125,21 @@ class Preparer:
         pending = np.flatnonzero(tokens == PENDING)
         pending_slots = slots[np.searchsorted(ends, pending, side="right")]
         slots_of = np.concatenate(places, axis=1) * self._block_size + positions % self._block_size
-        choosing = _with_forks(_choosing(flat, starts + counts, slots, ends - 1), flat)
+        logits_rows = _with_forks(_logits_rows(flat, starts + counts, slots, ends - 1), flat)
         if any(row.drafts for row in flat):
-            choosing = _drafted(choosing, flat, tokens)
+            logits_rows = _drafted(logits_rows, flat, tokens)
         batch = Batch(
             input_ids=self._tensor(tokens).unsqueeze(0),
             position_ids=self._tensor(positions).unsqueeze(0),
             slot_mapping=self._tensor(slots_of[0]),
-            logits_index=self._tensor(choosing.at),
+            logits_index=self._tensor(logits_rows.at),
             groups=tuple(groups),
         )
         if len(self._windows) > 1:
             batch = replace(batch, others=self._others(batch, gathered, slots_of))
-        return Prepared(batch, choosing, pending, pending_slots)
+        return StepInputs(batch, logits_rows, pending, pending_slots)
 
-    def _gathered(self, rows: Sequence[Row]) -> Gathered:
+    def _gathered(self, rows: Sequence[Row]) -> GatheredRows:
         table = np.array([(row.slot, row.start, len(row.tokens)) for row in rows], dtype=np.int64)
         slots, starts, counts = np.ascontiguousarray(table.T)
         # Entries past a row's own blocks may be stale from the slot's previous request: pad them.
@@ -155,9 +153,9 @@ class Preparer:
             seen = np.array([width * self._block_size if window is None else window for window in self._windows])
             first = np.maximum(starts - seen[:, None] + 1, 0) // self._block_size  # [groups, R]
             held = held & (entries >= first[:, :, None])
-        return Gathered(rows, slots, starts, counts, np.where(held, tables, self._null_block))
+        return GatheredRows(rows, slots, starts, counts, np.where(held, tables, self._null_block))
 
-    def _others(self, batch: Batch, gathered: Sequence[Gathered], slots_of: Ints) -> tuple[Batch, ...]:
+    def _others(self, batch: Batch, gathered: Sequence[GatheredRows], slots_of: Ints) -> tuple[Batch, ...]:
         """The batch for the other layer groups; tensors that do not differ between groups are shared, masks
         included.
         """
@@ -174,7 +172,7 @@ class Preparer:
             for index in range(1, len(self._windows))
         )
 
-    def _group(self, group: Gathered, first: int) -> RowGroup:
+    def _group(self, group: GatheredRows, first: int) -> RowGroup:
         longest = int(group.counts.max())
         columns = np.arange(longest)
         inside = columns < group.counts[:, None]
@@ -193,46 +191,46 @@ class Preparer:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self._device, non_blocking=True)
 
 
-def _choosing(
+def _logits_rows(
     flat: Sequence[Row], positions: NDArray[np.int64], slots: NDArray[np.int64], last: NDArray[np.int64]
-) -> Choosing:
+) -> LogitsRows:
     """One logits row for each row of the step."""
     samples = np.array([row.samples for row in flat], dtype=np.bool_)
-    return Choosing(last, [row.request_id for row in flat], slots, positions, samples)
+    return LogitsRows(last, [row.request_id for row in flat], slots, positions, samples)
 
 
-def _with_forks(choosing: Choosing, flat: Sequence[Row]) -> Choosing:
+def _with_forks(logits_rows: LogitsRows, flat: Sequence[Row]) -> LogitsRows:
     """Append the samples that share a row's prompt; they sample from the logits of the shared row."""
     forks = [(index, fork) for index, row in enumerate(flat) for fork in row.forks]
     if not forks:
-        return choosing
+        return logits_rows
     shared = np.array([index for index, _ in forks])
     slots = np.array([fork.slot for _, fork in forks], dtype=np.int64)
-    return Choosing(
-        np.concatenate((choosing.at, choosing.at[shared])),
-        choosing.choosers + [fork.request_id for _, fork in forks],
-        np.concatenate((choosing.slots, slots)),
-        np.concatenate((choosing.positions, choosing.positions[shared])),
-        np.concatenate((choosing.samples, choosing.samples[shared])),
+    return LogitsRows(
+        np.concatenate((logits_rows.at, logits_rows.at[shared])),
+        logits_rows.request_ids + [fork.request_id for _, fork in forks],
+        np.concatenate((logits_rows.slots, slots)),
+        np.concatenate((logits_rows.positions, logits_rows.positions[shared])),
+        np.concatenate((logits_rows.samples, logits_rows.samples[shared])),
     )
 
 
-def _drafted(choosing: Choosing, flat: Sequence[Row], tokens: NDArray[np.int64]) -> Choosing:
+def _drafted(logits_rows: LogitsRows, flat: Sequence[Row], tokens: NDArray[np.int64]) -> LogitsRows:
     """One additional logits row per draft token: a row with d drafts uses the logits of its last d + 1 tokens."""
-    counts = np.zeros(len(choosing.at), dtype=np.int64)
+    counts = np.zeros(len(logits_rows.at), dtype=np.int64)
     counts[: len(flat)] = [row.drafts for row in flat]
     ends = np.cumsum(counts + 1)
     of = np.repeat(np.arange(len(counts)), counts + 1)
     behind = ends[of] - 1 - np.arange(len(of))  # draft tokens that follow
-    at = choosing.at[of] - behind
+    at = logits_rows.at[of] - behind
     follows = np.full(len(of), NO_TOKEN, dtype=np.int64)
     follows[behind > 0] = tokens[at[behind > 0] + 1]
-    return Choosing(
+    return LogitsRows(
         at,
-        [choosing.choosers[index] for index in of],
-        choosing.slots[of],
-        choosing.positions[of] - behind,
-        choosing.samples[of],
+        [logits_rows.request_ids[index] for index in of],
+        logits_rows.slots[of],
+        logits_rows.positions[of] - behind,
+        logits_rows.samples[of],
         Drafts((ends - counts - 1)[of], follows),
     )
 

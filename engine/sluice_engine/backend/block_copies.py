@@ -14,7 +14,7 @@ from sluice_engine.scheduler import Plan
 _log = logging.getLogger(__name__)
 
 
-class BlockWork:
+class BlockCopier:
     """Zeroes and copies blocks for successive plans."""
 
     def __init__(self, cache: KVCache) -> None:
@@ -22,7 +22,7 @@ class BlockWork:
         self._dirty: set[int] = set()  # blocks of failed requests that are not zeroed yet
         self._lost: set[int] = set()  # host blocks whose copy failed
 
-    def do(self, plan: Plan) -> set[int]:
+    def apply(self, plan: Plan) -> set[int]:
         """Zero and copy the plan's blocks. Returns the pool blocks with invalid content: a request that uses one of
         them in this step must fail.
         """

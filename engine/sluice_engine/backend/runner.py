@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sluice_engine.backend.batch_builder import Gathered, Prepared, Preparer
-from sluice_engine.backend.block_copies import BlockWork
+from sluice_engine.backend.batch_builder import BatchBuilder, GatheredRows, StepInputs
+from sluice_engine.backend.block_copies import BlockCopier
 from sluice_engine.backend.failure_isolation import check_device, isolate
 from sluice_engine.control.step_deadline import Cut, Deadline
 from sluice_engine.model.batch import Batch
@@ -52,8 +52,8 @@ class PreparedStep:
     """
 
     plan: Plan
-    gathered: list[Gathered]
-    prepared: Prepared | None
+    gathered: list[GatheredRows]
+    prepared: StepInputs | None
     errors: dict[str, str]
 
 
@@ -65,8 +65,8 @@ class Runner:
     ) -> None:
         self.model = model
         self.cache = KVCache(model.kv_shape, num_blocks, block_size, model.device, host_blocks)
-        self._blockwork = BlockWork(self.cache)
-        self._preparer = Preparer(
+        self._block_copier = BlockCopier(self.cache)
+        self._batch_builder = BatchBuilder(
             max_num_seqs=max_num_seqs,
             max_model_length=model.max_model_length,
             block_size=block_size,
@@ -105,15 +105,15 @@ class Runner:
         prepared = None
         if not errors:
             try:
-                prepared = self._preparer.batch(gathered)
+                prepared = self._batch_builder.batch(gathered)
             except Exception:  # noqa: BLE001 - the callable batches again and isolates the failing rows
                 _log.exception("a batch of %d rows could not be prepared", len(plan.rows))
         return partial(self._execute, PreparedStep(plan, gathered, prepared, errors))
 
-    def _gather(self, rows: Sequence[Row]) -> dict[str, list[Gathered]]:
+    def _gather(self, rows: Sequence[Row]) -> dict[str, list[GatheredRows]]:
         """Gather the rows in groups, keyed by the first row's request id; the groups identify each row's request."""
-        self._preparer.install(rows)
-        return {rows[0].request_id: self._preparer.gather(rows)}
+        self._batch_builder.install(rows)
+        return {rows[0].request_id: self._batch_builder.gather(rows)}
 
     def _execute(self, step: PreparedStep) -> StepResult:
         """Compute the plan. If the batch raises, its rows run one by one and only those that raise alone fail. If it
@@ -122,7 +122,7 @@ class Runner:
         """
         plan = step.plan
         result = StepResult([], dict(step.errors))
-        wrong = self._blockwork.do(plan)
+        wrong = self._block_copier.apply(plan)
         if wrong:
             result.errors |= dict.fromkeys(_holders(step.gathered, wrong), "a block of its cache could not be written")
         for join in plan.joins:
@@ -161,21 +161,21 @@ class Runner:
         drafting = {row.request_id for row in rows if row.drafts}
         return {name: token for name, token in tokens.items() if token != NOT_A_NUMBER or name not in drafting}
 
-    def _batch(self, step: PreparedStep, rows: Sequence[Row]) -> Prepared:
+    def _batch(self, step: PreparedStep, rows: Sequence[Row]) -> StepInputs:
         """The batch of these rows of a step. The batch of all rows is reused if it could be prepared."""
         if rows is step.plan.rows and step.prepared is not None:
             return step.prepared
-        parts = (group.only(rows) for group in step.gathered)
-        return self._preparer.batch([part for part in parts if part is not None])
+        parts = (group.subset(rows) for group in step.gathered)
+        return self._batch_builder.batch([part for part in parts if part is not None])
 
     @torch.inference_mode()
-    def _forward(self, prepared: Prepared, result: StepResult, deadline: Deadline | None = None) -> dict[str, int]:
+    def _forward(self, prepared: StepInputs, result: StepResult, deadline: Deadline | None = None) -> dict[str, int]:
         """One token for every row and every sample that shares it; with drafts, the token after the accepted ones. A
         chunk that does not sample also gets a token, as a NaN check: a NaN anywhere in a chunk reaches its last token,
         and must be found before another request can hit the chunk's blocks. For a truncated chunk the compiled decoder
         checks both ends. Logprobs and the number of accepted drafts are written to `result`.
         """
-        batch, choosing = prepared.batch, prepared.choosing
+        batch, logits_rows = prepared.batch, prepared.logits_rows
         if len(prepared.pending):
             said = torch.from_numpy(self._last[prepared.pending_slots]).to(self.model.device)
             batch.input_ids[0, torch.from_numpy(prepared.pending).to(self.model.device)] = said
@@ -190,21 +190,21 @@ class Runner:
             sluice_cache=self.cache,
             **({} if deadline is None else {"sluice_deadline": deadline}),
         )
-        _, choosers, slots, positions, samples, drafts = choosing
+        _, request_ids, slots, positions, samples, drafts = logits_rows
         sampled = self._sampler.sample(output.logits[0], slots, positions, samples, drafts)
         # A row with NaN fails at settle; until then the next step may read its token, so the token must be valid.
         self._last[slots] = np.maximum(sampled.tokens, 0)
         for row, logprob in sampled.logprobs.items():  # in row order
-            name = choosers[row]
+            name = request_ids[row]
             result.logprobs[name] = (*result.logprobs[name], logprob) if name in result.logprobs else (logprob,)
         if deadline is not None:
             result.cut = output.cut
         if sampled.kept is None:
-            return dict(zip(choosers, sampled.tokens, strict=True))
+            return dict(zip(request_ids, sampled.tokens, strict=True))
         self._erase(batch, sampled)
         tokens: dict[str, int] = {}
         for row in np.flatnonzero(sampled.kept).tolist():
-            name = choosers[row]
+            name = request_ids[row]
             if name in tokens:
                 result.accepted[name] = result.accepted.get(name, 0) + 1
             tokens[name] = sampled.tokens[row]
@@ -220,7 +220,7 @@ class Runner:
                 self.cache.erase(each.slot_mapping[batch.logits_index[broken]])
 
 
-def _holders(gathered: Sequence[Gathered], blocks: Collection[int]) -> list[str]:
+def _holders(gathered: Sequence[GatheredRows], blocks: Collection[int]) -> list[str]:
     """Request ids of the rows whose block table contains one of these blocks."""
     wanted = np.fromiter(blocks, dtype=np.int64, count=len(blocks))
     return [

@@ -43,7 +43,7 @@ def first_seen(position: int, window: int | None, block_size: int) -> int:
     return 0 if window is None else max(0, position - window + 1) // block_size
 
 
-def in_group(digest: bytes, group: int) -> bytes:
+def group_digest(digest: bytes, group: int) -> bytes:
     """The identity of a full block of this group of layers, by that of its stretch."""
     return digest + group.to_bytes(2) if group else digest
 
@@ -109,7 +109,7 @@ class BlockPool:
         for stretch in range(end):
             for group, window in enumerate(windows):
                 held = window is None or stretch >= first
-                found.append(self._index[in_group(hashes[stretch], group)] if held else HOLE)
+                found.append(self._index[group_digest(hashes[stretch], group)] if held else HOLE)
         return found
 
     def _plain_prefix(self, hashes: Sequence[bytes]) -> list[int]:
@@ -125,7 +125,7 @@ class BlockPool:
         """The number of leading stretches that are indexed for all of these groups."""
         for stretch, digest in enumerate(hashes):
             for group in groups:
-                if in_group(digest, group) not in self._index:
+                if group_digest(digest, group) not in self._index:
                     return stretch
         return len(hashes)
 
@@ -135,7 +135,7 @@ class BlockPool:
         end = stretch = len(hashes)
         while stretch > first_seen(end * self.block_size, window, self.block_size):
             stretch -= 1
-            if any(in_group(hashes[stretch], group) not in self._index for group in groups):
+            if any(group_digest(hashes[stretch], group) not in self._index for group in groups):
                 end = stretch
         return end
 

@@ -11,7 +11,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 
-from sluice_engine.kvcache.block_pool import HOLE, BlockPool, extend_hashes, first_seen, in_group
+from sluice_engine.kvcache.block_pool import HOLE, BlockPool, extend_hashes, first_seen, group_digest
 from sluice_engine.kvcache.config import CacheConfig
 from sluice_engine.request import Request
 
@@ -244,7 +244,7 @@ class BlockTables:
             for group in range(self._groups):
                 block = request.blocks[stretch * self._groups + group]
                 if block != HOLE:
-                    self.pool.index(block, in_group(request.hashes[stretch], group))
+                    self.pool.index(block, group_digest(request.hashes[stretch], group))
                     found.append(block)
         return found
 

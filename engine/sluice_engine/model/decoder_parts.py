@@ -18,7 +18,7 @@ _LAYER = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
 _ATTENTION = {"q_proj", "k_proj", "v_proj", "o_proj"}
 _HEAD_NORMS = {"q_norm", "k_norm"}
 _FEED_FORWARD = {"gate_proj", "up_proj", "down_proj", "act_fn"}
-_MOVING = ("dynamic", "longrope")  # rotations whose angles depend on more than the position
+_DYNAMIC_ROPE_TYPES = ("dynamic", "longrope")  # rotations whose angles depend on more than the position
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class DecoderParts:
         return self.head.weight.data_ptr() == self.embedding.weight.data_ptr()
 
 
-class _OtherwiseMade(Exception):
+class _UnknownStructure(Exception):
     """The model has a different structure."""
 
 
@@ -68,7 +68,7 @@ def recognise(module: torch.nn.Module, structure: Structure) -> DecoderParts | N
         if set(names) != {"embed_tokens", "layers", "norm", "rotary_emb"} or len(names["layers"]) != len(
             structure.calls
         ):
-            raise _OtherwiseMade
+            raise _UnknownStructure
         layers = tuple(_layer(layer, call.rule) for layer, call in zip(names["layers"], structure.calls, strict=True))
         parts = DecoderParts(
             base=base,
@@ -80,18 +80,18 @@ def recognise(module: torch.nn.Module, structure: Structure) -> DecoderParts | N
             heads=layers[0].query_key_value[0].out_features // structure.calls[0].key_dim,
             epsilon=_norm(names["norm"]).epsilon,
         )
-    except (_OtherwiseMade, AttributeError, KeyError):
+    except (_UnknownStructure, AttributeError, KeyError):
         return None
-    return parts if _alike(parts) else None
+    return parts if _is_uniform(parts) else None
 
 
 def _layer(layer: torch.nn.Module, rule: Rule) -> LayerParts:
     attention, feed_forward = layer.get_submodule("self_attn"), layer.get_submodule("mlp")
     inside = _names(attention)
     if _names(layer) != _LAYER or inside - _HEAD_NORMS != _ATTENTION or _names(feed_forward) != _FEED_FORWARD:
-        raise _OtherwiseMade
+        raise _UnknownStructure
     if not isinstance(feed_forward.act_fn, SiLUActivation | torch.nn.SiLU):
-        raise _OtherwiseMade
+        raise _UnknownStructure
     return LayerParts(
         norm_before=_norm(layer.get_submodule("input_layernorm")),
         query_key_value=tuple(_linear(attention.get_submodule(name)) for name in ("q_proj", "k_proj", "v_proj")),
@@ -112,17 +112,17 @@ def _names(module: torch.nn.Module) -> set[str]:
 def _norm(module: torch.nn.Module) -> RMSNorm:
     found = as_rms_norm(module)
     if found is None:
-        raise _OtherwiseMade
+        raise _UnknownStructure
     return found
 
 
 def _linear(module: torch.nn.Module) -> torch.nn.Linear:
     if type(module) is not torch.nn.Linear:
-        raise _OtherwiseMade
+        raise _UnknownStructure
     return module
 
 
-def _alike(parts: DecoderParts) -> bool:
+def _is_uniform(parts: DecoderParts) -> bool:
     """True if all norms share one epsilon, all layers have the same sizes, and no two linear layers share a weight."""
     layers = parts.layers
     norms = [
@@ -136,5 +136,5 @@ def _alike(parts: DecoderParts) -> bool:
         {norm.epsilon for norm in norms if norm is not None} == {parts.epsilon}
         and len(widths) == 1
         and len({linear.weight.data_ptr() for linear in linears}) == len(linears)
-        and getattr(parts.rotary, "rope_type", "") not in _MOVING
+        and getattr(parts.rotary, "rope_type", "") not in _DYNAMIC_ROPE_TYPES
     )

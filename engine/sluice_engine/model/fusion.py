@@ -62,18 +62,18 @@ class MergedLinear(torch.nn.Module):
             self.product.bias = _frozen(torch.cat([part.bias for part in parts]))
         self._input: torch.Tensor | None = None
         self._outputs: tuple[torch.Tensor, ...] = ()
-        self._asked = 0
+        self._requested = 0
 
     def part(self, index: int, tensor: torch.Tensor) -> torch.Tensor:
         """Output of the layer `index`: a view [..., out_features]. The result is released after every part was
         requested.
         """
         if self._input is not tensor:
-            self._input, self._asked = tensor, 0
+            self._input, self._requested = tensor, 0
             self._outputs = self.product(tensor).split(self.sizes, dim=-1)
         output = self._outputs[index]
-        self._asked += 1
-        if self._asked == len(self.sizes):
+        self._requested += 1
+        if self._requested == len(self.sizes):
             self._input, self._outputs = None, ()
         return output
 
@@ -124,9 +124,9 @@ def _merge(group: SharedInputs, shared: set[int], smallest: dict[torch.dtype, in
     parts = [getattr(group.parent, name) for name in group.names]
     if sum(part.weight.numel() for part in parts) < smallest.get(parts[0].weight.dtype, 0):
         return False
-    alike = {(part.in_features, part.weight.dtype, part.bias is None) for part in parts}
+    layouts = {(part.in_features, part.weight.dtype, part.bias is None) for part in parts}
     distinct = len(set(group.names)) == len(group.names)  # a layer called twice on one tensor is a single layer
-    if len(alike) > 1 or not distinct or any(part.weight.data_ptr() in shared for part in parts):
+    if len(layouts) > 1 or not distinct or any(part.weight.data_ptr() in shared for part in parts):
         return False
     merged = MergedLinear(parts)
     for index, name in enumerate(group.names):
@@ -166,7 +166,7 @@ def as_rms_norm(module: torch.nn.Module) -> RMSNorm | None:
     for epsilon in sorted(epsilons):
         for offset in (0.0, 1.0):
             candidate = RMSNorm(weight + offset if offset else weight, epsilon)
-            if same(candidate(probe), want):
+            if is_close(candidate(probe), want):
                 return candidate
     return None
 
@@ -198,10 +198,10 @@ def _packing_works(plain: torch.nn.Linear) -> bool:
     except (RuntimeError, AttributeError, NotImplementedError) as error:
         _log.warning("weights are not packed, torch here cannot: %s", str(error).splitlines()[0])
         return False
-    return same(got, linear(probe, plain.weight, plain.bias))
+    return is_close(got, linear(probe, plain.weight, plain.bias))
 
 
-def same(got: torch.Tensor, want: torch.Tensor) -> bool:
+def is_close(got: torch.Tensor, want: torch.Tensor) -> bool:
     if got.shape != want.shape or got.dtype != want.dtype:
         return False
     row = want.float().abs().amax(dim=-1, keepdim=True)

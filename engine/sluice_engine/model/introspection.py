@@ -97,13 +97,13 @@ def check(
     """Raises ModelInvalid, naming what is missing, for a model structure that this engine cannot compute. Without
     generation nothing is cached, so layers may differ in KV size and attention may be bidirectional.
     """
-    for rule in _RULES if generates else _RULES_OF_WHOLE_TEXTS:
+    for rule in _GENERATION_RULES if generates else _POOLING_RULES:
         missing = rule(module, config, structure.calls)
         if missing is not None:
             raise ModelInvalid(f"Model type {config.model_type!r} cannot be served: {missing}.")
 
 
-def refuse_by_config(config: transformers.PretrainedConfig) -> None:
+def check_config(config: transformers.PretrainedConfig) -> None:
     """The rules that need no weights. Raises ModelInvalid as `check` does, before anything is loaded."""
     text = config.get_text_config()
     name = repr(config.model_type)
@@ -120,7 +120,7 @@ def refuse_by_config(config: transformers.PretrainedConfig) -> None:
         raise ModelInvalid(f"Model type {name} has layers of kind {', '.join(strange)}, which have no paged KV.")
 
 
-def _keeps_a_state(
+def _recurrent_state(
     module: torch.nn.Module, config: transformers.PretrainedConfig, calls: Sequence[AttentionCall]
 ) -> str | None:
     if getattr(module, "_is_stateful", False):
@@ -128,7 +128,7 @@ def _keeps_a_state(
     return None
 
 
-def _attends_in_each_layer(
+def _attention_in_each_layer(
     module: torch.nn.Module, config: transformers.PretrainedConfig, calls: Sequence[AttentionCall]
 ) -> str | None:
     layers = config.num_hidden_layers
@@ -139,7 +139,7 @@ def _attends_in_each_layer(
     return None
 
 
-def _attends_so_often(
+def _number_of_attentions(
     module: torch.nn.Module, config: transformers.PretrainedConfig, calls: Sequence[AttentionCall]
 ) -> str | None:
     if not calls:
@@ -149,7 +149,7 @@ def _attends_so_often(
     return None
 
 
-def _is_causal(
+def _causality(
     module: torch.nn.Module, config: transformers.PretrainedConfig, calls: Sequence[AttentionCall]
 ) -> str | None:
     if not all(call.causal for call in calls):
@@ -157,7 +157,7 @@ def _is_causal(
     return None
 
 
-def _knows_all_arguments(
+def _unsupported_arguments(
     module: torch.nn.Module, config: transformers.PretrainedConfig, calls: Sequence[AttentionCall]
 ) -> str | None:
     extras = sorted(set().union(*(call.extras for call in calls)))
@@ -166,7 +166,7 @@ def _knows_all_arguments(
     return None
 
 
-def _caches_alike(
+def _kv_sizes(
     module: torch.nn.Module, config: transformers.PretrainedConfig, calls: Sequence[AttentionCall]
 ) -> str | None:
     shapes = {(call.kv_heads, call.key_dim, call.value_dim) for call in calls}
@@ -176,13 +176,15 @@ def _caches_alike(
     return None
 
 
-def _says_its_windows(
+def _window_mismatch(
     module: torch.nn.Module, config: transformers.PretrainedConfig, calls: Sequence[AttentionCall]
 ) -> str | None:
     kinds = getattr(config, "layer_types", None) or ()
-    silent = [call.layer for call, kind in zip(calls, kinds, strict=False) if _slides(kind) != bool(call.rule.window)]
-    if silent:
-        return f"in layers {silent} the attention call's window is not what the layer's kind says"
+    mismatched = [
+        call.layer for call, kind in zip(calls, kinds, strict=False) if _slides(kind) != bool(call.rule.window)
+    ]
+    if mismatched:
+        return f"in layers {mismatched} the attention call's window is not what the layer's kind says"
     return None
 
 
@@ -190,12 +192,12 @@ def _slides(kind: str) -> bool:
     return kind == "sliding_attention"
 
 
-_RULES = (
-    _keeps_a_state,
-    _attends_in_each_layer,
-    _is_causal,
-    _knows_all_arguments,
-    _caches_alike,
-    _says_its_windows,
+_GENERATION_RULES = (
+    _recurrent_state,
+    _attention_in_each_layer,
+    _causality,
+    _unsupported_arguments,
+    _kv_sizes,
+    _window_mismatch,
 )
-_RULES_OF_WHOLE_TEXTS = (_keeps_a_state, _attends_so_often, _knows_all_arguments, _says_its_windows)
+_POOLING_RULES = (_recurrent_state, _number_of_attentions, _unsupported_arguments, _window_mismatch)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from sluice_engine.backend.cpu.huge_pages import area
+from sluice_engine.backend.cpu.huge_pages import zeroed_memory
 from sluice_engine.backend.pool_memory import PoolMemory
 from sluice_engine.config import EngineOptions
 from sluice_engine.errors import InsufficientMemory
@@ -117,7 +117,7 @@ class KVCache:
 
 def _zeros(size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     if device.type == "cpu":
-        return area(math.prod(size) * dtype.itemsize).view(dtype).view(size)
+        return zeroed_memory(math.prod(size) * dtype.itemsize).view(dtype).view(size)
     return torch.zeros(size, dtype=dtype, device=device)
 
 

@@ -13,12 +13,12 @@ import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
 from sluice_engine.backend.cpu import native
-from sluice_engine.backend.cpu.acceptance import Different, compile_forward
+from sluice_engine.backend.cpu.acceptance import OutputMismatch, compile_forward
 from sluice_engine.config import EngineOptions
 from sluice_engine.errors import AcceleratorNotFound, InvalidOption, ModelInvalid, ModelNotFound, first_line
 from sluice_engine.model import attention
 from sluice_engine.model.fusion import fuse
-from sluice_engine.model.introspection import Structure, check, observe, refuse_by_config
+from sluice_engine.model.introspection import Structure, check, check_config, observe
 from sluice_engine.model.kv_cache import KVShape
 from sluice_engine.model.pooling.pooled_model import PooledModel, load_pooled, usable_positions
 from sluice_engine.model.pooling.task import Task, pick_task, read_sentence_files
@@ -104,7 +104,7 @@ def _load_generating(
     vocab_size = module.get_output_embeddings().weight.shape[0]
     try:
         compiled = compile_forward(module, structure, kv_shape, kernel)
-    except Different as difference:
+    except OutputMismatch as difference:
         _log.warning(
             "the compiled decoder gives other logits than this model (%s): its layers are run by torch", difference
         )
@@ -201,7 +201,7 @@ def _read_config(folder: Path) -> transformers.PretrainedConfig:
         raise ModelInvalid(
             f"{folder / 'config.json'} cannot be read as a model's config: {first_line(error)}"
         ) from error
-    refuse_by_config(config)
+    check_config(config)
     return config
 
 

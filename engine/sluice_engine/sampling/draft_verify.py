@@ -30,7 +30,7 @@ class Drafts(NamedTuple):
         kept &= (chosen != NO_TOKEN) | (self.first == np.arange(len(chosen)))
         return kept
 
-    def supposed(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def preceding_drafts(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The draft tokens that precede these rows, as (indices into `rows`, tokens): one pair per row and preceding
         draft.
         """

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sluice_engine.request import Sampling
 
 
-class Edits:
+class ScoreOffsets:
     """The score offsets of each slot's request."""
 
     def __init__(self, width: int) -> None:

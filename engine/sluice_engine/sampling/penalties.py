@@ -46,10 +46,10 @@ class Penalties:
         repetition: torch.Tensor,
         frequency: torch.Tensor,
         presence: torch.Tensor,
-        supposed: tuple[torch.Tensor, torch.Tensor] | None = None,
+        preceding_drafts: tuple[torch.Tensor, torch.Tensor] | None = None,
     ) -> None:
-        """Penalise rows of scores [N, V] in place. rows, slots: int64 [R]; the penalties are float32 [R]. `supposed`
-        are draft tokens that count for a single row each, as (indices into `rows`, tokens), both int64 [P].
+        """Penalise rows of scores [N, V] in place. rows, slots: int64 [R]; the penalties are float32 [R].
+        `preceding_drafts` count for a single row each, as (indices into `rows`, tokens), both int64 [P].
 
         Repetition as in CTRL (Keskar et al., 2019) over prompt and output: a positive score is divided by it, a
         negative one multiplied. Frequency and presence as in the OpenAI API, over the output alone: score − frequency ·
@@ -57,13 +57,15 @@ class Penalties:
         """
         counts, seen = self._tensors()
         here = seen[slots]
-        if supposed is not None:
-            here[supposed] = True
+        if preceding_drafts is not None:
+            here[preceding_drafts] = True
         of, tokens = torch.nonzero(here, as_tuple=True)
         values, counted = scores[rows[of], tokens], counts[slots[of], tokens]
-        if supposed is not None:
+        if preceding_drafts is not None:
             extra = torch.zeros_like(here, dtype=counts.dtype)
-            extra.index_put_(supposed, torch.ones_like(supposed[1], dtype=counts.dtype), accumulate=True)
+            extra.index_put_(
+                preceding_drafts, torch.ones_like(preceding_drafts[1], dtype=counts.dtype), accumulate=True
+            )
             counted = counted + extra[of, tokens]
         values = torch.where(values > 0, values / repetition[of], values * repetition[of])
         values -= frequency[of] * counted + presence[of] * (counted > 0)

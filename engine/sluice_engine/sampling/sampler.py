@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sluice_engine.request import Sampling, TokenLogprob
 from sluice_engine.sampling.draft_verify import NO_TOKEN, Drafts
 from sluice_engine.sampling.draw import draw, scaled, weights_of
-from sluice_engine.sampling.logit_bias import Edits
+from sluice_engine.sampling.logit_bias import ScoreOffsets
 from sluice_engine.sampling.logprobs import logprobs_of
 from sluice_engine.sampling.params_table import EDITED, LOGPROBS, PENALISED, RANDOM, TRUNCATED, SlotTable
 from sluice_engine.sampling.penalties import Penalties
@@ -42,13 +42,13 @@ class Sampler:
     def __init__(self, slots: int, width: int, device: torch.device) -> None:
         self._device = device
         self._table = SlotTable(slots)
-        self._edits = Edits(width)
+        self._offsets = ScoreOffsets(width)
         self._penalties = Penalties(slots, width, device)
 
     def join(self, slot: int, sampling: Sampling, known: Sequence[int] = (), prompt_length: int = 0) -> None:
         """Admit a request to `slot`. With penalties, `known` must be its prompt and output tokens."""
         self._table.join(slot, sampling)
-        self._edits.join(slot, sampling)
+        self._offsets.join(slot, sampling)
         if sampling.remembers:
             self._penalties.join(slot, known, prompt_length)
 
@@ -106,11 +106,11 @@ class Sampler:
             scores = scores.clone()
         if used & EDITED:
             rows = np.flatnonzero(flags & EDITED)
-            self._edits.apply(scores, rows.tolist(), slots[rows].tolist(), positions[rows].tolist())
+            self._offsets.apply(scores, rows.tolist(), slots[rows].tolist(), positions[rows].tolist())
         if used & PENALISED:
             rows = np.flatnonzero(flags & PENALISED)
             of = slots[rows]
-            supposed = None if drafts is None else drafts.supposed(rows)
+            before = None if drafts is None else drafts.preceding_drafts(rows)
             self._penalties.apply(
                 scores,
                 self._tensor(rows),
@@ -118,7 +118,7 @@ class Sampler:
                 repetition=self._tensor(self._table.repetition[of]),
                 frequency=self._tensor(self._table.frequency[of]),
                 presence=self._tensor(self._table.presence[of]),
-                supposed=None if supposed is None else (self._tensor(supposed[0]), self._tensor(supposed[1])),
+                preceding_drafts=None if before is None else (self._tensor(before[0]), self._tensor(before[1])),
             )
         return scores
 

@@ -29,7 +29,7 @@ PROBE = 4  # draft tokens that only measure whether the acceptance has changed
 PROBES = 8  # such requests in one step
 KEEP = 0.9  # of a request's own counts per draft; the engine's own forget ten times as slowly
 PRIOR = 2.0  # weight of the engine's own acceptance, in tested tokens
-WORTHLESS = 0.05  # accepted tokens per lookup, over all requests, below which a new request starts at rest
+MIN_YIELD = 0.05  # accepted tokens per lookup, over all requests, below which a new request starts at rest
 
 
 class Price(NamedTuple):
@@ -67,8 +67,8 @@ class _Counts:
 
 
 @dataclass(slots=True)
-class _Stream:
-    """One request."""
+class _RequestState:
+    """Lookup and acceptance of one request."""
 
     lookup: PromptLookup = field(default_factory=PromptLookup)
     counts: _Counts = field(default_factory=lambda: _Counts(0.0, 0.0))
@@ -83,7 +83,7 @@ class Speculation:
         self.drafted = 0
         self.accepted = 0
         self.cost = DraftCost()
-        self._streams: dict[str, _Stream] = {}
+        self._requests: dict[str, _RequestState] = {}
         self._active: set[str] = set()
         self._engine = _Counts(1.0, 2.0)
         self._yield = 1.0  # accepted tokens per lookup, smoothed
@@ -94,18 +94,18 @@ class Speculation:
         turn = step % PERIOD
         if self.mode == "off" or turn == 0:
             return False
-        return bool(self._active) or (self.is_probing(step) and bool(self._streams))
+        return bool(self._active) or (self.is_probing(step) and bool(self._requests))
 
     def join(self, request: Request) -> None:
         """The request has its first output token: from now on it may draft."""
-        if self.mode != "off" and request.request_id not in self._streams:
-            self._streams[request.request_id] = _Stream()
-            if self.mode == "on" or self._yield > WORTHLESS:
+        if self.mode != "off" and request.request_id not in self._requests:
+            self._requests[request.request_id] = _RequestState()
+            if self.mode == "on" or self._yield > MIN_YIELD:
                 self._active.add(request.request_id)
 
     def forget(self, request_id: str) -> None:
         """The request has ended."""
-        self._streams.pop(request_id, None)
+        self._requests.pop(request_id, None)
         self._active.discard(request_id)
 
     def candidates(self, step: int, decoding: list[Request]) -> list[Request]:
@@ -113,14 +113,14 @@ class Speculation:
         drafting = [request for request in decoding if request.request_id in self._active]
         if not self.is_probing(step):
             return drafting
-        resting = [r for r in decoding if r.request_id not in self._active and r.request_id in self._streams]
+        resting = [r for r in decoding if r.request_id not in self._active and r.request_id in self._requests]
         begin = self._probed % len(resting) if resting else 0
         self._probed = begin + PROBES
         return drafting + (resting[begin:] + resting[:begin])[:PROBES]
 
     def draft(self, request: Request, most: int, price: Price | None) -> tuple[int, ...]:
         """At most `most` draft tokens of one candidate. Without a price (mode "on") as many as are found."""
-        stream = self._streams[request.request_id]
+        stream = self._requests[request.request_id]
         if price is None:
             return stream.lookup.draft(request.known, min(most, MOST))
         active = request.request_id in self._active
@@ -138,16 +138,16 @@ class Speculation:
         self.accepted += accepted
         self._engine.add(drafted, accepted, 1.0 - (1.0 - KEEP) / 10)
         self._yield += (accepted - self._yield) / 50
-        stream = self._streams.get(request_id)
+        stream = self._requests.get(request_id)
         if stream is not None:
             stream.counts.add(drafted, accepted, KEEP)
 
-    def _chance(self, stream: _Stream) -> float:
+    def _chance(self, stream: _RequestState) -> float:
         """α: the request's own acceptance, with the engine's as the prior."""
         prior = PRIOR * self._engine.accepted / self._engine.tested
         return (stream.counts.accepted + prior) / (stream.counts.tested + PRIOR)
 
-    def _looked_up(self, request_id: str, stream: _Stream, found: bool, pays: bool) -> None:
+    def _looked_up(self, request_id: str, stream: _RequestState, found: bool, pays: bool) -> None:
         """Move a request between drafting and rest by the result of a lookup."""
         stream.misses = 0 if found else stream.misses + 1
         if found and pays:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen3Config
 
-from sluice_engine.backend.batch_builder import Preparer
+from sluice_engine.backend.batch_builder import BatchBuilder
 from sluice_engine.backend.cpu import acceptance, native, probe
 from sluice_engine.backend.cpu.decoder import NativeDecoder
 from sluice_engine.backend.cpu.native import NativeAttention
@@ -116,7 +116,7 @@ def paged_logits(case: Case, kernel: NativeAttention) -> torch.Tensor | None:
     assert isinstance(model.forward, NativeDecoder)
     blocks = -(-128 // BLOCK)
     cache = KVCache(shape, blocks * len(case.rows), BLOCK, CPU)
-    preparer = Preparer(
+    builder = BatchBuilder(
         max_num_seqs=len(case.rows),
         max_model_length=128,
         block_size=BLOCK,
@@ -135,8 +135,8 @@ def paged_logits(case: Case, kernel: NativeAttention) -> torch.Tensor | None:
                 rows.append(Row(str(index), index, start, tokens[start:end], True, 0, own))
         if not rows:
             continue
-        preparer.install(rows)
-        prepared = preparer.batch(preparer.gather(rows))
+        builder.install(rows)
+        prepared = builder.batch(builder.gather(rows))
         batch = prepared.batch
         with torch.inference_mode():
             output = model(
@@ -147,7 +147,7 @@ def paged_logits(case: Case, kernel: NativeAttention) -> torch.Tensor | None:
                 sluice_batch=batch,
                 sluice_cache=cache,
             )
-        names = prepared.choosing.choosers
+        names = prepared.logits_rows.request_ids
         logits = {name: got.clone() for name, got in zip(names, output.logits[0, -len(names) :], strict=True)}
     return torch.stack([logits[str(index)] for index in range(len(case.rows))])
 

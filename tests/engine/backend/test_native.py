@@ -13,7 +13,7 @@ from native.build import SOURCES, compilers
 
 from sluice_engine.backend.cpu import native
 from sluice_engine.backend.cpu.decoder import NativeDecoder
-from sluice_engine.backend.cpu.huge_pages import area
+from sluice_engine.backend.cpu.huge_pages import zeroed_memory
 from sluice_engine.core.engine import EngineLoop
 from tests.engine.oracle import Oracle, finish, options, submit
 
@@ -93,11 +93,11 @@ def test_memory_is_had_where_the_system_has_no_huge_pages(monkeypatch: pytest.Mo
             raise OSError(22, "Invalid argument")
 
     monkeypatch.setattr(mmap, "mmap", Plain)
-    assert area(1 << 20).sum() == 0
+    assert zeroed_memory(1 << 20).sum() == 0
 
 
 def test_memory_is_private_for_only_such_has_huge_pages() -> None:
-    held = area(1 << 22)
+    held = zeroed_memory(1 << 22)
     ranges = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
     (kind,) = [
         kind

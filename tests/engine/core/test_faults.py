@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sluice_engine import messages
 from sluice_engine.backend import runner
-from sluice_engine.backend.block_copies import BlockWork
+from sluice_engine.backend.block_copies import BlockCopier
 from sluice_engine.backend.failure_isolation import check_device
 from sluice_engine.core.engine import EngineLoop
 from sluice_engine.model.kv_cache import KVCache, KVShape
@@ -165,22 +165,22 @@ blocks = st.integers(0, 7)
 def test_one_by_one_gives_what_all_at_once_gives(scrub: list[int], order: list[int], count: int) -> None:
     at_once, one_by_one = cache_of(), cache_of()
     copies = list(zip(order[:count], order[4:], strict=False))
-    assert BlockWork(at_once).do(plan(tuple(scrub), tuple(copies))) == set()
-    patient = BlockWork(one_by_one)
+    assert BlockCopier(at_once).apply(plan(tuple(scrub), tuple(copies))) == set()
+    patient = BlockCopier(one_by_one)
     with without_memory():
         bad = plan((*scrub, NOWHERE), (*copies, (NOWHERE, order[4]), (0, NOWHERE)))
-        assert patient.do(bad) == {NOWHERE, order[4]}
-        assert patient.do(plan()) == {NOWHERE}  # unfit until it has been zeroed
+        assert patient.apply(bad) == {NOWHERE, order[4]}
+        assert patient.apply(plan()) == {NOWHERE}  # unfit until it has been zeroed
     assert contents(one_by_one) == contents(at_once)
 
 
 def test_what_comes_back_from_a_lost_host_block_is_lost_until_it_is_written_again() -> None:
     cache = cache_of()
-    work = BlockWork(cache)
-    assert work.do(plan(copies=((NOWHERE, 8), (1, 9)))) == set()  # 8 and 9 are the host's
-    assert work.do(plan(copies=((8, 2), (9, 3)))) == {2}
+    work = BlockCopier(cache)
+    assert work.apply(plan(copies=((NOWHERE, 8), (1, 9)))) == set()  # 8 and 9 are the host's
+    assert work.apply(plan(copies=((8, 2), (9, 3)))) == {2}
     assert contents(cache)[2:4] == [{2.0}, {1.0}]
-    assert work.do(plan(copies=((4, 8), (8, 2)))) == set()
+    assert work.apply(plan(copies=((4, 8), (8, 2)))) == set()
     assert contents(cache)[2] == {4.0}
 
 

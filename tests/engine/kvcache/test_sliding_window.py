@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sluice_engine.control.limit_controller import LimitController
 from sluice_engine.core.engine import EngineLoop
-from sluice_engine.kvcache.block_pool import HOLE, BlockPool, chain_hash, in_group
+from sluice_engine.kvcache.block_pool import HOLE, BlockPool, chain_hash, group_digest
 from sluice_engine.limits import Limits
 from sluice_engine.request import Request, Sampling
 from sluice_engine.scheduler import Plan, Scheduler, SchedulerConfig, advance, steady_steps
@@ -99,7 +99,7 @@ def test_a_hit_in_groups_needs_all_blocks_of_full_layers_and_the_windows_of_slid
     hashes = [bytes([stretch]) * 32 for stretch in range(4)]
     blocks = pool.allocate(12)
     for place, block in enumerate(blocks):
-        pool.index(block, in_group(hashes[place // 3], place % 3))
+        pool.index(block, group_digest(hashes[place // 3], place % 3))
     windows = (None, 5, 5)
     assert pool.match(hashes, windows) == [
         blocks[0],

@@ -82,7 +82,7 @@ class Setting:
     def __init__(self, case: Case) -> None:
         self.case = case
         dice = torch.Generator().manual_seed(case.seed)
-        rows = sorted(case.rows, key=lambda row: row[1] > 1)  # single tokens first, as they come from the preparer
+        rows = sorted(case.rows, key=lambda row: row[1] > 1)  # single tokens first, as they come from the builder
         ends = [before + new for before, new in rows]
         width = -(-max(ends) // case.block_size)
         blocks = width * len(rows)

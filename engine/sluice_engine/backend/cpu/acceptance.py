@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 CLOSE = {torch.float32: 1e-3, torch.bfloat16: 0.1}  # relative to the largest logit, key or value
 
 
-class Different(Exception):
+class OutputMismatch(Exception):
     """The compiled decoder's result differs from the model's; the message names the difference. The module's weights
     were repacked, so it must be loaded again.
     """
@@ -33,7 +33,7 @@ def compile_forward(
     module: torch.nn.Module, structure: Structure, shape: KVShape, kernel: NativeAttention | None
 ) -> bool:
     """Replace the module's `forward` by the compiled decoder if it computes this model. Returns False otherwise. The
-    weights are packed and the plain ones dropped, one product at a time. Raises Different.
+    weights are packed and the plain ones dropped, one product at a time. Raises OutputMismatch.
     """
     parts = recognise(module, structure) if kernel is not None else None
     if kernel is None or parts is None:
@@ -53,7 +53,7 @@ def compile_forward(
     begun = time.perf_counter()
     difference = probe.difference(forward, expected, CLOSE[shape.dtype])
     if difference is not None:
-        raise Different(difference)
+        raise OutputMismatch(difference)
     probing += time.perf_counter() - begun
     _log.info(
         "the model's layers are run by the compiled decoder, compared on %d tokens in %.2f s", probe.tokens, probing

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import torch
 
-from sluice_engine.backend.cpu.huge_pages import area
-from sluice_engine.backend.cpu.native import NativeAttention, describe
+from sluice_engine.backend.cpu.huge_pages import zeroed_memory
+from sluice_engine.backend.cpu.native import NativeAttention, step_struct
 from sluice_engine.backend.cpu.structs import Decoder, DecoderLayer, Product, Step, Work
 from sluice_engine.control.step_deadline import Cut, Deadline
 from sluice_engine.model.batch import Batch
@@ -138,7 +138,7 @@ class NativeDecoder:
         self._attach(sluice_cache)
         hidden = self._embedding(input_ids).contiguous()
         described = [
-            describe(each, self._heads, sluice_cache.layers[0][0], self._kernel.threads)
+            step_struct(each, self._heads, sluice_cache.layers[0][0], self._kernel.threads)
             for each in (sluice_batch, *sluice_batch.others)
         ]
         work = (Work * len(described))(*(each.work for each in described))
@@ -227,7 +227,7 @@ class NativeDecoder:
         """The address of `size` bytes of zeroed memory."""
         begin = -(-self._used // _ALIGNED) * _ALIGNED
         if begin + size > len(self._area):
-            self._area, begin = area(max(size, _AREA_BYTES)), 0
+            self._area, begin = zeroed_memory(max(size, _AREA_BYTES)), 0
             self._kept.append(self._area)
         self._used = begin + size
         return self._area.data_ptr() + begin

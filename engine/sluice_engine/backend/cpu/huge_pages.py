@@ -6,7 +6,7 @@ import mmap
 import torch
 
 
-def area(size: int) -> torch.Tensor:
+def zeroed_memory(size: int) -> torch.Tensor:
     """[size] uint8, zeroed, page-aligned; the system allocates pages on first access. Raises MemoryError."""
     try:
         # Private, because shared mappings get no huge pages.

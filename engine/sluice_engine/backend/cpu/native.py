@@ -26,7 +26,7 @@ ABI = 4  # version of kernels.h: the library's functions and their arguments
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class StepStruct:
     """The struct of a step and the arrays that it points to."""
 
     work: Work
@@ -83,7 +83,7 @@ class NativeAttention:
         _, heads, tokens, dim = query.shape
         step = batch.native.get(heads)
         if step is None:
-            step = batch.native[heads] = describe(batch, heads, caches[0], self.threads)
+            step = batch.native[heads] = step_struct(batch, heads, caches[0], self.threads)
         out = torch.empty(1, tokens, heads, dim, dtype=query.dtype)
         layer = Layer(
             query.data_ptr(),
@@ -108,7 +108,7 @@ class NativeAttention:
         return out
 
 
-def describe(batch: Batch, heads: int, cache: torch.Tensor, threads: int) -> Described:
+def step_struct(batch: Batch, heads: int, cache: torch.Tensor, threads: int) -> StepStruct:
     """The batch as `struct work`, for a cache [blocks, block_size, Hkv, D] with the model's dtype."""
     lengths, starts, firsts, tables = [], [], [], []
     used = 0
@@ -129,7 +129,7 @@ def describe(batch: Batch, heads: int, cache: torch.Tensor, threads: int) -> Des
     _, block_size, kv_heads, dim = cache.shape
     sizes = (len(row_first) - 1, int(row_first[-1]), heads, kv_heads, dim, block_size)
     work = Work(*sizes, int(cache.dtype == torch.bfloat16), threads, *(array.ctypes.data for array in arrays))
-    return Described(work, arrays)
+    return StepStruct(work, arrays)
 
 
 def find(threads: int, library: Path | None = None) -> NativeAttention | None:

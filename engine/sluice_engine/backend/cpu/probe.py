@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from sluice_engine.backend.batch_builder import Preparer
+from sluice_engine.backend.batch_builder import BatchBuilder
 from sluice_engine.model.batch import Batch
 from sluice_engine.model.kv_cache import KVCache, KVShape
 from sluice_engine.scheduler import Row
@@ -28,7 +28,7 @@ Forward = Callable[[Batch, KVCache], torch.Tensor]  # → logits [rows, vocab] f
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedStep:
     """One step of the reference: its input, the cache before and after it (`KVCache.tensors`), and its logits."""
 
     batch: Batch
@@ -38,7 +38,7 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True)
-class _Text:
+class _ProbeRow:
     """A row of the steps: its first position and its token count in each step. `window`: the window that its synthetic
     context crosses.
     """
@@ -61,13 +61,13 @@ class Probe:
         self._ids = min(vocab, IDS)
         self._windows = shape.groups.windows
         seen = {window for window in self._windows if window and (positions is None or window < positions)}
-        self._texts = _texts(sorted(seen))
-        self._tables = [self._table(index) for index in range(len(self._texts))]
+        self._rows = _probe_rows(sorted(seen))
+        self._tables = [self._table(index) for index in range(len(self._rows))]
         used = 1 + max(max(table) for table in self._tables)
         self._cache = KVCache(shape, used, BLOCK, _CPU)
-        self._preparer = Preparer(
-            max_num_seqs=len(self._texts),
-            max_model_length=max(text.end for text in self._texts),
+        self._batch_builder = BatchBuilder(
+            max_num_seqs=len(self._rows),
+            max_model_length=max(row.end for row in self._rows),
             block_size=BLOCK,
             null_block=self._cache.null_block,
             device=_CPU,
@@ -77,28 +77,28 @@ class Probe:
     @property
     def tokens(self) -> int:
         """Number of tokens that all steps compute."""
-        return sum(sum(text.counts) for text in self._texts)
+        return sum(sum(row.counts) for row in self._rows)
 
-    def record(self, forward: Forward) -> list[Recorded]:
+    def record(self, forward: Forward) -> list[RecordedStep]:
         """Run the reference's steps and record them."""
-        steps: list[Recorded] = []
+        steps: list[RecordedStep] = []
         for step in range(3):
             if step == 1:
                 self._make_contexts()
-            batch, before = self._batch(step), self._copied()
+            batch, before = self._batch(step), self._snapshot()
             logits = forward(batch, self._cache).clone()
-            steps.append(Recorded(batch, before, self._copied(), logits))
+            steps.append(RecordedStep(batch, before, self._snapshot(), logits))
         return steps
 
-    def difference(self, forward: Forward, steps: list[Recorded], close: float) -> str | None:
+    def difference(self, forward: Forward, steps: list[RecordedStep], close: float) -> str | None:
         """The first difference of `forward` from the reference beyond `close` of the largest value, or None."""
         for number, step in enumerate(steps, start=1):
             for tensor, content in zip(self._cache.tensors, step.before, strict=True):
                 tensor.copy_(content)
             got = forward(replace(step.batch, native={}), self._cache)
-            same = (got - step.logits).abs() <= close * step.logits.abs().amax(dim=-1, keepdim=True)
-            if not bool(same.all()):
-                rows = (~same.all(dim=-1)).nonzero().flatten().tolist()
+            close_rows = (got - step.logits).abs() <= close * step.logits.abs().amax(dim=-1, keepdim=True)
+            if not bool(close_rows.all()):
+                rows = (~close_rows.all(dim=-1)).nonzero().flatten().tolist()
                 return f"logits of rows {rows} in step {number} of the probe"
             for place, (tensor, want) in enumerate(zip(self._cache.tensors, step.after, strict=True)):
                 written = torch.cat([each.slot_mapping for each in (step.batch, *step.batch.others)])
@@ -109,53 +109,53 @@ class Probe:
 
     def _batch(self, step: int) -> Batch:
         rows = []
-        for slot, (text, table) in enumerate(zip(self._texts, self._tables, strict=True)):
-            start, count = text.start + sum(text.counts[:step]), text.counts[step]
+        for slot, (row, table) in enumerate(zip(self._rows, self._tables, strict=True)):
+            start, count = row.start + sum(row.counts[:step]), row.counts[step]
             if count:
                 tokens = tuple((7 * slot + 3 * at + at * at) % self._ids for at in range(start, start + count))
                 rows.append(Row(str(slot), slot, start, tokens, True, 0, table))
-        self._preparer.install(rows)
-        return self._preparer.batch(self._preparer.gather(rows)).batch
+        self._batch_builder.install(rows)
+        return self._batch_builder.batch(self._batch_builder.gather(rows)).batch
 
     def _table(self, index: int) -> tuple[int, ...]:
         """A row's block table, by entry and layer group. The blocks that it writes and its first block are its own; the
         rest of a synthetic context repeats the first row's second block.
         """
-        text, groups = self._texts[index], len(self._windows)
-        own = sum(len(self._own(each)) for each in self._texts[:index]) * groups
+        row, groups = self._rows[index], len(self._windows)
+        own = sum(len(self._written_entries(each)) for each in self._rows[:index]) * groups
         table: list[int] = []
-        for entry in range(-(-text.end // BLOCK)):
-            if entry in self._own(text):
+        for entry in range(-(-row.end // BLOCK)):
+            if entry in self._written_entries(row):
                 table += range(own, own + groups)
                 own += groups
             else:
                 table += range(groups, 2 * groups)
         return tuple(table)
 
-    def _own(self, text: _Text) -> list[int]:
-        return [entry for entry in range(-(-text.end // BLOCK)) if entry == 0 or entry >= text.start // BLOCK]
+    def _written_entries(self, row: _ProbeRow) -> list[int]:
+        return [entry for entry in range(-(-row.end // BLOCK)) if entry == 0 or entry >= row.start // BLOCK]
 
     def _make_contexts(self) -> None:
         groups = len(self._windows)
-        for text, table in zip(self._texts, self._tables, strict=True):
-            if text.window is None:
+        for row, table in zip(self._rows, self._tables, strict=True):
+            if row.window is None:
                 continue
-            for entry in self._own(text):
+            for entry in self._written_entries(row):
                 for group in range(groups):
                     block = table[entry * groups + group]
                     for place, tensor in enumerate(self._cache.tensors):
                         self._cache.copy_one(tensor, groups + group, block)
                         if entry == 0 and place % 2:
-                            tensor[block] *= max(1.0, text.window / 8)
+                            tensor[block] *= max(1.0, row.window / 8)
 
-    def _copied(self) -> list[torch.Tensor]:
+    def _snapshot(self) -> list[torch.Tensor]:
         return [tensor.clone() for tensor in self._cache.tensors]
 
 
-def _texts(windows: list[int]) -> list[_Text]:
+def _probe_rows(windows: list[int]) -> list[_ProbeRow]:
     """For each window, one row that decodes beyond it and one chunk that crosses it."""
-    texts = [_Text(0, (_PROMPT, 1, 1)), _Text(0, (_SHORT, BLOCK, 1)), _Text(0, (0, _NEW, 1))]
+    rows = [_ProbeRow(0, (_PROMPT, 1, 1)), _ProbeRow(0, (_SHORT, BLOCK, 1)), _ProbeRow(0, (0, _NEW, 1))]
     for window in windows:
-        texts.append(_Text(window + BLOCK // 2, (0, 1, 1), window))
-        texts.append(_Text(max(0, window - 2), (0, _CROSSING, 1), window))
-    return texts
+        rows.append(_ProbeRow(window + BLOCK // 2, (0, 1, 1), window))
+        rows.append(_ProbeRow(max(0, window - 2), (0, _CROSSING, 1), window))
+    return rows

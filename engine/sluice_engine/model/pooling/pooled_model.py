@@ -29,7 +29,7 @@ _PROBE_TOKENS = 6
 _CLOSE = {torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}  # of a score, relative to the scores' spread
 
 
-class _Stand(torch.nn.Module):
+class _EncoderStub(torch.nn.Module):
     """Replaces a cross-encoder's encoder and returns the given vectors [N, 1, D]."""
 
     def __init__(self, pooler: torch.nn.Module | None) -> None:
@@ -190,7 +190,7 @@ def _head_pooling(
         input_ids=batch.input_ids, position_ids=positions, use_cache=False, sluice_packed=batch
     ).logits.float()
     hidden = _hidden(encoder, batch, offset, takes_types=False)
-    setattr(module, module.base_model_prefix, _Stand(getattr(encoder, "pooler", None)))
+    setattr(module, module.base_model_prefix, _EncoderStub(getattr(encoder, "pooler", None)))
     if pad is None:  # a last-token head rejects batches without a pad token; the substitute never pads
         module.config.get_text_config().pad_token_id = 0
     found: dict[Pooling, torch.Tensor] = {}
