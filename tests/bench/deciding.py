@@ -1,21 +1,22 @@
 """Processor time of one decision for a fleet, typical and worst case: it bounds the operator's time per deployment.
 
-The worst case is a pass that changes a target (it searches for the binding constraint) with the longest memory: half an
+The worst case is a pass that changes a target (it searches for the binding constraint) with the largest state: half an
 hour of slots, a full window of passes, and engines with thousands of sequences.
 """
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from sluice_operator.autoscaler import decide
+from sluice_operator.autoscaler.signals.arrival_history import ArrivalState
 from sluice_operator.autoscaler.values import Observed
 from sluice_perfmodel.step_time import StepTimeModel
 from tests.bench.row import Report, at_most
 from tests.counting import count_calls
-from tests.operator.autoscaler.fleet import Engine, Story, spec
+from tests.operator.autoscaler.fleet import Engine, Story, spec, with_signals
 
 LIGHT: Final = StepTimeModel(base=0.02, prefill_token=2e-6, sequence=2e-5, kv_token=1e-9, steps=1000)
 SLOTS: Final = 180
@@ -53,7 +54,7 @@ def calls(story: Story) -> int:
     observed = _tick(story)
 
     def one() -> None:
-        _, story.memory = decide(story.spec, observed, story.memory, story.now)
+        _, story.state = decide(story.spec, observed, story.state, story.now)
 
     return count_calls(one)
 
@@ -64,7 +65,7 @@ def usual(replicas: int) -> Story:
 
 
 def slowest(replicas: int) -> Story:
-    """The longest memory and the largest engines, before a change of the target."""
+    """The largest state and the largest engines, before a change of the target."""
     big = {
         "slo": {"ttftMilliseconds": 60, "itlMilliseconds": 200},
         "admission": {"concurrency": {"min": 2, "max": 4096}},
@@ -72,7 +73,7 @@ def slowest(replicas: int) -> Story:
     }
     story = _fleet(replicas, big, LIGHT)
     slots = tuple((slot, 10.0 * replicas) for slot in range(int(story.now // 10) - SLOTS, int(story.now // 10)))
-    story.memory = replace(story.memory, slots=slots)
+    story.state = with_signals(story.state, arrivals=ArrivalState(slots))
     story.spec = story.spec.model_copy(
         update={"scaling": story.spec.scaling.model_copy(update={"min_replicas": 1, "max_replicas": 1000})}
     )
@@ -102,7 +103,7 @@ def _least(story: Story, repeats: int) -> float:
     for _ in range(repeats):
         observed = _tick(story)
         begun = time.process_time()
-        _, memory = decide(story.spec, observed, story.memory, story.now)
+        _, state = decide(story.spec, observed, story.state, story.now)
         seconds.append(time.process_time() - begun)
-        story.memory = memory
+        story.state = state
     return min(seconds)

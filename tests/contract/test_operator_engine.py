@@ -11,7 +11,7 @@ from sluice_engine.config import engine_options
 from sluice_engine.limits import at_start
 from sluice_engine.server.api.limits import parse_patch
 from sluice_engine.server.metrics import EngineMetrics
-from sluice_operator.autoscaler.signals.fleet_view import update_signals
+from sluice_operator.autoscaler.observation import take_in
 from sluice_operator.autoscaler.state import AutoscalerState
 from sluice_operator.autoscaler.values import Bounds, Observed, PodView
 from sluice_operator.engines.client import limits_body
@@ -132,11 +132,12 @@ def test_whom_one_replica_refuses_and_the_next_serves_was_served() -> None:
     one.rejected("g", "queue_full")
     answer(two, "g", again=True)
     after = [parse(each.render().decode()) for each in (one, two)]
-    memory = AutoscalerState()
+    state = AutoscalerState()
     for at, samples in ((10.0, before), (20.0, after)):
         pods = tuple(PodView(name, "ready", 0.0, sample, at) for name, sample in zip("xy", samples, strict=True))
-        _, memory = update_signals(spec(), Observed(pods=pods, replicas=2), memory, at)
-    assert (memory.kept.met, memory.kept.late, memory.kept.refused) == (4, 1, 1)
+        _, state = take_in(spec(), Observed(pods=pods, replicas=2), state, at)
+    errors = state.signals.errors
+    assert (errors.met, errors.late, errors.rejected) == (4, 1, 1)
     assert sum(sample.arrived_total for sample in after) - sum(sample.arrived_total for sample in before) == 7
 
 

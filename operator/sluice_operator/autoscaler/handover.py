@@ -1,17 +1,20 @@
 """The state that a new operator takes over from its predecessor: learned estimates, no measurements.
 
 Arrival statistics, request lengths and model confidence change over hours, and a restart must not cost a day of
-learning. The measurements of the last half minute start anew. Nothing is scaled down before a whole stabilisation
+learning. The measurements of the last half minute start anew. Nothing is scaled down before a whole stabilization
 window has been observed.
 """
 
 import math
-from typing import Final
 
-from sluice_operator.autoscaler.replicas import model_confidence
-from sluice_operator.autoscaler.signals import cold_start
+from sluice_operator.autoscaler.replicas.model_confidence import ConfidenceState
+from sluice_operator.autoscaler.settings import LAW
+from sluice_operator.autoscaler.signals.arrival_history import ArrivalState
+from sluice_operator.autoscaler.signals.cold_start import ColdStartState, is_valid_start
+from sluice_operator.autoscaler.signals.lengths import Lengths
+from sluice_operator.autoscaler.signals.state import SignalState
 from sluice_operator.autoscaler.state import AutoscalerState
-from sluice_operator.autoscaler.values import ColdStart, ForecastStatus, Lengths
+from sluice_operator.autoscaler.values import ColdStart, ForecastStatus
 from sluice_perfmodel.arrival_stats import (
     DISPERSION_BOUNDS,
     PRIOR_SLOTS,
@@ -20,32 +23,38 @@ from sluice_perfmodel.arrival_stats import (
     ArrivalStats,
 )
 
-WORTH: Final = 20.0  # weight of remembered lengths, in requests: a minute of real requests outweighs it
-LONGEST: Final = 1e7  # tokens; a longer length is invalid
 
-
-def restored_state(starts: tuple[tuple[str, ColdStart], ...], outlook: ForecastStatus | None) -> AutoscalerState:
-    """A memory that starts with the learned estimates. Values outside their valid range are left out."""
-    memory = AutoscalerState(
-        starts=tuple((pod, start) for pod, start in starts if cold_start.is_sane(start))[-cold_start.KEPT :]
+def restored_state(starts: tuple[tuple[str, ColdStart], ...], forecast: ForecastStatus | None) -> AutoscalerState:
+    """A state that starts with the learned estimates. Values outside their valid range are left out."""
+    valid = tuple((pod, start) for pod, start in starts if is_valid_start(start))
+    cold_starts = ColdStartState(valid[-LAW.signals.cold_starts_kept :])
+    if forecast is None:
+        return AutoscalerState(signals=SignalState(cold_starts=cold_starts))
+    signals = SignalState(
+        cold_starts=cold_starts,
+        arrivals=ArrivalState(prior=_arrivals(forecast)),
+        lengths=_lengths(forecast),
     )
-    if outlook is None:
-        return memory
+    return AutoscalerState(signals=signals, confidence=_confidence(forecast))
+
+
+def _arrivals(forecast: ForecastStatus) -> ArrivalStats:
     low, high = DISPERSION_BOUNDS
-    arrivals = ArrivalStats()
-    if low <= outlook.dispersion <= high and 0.0 <= outlook.volatility <= VOLATILITY_MOST:
-        arrivals = ArrivalStats(outlook.dispersion, max(outlook.volatility, VOLATILITY_LEAST), 5.0 * PRIOR_SLOTS)
-    return AutoscalerState(
-        starts=memory.starts,
-        before=arrivals,
-        lengths=_lengths(outlook),
-        confidence=outlook.confidence if model_confidence.LEAST <= outlook.confidence <= 1.0 else 1.0,
-    )
+    if not (low <= forecast.dispersion <= high and 0.0 <= forecast.volatility <= VOLATILITY_MOST):
+        return ArrivalStats()
+    weight = LAW.signals.restored_prior_weight * PRIOR_SLOTS
+    return ArrivalStats(forecast.dispersion, max(forecast.volatility, VOLATILITY_LEAST), weight)
 
 
-def _lengths(outlook: ForecastStatus) -> Lengths:
-    """Sums that give these mean lengths. `at` is infinity until the first update sets it."""
-    output, prompt, cached = outlook.output_tokens, outlook.prompt_tokens, outlook.cached_tokens
-    if not (1.0 <= output < LONGEST and 0.0 <= cached <= prompt < LONGEST):
+def _lengths(forecast: ForecastStatus) -> Lengths:
+    """Sums that give these mean lengths. `at` is infinite until the first update sets it."""
+    output, prompt, cached = forecast.output_tokens, forecast.prompt_tokens, forecast.cached_tokens
+    longest, weight = LAW.signals.longest_request_tokens, LAW.signals.restored_requests
+    if not (1.0 <= output < longest and 0.0 <= cached <= prompt < longest):
         return Lengths()
-    return Lengths(math.inf, WORTH, WORTH, WORTH * output, WORTH * prompt, WORTH * cached)
+    return Lengths(math.inf, weight, weight, weight * output, weight * prompt, weight * cached)
+
+
+def _confidence(forecast: ForecastStatus) -> ConfidenceState:
+    valid = LAW.replicas.confidence_least <= forecast.confidence <= 1.0
+    return ConfidenceState(forecast.confidence if valid else 1.0)

@@ -122,29 +122,6 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
-    """The actions of one reconcile. `replicas` None: keep the Deployment's count (other owner or no data)."""
-
-    replicas: int | None
-    desired: int  # the law's result, set or only advised
-    bounds: tuple[tuple[str, Bounds], ...] = ()  # pod name → bounds; a pod left out keeps its last until its TTL
-    scale_in_candidates: tuple[str, ...] = ()  # scale-in candidates, in order of removal
-    next_scale_in_candidate: str | None = (
-        None  # next scale-in candidate at this load: routers start no conversation on it
-    )
-    reasons: tuple[Reason, ...] = ()  # only for dials that moved
-    kv_occupancy: float | None = None  # fleet figures for the status
-    ttft: float | None = None  # seconds, at the attainment percentile, over the window
-    itl: float | None = None
-    attainment: float | None = None  # share of good requests in the window, 0..1
-    concurrency: int | None = None
-    cold_start: ColdStart | None = None  # the median one, phase by phase
-    retry_after: float | None = None  # seconds until capacity that is starting should serve; None: none is starting
-    forecast: "ForecastStatus | None" = None
-    metrics: Literal["Fresh", "Partial", "Stale", "NoTraffic", "NoPods"] = "NoPods"
-
-
-@dataclass(frozen=True, slots=True)
 class ForecastStatus:
     """Learned estimates that the status keeps over a restart: arrival statistics, request lengths, model confidence."""
 
@@ -159,70 +136,21 @@ class ForecastStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class PodTotals:
-    """One pod's counters at its newest good scrape: the base of the next delta."""
+class Decision:
+    """The actions of one reconcile. `replicas` None: keep the Deployment's count (other owner or no data)."""
 
-    name: str
-    at: float  # monotonic seconds of the scrape
-    counters: tuple[float, ...]  # in the order of `windows.COUNTERS`
-    running: float
-    ttft: tuple[float, ...]  # cumulative counts per bucket
-    itl: tuple[float, ...]
-    spared: float = 0.0  # prompt tokens served from its cache, decaying like `Lengths`: its cache warmth
-
-
-@dataclass(frozen=True, slots=True)
-class FleetDelta:
-    """Deltas of the whole fleet over about a second: sums of the pods' deltas."""
-
-    at: float
-    seconds: float
-    counters: tuple[float, ...]
-    block_seconds: float  # pool blocks × seconds that those deltas span
-    ttft: tuple[float, ...] = ()
-    itl: tuple[float, ...] = ()
-    overdue: float = 0.0  # first tokens later than the last bucket and than the target of that moment
-
-
-@dataclass(frozen=True, slots=True)
-class Lengths:
-    """Exponentially decaying sums over the last minutes that give the mean request lengths."""
-
-    at: float = 0.0
-    finished: float = 0.0
-    started: float = 0.0
-    generated: float = 0.0
-    prompt: float = 0.0
-    cached: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """Number of requests by outcome."""
-
-    met: float
-    late: float  # or failed
-    refused: float
-
-    @property
-    def missed(self) -> float:
-        """All requests that were not good."""
-        return self.late + max(0.0, self.refused)
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """Sums that decay with a time constant of a day: requests that were good, late (or failed), or rejected.
-
-    A request counts as rejected when all replicas reject it.
-    """
-
-    at: float = 0.0
-    met: float = 0.0
-    late: float = 0.0
-    refused: float = 0.0
-
-    @property
-    def missed(self) -> float:
-        """All requests that were not good."""
-        return self.late + self.refused
+    replicas: int | None
+    desired: int  # the law's result, set or only advised
+    bounds: tuple[tuple[str, Bounds], ...] = ()  # pod name → bounds; a pod left out keeps its last until its TTL
+    scale_in_candidates: tuple[str, ...] = ()  # scale-in candidates, in order of removal
+    next_scale_in_candidate: str | None = None  # routers start no conversation on it
+    reasons: tuple[Reason, ...] = ()  # only for dials that moved
+    kv_occupancy: float | None = None  # fleet figures for the status
+    ttft: float | None = None  # seconds, at the attainment percentile, over the window
+    itl: float | None = None
+    attainment: float | None = None  # share of good requests in the window, 0..1
+    concurrency: int | None = None
+    cold_start: ColdStart | None = None  # the median one, phase by phase
+    retry_after: float | None = None  # seconds until capacity that is starting should serve; None: none is starting
+    forecast: ForecastStatus | None = None
+    metrics: Literal["Fresh", "Partial", "Stale", "NoTraffic", "NoPods"] = "NoPods"

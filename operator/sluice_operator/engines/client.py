@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, Self
 import aiohttp
 
 from sluice import contract
-from sluice_operator.autoscaler.admission.bounds import TTL
+from sluice_operator.autoscaler.settings import LAW
 from sluice_operator.autoscaler.values import Bounds, EngineSample
 from sluice_operator.cluster.client import Endpoint
 from sluice_operator.engines import exposition
@@ -174,7 +174,10 @@ def _refused(endpoint: Endpoint, bound: str) -> AnswerTooLarge:
 
 def limits_body(bounds: Bounds | None, retry_after: float, ttl: float = 0.0) -> dict[str, Any]:
     """Return the body of PATCH /limits (`contract.LIMIT_FIELDS`). `ttl`: minimum validity in seconds."""
-    notice = {"retry_after_seconds": retry_after, "ttl_seconds": max(ttl, TTL if bounds is None else bounds.ttl)}
+    notice = {
+        "retry_after_seconds": retry_after,
+        "ttl_seconds": max(ttl, LAW.admission.ttl_seconds if bounds is None else bounds.ttl),
+    }
     if bounds is None:
         return notice
     return notice | {

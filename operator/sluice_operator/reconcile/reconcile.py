@@ -14,7 +14,7 @@ from sluice import contract
 from sluice_operator import render
 from sluice_operator.api import InvalidResource, LLMDeployment, parse
 from sluice_operator.autoscaler import decide
-from sluice_operator.autoscaler.explain import sentences
+from sluice_operator.autoscaler.explain import replicas as explain
 from sluice_operator.autoscaler.state import AutoscalerState
 from sluice_operator.autoscaler.values import Decision, Reason
 from sluice_operator.cluster.client import ClusterError, ForeignObject, Key, Object, OwnerDeleted
@@ -183,21 +183,21 @@ def _other_hand(found: _Pass, context: Context) -> Reason | None:
         return None
     writer = replicas_manager(deployment)
     if writer in ("", contract.FIELD_MANAGER):
-        return sentences.cut_off(before, current)
-    return sentences.taken_over(before, current, writer)
+        return explain.unrecorded_write(before, current)
+    return explain.external_write(before, current, writer)
 
 
 def _taken_in(hand: Reason, memory: AutoscalerState, now: float) -> AutoscalerState:
     """The autoscaler's memory after such a change, which is reported once. A scale-down by this operator still starts
     the cooldown if its response was lost."""
-    lowered = hand.binding != sentences.OTHER_WRITER and hand.after < hand.before
-    return replace(memory, last_set=None, said=None, down_at=now if lowered else memory.down_at)
+    lowered = hand.binding != explain.OTHER_WRITER and hand.after < hand.before
+    return memory.after_unplanned_change(now if lowered else None)
 
 
 def _report_external_writer(found: _Pass, hand: Reason | None, context: Context) -> _Pass:
     """Report an external writer in the conditions for 600 s after its last observed write."""
     remembered, now = _remembered(found.key, context), context.clock()
-    if hand is not None and hand.binding == sentences.OTHER_WRITER:
+    if hand is not None and hand.binding == explain.OTHER_WRITER:
         remembered = replace(remembered, other_writer=(now, hand.sentence))
         context.memories[found.key] = remembered
     noticed = remembered.other_writer

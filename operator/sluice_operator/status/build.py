@@ -8,7 +8,7 @@ every watcher in the cluster.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from sluice_operator.autoscaler.explain.sentences import REFUSING
+from sluice_operator.autoscaler.explain.admission import REJECTING
 from sluice_operator.autoscaler.handover import restored_state
 from sluice_operator.autoscaler.signals.cold_start import PHASES
 from sluice_operator.autoscaler.state import AutoscalerState
@@ -116,13 +116,13 @@ def _forecast(forecast: ForecastStatus) -> dict[str, float]:
     return {wire: float(f"{getattr(forecast, name):.4g}") for name, wire in _FORECAST}
 
 
-def starts_of(memory: AutoscalerState) -> list[dict[str, Any]]:
+def starts_of(state: AutoscalerState) -> list[dict[str, Any]]:
     """Return the measured cold starts in the format of `status.coldStarts`."""
-    return [{"pod": pod, **_phases(start)} for pod, start in memory.starts]
+    return [{"pod": pod, **_phases(start)} for pod, start in state.signals.cold_starts.starts]
 
 
 def recalled(status: Mapping[str, Any]) -> AutoscalerState:
-    """Return the estimates of the previous operator process from its status, or an empty memory if they do not
+    """Return the estimates of the previous operator process from its status, or an empty state if they do not
     parse."""
     try:
         starts = tuple(
@@ -177,11 +177,11 @@ def append(listed: Iterable[Mapping[str, Any]], records: Iterable[Mapping[str, A
     kept = [dict(entry) for entry in listed]
     for entry in records:
         new = dict(entry)
-        if new["reason"] == REFUSING:
+        if new["reason"] == REJECTING:
             begun = max((place for place, old in enumerate(kept) if old.get("kind") == "replicas"), default=-1)
-            kept = kept[: begun + 1] + [old for old in kept[begun + 1 :] if old.get("reason") != REFUSING]
+            kept = kept[: begun + 1] + [old for old in kept[begun + 1 :] if old.get("reason") != REJECTING]
         elif new["kind"] == "admission":
-            place = max((place for place, old in enumerate(kept) if old.get("reason") != REFUSING), default=-1)
+            place = max((place for place, old in enumerate(kept) if old.get("reason") != REJECTING), default=-1)
             last = kept[place] if place >= 0 else {}
             if (last.get("kind"), last.get("reason")) == ("admission", new["reason"]):
                 kept.pop(place)

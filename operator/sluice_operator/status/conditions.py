@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from sluice import contract
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.api.spec import unknown_zones
-from sluice_operator.autoscaler.explain.sentences import OTHER_WRITER
+from sluice_operator.autoscaler.explain.replicas import OTHER_WRITER
 from sluice_operator.autoscaler.values import Decision
 from sluice_operator.cluster.fleet import ObservedFleet
 from sluice_operator.cluster.pod_status import Problem

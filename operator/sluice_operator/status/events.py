@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sluice_operator.autoscaler.explain.sentences import OTHER_WRITER, REFUSING
+from sluice_operator.autoscaler.explain.admission import REJECTING
+from sluice_operator.autoscaler.explain.replicas import OTHER_WRITER
 from sluice_operator.autoscaler.values import Reason
 from sluice_operator.status.conditions import SCHEDULE_IGNORED, Facts
 
@@ -55,7 +56,7 @@ def notes(facts: Facts, conditions: Iterable[Mapping[str, Any]], reasons: Iterab
 
 
 def _of_decision(reason: Reason) -> Note:
-    if reason.binding == REFUSING:
+    if reason.binding == REJECTING:
         return Note("RequestsRefused", reason.sentence, warning=True)
     if reason.dial == "admission":
         return Note("LimitsMoved", reason.sentence)

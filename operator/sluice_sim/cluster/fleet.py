@@ -12,7 +12,7 @@ from math import inf
 from sluice_engine.limits import LimitChanges, Limits
 from sluice_engine.scheduler import SchedulerConfig
 from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.autoscaler.replicas.bounds import replica_range
+from sluice_operator.autoscaler.replicas.replica_range import replica_range
 from sluice_operator.autoscaler.values import Decision, Observed
 from sluice_sim.cluster.replica import Pod, started_engine
 from sluice_sim.cluster.request import RequestRecord

@@ -5,7 +5,7 @@ counters, gauges and histograms, as a scrape would bring them.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sluice_operator.api import LLMDeploymentSpec
@@ -32,6 +32,11 @@ def spec(**changes: Any) -> LLMDeploymentSpec:
     for name, value in changes.items():
         wire[name] = {**wire[name], **value} if isinstance(value, dict) and name in wire else value
     return LLMDeploymentSpec.model_validate(wire)
+
+
+def with_signals(state: AutoscalerState, **changes: Any) -> AutoscalerState:
+    """The state with other signals."""
+    return replace(state, signals=replace(state.signals, **changes))
 
 
 @dataclass
@@ -120,13 +125,13 @@ class Story:
     cold_start: float = 20.0
     now: float = 1_000.0
     replicas: int | None = 1
-    memory: AutoscalerState = field(default_factory=AutoscalerState)
+    state: AutoscalerState = field(default_factory=AutoscalerState)
     engines: dict[str, Engine] = field(default_factory=dict)
     loading: dict[str, float] = field(default_factory=dict)  # pod → when it was created
     decisions: list[tuple[float, Decision]] = field(default_factory=list)
     silent: set[str] = field(default_factory=set)  # pods that do not answer scrapes
     heard: dict[str, tuple[EngineSample, float]] = field(default_factory=dict)
-    held: int | None = None  # at a front door; None: there is none
+    held: int | None = None  # requests held by a gateway; None: no gateway holds requests
     wall: float | None = None  # seconds since 1970 at `now` 0
     started: dict[str, ColdStart] = field(default_factory=dict)  # how long each pod took
     _made: int = 0
@@ -162,7 +167,7 @@ class Story:
         for name, engine in self.engines.items():
             if name not in self.silent:
                 self.heard[name] = (engine.sample(), self.now)
-        decision, self.memory = decide(self.spec, self.observed(), self.memory, self.now)
+        decision, self.state = decide(self.spec, self.observed(), self.state, self.now)
         self.decisions.append((self.now, decision))
         return decision
 
@@ -198,5 +203,5 @@ class Story:
         self.replicas = decision.replicas
 
     def sentences(self, dial: str = "replicas") -> list[str]:
-        """Everything said about one dial so far."""
+        """All sentences about one dial so far."""
         return [reason.sentence for _, d in self.decisions for reason in d.reasons if reason.dial == dial]

@@ -1,21 +1,29 @@
-"""What is planned for: a restless load counts as far as nobody can wait for it to pass."""
+"""The rate that is planned for: a TTFT target that lets requests wait covers a part of the forecast's peaks."""
 
 import pytest
 
-from sluice_operator.autoscaler.replicas.demand import Demand, demand
-from sluice_operator.autoscaler.signals.freshness import Fresh
-from sluice_operator.autoscaler.state import AutoscalerState
+from sluice_operator.autoscaler.replicas.demand import Demand, measure_demand
+from sluice_operator.autoscaler.settings import LAW
+from sluice_operator.autoscaler.signals.arrival_history import ArrivalState
+from sluice_operator.autoscaler.signals.freshness import FleetMetrics
+from sluice_operator.autoscaler.signals.snapshot import take_snapshot
+from sluice_operator.autoscaler.signals.state import SignalState
+from sluice_operator.autoscaler.values import Observed
+from tests.operator.autoscaler.fleet import spec
 
 RATES = (2.0, 4.0, 3.0, 5.0, 2.5, 4.5, 3.0, 5.5, 3.5, 2.5, 5.0, 4.0) * 5  # requests/s in slots of ten seconds
 NOW = 10.0 * len(RATES)
 
 
-def planned(patience: float, hold: float = 0.0) -> Demand:
-    memory = AutoscalerState(slots=tuple((slot, 10.0 * rate) for slot, rate in enumerate(RATES)))
-    return demand(memory, Fresh(), NOW, patience, hold)
+def planned(patience: float, window: int = 0) -> Demand:
+    """The demand where a request may wait for `patience` seconds, with this stabilization window."""
+    signals = SignalState(arrivals=ArrivalState(tuple((slot, 10.0 * rate) for slot, rate in enumerate(RATES))))
+    ttft = max(1, round(1000 * patience / LAW.replicas.patience))
+    asked = spec(slo={"ttftMilliseconds": ttft}, scaling={"scaleDownStabilizationSeconds": window})
+    return measure_demand(take_snapshot(asked, Observed(), FleetMetrics(), signals, NOW))
 
 
-def test_a_lenient_target_plans_for_less_of_what_may_come_and_for_all_that_does() -> None:
+def test_a_longer_ttft_target_plans_for_less_of_the_forecast_and_never_for_less_than_the_mean() -> None:
     strict, lenient, patient = planned(0.0), planned(3.0), planned(300.0)
     assert strict.expected > lenient.expected > patient.expected
     assert strict.highest > lenient.highest > patient.highest
@@ -23,7 +31,7 @@ def test_a_lenient_target_plans_for_less_of_what_may_come_and_for_all_that_does(
     assert strict.level == lenient.level == patient.level
 
 
-def test_scale_in_trusts_patience_less_than_scale_out_does() -> None:
-    brief, long = planned(3.0, hold=0.0), planned(3.0, hold=180.0)
+def test_patience_covers_less_of_a_peak_that_lasts_for_a_stabilization_window() -> None:
+    brief, long = planned(3.0, window=0), planned(3.0, window=180)
     assert long.expected == brief.expected
     assert brief.highest < long.highest < planned(0.0).highest

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from sluice_operator.api import LLMDeployment, parse
-from sluice_operator.autoscaler.admission.reporting import AGAIN
-from sluice_operator.autoscaler.replicas.model_confidence import LEAST
+from sluice_operator.autoscaler.replicas.model_confidence import ConfidenceState
+from sluice_operator.autoscaler.settings import LAW
 from sluice_operator.autoscaler.signals import cold_start
-from sluice_operator.autoscaler.signals.freshness import fresh
+from sluice_operator.autoscaler.signals.freshness import fleet_metrics
 from sluice_operator.autoscaler.state import AutoscalerState
 from sluice_operator.autoscaler.values import ColdStart, Decision, Observed, PodView
 from sluice_operator.status.build import numbers, recalled, starts_of
@@ -29,12 +29,12 @@ def busy_day() -> Story:
 
 def status_of(story: Story) -> dict[str, Any]:
     decision: Decision = story.decisions[-1][1]
-    return numbers(Facts(generation=1, decision=decision), ()) | {"coldStarts": starts_of(story.memory)}
+    return numbers(Facts(generation=1, decision=decision), ()) | {"coldStarts": starts_of(story.state)}
 
 
 def test_cold_starts_are_measured_per_phase_and_become_the_horizon() -> None:
     story = busy_day()
-    start = cold_start.usual(story.memory)
+    start = cold_start.median_start(story.state.signals.cold_starts)
     assert start is not None and start.total == pytest.approx(40, abs=5)
     assert start.schedule + start.pull + start.load + start.warm == start.total
     said = [s for s in story.sentences() if "cold start" in s]
@@ -63,16 +63,16 @@ def test_only_the_newest_starts_are_kept_and_each_once() -> None:
         story.now += 5
         story.decide()
         story.decide()
-    totals = [start.total for _, start in story.memory.starts]
+    totals = [start.total for _, start in story.state.signals.cold_starts.starts]
     assert totals == [float(number) for number in range(24, 40)]
 
 
 def test_a_successor_knows_the_starts_the_lengths_and_how_the_load_moves() -> None:
     story = busy_day()
-    before = story.memory
-    story.memory = recalled(status_of(story))
-    assert story.memory.starts == before.starts
-    assert story.memory.before.slots > 12
+    before = story.state
+    story.state = recalled(status_of(story))
+    assert story.state.signals.cold_starts.starts == before.signals.cold_starts.starts
+    assert story.state.signals.arrivals.prior.slots > 12
     story.replicas = len(story.engines)
     story.now += 5
     first = story.decide()
@@ -110,10 +110,10 @@ def test_trust_in_a_wrong_model_falls_and_comes_back() -> None:
         story.run(15, 4.0)
         for engine in story.engines.values():
             engine.model = slow
-    assert story.memory.confidence < 0.95
-    fallen = story.memory.confidence
+    assert story.state.confidence.value < 0.95
+    fallen = story.state.confidence.value
     story.run(300, 4.0)
-    assert story.memory.confidence > fallen
+    assert story.state.confidence.value > fallen
 
 
 def test_refusals_are_said_once_with_what_would_end_them() -> None:
@@ -142,8 +142,8 @@ def test_capacity_on_its_way_says_when_it_should_serve() -> None:
     story.run(60, 9.0)
     left = [d.retry_after for _, d in story.decisions[-6:]]
     assert all(one is not None and one > 0 for one in left)
-    seen = fresh(story.observed(), 5.0, story.now)
-    assert cold_start.remaining(story.memory, seen, story.now) == left[-1]
+    fleet = fleet_metrics(story.observed(), 5.0, story.now)
+    assert cold_start.remaining_seconds(story.state.signals.cold_starts, fleet, story.now) == left[-1]
 
 
 def test_the_resource_takes_the_status_that_is_written() -> None:
@@ -153,8 +153,8 @@ def test_the_resource_takes_the_status_that_is_written() -> None:
 
 def test_a_load_that_never_moved_is_taken_over_and_decided_upon() -> None:
     story = busy_day()
-    story.memory = recalled(status_of(story) | {"forecast": status_of(story)["forecast"] | {"volatility": 0}})
-    assert story.memory.before.volatility > 0
+    story.state = recalled(status_of(story) | {"forecast": status_of(story)["forecast"] | {"volatility": 0}})
+    assert story.state.signals.arrivals.prior.volatility > 0
     story.run(120, 4.0)
     assert story.decisions[-1][1].forecast is not None
 
@@ -167,23 +167,23 @@ def test_refusals_that_come_and_go_are_said_no_more_often_than_those_that_last()
         story.run(60, 0.3)
     said = [at for at, d in story.decisions for reason in d.reasons if reason.binding == "Refusing"]
     assert len(said) >= 2
-    assert all(later - sooner >= AGAIN for sooner, later in itertools.pairwise(said))
+    assert all(later - sooner >= LAW.admission.rejections_again_seconds for sooner, later in itertools.pairwise(said))
 
 
 def test_in_a_fleet_of_more_than_are_kept_each_start_is_learned_once() -> None:
     story = Story(spec=spec(scaling={"minReplicas": 24, "maxReplicas": 24}), replicas=24)
     story.started = {name: ColdStart(0.0, 0.0, place, 0.0, place) for place, name in enumerate(story.engines, start=1)}
     story.decide()
-    first = story.memory.starts
+    first = story.state.signals.cold_starts.starts
     for _ in range(3):
         story.now += 0.5
         story.decide()
-        assert story.memory.starts == first
+        assert story.state.signals.cold_starts.starts == first
     before = [pod for pod, _ in first]
-    story.memory = recalled({"coldStarts": starts_of(story.memory)})
+    story.state = recalled({"coldStarts": starts_of(story.state)})
     story.now += 5
     story.decide()
-    assert [pod for pod, _ in story.memory.starts] == before  # those that it does not list are older
+    assert [pod for pod, _ in story.state.signals.cold_starts.starts] == before  # those that it does not list are older
 
 
 @pytest.mark.parametrize(("rate", "enough"), [(1.6, 1), (2.2, 1), (4.0, 2), (9.0, 3)])
@@ -191,21 +191,19 @@ def test_after_misses_that_had_nothing_to_do_with_capacity_trust_and_size_come_b
     story = Story(spec=spec(scaling={"maxReplicas": 10}), replicas=enough)
     story.run(300, rate)
     assert story.replicas == enough
-    story.memory = replace(story.memory, confidence=LEAST)
+    story.state = replace(story.state, confidence=ConfidenceState(LAW.replicas.confidence_least))
     assert max(decision.desired for decision in story.run(300, rate)) > enough
     story.run(1500, rate)
     assert story.replicas == enough
-    assert story.memory.confidence >= 0.9
+    assert story.state.confidence.value >= 0.9
 
 
-def test_capacity_that_is_late_is_never_promised_for_later_than_two_starts_from_now() -> None:
-    late = PodView("a", "loading", since=0.0, start_age=3.0 * 3600)
-    assert (
-        cold_start.remaining(AutoscalerState(), fresh(Observed(pods=(late,)), 5.0, 10.0), 10.0)
-        == 2.0 * cold_start.USUAL
-    )
-    again = replace(late, start_age=20.0)
-    assert (
-        cold_start.remaining(AutoscalerState(), fresh(Observed(pods=(again,)), 5.0, 10.0), 10.0)
-        == cold_start.USUAL - 20.0
-    )
+def test_a_late_start_is_expected_within_two_cold_starts() -> None:
+    def remaining(age: float) -> float | None:
+        pod = PodView("a", "loading", since=0.0, start_age=age)
+        fleet = fleet_metrics(Observed(pods=(pod,)), 5.0, 10.0)
+        return cold_start.remaining_seconds(cold_start.ColdStartState(), fleet, 10.0)
+
+    usual = LAW.signals.usual_cold_start_seconds
+    assert remaining(3.0 * 3600) == 2.0 * usual
+    assert remaining(20.0) == usual - 20.0

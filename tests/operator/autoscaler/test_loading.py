@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 from sluice_operator.autoscaler import decide
+from sluice_operator.autoscaler.signals.arrival_history import ArrivalState
 from sluice_operator.autoscaler.state import AutoscalerState
 from sluice_operator.autoscaler.values import Decision, Observed, PodView
-from tests.operator.autoscaler.fleet import Engine, spec
+from tests.operator.autoscaler.fleet import Engine, spec, with_signals
 
 LOADS = 60.0  # seconds
 OVER = 4.0  # requests per second; one replica holds about 2.5
@@ -13,27 +14,25 @@ OVER = 4.0  # requests per second; one replica holds about 2.5
 
 def first_ready(rate: float, *, answers: bool = True) -> tuple[Decision, AutoscalerState]:
     """What is decided when the first replica is ready, with what its predecessors wrote about the requests."""
-    engine, memory, now = Engine(), AutoscalerState(), 0.0
+    engine, state, now = Engine(), AutoscalerState(), 0.0
     engine.pass_time(2.0, 60.0)
     known = engine.sample()
-    decision, memory = decide(spec(), Observed((PodView("old", "ready", -9.0, known, now),), replicas=1), memory, now)
+    decision, state = decide(spec(), Observed((PodView("old", "ready", -9.0, known, now),), replicas=1), state, now)
     engine.pass_time(2.0, 5.0)
     now += 5.0
     old = PodView("old", "ready", -9.0, engine.sample(), now)
-    decision, memory = decide(spec(), Observed((old,), replicas=1), memory, now)
-    memory = replace(memory, slots=())  # nothing is known of the load but how long requests are
+    decision, state = decide(spec(), Observed((old,), replicas=1), state, now)
+    state = with_signals(state, arrivals=ArrivalState())  # nothing is known of the load but how long requests are
     while now < 5.0 + LOADS:
         now += 5.0
         count = rate * (now - 5.0)
         loads = replace(Engine().sample(), arrived_total=count, rejected_total=count, kv_blocks=0.0, block_size=0.0)
         view = PodView("new", "loading", 5.0, loads if answers else None, now if answers else None)
-        decision, memory = decide(spec(), Observed((view,), replicas=1), memory, now)
+        decision, state = decide(spec(), Observed((view,), replicas=1), state, now)
     assert decision.metrics == "NoPods"
     ready = replace(Engine().sample(), arrived_total=count, rejected_total=count)
-    decision, memory = decide(
-        spec(), Observed((PodView("new", "ready", now, ready, now),), replicas=1), memory, now + 1
-    )
-    return decision, memory
+    decision, state = decide(spec(), Observed((PodView("new", "ready", now, ready, now),), replicas=1), state, now + 1)
+    return decision, state
 
 
 def test_what_came_while_all_replicas_loaded_orders_more_as_soon_as_one_is_ready() -> None:
@@ -43,4 +42,4 @@ def test_what_came_while_all_replicas_loaded_orders_more_as_soon_as_one_is_ready
 
 
 def test_that_nobody_asked_an_engine_that_loads_says_nothing() -> None:
-    assert first_ready(0.0)[1].slots == first_ready(0.0, answers=False)[1].slots == ()
+    assert first_ready(0.0)[1].signals.arrivals.slots == first_ready(0.0, answers=False)[1].signals.arrivals.slots == ()

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from sluice_operator.autoscaler.signals import cold_start
+from sluice_operator.autoscaler.settings import LAW
 from sluice_operator.autoscaler.values import Decision, Observed
 from tests.operator.autoscaler.fleet import Story
 
@@ -44,7 +44,7 @@ def wanting(quota: bool) -> Stuck:
 def test_bounds_are_relaxed_once_nothing_comes_for_as_long_as_a_cold_start_takes(quota: bool) -> None:
     story = wanting(quota)
     assert story.most() < 20
-    story.run(cold_start.USUAL - 5, OVER)
+    story.run(LAW.signals.usual_cold_start_seconds - 5, OVER)
     assert story.most() < 20
     later: list[Decision] = story.run(600, OVER)
     assert {dict(d.bounds)["chat-1"].concurrency_max for d in later[2:]} == {64}

@@ -16,7 +16,7 @@ from sluice_operator.autoscaler import decide
 from sluice_operator.autoscaler.signals.histograms import BOUNDS
 from sluice_operator.autoscaler.values import Decision, EngineSample, Histogram, Observed
 from sluice_perfmodel.step_time import StepTimeModel
-from tests.operator.autoscaler.fleet import MODEL, Engine, Story, spec
+from tests.operator.autoscaler.fleet import MODEL, Engine, Story, spec, with_signals
 
 BUSY, QUIET = 1.25, 0.2
 BAD = (math.nan, -1.0, math.inf, 1e30)
@@ -57,7 +57,7 @@ def look(story: Story, bend: Mapping[str, Bend] | None = None, ages: Mapping[str
         sample = engine.sample() if bent is None else bent(engine.sample())
         story.heard[name] = (sample, story.now - (ages or {}).get(name, 0.0))
         views.append(story._view(name, "ready"))
-    decision, story.memory = decide(story.spec, Observed(tuple(views), story.replicas), story.memory, story.now)
+    decision, story.state = decide(story.spec, Observed(tuple(views), story.replicas), story.state, story.now)
     return decision
 
 
@@ -123,7 +123,9 @@ def test_one_pod_missing_uses_the_rest_and_never_goes_down(ever_heard: bool) -> 
     if ever_heard:
         story.heard["chat-2"] = (sample, at - 60)
     else:
-        story.memory = replace(story.memory, pods=tuple(one for one in story.memory.pods if one.name != "chat-2"))
+        window = story.state.signals.window
+        others = tuple(one for one in window.pods if one.name != "chat-2")
+        story.state = with_signals(story.state, window=replace(window, pods=others))
     calm = story.run(200, QUIET)
     assert {d.replicas for d in calm} == {2}
     assert {d.metrics for d in calm} == {"Partial"}
@@ -242,7 +244,8 @@ def test_a_full_fleet_is_bounded_while_first_tokens_overflow_and_relaxed_after(t
 
 def test_the_limit_that_falls_with_the_bound_names_the_late_first_tokens() -> None:
     story = working(maximum=1)
-    story.memory = replace(story.memory, limit_said=(story.now - 60, 64))
+    reported = replace(story.state.admission, reported_limit=(story.now - 60, 64))
+    story.state = replace(story.state, admission=reported)
     late = overflowing(200, FULL)
     bound = look(story, {"chat-1": lambda sample: replace(late(sample), concurrency=64.0)}).bounds[0][1].concurrency_max
     obeyed = look(story, {"chat-1": lambda sample: replace(late(sample), concurrency=float(bound))})

@@ -9,10 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluice_operator.autoscaler import decide
+from sluice_operator.autoscaler.signals.arrival_history import ArrivalState
+from sluice_operator.autoscaler.signals.cold_start import ColdStartState
 from sluice_operator.autoscaler.signals.histograms import BOUNDS
 from sluice_operator.autoscaler.state import AutoscalerState
 from sluice_operator.autoscaler.values import ColdStart, Decision, EngineSample, Histogram, Observed, PodView
-from tests.operator.autoscaler.fleet import Engine, Story, spec
+from tests.operator.autoscaler.fleet import Engine, Story, spec, with_signals
 from tests.operator.runtime.memory_size import size_of
 
 WINDOW = 20
@@ -106,7 +108,7 @@ class Rough:
             views.append(PodView(name, "ready", 0.0, sample, None if sample is None else at, cold_start=start))
         views += [PodView(name, "loading", since) for name, since in story.loading.items()]
         observed = Observed(pods=tuple(views), replicas=story.replicas)
-        decision, story.memory = decide(story.spec, observed, story.memory, story.now)
+        decision, story.state = decide(story.spec, observed, story.state, story.now)
         self.moves.append(Move(story.now, story.replicas or 0, decision.replicas or 0, seen))
         story._act(decision)
         return decision
@@ -135,7 +137,7 @@ def test_in_any_weather_the_dials_keep_their_rules(replicas: int, sequence: list
             assert 2 <= bounds.concurrency_min <= bounds.concurrency_max <= 64
             assert 1 <= bounds.max_queue < 10_000 and 0 < bounds.kv_watermark <= 1
     rough.check()
-    assert size_of(rough.story.memory) < 256 * KB
+    assert size_of(rough.story.state) < 256 * KB
 
 
 def calm(looks: int) -> Rough:
@@ -169,7 +171,11 @@ def test_memory_of_64_replicas_over_half_an_hour_of_seconds_stays_under_256_kb()
     full = tuple((slot, 1000.0 + slot) for slot in range(-180, 0))
     starts = tuple((f"chat-{n}", ColdStart(1.5, 2.5, 3.5, 4.5, 12.5)) for n in range(16))
     wanted = tuple((float(n), n) for n in range(61))
-    whole = replace(story.memory, slots=full, starts=starts, wanted=wanted)
+    state = story.state
+    whole = replace(
+        with_signals(state, arrivals=ArrivalState(full), cold_starts=ColdStartState(starts)),
+        stabilization=replace(state.stabilization, floors=wanted),
+    )
     assert size_of(whole) < 256 * KB
 
 

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from sluice_operator.autoscaler import decide
 from sluice_operator.autoscaler.signals.histograms import BOUNDS
+from sluice_operator.autoscaler.signals.state import ReadyState
 from sluice_operator.autoscaler.state import AutoscalerState
 from sluice_operator.autoscaler.values import EngineSample, Histogram, Observed, PodPhase, PodView
-from tests.operator.autoscaler.fleet import MODEL, Engine, Story, spec
+from tests.operator.autoscaler.fleet import MODEL, Engine, Story, spec, with_signals
 from tests.operator.runtime.memory_size import size_of
 
 BUSY, QUIET = 1.25, 0.2
@@ -57,7 +58,7 @@ def test_who_waited_for_an_older_fleet_says_nothing_of_this_one(ttft: int, secon
     engine.ttft[-1] += 20
     engine.totals["slo_missed_total"] = 20
     story.now += 5
-    story.memory = replace(story.memory, settled_at=story.now - seconds)
+    story.state = with_signals(story.state, ready=ReadyState(1, story.now - seconds))
     assert story.decide().replicas == replicas
 
 
@@ -217,4 +218,4 @@ def test_memory_of_64_replicas_over_an_hour_of_seconds_stays_under_256_kb() -> N
     story.run(60, 100.0)
     for _ in range(10):
         story.run(5, 100.0)
-    assert size_of(story.memory) < 256 * 1024
+    assert size_of(story.state) < 256 * 1024

@@ -65,7 +65,7 @@ def test_scale_down_waits_for_the_whole_window_after_the_last_need() -> None:
 
 def test_after_a_restart_no_scale_down_until_a_full_window_was_observed() -> None:
     story = Story(replicas=3)
-    story.memory = AutoscalerState()
+    story.state = AutoscalerState()
     began = story.now
     story.run(300, QUIET)
     whens = [at for at, d in story.decisions if any(r.dial == "replicas" for r in d.reasons)]
@@ -109,7 +109,7 @@ def test_a_new_replicas_door_opens_slowly_and_one_that_was_there_before_us_is_op
     for age, share in ((0.0, 0.5), (3.0, 0.6), (5.0, 1.0)):
         fresh = replace(pods["chat-2"], since=story.now - age)
         observed = Observed((pods["chat-1"], fresh), replicas=2)
-        found = dict(decide(story.spec, observed, story.memory, story.now)[0].bounds)
+        found = dict(decide(story.spec, observed, story.state, story.now)[0].bounds)
         assert found["chat-1"].concurrency_max == 64
         assert (found["chat-2"].concurrency_max == 64) == (share == 1.0)
         assert found["chat-2"].concurrency_max >= math.ceil(share * 10)
@@ -184,7 +184,7 @@ def test_an_unschedulable_pod_neither_blocks_nor_outlives_a_scale_down() -> None
         story.now += 5
         story.heard["chat-1"] = (story.engines["chat-1"].sample(), story.now)
         observed = Observed(pods=(*story.observed().pods, stuck), replicas=2)
-        decision, story.memory = decide(story.spec, observed, story.memory, story.now)
+        decision, story.state = decide(story.spec, observed, story.state, story.now)
         if decision.replicas == 1:
             break
     assert (decision.replicas, decision.scale_in_candidates) == (1, ("chat-9",))

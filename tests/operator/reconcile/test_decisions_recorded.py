@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sluice.commands.explain import sentences
-from sluice_operator.autoscaler.signals.windows import WINDOW
+from sluice_operator.autoscaler.settings import LAW
 from sluice_operator.autoscaler.values import EngineSample
 from sluice_operator.cluster.client import ClusterError, Endpoint, Object
 from sluice_operator.reconcile.memory import Context
@@ -205,7 +205,7 @@ async def test_a_scale_down_whose_answer_was_lost_counts_for_the_pace(monkeypatc
     first = told.clock.now
     while told.cluster.deployment["spec"]["replicas"] > 1:
         await told.run(5, QUIET)
-    assert told.clock.now - first >= WINDOW
+    assert told.clock.now - first >= LAW.signals.window_seconds
     assert "cut off before it could record why" in told.recorded[-2]
 
 

@@ -156,7 +156,7 @@ def test_the_tally_counts_each_request_once_however_many_replicas_refuse_it(
     fleet = Fleet(full, replace(SETTINGS, mode=mode, begin=4, pod_failures=failures))
     run = fleet.run(poisson(20.0, seconds, 60, 40, seed=3))
     good, missed = sum(one.good for one in run.records), sum(not one.good for one in run.records)
-    kept = fleet._memory.kept
+    kept = fleet._memory.signals.errors
     assert missed > 0.2 * len(run.records) and (run.failures > 0) == (failures > 0)
     assert kept.met == pytest.approx(good, rel=0.03)
     assert kept.missed == pytest.approx(missed, rel=0.03)

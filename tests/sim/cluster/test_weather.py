@@ -4,7 +4,7 @@ import pytest
 
 from sluice_engine.limits import Limits
 from sluice_engine.scheduler import SchedulerConfig
-from sluice_operator.autoscaler.signals.freshness import fresh
+from sluice_operator.autoscaler.signals.freshness import fleet_metrics
 from sluice_operator.autoscaler.values import Observed
 from sluice_sim.cluster.fleet import Fleet
 from sluice_sim.cluster.replica import Pod, started_engine
@@ -127,4 +127,4 @@ def test_a_pod_that_was_started_again_after_hours_is_on_its_way_like_a_new_one()
     one.die(7200.0, chance)
     view = one.view(7230.0, settings(), chance)
     assert (view.since, view.start_age) == (7200.0, 30.0)
-    assert fresh(Observed(pods=(view,)), 5.0, 7230.0).coming == 1
+    assert len(fleet_metrics(Observed(pods=(view,)), 5.0, 7230.0).starting) == 1

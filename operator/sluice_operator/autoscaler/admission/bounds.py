@@ -16,115 +16,85 @@ a limit below the load that produces them would delay it.
 """
 
 import math
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass
 
-from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.autoscaler.replicas.capacity_inputs import (
-    fleet_model,
-    max_concurrency,
-    mean_work,
-    targets,
-    usable_model,
-)
-from sluice_operator.autoscaler.signals import cold_start
-from sluice_operator.autoscaler.signals.freshness import Fresh
-from sluice_operator.autoscaler.signals.windows import WINDOW, over
-from sluice_operator.autoscaler.state import AutoscalerState
+from sluice_operator.autoscaler.replicas.capacity_inputs import fleet_model, usable_model
+from sluice_operator.autoscaler.settings import LAW
+from sluice_operator.autoscaler.signals.lengths import mean_work
+from sluice_operator.autoscaler.signals.snapshot import Snapshot
+from sluice_operator.autoscaler.targets import max_concurrency
 from sluice_operator.autoscaler.values import Bounds, EngineSample, PodView
-from sluice_perfmodel.capacity import Targets, Work, queue_limit, throughput, token_seconds
+from sluice_perfmodel.capacity import queue_limit
 from sluice_perfmodel.step_time import StepTimeModel
-
-TTL: Final = 30.0  # seconds: six periods of 5 s; a tightened limit outlives its reason by no more
-SLOW_START: Final = 5.0  # seconds: the router sends all requests to the emptiest; a longer start queues them there
-FIRST: Final = 0.5  # of n*, at once: a replica without requests gets no measurements for its model
+from sluice_perfmodel.workload import Work, throughput, token_seconds
 
 
 @dataclass(frozen=True, slots=True)
 class _Common:
     """Values that are the same for every engine of the fleet."""
 
-    targets: Targets
     least: int
     most: int
-    held: int | None  # n* of the model; None: not known
+    model_limit: int | None  # n* of the model; None: not known
     tight: bool  # replicas are starting, or first tokens are overdue
     model: StepTimeModel | None  # the fleet's model, for a replica without its own
     work: Work | None
+    observed_since: float | None
 
 
-def bounds(
-    spec: LLMDeploymentSpec, seen: Fresh, memory: AutoscalerState, places: int | None, target: int, now: float
+def engine_bounds(
+    snapshot: Snapshot, model_limit: int | None, replicas_are_coming: bool, observed_since: float | None
 ) -> tuple[tuple[str, Bounds], ...]:
     """Bounds for each engine with a fresh sample; any other keeps its last bounds until their TTL ends.
 
-    `places` is n* of the fleet's model, None where it is not known. `target` is the number of replicas that is set.
+    `model_limit` is n* of the fleet's model, None where it is not known. Replicas that were ready before
+    `observed_since`, monotonic seconds, get no slow start.
     """
-    if spec.admission.mode == "Off":
+    admission = snapshot.spec.admission
+    if admission.mode == "Off":
         return ()
-    most = max_concurrency(spec)
+    most = max_concurrency(snapshot.spec)
+    fixed = admission.mode == "Fixed"
     common = _Common(
-        targets=targets(spec),
-        least=most if spec.admission.mode == "Fixed" else min(spec.admission.concurrency.min, most),
+        least=most if fixed else min(admission.concurrency.min, most),
         most=most,
-        held=None if spec.admission.mode == "Fixed" else places,
-        tight=(target > len(seen.ready) and _will_come(memory, now)) or is_overdue(spec, memory, now),
-        model=fleet_model(seen),
-        work=mean_work(memory.lengths),
+        model_limit=None if fixed else model_limit,
+        tight=replicas_are_coming or snapshot.has_overdue_first_tokens,
+        model=fleet_model(snapshot.fleet),
+        work=mean_work(snapshot.signals.lengths),
+        observed_since=observed_since,
     )
-    return tuple((pod.name, _bounds(spec, common, memory, pod, sample, now)) for pod, sample in seen.known)
+    return tuple((pod.name, _bounds(snapshot, common, pod, sample)) for pod, sample in snapshot.fleet.measured)
 
 
-def is_overdue(spec: LLMDeploymentSpec, memory: AutoscalerState, now: float) -> bool:
-    """Whether more of the window's first tokens came after the last bucket than the SLO target allows to be late."""
-    window = over(memory, now, WINDOW)
-    overdue = window.overdue
-    return overdue > 0.0 and overdue > (1.0 - targets(spec).attainment) * window.ttft[-1]
-
-
-def note_shortage(memory: AutoscalerState, seen: Fresh, target: int, now: float) -> AutoscalerState:
-    """Note since when fewer replicas serve than are set while none of them is starting."""
-    if target <= len(seen.ready) or seen.coming:
-        return memory if memory.short_since is None else replace(memory, short_since=None)
-    return replace(memory, short_since=now) if memory.short_since is None else memory
-
-
-def _will_come(memory: AutoscalerState, now: float) -> bool:
-    """Whether missing replicas are still expected: a node that must be created first also takes a minute."""
-    patience = max(cold_start.seconds(memory) or 0.0, cold_start.USUAL)
-    return memory.short_since is None or now - memory.short_since < patience
-
-
-def _bounds(
-    spec: LLMDeploymentSpec, common: _Common, memory: AutoscalerState, pod: PodView, sample: EngineSample, now: float
-) -> Bounds:
-    opening = _opening(memory, pod, now)
-    most = common.most
-    if common.held is not None and (common.tight or opening < 1.0 or usable_model(sample) is None):
-        most = min(max(math.ceil(opening * common.held), common.least), most)
+def _bounds(snapshot: Snapshot, common: _Common, pod: PodView, sample: EngineSample) -> Bounds:
+    share, most = _slow_start(pod, common.observed_since, snapshot.now), common.most
+    if common.model_limit is not None and (common.tight or share < 1.0 or usable_model(sample) is None):
+        most = min(max(math.ceil(share * common.model_limit), common.least), most)
     return Bounds(
         concurrency_min=common.least,
         concurrency_max=most,
-        max_queue=_queue(spec, common, sample, most),
+        max_queue=_queue(snapshot, common, sample, most),
         kv_watermark=1.0,  # the scheduler's own per-request forecast keeps the needed blocks free
-        itl_target=common.targets.itl,
-        ttft_target=common.targets.ttft,
-        ttl=TTL,
+        itl_target=snapshot.targets.itl,
+        ttft_target=snapshot.targets.ttft,
+        ttl=LAW.admission.ttl_seconds,
     )
 
 
-def _opening(memory: AutoscalerState, pod: PodView, now: float) -> float:
+def _slow_start(pod: PodView, observed_since: float | None, now: float) -> float:
     """Share of n* that a replica may admit, 0..1.
 
     It rises over the first seconds, so that the requests queued at other replicas do not all arrive as prompts at once.
     A replica that served before the first observation gets 1.
     """
-    if memory.started_at is None or pod.since <= memory.started_at:
+    if observed_since is None or pod.since <= observed_since:
         return 1.0
-    return min(1.0, max(FIRST, (now - pod.since) / SLOW_START))
+    settings = LAW.admission
+    return min(1.0, max(settings.slow_start_share, (now - pod.since) / settings.slow_start_seconds))
 
 
-def _queue(spec: LLMDeploymentSpec, common: _Common, sample: EngineSample, most: int) -> int:
+def _queue(snapshot: Snapshot, common: _Common, sample: EngineSample, most: int) -> int:
     """Requests that the engine serves within maxQueueSeconds at the limit in force; one batch while no model is known.
 
     The rate comes from its own model, or from the fleet's.
@@ -133,5 +103,5 @@ def _queue(spec: LLMDeploymentSpec, common: _Common, sample: EngineSample, most:
     if model is None or work is None:
         return most
     limit = min(max(sample.concurrency, common.least), most)
-    step = token_seconds(model, work, limit)
-    return queue_limit(throughput(model, work, limit), float(spec.admission.max_queue_seconds), step)
+    seconds = float(snapshot.spec.admission.max_queue_seconds)
+    return queue_limit(throughput(model, work, limit), seconds, token_seconds(model, work, limit))

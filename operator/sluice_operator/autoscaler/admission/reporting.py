@@ -1,39 +1,100 @@
-"""Reports of rejected requests: one when rejections begin, and one per interval while they recur."""
+"""Reports of the admission dial: a limit that changed enough to matter to requests, and rejected requests."""
 
-from dataclasses import replace
-from typing import Final
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import median_low
 
-from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.autoscaler.explain import sentences
+from sluice_operator.autoscaler.explain import admission as explain
 from sluice_operator.autoscaler.replicas.recommendation import Recommendation
+from sluice_operator.autoscaler.settings import LAW
 from sluice_operator.autoscaler.signals import cold_start
-from sluice_operator.autoscaler.signals.freshness import Fresh
-from sluice_operator.autoscaler.signals.windows import WINDOW, over
-from sluice_operator.autoscaler.state import AutoscalerState
-from sluice_operator.autoscaler.values import Reason
-
-AGAIN: Final = 300.0  # seconds between two reports
+from sluice_operator.autoscaler.signals.histograms import BOUNDS
+from sluice_operator.autoscaler.signals.snapshot import Snapshot
+from sluice_operator.autoscaler.signals.windows import window_sums
+from sluice_operator.autoscaler.values import Bounds, Reason
 
 
-def refusals(
-    spec: LLMDeploymentSpec,
-    seen: Fresh,
-    memory: AutoscalerState,
-    wanted: Recommendation,
-    limit: int | None,
-    ordered: int,
-    now: float,
-) -> tuple[tuple[Reason, ...], AutoscalerState]:
-    """The sentence about rejections, where one is due.
+@dataclass(frozen=True, slots=True)
+class AdmissionState:
+    """The bounds that were set and the reports that were made."""
+
+    limits: tuple[tuple[str, int], ...] = ()  # pod → last concurrency_max that was set
+    reported_limit: tuple[float, int] | None = None  # (when, concurrency) that the next report starts from
+    reported_fall: bool = False  # the newest such report was about a fall: only then is a rise reported
+    rejections_reported_at: float | None = None  # None: never
+
+
+def limit_in_force(snapshot: Snapshot) -> int | None:
+    """The fleet's median concurrency limit; None while no engine is measured."""
+    measured = snapshot.fleet.measured
+    return int(median_low([sample.concurrency for _, sample in measured])) if measured else None
+
+
+def report_limit(
+    snapshot: Snapshot, recommendation: Recommendation, state: AdmissionState
+) -> tuple[tuple[Reason, ...], AdmissionState]:
+    """The reason of a change of the limit in force, where it moved enough to matter to requests."""
+    settings, now, limit = LAW.admission, snapshot.now, limit_in_force(snapshot)
+    if limit is None:
+        return (), state
+    if state.reported_limit is None:
+        return (), state if recommendation.capacity is None else replace(state, reported_limit=(now, limit))
+    at, before = state.reported_limit
+    if now - at < settings.report_every_seconds or abs(limit - before) < max(1.0, settings.reported_change * before):
+        return (), state
+    fell = limit < before
+    running = max(sample.running for _, sample in snapshot.fleet.measured)
+    if fell and running < settings.reported_load * limit:
+        return (), state
+    reported = replace(state, reported_limit=(now, limit), reported_fall=fell)
+    if (not fell and not state.reported_fall) or snapshot.spec.admission.mode == "Off":
+        return (), reported
+    binding = _binding(snapshot, recommendation, state, limit, fell)
+    itl = _mean_itl(window_sums(snapshot.signals.window, now, settings.report_every_seconds).itl)
+    return (explain.limit_changed(recommendation, (before, limit), itl, snapshot.spec, binding),), reported
+
+
+def report_rejections(
+    snapshot: Snapshot, recommendation: Recommendation, state: AdmissionState, ordered: int
+) -> tuple[tuple[Reason, ...], AdmissionState]:
+    """The reason of rejections: one when they begin, and one per interval while they recur.
 
     Any reason that an engine counts is included (`sluice_rejections_total`). `ordered` replicas are set now.
     """
-    window = over(memory, now, WINDOW)
-    count = window.outcome.refused  # requests that another replica served were not rejected
+    limit, now = limit_in_force(snapshot), snapshot.now
+    count = snapshot.window.outcome.rejected  # requests that another replica served were not rejected
     if limit is None or count < 1.0:
-        return (), memory
-    if memory.refused_said_at is not None and now - memory.refused_said_at < AGAIN:
-        return (), memory
-    coming = cold_start.remaining(memory, seen, now)
-    why = sentences.refused(spec, wanted, limit, count, window.seconds, window.rate("finished_total"), coming, ordered)
-    return (why,), replace(memory, refused_said_at=now)
+        return (), state
+    last = state.rejections_reported_at
+    if last is not None and now - last < LAW.admission.rejections_again_seconds:
+        return (), state
+    coming = cold_start.remaining_seconds(snapshot.signals.cold_starts, snapshot.fleet, now)
+    why = explain.requests_rejected(snapshot, recommendation, limit, coming, ordered)
+    return (why,), replace(state, rejections_reported_at=now)
+
+
+def record_limits(snapshot: Snapshot, state: AdmissionState, bounds: Sequence[tuple[str, Bounds]]) -> AdmissionState:
+    """Keep the upper bound that each ready engine was sent last."""
+    ready = {pod.name for pod in snapshot.fleet.ready}
+    limits = {name: value for name, value in state.limits if name in ready}
+    limits |= {name: value.concurrency_max for name, value in bounds}
+    return replace(state, limits=tuple(sorted(limits.items())))
+
+
+def _binding(snapshot: Snapshot, recommendation: Recommendation, state: AdmissionState, limit: int, fell: bool) -> str:
+    """What holds the limit where it is."""
+    if limit >= min((value for _, value in state.limits), default=0):
+        return "TimeToFirstToken" if fell and snapshot.has_overdue_first_tokens else "Bounds"
+    capacity = recommendation.capacity
+    return "KVOccupancy" if capacity is not None and capacity.binding == "KVOccupancy" else "InterTokenLatency"
+
+
+def _mean_itl(counts: Sequence[float]) -> float | None:
+    """The mean inter-token time by bucket midpoints, in seconds: accurate enough for a sentence."""
+    if not counts or counts[-1] <= 0:
+        return None
+    total, low, below = 0.0, 0.0, 0.0
+    for bound, count in zip(BOUNDS[:-1], counts, strict=False):
+        total += (count - below) * (low + bound) / 2.0
+        low, below = bound, count
+    return (total + (counts[-1] - below) * low) / counts[-1]

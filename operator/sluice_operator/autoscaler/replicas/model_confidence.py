@@ -5,20 +5,27 @@ profile off by a fifth, another load on the machine, changed lengths) persists i
 confidence the law would each time remove the replicas that the guard has just added.
 """
 
-from dataclasses import replace
-from typing import Final
+from dataclasses import dataclass
 
-from sluice_operator.autoscaler.state import AutoscalerState
-
-LEAST: Final = 0.5  # half of the predicted capacity: from there on the guard decides, not the model
-FALL: Final = 0.9  # factor per period with SLO misses: seven periods from 1 to 0.5
-PERIOD: Final = 15.0  # seconds between two updates: half a window, so that each has new measurements
-RISE: Final = 0.02  # per period with the SLO met under load: half an hour to recover from an error of a fifth
+from sluice_operator.autoscaler.settings import LAW
 
 
-def follow(memory: AutoscalerState, missed: bool, kept: bool, now: float) -> AutoscalerState:
+@dataclass(frozen=True, slots=True)
+class ConfidenceState:
+    """The model confidence: at 0.5 the model is evaluated for twice the load."""
+
+    value: float = 1.0  # 1 as long as measurements agree
+    changed_at: float = 0.0
+
+
+def update_confidence(state: ConfidenceState, contradicted: bool, confirmed: bool, now: float) -> ConfidenceState:
     """One update where one is due: down where the SLO is missed under load, up where it is met."""
-    if not (missed or kept) or (memory.confidence_at <= now < memory.confidence_at + PERIOD):
-        return memory
-    confidence = max(LEAST, memory.confidence * FALL) if missed else min(1.0, memory.confidence + RISE)
-    return memory if confidence == memory.confidence else replace(memory, confidence=confidence, confidence_at=now)
+    settings = LAW.replicas
+    due = not state.changed_at <= now < state.changed_at + settings.confidence_period_seconds
+    if not (contradicted or confirmed) or not due:
+        return state
+    if contradicted:
+        value = max(settings.confidence_least, state.value * settings.confidence_fall)
+    else:
+        value = min(1.0, state.value + settings.confidence_rise)
+    return state if value == state.value else ConfidenceState(value, now)

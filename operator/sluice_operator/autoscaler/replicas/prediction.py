@@ -6,13 +6,21 @@ Attainment is the share of good requests by spec.slo, for the forecast demand.
 import math
 from dataclasses import dataclass, replace
 
-from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.autoscaler.replicas.bounds import ReplicaRange
-from sluice_operator.autoscaler.replicas.capacity_inputs import CapacityInputs, reachable_targets
-from sluice_operator.autoscaler.replicas.demand import DRAIN, Demand
-from sluice_operator.autoscaler.state import AutoscalerState
+from sluice_operator.autoscaler.replicas.capacity_inputs import CapacityInputs
+from sluice_operator.autoscaler.replicas.demand import Demand
+from sluice_operator.autoscaler.settings import LAW
 from sluice_perfmodel.capacity import Capacity, attainment, capacity, replicas_needed, split_burstiness, sustained_rate
 from sluice_perfmodel.concurrency_limit import MARGIN
+
+
+@dataclass(frozen=True, slots=True)
+class FleetAssumptions:
+    """What the prediction assumes about the fleet besides the capacity of one replica."""
+
+    current: int  # replicas
+    maximum: int  # replicas that the spec allows
+    confidence: float = 1.0  # at 0.5 the model is evaluated for twice the load
+    unevenness: float = 1.0  # split of requests over replicas: 1 random, near 0 even
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,88 +31,79 @@ class Prediction:
     """
 
     capacity: Capacity  # of one replica, with the mean request and the targets behind it
-    asked: Demand
-    confidence: float  # model confidence: at 0.5 the model is evaluated for twice the load
-    unevenness: float
-    current: int  # replicas
-    most: int  # replicas that the spec allows
-    up: int
-    keep: int
-    reached: float  # attainment with the count for the expected load alone
+    demand: Demand
+    fleet: FleetAssumptions
+    scale_out_to: int  # fewest replicas that meet the target at the expected load
+    scale_in_floor: int  # fewest that meet it at the highest load
+    attainment: float  # with the count for the expected load alone
 
     @property
-    def dear(self) -> bool:
+    def confidence_adds_replicas(self) -> bool:
         """Whether the model at full confidence would ask for fewer replicas."""
-        if self.confidence >= 1.0:
+        confidence, rate = self.fleet.confidence, self.demand.highest
+        if confidence >= 1.0:
             return False
-        one, highest, bursts = self.capacity, self.asked.highest, self.asked.arrivals.dispersion
-        reduced, full = (
-            _enough(one, highest / confidence, bursts, self.unevenness)[0] for confidence in (self.confidence, 1.0)
-        )
-        return reduced > full
+        return self._needed(rate / confidence) > self._needed(rate / 1.0)
 
     @property
-    def predicted(self) -> tuple[float, float]:
-        """Attainment with the current count, and with `up`."""
-        one, each = self.capacity, self.asked.expected / (self.confidence * max(1, self.current))
-        return attainment(one.replica, one.work, one.targets, each, one.margin, one.burstiness), self.reached
+    def attainment_now(self) -> float:
+        """Attainment with the current count at the expected load."""
+        one, each = self.capacity, self.demand.expected / (self.fleet.confidence * max(1, self.fleet.current))
+        return attainment(one.replica, one.work, one.targets, each, one.margin, one.burstiness)
 
     @property
-    def turn(self) -> float:
+    def turning_rate(self) -> float:
         """The rate at which the decision would differ, requests per second.
 
-        On scale-out: up to this rate one replica fewer than `up` is enough. On scale-in: above this rate the current
-        count stays. 0 where the count does not change.
+        On scale-out: up to this rate one replica fewer is enough. On scale-in: above this rate the current count stays.
+        0 where the count does not change.
         """
-        if self.up > self.current:
-            fewer = min(self.up, self.most) - 1
-            served, waits = _served_and_waiting(self.capacity, self.asked)
-            flat_out = (self.capacity.throughput * self.confidence * fewer - waits) / served
-            return max(0.0, min(self._sustained_rate(fewer) if fewer else 0.0, flat_out))
-        return self._sustained_rate(self.current - 1) if self.keep < self.current else 0.0
+        current, confidence = self.fleet.current, self.fleet.confidence
+        if self.scale_out_to > current:
+            fewer = min(self.scale_out_to, self.fleet.maximum) - 1
+            served, drained = _served_and_drained(self.capacity, self.demand)
+            saturated = (self.capacity.throughput * confidence * fewer - drained) / served
+            return max(0.0, min(self._sustained_rate(fewer) if fewer else 0.0, saturated))
+        return self._sustained_rate(current - 1) if self.scale_in_floor < current else 0.0
+
+    def _needed(self, rate: float) -> int:
+        return _replicas_needed(self.capacity, rate, self.demand, self.fleet)[0]
 
     def _sustained_rate(self, count: int) -> float:
-        one, bursts = self.capacity, self.asked.arrivals.dispersion
-        return self.confidence * sustained_rate(
-            one.replica, one.work, one.targets, count, one.margin, bursts, self.unevenness
-        )
+        one, bursts, fleet = self.capacity, self.demand.arrivals.dispersion, self.fleet
+        rate = sustained_rate(one.replica, one.work, one.targets, count, one.margin, bursts, fleet.unevenness)
+        return fleet.confidence * rate
 
 
-def predict(
-    spec: LLMDeploymentSpec,
-    floor: ReplicaRange,
-    known: CapacityInputs,
-    asked: Demand,
-    memory: AutoscalerState,
-    current: int,
-    goal: float,
-) -> Prediction:
-    """Evaluate the model for this demand and `goal`, the attainment to plan for."""
-    target = replace(reachable_targets(spec, known.work), attainment=goal)
-    bursts, confidence, split = asked.arrivals.dispersion, memory.confidence, memory.unevenness
-    share = split_burstiness(bursts, max(1, current), split)
-    one = capacity(known.replica, known.work, target, MARGIN, share)
-    up, reached = _enough(one, asked.expected / confidence, bursts, split)
-    served, waits = _served_and_waiting(one, asked)
-    up = max(up, _fewest(asked.expected * served + waits, one.throughput * confidence))
-    keep, _ = _enough(one, asked.highest / confidence, bursts, split)
-    return Prediction(one, asked, confidence, split, current, floor.high, up, max(up, keep), reached)
+def predict(inputs: CapacityInputs, demand: Demand, fleet: FleetAssumptions, planned_attainment: float) -> Prediction:
+    """Evaluate the model for this demand and the attainment to plan for."""
+    target = replace(inputs.targets, attainment=planned_attainment)
+    share = split_burstiness(demand.arrivals.dispersion, max(1, fleet.current), fleet.unevenness)
+    one = capacity(inputs.replica, inputs.work, target, MARGIN, share)
+    scale_out_to, reached = _replicas_needed(one, demand.expected / fleet.confidence, demand, fleet)
+    served, drained = _served_and_drained(one, demand)
+    saturated = _fewest(demand.expected * served + drained, one.throughput * fleet.confidence)
+    scale_out_to = max(scale_out_to, saturated)
+    floor, _ = _replicas_needed(one, demand.highest / fleet.confidence, demand, fleet)
+    return Prediction(one, demand, fleet, scale_out_to, max(scale_out_to, floor), reached)
 
 
-def _enough(one: Capacity, rate: float, bursts: float, split: float) -> tuple[int, float]:
-    return replicas_needed(one.replica, one.work, one.targets, rate, one.margin, bursts, split)
+def _replicas_needed(one: Capacity, rate: float, demand: Demand, fleet: FleetAssumptions) -> tuple[int, float]:
+    bursts = demand.arrivals.dispersion
+    return replicas_needed(one.replica, one.work, one.targets, rate, one.margin, bursts, fleet.unevenness)
 
 
-def _served_and_waiting(one: Capacity, asked: Demand) -> tuple[float, float]:
+def _served_and_drained(one: Capacity, demand: Demand) -> tuple[float, float]:
     """Share of arrivals to serve, and the rate in requests per second at which the backlog drains beside them.
 
     The backlog is late in any case, so it drains at full throughput. With load shedding the rejected requests need no
     replica. A request that waits now no longer waits when a replica ordered now serves, so the backlog then drains over
-    the horizon (`DRAIN` at least).
+    the horizon (`backlog_seconds` at least).
     """
+    seconds = LAW.replicas.backlog_seconds
     if one.replica.sheds:
-        return one.targets.attainment, asked.backlog / max(DRAIN, asked.horizon)
-    return 1.0, asked.backlog / DRAIN
+        return one.targets.attainment, demand.backlog / max(seconds, demand.horizon)
+    return 1.0, demand.backlog / seconds
 
 
 def _fewest(rate: float, each: float) -> int:

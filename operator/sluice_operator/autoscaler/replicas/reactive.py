@@ -6,22 +6,12 @@ replicas, because a missed target shows that more are needed but not how many.
 
 import math
 from dataclasses import dataclass
-from typing import Final
 
-from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.autoscaler.replicas.capacity_inputs import targets
-from sluice_operator.autoscaler.signals.freshness import Fresh
+from sluice_operator.autoscaler.settings import LAW
 from sluice_operator.autoscaler.signals.histograms import quantile
-from sluice_operator.autoscaler.signals.windows import SHORT, WINDOW, Sums, over
-from sluice_operator.autoscaler.state import AutoscalerState
+from sluice_operator.autoscaler.signals.snapshot import Snapshot
+from sluice_operator.autoscaler.signals.windows import WindowSums
 from sluice_perfmodel.capacity import Capacity
-
-MOST: Final = 2.0  # at most doubling
-# Deviations beyond chance: one miss of 60 or four of 100 does not miss 99 %. With hundreds of checks an hour, two
-# deviations would occur by chance.
-SIGMAS: Final = 3.0
-BUSY: Final = 0.5  # of one replica's concurrency: below, more replicas cannot make a request faster
-PATIENCE: Final = 0.5  # of the TTFT target: a longer expected wait leaves too little time for the prefill
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,99 +21,79 @@ class ReactiveDemand:
     replicas: int
     ratio: float
     binding: str
-    measured: str  # the first half of the sentence
-    late: bool = False  # measured on ended requests, which arrived up to a TTFT target earlier
+    observation: str  # the first half of the sentence
+    of_ended_requests: bool = False  # measured on ended requests, which arrived up to a TTFT target earlier
 
 
 def reactive_demand(
-    spec: LLMDeploymentSpec,
-    seen: Fresh,
-    memory: AutoscalerState,
-    now: float,
-    capacity: Capacity | None,
-    looked_back: bool,
-    goal: float,
+    snapshot: Snapshot, capacity: Capacity | None, planned_attainment: float, fleet_is_settled: bool
 ) -> ReactiveDemand | None:
-    """The strongest pressure of KV memory, SLO misses and (without a model) the queue; None where there is none.
+    """The strongest demand of KV memory, SLO misses and (without a model) the queue; None where there is none.
 
-    SLO misses rank below the others unless `looked_back`: the fleet is then as old as the period that the misses cover.
+    SLO misses rank below the others unless `fleet_is_settled`: the fleet is then as old as the period that the misses
+    cover.
     """
     found = [
         one
         for one in (
-            _kv(spec, seen, memory, now),
-            _missed(spec, seen, over(memory, now, WINDOW), over(memory, now, SHORT), capacity, goal),
-            _queue(spec, seen, over(memory, now, WINDOW)) if capacity is None else None,
+            _kv_occupancy(snapshot),
+            _slo_misses(snapshot, capacity, planned_attainment),
+            _queue(snapshot) if capacity is None else None,
         )
         if one is not None
     ]
-    return max(found, key=lambda one: (looked_back or not one.late, one.ratio), default=None)
+    return max(found, key=lambda one: (fleet_is_settled or not one.of_ended_requests, one.ratio), default=None)
 
 
-def kv_share(seen: Fresh, memory: AutoscalerState, now: float) -> float | None:
-    """Share of the fleet's KV blocks that running requests hold, 0..1; None without fresh samples.
-
-    It is the mean of the last seconds by the engines' own integral, which includes changes between scrapes. The gauges
-    are used where the integral has no data yet.
-    """
-    if not seen.known:
-        return None
-    short = over(memory, now, SHORT)
-    if short.block_seconds > 0:
-        return min(1.0, short.count("kv_block_seconds_total") / short.block_seconds)
-    return min(1.0, math.fsum(sample.kv_occupancy for _, sample in seen.known) / len(seen.known))
-
-
-def _kv(spec: LLMDeploymentSpec, seen: Fresh, memory: AutoscalerState, now: float) -> ReactiveDemand | None:
-    target = spec.scaling.target_kv_occupancy_percent / 100.0
-    share = kv_share(seen, memory, now)
+def _kv_occupancy(snapshot: Snapshot) -> ReactiveDemand | None:
+    target = snapshot.spec.scaling.target_kv_occupancy_percent / 100.0
+    share = snapshot.kv_occupancy
     if share is None or share <= target:
         return None
-    return _pressure(seen, share / target, "KVOccupancy", f"{share:.0%} of the KV cache is held (target {target:.0%})")
+    observation = f"{share:.0%} of the KV cache is held (target {target:.0%})"
+    return _bounded(snapshot, share / target, "KVOccupancy", observation)
 
 
-def _missed(
-    spec: LLMDeploymentSpec, seen: Fresh, window: Sums, recent: Sums, capacity: Capacity | None, goal: float
-) -> ReactiveDemand | None:
+def _slo_misses(snapshot: Snapshot, capacity: Capacity | None, planned_attainment: float) -> ReactiveDemand | None:
     """More misses than chance explains, in the window and still in its last seconds: misses of an old queue pass."""
-    target = targets(spec)
+    window, target, fleet = snapshot.window, snapshot.targets, snapshot.fleet
+    if not all(_misses_beyond_chance(sums, planned_attainment) for sums in (window, snapshot.short)):
+        return None
+    busy = 0.0 if capacity is None else LAW.replicas.guard_busy * capacity.concurrency * len(fleet.measured)
+    if not fleet.waiting and fleet.running < busy:
+        return None
     missed, met = window.count("slo_missed_total"), window.count("slo_met_total")
-    if not _beyond_chance(missed, met, goal) or not _beyond_chance(
-        recent.count("slo_missed_total"), recent.count("slo_met_total"), goal
-    ):
-        return None
-    running = math.fsum(sample.running for _, sample in seen.known)
-    waiting = math.fsum(sample.waiting for _, sample in seen.known)
-    if capacity is not None and not waiting and running < BUSY * capacity.concurrency * len(seen.known):
-        return None
     ttft = (quantile(window.ttft, target.attainment) or 0.0) / target.ttft
     itl = (quantile(window.itl, target.attainment) or 0.0) / target.itl
     binding = "TimeToFirstToken" if ttft >= itl else "InterTokenLatency"
-    words = f"{missed:.0f} of {missed + met:.0f} requests missed the SLO in {window.seconds:.0f} s"
+    observation = f"{missed:.0f} of {missed + met:.0f} requests missed the SLO in {window.seconds:.0f} s"
     # Late requests are rejected or served last, so the missed share is the excess load. The amount of lateness is
     # chance near capacity.
-    return _pressure(seen, (missed + met) / max(met, 1.0), binding, words, late=True)
+    return _bounded(snapshot, (missed + met) / max(met, 1.0), binding, observation, of_ended_requests=True)
 
 
-def _beyond_chance(missed: float, met: float, goal: float) -> bool:
-    expected = (1.0 - goal) * (missed + met)
-    return missed > expected + SIGMAS * math.sqrt(max(expected, 1.0))
+def _misses_beyond_chance(sums: WindowSums, planned_attainment: float) -> bool:
+    missed, met = sums.count("slo_missed_total"), sums.count("slo_met_total")
+    expected = (1.0 - planned_attainment) * (missed + met)
+    return missed > expected + LAW.replicas.guard_sigmas * math.sqrt(max(expected, 1.0))
 
 
-def _queue(spec: LLMDeploymentSpec, seen: Fresh, window: Sums) -> ReactiveDemand | None:
-    running = math.fsum(sample.running for _, sample in seen.known)
-    waiting = math.fsum(sample.waiting for _, sample in seen.known)
-    served = window.rate("finished_total")
+def _queue(snapshot: Snapshot) -> ReactiveDemand | None:
+    running, waiting, ttft = snapshot.fleet.running, snapshot.fleet.waiting, snapshot.targets.ttft
+    served = snapshot.window.rate("finished_total")
     wait = waiting / served if served > 0 else math.inf
-    if not waiting or wait <= PATIENCE * targets(spec).ttft:
+    if not waiting or wait <= LAW.replicas.patience * ttft:
         return None
     expected = f"about {wait:.1f} s" if math.isfinite(wait) else "with none finished yet"
-    words = f"{waiting:.0f} requests wait, {expected} (TTFT target {targets(spec).ttft:g} s)"
-    return _pressure(seen, (running + waiting) / max(running, 1.0), "Queue", words)
+    observation = f"{waiting:.0f} requests wait, {expected} (TTFT target {ttft:g} s)"
+    return _bounded(snapshot, (running + waiting) / max(running, 1.0), "Queue", observation)
 
 
-def _pressure(seen: Fresh, ratio: float, binding: str, words: str, late: bool = False) -> ReactiveDemand:
+def _bounded(
+    snapshot: Snapshot, ratio: float, binding: str, observation: str, of_ended_requests: bool = False
+) -> ReactiveDemand:
     """Turn a ratio into a count: at least one more replica, at most twice as many."""
-    ratio = min(max(ratio, 1.0), MOST)
-    ready = len(seen.ready)
-    return ReactiveDemand(min(max(round(ready * ratio), ready + 1), int(MOST * ready)), ratio, binding, words, late)
+    most, ready = LAW.replicas.guard_most, len(snapshot.fleet.ready)
+    ratio = min(max(ratio, 1.0), most)
+    count = min(max(round(ready * ratio), ready + 1), int(most * ready))
+    return ReactiveDemand(count, ratio, binding, observation, of_ended_requests)

@@ -5,44 +5,39 @@
 
 import math
 from dataclasses import dataclass
-from typing import Final
 
-from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.autoscaler.replicas.bounds import ReplicaRange
-from sluice_operator.autoscaler.replicas.capacity_inputs import capacity_inputs, targets
-from sluice_operator.autoscaler.replicas.demand import Demand, demand
-from sluice_operator.autoscaler.replicas.prediction import Prediction, predict
-from sluice_operator.autoscaler.replicas.reactive import PATIENCE, ReactiveDemand, reactive_demand
+from sluice_operator.autoscaler.replicas.capacity_inputs import capacity_inputs
+from sluice_operator.autoscaler.replicas.demand import Demand, measure_demand
+from sluice_operator.autoscaler.replicas.prediction import FleetAssumptions, Prediction, predict
+from sluice_operator.autoscaler.replicas.reactive import ReactiveDemand, reactive_demand
+from sluice_operator.autoscaler.replicas.replica_range import ReplicaRange
+from sluice_operator.autoscaler.settings import LAW
 from sluice_operator.autoscaler.signals import cold_start, error_budget
-from sluice_operator.autoscaler.signals.freshness import Fresh
-from sluice_operator.autoscaler.signals.windows import WINDOW, over
-from sluice_operator.autoscaler.state import AutoscalerState
+from sluice_operator.autoscaler.signals.snapshot import Snapshot
 from sluice_perfmodel.capacity import Capacity
-
-LOW_KV: Final = 0.5  # of the target: without a usable model only a plainly empty fleet shrinks
-LOADED: Final = 0.5  # of the load that the fleet was sized for: from there on a met SLO confirms the model
-LONGEST_LOOK_BACK: Final = 60.0  # seconds: a TTFT target of an hour must not disable the guard for an hour
 
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
     """The replicas that the load needs, before any rule about changes."""
 
-    up: int  # fewest replicas that meet the SLO for the expected load
-    keep: int  # fewest that still meet it for the highest load, with margin
+    current: int  # replicas that the recommendation starts from
+    allowed: ReplicaRange
+    scale_out_to: int  # fewest replicas that meet the SLO for the expected load
+    scale_in_floor: int  # fewest that still meet it for the highest load, with margin
     demand: Demand
-    goal: float  # the attainment to plan for, by the rest of the error budget
+    planned_attainment: float  # by the rest of the error budget
     prediction: Prediction | None = None  # the model's recommendation; None while it is cold
-    measured: str = ""  # the binding constraint by measurement; empty where the model gives it
+    measured_binding: str = ""  # the binding constraint by measurement; empty where the model gives it
     reactive: ReactiveDemand | None = None  # the reactive guard's result, if it asked for more
-    hold: str = ""  # why the count must not fall, whatever `keep` is
-    disproved: bool = False  # the SLO is missed where the model, with all replicas ready, predicted that it is met
-    proved: bool = False  # the SLO is met under a load that tests the model
+    hold: str = ""  # why the count must not fall, whatever the floor is
+    contradicts_model: bool = False  # the SLO is missed where the model, with all replicas ready, predicts it is met
+    confirms_model: bool = False  # the SLO is met under a load that tests the model
 
     @property
     def binding(self) -> str:
         """The binding constraint, as the machine-readable reason."""
-        return self.measured or ("Idle" if self.prediction is None else self.prediction.capacity.binding)
+        return self.measured_binding or ("Idle" if self.capacity is None else self.capacity.binding)
 
     @property
     def capacity(self) -> Capacity | None:
@@ -50,73 +45,109 @@ class Recommendation:
         return None if self.prediction is None else self.prediction.capacity
 
 
-def recommend(
-    spec: LLMDeploymentSpec, floor: ReplicaRange, seen: Fresh, memory: AutoscalerState, now: float, current: int
-) -> Recommendation:
-    """Judge the load. Without fresh metrics, `up` and `keep` are the current count."""
-    ttft = targets(spec).ttft
-    stays = float(spec.scaling.scale_down_stabilization_seconds)
-    target = targets(spec).attainment
-    rate = over(memory, now, WINDOW).rate("arrived_total")
-    goal = error_budget.planned(memory.kept, target, rate, stays + (cold_start.seconds(memory) or cold_start.USUAL))
-    asked = demand(memory, seen, now, PATIENCE * ttft, stays, (1.0 - goal) / (1.0 - target))
-    if not seen.known:
-        hold = "no engine could be measured" if seen.ready else "no replica is ready yet"
-        return Recommendation(current, current, asked, goal, measured="MetricsMissing", hold=hold)
-    known = capacity_inputs(spec, seen, memory)
-    prediction = predict(spec, floor, known, asked, memory, current, goal) if known is not None else None
+def recommend(snapshot: Snapshot, allowed: ReplicaRange, confidence: float, current: int) -> Recommendation:
+    """Judge the load. Without fresh metrics, the result is the current count."""
+    planned, demand = _plan(snapshot)
+    if not snapshot.fleet.measured:
+        why = "no engine could be measured" if snapshot.fleet.ready else "no replica is ready yet"
+        return Recommendation(
+            current, allowed, current, current, demand, planned, measured_binding="MetricsMissing", hold=why
+        )
+    inputs = capacity_inputs(snapshot)
+    assumed = FleetAssumptions(current, allowed.high, confidence, snapshot.signals.balance.unevenness)
+    prediction = None if inputs is None else predict(inputs, demand, assumed, planned)
     if prediction is not None:
         capacity: Capacity | None = prediction.capacity
-        up, keep, measured = prediction.up, prediction.keep, ""
+        out, floor, binding = prediction.scale_out_to, prediction.scale_in_floor, ""
     else:
-        up, keep, measured, capacity = 1, _keep_cold(spec, seen, memory, now, current), "Idle", None
-    # A request found late now arrived up to a TTFT target ago and waited for the fleet of that time. KV occupancy and
-    # the queue describe the current fleet.
-    stood = now - memory.settled_at - WINDOW if seen.coming == 0 else -math.inf
-    looked_back = stood >= min(ttft, LONGEST_LOOK_BACK)
-    pressed = reactive_demand(spec, seen, memory, now, capacity, looked_back, goal)
-    settled = looked_back or (stood >= 0.0 and pressed is not None and not pressed.late)
-    disproved = pressed is not None and settled and prediction is not None and up <= current
-    kept = pressed is None and settled
-    proved = kept and prediction is not None and (prediction.dear or _is_loaded(seen, memory, prediction.capacity, now))
-    if pressed is not None:
-        keep = max(keep, current)
-        if settled and pressed.replicas > up:
-            up, measured = pressed.replicas, pressed.binding
+        capacity, out, floor, binding = None, 1, _floor_without_model(snapshot, current), "Idle"
+    age = _fleet_age(snapshot)
+    covers_misses = age >= min(snapshot.targets.ttft, LAW.replicas.longest_look_back_seconds)
+    reactive = reactive_demand(snapshot, capacity, planned, covers_misses)
+    settled = covers_misses or (age >= 0.0 and reactive is not None and not reactive.of_ended_requests)
+    contradicts = reactive is not None and settled and prediction is not None and out <= current
+    confirms = reactive is None and settled and prediction is not None and _tests_model(snapshot, prediction)
+    if reactive is not None:
+        floor = max(floor, current)
+        if settled and reactive.replicas > out:
+            out, binding = reactive.replicas, reactive.binding
         else:
-            pressed = None
-    if max(up, keep) <= max(1, floor.low) and is_idle(seen, memory, now):
-        measured = "Idle"
-    hold = ""
-    if seen.missing:
-        hold = f"{seen.missing} of {len(seen.ready)} replicas could not be measured and count as busy"
-    elif now < memory.no_down_until:
-        hold = "an engine restarted and its counters began again"
-    return Recommendation(up, max(keep, up), asked, goal, prediction, measured, pressed, hold, disproved, proved)
+            reactive = None
+    if max(out, floor) <= max(1, allowed.low) and snapshot.is_idle:
+        binding = "Idle"
+    return Recommendation(
+        current=current,
+        allowed=allowed,
+        scale_out_to=out,
+        scale_in_floor=max(floor, out),
+        demand=demand,
+        planned_attainment=planned,
+        prediction=prediction,
+        measured_binding=binding,
+        reactive=reactive,
+        hold=_hold(snapshot),
+        contradicts_model=contradicts,
+        confirms_model=confirms,
+    )
 
 
-def _keep_cold(spec: LLMDeploymentSpec, seen: Fresh, memory: AutoscalerState, now: float, current: int) -> int:
+def _plan(snapshot: Snapshot) -> tuple[float, Demand]:
+    """The attainment to plan for, by the error budget, and the demand that such a plan must serve."""
+    target = snapshot.targets.attainment
+    window = float(snapshot.spec.scaling.scale_down_stabilization_seconds)
+    planned = error_budget.planned_attainment(
+        snapshot.signals.errors,
+        target,
+        snapshot.window.rate("arrived_total"),
+        window + cold_start.expected_seconds(snapshot.signals.cold_starts),
+    )
+    return planned, measure_demand(snapshot, (1.0 - planned) / (1.0 - target))
+
+
+def _fleet_age(snapshot: Snapshot) -> float:
+    """Seconds since the window holds only measurements of the present fleet; below 0 while it does not.
+
+    A request found late now arrived up to a TTFT target ago and waited for the fleet of that time. KV occupancy and the
+    queue describe the present fleet.
+    """
+    if snapshot.fleet.starting:
+        return -math.inf
+    return snapshot.now - snapshot.signals.ready.changed_at - LAW.signals.window_seconds
+
+
+def _floor_without_model(snapshot: Snapshot, current: int) -> int:
     """The count to keep without a usable model.
 
     It is the current count, one fewer where KV memory is plainly free and no request waits, or 1 when the fleet is
     idle.
     """
-    if is_idle(seen, memory, now):
+    if snapshot.is_idle:
         return 1
-    occupancy = max(sample.kv_occupancy for _, sample in seen.known)
-    free = occupancy < LOW_KV * spec.scaling.target_kv_occupancy_percent / 100.0
-    return current - 1 if free and not any(sample.waiting for _, sample in seen.known) else current
+    occupancy = max(sample.kv_occupancy for _, sample in snapshot.fleet.measured)
+    free = occupancy < LAW.replicas.free_kv * snapshot.spec.scaling.target_kv_occupancy_percent / 100.0
+    return current - 1 if free and not snapshot.fleet.waiting else current
 
 
-def _is_loaded(seen: Fresh, memory: AutoscalerState, one: Capacity, now: float) -> bool:
-    """Whether the fleet works at half of its sized load or more: an SLO that is met then confirms the model.
+def _tests_model(snapshot: Snapshot, prediction: Prediction) -> bool:
+    """Whether an SLO that is met now confirms the model.
 
-    At a confidence of 0.5 the fleet gets twice the replicas, and each has only half of the load that it could have.
+    It does where the lower confidence costs replicas, and where the fleet works at half of its sized load or more. At a
+    confidence of 0.5 the fleet gets twice the replicas, and each has only half of the load that it could have.
     """
-    return over(memory, now, WINDOW).rate("finished_total") >= LOADED * one.rate * memory.confidence * len(seen.ready)
+    if prediction.confidence_adds_replicas:
+        return True
+    confidence, ready = prediction.fleet.confidence, len(snapshot.fleet.ready)
+    sized = LAW.replicas.confirming_load * prediction.capacity.rate * confidence * ready
+    return snapshot.window.rate("finished_total") >= sized
 
 
-def is_idle(seen: Fresh, memory: AutoscalerState, now: float) -> bool:
-    """Whether no known replica has a running or waiting request and none arrived in the window."""
-    busy = any(sample.running or sample.waiting for _, sample in seen.known)
-    return not busy and over(memory, now, WINDOW).count("arrived_total") == 0
+def _hold(snapshot: Snapshot) -> str:
+    """Why the count must not fall; empty where it may."""
+    fleet = snapshot.fleet
+    if fleet.unmeasured:
+        return f"{fleet.unmeasured} of {len(fleet.ready)} replicas could not be measured and count as busy"
+    if snapshot.now < snapshot.signals.window.reset_until:
+        return "an engine restarted and its counters began again"
+    if snapshot.has_overdue_first_tokens:
+        return "first tokens come later than the last bucket, by an unknown amount"
+    return ""

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from sluice.contract import LATENCY_BUCKETS
+from sluice_operator.autoscaler.settings import LAW
 from sluice_operator.autoscaler.values import Histogram
 
-ABSURD: Final = 1e15
 BOUNDS: Final = (*LATENCY_BUCKETS, math.inf)
 
 
-def is_sane_histogram(histogram: Histogram) -> bool:
+def is_valid_histogram(histogram: Histogram) -> bool:
     """Whether it has the contract's buckets (or none yet) and counts that do not decrease from bucket to bucket."""
     counts = histogram.counts
     if not counts:
@@ -19,7 +19,7 @@ def is_sane_histogram(histogram: Histogram) -> bool:
     if histogram.bounds != BOUNDS or len(counts) != len(BOUNDS):
         return False
     # The sum detects a NaN, which sorting would not.
-    return counts[0] >= 0.0 and sum(counts) < ABSURD * len(counts) and sorted(counts) == list(counts)
+    return counts[0] >= 0.0 and sum(counts) < LAW.signals.largest_value * len(counts) and sorted(counts) == list(counts)
 
 
 def overflow(counts: Sequence[float]) -> float:

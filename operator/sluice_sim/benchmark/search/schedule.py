@@ -8,14 +8,15 @@ takes an hour.
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.autoscaler.admission.bounds import bounds, note_shortage
-from sluice_operator.autoscaler.replicas.capacity_inputs import capacity_inputs, reachable_targets
+from sluice_operator.autoscaler.admission.bounds import engine_bounds
+from sluice_operator.autoscaler.admission.shortage import is_waiting_for_replicas, note_shortage
+from sluice_operator.autoscaler.observation import take_in
+from sluice_operator.autoscaler.replicas.capacity_inputs import capacity_inputs
 from sluice_operator.autoscaler.replicas.scale_in_order import scale_in_candidates
-from sluice_operator.autoscaler.signals.fleet_view import update_signals
 from sluice_operator.autoscaler.state import AutoscalerState
 from sluice_operator.autoscaler.values import Decision, Observed
 from sluice_perfmodel.capacity import slo_concurrency
@@ -77,15 +78,15 @@ def decide_with_count(
     spec: LLMDeploymentSpec, observed: Observed, memory: AutoscalerState, now: float, count: int
 ) -> tuple[Decision, AutoscalerState]:
     """`count` replicas, the least loaded drained first, with the slow loop of admission."""
-    seen, memory = update_signals(spec, observed, memory, now)
-    memory = note_shortage(memory, seen, count, now)
-    known = capacity_inputs(spec, seen, memory)
-    places = None
-    if known is not None:
-        places = slo_concurrency(known.replica, known.work, reachable_targets(spec, known.work), MARGIN)
-    admitted = bounds(spec, seen, memory, places, count, now)
-    leaving = scale_in_candidates(observed, memory, (observed.replicas or 0) - count)
-    return Decision(replicas=count, desired=count, bounds=admitted, scale_in_candidates=leaving), memory
+    snapshot, memory = take_in(spec, observed, memory, now)
+    shortage = note_shortage(snapshot, memory.shortage, count)
+    inputs = capacity_inputs(snapshot)
+    limit = None if inputs is None else slo_concurrency(inputs.replica, inputs.work, inputs.targets, MARGIN)
+    coming = is_waiting_for_replicas(snapshot, shortage, count)
+    admitted = engine_bounds(snapshot, limit, coming, memory.stabilization.observed_since)
+    leaving = scale_in_candidates(snapshot, None, (observed.replicas or 0) - count)
+    decision = Decision(replicas=count, desired=count, bounds=admitted, scale_in_candidates=leaving)
+    return decision, replace(memory, shortage=shortage)
 
 
 def last_piece(seconds: float) -> float:

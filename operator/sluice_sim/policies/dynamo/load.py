@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.autoscaler.replicas.capacity_inputs import targets
+from sluice_operator.autoscaler.targets import targets
 from sluice_operator.autoscaler.values import Decision, EngineSample, Observed
 from sluice_sim.policies.dynamo.model import Regression, regression, ttft
 from sluice_sim.policies.metrics import increase

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.autoscaler.replicas.capacity_inputs import max_concurrency, targets
+from sluice_operator.autoscaler.targets import max_concurrency, targets
 from sluice_operator.autoscaler.values import Decision, Observed
 from sluice_sim.policies.dynamo.kalman import Trend, observe
 from sluice_sim.policies.dynamo.model import Limits, best_rate, regression

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.autoscaler.replicas.capacity_inputs import targets
+from sluice_operator.autoscaler.targets import targets
 from sluice_operator.autoscaler.values import Decision, Observed
 from sluice_sim.policies.hpa.behavior import Behavior, HpaMemory, Policy, due, settle
 from sluice_sim.policies.hpa.ratio import in_total

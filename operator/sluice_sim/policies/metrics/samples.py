@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.autoscaler.signals.freshness import is_sane
+from sluice_operator.autoscaler.signals.freshness import is_valid
 from sluice_operator.autoscaler.values import EngineSample, Observed, PodView
 from sluice_sim.policies.policy import current
 
@@ -63,7 +63,7 @@ def see(spec: LLMDeploymentSpec, observed: Observed, now: float) -> Seen:
 def _newest(pod: PodView, now: float) -> EngineSample | None:
     if pod.sample is None or pod.sample_at is None or not 0.0 <= now - pod.sample_at <= LOOK_BACK:
         return None
-    return pod.sample if is_sane(pod.sample) else None
+    return pod.sample if is_valid(pod.sample) else None
 
 
 def waiting(sample: EngineSample) -> float:

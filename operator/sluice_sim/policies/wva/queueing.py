@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.autoscaler.replicas.capacity_inputs import max_concurrency, targets
+from sluice_operator.autoscaler.targets import max_concurrency, targets
 from sluice_operator.autoscaler.values import Decision, Observed
 from sluice_perfmodel.capacity import Targets
 from sluice_perfmodel.step_time import StepTimeModel
