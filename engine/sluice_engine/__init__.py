@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sluice_engine.offline.llm import LLM
-    from sluice_engine.params import SamplingParams
+    from sluice_engine.sampling_params import SamplingParams
 
 __all__ = ["LLM", "SamplingParams"]
 
@@ -20,7 +20,7 @@ def __getattr__(name: str) -> object:
 
         return LLM
     if name == "SamplingParams":
-        from sluice_engine.params import SamplingParams
+        from sluice_engine.sampling_params import SamplingParams
 
         return SamplingParams
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

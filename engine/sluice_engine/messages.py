@@ -15,30 +15,10 @@ import msgspec
 
 from sluice_engine.limits import LimitChanges, Limits, LimitsInForce
 from sluice_engine.request import TokenLogprob
+from sluice_engine.sampling_params import SamplingParams
 
 FinishReason = Literal["stop", "length", "abort", "error"]
 RejectReason = Literal["queue_full", "displaced", "kv_full", "draining", "slo_unreachable"]
-
-
-class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
-    """Sampling parameters of a request. The HTTP process validates them (`server/api/`) before they cross the
-    socket.
-    """
-
-    max_tokens: int
-    temperature: float = 1.0  # 0 is greedy
-    top_k: int = 0  # 0: off
-    top_p: float = 1.0
-    seed: int | None = None
-    ignore_eos: bool = False
-    stop_token_ids: tuple[int, ...] = ()  # the HTTP process, which detokenizes, matches stop strings
-    min_p: float = 0.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    repetition_penalty: float = 1.0
-    logit_bias: tuple[tuple[int, float], ...] = ()  # (token id, bias added to its logit)
-    min_tokens: int = 0  # output tokens before which no stop token may be sampled
-    logprobs: int | None = None  # number of top tokens reported beside the sampled one; None: no logprobs
 
 
 # --- HTTP process → engine process -----------------------------------------------------------------------------

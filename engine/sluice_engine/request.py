@@ -8,28 +8,7 @@ that the simulator runs without torch.
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """Sampling parameters. `seed` is always set: randomness is a function of (seed, position) alone."""
-
-    temperature: float = 0.0  # 0 is greedy
-    top_k: int = 0  # 0: off
-    top_p: float = 1.0
-    seed: int = 0
-    min_p: float = 0.0  # 0: off
-    presence_penalty: float = 0.0  # on generated tokens
-    frequency_penalty: float = 0.0  # on generated tokens, by count
-    repetition_penalty: float = 1.0  # on prompt and generated tokens; 1: off
-    logit_bias: tuple[tuple[int, float], ...] = ()
-    barred: tuple[int, ...] = ()  # ids that may not be sampled at a position before `stops_from`
-    stops_from: int = 0
-    logprobs: int | None = None  # number of top tokens reported beside the sampled one; None: no logprobs
-
-    @property
-    def remembers(self) -> bool:
-        """True if the next token depends on the preceding tokens (any penalty is set)."""
-        return self.presence_penalty != 0.0 or self.frequency_penalty != 0.0 or self.repetition_penalty != 1.0
+from sluice_engine.sampling_params import GREEDY, SamplingParams
 
 
 class TokenLogprob(NamedTuple):
@@ -50,7 +29,7 @@ class Request:
     max_tokens: int
     arrived_at: float  # monotonic seconds
     stop_ids: frozenset[int] = frozenset()  # a sampled token in this set ends the request and is not delivered
-    sampling: Sampling = field(default_factory=Sampling)
+    sampling: SamplingParams = GREEDY  # its seed is set where randomness matters
     priority: int = 0  # −100..100, higher is sooner
     tenant: str = ""
     ttft_target: float | None = None  # seconds from arrival; None: no own target, so it is never rejected for it
@@ -82,7 +61,7 @@ class Request:
         """Records the prompt length: initially `known` is the prompt."""
         self.prompt_length = len(self.known)
 
-    def another_sample(self, request_id: str, sampling: Sampling) -> "Request":
+    def another_sample(self, request_id: str, sampling: SamplingParams) -> "Request":
         """A further sample of the same prompt, in its initial state."""
         return Request(
             request_id=request_id,

@@ -8,6 +8,7 @@ from transformers import AutoModelForCausalLM
 from sluice_engine import messages
 from sluice_engine.config import EngineOptions, engine_options
 from sluice_engine.core.engine import EngineLoop
+from sluice_engine.sampling_params import SamplingParams
 
 CLOSE = 1e-4  # top two logits nearer than this may be swapped by the order of sums
 
@@ -62,7 +63,7 @@ def submit(
 ) -> messages.Rejected | None:
     """Submit a request, greedy unless told otherwise."""
     values: dict[str, object] = {"max_tokens": max_tokens, "temperature": 0.0}
-    sampling = messages.SamplingParams(**(values | params))  # type: ignore[arg-type]
+    sampling = SamplingParams(**(values | params))  # type: ignore[arg-type]
     return engine.submit(messages.Submit(request_id, tuple(prompt), sampling, 0.0))
 
 

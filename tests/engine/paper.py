@@ -55,7 +55,7 @@ class PaperRunner:
         contents = [list(self._cells[source]) for source, _ in within]
         for (_, target), content in zip(within, contents, strict=True):
             self._cells[target] = content
-        self._seeds.update((join.slot, join.sampling.seed) for join in plan.joins)
+        self._seeds.update((join.slot, join.sampling.seed or 0) for join in plan.joins)
         for row in plan.rows:
             table = self._tables.setdefault(row.slot, [])
             table[row.first_block : row.first_block + len(row.new_blocks)] = row.new_blocks

@@ -127,7 +127,7 @@ class Runner:
             result.errors |= dict.fromkeys(_holders(step.gathered, wrong), "a block of its cache could not be written")
         for join in plan.joins:
             try:
-                self._sampler.join(join.slot, join.sampling, join.known, join.prompt_length)
+                self._sampler.join(join.slot, join.sampling, join.known, join.prompt_length, join.stop_ids)
             except Exception as error:  # noqa: BLE001 - one request's failure must not stop the loop
                 result.errors[join.request_id] = f"its sampling could not be set up: {error}"
         rows = _without(plan.rows, result.errors) if result.errors else plan.rows

@@ -1,11 +1,12 @@
 """Converts socket messages to scheduler requests, and scheduler outcomes to deltas."""
 
 import secrets
+from dataclasses import replace
 
 from sluice_engine import messages
 from sluice_engine.backend.runner import StepResult
 from sluice_engine.model.loader import LoadedModel
-from sluice_engine.request import Request, Sampling
+from sluice_engine.request import Request
 from sluice_engine.scheduler import Outcome
 
 
@@ -18,7 +19,7 @@ def request_of(message: messages.Submit | messages.Encode, model: LoadedModel) -
         raise ValueError(f"a token id of the prompt lies outside the vocabulary of {model.vocab_size}")
     if isinstance(message, messages.Encode) != (model.pooled is not None):
         raise ValueError(f"this model is served to {model.task}, which the request does not ask for")
-    return _whole(message) if isinstance(message, messages.Encode) else _generating(message, model.eos_ids)
+    return _whole(message) if isinstance(message, messages.Encode) else _generating(message, model)
 
 
 def delta_of(outcome: Outcome, result: StepResult) -> messages.Delta:
@@ -35,23 +36,21 @@ def delta_of(outcome: Outcome, result: StepResult) -> messages.Delta:
     )
 
 
-def seed_of(given: int | None) -> int:
-    """The given seed, or an unpredictable one if None."""
-    return secrets.randbits(64) if given is None else given
+def seed_of(requested: int | None) -> int:
+    """The requested seed, or an unpredictable one if None."""
+    return secrets.randbits(64) if requested is None else requested
 
 
-def _generating(message: messages.Submit, eos_ids: frozenset[int]) -> Request:
+def _generating(message: messages.Submit, model: LoadedModel) -> Request:
     params = message.params
-    stops = frozenset(params.stop_token_ids)
-    if not params.ignore_eos:
-        stops |= eos_ids
+    room = model.max_model_length - len(message.prompt_token_ids)
     return Request(
         request_id=message.request_id,
         known=list(message.prompt_token_ids),
-        max_tokens=params.max_tokens,
+        max_tokens=room if params.max_tokens is None else params.max_tokens,
         arrived_at=message.arrived_at,
-        stop_ids=stops,
-        sampling=_sampling(params, stops, len(message.prompt_token_ids)),
+        stop_ids=frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else model.eos_ids),
+        sampling=replace(params, seed=seed_of(params.seed)),
         priority=message.priority,
         tenant=message.tenant,
         ttft_target=message.ttft_target,
@@ -70,22 +69,4 @@ def _whole(message: messages.Encode) -> Request:
         ttft_target=message.ttft_target,
         pooling=True,
         token_types=message.token_types,
-    )
-
-
-def _sampling(params: messages.SamplingParams, stops: frozenset[int], prompt_length: int) -> Sampling:
-    waits = params.min_tokens > 0 and bool(stops)
-    return Sampling(
-        temperature=params.temperature,
-        top_k=params.top_k,
-        top_p=params.top_p,
-        seed=seed_of(params.seed),
-        min_p=params.min_p,
-        presence_penalty=params.presence_penalty,
-        frequency_penalty=params.frequency_penalty,
-        repetition_penalty=params.repetition_penalty,
-        logit_bias=params.logit_bias,
-        barred=tuple(sorted(stops)) if waits else (),
-        stops_from=prompt_length + params.min_tokens if waits else 0,
-        logprobs=params.logprobs,
     )

@@ -14,7 +14,8 @@ from sluice_engine.core.engine import EngineLoop
 from sluice_engine.offline.beam_search import Branch, Expansion
 from sluice_engine.offline.driver import step
 from sluice_engine.offline.interrupts import held_back
-from sluice_engine.request import Request, Sampling, TokenLogprob
+from sluice_engine.request import Request, TokenLogprob
+from sluice_engine.sampling_params import SamplingParams
 from sluice_engine.scheduler import branch, extend
 
 
@@ -84,7 +85,7 @@ class BeamRounds:
             known=list(tokens),
             max_tokens=self._max_tokens,
             arrived_at=time.monotonic(),
-            sampling=Sampling(logprobs=most),
+            sampling=SamplingParams(temperature=0.0, logprobs=most),
             steered=True,
         )
         refusal = self._engine.scheduler.submit(request)

@@ -5,8 +5,8 @@ Without stop strings the text is not needed before the end, so it is decoded onc
 
 from sluice_engine import messages
 from sluice_engine.offline.results import Sample
-from sluice_engine.params import SamplingParams
 from sluice_engine.request import TokenLogprob
+from sluice_engine.sampling_params import SamplingParams
 from sluice_engine.text import Choice, TextModel
 
 

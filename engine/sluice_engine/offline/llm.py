@@ -27,7 +27,7 @@ from sluice_engine.offline.embeddings import compute
 from sluice_engine.offline.growing_result import Growing
 from sluice_engine.offline.progress import Progress
 from sluice_engine.offline.results import Result
-from sluice_engine.params import SamplingParams
+from sluice_engine.sampling_params import SamplingParams
 from sluice_engine.text import TextModel, TokenizerInvalid, load_text_model
 
 Prompt = str | Sequence[int]
@@ -175,7 +175,8 @@ class LLM:
     ) -> messages.Submit:
         room = self._engine.model.max_model_length - len(tokens)
         samples = tuple((growing.name, params.sample_seed(sample)) for sample, growing in enumerate(group))
-        return messages.Submit(samples[0][0], tokens, params.wire(room), now, samples=samples[1:])
+        first = replace(params.within(room), seed=samples[0][1])
+        return messages.Submit(samples[0][0], tokens, first, now, samples=samples[1:])
 
     def _encode(self, prompts: Prompt | Sequence[Prompt]) -> list[tuple[int, ...]]:
         listed: Sequence[Prompt] = [prompts] if isinstance(prompts, str) else prompts  # type: ignore[assignment]

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sluice_engine.request import Sampling
+from sluice_engine.sampling_params import SamplingParams
 
 
 class ScoreOffsets:
@@ -20,19 +20,19 @@ class ScoreOffsets:
         self._bias: dict[int, tuple[NDArray[np.int64], NDArray[np.float32]]] = {}
         self._barred: dict[int, tuple[NDArray[np.int64], int]] = {}
 
-    def join(self, slot: int, sampling: Sampling) -> None:
+    def join(self, slot: int, sampling: SamplingParams, prompt_length: int, stop_ids: frozenset[int]) -> None:
         """Set the offsets of the slot's request. Ids beyond the logits' width are dropped: they can never be
         sampled.
         """
         self._bias.pop(slot, None)
         self._barred.pop(slot, None)
         if sampling.logit_bias:
-            inside = [(token, value) for token, value in sampling.logit_bias if 0 <= token < self._width]
+            inside = [(token, value) for token, value in sampling.logit_bias.items() if 0 <= token < self._width]
             ids = np.array([token for token, _ in inside], dtype=np.int64)
             self._bias[slot] = ids, np.array([value for _, value in inside], dtype=np.float32)
-        if sampling.stops_from > 0:
-            stops = [token for token in sampling.barred if 0 <= token < self._width]
-            self._barred[slot] = np.array(stops, dtype=np.int64), sampling.stops_from
+        if sampling.min_tokens > 0 and stop_ids:
+            stops = [token for token in sorted(stop_ids) if 0 <= token < self._width]
+            self._barred[slot] = np.array(stops, dtype=np.int64), prompt_length + sampling.min_tokens
 
     def apply(self, scores: torch.Tensor, rows: Sequence[int], slots: Sequence[int], positions: Sequence[int]) -> None:
         """Edit rows of scores [N, V] in place. `rows[i]` belongs to the request in `slots[i]`, which samples for

@@ -7,8 +7,8 @@ features cost nothing.
 import numpy as np
 from numpy.typing import NDArray
 
-from sluice_engine.request import Sampling
 from sluice_engine.sampling.rng import as_seeds
+from sluice_engine.sampling_params import SamplingParams
 
 RANDOM = 1  # temperature of at least GREEDY_BELOW
 TRUNCATED = 2  # top-k or top-p: needs sorted tokens
@@ -33,16 +33,16 @@ class SlotTable:
         self.repetition: NDArray[np.float32] = np.ones(slots, dtype=np.float32)
         self.logprobs: NDArray[np.int64] = np.zeros(slots, dtype=np.int64)
 
-    def join(self, slot: int, sampling: Sampling) -> None:
+    def join(self, slot: int, sampling: SamplingParams) -> None:
         """Set the parameters of the slot's request."""
         flags = 0
         if sampling.temperature >= GREEDY_BELOW:
             flags |= RANDOM
             if sampling.top_k > 0 or sampling.top_p < 1.0:
                 flags |= TRUNCATED
-        if sampling.remembers:
+        if sampling.has_penalties:
             flags |= PENALISED
-        if sampling.logit_bias or sampling.stops_from > 0:
+        if sampling.logit_bias or sampling.min_tokens > 0:
             flags |= EDITED
         if sampling.logprobs is not None:
             flags |= LOGPROBS
@@ -51,7 +51,7 @@ class SlotTable:
         self.top_k[slot] = sampling.top_k
         self.top_p[slot] = sampling.top_p
         self.min_p[slot] = sampling.min_p
-        self.seed[slot] = as_seeds([sampling.seed])[0]
+        self.seed[slot] = as_seeds([sampling.seed or 0])[0]
         self.presence[slot] = sampling.presence_penalty
         self.frequency[slot] = sampling.frequency_penalty
         self.repetition[slot] = sampling.repetition_penalty

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sluice_engine.request import Sampling, TokenLogprob
+from sluice_engine.request import TokenLogprob
 from sluice_engine.sampling.draft_verify import NO_TOKEN, Drafts
 from sluice_engine.sampling.draw import draw, scaled, weights_of
 from sluice_engine.sampling.logit_bias import ScoreOffsets
@@ -21,6 +21,7 @@ from sluice_engine.sampling.params_table import EDITED, LOGPROBS, PENALISED, RAN
 from sluice_engine.sampling.penalties import Penalties
 from sluice_engine.sampling.rng import uniform
 from sluice_engine.sampling.top_k_top_p import draw_truncated
+from sluice_engine.sampling_params import SamplingParams
 
 NOT_A_NUMBER = NO_TOKEN  # replaces the token of a row without a finite maximum
 
@@ -45,11 +46,20 @@ class Sampler:
         self._offsets = ScoreOffsets(width)
         self._penalties = Penalties(slots, width, device)
 
-    def join(self, slot: int, sampling: Sampling, known: Sequence[int] = (), prompt_length: int = 0) -> None:
-        """Admit a request to `slot`. With penalties, `known` must be its prompt and output tokens."""
+    def join(
+        self,
+        slot: int,
+        sampling: SamplingParams,
+        known: Sequence[int] = (),
+        prompt_length: int = 0,
+        stop_ids: frozenset[int] = frozenset(),
+    ) -> None:
+        """Admit a request to `slot`. With penalties, `known` must be its prompt and output tokens; with min_tokens,
+        `stop_ids` must be the tokens that end its output.
+        """
         self._table.join(slot, sampling)
-        self._offsets.join(slot, sampling)
-        if sampling.remembers:
+        self._offsets.join(slot, sampling, prompt_length, stop_ids)
+        if sampling.has_penalties:
             self._penalties.join(slot, known, prompt_length)
 
     def sample(

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Final, Literal, NamedTuple
 
 from sluice_engine.control.step_deadline import Cut, Deadline
-from sluice_engine.request import Sampling
+from sluice_engine.sampling_params import SamplingParams
 from sluice_perfmodel.step_time import StepWork
 
 Finish = Literal["stop", "length", "abort", "error"]
@@ -58,9 +58,10 @@ class Join(NamedTuple):
 
     request_id: str
     slot: int
-    sampling: Sampling
+    sampling: SamplingParams
     prompt_length: int = 0
     known: tuple[int, ...] = ()  # all its tokens, only where the sampling depends on them
+    stop_ids: frozenset[int] = frozenset()  # only with min_tokens: not sampled before that many output tokens
     token_types: tuple[int, ...] = ()  # of a pooling request
 
 

@@ -197,7 +197,7 @@ class StepPlanner:
         return next((request for request in reversed(self._state.running) if request.slot not in taken), None)
 
     def _join(self, request: Request) -> None:
-        known = tuple(request.known) if request.sampling.remembers else ()
+        known = tuple(request.known) if request.sampling.has_penalties else ()
         self._draft.joins.append(
             Join(
                 request.request_id,
@@ -205,6 +205,7 @@ class StepPlanner:
                 request.sampling,
                 request.prompt_length,
                 known,
+                request.stop_ids if request.sampling.min_tokens else frozenset(),
                 request.token_types,
             )
         )

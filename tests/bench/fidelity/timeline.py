@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from sluice_engine import messages
 from sluice_engine.core.engine import EngineLoop
 from sluice_engine.core.process import serve
+from sluice_engine.sampling_params import SamplingParams
 from sluice_perfmodel.step_time import StepWork
 from sluice_sim.cluster.request import RequestRecord
 from sluice_sim.engine.step_times import RecordedStep
@@ -75,7 +76,7 @@ class Timeline:
         due: list[messages.ToEngine] = []
         while self._sent < len(self.arrivals) and self.begun + self.arrivals[self._sent].at <= self.clock():
             one, prompt = self.arrivals[self._sent], self.prompts[self._sent]
-            params = messages.SamplingParams(max_tokens=one.output, temperature=0.0, ignore_eos=True)
+            params = SamplingParams(max_tokens=one.output, temperature=0.0, ignore_eos=True)
             due.append(messages.Submit(f"r{self._sent}", prompt, params, self.begun + one.at, one.priority, one.tenant))
             self.taken.append(self.clock())
             self.records.append(RequestRecord(one.at, one.prompt, one.output))

@@ -17,6 +17,7 @@ from statistics import median
 from sluice_engine import messages
 from sluice_engine.config import engine_options
 from sluice_engine.core.engine import EngineLoop
+from sluice_engine.sampling_params import SamplingParams
 from sluice_perfmodel.step_time import StepTimeModel
 from tests.bench.longprompt.least import least_seconds
 from tests.bench.throughput.load import VOCABULARY
@@ -100,7 +101,7 @@ def _limits(itl_target: float, chunk: int) -> messages.LimitsPatch:
 def _submit(engine: EngineLoop, names: Iterator[int], dice: random.Random, tokens: int) -> str:
     name = f"episode-{next(names)}"
     prompt = tuple(dice.randrange(VOCABULARY) for _ in range(tokens))
-    params = messages.SamplingParams(max_tokens=min(ENDLESS, 16384 - tokens), temperature=0.0, ignore_eos=True)
+    params = SamplingParams(max_tokens=min(ENDLESS, 16384 - tokens), temperature=0.0, ignore_eos=True)
     refusal = engine.submit(messages.Submit(name, prompt, params, time.monotonic()))
     if refusal is not None:
         raise RuntimeError(f"the engine refused a request: {refusal.message}")

@@ -18,6 +18,7 @@ from sluice_engine.backend.failure_isolation import check_device
 from sluice_engine.core.engine import EngineLoop
 from sluice_engine.model.kv_cache import KVCache, KVShape
 from sluice_engine.request import Request
+from sluice_engine.sampling_params import SamplingParams
 from sluice_engine.scheduler import Plan
 from sluice_perfmodel.step_time import StepWork
 from tests.engine.oracle import options, run, submit
@@ -108,7 +109,7 @@ def test_without_memory_to_zero_and_copy_blocks_nobody_fails(
     def answers() -> Told:
         engine = start(tiny_llama, overlap)
         samples = (("d1", 1), ("d2", 2))
-        sampling = messages.SamplingParams(max_tokens=12, temperature=0.9, seed=0, ignore_eos=True)
+        sampling = SamplingParams(max_tokens=12, temperature=0.9, seed=0, ignore_eos=True)
         engine.submit(messages.Submit("d0", tuple(PROMPTS["a"]), sampling, 0.0, samples=samples))
         engine.scheduler.submit(Request("bad", [5, 2**70, 6], 9, 0.0))  # whose blocks are zeroed
         return told(run(engine))

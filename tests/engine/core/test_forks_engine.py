@@ -7,7 +7,7 @@ import torch
 
 from sluice_engine import messages
 from sluice_engine.core.engine import EngineLoop
-from sluice_engine.request import Sampling
+from sluice_engine.sampling_params import SamplingParams
 from tests.engine.oracle import Oracle, options, run, submit
 
 GOOD = [5, 6, 7]
@@ -15,7 +15,7 @@ GOOD = [5, 6, 7]
 
 def ask(engine: EngineLoop, name: str, prompt: list[int], count: int, **params: object) -> messages.Rejected | None:
     values: dict[str, object] = {"max_tokens": 8, "temperature": 1.0, "seed": 0, "ignore_eos": True}
-    sampling = messages.SamplingParams(**(values | params))  # type: ignore[arg-type]
+    sampling = SamplingParams(**(values | params))  # type: ignore[arg-type]
     samples = tuple((f"{name}{seed}", seed) for seed in range(1, count))
     return engine.submit(messages.Submit(f"{name}0", tuple(prompt), sampling, 0.0, samples=samples))
 
@@ -49,7 +49,7 @@ def test_a_sample_that_cannot_be_set_up_fails_alone(tiny_llama: Path, monkeypatc
     prompt = list(range(2, 40))
     real = engine.runner._sampler.join  # type: ignore[union-attr]
 
-    def join(slot: int, sampling: Sampling, *rest: object) -> None:
+    def join(slot: int, sampling: SamplingParams, *rest: object) -> None:
         if sampling.seed == 1:
             raise MemoryError("no room for its counts")
         real(slot, sampling, *rest)  # type: ignore[arg-type]

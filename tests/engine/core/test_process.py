@@ -17,6 +17,7 @@ from sluice_engine import messages
 from sluice_engine.config import EngineOptions
 from sluice_engine.core.engine import EngineLoop
 from sluice_engine.core.process import serve
+from sluice_engine.sampling_params import SamplingParams
 from tests.engine.oracle import Oracle, options
 
 ROOT = Path(__file__).parents[3]
@@ -90,7 +91,7 @@ async def test_it_loads_serves_and_ends_with_its_parent(tiny_llama: Path, oracle
         peer.send(messages.StateRequest(42))
         assert (await peer.until(messages.StateReply)).token == 42
 
-        greedy = messages.SamplingParams(max_tokens=12, temperature=0.0)
+        greedy = SamplingParams(max_tokens=12, temperature=0.0)
         peer.send(
             messages.Submit("a", (5, 6, 7), greedy, time.monotonic()),
             messages.Submit("bad", (5, 999), greedy, time.monotonic()),
@@ -144,7 +145,7 @@ class Script:
 
 def test_an_idle_engine_waits_and_a_busy_one_does_not(tiny_llama: Path) -> None:
     engine = EngineLoop(options(tiny_llama))
-    work = messages.Submit("a", (5, 6, 7), messages.SamplingParams(max_tokens=3, temperature=0.0), 0.0)
+    work = messages.Submit("a", (5, 6, 7), SamplingParams(max_tokens=3, temperature=0.0), 0.0)
     script = Script([], [work], [], [], [], [])
     with pytest.raises(StopIteration):
         serve(script, engine)
@@ -154,7 +155,7 @@ def test_an_idle_engine_waits_and_a_busy_one_does_not(tiny_llama: Path) -> None:
 
 def test_an_engine_that_may_run_nobody_waits_instead_of_spinning(tiny_llama: Path) -> None:
     engine = EngineLoop(options(tiny_llama))
-    work = messages.Submit("a", (5, 6, 7), messages.SamplingParams(max_tokens=3, temperature=0.0), 0.0)
+    work = messages.Submit("a", (5, 6, 7), SamplingParams(max_tokens=3, temperature=0.0), 0.0)
     closed = messages.LimitsPatch(changes={"concurrency_min": 0, "concurrency_max": 0}, ttl=60.0)
     script = Script([closed, work], [], [], [])
     with pytest.raises(StopIteration):

@@ -9,6 +9,7 @@ import pytest
 
 from sluice.contract import EXIT_FAILED, EXIT_OK, REASON_ENGINE_CRASHED
 from sluice_engine import messages
+from sluice_engine.sampling_params import SamplingParams
 from tests.engine.core.test_process import Peer, engine_process
 from tests.engine.oracle import options
 from tests.engine.serving import poll
@@ -35,7 +36,7 @@ def exception(self, *arguments, **named):
     write(self, *arguments, **named)
 logging.Logger.exception = exception
 """
-WORK = messages.Submit("a", (5, 6, 7), messages.SamplingParams(max_tokens=3, temperature=0.0), 0.0)
+WORK = messages.Submit("a", (5, 6, 7), SamplingParams(max_tokens=3, temperature=0.0), 0.0)
 
 
 async def status(peer: Peer) -> int:

@@ -4,10 +4,11 @@ from pathlib import Path
 
 from sluice_engine import messages
 from sluice_engine.core.engine import EngineLoop
+from sluice_engine.sampling_params import SamplingParams
 from sluice_perfmodel.step_time import StepTimeModel
 from tests.engine.oracle import options, run, submit
 
-GREEDY = messages.SamplingParams(max_tokens=3, temperature=0.0, ignore_eos=True)
+GREEDY = SamplingParams(max_tokens=3, temperature=0.0, ignore_eos=True)
 
 
 def test_a_lost_deadline_is_rejected_with_the_predicted_wait(tiny_llama: Path) -> None:

@@ -181,7 +181,7 @@ def test_drafts_that_are_taken_back_leave_windows_and_tables_right(folder: Path,
     engine, prompts = engine_of(folder, 4 * EVERY, speculation="on"), [text(12, seed) * 5 for seed in range(3)]
     for index, prompt in enumerate(prompts):
         submit(engine, str(index), prompt, 30)
-    heads_or_tails = {"temperature": 10.0, "seed": 1, "logit_bias": ((2, 100.0), (3, 100.0))}  # often guessed wrongly
+    heads_or_tails = {"temperature": 10.0, "seed": 1, "logit_bias": {2: 100.0, 3: 100.0}}  # often guessed wrongly
     submit(engine, "coin", [2, 3, 3, 2] * 5, 30, **heads_or_tails)
     told, _ = said(engine)
     for index, prompt in enumerate(prompts):

@@ -12,7 +12,8 @@ from sluice_engine.control.limit_controller import LimitController
 from sluice_engine.core.engine import EngineLoop
 from sluice_engine.kvcache.block_pool import HOLE, BlockPool, chain_hash, group_digest
 from sluice_engine.limits import Limits
-from sluice_engine.request import Request, Sampling
+from sluice_engine.request import Request
+from sluice_engine.sampling_params import SamplingParams
 from sluice_engine.scheduler import Plan, Scheduler, SchedulerConfig, advance, steady_steps
 from sluice_engine.scheduler.chunking import MINIMUM_CHUNK
 from sluice_perfmodel.step_time import StepTimeModel
@@ -173,9 +174,10 @@ def test_any_load_in_any_pool_says_what_it_says_alone(load: dict[str, int]) -> N
             left -= 1
             prompt = [dice.randrange(2) for _ in range(dice.randint(1, load["length"] - 1))]
             room = load["length"] - len(prompt)
-            first = Request(f"{left}", prompt, dice.randint(1, room), 0.0, sampling=Sampling(seed=0))
+            first = Request(f"{left}", prompt, dice.randint(1, room), 0.0, sampling=SamplingParams(seed=0))
             others = [
-                first.another_sample(f"{left}-{seed}", Sampling(seed=seed)) for seed in range(1, dice.randint(1, 4))
+                first.another_sample(f"{left}-{seed}", SamplingParams(seed=seed))
+                for seed in range(1, dice.randint(1, 4))
             ]
             everyone |= {request.request_id: request for request in (first, *others)}
             assert scheduler.submit(first, others) is None
@@ -196,7 +198,7 @@ def test_any_load_in_any_pool_says_what_it_says_alone(load: dict[str, int]) -> N
     assert not scheduler.requests and scheduler.pool.held == 0 and scheduler.state.swap.free == load["host"]
     for name, request in everyone.items():
         prompt = request.known[: request.prompt_length]
-        want = undisturbed(request.sampling.seed, prompt, request.max_tokens, windows)
+        want = undisturbed(request.sampling.seed or 0, prompt, request.max_tokens, windows)
         got = told.get(name, [])
         assert got == (want[: len(got)] if name in cancelled else want)
 

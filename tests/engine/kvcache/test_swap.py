@@ -12,7 +12,8 @@ from sluice_engine.control.limit_controller import LimitController
 from sluice_engine.core.engine import EngineLoop
 from sluice_engine.kvcache.host_swap import HostSwap
 from sluice_engine.limits import Limits
-from sluice_engine.request import Request, Sampling
+from sluice_engine.request import Request
+from sluice_engine.sampling_params import SamplingParams
 from sluice_engine.scheduler import Plan, Scheduler, SchedulerConfig
 from sluice_engine.scheduler.policies import POLICIES
 from sluice_engine.scheduler.transitions import recompute_seconds
@@ -63,13 +64,13 @@ def test_whoever_is_preempted_either_way_finishes_with_the_tokens_of_an_undistur
             [dice.randrange(3) for _ in range(dice.randint(1, 20))],
             dice.randint(1, 27),
             0.0,
-            sampling=Sampling(seed=index),
+            sampling=SamplingParams(seed=index),
             priority=dice.randint(-9, 9),
             tenant=dice.choice("ab"),
         )
         for index in range(load["requests"])
     ]
-    expected = {each.request_id: undisturbed(each.sampling.seed, each.known, each.max_tokens) for each in arrivals}
+    expected = {each.request_id: undisturbed(each.sampling.seed or 0, each.known, each.max_tokens) for each in arrivals}
     told: dict[str, list[int]] = {name: [] for name in expected}
     under_way: tuple[Plan, list[int]] | None = None
     for now in range(20_000):

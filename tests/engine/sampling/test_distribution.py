@@ -1,31 +1,34 @@
 """Draws against exact probabilities (chi-square, fixed seeds), for every parameter that shapes a distribution."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
 
-from sluice_engine.request import Sampling
 from sluice_engine.sampling import Drafts, Sampler
 from sluice_engine.sampling.draft_verify import NO_TOKEN
 from sluice_engine.sampling.draw import draw
-from tests.engine.drawing import sampled
+from sluice_engine.sampling_params import SamplingParams
+from tests.engine.drawing import greedy, sampled
 
 WIDTH = 24
 DRAWS = 20_000
 LOGITS = torch.from_numpy(np.random.default_rng(3).normal(0.0, 1.5, (1, WIDTH)).astype(np.float32))
 KNOWN = [3, 5, 5, 7, 3, 9, 9, 9]  # the first four are the prompt
-BIAS = ((2, 1.5), (11, -100.0), (3, -0.5))
+BIAS = {2: 1.5, 11: -100.0, 3: -0.5}
+STOP_IDS = frozenset({9, 2})
 
 
-def exact(sampling: Sampling, known: list[int] = KNOWN) -> NDArray[np.float64]:
+def exact(sampling: SamplingParams, known: list[int] = KNOWN) -> NDArray[np.float64]:
     """The distribution that is asked for, written out naively from the definitions."""
     scores = LOGITS[0].double().numpy().copy()
-    for token, value in sampling.logit_bias:
+    for token, value in sampling.logit_bias.items():
         scores[token] += value
-    scores[list(sampling.barred)] = -np.inf
+    if sampling.min_tokens:
+        scores[list(STOP_IDS)] = -np.inf
     generated = np.bincount(known[4:], minlength=WIDTH)
     for token in set(known):
         scores[token] = (
@@ -63,12 +66,12 @@ def exact(sampling: Sampling, known: list[int] = KNOWN) -> NDArray[np.float64]:
         {"repetition_penalty": 0.6},
         {"logit_bias": BIAS},
         {"logit_bias": BIAS, "repetition_penalty": 1.3, "frequency_penalty": 0.4, "top_p": 0.9, "temperature": 0.8},
-        {"barred": (9, 2), "stops_from": DRAWS},
+        {"min_tokens": DRAWS},
     ],
 )
-def test_draws_follow_the_exact_distribution(changes: dict[str, object]) -> None:
-    sampling = Sampling(**({"temperature": 1.0, "seed": 11} | changes))  # type: ignore[arg-type]
-    tokens = sampled(LOGITS.expand(DRAWS, -1), [sampling] * DRAWS, range(DRAWS), KNOWN, 4).tokens
+def test_draws_follow_the_exact_distribution(changes: dict[str, Any]) -> None:
+    sampling = SamplingParams(**({"seed": 11, "max_tokens": None} | changes))
+    tokens = sampled(LOGITS.expand(DRAWS, -1), [sampling] * DRAWS, range(DRAWS), KNOWN, 4, STOP_IDS).tokens
     assert_drawn_from(exact(sampling), tokens)
 
 
@@ -81,13 +84,13 @@ def test_draws_follow_the_exact_distribution(changes: dict[str, object]) -> None
         {"logit_bias": BIAS, "repetition_penalty": 1.5, "frequency_penalty": 0.8, "presence_penalty": 0.5},
     ],
 )
-def test_draft_tokens_change_no_distribution(changes: dict[str, object]) -> None:
+def test_draft_tokens_change_no_distribution(changes: dict[str, Any]) -> None:
     """Two draft tokens a request: what comes first, what comes behind an accepted one and what replaces a rejected one
     follows the exact distribution given what stands before it."""
     requests, drafts = DRAWS // 2, LOGITS[0].topk(2).indices.tolist()
     sampler = Sampler(requests, WIDTH, LOGITS.device)
     for slot in range(requests):
-        sampling = Sampling(**({"temperature": 1.0, "seed": 1000 + slot} | changes))  # type: ignore[arg-type]
+        sampling = SamplingParams(**({"seed": 1000 + slot} | changes))
         sampler.join(slot, sampling, KNOWN, 4)
     rows = np.arange(3 * requests)
     follows = np.tile(np.array([*drafts, NO_TOKEN]), requests)
@@ -121,7 +124,7 @@ def assert_drawn_from(shares: NDArray[np.float64], tokens: list[int]) -> None:
 
 def test_a_batch_of_every_kind_equals_each_row_alone() -> None:
     """What a row gets depends on nothing but its own request."""
-    kinds: list[dict[str, object]] = [
+    kinds: list[dict[str, Any]] = [
         {"temperature": 0.0},
         {"temperature": 0.0, "frequency_penalty": 2.0},
         {"temperature": 1.0},
@@ -129,13 +132,15 @@ def test_a_batch_of_every_kind_equals_each_row_alone() -> None:
         {"temperature": 1.1, "top_k": 4},
         {"temperature": 1.4, "top_p": 0.7, "repetition_penalty": 1.4},
         {"temperature": 0.9, "logit_bias": BIAS, "logprobs": 3},
-        {"temperature": 0.9, "barred": (1, 2), "stops_from": 500},
+        {"temperature": 0.9, "min_tokens": 500},
     ]
-    params = [Sampling(**({"seed": index} | kinds[index % len(kinds)])) for index in range(48)]  # type: ignore[arg-type]
+    params = [
+        SamplingParams(**({"seed": index, "max_tokens": None} | kinds[index % len(kinds)])) for index in range(48)
+    ]
     torch.manual_seed(1)
     logits = torch.randn(48, WIDTH) * 2
     before = logits.clone()
-    together = sampled(logits, params, range(48), KNOWN, 4)
+    together = sampled(logits, params, range(48), KNOWN, 4, STOP_IDS)
     assert torch.equal(logits, before)  # what the model gave stays as it is
     for row, sampling in enumerate(params):
         alone = sampled(logits[row : row + 1], [sampling], [row], KNOWN, 4)
@@ -151,7 +156,7 @@ def test_a_wide_row_draws_from_every_block_in_its_share(width: int) -> None:
     weights = np.arange(1, len(places) + 1, dtype=np.float64)
     logits[0, places] = torch.from_numpy(np.log(weights)).float()
     for min_p in (0.0, 0.0001):
-        sampling = Sampling(temperature=1.0, seed=5, min_p=min_p)
+        sampling = greedy(temperature=1.0, seed=5, min_p=min_p)
         tokens = sampled(logits.expand(DRAWS, -1), [sampling] * DRAWS, range(DRAWS)).tokens
         got = np.bincount(tokens, minlength=width)
         want = DRAWS * weights / weights.sum()

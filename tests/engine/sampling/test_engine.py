@@ -13,7 +13,7 @@ from tests.engine.oracle import options, run, submit
 BLOCK_BYTES = 2 * 2 * 16 * 2 * 16 * 4
 PENALISED = {
     "temperature": 0.9, "seed": 11, "ignore_eos": True, "frequency_penalty": 0.6, "presence_penalty": 0.4,
-    "repetition_penalty": 1.3, "logit_bias": ((9, 2.0),), "min_p": 0.02, "logprobs": 2,
+    "repetition_penalty": 1.3, "logit_bias": {9: 2.0}, "min_p": 0.02, "logprobs": 2,
 }  # fmt: skip
 
 
@@ -94,7 +94,7 @@ def test_logprobs_equal_transformers(tiny_llama: Path) -> None:
 
 def test_min_tokens_bars_the_end_and_only_until_then(tiny_llama: Path) -> None:
     engine = EngineLoop(options(tiny_llama))
-    biased = {"logit_bias": ((1, 100.0),), "ignore_eos": False}  # the end-of-sequence token wins whenever it may
+    biased = {"logit_bias": {1: 100.0}, "ignore_eos": False}  # the end-of-sequence token wins whenever it may
     submit(engine, "now", [5, 6], 30, **biased)
     submit(engine, "later", [5, 6], 30, min_tokens=7, **biased)
     reports = run(engine)

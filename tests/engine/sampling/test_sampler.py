@@ -1,25 +1,27 @@
 """Sampling: the distribution that was asked for, and draws that depend on (seed, position) alone."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
-from sluice_engine.request import Sampling
 from sluice_engine.sampling import NOT_A_NUMBER, uniform
-from tests.engine.drawing import sample
+from sluice_engine.sampling_params import SamplingParams
+from tests.engine.drawing import greedy, sample
 
 LOGITS = torch.tensor([[1.0, 3.0, 2.0, 0.0, -1.0]])
 
 
-def draws(logits: torch.Tensor, count: int, **params: float) -> np.ndarray:
+def draws(logits: torch.Tensor, count: int, **params: Any) -> np.ndarray:
     """Shares of each token over `count` positions."""
-    sampling = Sampling(seed=1, **({"temperature": 1.0} | params))  # type: ignore[arg-type]
+    sampling = SamplingParams(seed=1, **params)
     tokens = sample(logits.expand(count, -1), [sampling] * count, range(count))
     return np.bincount(tokens, minlength=logits.shape[-1]) / count
 
 
 def test_greedy_takes_the_largest() -> None:
-    assert sample(LOGITS, [Sampling()], [0]) == [1]
+    assert sample(LOGITS, [greedy()], [0]) == [1]
 
 
 def test_temperature_one_draws_from_the_softmax() -> None:
@@ -35,9 +37,9 @@ def test_temperature_flattens_and_a_tiny_one_is_greedy() -> None:
 
 @pytest.mark.parametrize("width", [5, 8192])
 @pytest.mark.parametrize("params", [{}, {"top_p": 0.9}, {"top_k": 3}])
-def test_a_temperature_below_what_float32_can_say_is_greedy(width: int, params: dict[str, float]) -> None:
+def test_a_temperature_below_what_float32_can_say_is_greedy(width: int, params: dict[str, Any]) -> None:
     logits = torch.linspace(0.0, 1.0, width)[None]
-    sampling = Sampling(seed=1, temperature=1e-46, **params)  # type: ignore[arg-type]
+    sampling = greedy(seed=1, temperature=1e-46, **params)
     assert sample(logits, [sampling], [0]) == [width - 1]
 
 
@@ -52,7 +54,7 @@ def test_top_p_keeps_the_smallest_set_that_reaches_p() -> None:
     probabilities = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log()
     assert (draws(probabilities, 3000, top_p=0.79) > 0).tolist() == [True, True, False, False]
     assert (draws(probabilities, 3000, top_p=0.81) > 0).tolist() == [True, True, True, False]
-    assert draws(probabilities, 100, top_p=0.0)[0] == 1.0
+    assert draws(probabilities, 100, top_p=1e-9)[0] == 1.0
 
 
 def test_top_p_works_on_what_top_k_left() -> None:
@@ -65,7 +67,7 @@ def test_top_p_works_on_what_top_k_left() -> None:
 def test_a_draw_depends_on_seed_and_position_not_on_the_batch() -> None:
     torch.manual_seed(0)
     logits = torch.randn(40, 100)
-    params = [Sampling(temperature=0.9, top_k=row % 5 * 10, top_p=0.95, seed=row) for row in range(40)]
+    params = [greedy(temperature=0.9, top_k=row % 5 * 10, top_p=0.95, seed=row) for row in range(40)]
     together = sample(logits, params, range(40))
     alone = [sample(logits[row : row + 1], [params[row]], [row])[0] for row in range(40)]
     backwards = sample(logits.flip(0), params[::-1], range(39, -1, -1))
@@ -73,7 +75,7 @@ def test_a_draw_depends_on_seed_and_position_not_on_the_batch() -> None:
 
 
 def test_greedy_and_random_rows_share_a_batch() -> None:
-    rows = sample(LOGITS.expand(3, -1), [Sampling(), Sampling(temperature=5.0, seed=3), Sampling()], [0, 0, 0])
+    rows = sample(LOGITS.expand(3, -1), [greedy(), greedy(temperature=5.0, seed=3), greedy()], [0, 0, 0])
     assert rows[0] == rows[2] == 1
 
 
@@ -94,5 +96,5 @@ def test_a_row_that_is_not_a_number_fails_alone(bad: float) -> None:
     logits = LOGITS.repeat(3, 1)
     logits[1, 2] = bad
     for temperature in (0.0, 1.0):
-        tokens = sample(logits, [Sampling(temperature=temperature, seed=1)] * 3, [0, 0, 0])
+        tokens = sample(logits, [greedy(temperature=temperature, seed=1)] * 3, [0, 0, 0])
         assert tokens[1] == NOT_A_NUMBER and tokens[0] == tokens[2] != NOT_A_NUMBER

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from sluice_engine.control.limit_controller import LimitController
 from sluice_engine.limits import Limits
-from sluice_engine.request import Request, Sampling
+from sluice_engine.request import Request
+from sluice_engine.sampling_params import SamplingParams
 from sluice_engine.scheduler import Scheduler, SchedulerConfig
 from sluice_engine.scheduler.load_shedding.eviction import EvictionCandidates
 from sluice_engine.scheduler.load_shedding.lateness import Candidate, ServiceRate, demoted
@@ -46,7 +47,7 @@ def test_cancelling_a_sample_costs_the_same_with_ten_thousand_sample_groups() ->
         engine = scheduler()
         for index in range(groups):
             first = request(str(index))
-            engine.submit(first, [first.another_sample(f"{index}+{sample}", Sampling()) for sample in range(2)])
+            engine.submit(first, [first.another_sample(f"{index}+{sample}", SamplingParams()) for sample in range(2)])
         chosen = [f"{index}{which}" for index in shuffled(groups)[:30] for which in ("+1", "", "+0")]
         instructions = count_instructions(lambda: [engine.cancel(name) for name in chosen])
         engine.check()

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from sluice_engine.control.limit_controller import LimitController
 from sluice_engine.limits import Limits
-from sluice_engine.request import Request, Sampling
+from sluice_engine.request import Request
+from sluice_engine.sampling_params import SamplingParams
 from sluice_engine.scheduler import Scheduler, SchedulerConfig
 from sluice_engine.scheduler.policies import POLICIES
 from sluice_engine.scheduler.policies.tenants import OUTPUT_WEIGHT, PROMPT_WEIGHT
@@ -94,14 +95,14 @@ def test_samples_leave_with_their_prompt_and_stay_once_one_has_begun() -> None:
     engine.submit(request("runs", max_tokens=3))
     step(engine)
     low = request("low", priority=-1, max_tokens=1)
-    twins = [low.another_sample(f"low-{index}", Sampling()) for index in (1, 2)]
+    twins = [low.another_sample(f"low-{index}", SamplingParams()) for index in (1, 2)]
     assert refused(engine, low, *twins) is None
     assert refused(engine, request("high", max_tokens=1)) == ("low", "displaced")
     assert set(engine.requests) == {"runs", "high"}
     while engine.requests:
         step(engine)
     low = request("low", priority=-1, max_tokens=2)
-    assert refused(engine, low, low.another_sample("low-1", Sampling())) is None
+    assert refused(engine, low, low.another_sample("low-1", SamplingParams())) is None
     step(engine)  # its second answer has no place and waits with the prompt computed
     assert {each.request_id for each in engine.waiting} == {"low-1"}
     assert refused(engine, request("high")) == ("high", "queue_full")
@@ -139,7 +140,7 @@ def test_in_overload_everybody_gets_one_answer_and_no_high_priority_is_refused_w
                 priority=dice.choice([0, 10]),
                 tenant=dice.choice("ab"),
             )
-            samples = [] if pooling else [one.another_sample(f"{name}+", Sampling())] * (dice.random() < 0.3)
+            samples = [] if pooling else [one.another_sample(f"{name}+", SamplingParams())] * (dice.random() < 0.3)
             waited = {each.request_id: each for each in engine.waiting if each.request_id in fresh}
             before = set(engine.requests)
             rejection = engine.submit(one, samples)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from sluice_engine.control.limit_controller import LimitController
 from sluice_engine.limits import Limits
-from sluice_engine.request import Request, Sampling
+from sluice_engine.request import Request
+from sluice_engine.sampling_params import SamplingParams
 from sluice_engine.scheduler import Outcome, Plan, Scheduler, SchedulerConfig, branch, extend, steady_steps
 from tests.engine.paper import PaperRunner, next_token, undisturbed
 
@@ -20,8 +21,8 @@ def engine(blocks: int = 64, size: int = 16, seqs: int = 8, tokens: int = 256, l
 
 
 def group(name: str, prompt: list[int], count: int, max_tokens: int = 8) -> list[Request]:
-    first = Request(f"{name}0", prompt, max_tokens, 0.0, sampling=Sampling(seed=0))
-    return [first, *(first.another_sample(f"{name}{seed}", Sampling(seed=seed)) for seed in range(1, count))]
+    first = Request(f"{name}0", prompt, max_tokens, 0.0, sampling=SamplingParams(seed=0))
+    return [first, *(first.another_sample(f"{name}{seed}", SamplingParams(seed=seed)) for seed in range(1, count))]
 
 
 def step(scheduler: Scheduler, runner: PaperRunner, errors: dict[str, str] | None = None) -> tuple[Plan, list[Outcome]]:
@@ -222,7 +223,7 @@ def test_samples_say_what_they_say_undisturbed_whatever_happens_to_the_others(lo
             break
     assert not scheduler.requests and scheduler.pool.held == 0
     for name, request in everyone.items():
-        want = undisturbed(request.sampling.seed, request.known[: request.prompt_length], request.max_tokens)
+        want = undisturbed(request.sampling.seed or 0, request.known[: request.prompt_length], request.max_tokens)
         told = world.told.get(name, [])
         assert told == want[: len(told)] if name in lost else told == want
         assert world.ends[name] == 1 or name in lost
@@ -235,7 +236,7 @@ def test_beams_go_on_as_told_whatever_is_forked_cancelled_or_preempted(load: dic
     dice, scheduler = world.dice, world.scheduler
     prompt = world.prompt(world.length // 2)
     scheduler.submit(
-        Request("root", list(prompt), world.length - len(prompt), 0.0, sampling=Sampling(seed=7), steered=True)
+        Request("root", list(prompt), world.length - len(prompt), 0.0, sampling=SamplingParams(seed=7), steered=True)
     )
     for number in range(dice.randint(0, 3)):
         scheduler.submit(Request(f"other {number}", world.prompt(world.length - 1), dice.randint(1, 20), 0.0))

@@ -16,6 +16,7 @@ import pytest
 
 from sluice import contract
 from sluice_engine import messages
+from sluice_engine.sampling_params import SamplingParams
 from sluice_engine.server.engine_client import MAX_PENDING_DELTAS, EngineLink, Listener
 from sluice_engine.server.metrics import EngineMetrics
 from tests.engine.server.api.test_handlers import Desk, Hand, desk_of
@@ -59,7 +60,7 @@ class Wired(Hand):
         assert self._writer is not None
         self._writer.transport.set_write_buffer_limits(high=0)
         prompt = (5,) * 1_000_000
-        self.send(messages.Submit("large", prompt, messages.SamplingParams(max_tokens=1), 0.0))
+        self.send(messages.Submit("large", prompt, SamplingParams(max_tokens=1), 0.0))
         assert self._writer.transport.get_write_buffer_size() > 0
 
 

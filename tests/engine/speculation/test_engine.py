@@ -18,17 +18,17 @@ PROMPT = ROUND * 5 + ROUND[:3]
 NOT_THE_END: dict[str, object] = {"ignore_eos": True}
 ASKED: dict[str, dict[str, object]] = {
     "greedy": NOT_THE_END,
-    "end of sequence": {"logit_bias": ((1, 4.0),)},
+    "end of sequence": {"logit_bias": {1: 4.0}},
     "drawn": NOT_THE_END | {"temperature": 0.3, "seed": 5},
     "drawn from a few": NOT_THE_END | {"temperature": 0.6, "top_k": 5, "top_p": 0.9, "seed": 6},
     "min-p": NOT_THE_END | {"temperature": 0.7, "min_p": 0.2, "seed": 7},
     "penalties": NOT_THE_END
     | {"temperature": 0.4, "seed": 8, "frequency_penalty": 0.1, "presence_penalty": 0.2, "repetition_penalty": 1.02},
     "rewarded repetition": NOT_THE_END | {"frequency_penalty": -0.5, "presence_penalty": -0.4},
-    "bias": NOT_THE_END | {"temperature": 0.5, "seed": 9, "logit_bias": ((9, 3.0), (17, -2.0))},
+    "bias": NOT_THE_END | {"temperature": 0.5, "seed": 9, "logit_bias": {9: 3.0, 17: -2.0}},
     "logprobs": NOT_THE_END | {"temperature": 0.3, "seed": 10, "logprobs": 3},
     "logprobs and penalties": NOT_THE_END | {"repetition_penalty": 0.8, "logprobs": 2},
-    "min tokens": {"temperature": 0.4, "seed": 11, "min_tokens": 25, "logit_bias": ((1, 6.0),)},
+    "min tokens": {"temperature": 0.4, "seed": 11, "min_tokens": 25, "logit_bias": {1: 6.0}},
     "stop token": NOT_THE_END | {"stop_token_ids": (33,), "min_tokens": 9},
 }
 
@@ -175,7 +175,7 @@ def paced(folder: Path, speculation: str, **terms: float) -> tuple[float, Engine
         submit(engine, f"before{turn}", [5 + turn, *range(2, 3 + 9 * turn)], 12, ignore_eos=True)
         run(engine)
     begun, drafted = now[0], engine.scheduler.speculation.drafted
-    submit(engine, "it", PROMPT, 200, ignore_eos=True, logit_bias=((7, 100.0),))
+    submit(engine, "it", PROMPT, 200, ignore_eos=True, logit_bias={7: 100.0})
     run(engine)
     engine.scheduler.speculation.drafted -= drafted
     return now[0] - begun, engine

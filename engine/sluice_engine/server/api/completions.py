@@ -7,11 +7,13 @@ in the engine. Cancellation is idempotent.
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from aiohttp import web
 
 from sluice_engine import messages
+from sluice_engine.sampling_params import SamplingParams
 from sluice_engine.seeds import sample_seed
 from sluice_engine.server.api import request_schema
 from sluice_engine.server.api.response import Answer
@@ -129,42 +131,29 @@ def _too_long(param: str, tokens: str, context: int) -> ContextTooLong:
     )
 
 
-def _params(serving: Serving, generation: request_schema.Generation, prompt_tokens: int) -> messages.SamplingParams:
+def _params(serving: Serving, generation: request_schema.Generation, prompt_tokens: int) -> SamplingParams:
+    """The request's parameters for this prompt, checked against the context length and the width of the logits."""
+    params, min_tokens = generation.choices.params, generation.choices.min_tokens
     context = serving.ready.max_model_length
-    rest = context - prompt_tokens
-    if generation.max_tokens is not None and generation.max_tokens > rest:
+    room = context - prompt_tokens
+    if params.max_tokens is not None and params.max_tokens > room:
         raise ContextTooLong(
             f"This model's context is {context} tokens; the prompt has {prompt_tokens} and "
-            f"{generation.max_tokens_param} asks for {generation.max_tokens} more; ask for at most {rest}.",
+            f"{generation.max_tokens_param} asks for {params.max_tokens} more; ask for at most {room}.",
             generation.max_tokens_param,
         )
-    choices = generation.choices
-    max_tokens = generation.max_tokens or rest
-    if choices.min_tokens > max_tokens:
+    max_tokens = params.max_tokens or room
+    if min_tokens > max_tokens:
         raise BadRequest(
-            f"min_tokens is {choices.min_tokens}, and at most {max_tokens} tokens may be generated.",
+            f"min_tokens is {min_tokens}, and at most {max_tokens} tokens may be generated.",
             param="min_tokens",
             code="invalid_value",
         )
-    if any(token >= serving.ready.vocab_size for token, _ in choices.logit_bias):
+    if any(token >= serving.ready.vocab_size for token in params.logit_bias):
         raise BadRequest(
             f"logit_bias holds a token id that is not below the vocabulary's size, {serving.ready.vocab_size}.",
             param="logit_bias",
             code="invalid_value",
         )
-    return messages.SamplingParams(
-        max_tokens=max_tokens,
-        temperature=generation.temperature,
-        top_k=generation.top_k,
-        top_p=generation.top_p,
-        seed=generation.seed,
-        ignore_eos=generation.ignore_eos,
-        stop_token_ids=() if generation.ignore_eos else serving.text.stop_token_ids,
-        min_p=choices.min_p,
-        presence_penalty=choices.presence_penalty,
-        frequency_penalty=choices.frequency_penalty,
-        repetition_penalty=choices.repetition_penalty,
-        logit_bias=choices.logit_bias,
-        min_tokens=choices.min_tokens,
-        logprobs=0 if choices.logprobs is None and choices.ranked else choices.logprobs,
-    )
+    stop_token_ids = () if params.ignore_eos else serving.text.stop_token_ids
+    return replace(params, max_tokens=max_tokens, min_tokens=min_tokens, stop_token_ids=stop_token_ids)

@@ -65,23 +65,15 @@ NEUTRAL: Final[dict[str, tuple[object, ...]]] = {
 class Generation:
     """A validated request.
 
-    Exactly one of `messages` and `prompt` is set until the prompt is encoded. `max_tokens` None means the rest of the
-    context.
+    Exactly one of `messages` and `prompt` is set until the prompt is encoded.
     """
 
     messages: tuple[Message, ...] | None
     prompt: str | tuple[int, ...] | None
-    max_tokens: int | None
+    choices: Choices
     max_tokens_param: str
-    temperature: float
-    top_p: float
-    top_k: int
-    seed: int | None
-    stop: tuple[str, ...]
-    ignore_eos: bool
     stream: bool
     include_usage: bool
-    choices: Choices
     priority: int  # −100..100
     ttft_target: float | None  # seconds; None: the engine's target
     itl_target: float | None
@@ -127,20 +119,23 @@ def _generation(
     stream = boolean(body, "stream")
     text(body, "user", 1024)
     ttft_target, itl_target = targets(body)
-    return Generation(
-        messages=messages,
-        prompt=prompt,
-        max_tokens=integer(body, limit_param, 1, MAX_INTEGER),
-        max_tokens_param=limit_param,
+    params = replace(
+        choices.params,
+        max_tokens=integer(body, limit_param, 1, MAX_INTEGER),  # None: the rest of the context
         temperature=number(body, "temperature", 0.0, 2.0, 1.0),
         top_p=number(body, "top_p", 0.0, 1.0, 1.0, above=True),
         top_k=integer(body, "top_k", 0, MAX_TOP_K, 0) or 0,
         seed=integer(body, "seed", -MAX_INTEGER - 1, MAX_INTEGER),
         stop=strings(body, "stop", MAX_STOPS, MAX_STOP_CHARACTERS),
         ignore_eos=boolean(body, "ignore_eos"),
+    )
+    return Generation(
+        messages=messages,
+        prompt=prompt,
+        choices=replace(choices, params=params),
+        max_tokens_param=limit_param,
         stream=stream,
         include_usage=_include_usage(body, stream),
-        choices=choices,
         priority=integer(body, "priority", -MAX_PRIORITY, MAX_PRIORITY, 0) or 0,
         ttft_target=ttft_target,
         itl_target=itl_target,

@@ -45,10 +45,9 @@ class Answer:
         self._id = f"{wire.prefix}{uuid.uuid4().hex}"
         self._created = int(time.time())
         choices = generation.choices
-        self.ids = [f"{self._id}-{index}" if index else self._id for index in range(choices.best_of)]
-        scored = choices.logprobs is not None
+        self.ids = [f"{self._id}-{index}" if index else self._id for index in range(choices.params.n)]
         self._choices = {
-            each: Choice(index, each, serving.text, generation.stop, choices.min_tokens, scored)
+            each: Choice(index, each, serving.text, choices.params.stops, choices.min_tokens, choices.returns_logprobs)
             for index, each in enumerate(self.ids)
         }
         self._open = len(self.ids)  # samples that have not finished
@@ -131,7 +130,7 @@ class Answer:
         """Returns a choice's logprobs if the request asked for them. In a stream, returns None for a piece without
         logprobs.
         """
-        if self._generation.choices.logprobs is None or not (piece.logprobs or whole):
+        if not self._generation.choices.returns_logprobs or not (piece.logprobs or whole):
             return None
         return self._wire.logprobs(piece.logprobs, self._serving.text)
 

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from sluice_engine.params import MIN_REPETITION_PENALTY
+from sluice_engine.sampling_params import MIN_REPETITION_PENALTY, SamplingParams
 from sluice_engine.server.api.fields import MAX_INTEGER, Object, boolean, integer, invalid, number
 from sluice_engine.server.errors import Unsupported
 
@@ -26,26 +26,20 @@ FIELDS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """The validated fields.
+    """The samples of a request and their parameters; `params.n` samples are generated.
 
-    `logprobs` is the number of most likely tokens returned for each token; None returns no logprobs. The ids of
-    `logit_bias` are not yet checked against the width of the logits.
+    The ids of `logit_bias` are not yet checked against the width of the logits, nor `min_tokens` against the context.
     """
 
-    n: int
-    best_of: int
-    logprobs: int | None
-    min_p: float
-    presence_penalty: float
-    frequency_penalty: float
-    repetition_penalty: float
-    logit_bias: tuple[tuple[int, float], ...]
+    n: int  # returned samples
+    returns_logprobs: bool
     min_tokens: int
+    params: SamplingParams
 
     @property
     def ranked(self) -> bool:
         """Whether all samples must finish before the best `n` can be chosen."""
-        return self.best_of > self.n
+        return self.params.n > self.n
 
 
 def chat_choices(body: Object) -> Choices:
@@ -76,23 +70,22 @@ def completion_choices(body: Object, stream: bool) -> Choices:
 
 
 def _choices(body: Object, n: int, best_of: int, logprobs: int | None) -> Choices:
-    return Choices(
-        n=n,
-        best_of=best_of,
-        logprobs=logprobs,
+    params = SamplingParams(
+        n=best_of,
+        logprobs=0 if logprobs is None and best_of > n else logprobs,
         min_p=number(body, "min_p", 0.0, 1.0, 0.0),
         presence_penalty=number(body, "presence_penalty", -2.0, 2.0, 0.0),
         frequency_penalty=number(body, "frequency_penalty", -2.0, 2.0, 0.0),
         repetition_penalty=number(body, "repetition_penalty", MIN_REPETITION_PENALTY, 2.0, 1.0),
         logit_bias=_logit_bias(body),
-        min_tokens=integer(body, "min_tokens", 0, MAX_INTEGER, 0) or 0,
     )
+    return Choices(n, logprobs is not None, integer(body, "min_tokens", 0, MAX_INTEGER, 0) or 0, params)
 
 
-def _logit_bias(body: Object) -> tuple[tuple[int, float], ...]:
+def _logit_bias(body: Object) -> dict[int, float]:
     bias = body.get("logit_bias")
     if bias is None:
-        return ()
+        return {}
     if not isinstance(bias, dict) or len(bias) > MAX_BIASES:
         raise invalid("logit_bias", f"must be an object of at most {MAX_BIASES} token ids")
     for token, value in bias.items():
@@ -100,4 +93,4 @@ def _logit_bias(body: Object) -> tuple[tuple[int, float], ...]:
             raise invalid("logit_bias", "must have token ids as its keys")
         if type(value) not in (int, float) or not -MAX_BIAS <= value <= MAX_BIAS:
             raise invalid("logit_bias", f"must have numbers from {-MAX_BIAS:g} to {MAX_BIAS:g} as its values")
-    return tuple((int(token), float(value)) for token, value in bias.items())
+    return {int(token): float(value) for token, value in bias.items()}

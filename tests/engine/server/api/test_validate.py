@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sluice_engine.sampling_params import SamplingParams
 from sluice_engine.server.api import request_schema
+from sluice_engine.server.api.sampling_fields import Choices
 from sluice_engine.server.errors import ApiError, BadRequest, NotFound, Unsupported
 from sluice_engine.server.transport.body import parse_object
 from sluice_engine.text import Message
@@ -29,8 +31,8 @@ def completion(**fields: Any) -> request_schema.Generation:
 def test_defaults_are_openais() -> None:
     generation = chat()
     assert generation.messages == (Message("user", "hi"),)
-    assert (generation.max_tokens, generation.temperature, generation.top_p, generation.top_k) == (None, 1.0, 1.0, 0)
-    assert (generation.seed, generation.stop, generation.stream, generation.include_usage) == (None, (), False, False)
+    assert generation.choices == Choices(1, False, 0, SamplingParams(max_tokens=None))
+    assert (generation.stream, generation.include_usage) == (False, False)
     assert (generation.priority, generation.ttft_target, generation.itl_target) == (0, None, None)
 
 
@@ -39,10 +41,11 @@ def test_everything_supported_is_taken() -> None:
         max_completion_tokens=7, temperature=0, top_p=0.5, top_k=3, seed=-4, stop=["a", "b"], stream=True,
         stream_options={"include_usage": True}, user="u", ignore_eos=True, n=1, presence_penalty=0.0, tools=[],
     )  # fmt: skip
-    assert (generation.max_tokens, generation.max_tokens_param) == (7, "max_completion_tokens")
-    assert (generation.temperature, generation.top_p, generation.top_k, generation.seed) == (0.0, 0.5, 3, -4)
-    assert (generation.stop, generation.stream, generation.include_usage) == (("a", "b"), True, True)
-    assert generation.ignore_eos
+    assert generation.choices.params == SamplingParams(
+        max_tokens=7, temperature=0.0, top_p=0.5, top_k=3, seed=-4, stop=("a", "b"), ignore_eos=True
+    )
+    assert generation.max_tokens_param == "max_completion_tokens"
+    assert (generation.stream, generation.include_usage) == (True, True)
 
 
 def test_sampling_fields_are_taken() -> None:
@@ -51,19 +54,19 @@ def test_sampling_fields_are_taken() -> None:
         "logit_bias": {"0": -100, "1023": 2.5}, "min_tokens": 4,
     }  # fmt: skip
     for check in (chat, completion):
-        choices = check(**wanted).choices
-        assert (choices.n, choices.best_of, choices.min_tokens, choices.min_p) == (3, 3, 4, 0.1)
-        assert (choices.presence_penalty, choices.frequency_penalty, choices.repetition_penalty) == (-2.0, 2.0, 2.0)
-        assert choices.logit_bias == ((0, -100.0), (1023, 2.5))
-        assert choices.logprobs is None
+        params = SamplingParams(
+            n=3, max_tokens=None, presence_penalty=-2.0, frequency_penalty=2.0, repetition_penalty=2.0, min_p=0.1,
+            logit_bias={0: -100.0, 1023: 2.5},
+        )  # fmt: skip
+        assert check(**wanted).choices == Choices(3, False, 4, params)
 
 
 def test_logprobs_are_a_switch_and_a_number_in_chats_and_a_number_in_completions() -> None:
-    assert chat(logprobs=True).choices.logprobs == 0
-    assert chat(logprobs=True, top_logprobs=20).choices.logprobs == 20
-    assert chat(logprobs=False).choices.logprobs is None
-    assert completion(logprobs=0).choices.logprobs == 0
-    assert completion(logprobs=5).choices.logprobs == 5
+    assert chat(logprobs=True).choices.params.logprobs == 0
+    assert chat(logprobs=True, top_logprobs=20).choices.params.logprobs == 20
+    assert chat(logprobs=False).choices.params.logprobs is None
+    assert completion(logprobs=0).choices.params.logprobs == 0
+    assert completion(logprobs=5).choices.params.logprobs == 5
     for check, field, value in ((chat, "logprobs", 5), (completion, "logprobs", True), (completion, "logprobs", False)):
         with pytest.raises(BadRequest) as caught:
             check(**{field: value})
@@ -74,9 +77,9 @@ def test_logprobs_are_a_switch_and_a_number_in_chats_and_a_number_in_completions
 
 
 def test_best_of_is_a_completions_and_not_below_n_nor_streamed() -> None:
-    assert (completion(best_of=4, n=2).choices.best_of, completion(best_of=4).choices.n) == (4, 1)
+    assert (completion(best_of=4, n=2).choices.params.n, completion(best_of=4).choices.n) == (4, 1)
     assert completion(best_of=2, n=2, stream=True).choices.ranked is False
-    assert chat(best_of=1).choices.best_of == 1
+    assert chat(best_of=1).choices.params.n == 1
     with pytest.raises(Unsupported):
         chat(best_of=2)
     for bad in ({"best_of": 2, "n": 3}, {"best_of": 2, "stream": True}):
@@ -270,4 +273,4 @@ def test_any_json_gives_a_request_or_an_api_error(body: dict[str, Any]) -> None:
         except ApiError as error:
             assert 400 <= error.status < 500
         else:
-            assert generation.max_tokens is None or generation.max_tokens >= 1
+            assert generation.choices.params.max_tokens is None or generation.choices.params.max_tokens >= 1

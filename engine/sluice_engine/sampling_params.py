@@ -1,17 +1,18 @@
-"""Sampling parameters of the offline API: a small frozen value, validated at construction.
+"""Sampling parameters of a request: a frozen value that is validated at construction.
 
-The socket has its own type (`messages.SamplingParams`), which the HTTP process validates. This module needs no torch.
+The offline API takes it, the HTTP server parses a body into it, the socket carries it, and the sampler reads it.
+Standard library only: the scheduler and the simulator read it too.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
 
-from sluice_engine import messages
 from sluice_engine.seeds import sample_seed
 
-MAX_LOGPROBS = 1024
-MAX_SAMPLES = 256
-MIN_REPETITION_PENALTY = 0.01  # logits are divided by it; smaller values can overflow
+MAX_LOGPROBS: Final = 1024
+MAX_SAMPLES: Final = 256
+MIN_REPETITION_PENALTY: Final = 0.01  # logits are divided by it; smaller values can overflow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +31,7 @@ class SamplingParams:
     repetition_penalty: float = 1.0  # tokens in prompt or output: logit divided if positive, else multiplied
     logit_bias: Mapping[int, float] = field(default_factory=dict)  # token id → bias added to its logit
     seed: int | None = None  # None: a random seed for each call
-    stop: str | tuple[str, ...] = ()  # the output ends before the first of these strings
+    stop: str | tuple[str, ...] = ()  # the output ends before the first of these strings; matched outside the engine
     stop_token_ids: tuple[int, ...] = ()  # the output ends at the first of these tokens
     ignore_eos: bool = False  # the model's end-of-sequence token does not end the output
     logprobs: int | None = None  # number of top tokens reported beside each sampled one; None: no logprobs
@@ -70,29 +71,20 @@ class SamplingParams:
         """The stop strings as a tuple."""
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
 
+    @property
+    def has_penalties(self) -> bool:
+        """True if the next token depends on the preceding tokens."""
+        return self.presence_penalty != 0.0 or self.frequency_penalty != 0.0 or self.repetition_penalty != 1.0
+
     def sample_seed(self, sample: int) -> int | None:
         """The seed of the sample with index `sample`, as an unsigned 64-bit integer for the socket."""
         seed = sample_seed(self.seed, sample)
         return seed if seed is None else seed & 0xFFFFFFFFFFFFFFFF
 
-    def wire(self, room: int) -> messages.SamplingParams:
-        """The socket's parameters for the first sample of a prompt that leaves `room` tokens of the context."""
-        return messages.SamplingParams(
-            max_tokens=room if self.max_tokens is None else min(self.max_tokens, room),
-            temperature=self.temperature,
-            top_k=self.top_k,
-            top_p=self.top_p,
-            seed=self.sample_seed(0),
-            ignore_eos=self.ignore_eos,
-            stop_token_ids=tuple(self.stop_token_ids),
-            min_p=self.min_p,
-            presence_penalty=self.presence_penalty,
-            frequency_penalty=self.frequency_penalty,
-            repetition_penalty=self.repetition_penalty,
-            logit_bias=tuple((token, float(bias)) for token, bias in self.logit_bias.items()),
-            min_tokens=self.min_tokens,
-            logprobs=self.logprobs,
-        )
+    def within(self, room: int) -> "SamplingParams":
+        """A copy for a prompt that leaves `room` tokens of the context, which limit the output."""
+        max_tokens = room if self.max_tokens is None else min(self.max_tokens, room)
+        return replace(self, max_tokens=max_tokens, min_tokens=min(self.min_tokens, max_tokens))
 
 
 def _integer(name: str, value: object, low: int | None, high: int | None, more: str = "") -> None:
@@ -114,3 +106,6 @@ def _range(low: float | None, high: float | None) -> str:
 
 def _joined(more: str) -> str:
     return more if not more or more.startswith(";") else f" {more}"
+
+
+GREEDY: Final = SamplingParams(temperature=0.0)
