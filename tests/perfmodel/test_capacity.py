@@ -28,7 +28,7 @@ REPLICA = Replica(MODEL, kv_tokens=100_000, kv_share=0.8, max_concurrency=256)
 TARGETS = Targets(ttft=2.0, itl=0.1)
 
 
-def test_seconds_per_token_by_hand() -> None:
+def test_seconds_per_token_equal_the_formula() -> None:
     # 0.03 + 10 · (0.004 + 2e-6 · 125 + 100 · 0.0002 / 50) = 0.03 + 10 · 0.00465
     assert token_seconds(MODEL, WORK, 10) == pytest.approx(0.0765)
     assert throughput(MODEL, WORK, 10) == pytest.approx(10 / (50 * 0.0765))
@@ -45,7 +45,7 @@ def test_inter_token_latency_binds() -> None:
     assert held.itl <= 0.1 < token_seconds(MODEL, WORK, 16)
 
 
-def test_memory_binds() -> None:
+def test_kv_memory_binds() -> None:
     held = capacity(replace(REPLICA, kv_tokens=1_000), WORK, TARGETS)
     assert (held.binding, held.concurrency) == ("KVOccupancy", 8)
     assert 8 * WORK.context <= 1_000 < 9 * WORK.context  # at a peak
@@ -63,7 +63,7 @@ def test_the_configured_limit_binds() -> None:
     assert capacity(replace(REPLICA, max_concurrency=4), WORK, TARGETS).binding == "ConcurrencyLimit"
 
 
-def test_bursts_need_more_room() -> None:
+def test_bursts_raise_the_time_to_first_token() -> None:
     rate = 0.9 * throughput(MODEL, WORK, 15)
     assert first_token_seconds(MODEL, WORK, 15, rate, 0.99, 5.0) > first_token_seconds(MODEL, WORK, 15, rate, 0.99)
 
@@ -76,7 +76,7 @@ def test_the_wait_agrees_with_erlang_c_where_service_does_not_depend_on_the_batc
     assert wait == pytest.approx(0.15 + math.log(0.5094 / 0.1), rel=1e-3)
 
 
-def test_the_queue_holds_what_is_served_in_time_and_one_step_of_arrivals_at_least() -> None:
+def test_the_queue_limit_is_what_is_served_in_time_and_one_step_of_arrivals_at_least() -> None:
     assert queue_limit(3.3, 10, 0.1) == 33
     assert queue_limit(3.3, 0, 0.1) == 2
     assert queue_limit(0.0, 10, 0.1) == 1
@@ -89,7 +89,7 @@ def test_the_queue_holds_what_is_served_in_time_and_one_step_of_arrivals_at_leas
     ttft=st.floats(0.001, 100),
     kv_tokens=st.floats(16, 1e6),
 )
-def test_capacity_is_positive_and_grows_with_what_is_allowed(
+def test_capacity_is_positive_and_grows_with_looser_targets(
     output: float, uncached: float, itl: float, ttft: float, kv_tokens: float
 ) -> None:
     work, replica = Work(output, uncached), replace(REPLICA, kv_tokens=kv_tokens)
@@ -106,11 +106,11 @@ def test_capacity_is_positive_and_grows_with_what_is_allowed(
     burstiness=st.floats(0.5, 5.0),
     unevenness=st.floats(0.05, 1.0),
 )
-def test_what_a_count_sustains_is_where_one_more_is_needed(
+def test_one_more_replica_is_needed_above_the_sustained_rate(
     count: int, attained: float, sheds: bool, burstiness: float, unevenness: float
 ) -> None:
-    replica, promised = replace(REPLICA, sheds=sheds), replace(TARGETS, attainment=attained)
-    rate = sustained_rate(replica, WORK, promised, count, 1.0, burstiness, unevenness)
+    replica, targets = replace(REPLICA, sheds=sheds), replace(TARGETS, attainment=attained)
+    rate = sustained_rate(replica, WORK, targets, count, 1.0, burstiness, unevenness)
     step = count * throughput(MODEL, WORK, 15) / attained / 2**9
-    assert replicas_needed(replica, WORK, promised, rate * 0.999, 1.0, burstiness, unevenness)[0] <= count
-    assert replicas_needed(replica, WORK, promised, rate * 1.001 + 2 * step, 1.0, burstiness, unevenness)[0] > count
+    assert replicas_needed(replica, WORK, targets, rate * 0.999, 1.0, burstiness, unevenness)[0] <= count
+    assert replicas_needed(replica, WORK, targets, rate * 1.001 + 2 * step, 1.0, burstiness, unevenness)[0] > count

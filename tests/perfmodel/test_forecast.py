@@ -28,7 +28,7 @@ def test_the_index_of_dispersion_is_that_of_the_arrivals(batch: int) -> None:
     assert arrival_stats(rates, WIDTH, 6, ArrivalStats()).dispersion == pytest.approx(batch, rel=0.4)
 
 
-def test_a_steady_load_is_forecast_as_it_is_and_with_little_doubt() -> None:
+def test_a_steady_load_is_forecast_with_a_small_deviation() -> None:
     rng = random.Random(5)
     rates = [poisson(rng, 20.0) for _ in range(180)]
     ahead = forecast(rates, WIDTH, 60.0, arrival_stats(rates, WIDTH, 6, ArrivalStats()))
@@ -36,7 +36,7 @@ def test_a_steady_load_is_forecast_as_it_is_and_with_little_doubt() -> None:
     assert ahead.quantile(0.85) < 1.15 * ahead.level
 
 
-def test_a_load_that_walks_is_doubted_more_the_further_it_is_looked_ahead() -> None:
+def test_the_deviation_of_a_random_walk_grows_with_the_horizon() -> None:
     rng = random.Random(7)
     level, rates = 20.0, []
     for _ in range(180):
@@ -48,7 +48,7 @@ def test_a_load_that_walks_is_doubted_more_the_further_it_is_looked_ahead() -> N
     assert far > 2.0 * near
 
 
-def test_a_ramp_is_followed_and_a_jump_is_not_taken_for_one() -> None:
+def test_a_ramp_is_a_trend_and_a_jump_is_not() -> None:
     arrivals = ArrivalStats()
     ramp = [10.0 + 0.5 * slot for slot in range(30)]
     jump = [10.0] * 20 + [20.0] * 10
@@ -56,12 +56,12 @@ def test_a_ramp_is_followed_and_a_jump_is_not_taken_for_one() -> None:
     assert forecast(jump, WIDTH, 60.0, arrivals).trend == 0.0
 
 
-def test_one_jump_makes_no_restless_load() -> None:
+def test_one_jump_does_not_raise_the_volatility() -> None:
     jump = [10.0] * 20 + [20.0] * 10
     assert arrival_stats(jump, WIDTH, 6, ArrivalStats()).volatility < 1.5 * USUAL_VOLATILITY
 
 
-def test_what_was_known_before_counts_until_enough_is_measured() -> None:
+def test_the_prior_counts_until_enough_is_measured() -> None:
     before = ArrivalStats(dispersion=8.0, volatility=0.05, slots=60.0)
     assert arrival_stats([1.0, 2.0], WIDTH, 6, before) == before
     assert arrival_stats([20.0] * 60, WIDTH, 6, before).dispersion == pytest.approx(4.0, rel=0.1)
@@ -69,7 +69,7 @@ def test_what_was_known_before_counts_until_enough_is_measured() -> None:
 
 @example([0.0] * 5 + [2.2e-309], 60.0)  # the square of its mean is 0
 @given(st.lists(st.floats(0, 1e6), max_size=80), st.floats(0, 1000))
-def test_a_forecast_is_a_rate_whatever_was_counted(rates: list[float], horizon: float) -> None:
+def test_a_forecast_is_finite_and_not_negative_for_any_counts(rates: list[float], horizon: float) -> None:
     arrivals = arrival_stats(rates, WIDTH, 6, ArrivalStats())
     ahead = forecast(rates, WIDTH, horizon, arrivals)
     for share in (0.5, 0.85, 0.975):
@@ -80,32 +80,32 @@ def test_a_forecast_is_a_rate_whatever_was_counted(rates: list[float], horizon: 
 @given(st.floats(0.0, 1e-6), st.lists(st.floats(0, 1e6), max_size=80))
 @example(0.0, [10.0 + slot for slot in range(60)])
 @example(1e-200, [10.0 + slot for slot in range(60)])
-def test_a_load_that_never_moved_is_forecast_too(volatility: float, rates: list[float]) -> None:
+def test_a_forecast_is_finite_and_not_negative_at_any_low_volatility(volatility: float, rates: list[float]) -> None:
     ahead = forecast(rates, WIDTH, 60.0, ArrivalStats(volatility=volatility))
     assert 0.0 <= ahead.quantile(0.85) < math.inf
 
 
-def test_no_load_is_believed_never_to_move() -> None:
+def test_the_volatility_has_a_minimum() -> None:
     assert arrival_stats([20.0] * 180, WIDTH, 6, ArrivalStats(volatility=0.0)).volatility >= VOLATILITY_LEAST
 
 
-def test_what_the_filter_lags_is_no_more_than_the_trend_was_seen_to_add() -> None:
-    """A load that is believed hardly to move is smoothed over all slots: its last third rose, not all of it."""
+def test_the_lag_correction_is_bounded_by_the_observed_trend() -> None:
+    """At a low volatility the level is smoothed over all slots, although only the last third of them rose."""
     rates = [20.0] * 40 + [20.0 + 0.5 * slot for slot in range(20)]
     ahead = forecast(rates, WIDTH, 50.0, ArrivalStats(volatility=VOLATILITY_LEAST))
     assert ahead.trend > 0.0
     assert ahead.level <= rates[-1] + 1.0
 
 
-def test_a_peak_is_held_as_far_as_nobody_can_wait_for_it_to_pass() -> None:
+def test_the_provisioned_rate_lies_between_the_mean_and_the_peak() -> None:
     # 4.2 requests/s for 65 s where 15 s can be waited: 4.2 · 65 / 80; 0.79 · 65 = 51 wait in the end, 15 s at 3.41.
     assert provisioned_rate(4.2, 2.8, 65.0, 15.0) == pytest.approx(3.4125)
     assert provisioned_rate(4.2, 2.8, 65.0, 0.0) == 4.2
-    assert provisioned_rate(3.2, 2.8, 65.0, 15.0) == 2.8  # what comes usually would wait ever longer
+    assert provisioned_rate(3.2, 2.8, 65.0, 15.0) == 2.8  # below the mean the queue would grow for ever
 
 
 @given(st.floats(0.0, 1e6), st.floats(0.0, 1e6), st.floats(0.0, 1e4), st.floats(0.0, 1e4), st.floats(0.0, 1e4))
-def test_who_can_wait_longer_never_needs_more_and_nobody_waits_longer_than_that(
+def test_more_patience_never_needs_a_higher_rate_and_no_request_waits_longer(
     peak: float, usual: float, seconds: float, patience: float, more: float
 ) -> None:
     held = provisioned_rate(peak, usual, seconds, patience)

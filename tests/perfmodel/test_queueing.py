@@ -1,4 +1,4 @@
-"""Waits before the first token: against Erlang's formula, against the plain sum, and how they grow."""
+"""Waits before the first token agree with closed forms and with the plain sum of the chain."""
 
 import math
 from dataclasses import replace
@@ -34,34 +34,36 @@ def plain(model: StepTimeModel, work: Work, places: int, rate: float) -> float:
 @pytest.mark.parametrize("places", [1, 4, 15, 256, 257, 1000, 4096])
 @pytest.mark.parametrize("load", [0.5, 0.9, 0.99])
 @pytest.mark.parametrize("model", [MODEL, LIGHT])
-def test_the_waiting_share_is_that_of_the_chain(model: StepTimeModel, places: int, load: float) -> None:
+def test_the_waiting_probability_equals_that_of_the_birth_death_chain(
+    model: StepTimeModel, places: int, load: float
+) -> None:
     rate = load * throughput(model, WORK, places)
     assert waiting_probability(model, WORK, places, rate) == pytest.approx(
         plain(model, WORK, places, rate), rel=0.02, abs=1e-6
     )
 
 
-def test_bursts_find_all_places_taken_more_often() -> None:
+def test_bursts_raise_the_waiting_probability() -> None:
     rate = 0.8 * throughput(MODEL, WORK, 15)
     shares = [waiting_probability(MODEL, WORK, 15, rate, spread) for spread in (1.0, 2.0, 5.0)]
     assert shares == sorted(shares) and shares[2] > 1.5 * shares[0]
 
 
-def test_long_prompts_are_late_for_other_prompts_although_places_are_free() -> None:
+def test_long_prompts_delay_other_prompts_although_slots_are_free() -> None:
     long = Work(output=50, uncached=20_000)
     rate = 0.12  # four seconds of prompt each: half of every second
     assert waiting_probability(MODEL, long, 256, rate) < 0.5
     assert late_probability(MODEL, long, 256, rate, 5.0, 1.0, 0.9) > 0.3
 
 
-def test_prompts_get_what_decoding_leaves_of_the_inter_token_target() -> None:
+def test_prefill_gets_the_time_that_decoding_leaves_of_the_inter_token_target() -> None:
     idle, half, full = (prefill_time_share(MODEL, WORK, n, 0.1, 2048) for n in (0.0, 8.0, 16.0))
     assert idle > half > full
     assert half == pytest.approx((0.1 - (0.03 + 8 * 0.00425)) / 0.1, abs=1e-3)
 
 
 @given(rate=st.floats(0.1, 60), bursts=st.floats(1, 20), ttft=st.floats(0.2, 10))
-def test_enough_is_the_smallest_number_that_meets_the_target(rate: float, bursts: float, ttft: float) -> None:
+def test_replicas_needed_is_the_smallest_number_that_meets_the_target(rate: float, bursts: float, ttft: float) -> None:
     targets = Targets(ttft=ttft, itl=0.1)
     count, reached = replicas_needed(REPLICA, WORK, targets, rate, burstiness=bursts)
 
@@ -75,34 +77,34 @@ def test_enough_is_the_smallest_number_that_meets_the_target(rate: float, bursts
         assert count == 1 or good(count - 1) < 0.99 or rate / (count - 1) > 0.95 * throughput(MODEL, WORK, 15)
 
 
-def test_a_promise_that_no_number_keeps_is_not_chased() -> None:
+def test_a_target_that_no_number_of_replicas_meets_adds_none() -> None:
     count, reached = replicas_needed(REPLICA, WORK, Targets(ttft=0.01, itl=0.1), 6.0)
     assert count <= 4 and reached == 0.0
 
 
-def test_a_burst_over_many_replicas_is_a_small_one_for_each() -> None:
+def test_a_split_over_many_replicas_reduces_burstiness() -> None:
     assert split_burstiness(5.0, 1) == 5.0
     assert split_burstiness(5.0, 4) == 2.0
 
 
 @pytest.mark.parametrize("rate", [0.0, 5e-324, 1e-300, 1e-12])
-def test_no_load_waits_for_nothing(rate: float) -> None:
+def test_without_load_no_request_waits(rate: float) -> None:
     assert waiting_probability(MODEL, WORK, 15, rate) == pytest.approx(0.0, abs=1e-9)
     assert waiting_probability(LIGHT, WORK, 4096, rate) == pytest.approx(0.0, abs=1e-9)
 
 
-def test_an_even_split_makes_the_fleet_one_queue_and_lots_leave_each_its_own() -> None:
+def test_an_even_split_needs_fewer_replicas_than_a_random_split() -> None:
     assert split_burstiness(1.0, 8, unevenness=1.0) == pytest.approx(1.0)
     assert split_burstiness(1.0, 8, unevenness=0.05) < 0.0
     targets = Targets(ttft=2.0, itl=0.1)
     evenly, _ = replicas_needed(REPLICA, WORK, targets, 40.0, unevenness=0.05)
-    by_lot, _ = replicas_needed(REPLICA, WORK, targets, 40.0, unevenness=1.0)
-    assert evenly < by_lot
+    randomly, _ = replicas_needed(REPLICA, WORK, targets, 40.0, unevenness=1.0)
+    assert evenly < randomly
 
 
 @pytest.mark.parametrize("load", [0.3, 0.8, 1.0, 1.25, 3.0])
 @pytest.mark.parametrize("patience", [0.1, 1.0, 10.0])
-def test_one_place_with_a_deadline_loses_what_the_closed_form_says(load: float, patience: float) -> None:
+def test_one_slot_with_a_deadline_rejects_as_the_closed_form_says(load: float, patience: float) -> None:
     """M/M/1+D: the loss is (1 − ρ)·ρ·E / (1 − ρ²·E) with E = e^(−(μ − λ)·D) (Barrer, 1957)."""
     model, work = StepTimeModel(base=0.5, prefill_token=0.0, sequence=0.0, kv_token=0.0, steps=1000), Work(1.0, 1.0)
     left = math.exp(-(2.0 - 2.0 * load) * patience)
@@ -112,7 +114,7 @@ def test_one_place_with_a_deadline_loses_what_the_closed_form_says(load: float, 
 
 
 @given(load=st.floats(0.01, 50.0), seconds=st.floats(0.001, 100.0), bursts=st.floats(0.1, 20.0))
-def test_a_door_loses_the_surplus_at_least_and_fewer_than_would_be_late_behind_everybody(
+def test_load_shedding_rejects_at_least_the_surplus_and_fewer_than_would_be_late(
     load: float, seconds: float, bursts: float
 ) -> None:
     rate = load * throughput(MODEL, WORK, 15)
@@ -122,7 +124,7 @@ def test_a_door_loses_the_surplus_at_least_and_fewer_than_would_be_late_behind_e
     assert lost <= late_probability(MODEL, WORK, 15, rate, seconds, bursts, 0.9) + 1e-9
 
 
-def test_who_turns_away_whom_it_cannot_serve_in_time_needs_fewer_replicas() -> None:
+def test_load_shedding_needs_fewer_replicas() -> None:
     fewer, reached = replicas_needed(replace(REPLICA, sheds=True), WORK, TARGETS, 40.0)
     assert reached >= 0.99 * 0.999
     assert fewer < replicas_needed(REPLICA, WORK, TARGETS, 40.0)[0]

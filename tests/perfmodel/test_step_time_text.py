@@ -10,7 +10,7 @@ def test_the_terms_are_the_contracts() -> None:
     assert TERMS == contract.STEP_MODEL_TERMS
 
 
-def test_terms_that_are_left_out_are_zero() -> None:
+def test_omitted_terms_are_zero() -> None:
     assert parse_model("base=0.03, kv_token=2e-6") == StepTimeModel(base=0.03, kv_token=2e-6)
 
 
@@ -25,6 +25,6 @@ def test_terms_that_are_left_out_are_zero() -> None:
         ("sequence=1", "base must be above 0"),
     ],
 )
-def test_what_is_wrong_is_said(text: str, sentence: str) -> None:
+def test_an_invalid_text_names_its_fault(text: str, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         parse_model(text)

@@ -1,7 +1,7 @@
 """A fleet of fluid engines for stories about decide(): time is injected, every number follows from the physics.
 
-Each engine serves what its limit lets run at the rate of the step-time model; what it publishes are the contract's
-counters, gauges and histograms, as a scrape would bring them.
+Each engine serves what its limit lets run at the rate of the step-time model; it publishes the contract's
+counters, gauges and histograms as a scrape would read them.
 """
 
 import math
@@ -47,7 +47,7 @@ class Engine:
     queue: float = 40
     kv_blocks: float = 2_000
     inside: float = 0.0
-    spared: float = 0.0  # share of the prompt tokens that the cache holds; no step gets shorter by it here
+    saved: float = 0.0  # share of the prompt tokens that the cache holds; steps do not get shorter by it here
     model: StepTimeModel | None = MODEL
     totals: dict[str, float] = field(default_factory=dict)
     ttft: list[float] = field(default_factory=lambda: [0.0] * len(BOUNDS))
@@ -77,7 +77,7 @@ class Engine:
             ("finished_total", done),
             ("slo_met_total" if good else "slo_missed_total", done),
             ("prompt_tokens_total", (arrived - refused) * WORK.uncached),
-            ("cached_prompt_tokens_total", (arrived - refused) * WORK.uncached * self.spared),
+            ("cached_prompt_tokens_total", (arrived - refused) * WORK.uncached * self.saved),
             ("generated_tokens_total", self.running * seconds / step),
             ("kv_block_seconds_total", self.occupancy * self.kv_blocks * seconds),
         ):

@@ -109,4 +109,4 @@ def test_the_sentence_of_a_scale_out_states_the_attainment_that_is_enough_now() 
 
     target = f"{100 * then:.1f} % with {more} (target 99 %"
     assert f"{target}). Up to {prediction.turning_rate:.0f} req/s {more - 1} would do." in sentence(0.99)
-    assert f"{target}, 95.0 % is enough after what was kept so far)" in sentence(0.95)
+    assert f"{target}, 95.0 % is enough by the error budget)" in sentence(0.95)

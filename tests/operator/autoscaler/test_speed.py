@@ -1,4 +1,4 @@
-"""What one decision costs, counted in function calls, the same on every machine; its milliseconds are `make bench`'s."""
+"""The cost of one decision in function calls, the same on every machine; `make bench` measures its milliseconds."""
 
 from collections.abc import Callable
 

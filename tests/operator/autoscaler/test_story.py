@@ -20,7 +20,7 @@ def test_half_a_replica_of_load_keeps_one(interval: float) -> None:
 
 
 @pytest.mark.parametrize("interval", [1.0, 5.0])
-def test_load_goes_up_and_down_again_one_at_a_time_and_says_why(interval: float) -> None:
+def test_load_that_rises_and_falls_scales_out_and_in_one_at_a_time_with_reasons(interval: float) -> None:
     story = Story(interval=interval)
     story.run(60, HALF)
     rising = story.run(60, OVER)
@@ -38,7 +38,7 @@ def test_load_goes_up_and_down_again_one_at_a_time_and_says_why(interval: float)
     assert len(story.sentences()) == 2
 
 
-def test_far_too_much_load_takes_all_three_and_stops_at_the_maximum() -> None:
+def test_an_overload_scales_out_to_the_maximum_and_no_further() -> None:
     story = Story()
     story.run(60, HALF)
     story.run(200, 100.0)
@@ -46,7 +46,7 @@ def test_far_too_much_load_takes_all_three_and_stops_at_the_maximum() -> None:
     assert "maxReplicas is 3" in story.sentences()[-1]
 
 
-def test_a_short_burst_changes_nothing() -> None:
+def test_a_short_burst_changes_no_count() -> None:
     story = Story()
     story.run(60, HALF)
     story.run(5, 2 * HALF)
@@ -54,7 +54,7 @@ def test_a_short_burst_changes_nothing() -> None:
     assert story.replicas == 1
 
 
-def test_scale_down_waits_for_the_whole_window_after_the_last_need() -> None:
+def test_scale_in_waits_for_a_whole_window_after_the_last_need() -> None:
     story = Story(replicas=2)
     story.run(120, OVER)
     began = story.now
@@ -63,7 +63,7 @@ def test_scale_down_waits_for_the_whole_window_after_the_last_need() -> None:
     assert when - began >= 60
 
 
-def test_after_a_restart_no_scale_down_until_a_full_window_was_observed() -> None:
+def test_after_a_restart_no_scale_in_until_a_whole_window_was_observed() -> None:
     story = Story(replicas=3)
     story.state = AutoscalerState()
     began = story.now
@@ -73,14 +73,14 @@ def test_after_a_restart_no_scale_down_until_a_full_window_was_observed() -> Non
     assert whens[1] - whens[0] >= 30
 
 
-def test_nothing_arrives_and_the_fleet_shrinks_to_the_minimum_after_idling() -> None:
+def test_an_idle_fleet_shrinks_to_the_minimum() -> None:
     story = Story(spec=spec(scaling={"minReplicas": 1, "maxReplicas": 4}), replicas=4)
     story.run(600, 0.0)
     assert story.replicas == 1
     assert "idle" in story.sentences()[-1]
 
 
-def test_a_loading_pod_is_never_taken_back_because_load_went_away() -> None:
+def test_a_loading_pod_is_not_removed_when_the_load_falls() -> None:
     story = Story(cold_start=200)
     story.run(60, HALF)
     story.run(30, OVER)
@@ -89,7 +89,7 @@ def test_a_loading_pod_is_never_taken_back_because_load_went_away() -> None:
     assert len(story.loading) == 1
 
 
-def test_bounds_are_tight_while_capacity_is_on_its_way_and_open_when_it_is_there() -> None:
+def test_bounds_are_tight_while_replicas_start_and_relaxed_once_they_are_ready() -> None:
     story = Story(cold_start=60)
     story.run(60, HALF)
     before = dict(story.decisions[-1][1].bounds)["chat-1"]
@@ -102,7 +102,7 @@ def test_bounds_are_tight_while_capacity_is_on_its_way_and_open_when_it_is_there
     assert {b.ttl for b in (before, during, after)} == {30.0}
 
 
-def test_a_new_replicas_door_opens_slowly_and_one_that_was_there_before_us_is_open() -> None:
+def test_a_new_replica_gets_a_slow_start_and_one_from_before_the_first_observation_does_not() -> None:
     story = Story(replicas=2)
     story.run(60, OVER)
     pods = {name: story._view(name, "ready") for name in story.engines}
@@ -126,7 +126,7 @@ def test_the_queue_bound_follows_the_limit_in_force() -> None:
     assert narrow < wide
 
 
-def test_a_limit_that_moved_by_a_fifth_is_said_with_its_numbers_once_it_is_felt() -> None:
+def test_a_limit_that_moved_by_a_fifth_is_reported_with_its_numbers_once_it_affects_requests() -> None:
     story = Story()
     story.run(60, HALF)
     story.engines["chat-1"].limit = 9
@@ -140,7 +140,7 @@ def test_a_limit_that_moved_by_a_fifth_is_said_with_its_numbers_once_it_is_felt(
     assert said[0].sentence.startswith("13 → 9 requests at once per replica: ITL nears its target")
 
 
-def test_memory_can_bind_instead_of_latency() -> None:
+def test_kv_memory_can_bind_instead_of_latency() -> None:
     story = Story()
     story.engines["chat-1"] = Engine(kv_blocks=30)
     story.run(60, 0.5)
@@ -149,7 +149,7 @@ def test_memory_can_bind_instead_of_latency() -> None:
     assert "KV cache" in story.sentences()[0]
 
 
-def test_reality_against_the_model_asks_for_more_by_a_bounded_ratio() -> None:
+def test_measurements_worse_than_predicted_scale_out_by_a_bounded_ratio() -> None:
     story = Story()
     story.run(120, 1.8)
     assert story.replicas == 1
@@ -162,7 +162,7 @@ def test_reality_against_the_model_asks_for_more_by_a_bounded_ratio() -> None:
     assert "missed the SLO" in decision.reasons[0].sentence
 
 
-def test_the_emptiest_pod_leaves_first() -> None:
+def test_the_emptiest_pod_is_removed_first() -> None:
     story = Story(replicas=3)
     story.run(50, QUIET)
     for index, engine in enumerate(story.engines.values()):
@@ -175,7 +175,7 @@ def test_the_emptiest_pod_leaves_first() -> None:
     assert decision.scale_in_candidates == ("chat-2",)
 
 
-def test_an_unschedulable_pod_neither_blocks_nor_outlives_a_scale_down() -> None:
+def test_an_unschedulable_pod_neither_blocks_nor_outlives_a_scale_in() -> None:
     story = Story(replicas=1)
     story.replicas = 2
     stuck = PodView("chat-9", "unschedulable", 0.0, message="0/3 nodes are available")
@@ -190,7 +190,7 @@ def test_an_unschedulable_pod_neither_blocks_nor_outlives_a_scale_down() -> None
     assert (decision.replicas, decision.scale_in_candidates) == (1, ("chat-9",))
 
 
-def test_after_a_time_that_nobody_watched_nothing_falls_for_a_whole_window() -> None:
+def test_after_a_gap_in_observation_no_scale_in_for_a_whole_window() -> None:
     story = Story(replicas=3)
     story.run(120, 1.5 * OVER)  # all three are needed
     story.now += 3600  # paused, or every pass failed
@@ -200,7 +200,7 @@ def test_after_a_time_that_nobody_watched_nothing_falls_for_a_whole_window() -> 
     assert whens and whens[0] - began >= 60
 
 
-def test_a_mode_that_hands_the_count_back_watches_a_whole_window_first() -> None:
+def test_after_a_change_back_to_auto_no_scale_in_for_a_whole_window() -> None:
     story = Story(spec=spec(scaling={"mode": "External"}, replicas=3), replicas=3)
     story.run(300, QUIET)
     story.spec = spec(replicas=3)

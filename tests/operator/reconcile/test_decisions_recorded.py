@@ -101,7 +101,7 @@ async def test_up_down_and_refused_are_the_same_words_everywhere(caplog: pytest.
     assert [reason for reason, _ in told.events] == ["ScaledUp", "ScaledUp", "ScaledDown"]
     await told.run(30, FLOOD)
     assert {reason for reason, _ in told.events[3:]} >= {"ScaledUp", "RequestsRefused"}
-    assert any("requests refused in" in sentence for sentence in told.recorded)
+    assert any("requests rejected in" in sentence for sentence in told.recorded)
     same_words(told, caplog)
 
 
@@ -113,7 +113,7 @@ async def test_a_count_that_was_written_by_order_is_told_as_scaled(mode: str, ca
     told.cluster.edit(**(asked(mode=mode)["spec"] | {"replicas": 2}))
     await told.run(10, LOAD)
     assert [reason for reason, _ in told.events] == ["ScaledUp", "ScaledUp"]
-    assert told.recorded[-1] == f"1 → 2 replicas: spec.replicas says so (mode {mode})."
+    assert told.recorded[-1] == f"1 → 2 replicas: follows spec.replicas (mode {mode})."
     same_words(told, caplog)
 
 
@@ -152,7 +152,7 @@ def by_hand(cluster: FakeCluster, replicas: int, manager: str) -> None:
 
 @pytest.mark.parametrize(
     ("manager", "reason", "words"),
-    [("kubectl", "OtherWriter", "'kubectl' changed"), ("", "ScaledUp", "cut off before it could record why")],
+    [("kubectl", "OtherWriter", "'kubectl' changed"), ("", "ScaledUp", "stopped before it recorded the reason")],
 )
 @pytest.mark.parametrize("restarted", [False, True])
 async def test_what_another_hand_did_is_the_same_words_everywhere(
@@ -206,7 +206,7 @@ async def test_a_scale_down_whose_answer_was_lost_counts_for_the_pace(monkeypatc
     while told.cluster.deployment["spec"]["replicas"] > 1:
         await told.run(5, QUIET)
     assert told.clock.now - first >= LAW.signals.window_seconds
-    assert "cut off before it could record why" in told.recorded[-2]
+    assert "stopped before it recorded the reason" in told.recorded[-2]
 
 
 async def test_a_limit_that_goes_on_moving_stands_with_the_numbers_of_its_sentence(

@@ -17,7 +17,7 @@ def limit_changed(
     """The limits in force changed, by the engines' own loop inside the bounds. `itl`: mean inter-token time, seconds."""
     (before, after), target = change, spec.slo.itl_milliseconds
     why = {
-        "Bounds": "bounds hold while replicas are on their way" if after < before else "bounds are open",
+        "Bounds": "bounds hold while replicas start" if after < before else "bounds are open",
         "KVOccupancy": "KV cache binds",
         "TimeToFirstToken": "first tokens come later than the last bucket, so bounds hold",
     }.get(binding, "ITL nears its target" if after < before else "ITL has room")
@@ -37,7 +37,7 @@ def requests_rejected(
     window, queue = snapshot.window, snapshot.spec.admission.max_queue_seconds
     count, served = window.outcome.rejected, window.rate("finished_total")
     sentence = (
-        f"{count:.0f} request{'' if round(count) == 1 else 's'} refused in {window.seconds:.0f} s: about "
+        f"{count:.0f} request{'' if round(count) == 1 else 's'} rejected in {window.seconds:.0f} s: about "
         f"{wording.rate(recommendation.demand.level)} req/s come, {wording.rate(served)} are served, and more would have "
         f"waited over {queue} s (admission.maxQueueSeconds). {_remedy(snapshot.spec, recommendation, coming, ordered)}"
     )
@@ -53,7 +53,7 @@ def _remedy(spec: LLMDeploymentSpec, recommendation: Recommendation, coming: flo
     if mode != "Auto" and needed > ordered:
         step = "scale the Deployment" if mode == "Advise" else "raise spec.replicas"
         return (
-            f"{wording.replicas(needed)} are needed, {ordered} asked for, and mode {mode} adds none: {step} or set "
+            f"{wording.replicas(needed)} are needed, {ordered} set, and mode {mode} adds none: {step} or set "
             "scaling.mode Auto."
         )
     if mode == "Auto" and needed > spec.scaling.max_replicas:

@@ -22,7 +22,7 @@ def scaled(spec: LLMDeploymentSpec, recommendation: Recommendation, after: int, 
         why = "fewer are enough"
     if after > before and reactive is not None:
         body = (
-            f"{reactive.observation[0].upper()}{reactive.observation[1:]}, which the model did not expect; "
+            f"{reactive.observation[0].upper()}{reactive.observation[1:]}, which the model did not predict; "
             f"the ratio of {reactive.ratio:.2f} is followed, to twice the ready replicas at most."
         )
     elif after > before:
@@ -50,7 +50,7 @@ def created(allowed: ReplicaRange, after: int, mode: str) -> Reason:
         return bounded(allowed, 0, after)
     change = f"0 → {wording.replicas(after)}"
     if not allowed.low:
-        sentence = f"{change}: the first one shows that the model loads; idle, it leaves again."
+        sentence = f"{change}: the first one shows that the model loads; it is removed again when idle."
         return Reason("replicas", 0, after, "FirstReplica", sentence)
     return Reason("replicas", 0, after, "MinReplicas", f"{change}: minReplicas is {after}.")
 
@@ -60,7 +60,7 @@ def scaled_from_zero(after: int, held: int, seconds: float) -> Reason:
     held_words = "one request is" if held == 1 else f"{held} requests are"
     sentence = (
         f"0 → {wording.replicas(after)}: {held_words} held by the gateway. The answer begins in about {seconds:.0f} s "
-        "(cold start). Without a request it would have gone on sleeping."
+        "(cold start). Without a request there would still be none."
     )
     return Reason("replicas", 0, after, "Wake", sentence, (("held", float(held)), ("coldStartSeconds", seconds)))
 
@@ -69,7 +69,7 @@ def scaled_to_zero(spec: LLMDeploymentSpec, seconds: float) -> Reason:
     """The last replica is removed (scale to zero)."""
     idle = spec.scaling.scale_to_zero_after_seconds
     sentence = (
-        f"1 → 0 replicas: idle. No request came for {idle} s; any would have kept it. The next one is held by the gateway "
+        f"1 → 0 replicas: idle. No request came for {idle} s; any request would have kept it. The next one is held by the gateway "
         f"and starts a replica, in about {seconds:.0f} s (cold start)."
     )
     return Reason("replicas", 1, 0, "Idle", sentence, (("idleSeconds", float(idle)), ("coldStartSeconds", seconds)))
@@ -77,7 +77,7 @@ def scaled_to_zero(spec: LLMDeploymentSpec, seconds: float) -> Reason:
 
 def follows_spec(before: int, after: int, mode: str) -> Reason:
     """Modes External and Off: the count follows spec.replicas."""
-    sentence = f"{before} → {wording.replicas(after)}: spec.replicas says so (mode {mode})."
+    sentence = f"{before} → {wording.replicas(after)}: follows spec.replicas (mode {mode})."
     return Reason("replicas", before, after, mode, sentence)
 
 
@@ -93,7 +93,7 @@ def external_write(before: int, after: int, writer: str = "") -> Reason:
     """
     who = f"{writer!r}" if writer else "another writer"
     sentence = (
-        f"{before} → {wording.replicas(after)}: {who} changed the Deployment's replicas. Sluice goes on from there; remove "
+        f"{before} → {wording.replicas(after)}: {who} changed the Deployment's replicas. Sluice continues from that count; remove "
         "that writer, or set scaling.mode to External and write to /scale to own the count."
     )
     return Reason("replicas", before, after, OTHER_WRITER, sentence)
@@ -102,7 +102,7 @@ def external_write(before: int, after: int, writer: str = "") -> Reason:
 def unrecorded_write(before: int, after: int) -> Reason:
     """A count that the operator set without a record: it restarted between the two writes, or a response was lost."""
     sentence = (
-        f"{before} → {wording.replicas(after)}: carried out, but the operator was cut off before it could record why."
+        f"{before} → {wording.replicas(after)}: carried out, but the operator stopped before it recorded the reason."
     )
     return Reason("replicas", before, after, "CarriedOutBeforeRecorded", sentence)
 
@@ -125,7 +125,7 @@ def _attainment(spec: LLMDeploymentSpec, recommendation: Recommendation, predict
         return ""
     target = float(spec.slo.attainment_percent)
     spent = planned >= target / 100.0 - 5e-4
-    spare = "" if spent else f", {wording.percent(planned)} is enough after what was kept so far"
+    spare = "" if spent else f", {wording.percent(planned)} is enough by the error budget"
     return (
         f" {wording.percent(now)} of requests would be good as it is, {wording.percent(then)} with "
         f"{recommendation.scale_out_to} (target {target:g} %{spare})."

@@ -1,4 +1,4 @@
-"""Whatever engines, watches and clocks do over minutes: counts and limits in range, no fall unwatched, no flapping."""
+"""Random faults of engines and scrapes over minutes: counts and limits stay in range, scale-in waits, no flapping."""
 
 import itertools
 import math
@@ -128,7 +128,9 @@ class Rough:
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(LOW, HIGH), st.lists(stretches, min_size=1, max_size=8))
-def test_in_any_weather_the_dials_keep_their_rules(replicas: int, sequence: list[Stretch]) -> None:
+def test_whatever_fails_counts_and_limits_stay_in_range_without_flapping(
+    replicas: int, sequence: list[Stretch]
+) -> None:
     rough = Rough(replicas)
     for step in itertools.chain.from_iterable(stretch.steps() for stretch in sequence):
         decision = rough.take(step)
@@ -148,14 +150,14 @@ def calm(looks: int) -> Rough:
     return rough
 
 
-def test_under_a_clear_sky_a_fleet_that_is_too_large_shrinks_one_by_one_to_its_minimum() -> None:
+def test_without_faults_a_fleet_that_is_too_large_shrinks_one_by_one_to_its_minimum() -> None:
     rough = calm(40)
     assert rough.check() == 3
     assert rough.moves[-1].after == LOW
 
 
 @pytest.mark.parametrize("weather", BAD)
-def test_whatever_the_weather_over_one_pod_nothing_leaves_in_it_that_would_have_left(weather: str) -> None:
+def test_a_fault_of_one_pod_delays_a_scale_in_that_was_due(weather: str) -> None:
     clear = calm(40)
     for place, move in enumerate(clear.moves):
         if move.after < move.before:
@@ -165,7 +167,7 @@ def test_whatever_the_weather_over_one_pod_nothing_leaves_in_it_that_would_have_
             assert decision.replicas == move.before
 
 
-def test_memory_of_64_replicas_over_half_an_hour_of_seconds_stays_under_256_kb() -> None:
+def test_the_state_of_64_replicas_with_full_histories_stays_under_256_kb() -> None:
     story = Story(spec=spec(scaling={"minReplicas": 1, "maxReplicas": 64}), replicas=64, interval=1.0)
     story.run(60, 100.0)
     full = tuple((slot, 1000.0 + slot) for slot in range(-180, 0))
@@ -179,5 +181,5 @@ def test_memory_of_64_replicas_over_half_an_hour_of_seconds_stays_under_256_kb()
     assert size_of(whole) < 256 * KB
 
 
-def test_the_memory_that_was_never_used_is_small() -> None:
+def test_an_unused_state_is_small() -> None:
     assert size_of(AutoscalerState()) < KB * 4

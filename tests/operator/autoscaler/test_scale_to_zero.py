@@ -1,4 +1,4 @@
-"""To none and from none, and floors by the calendar."""
+"""Scale to zero, scale from zero, and schedules."""
 
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
@@ -10,14 +10,14 @@ from tests.operator.autoscaler.fleet import Story, spec
 ZERO = {"minReplicas": 0, "maxReplicas": 3, "scaleToZeroAfterSeconds": 120}
 
 
-def asleep() -> Story:
+def at_zero() -> Story:
     story = Story(spec=spec(scaling=ZERO), held=0, cold_start=40)
     story.run(60, 1.0)
     story.run(400, 0.0)
     return story
 
 
-def test_the_last_replica_leaves_after_its_idle_time_and_says_what_wakes_it() -> None:
+def test_the_last_replica_is_removed_after_its_idle_time_and_the_reason_names_what_starts_it() -> None:
     story = Story(spec=spec(scaling=ZERO), held=0)
     story.run(60, 1.0)
     quiet = story.now
@@ -36,14 +36,14 @@ def test_one_request_in_time_keeps_the_last_replica() -> None:
     assert story.replicas == 1
 
 
-def test_without_a_front_door_one_replica_stays() -> None:
+def test_without_a_gateway_that_holds_requests_one_replica_stays() -> None:
     story = Story(spec=spec(scaling=ZERO))
     story.run(800, 0.0)
     assert story.replicas == 1
 
 
-def test_a_burst_at_the_door_is_one_wake_up_and_no_flapping() -> None:
-    story = asleep()
+def test_a_burst_at_the_gateway_starts_one_replica_without_flapping() -> None:
+    story = at_zero()
     said = len(story.sentences())
     story.run(35, 5.0)
     assert (story.replicas, len(story.loading)) == (1, 1)
@@ -54,19 +54,19 @@ def test_a_burst_at_the_door_is_one_wake_up_and_no_flapping() -> None:
     assert woken == {1}
 
 
-def test_a_sleeping_fleet_stays_asleep_while_nobody_comes() -> None:
-    assert {d.replicas for d in asleep().run(600, 0.0)} == {0}
+def test_a_fleet_at_zero_stays_there_without_requests() -> None:
+    assert {d.replicas for d in at_zero().run(600, 0.0)} == {0}
 
 
-def test_what_is_on_its_way_says_when_to_come_again() -> None:
-    story = asleep()
+def test_a_starting_replica_gives_the_retry_after() -> None:
+    story = at_zero()
     story.run(5, 1.0)
     expected = [d.retry_after for d in story.run(30, 1.0)]
     assert all(one is not None for one in expected)
     assert expected == sorted(expected, reverse=True)  # type: ignore[type-var]
 
 
-def test_a_schedule_is_a_floor_in_its_own_time_zone_and_says_until_when() -> None:
+def test_a_schedule_raises_the_minimum_in_its_own_time_zone_and_the_reason_names_its_end() -> None:
     begins = datetime(2026, 11, 23, 8, 0, tzinfo=ZoneInfo("Europe/Berlin"))  # a Monday
     schedule = {"cron": "0 8 * * 1-5", "timezone": "Europe/Berlin", "durationSeconds": 3600, "minReplicas": 3}
     story = Story(spec=spec(scaling={"maxReplicas": 4, "schedules": [schedule]}))
@@ -98,7 +98,7 @@ def test_a_schedules_replicas_are_ordered_a_measured_cold_start_early() -> None:
     assert story.now - ordered == pytest.approx(100, abs=10)
 
 
-def test_without_a_calendar_schedules_wait() -> None:
+def test_without_calendar_time_schedules_do_not_apply() -> None:
     schedule = {"cron": "* * * * *", "durationSeconds": 3600, "minReplicas": 3}
     story = Story(spec=spec(scaling={"schedules": [schedule]}))
     assert {d.replicas for d in story.run(60, 0.1)} == {1}

@@ -1,4 +1,4 @@
-"""A deployment that embeds or scores: nothing is generated, and the forecast sizes it all the same."""
+"""A deployment of embeddings or scores: no token is generated, and the model sizes the fleet all the same."""
 
 import math
 from dataclasses import replace
@@ -19,7 +19,7 @@ FLAT_OUT = throughput(MODEL, Work(1, TEXT), AT_ONCE)  # 19.6 per second
 
 
 def served(rate: float, text: int = TEXT, seconds: float = 150.0) -> Decision:
-    """What is decided for one replica that is given so many texts per second and has kept every promise so far."""
+    """The decision for one replica at this rate, texts per second, with every target met so far."""
     asked = spec(scaling={"maxReplicas": 16}, slo={"itlMilliseconds": 10})
     memory, now, replicas = AutoscalerState(), 0.0, 1
     while True:
@@ -41,12 +41,12 @@ def served(rate: float, text: int = TEXT, seconds: float = 150.0) -> Decision:
 
 
 @pytest.mark.parametrize("load", [0.3, 1.5, 3.0, 6.0])
-def test_replicas_follow_the_texts_that_come(load: float) -> None:
+def test_the_count_follows_the_request_lengths(load: float) -> None:
     desired = served(load * FLAT_OUT).desired
     assert math.ceil(load) <= desired <= math.ceil(1.5 * load)
 
 
-def test_longer_texts_need_more_replicas_though_no_promise_was_missed() -> None:
+def test_longer_requests_need_more_replicas_although_no_target_was_missed() -> None:
     assert served(1.5 * FLAT_OUT, text=3 * TEXT).desired > served(1.5 * FLAT_OUT).desired
 
 

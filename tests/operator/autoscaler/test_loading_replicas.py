@@ -13,7 +13,7 @@ OVER = 4.0  # requests per second; one replica holds about 2.5
 
 
 def first_ready(rate: float, *, answers: bool = True) -> tuple[Decision, AutoscalerState]:
-    """What is decided when the first replica is ready, with what its predecessors wrote about the requests."""
+    """The decision when the first replica is ready; the request lengths are known from an earlier one."""
     engine, state, now = Engine(), AutoscalerState(), 0.0
     engine.pass_time(2.0, 60.0)
     known = engine.sample()
@@ -22,7 +22,7 @@ def first_ready(rate: float, *, answers: bool = True) -> tuple[Decision, Autosca
     now += 5.0
     old = PodView("old", "ready", -9.0, engine.sample(), now)
     decision, state = decide(spec(), Observed((old,), replicas=1), state, now)
-    state = with_signals(state, arrivals=ArrivalState())  # nothing is known of the load but how long requests are
+    state = with_signals(state, arrivals=ArrivalState())  # only the request lengths are known
     while now < 5.0 + LOADS:
         now += 5.0
         count = rate * (now - 5.0)
@@ -35,11 +35,11 @@ def first_ready(rate: float, *, answers: bool = True) -> tuple[Decision, Autosca
     return decision, state
 
 
-def test_what_came_while_all_replicas_loaded_orders_more_as_soon_as_one_is_ready() -> None:
+def test_arrivals_while_all_replicas_load_scale_out_as_soon_as_one_is_ready() -> None:
     decision, _ = first_ready(OVER)
     assert decision.desired >= 2
     assert first_ready(0.5)[0].desired == first_ready(OVER, answers=False)[0].desired == 1
 
 
-def test_that_nobody_asked_an_engine_that_loads_says_nothing() -> None:
+def test_zero_arrivals_at_a_loading_engine_are_no_measurement() -> None:
     assert first_ready(0.0)[1].signals.arrivals.slots == first_ready(0.0, answers=False)[1].signals.arrivals.slots == ()

@@ -1,4 +1,4 @@
-"""What the law learns over minutes, what it keeps over a restart, and how it tells of refusals."""
+"""Estimates that are learned over minutes and kept over a restart, and the reports of rejected requests."""
 
 import itertools
 import math
@@ -32,7 +32,7 @@ def status_of(story: Story) -> dict[str, Any]:
     return numbers(Facts(generation=1, decision=decision), ()) | {"coldStarts": starts_of(story.state)}
 
 
-def test_cold_starts_are_measured_per_phase_and_become_the_horizon() -> None:
+def test_cold_starts_are_measured_per_phase_and_become_the_forecast_horizon() -> None:
     story = busy_day()
     start = cold_start.median_start(story.state.signals.cold_starts)
     assert start is not None and start.total == pytest.approx(40, abs=5)
@@ -43,7 +43,7 @@ def test_cold_starts_are_measured_per_phase_and_become_the_horizon() -> None:
     assert "expected in 45 s (cold start)" in story.sentences()[-1]
 
 
-def test_a_replica_is_kept_for_as_long_as_it_takes_to_get_it_back() -> None:
+def test_a_replica_is_kept_for_at_least_a_cold_start() -> None:
     story = Story(cold_start=150, replicas=1)
     story.run(60, 1.25)
     story.run(260, 4.0)
@@ -67,7 +67,7 @@ def test_only_the_newest_starts_are_kept_and_each_once() -> None:
     assert totals == [float(number) for number in range(24, 40)]
 
 
-def test_a_successor_knows_the_starts_the_lengths_and_how_the_load_moves() -> None:
+def test_a_new_operator_restores_cold_starts_lengths_and_arrival_statistics() -> None:
     story = busy_day()
     before = story.state
     story.state = recalled(status_of(story))
@@ -91,19 +91,19 @@ def test_a_successor_knows_the_starts_the_lengths_and_how_the_load_moves() -> No
         {"forecast": 7},
     ],
 )
-def test_a_status_that_does_not_read_as_written_is_no_memory(status: dict[str, Any]) -> None:
+def test_a_status_that_does_not_parse_restores_nothing(status: dict[str, Any]) -> None:
     assert recalled(status) == AutoscalerState()
 
 
-def test_numbers_in_a_status_that_cannot_be_meant_are_left_out() -> None:
+def test_invalid_numbers_of_a_status_are_left_out() -> None:
     phases = dict.fromkeys(cold_start.PHASES, -5.0)
     wire = {"requestsPerSecond": 1, "plannedRequestsPerSecond": 1, "dispersion": 1e9, "volatility": -1}
     wire |= {"outputTokens": math.nan, "promptTokens": 1e30, "cachedPromptTokens": -1, "modelTrust": 7}
     assert recalled({"coldStarts": [{"pod": "a", **phases}], "forecast": wire}) == AutoscalerState()
 
 
-def test_trust_in_a_wrong_model_falls_and_comes_back() -> None:
-    slow = replace(MODEL, base=0.015, sequence=0.002)  # the engines say that they are twice as fast as they are
+def test_confidence_in_a_wrong_model_falls_and_recovers() -> None:
+    slow = replace(MODEL, base=0.015, sequence=0.002)  # the published model is twice as fast as the engine
     story = Story(spec=spec(scaling={"maxReplicas": 8}))
     story.engines = {"chat-1": Engine(limit=30, model=slow)}
     for _ in range(20):
@@ -116,27 +116,27 @@ def test_trust_in_a_wrong_model_falls_and_comes_back() -> None:
     assert story.state.confidence.value > fallen
 
 
-def test_refusals_are_said_once_with_what_would_end_them() -> None:
+def test_rejections_are_reported_once_with_what_would_end_them() -> None:
     story = Story(spec=spec(scaling={"maxReplicas": 1}))
     story.run(60, 1.25)
     story.run(120, 8.0)
     refused = [reason for _, d in story.decisions for reason in d.reasons if reason.binding == "Refusing"]
     assert len(refused) == 1
-    assert "requests refused in" in refused[0].sentence
+    assert "requests rejected in" in refused[0].sentence
     assert "maxReplicas is 1: raise it." in refused[0].sentence
     assert dict(refused[0].numbers)["refused"] >= 1
 
 
-def test_a_single_refusal_is_said_in_the_singular() -> None:
+def test_a_single_rejection_is_reported_in_the_singular() -> None:
     story = Story(spec=spec(scaling={"maxReplicas": 1}))
     story.run(60, 0.25)
     for name in ("arrived_total", "rejected_total"):
         story.engines["chat-1"].totals[name] += 1.0
     story.run(5, 0.25)
-    assert any(sentence.startswith("1 request refused in") for sentence in story.sentences("admission"))
+    assert any(sentence.startswith("1 request rejected in") for sentence in story.sentences("admission"))
 
 
-def test_capacity_on_its_way_says_when_it_should_serve() -> None:
+def test_a_starting_replica_gives_the_remaining_seconds() -> None:
     story = Story(cold_start=100)
     story.run(60, 1.25)
     story.run(60, 9.0)
@@ -146,12 +146,12 @@ def test_capacity_on_its_way_says_when_it_should_serve() -> None:
     assert cold_start.remaining_seconds(story.state.signals.cold_starts, fleet, story.now) == left[-1]
 
 
-def test_the_resource_takes_the_status_that_is_written() -> None:
+def test_the_written_status_is_valid_for_the_resource() -> None:
     document = manifest() | {"status": status_of(busy_day()) | {"decisions": [], "conditions": []}}
     assert isinstance(parse(document, strict=False), LLMDeployment)
 
 
-def test_a_load_that_never_moved_is_taken_over_and_decided_upon() -> None:
+def test_a_restored_volatility_of_zero_is_raised_to_its_minimum() -> None:
     story = busy_day()
     story.state = recalled(status_of(story) | {"forecast": status_of(story)["forecast"] | {"volatility": 0}})
     assert story.state.signals.arrivals.prior.volatility > 0
@@ -159,7 +159,7 @@ def test_a_load_that_never_moved_is_taken_over_and_decided_upon() -> None:
     assert story.decisions[-1][1].forecast is not None
 
 
-def test_refusals_that_come_and_go_are_said_no_more_often_than_those_that_last() -> None:
+def test_recurring_rejections_are_reported_once_per_interval() -> None:
     story = Story(spec=spec(scaling={"maxReplicas": 1}))
     story.run(60, 1.25)
     for _ in range(8):
@@ -170,7 +170,7 @@ def test_refusals_that_come_and_go_are_said_no_more_often_than_those_that_last()
     assert all(later - sooner >= LAW.admission.rejections_again_seconds for sooner, later in itertools.pairwise(said))
 
 
-def test_in_a_fleet_of_more_than_are_kept_each_start_is_learned_once() -> None:
+def test_each_cold_start_is_recorded_once_in_a_fleet_larger_than_the_record() -> None:
     story = Story(spec=spec(scaling={"minReplicas": 24, "maxReplicas": 24}), replicas=24)
     story.started = {name: ColdStart(0.0, 0.0, place, 0.0, place) for place, name in enumerate(story.engines, start=1)}
     story.decide()
@@ -183,11 +183,13 @@ def test_in_a_fleet_of_more_than_are_kept_each_start_is_learned_once() -> None:
     story.state = recalled({"coldStarts": starts_of(story.state)})
     story.now += 5
     story.decide()
-    assert [pod for pod, _ in story.state.signals.cold_starts.starts] == before  # those that it does not list are older
+    assert [
+        pod for pod, _ in story.state.signals.cold_starts.starts
+    ] == before  # starts that it does not list are older
 
 
 @pytest.mark.parametrize(("rate", "enough"), [(1.6, 1), (2.2, 1), (4.0, 2), (9.0, 3)])
-def test_after_misses_that_had_nothing_to_do_with_capacity_trust_and_size_come_back(rate: float, enough: int) -> None:
+def test_confidence_and_count_recover_from_misses_without_a_capacity_cause(rate: float, enough: int) -> None:
     story = Story(spec=spec(scaling={"maxReplicas": 10}), replicas=enough)
     story.run(300, rate)
     assert story.replicas == enough

@@ -1,6 +1,6 @@
-"""Rows of the table "metric states → action" for what cannot be believed or is not known yet: each of its cells.
+"""What decide() does with invalid, stale and missing metrics.
 
-Every row starts from a fleet on the brink: decide() takes a replica away at its next look, unless the row forbids it.
+Every test starts from a prepared fleet: the next decision removes a replica, unless the metrics forbid it.
 """
 
 import copy
@@ -21,7 +21,7 @@ from tests.operator.autoscaler.fleet import MODEL, Engine, Story, spec, with_sig
 BUSY, QUIET = 1.25, 0.2
 BAD = (math.nan, -1.0, math.inf, 1e30)
 COLD = replace(MODEL, steps=3)
-# Published for people and for other laws: decide() reads none of them.
+# decide() reads none of these metrics.
 UNREAD = {"concurrency_min", "concurrency_max", "busy_seconds_total", "preemptions_total", "load_seconds"}
 NUMBERS = [f.name for f in fields(EngineSample) if f.name not in UNREAD | {"ttft", "itl", "step_model"}]
 TERMS = [f.name for f in fields(StepTimeModel) if f.name != "error_ratio"]
@@ -43,12 +43,12 @@ def _brink(model: StepTimeModel, ttft: int) -> Story:
 
 
 def brink(model: StepTimeModel = MODEL, ttft: int = 2000) -> Story:
-    """Two replicas whose last look comes before the one that takes one of them away."""
+    """Two replicas; the next decision removes one of them."""
     return copy.deepcopy(_brink(model, ttft))
 
 
 def look(story: Story, bend: Mapping[str, Bend] | None = None, ages: Mapping[str, float] | None = None) -> Decision:
-    """Pass one interval in peace, then decide about what is seen, samples bent and aged per pod. Nobody acts on it."""
+    """Pass one quiet interval, then decide with samples changed and aged per pod. The decision is not carried out."""
     story.serve(QUIET, story.interval)
     story.now += story.interval
     views = []
@@ -62,7 +62,7 @@ def look(story: Story, bend: Mapping[str, Bend] | None = None, ages: Mapping[str
 
 
 def bounded(decision: Decision) -> list[str]:
-    """Whose limits were written; the others keep their last."""
+    """The pods whose limits were written; the others keep their last."""
     return [name for name, _ in decision.bounds]
 
 
@@ -86,7 +86,7 @@ def with_counts(name: str, place: int, value: float) -> Bend:
     return bend
 
 
-UNBELIEVABLE = {
+INVALID = {
     **{f"{name}={bad}": with_number(name, bad) for name in NUMBERS for bad in BAD},
     "kv_occupancy=7": with_number("kv_occupancy", 7.0),  # a share
     **{f"model.{term}={bad}": with_term(term, bad) for term in TERMS for bad in BAD if term != "steps"},
@@ -102,13 +102,13 @@ UNBELIEVABLE = {
 }
 
 
-def test_on_the_brink_the_next_look_takes_one_away() -> None:
+def test_the_next_decision_of_the_prepared_fleet_removes_one_replica() -> None:
     decision = look(brink())
     assert (decision.replicas, decision.metrics, bounded(decision)) == (1, "Fresh", ["chat-1", "chat-2"])
 
 
-@pytest.mark.parametrize("bend", UNBELIEVABLE.values(), ids=UNBELIEVABLE.keys())
-def test_a_number_that_cannot_be_meant_is_a_missing_sample(bend: Bend) -> None:
+@pytest.mark.parametrize("bend", INVALID.values(), ids=INVALID.keys())
+def test_a_sample_with_an_invalid_number_counts_as_missing(bend: Bend) -> None:
     one = look(brink(), {"chat-2": bend})
     assert (one.replicas, one.metrics, bounded(one)) == (2, "Partial", ["chat-1"])
     both = look(brink(), {"chat-1": bend, "chat-2": bend})
@@ -116,7 +116,7 @@ def test_a_number_that_cannot_be_meant_is_a_missing_sample(bend: Bend) -> None:
 
 
 @pytest.mark.parametrize("ever_heard", [True, False])
-def test_one_pod_missing_uses_the_rest_and_never_goes_down(ever_heard: bool) -> None:
+def test_with_one_pod_unmeasured_the_rest_is_used_and_scale_in_stops(ever_heard: bool) -> None:
     story = brink()
     story.silent.add("chat-2")
     sample, at = story.heard.pop("chat-2")
@@ -135,7 +135,7 @@ def test_one_pod_missing_uses_the_rest_and_never_goes_down(ever_heard: bool) -> 
 
 
 @pytest.mark.parametrize("rate", [0.0, QUIET, 9.0])
-def test_all_missing_holds_and_leaves_the_engines_their_limits(rate: float) -> None:
+def test_with_no_pod_measured_the_count_holds_and_engines_keep_their_limits(rate: float) -> None:
     story = brink()
     story.silent.update(story.engines)
     story.heard.clear()
@@ -153,14 +153,14 @@ def test_stale_is_older_than_three_scrapes_and_holds_both_dials(age: float, repl
     assert (decision.replicas, bounded(decision)) == (replicas, written)
 
 
-def test_a_counter_reset_is_a_new_base_and_stops_scale_down_for_a_window() -> None:
+def test_a_counter_reset_is_a_new_base_and_stops_scale_in_for_a_window() -> None:
     story = brink()
     story.engines["chat-1"] = Engine(model=None)
     reset = look(story)
     bounds = dict(reset.bounds)
     assert reset.replicas == 2
     assert reset.attainment is not None and 0 <= reset.attainment <= 1
-    # The model of a fresh engine is cold: it is let in as many as its sisters' experience says, they as many as may be.
+    # The new engine has no model: its bound is n* of the fleet's model, and the other's is the maximum.
     assert 2 <= bounds["chat-1"].concurrency_max < bounds["chat-2"].concurrency_max == 64
     began = story.now
     story.run(120, QUIET)
@@ -168,7 +168,7 @@ def test_a_counter_reset_is_a_new_base_and_stops_scale_down_for_a_window() -> No
     assert fell - began >= 30
 
 
-def test_a_cold_fleet_gets_the_range_that_its_user_allowed_and_a_queue_of_one_batch() -> None:
+def test_a_fleet_without_models_gets_the_range_of_the_spec_and_a_queue_of_one_batch() -> None:
     story = Story(replicas=2)
     for engine in story.engines.values():
         engine.model = COLD
@@ -177,7 +177,7 @@ def test_a_cold_fleet_gets_the_range_that_its_user_allowed_and_a_queue_of_one_ba
     assert bounds == [(2, 64, 64)] * 2
 
 
-def test_a_cold_model_gets_its_sisters_bound() -> None:
+def test_an_engine_without_a_model_gets_the_bound_of_the_fleets_model() -> None:
     story = brink()
     story.engines["chat-2"].model = None
     bounds = dict(look(story).bounds)
@@ -190,7 +190,7 @@ FULL = 13.0  # requests that one engine of the story runs at once
 
 
 def overflowing(count: float, running: float, missed: float = 0.0) -> Bend:
-    """First tokens beyond the last bucket; the engine has judged `missed` of their answers, those that ended."""
+    """First tokens beyond the last bucket; the engine has counted `missed` of the requests, those that ended."""
 
     def bend(sample: EngineSample) -> EngineSample:
         counts = (*sample.ttft.counts[:-1], sample.ttft.count + count)
@@ -208,7 +208,7 @@ def _working(maximum: int, ttft: int) -> Story:
 
 
 def working(maximum: int = 3, ttft: int = 2000) -> Story:
-    """One replica that keeps its reachable_targets."""
+    """One replica that meets its targets."""
     return copy.deepcopy(_working(maximum, ttft))
 
 
@@ -222,27 +222,27 @@ def test_a_first_token_beyond_the_last_bucket_is_a_miss_unless_the_target_lies_t
     assert decision.attainment == pytest.approx(met / (met + missed), abs=0.05)
 
 
-def test_what_the_engine_judged_late_itself_is_counted_once() -> None:
+def test_a_late_request_that_the_engine_has_counted_is_counted_once() -> None:
     unjudged, judged = (look(working(), {"chat-1": overflowing(200, FULL, missed)}) for missed in (0.0, 200.0))
     assert unjudged.attainment == pytest.approx(judged.attainment)
     assert unjudged.replicas == judged.replicas == 2
 
 
-def test_no_replica_leaves_while_first_tokens_overflow() -> None:
+def test_no_scale_in_while_first_tokens_overflow() -> None:
     assert look(brink(), {"chat-2": overflowing(1, running=0.0)}).replicas == 2
 
 
 @pytest.mark.parametrize("target", [2000, 100_000])
-def test_a_full_fleet_is_bounded_while_first_tokens_overflow_and_relaxed_after(target: int) -> None:
+def test_bounds_are_tight_while_first_tokens_overflow_and_relaxed_after(target: int) -> None:
     story = working(maximum=1, ttft=target)
     story.engines["chat-1"].ttft[-1] += 200
     most = [decision.bounds[0][1].concurrency_max for decision in story.run(40, QUIET)]
-    # Half a minute at what the model says one replica serves well, six looks; then the engine's own loop decides again.
+    # For half a minute, six decisions, the bound is n* of the model; then the engine's own loop decides again.
     assert [value == 64 for value in most] == [target > 80_000] * 6 + [True] * 2
     assert all(2 < value < 20 or value == 64 for value in most)
 
 
-def test_the_limit_that_falls_with_the_bound_names_the_late_first_tokens() -> None:
+def test_the_reason_of_a_limit_that_falls_with_its_bound_names_the_late_first_tokens() -> None:
     story = working(maximum=1)
     reported = replace(story.state.admission, reported_limit=(story.now - 60, 64))
     story.state = replace(story.state, admission=reported)
@@ -253,19 +253,21 @@ def test_the_limit_that_falls_with_the_bound_names_the_late_first_tokens() -> No
     assert [reason.sentence.startswith(said) for reason in obeyed.reasons] == [True]
 
 
-def test_a_cold_model_is_reactive() -> None:
+def test_a_fleet_without_models_scales_by_measurements() -> None:
     story = Story(replicas=1)
     story.engines["chat-1"].model = COLD
     story.run(60, 5.0)
     assert story.replicas is not None and story.replicas >= 2
-    assert "which the model did not expect" in story.sentences()[0]
+    assert "which the model did not predict" in story.sentences()[0]
 
 
 @pytest.mark.parametrize(
     ("name", "value", "replicas"),
     [("kv_occupancy", 0.3, 1), ("kv_occupancy", 0.6, 2), ("waiting", 0.0, 1), ("waiting", 1.0, 2)],
 )
-def test_a_cold_fleet_shrinks_only_with_memory_free_and_nobody_waiting(name: str, value: float, replicas: int) -> None:
-    # One that waits is served long before such a target: no reason for another replica, but one to keep this one.
+def test_a_fleet_without_models_shrinks_only_with_free_memory_and_no_waiting_request(
+    name: str, value: float, replicas: int
+) -> None:
+    # A waiting request is served long before such a target: it orders no replica, but it prevents a scale-in.
     decision = look(brink(COLD, ttft=20_000), {"chat-2": with_number(name, value)})
     assert (decision.replicas, decision.metrics) == (replicas, "Fresh")

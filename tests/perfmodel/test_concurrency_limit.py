@@ -32,7 +32,7 @@ def settle(load: EngineLoad, start: int = 64, targets: LimitTargets = TARGETS) -
     return state.limit, binding
 
 
-def test_a_model_with_few_steps_leaves_the_maximum() -> None:
+def test_with_a_model_of_few_steps_the_limit_is_the_maximum() -> None:
     for cold in (None, replace(MODEL, steps=3)):
         state, binding = next_limit(LimitState(limit=5), cold, LOAD, TARGETS)
         assert (state.limit, binding) == (64, "cold")
@@ -50,7 +50,7 @@ def test_more_prompt_work_lowers_the_limit_and_less_raises_it() -> None:
     assert settle(heavy)[0] < settle(LOAD)[0] < settle(light)[0]
 
 
-def test_a_slower_engine_than_its_model_is_held_to_fewer_sequences() -> None:
+def test_an_engine_slower_than_its_model_gets_a_lower_limit() -> None:
     slower = LOAD._replace(mean_itl=predicted_itl(MODEL, 8, 200, 0.1) * 1.5)
     assert settle(slower)[0] < settle(LOAD)[0]
 
@@ -64,28 +64,28 @@ def after(seconds: int, slower: float) -> LimitState:
 
 
 @pytest.mark.parametrize(("slower", "told"), [(0.7, 1.0), (1.0, 1.0), (1.08, 1.0), (1.3, 1.3), (9.0, 3.0)])
-def test_others_are_told_of_steps_that_have_been_slower_for_minutes_and_never_of_faster_ones(
+def test_the_published_model_is_slowed_after_minutes_of_slow_steps_and_never_sped_up(
     slower: float, told: float
 ) -> None:
     work = StepWork(prefill_tokens=100, prefill_context=500.0, sequences=8, kv_tokens=1_600)
     assert slowed(MODEL, after(600, slower)).predict(work) == pytest.approx(told * MODEL.predict(work), rel=0.02)
 
 
-def test_ten_odd_seconds_are_told_to_nobody() -> None:
+def test_ten_slow_seconds_do_not_change_the_published_model() -> None:
     assert slowed(MODEL, after(10, 2.0)) is MODEL
 
 
-def test_a_tail_above_the_target_lowers_the_limit_but_never_to_nothing() -> None:
+def test_a_p95_above_the_target_lowers_the_limit_by_a_bounded_share() -> None:
     limit, _ = settle(LOAD._replace(observed_itl=5.0))
     assert 5 <= limit < settle(LOAD)[0]
 
 
-def test_memory_binds_when_sequences_are_long() -> None:
+def test_kv_memory_binds_when_sequences_are_long() -> None:
     limit, binding = settle(LOAD._replace(kv_tokens_total=2_500))
     assert (limit, binding) == (10, "kv")  # 200 tokens each now; their ages scatter the sum of ten by 183
 
 
-def test_sequences_that_began_together_are_given_room_to_grow_and_those_of_all_ages_what_they_hold() -> None:
+def test_kv_memory_is_reserved_for_the_growth_of_sequences_that_began_together() -> None:
     pool = LOAD._replace(
         running=50, kv_tokens_total=1_000_000, growth_per_sequence=500.0, observed_itl=None, mean_itl=None
     )
@@ -102,7 +102,7 @@ def test_sequences_that_began_together_are_given_room_to_grow_and_those_of_all_a
     assert ending == (199, "kv")  # what all hold at their ends: no sum is larger
 
 
-def test_a_bound_that_opens_is_followed_at_once_where_nothing_else_had_tightened() -> None:
+def test_a_raised_bound_is_followed_at_once_where_only_the_bound_limited() -> None:
     state = LimitState(limit=64)
     for _ in range(40):  # until what is smoothed stands still
         state, binding = next_limit(state, MODEL, LOAD, TARGETS._replace(maximum=4))
@@ -111,20 +111,20 @@ def test_a_bound_that_opens_is_followed_at_once_where_nothing_else_had_tightened
     assert opened.limit == settle(LOAD)[0]
 
 
-def test_it_falls_at_once_and_rises_by_a_tenth() -> None:
+def test_the_limit_falls_at_once_and_rises_by_a_tenth() -> None:
     down, _ = next_limit(LimitState(limit=64, context=200.0), MODEL, LOAD, TARGETS)
     assert down.limit < 20
     up, _ = next_limit(LimitState(limit=2, context=200.0), MODEL, LOAD, TARGETS)
     assert up.limit == 3
 
 
-def test_bounds_hold_even_when_they_contradict_the_physics() -> None:
+def test_bounds_hold_even_where_the_model_contradicts_them() -> None:
     assert settle(LOAD, targets=TARGETS._replace(minimum=30, maximum=40))[0] == 30
     assert settle(LOAD, targets=TARGETS._replace(maximum=4)) == (4, "bounds")
     assert settle(LOAD, targets=TARGETS._replace(minimum=9, maximum=3))[0] == 9
 
 
-def test_a_pause_relaxes_the_limit_without_forgetting_how_long_contexts_are() -> None:
+def test_a_pause_relaxes_the_limit_and_keeps_the_mean_context() -> None:
     state = LimitState(limit=5, prefill_share=0.4, context=500.0, correction=1.2)
     idle = EngineLoad(0, 0, 0.0, 0.0, 0.0, None, 100_000, 0, 0.0)
     for _ in range(60):
@@ -224,14 +224,14 @@ class Run:
 HALF, OVER = 1.0, 4.0
 
 
-def test_under_half_the_load_the_limit_stays_well_above_what_runs() -> None:
+def test_under_half_the_load_the_limit_stays_well_above_the_running_requests() -> None:
     deltas = Run().drive(HALF, 120)[30:]
     full = sum(limit <= load.running for limit, load in deltas)
     assert full <= len(deltas) // 10  # a Poisson burst may touch it for a moment
     assert sum(limit for limit, _ in deltas) > 2.5 * sum(load.running for _, load in deltas)
 
 
-def test_under_overload_what_runs_settles_where_latency_meets_its_target() -> None:
+def test_under_overload_the_running_requests_settle_where_latency_meets_its_target() -> None:
     deltas = Run().drive(OVER, 120)[30:]
     running = sum(load.running for _, load in deltas) / len(deltas)
     means = sorted(load.mean_itl or 0.0 for _, load in deltas)
@@ -253,7 +253,7 @@ def test_the_limit_falls_as_latency_nears_its_target_and_rises_when_the_load_hal
     assert after > mean + 1
 
 
-def test_prompts_that_fill_the_steps_keep_no_place_empty_while_others_wait() -> None:
+def test_waiting_prompts_leave_no_concurrency_slot_empty() -> None:
     """The same measurements, once with nobody waiting: there the prompt share is what the load needs."""
     filled = LOAD._replace(prefill_rate=2_000, mean_itl=predicted_itl(MODEL, 8, 200, 0.4))
     waited, quiet = settle(filled._replace(waiting=5))[0], settle(filled)[0]

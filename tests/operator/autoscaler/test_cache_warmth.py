@@ -1,4 +1,4 @@
-"""What warm prefix caches change about scale-in: who leaves, and how long fewer must have been enough."""
+"""Warm prefix caches change which replica scale-in removes, and how long it waits."""
 
 from dataclasses import replace
 
@@ -11,48 +11,50 @@ WINDOW = 60.0  # of the stories' spec
 
 
 def left_first(story: Story) -> str:
-    """The pod that the first scale-in chooses; nobody is served any more."""
+    """The pod that the first scale-in removes, without further load."""
     for _ in range(60):
         story.now += 5
         scale_in_candidates = story.decide().scale_in_candidates
         if scale_in_candidates:
             return scale_in_candidates[0]
-    raise AssertionError("nobody left")
+    raise AssertionError("no pod was removed")
 
 
 def warmed(*shares: float) -> Story:
-    """Three replicas whose caches spared these shares for two minutes, under a load that all are needed for."""
+    """Three replicas whose caches saved these shares for two minutes, under a load that needs all three."""
     story = Story(replicas=3)
     for engine, share in zip(story.engines.values(), shares, strict=True):
-        engine.spared = share
+        engine.saved = share
     story.run(120, 2.5 * OVER)
     assert story.replicas == 3
     return story
 
 
 def occupy(story: Story, *inside: float) -> None:
-    """So many requests in flight, with nobody waiting."""
+    """Sets the requests in flight of each replica; none waits."""
     for engine, count in zip(story.engines.values(), inside, strict=True):
         engine.inside = count
 
 
 @pytest.mark.parametrize(
-    ("spared", "inside", "leaves"),
+    ("saved", "inside", "leaves"),
     [
         ((0.6, 0.1, 0.6), (1.0, 3.0, 2.0), "chat-2"),  # of busy pods the coldest, not the emptiest
         ((0.0, 0.6, 0.0), (2.0, 0.0, 2.0), "chat-2"),  # an idle one before a busy one, however warm
         ((0.0, 0.0, 0.0), (3.0, 2.0, 1.0), "chat-3"),  # where nothing is shared, the emptiest
     ],
 )
-def test_who_leaves(spared: tuple[float, ...], inside: tuple[float, ...], leaves: str) -> None:
-    story = warmed(*spared)
+def test_scale_in_removes_the_idle_the_coldest_then_the_emptiest(
+    saved: tuple[float, ...], inside: tuple[float, ...], leaves: str
+) -> None:
+    story = warmed(*saved)
     occupy(story, *inside)
     assert left_first(story) == leaves
 
 
-def test_how_cold_a_cache_is_is_what_it_spared_of_late() -> None:
+def test_cache_warmth_is_what_the_cache_saved_recently() -> None:
     story = warmed(0.9, 0.05, 0.05)
-    story.engines["chat-1"].spared = 0.0  # its conversations end
+    story.engines["chat-1"].saved = 0.0  # its conversations end
     story.run(600, 2.5 * OVER)
     ever = {name: engine.totals["cached_prompt_tokens_total"] for name, engine in story.engines.items()}
     assert max(ever, key=lambda name: ever[name]) == "chat-1"
@@ -60,17 +62,17 @@ def test_how_cold_a_cache_is_is_what_it_spared_of_late() -> None:
     assert left_first(story) == "chat-1"
 
 
-def test_an_engine_that_started_again_has_a_cold_cache() -> None:
+def test_an_engine_that_restarted_has_a_cold_cache() -> None:
     story = warmed(0.6, 0.6, 0.5)
     story.engines["chat-1"].totals = {}
-    story.engines["chat-1"].spared = 0.2
+    story.engines["chat-1"].saved = 0.2
     story.run(15, 2.5 * OVER)
     occupy(story, 2.0, 2.0, 2.0)
     assert left_first(story) == "chat-1"
 
 
 def seconds_said_at(story: Story, moved: float) -> float:
-    """For how long fewer were enough, by the sentence of that decision."""
+    """The scale-in window, in seconds, by the sentence of that decision."""
     reasons = next(d.reasons for at, d in story.decisions if at == moved)
     return float(next(r.sentence for r in reasons if r.dial == "replicas").split("needed for ")[1].split(" s")[0])
 
@@ -84,7 +86,7 @@ def seconds_said_at(story: Story, moved: float) -> float:
         (0.5, 0.02, 3.0 * WINDOW, 3.0 * WINDOW),  # half of all work, and the bound
     ],
 )
-def test_fewer_must_have_been_enough_for_longer_where_caches_spare_work(
+def test_the_scale_in_window_is_longer_where_caches_save_work(
     share: float, prefill: float, least: float, most: float
 ) -> None:
     story = warmed(share, share, share)
@@ -100,36 +102,36 @@ def test_fewer_must_have_been_enough_for_longer_where_caches_spare_work(
 
 
 def quiet_until_named(story: Story) -> str:
-    """Who is named first as the next to leave, under a load that fewer are enough for; caches that spare half of all work."""
+    """The first next scale-in candidate under a load that needs fewer replicas; caches save half of all work."""
     for engine in story.engines.values():
         engine.model = replace(MODEL, prefill_token=0.02)
     for _ in range(60):
         name = story.run(5, QUIET)[-1].next_scale_in_candidate
         if name is not None:
             return name
-    raise AssertionError("nobody was named")
+    raise AssertionError("no candidate was named")
 
 
-def test_who_leaves_next_is_named_long_before_and_stays_named() -> None:
+def test_the_next_scale_in_candidate_is_named_early_and_stays() -> None:
     story = warmed(0.5, 0.2, 0.5)
     assert quiet_until_named(story) == "chat-2"
     assert story.replicas == 3
     began = story.now
-    story.engines["chat-2"].spared = 0.9  # warmer than all others, but routers have sent its new ones elsewhere
+    story.engines["chat-2"].saved = 0.9  # warmer than all others, but routers avoid it already
     while story.replicas == 3:
         assert story.run(5, QUIET)[-1].next_scale_in_candidate == "chat-2"
     assert "chat-2" not in story.engines
     assert story.now - began >= WINDOW
 
 
-def test_who_was_named_serves_on_when_the_load_is_back() -> None:
+def test_the_next_scale_in_candidate_is_withdrawn_when_the_load_is_back() -> None:
     story = warmed(0.5, 0.2, 0.5)
     quiet_until_named(story)
     assert story.run(30, 2.5 * OVER)[-1].next_scale_in_candidate is None
     assert story.replicas == 3
 
 
-def test_nobody_is_named_where_no_cache_is_lost() -> None:
+def test_no_candidate_is_named_where_no_cache_is_lost() -> None:
     story = warmed(0.0, 0.0, 0.0)
     assert {decision.next_scale_in_candidate for decision in story.run(300, QUIET)} == {None}
     assert story.replicas == 1

@@ -1,4 +1,4 @@
-"""When the fleet is idle or unlucky, then modes, then anything at all; what cannot be believed: test_decide_rows."""
+"""decide() in every mode, with chance misses and external writes, and with arbitrary observations."""
 
 import math
 from dataclasses import fields, replace
@@ -20,13 +20,13 @@ BUSY, QUIET = 1.25, 0.2
 
 
 def settled(replicas: int = 2, rate: float = BUSY, seconds: float = 30) -> Story:
-    """A story that is half through its stabilisation window."""
+    """A story in the middle of its stabilization window."""
     story = Story(replicas=replicas)
     story.run(seconds, rate)
     return story
 
 
-def test_no_traffic_allows_down_after_idle_and_keeps_admission() -> None:
+def test_no_traffic_allows_scale_in_and_keeps_admission_open() -> None:
     story = settled(rate=0.0, seconds=55)
     assert story.decisions[-1][1].metrics == "NoTraffic"
     story.run(30, 0.0)
@@ -50,7 +50,9 @@ def test_a_few_misses_among_a_hundred_are_chance(misses: int, replicas: int) -> 
     ("ttft", "seconds", "replicas"),
     [(30_000, 55, 1), (30_000, 65, 2), (3_600_000, 85, 1), (3_600_000, 95, 2)],  # of an hour's target a minute counts
 )
-def test_who_waited_for_an_older_fleet_says_nothing_of_this_one(ttft: int, seconds: float, replicas: int) -> None:
+def test_misses_of_an_older_fleet_do_not_count_against_the_present_one(
+    ttft: int, seconds: float, replicas: int
+) -> None:
     story = Story(replicas=1, spec=spec(slo={"ttftMilliseconds": ttft}))
     story.run(100, 1.8)
     engine = story.engines["chat-1"]
@@ -62,7 +64,7 @@ def test_who_waited_for_an_older_fleet_says_nothing_of_this_one(ttft: int, secon
     assert story.decide().replicas == replicas
 
 
-def test_another_writer_is_reported_and_not_fought() -> None:
+def test_an_external_write_is_reported_and_not_reverted() -> None:
     story = settled(rate=BUSY)
     story.replicas = 3
     story.now += 5
@@ -71,18 +73,18 @@ def test_another_writer_is_reported_and_not_fought() -> None:
     assert [(r.before, r.after, r.binding) for r in decision.reasons] == [(2, 3, "OtherWriter")]
 
 
-def test_nothing_exists_yet_and_the_minimum_is_created_in_auto_and_advise() -> None:
+def test_without_a_deployment_auto_and_advise_create_the_minimum() -> None:
     for mode in ("Auto", "Advise"):
         decision, _ = decide(spec(scaling={"mode": mode, "minReplicas": 2}), Observed(), AutoscalerState(), 5.0)
         assert (decision.replicas, decision.desired, decision.metrics) == (2, 2, "NoPods")
 
 
 @pytest.mark.parametrize("mode", ["External", "Off"])
-def test_spec_replicas_rules_in_external_and_off(mode: str) -> None:
+def test_external_and_off_follow_spec_replicas(mode: str) -> None:
     story = Story(spec=spec(scaling={"mode": mode}, replicas=5))
     decision = story.decide()
     assert (decision.replicas, decision.desired) == (5, 5)
-    assert decision.reasons[0].sentence == f"1 → 5 replicas: spec.replicas says so (mode {mode})."
+    assert decision.reasons[0].sentence == f"1 → 5 replicas: follows spec.replicas (mode {mode})."
     assert decision.bounds
 
 
@@ -91,7 +93,7 @@ def test_advise_records_what_auto_would_do_once_and_does_not_act() -> None:
     advised = [*story.run(60, BUSY), *story.run(120, 4.0)]
     assert {d.replicas for d in advised} == {None}
     assert advised[-1].desired >= 2
-    assert {bounds.concurrency_max for d in advised for _, bounds in d.bounds} == {64}  # nobody is on the way
+    assert {bounds.concurrency_max for d in advised for _, bounds in d.bounds} == {64}  # no replica is starting
     assert all(sentence.startswith("Advice (not carried out): ") for sentence in story.sentences())
     assert len(story.sentences()) == len({r for _, d in story.decisions for r in d.reasons if r.dial == "replicas"})
 
@@ -100,16 +102,16 @@ def test_advise_records_what_auto_would_do_once_and_does_not_act() -> None:
     ("mode", "step"),
     [("Advise", "scale the Deployment"), ("External", "raise spec.replicas"), ("Off", "raise spec.replicas")],
 )
-def test_refusals_where_the_count_is_somebody_elses_name_that_count_and_who_can_raise_it(mode: str, step: str) -> None:
+def test_rejections_in_other_modes_name_the_count_and_how_to_raise_it(mode: str, step: str) -> None:
     story = Story(spec=spec(scaling={"mode": mode}, replicas=1))
     story.run(60, BUSY)
     story.run(60, 12.0)
-    refused = next(s for s in story.sentences("admission") if "requests refused" in s)
-    assert f"1 asked for, and mode {mode} adds none: {step} or set scaling.mode Auto." in refused
-    assert "maxReplicas" not in refused
+    rejected = next(s for s in story.sentences("admission") if "requests rejected" in s)
+    assert f"1 set, and mode {mode} adds none: {step} or set scaling.mode Auto." in rejected
+    assert "maxReplicas" not in rejected
 
 
-def test_what_the_owner_orders_under_advise_is_waited_for_however_old_the_advice() -> None:
+def test_bounds_are_tight_while_replicas_ordered_by_the_user_under_advise_start() -> None:
     story = Story(spec=spec(scaling={"mode": "Advise"}))
     story.run(60, BUSY)
     story.run(300, 4.0)
@@ -118,7 +120,7 @@ def test_what_the_owner_orders_under_advise_is_waited_for_however_old_the_advice
     assert dict(story.decide().bounds)["chat-1"].concurrency_max < 20
 
 
-def test_advice_that_nobody_took_is_forgotten_when_auto_begins() -> None:
+def test_auto_starts_from_the_count_in_force_and_not_from_earlier_advice() -> None:
     story = Story(spec=spec(scaling={"mode": "Advise"}))
     story.run(60, BUSY)
     story.run(60, 4.0)
@@ -128,7 +130,7 @@ def test_advice_that_nobody_took_is_forgotten_when_auto_begins() -> None:
     assert decision.reasons[0].before == 1 and decision.reasons[0].binding != "OtherWriter"
 
 
-def test_a_narrowed_range_is_obeyed_at_once_and_said() -> None:
+def test_a_narrowed_range_applies_at_once_with_a_reason() -> None:
     story = settled(replicas=3)
     story.spec = spec(scaling={"maxReplicas": 1})
     story.now += 5
@@ -138,7 +140,7 @@ def test_a_narrowed_range_is_obeyed_at_once_and_said() -> None:
     assert len(decision.scale_in_candidates) == 2
 
 
-def test_admission_fixed_and_off() -> None:
+def test_admission_fixed_sends_equal_bounds_and_off_sends_none() -> None:
     story = settled()
     story.spec = spec(admission={"mode": "Fixed", "concurrency": {"min": 2, "max": 8}})
     fixed = story.decide().bounds[0][1]
@@ -192,7 +194,7 @@ def pods(draw: st.DrawFn, now: float) -> PodView:
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_whatever_is_observed_the_dials_stay_in_range_and_memory_bounded(data: st.DataObject) -> None:
+def test_whatever_is_observed_the_dials_stay_in_range_and_the_state_bounded(data: st.DataObject) -> None:
     asked = spec(scaling={"minReplicas": 2, "maxReplicas": 6, "scaleDownStabilizationSeconds": 20})
     memory, now, replicas = AutoscalerState(), 100.0, 4
     for _ in range(data.draw(st.integers(1, 12))):
@@ -213,7 +215,7 @@ def test_whatever_is_observed_the_dials_stay_in_range_and_memory_bounded(data: s
     assert size_of(memory) < 256 * 1024
 
 
-def test_memory_of_64_replicas_over_an_hour_of_seconds_stays_under_256_kb() -> None:
+def test_the_state_of_64_replicas_stays_under_256_kb() -> None:
     story = Story(spec=spec(scaling={"minReplicas": 1, "maxReplicas": 64}), replicas=64, interval=1.0)
     story.run(60, 100.0)
     for _ in range(10):

@@ -1,4 +1,4 @@
-"""Replicas that are wanted and do not come: admission is tight for as long as one could wait for them, no longer."""
+"""Replicas that are ordered and do not start: bounds are tight for a cold start and no longer."""
 
 from dataclasses import dataclass, replace
 
@@ -13,7 +13,7 @@ HALF, OVER = 1.25, 4.0
 
 @dataclass
 class Stuck(Story):
-    """No node takes a new pod while there is no room; where a quota refuses pods there are none at all."""
+    """No node takes a new pod while there is no room; a quota refuses the pod itself."""
 
     room: bool = False
     quota: bool = False
@@ -32,7 +32,7 @@ class Stuck(Story):
 
 
 def wanting(quota: bool) -> Stuck:
-    """A replica that is given more than it holds, and waits for another that does not come."""
+    """An overloaded replica; another one is ordered and does not start."""
     story = Stuck(cold_start=1e9, quota=quota)
     story.run(60, HALF)
     while story.replicas == 1:
@@ -41,14 +41,14 @@ def wanting(quota: bool) -> Stuck:
 
 
 @pytest.mark.parametrize("quota", [False, True], ids=["no node", "no quota"])
-def test_bounds_are_relaxed_once_nothing_comes_for_as_long_as_a_cold_start_takes(quota: bool) -> None:
+def test_bounds_are_relaxed_once_no_replica_has_started_for_a_cold_start(quota: bool) -> None:
     story = wanting(quota)
     assert story.most() < 20
     story.run(LAW.signals.usual_cold_start_seconds - 5, OVER)
     assert story.most() < 20
     later: list[Decision] = story.run(600, OVER)
     assert {dict(d.bounds)["chat-1"].concurrency_max for d in later[2:]} == {64}
-    assert min(d.desired for d in later) > 1  # it is still wanted, and said to be
+    assert min(d.desired for d in later) > 1  # more replicas are still desired
 
 
 def test_bounds_are_tight_again_once_a_node_takes_the_pod() -> None:
