@@ -1,4 +1,4 @@
-"""A runner on paper: blocks hold (position, token) pairs in place of keys and values, and the next token is a hash of
+"""A runner without a model: blocks hold (position, token) pairs in place of keys and values, and the next token is a hash of
 what a row reads through its block table. A block shared, copied or freed wrongly changes what is read, so the text."""
 
 import hashlib
@@ -17,9 +17,9 @@ def next_token(seed: int, context: Sequence[tuple[int, int]]) -> int:
 
 
 def undisturbed(seed: int, prompt: Sequence[int], count: int, windows: Sequence[int | None] = (None,)) -> list[int]:
-    """What a request alone says, where the layers of each group look at the last so many tokens, one's own included.
+    """The tokens of a request alone, where the layers of each group look at the last so many tokens, one's own included.
 
-    A token's cell holds the token alone, so unlike keys and values it says nothing of what the token looked at.
+    A token's cell holds the token alone, so unlike keys and values it does not depend on what the token attends to.
     """
     known = list(prompt)
     while len(known) < len(prompt) + count:
@@ -41,11 +41,11 @@ class PaperRunner:
         self.swaps = 0
         self._tables: dict[int, list[int]] = {}
         self._seeds: dict[int, int] = {}
-        self._said: dict[int, int] = {}  # by slot, last
+        self._last_token: dict[int, int] = {}  # by slot, last
         self.copies = 0
 
     def run(self, plan: Plan) -> list[int]:
-        """The tokens of the plan's choosers: copies first, then every row writes, then every row reads."""
+        """The sampled tokens of the plan: copies first, then every row writes, then every row reads."""
         self.copies += len(plan.copies)
         within = [copy for copy in plan.copies if max(copy) < self._first_host]
         for source, target in plan.copies:
@@ -59,12 +59,12 @@ class PaperRunner:
         for row in plan.rows:
             table = self._tables.setdefault(row.slot, [])
             table[row.first_block : row.first_block + len(row.new_blocks)] = row.new_blocks
-            for twin in row.forks:
-                self._tables[twin.slot] = list(table)
+            for fork in row.forks:
+                self._tables[fork.slot] = list(table)
         for row in plan.rows:
             for position, token in enumerate(row.tokens, start=row.start):
                 if token == PENDING:
-                    token = self._said[row.slot]
+                    token = self._last_token[row.slot]
                 for group in range(len(self._windows)):
                     block, offset = self._place(row.slot, group, position)
                     self._cells[block][offset] = (position, token)
@@ -73,9 +73,9 @@ class PaperRunner:
             self._read(row.slot, row.start + 1)  # the row's first token looks further back than its last
             read = self._read(row.slot, row.start + len(row.tokens))
             if row.samples:
-                for slot in (row.slot, *(twin.slot for twin in row.forks)):
-                    self._said[slot] = next_token(self._seeds[slot], read)
-                    sampled.append(self._said[slot])
+                for slot in (row.slot, *(fork.slot for fork in row.forks)):
+                    self._last_token[slot] = next_token(self._seeds[slot], read)
+                    sampled.append(self._last_token[slot])
         return sampled
 
     def _place(self, slot: int, group: int, position: int) -> tuple[int, int]:

@@ -83,6 +83,6 @@ def test_a_padding_slot_gets_zeros_and_its_table_is_never_read() -> None:
         (lambda q, k, v, t, n: (q.transpose(1, 2).contiguous().transpose(1, 2), k, v, t, n), "contiguous"),
     ],
 )
-def test_inputs_that_do_not_fit_are_refused_with_a_sentence(change, sentence) -> None:  # type: ignore[no-untyped-def]
+def test_inputs_that_do_not_match_are_rejected_with_a_sentence(change, sentence) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(ValueError, match=sentence):
         paged_decode(*change(*inputs([20, 5])))

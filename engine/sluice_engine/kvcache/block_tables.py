@@ -20,7 +20,7 @@ PreemptionKey = Callable[[Request], tuple[float, int]]  # unique per request; th
 
 @dataclass(slots=True)
 class _Fence:
-    """Blocks of a request that has left while a step may still write them."""
+    """Blocks of a request that is no longer running while a step may still write them."""
 
     request_id: str
     until: int  # the step that has to be settled first
@@ -259,16 +259,16 @@ class BlockTables:
         self.pool.check(tables + [fence.blocks for fence in self._fences])
         size, in_flight = self._config.block_size, self.planned > self.settled
         for request in self.running:
-            used = len(request.known) if in_flight else request.computed  # a step under way fills what it was given
+            used = len(request.known) if in_flight else request.computed  # a step in flight fills what it was given
             if len(request.blocks) * size - used * self._groups >= size * self._groups:
                 raise RuntimeError(f"{request.request_id} wastes a whole block")
             first = first_seen(request.computed, self._config.window, size)
-            lags = in_flight and request.freed_leading < first  # it slides when that step is settled
+            lags = in_flight and request.freed_leading < first  # its blocks are released when that step is settled
             table, left = request.blocks, request.freed_leading * self._groups
             holes = sum(table[group : left : self._groups].count(HOLE) for group in self._sliding)
             right = holes == table.count(HOLE) == request.freed_leading * len(self._sliding)
             if table and not (right and (request.freed_leading == first or lags)):
-                raise RuntimeError(f"{request.request_id} holds blocks that its window left, or lacks some in it")
+                raise RuntimeError(f"{request.request_id} holds blocks outside its window, or lacks some inside it")
         if any(request.blocks or request.slot >= 0 for request in waiting):
             raise RuntimeError("a waiting request holds blocks")
         if len(self._slots) + len(self.running) != self._config.max_num_seqs:

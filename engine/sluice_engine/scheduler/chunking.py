@@ -14,7 +14,7 @@ PROGRESS: Final = 0.1
 
 def tightest(targets: Collection[float], decode_seconds: float, default: float, overrun: float = 1.0) -> float:
     """The least target that decoding alone still meets, divided by `overrun`; `default` where it meets none, or no request
-    has its own. A target that is missed anyway bounds nothing: otherwise a request with a target of a nanosecond would
+    has its own. A target that is missed anyway bounds nothing: otherwise one request with a target of a nanosecond would
     stop all prompts."""
     met = [bound for target in targets if (bound := target / overrun) > decode_seconds]
     return min(met) if met else default / overrun

@@ -13,8 +13,8 @@ from sluice_engine.scheduler.state import SchedulerState
 from sluice_engine.scheduler.step_draft import StepDraft
 from sluice_engine.speculation.controller import MOST, Price
 
-STRETCH: Final = 4.0  # the most time that drafts may add, in times of the step without them
-STRETCH_WHEN_LATE: Final = 0.5  # the same where every target is missed already and none bounds the drafts
+MAX_ADDED_TIME: Final = 4.0  # the most time that drafts may add, in times of the step without them
+MAX_ADDED_TIME_WHEN_LATE: Final = 0.5  # the same where every target is missed already and none bounds the drafts
 
 
 def add_drafts(state: SchedulerState, step: StepDraft, tokens: int) -> None:
@@ -52,9 +52,9 @@ def _price(state: SchedulerState, step: StepDraft) -> tuple[Price | None, float]
         return None, 0.0
     cost = state.speculation.cost
     plain, tail = cost.level() * model.predict(step.work), state.correction.tail()
-    target = tightest([target / tail for target in step.itl_targets], plain, (1 + STRETCH_WHEN_LATE) * plain)
+    target = tightest([target / tail for target in step.itl_targets], plain, (1 + MAX_ADDED_TIME_WHEN_LATE) * plain)
     price = Price(plain / sampling, model.prefill_token + cost.surcharge(model), model.prefill_context)
-    return price, min(STRETCH * plain, target - plain)
+    return price, min(MAX_ADDED_TIME * plain, target - plain)
 
 
 def _room(state: SchedulerState, request: Request) -> int:

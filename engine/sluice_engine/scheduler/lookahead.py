@@ -44,7 +44,7 @@ def planning_time(plan: Plan, begun: float, model: StepTimeModel) -> float:
 
 
 def book_ahead(state: SchedulerState, plan: Plan) -> None:
-    """Book the certain effect of the step under way. At most once for each step, before it is settled."""
+    """Book the certain effect of the step in flight. At most once for each step, before it is settled."""
     if state.booked_ahead >= plan.step:
         return
     state.booked_ahead = plan.step

@@ -19,7 +19,7 @@ PENDING: Final = -1  # in place of a token that the step before this one samples
 class StepMode(Enum):
     """What a step's effect on the scheduler's state depends on. A step has one mode, so drafts, deadlines and overlap
     exclude one another: only behind a PLAIN step can the next one be planned while it runs, and only if that one is not
-    DRAFTING, because drafts continue tokens that the step under way samples (`lookahead`)."""
+    DRAFTING, because drafts continue tokens that the step in flight samples (`lookahead`)."""
 
     PLAIN = "plain"  # known before the step runs: each row computes its tokens and samples at most one
     DRAFTING = "drafting"  # on how many draft tokens the model accepts

@@ -15,7 +15,7 @@ from sluice_engine.scheduler.transitions import preempt, start, start_samples
 
 
 class StepPlanner:
-    """Fills a `StepDraft`. Call `decodes`, `prompts`, then `plan`."""
+    """Fills a `StepDraft`. Call `decodes`, then `prompts`, then `plan`."""
 
     def __init__(self, state: SchedulerState, draft: StepDraft, now: float) -> None:
         self._state, self._draft, self._now = state, draft, now

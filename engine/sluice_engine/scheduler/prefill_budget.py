@@ -80,7 +80,7 @@ class PrefillBudget:
         fits = min(most, largest_chunk(self._model, context, self._seconds))
         if fits < most:
             fits, self.cut = rounded(fits), True
-        if self._given:  # a few tokens of one more prompt are not worth their row
+        if self._given:  # a row with a few tokens of one more prompt costs more than it gains
             return fits if fits >= min(most, MINIMUM_CHUNK) else 0
         return max(fits, self._least(fits, most, context))
 
@@ -92,8 +92,8 @@ class PrefillBudget:
         return min(most, least, MINIMUM_CHUNK)
 
     def pooling_chunk(self, wanted: int) -> int:
-        """All of `wanted`, or 0: a request that cannot be cut waits for a step with room; one beyond any budget starts a
-        step of its own."""
+        """All of `wanted`, or 0: a pooling request cannot be chunked, so it waits for a step with room; one beyond any budget
+        needs a step without other prompts."""
         return wanted if wanted <= self._tokens or not self._given else 0
 
     def spend(self, tokens: int, context: int) -> None:

@@ -41,7 +41,7 @@ class SampleGroups:
         return self._behind.keys()
 
     def attach(self, first: Request, others: Sequence[Request]) -> None:
-        """From now on `others` wait for `first`."""
+        """Make `others` wait for `first`."""
         if others:
             group = _Group(first.request_id, OrderedDict((each.request_id, each) for each in others))
             self._behind[first.request_id] = group
@@ -57,8 +57,8 @@ class SampleGroups:
         return list(group.waiting.values())
 
     def promote(self, first: Request) -> Request | None:
-        """`first` has ended: the next sample of its group replaces it, and the others wait for that one. Returns it; None
-        where no request waits for `first`."""
+        """After the end of `first`, the next sample of its group replaces it, and the others wait for that one. Returns the
+        next sample; None where no request waits for `first`."""
         group = self._behind.pop(first.request_id, None)
         if group is None:
             return None
@@ -70,7 +70,7 @@ class SampleGroups:
         return successor
 
     def discard(self, request: Request) -> bool:
-        """The request waits no longer; returns whether it did."""
+        """Remove a waiting request. Returns whether it was one."""
         group = self._group_of.pop(request.request_id, None)
         if group is None:
             return False

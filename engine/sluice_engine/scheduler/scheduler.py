@@ -54,7 +54,7 @@ class Scheduler:
         state, group = self.state, (request, *samples)
         known = next((each.request_id for each in group if each.request_id in state.requests), None)
         if known is not None:
-            raise ValueError(f"request {known} is already here")
+            raise ValueError(f"request {known} already exists")
         check_possible(request, state.config)
         weight = weight_of(state, request, len(group))
         rejection = reject_while_draining(state, request)
@@ -88,7 +88,7 @@ class Scheduler:
         return transitions.cancel(self.state, request_id)
 
     def drain(self) -> None:
-        """Refuse all requests from now on; those that were accepted finish."""
+        """Reject all requests from now on; those that were accepted finish."""
         self.state.draining = True
 
     # --- one step ----------------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ class Scheduler:
 
     @property
     def draining(self) -> bool:
-        """Whether all new requests are refused."""
+        """Whether all new requests are rejected."""
         return self.state.draining
 
     @property

@@ -15,14 +15,14 @@ from sluice_perfmodel.step_time import StepTimeModel, StepWork
 
 
 def register(state: SchedulerState, request: Request) -> None:
-    """The request is known to the scheduler, after all that arrived so far."""
+    """Register a new request, the latest of all."""
     request.order = state.arrivals
     state.arrivals += 1
     state.requests[request.request_id] = request
 
 
 def enqueue(state: SchedulerState, request: Request) -> None:
-    """The request waits for its turn."""
+    """Put the request into the queue."""
     state.tables.hash_known(request)
     state.waiting.push(request, estimate_prefill(state, request))
 
@@ -140,7 +140,7 @@ def branch(state: SchedulerState, request_id: str, child_id: str, token: int) ->
     Call between steps, before the parent is extended. Raises ValueError where `child_id` exists already.
     """
     if child_id in state.requests:
-        raise ValueError(f"request {child_id} is already here")
+        raise ValueError(f"request {child_id} already exists")
     parent = state.requests[request_id]
     child = parent.another_sample(child_id, parent.sampling)
     child.known = [*parent.known, token]

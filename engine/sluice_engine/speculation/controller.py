@@ -7,7 +7,7 @@ steps with drafts. A request drafts while the expected gain exceeds the cost:
     α^i · T / S ≥ prefill_token + prefill_context · context + surcharge
 
 and rests where that fails at i = 1, or where lookups find nothing. One step in PERIOD probes resting requests, so that
-a text that begins to repeat itself is noticed; one carries no drafts, so that the fit still observes plain steps.
+it detects a text that begins to repeat itself; one carries no drafts, so that the fit still observes plain steps.
 """
 
 import math

@@ -188,7 +188,7 @@ def test_any_number_of_threads_gives_the_same(library: Path, case: Case) -> None
         torch.testing.assert_close(got, want, rtol=0, atol=1e-5 * float(want.abs().max()))
 
 
-def test_a_token_that_is_not_a_number_spoils_its_own_row_alone(library: Path, level: int) -> None:
+def test_a_nan_token_affects_its_own_row_only(library: Path, level: int) -> None:
     poisoned = text(1, 10, 131)[-1]
 
     class Poisoned(Case):
@@ -229,7 +229,7 @@ def test_a_llama_is_run_by_the_compiled_decoder_and_no_weight_is_held_twice(
     assert [weight() for weight in plain] == [None] * len(plain)
 
 
-def test_a_model_that_is_made_otherwise_is_run_by_torch(
+def test_a_model_with_another_structure_is_run_by_torch(
     library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(native, "LIBRARY", library)
@@ -240,7 +240,7 @@ def test_a_model_that_is_made_otherwise_is_run_by_torch(
     assert caplog.text.count("the model's layers are run by torch") == 3
 
 
-def test_sizes_that_the_decoder_lacks_go_to_torch(
+def test_sizes_that_the_decoder_does_not_support_are_computed_by_torch(
     library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(native, "LIBRARY", library)

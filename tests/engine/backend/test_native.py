@@ -19,12 +19,12 @@ from tests.engine.oracle import Oracle, finish, options, submit
 
 
 @pytest.mark.parametrize("case", ["at once", "after fork"])
-def test_several_users_of_one_process_get_what_one_gets(library: Path, case: str) -> None:
+def test_concurrent_engines_in_one_process_give_the_results_of_one(library: Path, case: str) -> None:
     program = [sys.executable, "-m", "tests.engine.pool_program", str(library), case]
     assert subprocess.run(program, check=False, timeout=150).returncode == 0
 
 
-def test_a_library_of_another_interface_is_said_and_left_alone(
+def test_a_library_with_another_abi_version_is_logged_and_not_used(
     library: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     built = native.ABI
@@ -52,7 +52,7 @@ SWAPPED = r"(    int64_t firm;[^\n]*\n)(    int64_t kept;[^\n]*\n)"
     ],
     ids=["fields swapped", "field added", "field narrowed", "field not listed"],
 )
-def test_a_library_whose_structs_differ_is_refused_though_its_number_is_the_same(
+def test_a_library_with_another_struct_layout_is_rejected_though_its_abi_version_is_equal(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, file: str, pattern: str, replacement: str, words: str
 ) -> None:
     if not compilers():
@@ -87,7 +87,7 @@ def test_without_a_library_torch_runs_the_whole_model(
         oracle.expect(prompt, texts[str(index)], 12)
 
 
-def test_memory_is_had_where_the_system_has_no_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_allocated_where_the_system_has_no_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     class Plain(mmap.mmap):
         def madvise(self, *_: int) -> None:
             raise OSError(22, "Invalid argument")
@@ -96,7 +96,7 @@ def test_memory_is_had_where_the_system_has_no_huge_pages(monkeypatch: pytest.Mo
     assert zeroed_memory(1 << 20).sum() == 0
 
 
-def test_memory_is_private_for_only_such_has_huge_pages() -> None:
+def test_memory_is_mapped_privately_because_shared_mappings_get_no_huge_pages() -> None:
     held = zeroed_memory(1 << 22)
     ranges = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
     (kind,) = [

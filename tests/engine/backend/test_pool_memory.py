@@ -70,7 +70,7 @@ def test_the_pool_is_a_share_of_what_the_weights_leave_on_the_device(
     assert device.asked == 1
 
 
-def test_a_device_with_too_little_says_what_is_needed_what_there_is_and_two_remedies(
+def test_a_device_with_too_little_memory_is_reported_with_both_sizes_and_two_remedies(
     tiny_llama: Path, device: Device
 ) -> None:
     with pytest.raises(InsufficientMemory) as caught:
@@ -83,7 +83,7 @@ def test_a_device_with_too_little_says_what_is_needed_what_there_is_and_two_reme
     assert "container" not in message
 
 
-def test_a_size_beyond_the_devices_free_memory_is_refused_before_it_is_allocated(
+def test_a_size_beyond_the_devices_free_memory_is_rejected_before_it_is_allocated(
     tiny_llama: Path, device: Device
 ) -> None:
     with pytest.raises(InsufficientMemory, match=rf"asks for 4194304 bytes, and {100 * BLOCK_BYTES} are .* leave it"):

@@ -104,7 +104,7 @@ def loaded(
     ],
     ids=lambda each: getattr(each, "__name__", getattr(each, "model_type", None)),
 )
-def test_a_decoder_that_is_wrong_beyond_the_first_block_is_refused(
+def test_a_decoder_that_is_wrong_beyond_the_first_block_is_rejected(
     library: Path | None,
     config: PreTrainedConfig,
     fault: Callable[[NativeDecoder, Arguments], None],
@@ -122,7 +122,7 @@ def test_a_decoder_that_is_wrong_beyond_the_first_block_is_refused(
 
 @pytest.mark.parametrize(("config", "window"), [(SLIDING, 24), (WIDE, 4096), (MIXED, 20)], ids=["24", "4096", "mixed"])
 @pytest.mark.parametrize("by", [-1, 1])
-def test_a_window_of_one_position_too_many_or_too_few_is_refused(
+def test_a_window_that_is_off_by_one_position_is_rejected(
     library: Path | None,
     config: PreTrainedConfig,
     window: int,

@@ -62,7 +62,7 @@ def said(engine: EngineLoop) -> tuple[dict[str, list[int]], int]:
     return told, sum(report.cached_prompt_tokens for report in reports)
 
 
-def test_a_long_text_ends_in_a_pool_that_could_not_hold_all_of_it(folder: Path, oracle: Oracle) -> None:
+def test_a_long_text_finishes_in_a_pool_that_could_not_hold_all_of_it(folder: Path, oracle: Oracle) -> None:
     engine, prompt = engine_of(folder, EVERY), text(130, 1)
     submit(engine, "a", prompt, 120, ignore_eos=True)
     told: list[int] = []
@@ -80,9 +80,7 @@ def test_a_long_text_ends_in_a_pool_that_could_not_hold_all_of_it(folder: Path, 
     assert most <= KEPT and 3 * -(-250 // SIZE) > EVERY  # all that the text fills is more than there is
 
 
-def test_prefixes_longer_than_the_window_are_found_by_the_blocks_that_are_still_looked_at(
-    folder: Path, oracle: Oracle
-) -> None:
+def test_prefixes_longer_than_the_window_are_found_by_the_blocks_inside_it(folder: Path, oracle: Oracle) -> None:
     engine, prompt = engine_of(folder, 3 * EVERY), text(150, 2)
     asked = {"long": prompt, "again": [*prompt, 5], "part": [*prompt[:100], 7, 8], "inside": [*prompt[:17], 9]}
     cached = {}
@@ -94,7 +92,7 @@ def test_prefixes_longer_than_the_window_are_found_by_the_blocks_that_are_still_
 
 
 @pytest.mark.parametrize(("seconds", "overlap"), [(0.0, True), (1.0, False)], ids=["swap-ahead", "recompute"])
-def test_whoever_is_preempted_says_the_same(folder: Path, oracle: Oracle, seconds: float, overlap: bool) -> None:
+def test_a_preempted_request_gives_the_same_tokens(folder: Path, oracle: Oracle, seconds: float, overlap: bool) -> None:
     engine = engine_of(folder, EVERY, overlap=overlap, speculation="off")
     engine.scheduler.state.admission._config = replace(engine.scheduler.config, predicted_admission=False)
     engine.scheduler.state.swap._config = replace(engine.scheduler.config, swap_block_seconds=seconds)

@@ -54,7 +54,7 @@ def test_a_block_that_is_held_is_never_evicted() -> None:
     pool.check([table, other])
 
 
-def test_the_least_recently_used_prefix_goes_first() -> None:
+def test_the_least_recently_used_prefix_is_evicted_first() -> None:
     pool = BlockPool(2, 2)
     old, new = chain([1, 2]), chain([3, 4])
     for digest in (old[0], new[0]):
@@ -98,7 +98,7 @@ def test_check_notices_a_leak_and_a_foreign_table() -> None:
 
 
 @given(st.integers(1, 8), st.lists(st.tuples(st.sampled_from("arhd"), st.integers(0, 7)), max_size=60))
-def test_the_books_add_up_after_any_history(size: int, history: list[tuple[str, int]]) -> None:
+def test_block_counts_add_up_after_any_history(size: int, history: list[tuple[str, int]]) -> None:
     pool = BlockPool(size, 1)
     tables: list[list[int]] = []
     for act, number in history:

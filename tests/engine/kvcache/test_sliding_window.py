@@ -157,7 +157,7 @@ def build(load: dict[str, int]) -> Scheduler:
 
 @settings(max_examples=100, deadline=None)
 @given(loads)
-def test_any_load_in_any_pool_says_what_it_says_alone(load: dict[str, int]) -> None:
+def test_any_load_in_any_pool_gives_each_request_the_tokens_of_a_run_alone(load: dict[str, int]) -> None:
     """Forks, cancels, preemptions of both kinds and prefix hits; the paper's layers look at their windows alone."""
     dice, scheduler = random.Random(load["seed"]), build(load)
     windows, size = scheduler.config.windows, load["size"]

@@ -42,7 +42,7 @@ loads = st.fixed_dictionaries(
 
 @settings(max_examples=120, deadline=None)
 @given(loads)
-def test_whoever_is_preempted_either_way_finishes_with_the_tokens_of_an_undisturbed_run(load: dict[str, int]) -> None:
+def test_a_preempted_request_swapped_or_recomputed_has_the_tokens_of_an_undisturbed_run(load: dict[str, int]) -> None:
     size, length = load["size"], 48
     config = SchedulerConfig(
         num_blocks=-(-length // size) + load["spare"],
@@ -96,7 +96,7 @@ def test_whoever_is_preempted_either_way_finishes_with_the_tokens_of_an_undistur
     assert load["seconds"] < 1.0 or engine.swaps == 0
 
 
-def test_a_copy_pays_where_the_fitted_model_predicts_a_longer_recompute_and_there_is_room() -> None:
+def test_swapping_saves_time_where_the_fitted_model_predicts_a_longer_recompute_and_there_is_room() -> None:
     config = SchedulerConfig(num_blocks=32, max_model_length=512, host_blocks=8, swap_block_seconds=7e-4)
     preempted = Request("a", list(range(128)), 9, 0.0)
     preempted.computed = 127  # computing again: 13.5 ms; 8 blocks out and back: 11.2 ms
@@ -109,7 +109,7 @@ def test_a_copy_pays_where_the_fitted_model_predicts_a_longer_recompute_and_ther
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 @pytest.mark.parametrize("overlap", [False, True])
-def test_a_real_model_says_the_same_after_a_swap(tiny_llama: Path, temperature: float, overlap: bool) -> None:
+def test_a_real_model_gives_the_same_tokens_after_a_swap(tiny_llama: Path, temperature: float, overlap: bool) -> None:
     def texts(blocks: int) -> tuple[dict[str, list[int]], int]:
         engine = EngineLoop(
             options(tiny_llama, max_model_length=128, kv_size=BLOCK_BYTES * blocks, overlap=overlap, speculation="off")

@@ -187,7 +187,7 @@ PLAIN = Case(((30, 1), (64, 1), (5, 1), (0, 9), (17, 33)), 8, 2, 64, 16, None, N
 
 
 @pytest.mark.parametrize("where", ["query", "key", "value"])
-def test_a_row_that_is_not_a_number_stays_so_and_alone(backend: Backend, where: str) -> None:
+def test_a_nan_row_stays_nan_and_affects_no_other(backend: Backend, where: str) -> None:
     setting = Setting(PLAIN)
     getattr(setting, where)[1].fill_(math.nan)  # the second row's only token
     got = setting.attend(backend(1)).isnan().flatten(1)
@@ -205,7 +205,9 @@ def test_threads_share_the_tiles_and_change_nothing(backend: Backend) -> None:
 @pytest.mark.parametrize(
     ("heads", "dim", "dtype"), [(8, 24, torch.float32), (130, 16, torch.float32), (8, 16, torch.half)]
 )
-def test_sizes_that_the_kernel_lacks_go_to_torch(backend: Backend, heads: int, dim: int, dtype: torch.dtype) -> None:
+def test_sizes_that_the_kernel_does_not_support_are_computed_by_torch(
+    backend: Backend, heads: int, dim: int, dtype: torch.dtype
+) -> None:
     case = Case(PLAIN.rows, heads, 2, dim, 16, None, None, dtype, 1)
     got = Setting(case).attend(backend(1)).double()
     torch.testing.assert_close(got, Setting(case).dense(), rtol=5e-3, atol=5e-3)
@@ -239,7 +241,7 @@ def test_greedy_text_through_the_kernel_equals_generate(
         oracle.expect(prompt, texts[str(index)], 20)
 
 
-def test_without_the_library_torch_attends_and_the_log_says_so(
+def test_without_the_library_torch_computes_attention_and_the_log_names_the_reason(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):
@@ -258,7 +260,7 @@ def test_the_library_that_was_compiled_is_found_and_its_instructions_named(
     assert found is not None and native.LEVELS[found.level] in caplog.text
 
 
-def test_no_compiler_or_a_failing_one_is_a_reason_and_no_error(tmp_path: Path) -> None:
+def test_a_missing_or_failing_compiler_is_reported_and_is_no_error(tmp_path: Path) -> None:
     target = tmp_path / "out" / "libsluice_cpu.so"
     assert compile_library(target, []) == "there is no C compiler"
     target.parent.mkdir()

@@ -24,7 +24,7 @@ CPU = torch.device("cpu")
         (torch.float32, True, torch.float32, None),
     ],
 )
-def test_auto_follows_the_processor_and_says_so(
+def test_auto_follows_the_processor_and_logs_the_choice(
     checkpoint: torch.dtype,
     native: bool,
     want: torch.dtype,

@@ -114,7 +114,7 @@ class Scale(torch.nn.Module):
         return tensor * self.weight
 
 
-def test_what_only_looks_like_a_norm_is_left_alone() -> None:
+def test_a_module_that_only_resembles_a_norm_is_not_replaced() -> None:
     with torch.inference_mode():
         assert fusing.as_rms_norm(Scale()) is None
 

@@ -54,20 +54,20 @@ REFUSED: dict[str, tuple[PreTrainedConfig, str]] = {
 
 
 @pytest.mark.parametrize("kind", sorted(REFUSED))
-def test_what_cannot_be_computed_is_said_before_serving(kind: str, tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_computed_is_rejected_before_serving(kind: str, tmp_path: Path) -> None:
     config, words = REFUSED[kind]
     with pytest.raises(ModelInvalid, match=words):
         load_model(options(save(config, tmp_path), max_model_length=64))
 
 
-def test_a_vision_model_is_refused_before_its_weights_are_read(tmp_path: Path) -> None:
+def test_a_vision_model_is_rejected_before_its_weights_are_read(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"not even weights")
     Gemma3Config(text_config=Gemma3TextConfig(**SMALL).to_dict()).save_pretrained(tmp_path)
     with pytest.raises(ModelInvalid, match=r"parts beside its language model \(vision_config\).*serve that"):
         load_model(options(tmp_path))
 
 
-def test_an_encoder_with_a_decoder_is_refused_before_its_weights_are_read(tmp_path: Path) -> None:
+def test_an_encoder_decoder_model_is_rejected_before_its_weights_are_read(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"not even weights")
     BartConfig(vocab_size=128, d_model=32).save_pretrained(tmp_path)
     with pytest.raises(ModelInvalid, match="an encoder with a decoder"):

@@ -49,7 +49,7 @@ def test_rows_of_mixed_lengths_are_those_of_a_padded_batch(name: str, tmp_path: 
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "last"])
-def test_the_folder_or_the_option_says_the_pooling(pooling: str, tmp_path: Path) -> None:
+def test_the_pooling_comes_from_the_folder_or_the_option(pooling: str, tmp_path: Path) -> None:
     flag = {"mean": "mean_tokens", "cls": "cls_token", "last": "lasttoken"}[pooling]
     save_texts_model("bert", tmp_path, pooling=flag)
     mixed = texts(LENGTHS)
@@ -72,7 +72,7 @@ def test_pairs_carry_their_token_types(tmp_path: Path) -> None:
     assert not torch.allclose(rows(model, mixed), want, atol=1e-3)
 
 
-def test_a_score_is_a_logit_where_the_config_says_so(tmp_path: Path) -> None:
+def test_a_score_is_a_logit_where_the_config_names_the_identity(tmp_path: Path) -> None:
     save_texts_model("bert-score", tmp_path)
     mixed = texts(LENGTHS)
     shown = rows(load(tmp_path), mixed)
@@ -123,7 +123,7 @@ def test_usual_length_is_the_folders_own(tmp_path: Path) -> None:
         load(tmp_path, max_model_length=257)
 
 
-def test_what_is_not_computed_is_said(tmp_path: Path) -> None:
+def test_an_unsupported_pooling_model_is_rejected_with_a_sentence(tmp_path: Path) -> None:
     attention.register()
     many = tmp_path / "many"
     BertForSequenceClassification(BertConfig(**ENCODER, num_labels=3)).save_pretrained(many)

@@ -28,7 +28,7 @@ def test_counts_grow_with_every_sampled_token() -> None:
     assert len(set(taken)) > 1
 
 
-def test_a_preempted_request_counts_the_same_when_it_comes_back() -> None:
+def test_a_preempted_request_has_the_same_counts_when_it_resumes() -> None:
     torch.manual_seed(0)
     steps = torch.randn(30, 1, 40)
     sampling = greedy(temperature=0.8, seed=5, frequency_penalty=0.7, presence_penalty=0.3, repetition_penalty=1.3)
@@ -39,7 +39,7 @@ def test_a_preempted_request_counts_the_same_when_it_comes_back() -> None:
         known, slot = list(prompt), 0
         sampler.join(slot, sampling, known, len(prompt))
         for step, logits in enumerate(steps):
-            if step in breaks:  # out, somebody else in its place, and back in another slot
+            if step in breaks:  # preempted, its slot reused, and resumed in another slot
                 sampler.join(slot, greedy(presence_penalty=1.0), [7, 8, 9], 1)
                 slot = (slot + 1) % 3
                 sampler.join(slot, sampling, known, len(prompt))
@@ -74,7 +74,7 @@ def test_stop_tokens_are_barred_until_their_position() -> None:
     assert found.tokens == [2, 2, 1]
 
 
-def test_a_slot_forgets_what_its_last_request_asked() -> None:
+def test_a_slot_keeps_no_parameters_of_its_last_request() -> None:
     sampler = Sampler(1, 5, LOGITS.device)
     everything = greedy(
         temperature=1.0, top_k=2, min_p=0.9, presence_penalty=2.0, logit_bias={4: 100.0}, min_tokens=99,
@@ -89,7 +89,7 @@ def test_a_slot_forgets_what_its_last_request_asked() -> None:
     assert sampler.sample(LOGITS, HERE, HERE).tokens == [1]
 
 
-def test_logprobs_are_the_models_own_whatever_was_asked() -> None:
+def test_logprobs_come_from_the_raw_logits_whatever_the_sampling_parameters() -> None:
     want = torch.log_softmax(LOGITS[0], dim=-1)
     plain = greedy(logprobs=2)
     bent = greedy(logprobs=3, logit_bias={4: 100.0}, temperature=0.5, seed=1)
@@ -109,7 +109,7 @@ def test_more_logprobs_than_tokens_gives_all_and_none_wanted_gives_none() -> Non
     assert found[1].top == ()
 
 
-def test_an_impossible_token_has_a_logprob_that_json_can_say() -> None:
+def test_an_impossible_token_has_a_logprob_that_json_can_represent() -> None:
     logits = torch.tensor([[0.0, -math.inf, -math.inf]])
     found = sampled(logits, [greedy(logprobs=3)], [0]).logprobs[0]
     assert found == TokenLogprob(0.0, ((0, 0.0), (1, LOWEST), (2, LOWEST)))
@@ -127,7 +127,7 @@ def test_a_row_that_is_not_a_number_is_neither_counted_nor_scored() -> None:
     assert set(result.logprobs) == {1}
 
 
-def test_a_batch_that_asks_for_nothing_sets_no_counts_aside() -> None:
+def test_a_batch_without_penalties_allocates_no_counts() -> None:
     sampler = Sampler(4, 5, LOGITS.device)
     for slot in range(4):
         sampler.join(slot, greedy(temperature=1.0 * slot, seed=slot))

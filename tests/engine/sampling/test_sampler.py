@@ -37,7 +37,7 @@ def test_temperature_flattens_and_a_tiny_one_is_greedy() -> None:
 
 @pytest.mark.parametrize("width", [5, 8192])
 @pytest.mark.parametrize("params", [{}, {"top_p": 0.9}, {"top_k": 3}])
-def test_a_temperature_below_what_float32_can_say_is_greedy(width: int, params: dict[str, Any]) -> None:
+def test_a_temperature_below_the_range_of_float32_is_greedy(width: int, params: dict[str, Any]) -> None:
     logits = torch.linspace(0.0, 1.0, width)[None]
     sampling = greedy(seed=1, temperature=1e-46, **params)
     assert sample(logits, [sampling], [0]) == [width - 1]

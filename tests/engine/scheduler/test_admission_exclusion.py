@@ -38,7 +38,7 @@ def written(scheduler: Scheduler, length: int) -> None:
         scheduler.state.lengths.add("", length)
 
 
-def test_a_prompt_whose_beginning_another_still_computes_begins_once_enough_of_it_is_shared() -> None:
+def test_a_prompt_that_another_request_still_computes_starts_once_enough_of_it_is_shared() -> None:
     """Two prompts of 50 blocks and 25 to come each, half a block empty: 151 without sharing, 119 with two chunks."""
     scheduler = engine(blocks=120, tokens=256)
     written(scheduler, 400)
@@ -49,7 +49,7 @@ def test_a_prompt_whose_beginning_another_still_computes_begins_once_enough_of_i
     assert [step(scheduler), step(scheduler)] == [[], ["second"]]
 
 
-def test_another_request_of_the_same_name_is_another_question() -> None:
+def test_a_new_request_with_the_id_of_an_excluded_one_is_tested_by_itself() -> None:
     scheduler = engine(blocks=124, tokens=2048)
     written(scheduler, 1200)
     scheduler.submit(Request("long", [2] * 100, 1500, 0.0))

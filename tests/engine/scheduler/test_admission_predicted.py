@@ -1,4 +1,4 @@
-"""Admission by what requests will still write, and rejection at the door of those whose deadline is lost."""
+"""Admission by the predicted remaining output, and rejection of requests whose deadline cannot be met."""
 
 import random
 
@@ -65,7 +65,7 @@ def test_nothing_is_predicted_before_enough_requests_have_ended() -> None:
     assert lengths.remaining(request("a")) == 100
 
 
-def test_what_is_written_conditions_what_is_left() -> None:
+def test_the_output_so_far_conditions_the_predicted_remaining_length() -> None:
     lengths = OutputLengths()
     for length in [20] * 90 + [300] * 10:
         lengths.add("", length)
@@ -115,7 +115,7 @@ def test_requests_that_run_together_are_a_stratified_sample() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 60), st.integers(1, 200)), min_size=1, max_size=12))
-def test_the_peak_is_that_of_playing_the_future_out(requests: list[tuple[int, int]]) -> None:
+def test_the_peak_equals_a_simulation_of_the_remaining_steps(requests: list[tuple[int, int]]) -> None:
     tallest = max(
         sum(context + at for remaining, context in requests if remaining >= at)
         for at in range(1, max(remaining for remaining, _ in requests) + 1)
@@ -124,7 +124,7 @@ def test_the_peak_is_that_of_playing_the_future_out(requests: list[tuple[int, in
     assert tallest <= predicted_peak(requests, 1) <= tallest + count / 2 + 1e-9
 
 
-def test_who_would_lift_the_peak_over_the_pool_waits() -> None:
+def test_a_request_that_would_raise_the_peak_above_the_pool_waits() -> None:
     scheduler = engine(blocks=102)
     for _ in range(TRUSTED):
         scheduler.state.lengths.add("", 300)
@@ -146,7 +146,7 @@ def test_the_watermark_bounds_the_peak() -> None:
     assert step(scheduler) == 2
 
 
-def test_a_request_alone_is_never_kept_waiting() -> None:
+def test_the_only_request_always_starts() -> None:
     scheduler = engine(blocks=32, kv_watermark=0.1)
     for _ in range(TRUSTED):
         scheduler.state.lengths.add("", 10_000)
@@ -170,7 +170,7 @@ def test_prediction_prevents_most_preemptions(seed: int) -> None:
     assert preemptions(True) <= preemptions(False) / 3
 
 
-# --- the door --------------------------------------------------------------------------------------------------
+# --- load shedding ------------------------------------------------------------------------------------------
 
 
 def busy(policy: str = "fcfs") -> Scheduler:
@@ -183,34 +183,34 @@ def busy(policy: str = "fcfs") -> Scheduler:
     return scheduler
 
 
-def test_a_deadline_that_cannot_be_met_is_refused_with_the_predicted_wait() -> None:
+def test_a_request_whose_deadline_cannot_be_met_is_rejected_with_the_predicted_wait() -> None:
     rejection = busy().submit(request("tight", 100, ttft_target=0.2))
     assert isinstance(rejection, Rejection) and rejection.reason == "slo_unreachable"
     assert 0.4 < rejection.retry_after < 0.5
     assert "0.2 s" in rejection.message
 
 
-def test_a_deadline_that_can_be_met_is_taken() -> None:
+def test_a_request_whose_deadline_can_be_met_is_queued() -> None:
     assert busy().submit(request("can wait", 100, ttft_target=1.0)) is None
 
 
-def test_a_request_that_names_no_deadline_is_never_refused_for_one() -> None:
+def test_a_request_without_its_own_deadline_is_never_rejected_for_one() -> None:
     scheduler = busy()
     scheduler.state.limits.patch({"ttft_target": 0.001}, None, 0.0)
     assert scheduler.submit(request("patient", 100)) is None
 
 
-def test_who_would_overtake_the_queue_is_not_refused_because_of_it() -> None:
+def test_a_request_that_overtakes_the_queue_is_not_rejected_because_of_the_queue() -> None:
     assert busy("edf").submit(request("tight", 100, ttft_target=0.2)) is None
 
 
-def test_without_a_trusted_model_nobody_is_refused_for_a_deadline() -> None:
+def test_without_a_fitted_model_no_request_is_rejected_for_a_deadline() -> None:
     scheduler = engine()
     scheduler.submit(request("a", 400))
     assert scheduler.submit(request("b", 400, ttft_target=1e-6)) is None
 
 
-def test_places_that_are_taken_count_by_littles_law() -> None:
+def test_the_wait_for_occupied_places_follows_littles_law() -> None:
     scheduler = engine(seqs=2, blocks=200)
     for name in "abcd":
         scheduler.submit(request(name))

@@ -1,4 +1,4 @@
-"""Steps planned while the one before runs: who leaves when, what is fenced, and that nobody's tokens change."""
+"""Steps planned while the one before runs: when requests end, which blocks are fenced, and that no token changes."""
 
 import random
 from collections.abc import Callable
@@ -85,7 +85,7 @@ def test_an_aborted_sequence_is_fenced_until_the_step_that_writes_its_blocks_has
     assert engine.pool.held == 0
 
 
-def test_who_fails_after_leaving_leaves_nothing_that_can_be_found() -> None:
+def test_a_request_that_fails_after_it_was_cancelled_leaves_no_block_in_the_index() -> None:
     engine = scheduler()
     engine.submit(request("a", 40, max_tokens=9))
     plan = engine.plan(0.0)
@@ -97,13 +97,13 @@ def test_who_fails_after_leaving_leaves_nothing_that_can_be_found() -> None:
     assert again is not None and again.rows[0].start == 0 and len(again.scrub) == 10
 
 
-def test_who_began_from_blocks_that_turn_out_broken_begins_anew_though_its_step_is_under_way() -> None:
+def test_a_request_that_started_from_blocks_of_a_failed_one_restarts_though_its_step_is_in_flight() -> None:
     engine = scheduler()
     engine.submit(request("a", 40, max_tokens=9))
     first = engine.plan(0.0)
-    twin = request("a", 40, max_tokens=9)
-    twin.request_id = "b"
-    engine.submit(twin)
+    copy = request("a", 40, max_tokens=9)
+    copy.request_id = "b"
+    engine.submit(copy)
     second = engine.plan_ahead(0.0)
     assert first is not None and second is not None
     assert [(row.request_id, row.start) for row in second.rows] == [("a", 40), ("b", 36)]
@@ -182,7 +182,7 @@ def drive(load: dict[str, object], ahead: bool, faults: bool) -> dict[str, list[
 
 @settings(max_examples=100, deadline=None)
 @given(loads)
-def test_steps_planned_ahead_give_everybody_the_same_tokens(load: dict[str, object]) -> None:
+def test_steps_planned_ahead_give_every_request_the_same_tokens(load: dict[str, object]) -> None:
     def texts(ahead: bool) -> dict[str, tuple[list[int], object]]:
         answers = drive(load, ahead, faults=False)
         return {

@@ -73,7 +73,7 @@ def test_ten_thousand_tokens_among_fifty_streams_keep_every_gap_under_the_target
         now += MODEL.predict(plan.work)
         chunks.append(plan.work.prefill_tokens)
         gaps += [outcome.gap for outcome in outcomes if outcome.gap is not None]
-        assert plan.work.sequences == 50  # nobody's stream stalls
+        assert plan.work.sequences == 50  # no stream stalls
     assert sum(chunks) == 10_000 and max(chunks) == 500
     assert max(gaps) <= target + 1e-9
     if target == 0.05:
@@ -102,7 +102,7 @@ def test_the_tightest_target_of_those_that_decode_sets_the_chunk() -> None:
     assert chunk(0.2) == 2047  # a stream that can wait: the whole budget
 
 
-def test_a_target_that_decoding_alone_misses_holds_nobody_back() -> None:
+def test_a_target_that_decoding_alone_misses_does_not_bound_chunks() -> None:
     assert chunk(1e-6, None) == chunk(None, None)
     assert chunk(1e-6, 0.03) == chunk(None, 0.03)
     assert chunk(1e-6) == chunk(None)
@@ -140,7 +140,7 @@ def test_deep_in_a_long_prompt_a_chunk_may_be_shorter_than_sixteen_tokens() -> N
 
 
 @pytest.mark.parametrize("target", [0.0199, 0.0201, 0.02015, 0.0204])
-def test_a_target_just_above_decoding_does_not_stop_everybodys_prompts(target: float) -> None:
+def test_a_target_just_above_the_decode_time_does_not_stop_all_prompts(target: float) -> None:
     """A tenth of the step is there for prompts whatever one stream asks for: at 0.1 ms a token, the least chunk."""
     model = StepTimeModel(base=0.01984, prefill_token=1e-4, sequence=1e-5, steps=1000)
     scheduler, now = engine(tokens=2048, itl_target=0.05), 0.0

@@ -104,7 +104,9 @@ def test_the_counters_that_are_dropped_are_the_least_of_those_of_idle_tenants() 
 
 
 @pytest.mark.parametrize("priorities", [1, 3])
-def test_choosing_who_is_given_up_of_a_whole_queue_is_n_log_n_however_many_tenants_there_are(priorities: int) -> None:
+def test_choosing_the_demoted_requests_of_a_whole_queue_is_n_log_n_however_many_tenants_there_are(
+    priorities: int,
+) -> None:
     """In calls: the tree's own loops are log n long, and a test that follows them would take a minute."""
     rate = ServiceRate(running_work=0.0, prefill_share=0.9, free_places=50, place_interval=0.0)
 
@@ -152,7 +154,7 @@ def test_a_submit_to_a_queue_in_which_all_are_in_time_grows_with_its_square_root
 
 
 @pytest.mark.parametrize("spread", [1, 3])
-def test_a_displacement_costs_the_same_with_ten_thousand_tenants_in_the_queue(spread: int) -> None:
+def test_an_eviction_costs_the_same_with_ten_thousand_tenants_in_the_queue(spread: int) -> None:
     """Served some tokens each time, which the order of the tenants follows."""
 
     def cost(waiting: int) -> int:
@@ -178,7 +180,7 @@ def test_a_displacement_costs_the_same_with_ten_thousand_tenants_in_the_queue(sp
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 5), st.integers(-1, 1), st.integers(0, 4))))
-def test_whoever_leaves_is_the_latest_of_the_tenant_with_the_most(
+def test_the_evicted_request_is_the_latest_of_the_tenant_with_the_highest_usage(
     changes: list[tuple[str, int, int, int]],
 ) -> None:
     counters = TenantCounters()

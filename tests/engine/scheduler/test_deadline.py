@@ -1,4 +1,4 @@
-"""Which steps have a deadline, and which: those whose only chunk a target bounded and whose end nobody waits for."""
+"""Which steps have a deadline, and which: those whose only chunk a target bounded and whose end no request waits for."""
 
 from sluice_engine.control.step_deadline import Cut
 from sluice_engine.control.tail_correction import TRUSTED
@@ -28,7 +28,7 @@ def planned(scheduler: Scheduler, *prompts: Request, model: StepTimeModel = MODE
     return plan
 
 
-def test_a_long_prompt_among_streams_has_the_target_for_a_deadline() -> None:
+def test_a_long_prompt_beside_decoding_requests_has_the_target_as_its_deadline() -> None:
     plan = planned(beside_streams(None, 0.04), request("long", 8000))
     assert plan.deadline is not None
     assert plan.deadline.seconds == 0.04
@@ -37,7 +37,7 @@ def test_a_long_prompt_among_streams_has_the_target_for_a_deadline() -> None:
     assert not plan.certain
 
 
-def test_nothing_is_given_up_that_somebody_waits_for() -> None:
+def test_only_a_single_unfinished_chunk_beside_decoding_requests_has_a_deadline() -> None:
     ends = planned(beside_streams(), request("short", 100))
     assert ends.work.prefill_tokens == 100 and ends.deadline is None
     two = planned(beside_streams(), request("short", 100), request("long", 8000))
@@ -56,7 +56,7 @@ def overrun(scheduler: Scheduler) -> None:
         scheduler.state.correction.observe(1.5 if number % 6 == 0 else 1.0, 1.0)
 
 
-def test_only_a_chunk_that_gives_way_is_planned_for_the_usual_step() -> None:
+def test_only_a_chunk_that_can_be_cut_is_planned_without_the_reserve_for_slow_steps() -> None:
     plain, slow = planned(beside_streams(), request("long", 8000)), beside_streams()
     overrun(slow)
     assert planned(slow, request("long", 8000)).work.prefill_tokens == plain.work.prefill_tokens
@@ -70,7 +70,7 @@ def test_only_a_chunk_that_gives_way_is_planned_for_the_usual_step() -> None:
     assert plan.deadline is None and MODEL.predict(plan.work) <= TARGET / 1.5
 
 
-def test_a_target_that_is_lost_cuts_nobodys_chunk() -> None:
+def test_a_target_that_is_missed_anyway_cuts_no_chunk() -> None:
     """Decoding alone takes longer than one client asks for, or nearly: the others' target is the deadline, or none."""
     model = StepTimeModel(base=0.01984, prefill_token=1e-4, sequence=1e-5, steps=1000)
     lost = planned(beside_streams(0.019), request("long", 8000), model=model)
@@ -78,7 +78,7 @@ def test_a_target_that_is_lost_cuts_nobodys_chunk() -> None:
     nearly = planned(beside_streams(0.0201), request("long", 8000), model=model)
     assert nearly.timed and nearly.deadline is None
     barely = beside_streams(0.025)
-    overrun(barely)  # in slow steps decoding alone takes longer than 0.025; a chunk that gives way keeps it in others
+    overrun(barely)  # in slow steps decoding alone takes longer than 0.025; a chunk that can be cut meets it in others
     plan = planned(barely, request("long", 8000), model=model)
     assert plan.deadline is not None and plan.deadline.seconds == 0.025 >= model.predict(plan.work)
     assert plan.work.prefill_tokens >= 16
@@ -97,7 +97,7 @@ def test_deadlines_come_back_after_steps_that_overshot_them_by_far() -> None:
     assert plan.deadline is not None and plan.deadline.seconds == (0.03 + TARGET) / 2
 
 
-def test_what_was_given_up_is_computed_by_the_next_step_and_found_by_nobody() -> None:
+def test_cut_tokens_are_computed_by_the_next_step_and_are_not_in_the_prefix_index() -> None:
     scheduler = beside_streams()
     plan = planned(scheduler, request("long", 8000))
     shortened = plan.shortened(Cut(kept=100, worth=150.0))
@@ -105,9 +105,9 @@ def test_what_was_given_up_is_computed_by_the_next_step_and_found_by_nobody() ->
     scheduler.check()
     long = scheduler.requests["long"]
     assert (long.computed, len(long.blocks)) == (100, 7)
-    twin = Request("twin", list(long.known), 5, 0.0)
-    scheduler.state.tables.hash_known(twin)
-    assert scheduler.state.tables.match(twin) == long.blocks[:6]
+    copy = Request("copy", list(long.known), 5, 0.0)
+    scheduler.state.tables.hash_known(copy)
+    assert scheduler.state.tables.match(copy) == long.blocks[:6]
     again = scheduler.plan(0.05, MODEL)
     assert again is not None and again.rows[-1].start == 100
     assert again.rows[-1].tokens == tuple(long.known[100 : 100 + len(again.rows[-1].tokens)])

@@ -37,7 +37,7 @@ def refused(engine: Scheduler, one: Request, *samples: Request) -> tuple[str, st
 
 
 def step(engine: Scheduler, now: float = 0.0) -> list[str]:
-    """One step; who ended in it."""
+    """One step; the requests that end in it."""
     plan = engine.plan(now)
     if plan is None:
         return []
@@ -46,7 +46,7 @@ def step(engine: Scheduler, now: float = 0.0) -> list[str]:
     return [outcome.request_id for outcome in outcomes if outcome.finish is not None]
 
 
-def test_a_higher_priority_displaces_the_latest_of_the_lowest() -> None:
+def test_a_higher_priority_evicts_the_latest_request_of_the_lowest() -> None:
     engine = scheduler(queue=3)
     engine.submit(request("runs", priority=-100, max_tokens=40))
     step(engine)
@@ -63,7 +63,7 @@ def test_a_higher_priority_displaces_the_latest_of_the_lowest() -> None:
     assert {each.request_id for each in engine.waiting} == {"low", "high", "higher"}
 
 
-def test_within_a_priority_the_tenant_over_its_share_gives_way_until_shares_are_equal() -> None:
+def test_within_a_priority_requests_of_the_tenant_over_its_share_are_evicted_until_shares_are_equal() -> None:
     engine = scheduler(queue=6)
     engine.submit(request("runs", max_tokens=40))
     step(engine)
@@ -80,7 +80,7 @@ def test_within_a_priority_the_tenant_over_its_share_gives_way_until_shares_are_
     assert refused(engine, request("b4", tenant="b")) == ("a2", "displaced")
 
 
-def test_what_has_run_is_never_displaced() -> None:
+def test_a_request_that_has_run_is_never_evicted() -> None:
     engine = scheduler(queue=0, places=2, blocks=32)
     for name in ("first", "second"):
         engine.submit(request(name, prompt=240, max_tokens=200, priority=-100))
@@ -90,7 +90,7 @@ def test_what_has_run_is_never_displaced() -> None:
     assert refused(engine, request("high", priority=100)) == ("high", "queue_full")
 
 
-def test_samples_leave_with_their_prompt_and_stay_once_one_has_begun() -> None:
+def test_a_sample_group_is_evicted_as_a_whole_and_never_once_a_sample_has_run() -> None:
     engine = scheduler(queue=1)
     engine.submit(request("runs", max_tokens=3))
     step(engine)
@@ -108,7 +108,7 @@ def test_samples_leave_with_their_prompt_and_stay_once_one_has_begun() -> None:
     assert refused(engine, request("high")) == ("high", "queue_full")
 
 
-def test_nobody_makes_way_for_a_newcomer_that_comes_too_late_itself() -> None:
+def test_no_request_is_evicted_for_a_newcomer_that_cannot_meet_its_own_deadline() -> None:
     engine = scheduler(queue=1)
     engine.submit(request("runs", prompt=200, max_tokens=400))
     engine.plan(0.0, MODEL)
@@ -122,7 +122,7 @@ def test_nobody_makes_way_for_a_newcomer_that_comes_too_late_itself() -> None:
 @given(
     st.sampled_from(sorted(POLICIES)), st.integers(0, 2**32), st.integers(0, 6), st.integers(1, 3), st.integers(4, 12)
 )
-def test_in_overload_everybody_gets_one_answer_and_no_high_priority_is_refused_while_a_lower_one_waits(
+def test_in_overload_each_request_ends_once_and_no_high_priority_is_rejected_while_a_lower_one_waits(
     policy: str, seed: int, queue: int, places: int, blocks: int
 ) -> None:
     config = SchedulerConfig(num_blocks=blocks, max_num_seqs=places, max_model_length=60, policy=policy)
@@ -204,7 +204,7 @@ def test_tenants_with_60_30_and_10_percent_of_an_overload_are_served_alike(polic
 
 
 @pytest.mark.parametrize("policy", ["fair", "fcfs"])
-def test_a_tenant_that_asks_for_less_than_its_share_is_not_refused(policy: str) -> None:
+def test_a_tenant_below_its_share_is_not_rejected(policy: str) -> None:
     _, refusals, _ = _overload(policy, (70, 27, 3))
     assert refusals["c"] == 0 < refusals["b"] < refusals["a"]
 
@@ -232,5 +232,5 @@ def _operations(waiting: int) -> int:
     return calls
 
 
-def test_a_displacement_costs_the_same_with_ten_thousand_waiting() -> None:
+def test_an_eviction_costs_the_same_with_ten_thousand_waiting_requests() -> None:
     assert _operations(10_000) <= 1.1 * _operations(100)

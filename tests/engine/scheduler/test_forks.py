@@ -75,7 +75,7 @@ def test_a_prompt_that_fills_its_blocks_needs_no_copy() -> None:
     assert runner.copies == 0
 
 
-def test_samples_without_a_place_queue_and_find_the_prompt() -> None:
+def test_samples_beyond_the_concurrency_limit_queue_and_hit_the_prompt_in_the_cache() -> None:
     scheduler, runner = engine(seqs=2), PaperRunner(64, 16)
     first, *others = group("s", list(range(40)), 5)
     scheduler.submit(first, others)
@@ -86,7 +86,7 @@ def test_samples_without_a_place_queue_and_find_the_prompt() -> None:
     assert others[-1].cached_tokens == 32
 
 
-def test_who_takes_the_place_of_a_first_sample_that_leaves_computes_for_the_others() -> None:
+def test_when_the_first_sample_ends_early_the_next_one_computes_the_prompt_for_the_others() -> None:
     scheduler, runner = engine(tokens=16), PaperRunner(64, 16)
     first, *others = group("s", list(range(40)), 3)
     scheduler.submit(first, others)
@@ -96,8 +96,8 @@ def test_who_takes_the_place_of_a_first_sample_that_leaves_computes_for_the_othe
     assert texts(scheduler, runner) == {"s1": undisturbed(1, range(40), 8)}
 
 
-@pytest.mark.parametrize("leaves", ["nobody", "first", "failed"])
-def test_a_prompt_counts_once_whatever_becomes_of_its_samples(leaves: str) -> None:
+@pytest.mark.parametrize("leaves", ["none", "first", "failed"])
+def test_a_prompt_counts_once_however_its_samples_end(leaves: str) -> None:
     scheduler, runner = engine(seqs=2, tokens=16), PaperRunner(64, 16)
     first, *others = group("s", list(range(40)), 5)
     scheduler.submit(first, others)
@@ -119,7 +119,7 @@ def test_samples_of_a_prompt_that_failed_compute_it_themselves() -> None:
     assert texts(scheduler, runner) == {f"s{seed}": undisturbed(seed, range(40), 8) for seed in (1, 2)}
 
 
-def test_nothing_is_steady_while_a_block_may_have_to_be_copied() -> None:
+def test_no_steps_are_steady_while_a_copy_on_write_is_pending() -> None:
     scheduler, runner = engine(), PaperRunner(64, 16)
     first, *others = group("s", list(range(40)), 2)
     scheduler.submit(first, others)
@@ -176,7 +176,7 @@ class World:
 
     @property
     def over(self) -> bool:
-        """Whether nobody is here and no step is under way."""
+        """True if there is no request and no step is in flight."""
         return not self.scheduler.requests and self._under_way is None
 
     def prompt(self, most: int) -> list[int]:
@@ -201,7 +201,7 @@ class World:
 
 @settings(max_examples=120, deadline=None)
 @given(loads)
-def test_samples_say_what_they_say_undisturbed_whatever_happens_to_the_others(load: dict[str, int]) -> None:
+def test_samples_have_the_tokens_of_an_undisturbed_run_whatever_happens_to_the_others(load: dict[str, int]) -> None:
     world = World(load)
     dice, scheduler = world.dice, world.scheduler
     groups = []
@@ -231,7 +231,7 @@ def test_samples_say_what_they_say_undisturbed_whatever_happens_to_the_others(lo
 
 @settings(max_examples=120, deadline=None)
 @given(loads)
-def test_beams_go_on_as_told_whatever_is_forked_cancelled_or_preempted(load: dict[str, int]) -> None:
+def test_beams_continue_with_the_given_tokens_whatever_is_forked_cancelled_or_preempted(load: dict[str, int]) -> None:
     world = World(load)
     dice, scheduler = world.dice, world.scheduler
     prompt = world.prompt(world.length // 2)

@@ -1,4 +1,4 @@
-"""Who is given up in a queue that is too long for its deadlines, and what the door says of the wait."""
+"""Which requests are demoted in a queue that is too long for its deadlines, and the wait that a rejection predicts."""
 
 import math
 import random
@@ -42,7 +42,7 @@ RATES = st.builds(
 
 
 @given(st.lists(CANDIDATES, max_size=25), RATES)
-def test_who_is_kept_is_predicted_to_be_in_time_and_who_has_begun_is_kept(
+def test_kept_requests_are_predicted_to_be_in_time_and_requests_that_have_run_are_kept(
     line: list[Candidate], rate: ServiceRate
 ) -> None:
     gone = demoted(line, rate)
@@ -95,7 +95,7 @@ TIES = st.builds(
 
 
 @given(st.one_of(st.lists(CANDIDATES, max_size=25), st.lists(TIES, max_size=25)), st.one_of(RATES, st.just(RATE)))
-def test_who_is_given_up_is_who_the_rule_names(line: list[Candidate], rate: ServiceRate) -> None:
+def test_the_demoted_requests_equal_those_of_the_rules_definition(line: list[Candidate], rate: ServiceRate) -> None:
     assert demoted(line, rate) == _by_definition(line, rate)
 
 
@@ -111,7 +111,7 @@ def test_of_equal_requests_with_one_deadline_as_many_are_kept_as_any_choice_keep
     assert kept == most
 
 
-def test_a_lower_priority_goes_first_then_the_tenant_that_has_had_more_then_the_longest() -> None:
+def test_the_lowest_priority_is_demoted_first_then_the_tenant_with_more_usage_then_the_longest_prompt() -> None:
     low, high = Candidate(0.5, 2.0), Candidate(1.2, 2.0, priority=10)
     assert demoted([high, low, low], RATE) == {2} or demoted([high, low, low], RATE) == {1}
     greedy, modest = Candidate(1.0, 2.0, excess_usage=9.0), Candidate(1.5, 2.0)
@@ -119,7 +119,7 @@ def test_a_lower_priority_goes_first_then_the_tenant_that_has_had_more_then_the_
     assert demoted([Candidate(0.3, 2.0), Candidate(1.5, 2.0), Candidate(0.5, 2.0)], RATE) == {1}
 
 
-def test_many_are_not_given_up_for_one_of_their_own_priority() -> None:
+def test_several_requests_are_not_demoted_for_one_of_their_own_priority() -> None:
     assert demoted([Candidate(0.5, 60.0)] * 6 + [Candidate(0.1, 0.4)], RATE) == {6}
 
 
@@ -143,7 +143,7 @@ def _flooded(seconds: float, seed: int) -> tuple[SimEngine, list[RequestRecord]]
     return engine, records
 
 
-def test_in_overload_hardly_any_answer_is_late_and_everybody_has_one_end() -> None:
+def test_in_overload_few_first_tokens_are_late_and_each_request_ends_once() -> None:
     engine, records = _flooded(20.0, seed=3)
     engine.run_until(100.0)
     assert all(one.refused == (one.ended_at is None) for one in records)
@@ -153,7 +153,7 @@ def test_in_overload_hardly_any_answer_is_late_and_everybody_has_one_end() -> No
     assert sum(one.good for one in records) > 0.4 * len(records)
 
 
-def test_the_wait_that_a_refusal_names_is_what_the_last_then_waits() -> None:
+def test_the_wait_in_a_rejection_is_what_the_last_request_then_waits() -> None:
     """In virtual time, over floods that end: within a quarter."""
     for seed in range(2):
         engine, records = _flooded(10.0, seed)
@@ -164,7 +164,7 @@ def test_the_wait_that_a_refusal_names_is_what_the_last_then_waits() -> None:
         assert len(waiting) > 20 and abs(wait - begins) <= 0.25 * begins
 
 
-def test_without_deadlines_the_thousandth_in_the_queue_costs_the_door_what_the_tenth_did() -> None:
+def test_without_deadlines_submitting_the_thousandth_request_costs_as_much_as_the_tenth() -> None:
     """As offline, where all prompts come at once: a forecast of the whole queue for each would take hours of thousands."""
     bounds = Limits(concurrency_max=4, max_queue=10**6, ttft_target=1e9)
     scheduler = Scheduler(SchedulerConfig(num_blocks=4096, max_num_seqs=4), LimitController(bounds))
@@ -179,13 +179,13 @@ def test_without_deadlines_the_thousandth_in_the_queue_costs_the_door_what_the_t
 
 
 @given(st.dictionaries(st.sampled_from("abc"), st.floats(0.0, 1e7)), st.floats(0.0, 1e6))
-def test_tenants_count_alike_until_one_is_further_ahead_than_is_allowed(had: dict[str, float], allowed: float) -> None:
+def test_tenants_are_equal_until_ones_usage_exceeds_the_allowed_gap(had: dict[str, float], allowed: float) -> None:
     ahead = excess(had, allowed)
     for tenant, standing in had.items():
         assert ahead[tenant] == max(0.0, standing - min(had.values()) - allowed)
 
 
-def test_of_tenants_that_had_about_as_much_the_longest_prompt_is_given_up_and_beyond_that_who_had_more() -> None:
+def test_within_the_allowed_gap_the_longest_prompt_is_demoted_and_beyond_it_the_tenant_with_more_usage() -> None:
     for more, leaves in ((0.9, "long"), (1.1, "short")):
         bounds = Limits(concurrency_min=8, concurrency_max=8, ttft_target=1.0, itl_target=0.05)
         scheduler = Scheduler(SchedulerConfig(num_blocks=4096, max_num_seqs=8), LimitController(bounds))

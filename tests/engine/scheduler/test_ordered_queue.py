@@ -40,7 +40,7 @@ ENTRIES = st.lists(
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 10**6))), st.integers(0, 3))
-def test_a_line_is_a_sorted_list(changes: list[tuple[bool, int]], start: int) -> None:
+def test_an_ordered_queue_is_a_sorted_list(changes: list[tuple[bool, int]], start: int) -> None:
     line, model = OrderedQueue(), list[Entry]()
     for serial in range(start * 150):
         model.append(entry(serial, serial * 7919 % 101))
@@ -55,7 +55,7 @@ def test_a_line_is_a_sorted_list(changes: list[tuple[bool, int]], start: int) ->
     assert list(line) == sorted(model)
 
 
-def test_what_is_not_in_a_line_cannot_be_removed() -> None:
+def test_an_entry_that_is_not_queued_cannot_be_removed() -> None:
     line = OrderedQueue()
     with pytest.raises(KeyError):
         line.remove(entry(0))
@@ -64,7 +64,7 @@ def test_what_is_not_in_a_line_cannot_be_removed() -> None:
         line.remove(entry(2))
 
 
-def test_blocks_are_as_long_as_the_root_of_the_line_while_it_grows_and_shrinks() -> None:
+def test_blocks_hold_about_the_square_root_of_the_queue_while_it_grows_and_shrinks() -> None:
     line, entries = OrderedQueue(), [entry(serial, serial * 7919 % 10_007) for serial in range(10_000)]
     for each in entries:
         line.add(each)
@@ -76,7 +76,7 @@ def test_blocks_are_as_long_as_the_root_of_the_line_while_it_grows_and_shrinks()
 
 
 @given(ENTRIES, RATES, st.sampled_from([0.0, 1.0, 3.0]), st.sampled_from([1 / 64, 1 / 4]))
-def test_a_wait_is_named_only_where_the_rule_gives_up_none_and_it_is_the_sum_of_what_is_before(
+def test_a_wait_is_returned_only_where_the_rule_demotes_none_and_equals_the_sum_of_the_work_before(
     entries: list[Entry], rate: ServiceRate, number: float, work: float
 ) -> None:
     line, newcomer = OrderedQueue(), entry(10**6, number, work)

@@ -50,12 +50,12 @@ def served(scheduler: Scheduler, now: float = 0.0, model: StepTimeModel | None =
     return order
 
 
-def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:
+def test_an_unknown_policy_is_rejected_with_the_list_of_policies() -> None:
     with pytest.raises(ValueError, match="'lifo'; choose one of fcfs, priority, srpf, edf, fair"):
         SchedulerConfig(num_blocks=64, max_model_length=64, policy="lifo")
 
 
-def test_fcfs_serves_in_order_of_arrival_whatever_else_requests_say() -> None:
+def test_fcfs_serves_in_order_of_arrival_whatever_other_fields_requests_have() -> None:
     scheduler = engine("fcfs")
     scheduler.submit(request("long", prompt=200, priority=-5))
     scheduler.submit(request("short", priority=5, ttft_target=100.0))
@@ -92,7 +92,7 @@ def test_edf_serves_by_the_latest_moment_at_which_a_prompt_can_begin() -> None:
     assert served(scheduler, model=MODEL) == ["long", "tight", "default again", "loose"]
 
 
-def test_edf_gives_up_lost_deadlines_for_a_while_but_not_for_ever() -> None:
+def test_edf_postpones_missed_deadlines_for_a_bounded_time() -> None:
     scheduler = engine("edf")
     scheduler.submit(request("lost", at=0.0, ttft_target=0.5))
     scheduler.submit(request("alive", at=9.5, ttft_target=1.0))
@@ -131,7 +131,7 @@ def test_counters_break_ties_of_the_other_policies() -> None:
 # --- virtual token counters ------------------------------------------------------------------------------------
 
 
-def test_a_tenant_that_returns_is_lifted_to_the_least_of_those_who_wait() -> None:
+def test_a_tenant_that_returns_is_lifted_to_the_least_counter_of_waiting_tenants() -> None:
     counters = TenantCounters()
     counters.arrive("a")
     counters.arrive("b")
@@ -165,7 +165,7 @@ def test_the_least_is_found_whatever_was_charged_since() -> None:
         assert least is None or counters.served(least) == min(there)
 
 
-def test_tenants_that_left_are_forgotten_in_time() -> None:
+def test_counters_of_idle_tenants_are_dropped_in_time() -> None:
     counters = TenantCounters()
     for index in range(10 * IDLE_KEPT):
         counters.arrive(str(index))
@@ -219,7 +219,7 @@ def _prompt(scheduler: Scheduler, request_id: str, first: bool) -> int:
     ),
     st.lists(st.floats(0, 200), max_size=60),
 )
-def test_nobody_is_overtaken_by_who_came_too_long_after(
+def test_no_request_is_overtaken_by_one_that_arrives_after_the_overtake_window(
     name: str, coming: list[tuple[float, int, int, float]], times: list[float]
 ) -> None:
     """The starvation bound of each policy: only arrivals within `overtake_window` seconds may be served before it."""
@@ -312,11 +312,11 @@ def _operations(policy: str, waiting: int) -> int:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_ten_thousand_waiting_requests_do_not_slow_a_step(policy: str) -> None:
     """In operations and not as a share of a step, which would forbid making the step itself cheaper: at most 135 more
-    (`edf` renews who has waited too long, once each), about a tenth of a step of 32 requests."""
+    (`edf` renews each request that has waited too long, once), about a tenth of a step of 32 requests."""
     assert _operations(policy, 10_000) - _operations(policy, 400) <= 135 * STEPS
 
 
-def test_requests_that_leave_from_the_middle_of_the_queue_leave_nothing_behind() -> None:
+def test_requests_cancelled_in_the_middle_of_the_queue_leave_few_stale_entries() -> None:
     for policy in POLICIES:
         scheduler = engine(policy)
         names = [str(index) for index in range(2000)]
@@ -333,20 +333,20 @@ def test_requests_that_leave_from_the_middle_of_the_queue_leave_nothing_behind()
 # --- whose blocks go -------------------------------------------------------------------------------------------
 
 
-def test_out_of_blocks_the_lowest_priority_goes_then_the_latest() -> None:
+def test_without_free_blocks_the_lowest_priority_is_preempted_first_then_the_latest() -> None:
     scheduler = engine("priority", seqs=3, blocks=72)
     for name, priority, at in (("low", -3, 0.0), ("early", 0, 0.1), ("late", 0, 0.2)):
         scheduler.submit(request(name, prompt=330, max_tokens=200, at=at, priority=priority))
-    victims = [victim for _ in range(150) if (victim := step(scheduler, 1.0).preempted)]
-    assert victims[0] == "low"
+    preempted = [preempted_id for _ in range(150) if (preempted_id := step(scheduler, 1.0).preempted)]
+    assert preempted[0] == "low"
     scheduler = engine("fcfs", seqs=3, blocks=72)
-    for name in ("first", "second", "third"):
-        scheduler.submit(request(name, prompt=330, max_tokens=200))
-    victims = [victim for _ in range(150) if (victim := step(scheduler).preempted)]
-    assert victims[0] == "third"
+    for preempted_id in ("first", "second", "third"):
+        scheduler.submit(request(preempted_id, prompt=330, max_tokens=200))
+    preempted = [preempted_id for _ in range(150) if (preempted_id := step(scheduler).preempted)]
+    assert preempted[0] == "third"
 
 
-def test_strength_is_a_fixed_order() -> None:
+def test_the_preemption_key_is_a_fixed_order() -> None:
     scheduler = engine("priority", seqs=8)
     for index in range(8):
         scheduler.submit(request(str(index), 20, 5, at=index * 1.0, priority=(index * 37) % 11))

@@ -90,7 +90,7 @@ def test_priorities_and_deadlines_order_them() -> None:
     assert [plan.rows[0].request_id for plan in steps(engine)] == ["2", "1", "0"]
 
 
-def test_one_longer_than_the_model_is_refused_with_both_numbers() -> None:
+def test_a_text_longer_than_the_model_is_rejected_with_both_numbers() -> None:
     engine = scheduler()
     engine.submit(pooling("fits", LONGEST))
     with pytest.raises(ValueError, match=f"97 tokens and must be computed whole; this model takes at most {LONGEST}"):
@@ -98,7 +98,7 @@ def test_one_longer_than_the_model_is_refused_with_both_numbers() -> None:
     assert [len(row.tokens) for plan in steps(engine) for row in plan.rows] == [LONGEST]
 
 
-def test_one_that_fails_or_is_cancelled_leaves_the_others_be() -> None:
+def test_a_failed_or_cancelled_text_does_not_affect_the_others() -> None:
     engine = scheduler(budget=1000)
     for name in "abc":
         engine.submit(pooling(name, 20))
@@ -114,7 +114,7 @@ def test_one_that_fails_or_is_cancelled_leaves_the_others_be() -> None:
     assert not engine.requests
 
 
-def test_lengths_of_answers_learn_nothing_from_them() -> None:
+def test_pooling_requests_do_not_enter_the_output_length_history() -> None:
     engine = scheduler()
     engine.submit(pooling("a", 20))
     steps(engine)

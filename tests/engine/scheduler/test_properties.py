@@ -76,7 +76,7 @@ def draw_request(dice: random.Random, name: str, length: int, first: int = 0) ->
 
 @settings(max_examples=150, deadline=None)
 @given(loads)
-def test_every_request_finishes_and_the_books_add_up(load: dict[str, object]) -> None:
+def test_every_request_finishes_and_the_block_counts_add_up(load: dict[str, object]) -> None:
     engine = build(load)
     dice = random.Random(int(str(load["seed"])))
     model = load["model"] if isinstance(load["model"], StepTimeModel) else None
@@ -87,9 +87,9 @@ def test_every_request_finishes_and_the_books_add_up(load: dict[str, object]) ->
         while arrivals and dice.random() < 0.5:
             assert engine.submit(arrivals.pop()) is None
         if engine.requests and dice.random() < 0.02:
-            victim = dice.choice(list(engine.requests))
-            assert engine.cancel(victim)
-            ended[victim] += 1
+            cancelled = dice.choice(list(engine.requests))
+            assert engine.cancel(cancelled)
+            ended[cancelled] += 1
         if dice.random() < 0.05:
             engine.state.limits.patch({"concurrency_max": dice.randint(1, 8), "concurrency_min": 1}, 3.0, float(now))
         engine.state.limits.expire(float(now))

@@ -53,7 +53,7 @@ def arrivals(seed: int) -> list[Arrival]:
 
 
 def shape(plan: Plan) -> object:
-    """Everything but the tokens themselves: who, where, how much, which blocks, what is copied, who gave way."""
+    """Everything but the tokens themselves: who, where, how much, which blocks, what is copied, which one is preempted."""
     rows = [row._replace(tokens=(len(row.tokens),)) for row in plan.rows]
     return replace(plan, rows=tuple(rows), joins=()), [join.request_id for join in plan.joins]
 

@@ -68,7 +68,7 @@ def test_chunks_of_running_prompts_come_before_waiting_requests_in_order_of_arri
     assert rows(step(engine)) == [("a", 100, 50), ("b", 0, 30), ("c", 0, 20)]
 
 
-def test_the_concurrency_limit_holds_arrivals_and_lowering_it_aborts_nobody() -> None:
+def test_the_concurrency_limit_holds_arrivals_and_lowering_it_aborts_no_request() -> None:
     engine = scheduler()
     for name in "abc":
         engine.submit(request(name, 4, salt=ord(name)))
@@ -78,7 +78,7 @@ def test_the_concurrency_limit_holds_arrivals_and_lowering_it_aborts_nobody() ->
     assert [row[0] for row in rows(step(engine))] == ["a", "b"]  # drains down
 
 
-def test_a_full_queue_refuses_with_the_predicted_wait() -> None:
+def test_a_full_queue_rejects_with_the_predicted_wait() -> None:
     engine = scheduler(concurrency_max=2, max_queue=3)
     assert [engine.submit(request(str(i), 4, salt=i)) for i in range(5)] == [None] * 5  # 2 start, 3 wait
     engine.state.residence = 4.0
@@ -87,7 +87,7 @@ def test_a_full_queue_refuses_with_the_predicted_wait() -> None:
     assert (rejection.reason, rejection.retry_after) == ("queue_full", (6 - 2) * 4.0 / 2)
 
 
-def test_a_draining_scheduler_refuses_and_finishes_what_is_here() -> None:
+def test_a_draining_scheduler_rejects_new_requests_and_finishes_accepted_ones() -> None:
     engine = scheduler()
     engine.submit(request("a", 4, max_tokens=2))
     engine.drain()
@@ -113,14 +113,14 @@ def test_generation_ends_at_the_models_length() -> None:
     assert step_with_outcomes(engine)[1][0].finish == "length"
 
 
-def test_what_could_never_run_is_refused_with_a_sentence() -> None:
+def test_a_request_that_could_never_run_is_rejected_with_a_sentence() -> None:
     engine = scheduler(blocks=1, length=16)
     with pytest.raises(ValueError, match="16 tokens; with one to generate, this model takes at most 15"):
         engine.submit(request("long", 16))
     with pytest.raises(ValueError, match="prompt of one token"):
         engine.submit(request("empty", 0))
     engine.submit(request("a", 3))
-    with pytest.raises(ValueError, match="already here"):
+    with pytest.raises(ValueError, match="already exists"):
         engine.submit(request("a", 3))
     with pytest.raises(ValueError, match="cannot hold one request of 17 tokens"):
         SchedulerConfig(num_blocks=1, max_model_length=17)
@@ -146,7 +146,7 @@ def test_what_was_generated_is_found_by_the_next_turn() -> None:
     assert rows(step(engine)) == [("b", 32, 9)]
 
 
-def test_out_of_blocks_the_latest_is_preempted_and_resumes_from_its_cached_prefix() -> None:
+def test_without_free_blocks_the_latest_is_preempted_and_resumes_from_its_cached_prefix() -> None:
     engine = scheduler(blocks=6, length=96)
     engine.submit(request("a", 40, max_tokens=30))
     engine.submit(request("b", 17, max_tokens=30, salt=1))  # 3 + 2 blocks, and one of margin
@@ -157,7 +157,7 @@ def test_out_of_blocks_the_latest_is_preempted_and_resumes_from_its_cached_prefi
     assert plan.rows[0].request_id == "b" and plan.rows[0].start >= 16  # first in the queue, not recomputed whole
 
 
-def test_a_victim_comes_back_only_when_its_whole_sequence_fits() -> None:
+def test_a_preempted_request_resumes_only_when_its_whole_sequence_fits() -> None:
     engine = scheduler(blocks=6, length=96)
     engine.submit(request("a", 40, max_tokens=50))
     engine.submit(request("b", 17, max_tokens=50, salt=1))
@@ -175,7 +175,7 @@ def test_the_kv_watermark_keeps_part_of_the_pool_from_running_requests() -> None
     assert [row[0] for row in rows(step(engine))] == ["a", "b"]
 
 
-def test_a_cancelled_request_gives_its_blocks_back_at_once() -> None:
+def test_a_cancelled_request_releases_its_blocks_at_once() -> None:
     engine = scheduler()
     engine.submit(request("a", 40))
     engine.submit(request("b", 40, salt=1))
@@ -186,7 +186,7 @@ def test_a_cancelled_request_gives_its_blocks_back_at_once() -> None:
     assert engine.pool.held == 0
 
 
-def test_a_failed_request_takes_its_blocks_out_of_the_index() -> None:
+def test_blocks_of_a_failed_request_are_removed_from_the_index() -> None:
     engine = scheduler()
     engine.submit(request("a", 40))
     plan = engine.plan(0.0)
@@ -217,7 +217,7 @@ def test_prefill_always_progresses_by_sixteen_tokens() -> None:
     assert rows(step(engine, model=MODEL))[1] == ("long", 0, 16)
 
 
-def test_with_nobody_decoding_or_a_cold_model_the_budget_is_full() -> None:
+def test_without_decoding_requests_or_a_fitted_model_the_budget_is_full() -> None:
     engine = scheduler(itl_target=0.001)
     engine.submit(request("long", 200))
     assert rows(step(engine, model=MODEL)) == [("long", 0, 200)]

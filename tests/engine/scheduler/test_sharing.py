@@ -1,4 +1,4 @@
-"""Equal prompts that begin in one step compute their common blocks once; what if the one who computes them fails."""
+"""Equal prompts that begin in one step compute their common blocks once; what happens if the request that computes them fails."""
 
 from pathlib import Path
 
@@ -57,7 +57,7 @@ def test_only_what_this_step_computes_is_shared() -> None:
     assert rows(plan) == [("a", 0, 50), ("b", 48, 2)]
 
 
-def test_who_leaned_on_a_request_that_failed_computes_for_itself() -> None:
+def test_a_request_that_started_from_blocks_of_a_failed_one_is_recomputed() -> None:
     scheduler = engine()
     for name in "abc":
         scheduler.submit(request(name))
@@ -72,7 +72,7 @@ def test_who_leaned_on_a_request_that_failed_computes_for_itself() -> None:
     assert [outcome.token_ids for outcome in scheduler.settle(plan, [5, 6], 0.0)] == [(5,), (6,)]
 
 
-def test_a_failed_request_does_not_touch_those_that_lean_on_another() -> None:
+def test_a_failed_request_does_not_affect_requests_that_share_blocks_of_another() -> None:
     scheduler = engine()
     for name in "ab":
         scheduler.submit(request(name))
@@ -82,7 +82,7 @@ def test_a_failed_request_does_not_touch_those_that_lean_on_another() -> None:
     assert [(outcome.request_id, outcome.token_ids) for outcome in outcomes] == [("a", (7,)), ("b", (8,)), ("x", ())]
 
 
-def test_a_request_with_tokens_in_this_step_is_never_the_victim() -> None:
+def test_a_request_with_tokens_in_this_step_is_never_preempted() -> None:
     """A long prompt that needs room beside streams which already have their token: the books stay right, the prompt
     waits for one of them to end."""
     scheduler = engine(tokens=40, blocks=32)
@@ -99,8 +99,8 @@ def test_a_request_with_tokens_in_this_step_is_never_the_victim() -> None:
         scheduler.check()
 
 
-def test_blocks_that_come_back_after_a_preemption_are_found_at_once() -> None:
-    """Even where the last of them is not full: the next one to fill would be too late for who asks meanwhile."""
+def test_blocks_that_are_recomputed_after_a_preemption_are_found_at_once() -> None:
+    """Even where the last of them is not full: the next block would be released too late for requests that start meanwhile."""
     scheduler = engine()
     scheduler.submit(request("a", max_tokens=100))
     for _ in range(10):
@@ -115,7 +115,9 @@ def test_blocks_that_come_back_after_a_preemption_are_found_at_once() -> None:
 
 
 @pytest.mark.parametrize("copies", [2, 5])
-def test_copies_that_begin_together_say_what_one_alone_says(tiny_llama: Path, oracle: Oracle, copies: int) -> None:
+def test_equal_prompts_that_start_together_have_the_tokens_of_one_alone(
+    tiny_llama: Path, oracle: Oracle, copies: int
+) -> None:
     loop = EngineLoop(options(tiny_llama))
     prompt = [3 + (7 * index) % 90 for index in range(37)]
     for name in range(copies):

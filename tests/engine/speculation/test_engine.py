@@ -64,7 +64,7 @@ SMALL: dict[str, object] = {"max_model_length": 112, "kv_size": 2 * 2 * 16 * 2 *
 
 
 @pytest.mark.parametrize(("changes", "wrong"), [({}, 0), ({}, 3), (SMALL, 5), (SMALL, None)])
-def test_every_request_gets_the_same_with_and_without_speculation(
+def test_every_request_gets_the_same_tokens_with_and_without_speculation(
     tiny_llama: Path, changes: dict[str, object], wrong: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By prompt lookup, and by a guesser that knows the answer and errs in every so many tokens."""
@@ -112,7 +112,7 @@ def test_stop_strings_end_the_same_text_wherever_a_step_ends(tiny_model: Path) -
             assert len(one.logprobs or ()) == len(other.logprobs or ())
 
 
-def test_speculation_survives_chunks_prefix_hits_and_neighbours(tiny_llama: Path, oracle: Oracle) -> None:
+def test_speculation_is_correct_beside_chunks_prefix_hits_and_other_requests(tiny_llama: Path, oracle: Oracle) -> None:
     engine = EngineLoop(options(tiny_llama, speculation="on", max_batched_tokens=24))
     for turn in range(2):
         for index in range(6):
@@ -122,7 +122,7 @@ def test_speculation_survives_chunks_prefix_hits_and_neighbours(tiny_llama: Path
     assert engine.scheduler.speculation.drafted > 0
 
 
-def test_a_draft_that_is_not_a_number_harms_nobody(
+def test_a_draft_with_nan_output_fails_no_request(
     tiny_llama: Path, oracle: Oracle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     weights = load_file(tiny_llama / "model.safetensors")

@@ -30,7 +30,7 @@ def test_a_text_that_repeats_itself_is_drafted_round_and_round() -> None:
     assert PromptLookup().draft([9, 5, 5, 5, 5], 4) == (5, 5, 5, 5)
 
 
-def test_ids_of_a_wide_vocabulary_are_told_apart() -> None:
+def test_token_ids_of_a_wide_vocabulary_do_not_collide() -> None:
     wide = 262_143
     assert PromptLookup().draft([wide, 0, 1, 2, wide, 0, 1], 1) == (2,)
     assert PromptLookup().draft([wide, 0, 1, 2, wide - 1, 0, 1], 1) == ()

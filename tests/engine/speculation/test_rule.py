@@ -77,7 +77,7 @@ def test_right_drafts_grow_longer_and_wrong_ones_end() -> None:
         assert 0 < plays(speculation, [request], CHEAP, right=False, begin=period * PERIOD, steps=PERIOD) <= MOST
 
 
-def test_a_text_that_begins_to_repeat_itself_is_noticed_at_a_probe() -> None:
+def test_a_probe_detects_a_text_that_begins_to_repeat_itself() -> None:
     speculation = Speculation("auto")
     request = stream("a")
     speculation.join(request)
@@ -111,7 +111,7 @@ def test_probes_take_turns() -> None:
     assert sorted(asked) == sorted(request.request_id for request in requests)
 
 
-def test_a_text_without_repetition_is_left_alone_and_so_are_those_that_come_after() -> None:
+def test_texts_without_repetition_stop_drafting_and_later_requests_start_at_rest() -> None:
     speculation = Speculation("auto")
     requests = []
     for index in range(20):
@@ -144,7 +144,7 @@ def test_one_odd_step_with_drafts_does_not_move_their_cost() -> None:
     assert cost.surcharge(MODEL) == 0.0
 
 
-def test_a_cost_that_was_too_high_is_found_out_though_nobody_can_afford_it() -> None:
+def test_a_cost_that_was_measured_too_high_is_corrected_though_no_request_drafts_at_it() -> None:
     config = SchedulerConfig(num_blocks=64, block_size=4, max_num_seqs=8, max_model_length=200, speculation="auto")
     engine = Scheduler(config, LimitController(Limits(max_batched_tokens=64)))
     for _ in range(20):
@@ -158,7 +158,7 @@ def test_a_cost_that_was_too_high_is_found_out_though_nobody_can_afford_it() -> 
     assert max(asked) == 1 and 3 <= sum(asked) <= 6
 
 
-def test_what_ended_is_forgotten() -> None:
+def test_the_state_of_finished_requests_is_dropped() -> None:
     speculation = Speculation("auto")
     request = stream("a")
     speculation.join(request)
@@ -169,5 +169,5 @@ def test_what_ended_is_forgotten() -> None:
     assert (speculation.drafted, speculation.accepted) == (3, 1)
 
 
-def test_nobody_drafts_where_a_step_is_predicted_to_take_no_time() -> None:
+def test_no_request_drafts_where_a_step_is_predicted_to_take_no_time() -> None:
     assert Price(0.0, 0.01, 0.0).length(0.9, 100) == Price(0.0, 0.0, 0.0).length(1.0, 0) == 0

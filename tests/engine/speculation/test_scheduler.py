@@ -158,7 +158,7 @@ def test_drafts_stop_at_the_length_that_was_asked_for_and_at_the_models() -> Non
         assert request.generated == min(most, 28)
 
 
-def test_drafts_take_only_what_the_pool_has_left_and_preempt_nobody() -> None:
+def test_drafts_use_only_free_blocks_and_preempt_no_request() -> None:
     drafted = []
     for spare in range(4):
         engine = build("on", num_blocks=14 + spare, block_size=4, length=56)
@@ -225,7 +225,7 @@ def test_drafts_never_push_a_step_past_a_target_that_it_would_meet_without_them(
     assert 0 < drafted(tight) < drafted(1.0) == MOST
 
 
-def test_a_request_that_fails_in_a_step_with_drafts_gives_everything_back() -> None:
+def test_a_request_that_fails_in_a_step_with_drafts_releases_all_its_blocks() -> None:
     engine = build("on")
     for index in range(2):
         engine.submit(Request(str(index), [0, 1, 2, 3] * 4, 40, 0.0))

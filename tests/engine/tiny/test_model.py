@@ -47,7 +47,7 @@ def test_the_tokenizer_is_the_same_each_time_it_is_made(tiny_model: Path) -> Non
     assert json.loads(tokenizer.make(Recipe()).to_str()) == json.loads(saved)
 
 
-def test_the_tokenizer_gives_back_any_text(tiny_model: Path) -> None:
+def test_the_tokenizer_round_trips_any_text(tiny_model: Path) -> None:
     words = Tokenizer.from_file(str(tiny_model / "tokenizer.json"))
     for text in ("plain", " two  spaces ", "Zwölf Boxkämpfer 🥊\n\tjagen", "\u0000\uffff"):
         assert words.decode(words.encode(text).ids) == text

@@ -2,7 +2,7 @@
 
 A full queue rejects the least important request: the newcomer, or a waiting one that is evicted for it (`eviction`). A
 request whose TTFT deadline cannot be met is rejected too, but only if it has an explicit `slo`: then a rejection that
-allows a retry elsewhere is worth more to the client than a late output. The server-wide target steers limits and
+allows a retry elsewhere is more useful to the client than a late output. The server-wide target steers limits and
 replicas and rejects no request. The prediction is a lower bound (cached prefixes count, there is no wait for memory,
 none arrives later), so a rejection means that the deadline is missed, not at risk.
 """
