@@ -101,7 +101,7 @@ def test_what_the_engine_publishes_is_a_sample() -> None:
 
 def test_an_engine_that_loads_is_read_too_and_says_whom_it_refused() -> None:
     metrics = EngineMetrics(OPTIONS, clock=lambda: 10.0)
-    metrics.refused("loading")
+    metrics.rejected_unsubmitted("loading")
     sample = parse(metrics.render().decode())
     assert (sample.kv_blocks, sample.block_size, sample.step_model) == (0, 0, None)
     assert (sample.arrived_total, sample.rejected_total) == (1, 1)
@@ -124,9 +124,9 @@ def test_whom_one_replica_refuses_and_the_next_serves_was_served() -> None:
     one.ended("c", "abort")
     one.started(["d"], 11.9, 30)
     one.ended("d", "error")
-    one.refused("queue_full")
-    two.refused("queue_full", offered_before=True)
-    one.refused("queue_full")
+    one.rejected_unsubmitted("queue_full")
+    two.rejected_unsubmitted("queue_full", offered_before=True)
+    one.rejected_unsubmitted("queue_full")
     answer(two, "f", again=True)
     one.started(["g"], 11.9, 30)
     one.rejected("g", "queue_full")

@@ -15,16 +15,16 @@ from sluice_engine.server.api import admin, data_routes
 from sluice_engine.server.context import Serving
 from sluice_engine.server.lifecycle import LOADING_RETRY_SECONDS, Lifecycle
 from sluice_engine.server.transport.connection import HttpServer
-from sluice_engine.server.transport.connection_limits import Places
+from sluice_engine.server.transport.connection_limits import ConnectionLimits
 from sluice_engine.server.transport.router import Router, Routes
 from sluice_engine.server.transport.sockets import bind
 from sluice_engine.text import load_text_model
 from sluice_operator.cluster.client import Endpoint
 from sluice_operator.engines.client import HttpScraper, ScrapeError
 from tests.contract.test_operator_engine import BOUNDS
-from tests.engine.server.api.test_handlers import OPTIONS, Hand
+from tests.engine.server.api.test_handlers import OPTIONS, FakeEngineClient
 from tests.engine.server.test_metrics import Story
-from tests.engine.server.transport.test_places import until
+from tests.engine.server.transport.test_connection_limits import until
 
 QUESTION = {"model": "m", "prompt": "hello"}
 
@@ -34,7 +34,7 @@ class Engine:
     """An engine that loads: the test is what computes, and moves its clock."""
 
     serving: Serving
-    link: Hand
+    client: FakeEngineClient
     url: str = ""
     port: int = 0
     now: float = 1000.0
@@ -45,7 +45,7 @@ class Engine:
 
     def load(self, model: Path) -> None:
         self.serving.text_loaded(load_text_model(model))
-        self.link.say(
+        self.client.say(
             messages.Ready(
                 dtype="float32", device="cpu", block_size=16, num_blocks=10, max_model_length=64, vocab_size=128,
                 paced=False, load_seconds={},
@@ -64,25 +64,25 @@ class Engine:
 
     async def refuse(self, reason: messages.RejectReason, own: float) -> tuple[int, float]:
         """The same of a request that the engine takes in and refuses, where it would say `own` by itself."""
-        before = len(self.link.sent)
+        before = len(self.client.sent)
         asked = asyncio.create_task(self.ask())
-        await until(lambda: len(self.link.sent) > before)
-        submitted = self.link.sent[before]
-        self.link.say(messages.Rejected(submitted.request_id, reason, own, "no"))
+        await until(lambda: len(self.client.sent) > before)
+        submitted = self.client.sent[before]
+        self.client.say(messages.Rejected(submitted.request_id, reason, own, "no"))
         return await asked
 
 
 @pytest.fixture
 async def engine() -> AsyncIterator[Engine]:
     story = Story()
-    link = Hand(story.metrics)
+    client = FakeEngineClient(story.metrics)
     found: list[Engine] = []
     lifecycle = Lifecycle(0.0, lambda: None, clock=lambda: found[0].now)
-    found.append(Engine(Serving(OPTIONS, story.metrics, lifecycle, link), link))
+    found.append(Engine(Serving(OPTIONS, story.metrics, lifecycle, client), client))
     serving, runners = found[0].serving, []
 
     async def listen(routes: Routes) -> int:
-        runners.append(web.ServerRunner(HttpServer(Router(serving, routes, loopback=True), Places(8))))
+        runners.append(web.ServerRunner(HttpServer(Router(serving, routes, loopback=True), ConnectionLimits(8))))
         await runners[-1].setup()
         listener = bind("127.0.0.1", 0, "--port")
         await web.SockSite(runners[-1], listener).start()
@@ -117,7 +117,7 @@ async def test_whom_an_engine_refuses_while_it_loads_waits_for_as_long_as_the_op
 async def test_an_engine_that_loads_takes_no_limits(engine: Engine, scraper: HttpScraper) -> None:
     with pytest.raises(ScrapeError, match="answered 503"):
         await scraper.patch_limits(engine.endpoint, "token", BOUNDS, 0.0)
-    assert engine.link.sent == []
+    assert engine.client.sent == []
 
 
 @pytest.mark.parametrize("reason", ["queue_full", "displaced", "slo_unreachable"])

@@ -22,7 +22,7 @@ from sluice_engine import messages
 from sluice_engine.config import EngineOptions
 from sluice_engine.server.api import admin, data_routes
 from sluice_engine.server.context import Serving
-from sluice_engine.server.engine_client import EngineLink
+from sluice_engine.server.engine_client import EngineClient
 from sluice_engine.server.errors import Unavailable
 from sluice_engine.server.lifecycle import DRAINING_RETRY_SECONDS, Lifecycle, Phase
 from sluice_engine.server.metrics import EngineMetrics
@@ -31,7 +31,7 @@ from sluice_engine.server.targets import TargetsFile, follow
 from sluice_engine.server.transport.connection import HttpServer
 from sluice_engine.server.transport.connection_limits import (
     ADMIN_CONNECTIONS,
-    Places,
+    ConnectionLimits,
     data_connections,
     raise_open_files,
 )
@@ -73,11 +73,11 @@ class Server:
         self._options = options = msgspec.structs.replace(options, limits=self._targets.limits)
         self._settings = settings
         self._stop = asyncio.Event()
-        self._now = asyncio.Event()
+        self._stop_now = asyncio.Event()
         metrics = EngineMetrics(options)
-        self._link = EngineLink(options, self)
-        lifecycle = Lifecycle(options.grace_seconds, lambda: self._link.send(messages.Drain()))
-        self._serving = Serving(options, metrics, lifecycle, self._link)
+        self._engine = EngineClient(options, self)
+        lifecycle = Lifecycle(options.grace_seconds, lambda: self._engine.send(messages.Drain()))
+        self._serving = Serving(options, metrics, lifecycle, self._engine)
 
     # --- messages of the engine ------------------------------------------------------------------------------------
 
@@ -89,9 +89,8 @@ class Server:
     def on_ready(self, message: messages.Ready) -> None:
         """Starts serving if the tokenizer is loaded, and sends the current targets to the engine."""
         self._serving.check_complete()
-        self._link.send(
-            messages.BaseLimits(self._targets.limits)
-        )  # the file may have changed before the engine was connected
+        # The file may have changed before the engine was connected.
+        self._engine.send(messages.BaseLimits(self._targets.limits))
         self._serving.metrics.on_ready(message)
         paced = ", held to a given step time by --pace" if message.paced else ""
         log.info(
@@ -128,7 +127,7 @@ class Server:
         raise_open_files()
         runners = await self._listen()
         self._handle_signals()
-        engine = asyncio.create_task(self._link.run(), name="engine")
+        engine = asyncio.create_task(self._engine.run(), name="engine")
         background = [
             asyncio.create_task(self._load_text()),
             asyncio.create_task(self._reap()),
@@ -141,13 +140,13 @@ class Server:
                 background[0].result()  # raises StartFailed if the tokenizer is unusable
                 await asyncio.wait({engine, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if engine.done():
-                await self._mourn(engine.result())
+                await self._on_engine_exit(engine.result())
             return stopping.result()
         finally:
             self._serving.lifecycle.failed()
             for task in (*background, stopping):
                 task.cancel()
-            await self._link.stop()
+            await self._engine.stop()
             with contextlib.suppress(asyncio.CancelledError):
                 await engine
             for runner in runners:
@@ -165,12 +164,12 @@ class Server:
         loopback = is_loopback(data_socket)
         token = admin.AdminToken(settings.admin_token_file, loopback=loopback)
         ports = (
-            (data_socket, data_routes.routes(self._options.served_name), Places(data_connections())),
-            (admin_socket, admin.routes(token), Places(ADMIN_CONNECTIONS)),
+            (data_socket, data_routes.routes(self._options.served_name), ConnectionLimits(data_connections())),
+            (admin_socket, admin.routes(token), ConnectionLimits(ADMIN_CONNECTIONS)),
         )
         runners = []
-        for listener, routes, places in ports:
-            runners.append(await self._start(listener, Router(self._serving, routes, loopback=loopback), places))
+        for listener, routes, limits in ports:
+            runners.append(await self._start(listener, Router(self._serving, routes, loopback=loopback), limits))
         log.info(
             "listening on http://%s:%d, admin on port %d",
             settings.host,
@@ -179,8 +178,8 @@ class Server:
         )
         return runners
 
-    async def _start(self, listener: socket.socket, router: Router, places: Places) -> web.ServerRunner:
-        runner = web.ServerRunner(HttpServer(router, places), shutdown_timeout=FLUSH_SECONDS)
+    async def _start(self, listener: socket.socket, router: Router, limits: ConnectionLimits) -> web.ServerRunner:
+        runner = web.ServerRunner(HttpServer(router, limits), shutdown_timeout=FLUSH_SECONDS)
         await runner.setup()
         await web.SockSite(runner, listener, backlog=BACKLOG).start()
         return runner
@@ -194,7 +193,7 @@ class Server:
         name = signal.Signals(number).name
         if self._stop.is_set():
             log.info("%s again: ending at once", name)
-            self._now.set()
+            self._stop_now.set()
         else:
             log.info("%s: draining", name)
             self._stop.set()
@@ -207,16 +206,16 @@ class Server:
             return contract.EXIT_OK
         lifecycle.drain()
         drained = asyncio.create_task(self._drained())
-        now = asyncio.create_task(self._now.wait())
+        now = asyncio.create_task(self._stop_now.wait())
         budget = self._options.grace_seconds + self._options.drain_seconds
         await asyncio.wait({drained, now}, timeout=budget, return_when=asyncio.FIRST_COMPLETED)
         now.cancel()
         if drained.done():
             return contract.EXIT_OK
         drained.cancel()
-        cut = self._link.in_flight
+        cut = self._engine.in_flight
         log.warning("%d requests were still running and are cut off", cut)
-        self._link.fail_all(
+        self._engine.fail_all(
             Unavailable(
                 "The server stopped before the answer was complete; send the request again.",
                 code="draining",
@@ -236,18 +235,18 @@ class Server:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._serving.idle.wait(), FLUSH_SECONDS)
 
-    async def _mourn(self, status: int) -> None:
+    async def _on_engine_exit(self, status: int) -> None:
         """Handles the exit of the engine: requests in flight receive their error, then this process exits too.
 
         Raises StartFailed.
         """
         self._serving.lifecycle.failed()
         await self._flushed()
-        failed = self._link.failed
+        failed = self._engine.failed
         if failed is not None:
             raise StartFailed(failed.reason, failed.message)
-        how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit code {status}"
-        raise StartFailed(contract.REASON_ENGINE_CRASHED, f"The engine process ended with {how}; see its log above.")
+        cause = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit code {status}"
+        raise StartFailed(contract.REASON_ENGINE_CRASHED, f"The engine process ended with {cause}; see its log above.")
 
     async def _load_text(self) -> None:
         loop = asyncio.get_running_loop()
@@ -261,14 +260,14 @@ class Server:
         """As PID 1, reaps orphaned processes, which have no other parent."""
         while os.getpid() == 1:
             await asyncio.sleep(REAP_SECONDS)
-            reap_orphans(self._link.pid)
+            reap_orphans(self._engine.pid)
 
 
-def reap_orphans(spare: int | None) -> None:
-    """Reaps exited children up to `spare`, whose exit status asyncio collects itself."""
+def reap_orphans(except_pid: int | None) -> None:
+    """Reaps exited children up to `except_pid`, whose exit status asyncio collects itself."""
     with contextlib.suppress(ChildProcessError):
         while (child := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
-            if child.si_pid == spare:
+            if child.si_pid == except_pid:
                 return
             os.waitpid(child.si_pid, 0)
 

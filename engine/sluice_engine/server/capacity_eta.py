@@ -11,14 +11,14 @@ import zlib
 from collections.abc import Callable
 
 
-class Coming:
+class CapacityEta:
     """The operator's newest notice. It holds for its time to live and until the moment that it names."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._at = self._until = -math.inf
 
-    def tell(self, seconds: float, ttl: float) -> None:
+    def set(self, seconds: float, ttl: float) -> None:
         """Stores a notice: a replica should serve in `seconds` (0: none is missing). The notice holds for `ttl`
         seconds.
         """
@@ -26,15 +26,15 @@ class Coming:
         self._at, self._until = now + seconds, now + ttl
 
     @property
-    def left(self) -> float | None:
+    def seconds_left(self) -> float | None:
         """Seconds until a replica should serve; None if none is missing or the notice has expired."""
         now = self._clock()
         return self._at - now if now < min(self._at, self._until) else None
 
-    def wait(self, own: float, request_id: str) -> float:
+    def retry_after(self, own: float, request_id: str) -> float:
         """Returns the seconds after which a rejected request should retry. `own` is this engine's own estimate.
 
         Within the spread of `own` seconds, the position is a hash of the request id.
         """
-        left = self.left
-        return own if left is None else left + own * zlib.crc32(request_id.encode()) / 2**32
+        seconds_left = self.seconds_left
+        return own if seconds_left is None else seconds_left + own * zlib.crc32(request_id.encode()) / 2**32

@@ -1,4 +1,4 @@
-"""Contains faults of bookkeeping: an exception is counted and logged, and does not reach the caller."""
+"""FaultHandler faults of bookkeeping: an exception is counted and logged, and does not reach the caller."""
 
 import functools
 import logging
@@ -9,14 +9,14 @@ log = logging.getLogger("sluice.faults")
 P = ParamSpec("P")
 
 
-class Contains(Protocol):
+class FaultHandler(Protocol):
     """An object whose methods may be `contained`."""
 
     def on_fault(self, error: Exception) -> None:
         """Handles an exception of a contained method."""
 
 
-S = TypeVar("S", bound=Contains)
+S = TypeVar("S", bound=FaultHandler)
 
 
 def contained(method: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S, P], None]:

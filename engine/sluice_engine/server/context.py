@@ -17,7 +17,7 @@ from sluice import contract
 from sluice_engine import messages
 from sluice_engine.config import EngineOptions
 from sluice_engine.limits import Limits, LimitsInForce, at_start
-from sluice_engine.server.engine_client import EngineLink
+from sluice_engine.server.engine_client import EngineClient
 from sluice_engine.server.errors import BadRequest, Unavailable
 from sluice_engine.server.lifecycle import Lifecycle, Phase
 from sluice_engine.server.metrics import EngineMetrics
@@ -41,11 +41,13 @@ _R = TypeVar("_R", bound=web.StreamResponse)
 class Serving:
     """One engine being served. `text` and `link.ready` are set once `lifecycle` is past LOADING."""
 
-    def __init__(self, options: EngineOptions, metrics: EngineMetrics, lifecycle: Lifecycle, link: EngineLink) -> None:
+    def __init__(
+        self, options: EngineOptions, metrics: EngineMetrics, lifecycle: Lifecycle, engine: EngineClient
+    ) -> None:
         self.options = options
         self.metrics = metrics
         self.lifecycle = lifecycle
-        self.link = link
+        self.engine = engine
         self.threads = ThreadPoolExecutor(2, thread_name_prefix="encode")
         self.loading: messages.Loading | None = None
         self.created = int(time.time())
@@ -69,9 +71,9 @@ class Serving:
     @property
     def ready(self) -> messages.Ready:
         """The engine's Ready message. Raises Unavailable while loading."""
-        if self.link.ready is None:
+        if self.engine.ready is None:
             raise self.lifecycle.refusal() or RuntimeError("serving without an engine")
-        return self.link.ready
+        return self.engine.ready
 
     def text_loaded(self, text: TextModel) -> None:
         """Stores the tokenizer and starts serving if the engine is ready."""
@@ -80,7 +82,7 @@ class Serving:
 
     def check_complete(self) -> None:
         """Starts serving once both the tokenizer and the engine are ready."""
-        if self._text is not None and self.link.ready is not None:
+        if self._text is not None and self.engine.ready is not None:
             self.lifecycle.loaded()
 
     def check_loaded(self, arriving: web.BaseRequest | None = None) -> None:
@@ -91,7 +93,7 @@ class Serving:
         """
         if self.lifecycle.phase is Phase.LOADING and (refusal := self.lifecycle.refusal()) is not None:
             if arriving is not None:
-                self.metrics.refused("loading", offered_before=offered_before(arriving))
+                self.metrics.rejected_unsubmitted("loading", offered_before=offered_before(arriving))
             raise refusal
 
     def check_task(self, task: str) -> None:
@@ -107,10 +109,10 @@ class Serving:
     def check_accepting(self, request: web.BaseRequest) -> None:
         """Raises Unavailable, and counts the rejection, while no request is accepted."""
         if (refusal := self.lifecycle.refusal()) is not None:
-            self.metrics.refused("draining", offered_before=offered_before(request))
+            self.metrics.rejected_unsubmitted("draining", offered_before=offered_before(request))
             raise refusal
 
-    def refused(self, message: messages.Rejected) -> Unavailable:
+    def rejection_error(self, message: messages.Rejected) -> Unavailable:
         """Converts the engine's rejection into the error for the client.
 
         If a replica is starting, Retry-After is the time until it serves, except during a drain: other replicas serve
@@ -118,7 +120,7 @@ class Serving:
         """
         wait = message.retry_after
         if message.reason != "draining":
-            wait = self.lifecycle.coming.wait(wait, message.request_id)
+            wait = self.lifecycle.capacity_eta.retry_after(wait, message.request_id)
         return Unavailable(message.message, code=message.reason, retry_after=wait)
 
     @contextlib.contextmanager
@@ -135,7 +137,7 @@ class Serving:
 
     def limits(self) -> LimitsInForce:
         """Returns the limits in force; the start values until the engine has reported."""
-        report = self.link.last_report
+        report = self.engine.last_report
         if report is None:
             return at_start(self.options.limits)
         if report.limits.ttl is None:
@@ -146,16 +148,16 @@ class Serving:
     def set_base_limits(self, limits: Limits) -> None:
         """Replaces the base limits. The engine applies them with its next step."""
         self.options = msgspec.structs.replace(self.options, limits=limits)
-        if self.link.last_report is None:  # without a report of the engine these are the limits in force
+        if self.engine.last_report is None:  # without a report of the engine these are the limits in force
             self.metrics.on_limits(at_start(limits))
-        self.link.send(messages.BaseLimits(limits))
+        self.engine.send(messages.BaseLimits(limits))
 
     def live(self) -> str | None:
         """Returns None if healthy, else the fault. Saturation is no fault; a step longer than HEARTBEAT_SECONDS is one."""
-        if self.lifecycle.phase is Phase.FAILED or (self.link.pid is not None and not self.link.alive):
+        if self.lifecycle.phase is Phase.FAILED or (self.engine.pid is not None and not self.engine.alive):
             return "the engine process has ended"
-        silent = time.monotonic() - self.link.last_progress
-        if self.link.in_flight and silent > HEARTBEAT_SECONDS:
+        silent = time.monotonic() - self.engine.last_progress
+        if self.engine.in_flight and silent > HEARTBEAT_SECONDS:
             return f"requests run and no step has ended for {silent:.0f} s"
         return None
 
@@ -196,6 +198,6 @@ def offered_before(request: web.BaseRequest) -> bool:
     return request.headers.get(contract.HEADER_ATTEMPT, "1") != "1"
 
 
-def hang_up(request: web.BaseRequest) -> None:
+def close_after_response(request: web.BaseRequest) -> None:
     """Closes the connection after the current response."""
     request.protocol.close()

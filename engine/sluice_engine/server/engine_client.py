@@ -32,7 +32,7 @@ log = logging.getLogger("sluice.engine")
 P = ParamSpec("P")
 
 
-class EngineGone(Exception):
+class EngineFailed(Exception):
     """The engine failed this request or has exited. The cause is in the log."""
 
 
@@ -58,8 +58,8 @@ class Listener(Protocol):
 class Stream:
     """Buffer of the engine's deltas for one request until its handler takes them."""
 
-    def __init__(self, answers: int = 1) -> None:
-        self._most = MAX_PENDING_DELTAS * answers
+    def __init__(self, samples: int = 1) -> None:
+        self._max_pending = MAX_PENDING_DELTAS * samples
         self._pending: list[messages.Delta] = []
         self._waiter: asyncio.Future[None] | None = None
         self._writing: asyncio.Timeout | None = None  # timeout of the current write to the client
@@ -68,7 +68,7 @@ class Stream:
 
     def push(self, delta: messages.Delta) -> bool:
         """Adds a delta. Returns False if the reader is MAX_PENDING_DELTAS per sample behind."""
-        if len(self._pending) >= self._most:
+        if len(self._pending) >= self._max_pending:
             self.fail(ClientTooSlow())
             return False
         self._pending.append(delta)
@@ -105,7 +105,7 @@ class Stream:
     async def take(self) -> list[messages.Delta]:
         """Waits for and returns all deltas since the last call. The list is empty only if the request was rejected.
 
-        Raises EngineGone, ClientTooSlow, or another error that was passed to `fail`.
+        Raises EngineFailed, ClientTooSlow, or another error that was passed to `fail`.
         """
         while not self._pending and self.rejected is None and self.error is None:
             self._waiter = asyncio.get_running_loop().create_future()
@@ -120,7 +120,7 @@ class Stream:
             self._waiter.set_result(None)
 
 
-class EngineLink:
+class EngineClient:
     """Owns the engine process, its socket and the streams of the requests in flight."""
 
     def __init__(self, options: EngineOptions, listener: Listener) -> None:
@@ -189,9 +189,9 @@ class EngineLink:
             self._writer.close()
         if self._process is None or self._process.returncode is not None:
             return
-        for sign in (signal.SIGTERM, signal.SIGKILL):
+        for number in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(sign)
+                self._process.send_signal(number)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._process.wait(), KILL_SECONDS)
                 return
@@ -205,10 +205,10 @@ class EngineLink:
     async def submit(self, *requests: messages.Submit | messages.Encode, stream: Stream | None = None) -> Stream:
         """Submits requests to the engine. All their deltas arrive in one stream, which may be an existing one.
 
-        Raises EngineGone.
+        Raises EngineFailed.
         """
         if self._writer is None or not self.alive:
-            raise EngineGone
+            raise EngineFailed
         if not self._streams:
             self.last_progress = time.monotonic()
         names = [name for message in requests for name in message.names]
@@ -219,7 +219,7 @@ class EngineLink:
         try:
             await self._writer.drain()
         except ConnectionError as error:  # error of the engine's socket: a handler would attribute it to its client
-            raise EngineGone from error
+            raise EngineFailed from error
         return stream
 
     def cancel(self, request_id: str, reason: str) -> None:
@@ -233,9 +233,9 @@ class EngineLink:
             self._writer.write(messages.encode_frame(message))
 
     async def state(self) -> dict[str, object]:
-        """Returns the scheduler's snapshot. Raises EngineGone, TimeoutError (5 s)."""
+        """Returns the scheduler's snapshot. Raises EngineFailed, TimeoutError (5 s)."""
         if not self.alive or self.ready is None:
-            raise EngineGone
+            raise EngineFailed
         self._next_token += 1
         token = self._next_token
         future = self._states[token] = asyncio.get_running_loop().create_future()
@@ -269,8 +269,8 @@ class EngineLink:
         except Exception as error:
             log.exception("reading from the engine process failed")
             if self.failed is None:
-                why = f"What the engine process sent could not be read: {type(error).__name__}: {error}."
-                self.failed = messages.Failed(REASON_ENGINE_CRASHED, why)
+                cause = f"What the engine process sent could not be read: {type(error).__name__}: {error}."
+                self.failed = messages.Failed(REASON_ENGINE_CRASHED, cause)
         finally:
             self._end()
             self.kill_soon()
@@ -281,10 +281,10 @@ class EngineLink:
 
     def _end(self) -> None:
         self._ended.set()
-        self.fail_all(EngineGone())
+        self.fail_all(EngineFailed())
         for state in self._states.values():
             if not state.done():
-                state.set_exception(EngineGone())
+                state.set_exception(EngineFailed())
         self._wake_report_waiters()
 
     def _dispatch(self, message: messages.FromEngine) -> None:
@@ -292,7 +292,7 @@ class EngineLink:
         if isinstance(message, messages.StepReport):
             self._on_step(message, now)
         elif isinstance(message, messages.Rejected):
-            self._tell(self._listener.on_rejected, message)
+            self._notify(self._listener.on_rejected, message)
             stream = self._streams.pop(message.request_id, None)
             if stream is not None:
                 stream.reject(message)
@@ -301,22 +301,22 @@ class EngineLink:
             if future is not None and not future.done():
                 future.set_result(message.state)
         elif isinstance(message, messages.Loading):
-            self._tell(self._listener.on_loading, message)
+            self._notify(self._listener.on_loading, message)
         elif isinstance(message, messages.Ready):
             self.ready = message
-            self._tell(self._listener.on_ready, message)
+            self._notify(self._listener.on_ready, message)
         else:
             self.failed = message
 
-    def _tell(self, tell: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+    def _notify(self, callback: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
         try:
-            tell(*args, **kwargs)
+            callback(*args, **kwargs)
         except Exception as error:  # noqa: BLE001 - streams are not affected; on_fault logs and counts it
             self._listener.on_fault(error)
 
     def _on_step(self, report: messages.StepReport, now: float) -> None:
         self.last_report = report
-        self._tell(self._listener.on_step, report, now)
+        self._notify(self._listener.on_step, report, now)
         streams = self._streams
         for delta in report.deltas:
             stream = streams.get(delta.request_id)

@@ -13,7 +13,7 @@ import enum
 import time
 from collections.abc import Callable
 
-from sluice_engine.server.capacity_eta import Coming
+from sluice_engine.server.capacity_eta import CapacityEta
 from sluice_engine.server.errors import Unavailable
 
 LOADING_RETRY_SECONDS = 2.0  # if the operator gave no time at which this replica should serve
@@ -41,7 +41,7 @@ class Lifecycle:
         self._refusing = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self.phase = Phase.LOADING
-        self.coming = Coming(clock)
+        self.capacity_eta = CapacityEta(clock)
 
     @property
     def ready(self) -> bool:
@@ -56,7 +56,7 @@ class Lifecycle:
     def refusal(self) -> Unavailable | None:
         """Returns the error for new requests; None while requests are accepted."""
         if self.phase is Phase.LOADING:
-            wait = self.coming.left or LOADING_RETRY_SECONDS
+            wait = self.capacity_eta.seconds_left or LOADING_RETRY_SECONDS
             return Unavailable("The model is loading.", code="loading", retry_after=wait)
         if self.phase is Phase.REFUSING:
             return Unavailable("This server is draining.", code="draining", retry_after=DRAINING_RETRY_SECONDS)

@@ -258,7 +258,7 @@ class EngineMetrics:
         self._records.update(dict.fromkeys(names, _Record(arrived_at, prompt_tokens, len(names))))
 
     @contained
-    def refused(self, reason: str, *, offered_before: bool = False) -> None:
+    def rejected_unsubmitted(self, reason: str, *, offered_before: bool = False) -> None:
         """Records a valid request that was rejected before submission to the engine."""
         self._count_offer(offered_before)
         self._count_refusal(reason)

@@ -35,7 +35,7 @@ class TargetsFile:
         self._read = read or read_bounded
         self._started = options.limits
         self._max_num_seqs = options.max_num_seqs
-        self._seen: bytes | None = None
+        self._last_content: bytes | None = None
         self._fault = ""
         self.limits = options.limits
 
@@ -45,24 +45,24 @@ class TargetsFile:
             return False
         try:
             content = self._read(self._path)
-            if content == self._seen:
+            if content == self._last_content:
                 return False
-            found = parse_targets(orjson.loads(content), self._started, self._max_num_seqs)
+            limits = parse_targets(orjson.loads(content), self._started, self._max_num_seqs)
         except (OSError, ValueError, BadRequest) as error:
             self._warn(self._path, str(error).rstrip("."))
             return False
-        self._seen, self._fault = content, ""
-        changed, self.limits = found != self.limits, found
+        self._last_content, self._fault = content, ""
+        changed, self.limits = limits != self.limits, limits
         if changed:
             log.info(
                 "targets of %s: TTFT %g s, ITL %g s, concurrency %d to %d",
-                self._path, found.ttft_target, found.itl_target, found.concurrency_min, found.concurrency_max,
+                self._path, limits.ttft_target, limits.itl_target, limits.concurrency_min, limits.concurrency_max,
             )  # fmt: skip
         return changed
 
     def _warn(self, path: Path, fault: str) -> None:
         """Logs each fault once, because the file is read every second."""
-        self._seen = None
+        self._last_content = None
         if fault != self._fault:
             self._fault = fault
             log.warning(

@@ -17,17 +17,17 @@ import pytest
 from sluice import contract
 from sluice_engine import messages
 from sluice_engine.sampling_params import SamplingParams
-from sluice_engine.server.engine_client import MAX_PENDING_DELTAS, EngineLink, Listener
+from sluice_engine.server.engine_client import MAX_PENDING_DELTAS, EngineClient, Listener
 from sluice_engine.server.metrics import EngineMetrics
-from tests.engine.server.api.test_handlers import Desk, Hand, desk_of
-from tests.engine.server.transport.test_places import until
+from tests.engine.server.api.test_handlers import Desk, FakeEngineClient, desk_of
+from tests.engine.server.transport.test_connection_limits import until
 
 CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "hello"}], "stream": True}
 WORDS = tuple(range(5, 105)) * 4  # token ids of a delta with about a thousand bytes of text
 
 
-class Wired(Hand):
-    """A link over a socket. The test is the other end."""
+class Wired(FakeEngineClient):
+    """A client over a socket. The test is the other end."""
 
     def __init__(self, listener: Listener) -> None:
         super().__init__(listener)
@@ -38,11 +38,11 @@ class Wired(Hand):
         return not self._ended.is_set()
 
     def send(self, message: messages.ToEngine) -> None:
-        EngineLink.send(self, message)
+        EngineClient.send(self, message)
 
     @asynccontextmanager
     async def engine(self, folder: Path) -> AsyncIterator[socket.socket]:
-        """Yields the engine's end of the socket once the link has accepted it."""
+        """Yields the engine's end of the socket once the client has accepted it."""
         path = str(folder / "engine.sock")
         server = await asyncio.start_unix_server(self._serve, path)
         with socket.socket(socket.AF_UNIX) as ours:
@@ -108,20 +108,20 @@ async def wired(tiny_model: Path) -> AsyncIterator[Desk]:
 async def test_a_listener_that_raises_is_logged_and_counted_and_ends_no_stream(
     unheard: Desk, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    link = unheard.link
-    assert isinstance(link, Wired)
+    client = unheard.client
+    assert isinstance(client, Wired)
     caplog.set_level(logging.ERROR, "sluice.faults")
-    async with link.engine(tmp_path) as engine:
+    async with client.engine(tmp_path) as engine:
         calls = [unheard.post(contract.PATH_CHAT_COMPLETIONS, CHAT) for _ in range(2)]
-        await until(lambda: link.in_flight == 2)
-        answered, refused = link._streams
+        await until(lambda: client.in_flight == 2)
+        answered, refused = client._streams
         engine.sendall(messages.encode_frame(unheard.story.report(messages.Delta(answered, (5,)))))
         engine.sendall(messages.encode_frame(messages.Rejected(refused, "queue_full", 1.0, "full")))
         engine.sendall(messages.encode_frame(unheard.story.report(messages.Delta(answered, (5,), "length"))))
         found = [await call for call in calls]
         assert sorted(status for status, _ in found) == [200, 503]
         assert next(body for status, body in found if status == 200).endswith(b"data: [DONE]\n\n")
-        assert link.alive
+        assert client.alive
     assert unheard.story.value(contract.METRICS_FAULTS) == 4  # ready, two steps, a rejection
     assert unheard.outcomes()["length"] == 1  # counted by its handler, because the listener failed
     assert "Traceback" in caplog.text and "ValueError: step" in caplog.text
@@ -137,8 +137,8 @@ async def test_a_fault_of_one_number_costs_no_request_its_answer_or_its_outcome(
         number = getattr(generates.story.metrics, name)
         monkeypatch.setattr(number, "set" if name == "_running" else "observe", broken)
     call = generates.post(contract.PATH_CHAT_COMPLETIONS, CHAT)
-    await until(lambda: len(generates.link.sent) == 1)
-    generates.link.say(generates.story.report(messages.Delta(generates.link.sent[0].request_id, (5,), "length")))
+    await until(lambda: len(generates.client.sent) == 1)
+    generates.client.say(generates.story.report(messages.Delta(generates.client.sent[0].request_id, (5,), "length")))
     status, body = await call
     assert (status, body.endswith(b"data: [DONE]\n\n")) == (200, True)
     await until(lambda: generates.outcomes() == {"length": 1})
@@ -174,11 +174,11 @@ async def fill(desk: Desk, name: str) -> None:
     for _ in range(MAX_PENDING_DELTAS):
         if connection.writing_paused:
             break
-        desk.link.say(desk.story.report(messages.Delta(name, WORDS)))
+        desk.client.say(desk.story.report(messages.Delta(name, WORDS)))
         await asyncio.sleep(0)
     assert connection.writing_paused, "the kernel takes everything"
     for _ in range(100):  # aiohttp accepts 64 KiB before it checks for backpressure
-        desk.link.say(desk.story.report(messages.Delta(name, WORDS)))
+        desk.client.say(desk.story.report(messages.Delta(name, WORDS)))
         await asyncio.sleep(0)
 
 
@@ -186,10 +186,10 @@ async def test_an_engine_that_ends_while_a_client_reads_nothing_is_an_error_and_
     generates: Desk,
 ) -> None:
     with silent(generates) as client:
-        await until(lambda: len(generates.link.sent) == 1)
-        await fill(generates, generates.link.sent[0].request_id)
+        await until(lambda: len(generates.client.sent) == 1)
+        await fill(generates, generates.client.sent[0].request_id)
         assert generates.outcomes() == {}
-        generates.link._end()
+        generates.client._end()
         await until(lambda: generates.outcomes() == {"error": 1})  # at once, before the client has read a byte
         events = (await rest(client)).split(b"data: ")
         assert json.loads(events[-1].partition(b"\n\n")[0])["error"]["code"] == "internal_error"
@@ -199,12 +199,12 @@ async def test_an_engine_that_ends_while_a_client_reads_nothing_is_an_error_and_
 async def test_an_engine_that_ends_before_it_has_read_a_request_fails_it_and_no_client_has_left(
     wired: Desk, tmp_path: Path
 ) -> None:
-    link = wired.link
-    assert isinstance(link, Wired)
-    async with link.engine(tmp_path) as engine:
-        link.stall()
+    client = wired.client
+    assert isinstance(client, Wired)
+    async with client.engine(tmp_path) as engine:
+        client.stall()
         calls = [wired.post(contract.PATH_CHAT_COMPLETIONS, {**CHAT, "stream": bool(each % 2)}) for each in range(4)]
-        await until(lambda: link.in_flight == 4)
+        await until(lambda: client.in_flight == 4)
         engine.close()  # unread data turns the close into a reset
         found = [await call for call in calls]
     assert [status for status, _ in found] == [500] * 4
@@ -214,20 +214,22 @@ async def test_an_engine_that_ends_before_it_has_read_a_request_fails_it_and_no_
 
 async def test_a_client_that_never_reads_is_cut_off_at_a_bound_and_another_misses_nothing(generates: Desk) -> None:
     with silent(generates) as client:
-        await until(lambda: len(generates.link.sent) == 1)
-        name = generates.link.sent[0].request_id
+        await until(lambda: len(generates.client.sent) == 1)
+        name = generates.client.sent[0].request_id
         await fill(generates, name)
         other = generates.post(contract.PATH_COMPLETIONS, {"prompt": "hello", "stream": True})
-        await until(lambda: len(generates.link.sent) == 2)
+        await until(lambda: len(generates.client.sent) == 2)
         steps = 0
-        while messages.Cancel(name, "abort") not in generates.link.sent[2:]:
-            deltas = (messages.Delta(name, (5,)), messages.Delta(generates.link.sent[1].request_id, (5,)))
-            generates.link.say(generates.story.report(*deltas))
+        while messages.Cancel(name, "abort") not in generates.client.sent[2:]:
+            deltas = (messages.Delta(name, (5,)), messages.Delta(generates.client.sent[1].request_id, (5,)))
+            generates.client.say(generates.story.report(*deltas))
             steps += 1
             assert steps <= MAX_PENDING_DELTAS
             await asyncio.sleep(0)
         await until(lambda: generates.outcomes() == {"abort": 1})  # without a further wait
-        generates.link.say(generates.story.report(messages.Delta(generates.link.sent[1].request_id, (5,), "length")))
+        generates.client.say(
+            generates.story.report(messages.Delta(generates.client.sent[1].request_id, (5,), "length"))
+        )
         status, body = await other
         assert (status, body.endswith(b"data: [DONE]\n\n")) == (200, True)
         received = await rest(client)
@@ -237,13 +239,13 @@ async def test_a_client_that_never_reads_is_cut_off_at_a_bound_and_another_misse
 
 
 async def test_what_cannot_be_read_from_the_engine_is_said_as_the_reason(wired: Desk, tmp_path: Path) -> None:
-    link = wired.link
-    assert isinstance(link, Wired)
-    async with link.engine(tmp_path) as engine:
+    client = wired.client
+    assert isinstance(client, Wired)
+    async with client.engine(tmp_path) as engine:
         call = wired.post(contract.PATH_CHAT_COMPLETIONS, CHAT)
-        await until(lambda: link.in_flight == 1)
+        await until(lambda: client.in_flight == 1)
         engine.sendall(b"\x00\x00\x00\x01\xc1")
         assert (await call)[0] == 500
-    assert link.failed is not None
-    assert link.failed.reason == contract.REASON_ENGINE_CRASHED
-    assert "could not be read" in link.failed.message
+    assert client.failed is not None
+    assert client.failed.reason == contract.REASON_ENGINE_CRASHED
+    assert "could not be read" in client.failed.message

@@ -15,12 +15,12 @@ from sluice_engine import messages
 from sluice_engine.config import EngineOptions
 from sluice_engine.server.app import reap_orphans
 from sluice_engine.server.context import Serving
-from sluice_engine.server.engine_client import EngineLink, Stream
+from sluice_engine.server.engine_client import EngineClient, Stream
 from sluice_engine.server.errors import ClientTooSlow
 from sluice_engine.server.lifecycle import Lifecycle, Phase
 from sluice_engine.server.metrics import EngineMetrics
 from sluice_engine.server.transport.connection import Connection, HttpServer
-from sluice_engine.server.transport.connection_limits import Places
+from sluice_engine.server.transport.connection_limits import ConnectionLimits
 from sluice_engine.server.transport.router import Router
 from sluice_engine.server.transport.sockets import bind
 
@@ -48,13 +48,13 @@ async def ageing() -> AsyncIterator[tuple[str, HttpServer]]:
     """A port whose connections can be given an old `born` time."""
     options = EngineOptions(model="m", served_name="m")
     lifecycle = Lifecycle(0.0, lambda: None)
-    link = EngineLink(options, None)  # type: ignore[arg-type]  # no engine is started, so nothing listens
-    serving = Serving(options, EngineMetrics(options), lifecycle, link)
+    client = EngineClient(options, None)  # type: ignore[arg-type]  # no engine is started, so nothing listens
+    serving = Serving(options, EngineMetrics(options), lifecycle, client)
 
     async def hello(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:
         return serving.response(request, 200, b"{}")
 
-    server = HttpServer(Router(serving, {"/": {"GET": hello}}, loopback=True), Places(16))
+    server = HttpServer(Router(serving, {"/": {"GET": hello}}, loopback=True), ConnectionLimits(16))
     runner = web.ServerRunner(server)
     await runner.setup()
     listener = bind("127.0.0.1", 0, "--port")
@@ -94,9 +94,9 @@ async def test_a_stream_that_nobody_reads_is_bounded() -> None:
 def test_orphans_are_collected_and_the_engine_is_spared() -> None:
     orphan = os.posix_spawn(sys.executable, [sys.executable, "-c", ""], {})
     os.waitid(os.P_PID, orphan, os.WEXITED | os.WNOWAIT)
-    reap_orphans(spare=orphan)
+    reap_orphans(except_pid=orphan)
     os.kill(orphan, signal.SIGCONT)  # the zombie still exists
-    reap_orphans(spare=None)
+    reap_orphans(except_pid=None)
     with pytest.raises(ProcessLookupError):
         os.kill(orphan, signal.SIGCONT)
 

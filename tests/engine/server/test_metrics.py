@@ -76,7 +76,7 @@ def test_aborted_failed_and_refused_requests_are_never_met() -> None:
     story.metrics.ended("a", "error")  # the second call has no effect
     story.metrics.ended("b", "error")
     story.metrics.on_rejected(messages.Rejected("c", "queue_full", 1.0, "full"))
-    story.metrics.refused("draining")
+    story.metrics.rejected_unsubmitted("draining")
     assert story.slo() == {}
     counts = {outcome: story.value(f'{contract.REQUESTS}{{outcome="{outcome}"}}') for outcome in contract.OUTCOMES}
     assert counts == {"stop": 0, "length": 0, "abort": 1, "error": 1, "rejected": 2}
@@ -89,7 +89,7 @@ def test_a_request_that_another_replica_had_before_is_no_second_arrival() -> Non
     story = Story()
     story.metrics.started(["a"], story.now, 7, offered_before=True)
     story.step(token("stop"))
-    story.metrics.refused("draining", offered_before=True)
+    story.metrics.rejected_unsubmitted("draining", offered_before=True)
     assert story.value(contract.REQUESTS_ARRIVED) == 0
     assert story.value(f'{contract.REQUESTS}{{outcome="stop"}}') == 1
     assert story.value(f'{contract.REJECTIONS}{{reason="draining"}}') == 1

@@ -16,7 +16,7 @@ from sluice_engine.server.context import Serving
 from sluice_engine.server.lifecycle import Lifecycle
 from sluice_engine.server.metrics import EngineMetrics
 from sluice_engine.server.targets import MAX_BYTES, TargetsFile, follow
-from tests.engine.server.api.test_handlers import Hand
+from tests.engine.server.api.test_handlers import FakeEngineClient
 from tests.engine.serving import Served, serving
 
 OPTIONS = engine_options(model="m", served_name="m", max_num_seqs=32, concurrency_max=32)
@@ -118,10 +118,10 @@ async def test_each_change_is_handed_over_once(tmp_path: Path) -> None:
 
 async def test_before_the_engines_first_report_they_are_the_limits_shown() -> None:
     metrics = EngineMetrics(OPTIONS)
-    link = Hand(metrics)
-    desk = Serving(OPTIONS, metrics, Lifecycle(0.0, lambda: None), link)
+    client = FakeEngineClient(metrics)
+    desk = Serving(OPTIONS, metrics, Lifecycle(0.0, lambda: None), client)
     desk.set_base_limits(TAKEN)
-    assert link.sent == [messages.BaseLimits(TAKEN)]
+    assert client.sent == [messages.BaseLimits(TAKEN)]
     assert desk.limits().limits == TAKEN
     assert f'{contract.ADMISSION_LIMIT}{{kind="concurrency_max"}} 16.0' in metrics.render().decode()
     desk.threads.shutdown()

@@ -16,7 +16,7 @@ from sluice import contract
 from sluice_engine import messages
 from sluice_engine.server.api import limits
 from sluice_engine.server.context import Serving
-from sluice_engine.server.engine_client import EngineGone
+from sluice_engine.server.engine_client import EngineFailed
 from sluice_engine.server.errors import Unauthorized, Unavailable
 from sluice_engine.server.metrics import CONTENT_TYPE
 from sluice_engine.server.transport.body import read_object
@@ -69,7 +69,7 @@ async def readyz(request: web.BaseRequest, serving: Serving) -> web.StreamRespon
     """GET /readyz: 200 if the pod accepts new clients, else 503; with the phase and the load's progress."""
     lifecycle = serving.lifecycle
     body: dict[str, object] = {"status": lifecycle.phase.value}
-    if serving.loading is not None and serving.link.ready is None:
+    if serving.loading is not None and serving.engine.ready is None:
         body["load"] = {"phase": serving.loading.phase, "fraction": serving.loading.fraction}
     ready = lifecycle.ready and serving.live() is None
     return serving.response(request, 200 if ready else 503, orjson.dumps(body))
@@ -82,7 +82,9 @@ async def metrics(request: web.BaseRequest, serving: Serving) -> web.StreamRespo
 
 async def get_limits(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:
     """GET /limits: the limits in force."""
-    return serving.response(request, 200, orjson.dumps(limits.as_json(serving.limits(), serving.lifecycle.coming.left)))
+    return serving.response(
+        request, 200, orjson.dumps(limits.as_json(serving.limits(), serving.lifecycle.capacity_eta.seconds_left))
+    )
 
 
 async def patch_limits(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:
@@ -93,15 +95,15 @@ async def patch_limits(request: web.BaseRequest, serving: Serving) -> web.Stream
     )
     notice = limits.parse_notice(body)
     if notice is not None:
-        serving.lifecycle.coming.tell(*notice)
+        serving.lifecycle.capacity_eta.set(*notice)
     if set(body) == limits.NOTICE:  # it changes no limit, so it is valid while the engine loads
         return await get_limits(request, serving)
     serving.check_loaded()
     if patch != messages.LimitsPatch():
-        serving.link.send(patch)
+        serving.engine.send(patch)
         until = time.monotonic() + REPORT_SECONDS
         while not limits.applied(patch, serving.limits()) and (left := until - time.monotonic()) > 0:
-            await serving.link.next_report(left)
+            await serving.engine.next_report(left)
     return await get_limits(request, serving)
 
 
@@ -115,10 +117,10 @@ async def state(request: web.BaseRequest, serving: Serving) -> web.StreamRespons
     """GET /state: the scheduler's snapshot. Raises Unavailable if the engine does not respond."""
     serving.check_loaded()
     try:
-        snapshot = await serving.link.state()
-    except (EngineGone, TimeoutError) as error:
+        snapshot = await serving.engine.state()
+    except (EngineFailed, TimeoutError) as error:
         raise Unavailable("The engine does not answer.", code="engine_silent", retry_after=1.0) from error
-    snapshot["server"] = {"phase": serving.lifecycle.phase.value, "in_flight": serving.link.in_flight}
+    snapshot["server"] = {"phase": serving.lifecycle.phase.value, "in_flight": serving.engine.in_flight}
     return serving.response(request, 200, orjson.dumps(snapshot, option=orjson.OPT_NON_STR_KEYS))
 
 

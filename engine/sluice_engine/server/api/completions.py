@@ -16,10 +16,10 @@ from sluice_engine import messages
 from sluice_engine.sampling_params import SamplingParams
 from sluice_engine.seeds import sample_seed
 from sluice_engine.server.api import request_schema
-from sluice_engine.server.api.response import Answer
-from sluice_engine.server.api.sse import ChatWire, CompletionWire, Usage, Wire
+from sluice_engine.server.api.response import ResponseBuilder
+from sluice_engine.server.api.sse import ChatFormat, CompletionFormat, ResponseFormat, Usage
 from sluice_engine.server.context import Serving, offered_before, request_id_of
-from sluice_engine.server.engine_client import EngineGone
+from sluice_engine.server.engine_client import EngineFailed
 from sluice_engine.server.errors import BadRequest, ContextTooLong, InternalError
 from sluice_engine.server.transport.body import read_object, release
 from sluice_engine.text.chat_template import TemplateFailed
@@ -30,18 +30,18 @@ MESSAGE_CHARACTERS: Final = 32  # cost of a message besides its content, in char
 
 async def chat(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:
     """POST /v1/chat/completions."""
-    return await _complete(request, serving, ChatWire(), request_schema.chat)
+    return await _complete(request, serving, ChatFormat(), request_schema.chat)
 
 
 async def completions(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:
     """POST /v1/completions."""
-    return await _complete(request, serving, CompletionWire(), request_schema.completion)
+    return await _complete(request, serving, CompletionFormat(), request_schema.completion)
 
 
 async def _complete(
     request: web.BaseRequest,
     serving: Serving,
-    wire: Wire,
+    response_format: ResponseFormat,
     check: Callable[[dict[str, object], str], request_schema.Generation],
 ) -> web.StreamResponse:
     body = await read_object(request)
@@ -54,29 +54,29 @@ async def _complete(
     tokens = await _encode(serving, generation)
     generation = generation.without_prompt()
     params = _params(serving, generation, len(tokens))
-    answer = Answer(serving, request, generation, wire, Usage(prompt=len(tokens)))
+    builder = ResponseBuilder(serving, request, generation, response_format, Usage(prompt=len(tokens)))
     message = messages.Submit(
-        answer.ids[0],
+        builder.ids[0],
         tokens,
         params,
         arrived_at,
         priority=generation.priority,
         ttft_target=generation.ttft_target,
         itl_target=generation.itl_target,
-        samples=tuple((each, sample_seed(params.seed, index)) for index, each in enumerate(answer.ids) if index),
+        samples=tuple((each, sample_seed(params.seed, index)) for index, each in enumerate(builder.ids) if index),
     )
-    serving.metrics.started(answer.ids, arrived_at, len(tokens), offered_before=offered_before(request))
+    serving.metrics.started(builder.ids, arrived_at, len(tokens), offered_before=offered_before(request))
     try:
-        stream = await serving.link.submit(message)
+        stream = await serving.engine.submit(message)
         del body, tokens, message  # the response may take minutes; only the engine needs the prompt now
         release(request)
-        return await (answer.stream(stream) if generation.stream else answer.collect(stream))
-    except EngineGone as error:
-        for each in answer.ids:
+        return await (builder.stream(stream) if generation.stream else builder.collect(stream))
+    except EngineFailed as error:
+        for each in builder.ids:
             serving.metrics.ended(each, "error")
         raise InternalError(request_id_of(request)) from error
     finally:
-        answer.release()
+        builder.release()
 
 
 async def _encode(serving: Serving, generation: request_schema.Generation) -> tuple[int, ...]:

@@ -29,7 +29,7 @@ async def get_model(request: web.BaseRequest, serving: Serving) -> web.StreamRes
 
 
 def _model(serving: Serving) -> dict[str, object]:
-    length = serving.link.ready.max_model_length if serving.link.ready is not None else None
+    length = serving.engine.ready.max_model_length if serving.engine.ready is not None else None
     return {
         "id": serving.served_name,
         "object": "model",

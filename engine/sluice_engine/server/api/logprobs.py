@@ -16,9 +16,9 @@ def chat_logprobs(entries: list[Entry], vocabulary: Vocabulary) -> dict[str, Any
     """Returns `choices[].logprobs` of a chat."""
     content = []
     for entry in entries:
-        shown = _token(vocabulary, entry.token, entry.logprob.logprob)
-        shown["top_logprobs"] = [_token(vocabulary, token, value) for token, value in entry.logprob.top]
-        content.append(shown)
+        formatted = _token(vocabulary, entry.token, entry.logprob.logprob)
+        formatted["top_logprobs"] = [_token(vocabulary, token, value) for token, value in entry.logprob.top]
+        content.append(formatted)
     return {"content": content, "refusal": None}
 
 
@@ -26,10 +26,10 @@ def completion_logprobs(entries: list[Entry], vocabulary: Vocabulary) -> dict[st
     """Returns `choices[].logprobs` of a completion. The sampled token is added to the top tokens if it is not among
     them.
     """
-    tokens = [_spelled(vocabulary.token_bytes(entry.token)) for entry in entries]
+    tokens = [_token_text(vocabulary.token_bytes(entry.token)) for entry in entries]
     tops = []
     for entry, token in zip(entries, tokens, strict=True):
-        top = {_spelled(vocabulary.token_bytes(other)): value for other, value in entry.logprob.top}
+        top = {_token_text(vocabulary.token_bytes(other)): value for other, value in entry.logprob.top}
         tops.append(top | {token: entry.logprob.logprob})
     return {
         "tokens": tokens,
@@ -41,10 +41,10 @@ def completion_logprobs(entries: list[Entry], vocabulary: Vocabulary) -> dict[st
 
 def _token(vocabulary: Vocabulary, token: int, logprob: float) -> dict[str, Any]:
     raw = vocabulary.token_bytes(token)
-    return {"token": _spelled(raw), "logprob": logprob, "bytes": list(raw)}
+    return {"token": _token_text(raw), "logprob": logprob, "bytes": list(raw)}
 
 
-def _spelled(raw: bytes) -> str:
+def _token_text(raw: bytes) -> str:
     """Returns the token's text. Incomplete UTF-8 is written as OpenAI does, `bytes:\\xf0\\x9f`."""
     try:
         return raw.decode()

@@ -17,14 +17,14 @@ from sluice_engine.server.api.fields import Object, boolean, integer, invalid, o
 from sluice_engine.server.api.request_schema import check_model
 from sluice_engine.server.api.text_batch import (
     MAX_TEXTS,
-    Computed,
-    Text,
-    Urgency,
+    BatchResult,
+    SchedulingFields,
+    TokenizedText,
     check_characters,
     check_length,
     compute,
     offload,
-    urgency,
+    scheduling_fields,
 )
 from sluice_engine.server.context import Serving
 from sluice_engine.server.errors import BadRequest
@@ -41,58 +41,58 @@ Pair = tuple[str, str, str]  # first text, second text, name of the pair in erro
 
 async def rerank(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:
     """POST /v1/rerank."""
-    body, how = await _begin(request, serving, RERANK)
+    body, scheduling = await _begin(request, serving, RERANK)
     query = _text(body.get("query"), "query")
     documents = [_document(each, f"documents[{i}]") for i, each in enumerate(_list(body, "documents"))]
     most = integer(body, "top_n", 1, 2**31, len(documents))
-    shown = boolean(body, "return_documents", True)
+    with_documents = boolean(body, "return_documents", True)
     pairs = [(query, document, f"documents[{index}]") for index, document in enumerate(documents)]
-    scores, computed = await _scores(request, serving, pairs, how)
+    scores, batch = await _scores(request, serving, pairs, scheduling)
     best = sorted(range(len(scores)), key=lambda index: -scores[index])[:most]
     results = [
         {"index": index}
-        | ({"document": {"text": documents[index]}} if shown else {})
+        | ({"document": {"text": documents[index]}} if with_documents else {})
         | {"relevance_score": scores[index]}
         for index in best
     ]
-    answer = {"id": f"rerank-{uuid.uuid4().hex}", "model": serving.served_name, "results": results}
-    return serving.response(request, 200, orjson.dumps(answer | {"usage": computed.usage}), computed.headers)
+    response = {"id": f"rerank-{uuid.uuid4().hex}", "model": serving.served_name, "results": results}
+    return serving.response(request, 200, orjson.dumps(response | {"usage": batch.usage}), batch.headers)
 
 
 async def score(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:
     """POST /v1/score."""
-    body, how = await _begin(request, serving, SCORE)
+    body, scheduling = await _begin(request, serving, SCORE)
     first, second = (_texts(body, name) for name in ("text_1", "text_2"))
     if len(first) not in (1, len(second)):
         raise invalid("text_1", f"must be one text or as many as text_2, which has {len(second)}; it has {len(first)}")
     if len(first) == 1:
         first *= len(second)
     pairs = [(one, two, f"text_2[{index}]") for index, (one, two) in enumerate(zip(first, second, strict=True))]
-    scores, computed = await _scores(request, serving, pairs, how)
-    answer = {
+    scores, batch = await _scores(request, serving, pairs, scheduling)
+    response = {
         "id": f"score-{uuid.uuid4().hex}",
         "object": "list",
         "created": int(time.time()),
         "model": serving.served_name,
         "data": [{"index": index, "object": "score", "score": each} for index, each in enumerate(scores)],
-        "usage": computed.usage,
+        "usage": batch.usage,
     }
-    return serving.response(request, 200, orjson.dumps(answer), computed.headers)
+    return serving.response(request, 200, orjson.dumps(response), batch.headers)
 
 
-async def _begin(request: web.BaseRequest, serving: Serving, fields: frozenset[str]) -> tuple[Object, Urgency]:
+async def _begin(request: web.BaseRequest, serving: Serving, fields: frozenset[str]) -> tuple[Object, SchedulingFields]:
     body = await read_object(request)
     serving.check_loaded(request)
     arrived_at = time.monotonic()
     check_model(body, serving.served_name)
     serving.check_task("score")
     only(body, fields)
-    return body, urgency(body, arrived_at)
+    return body, scheduling_fields(body, arrived_at)
 
 
 async def _scores(
-    request: web.BaseRequest, serving: Serving, pairs: Sequence[Pair], how: Urgency
-) -> tuple[list[float], Computed]:
+    request: web.BaseRequest, serving: Serving, pairs: Sequence[Pair], scheduling: SchedulingFields
+) -> tuple[list[float], BatchResult]:
     serving.check_accepting(request)
     characters = sum(len(first) + len(second) for first, second, _ in pairs)
     if characters > MAX_CHARACTERS:
@@ -102,40 +102,40 @@ async def _scores(
             code="invalid_value",
         )
     texts = await offload(serving, characters, lambda: [_encoded(serving, pair) for pair in pairs])
-    computed = await compute(request, serving, texts, how)
-    return [struct.unpack("<f", vector)[0] for vector in computed.vectors], computed
+    batch = await compute(request, serving, texts, scheduling)
+    return [struct.unpack("<f", vector)[0] for vector in batch.vectors], batch
 
 
-def _encoded(serving: Serving, pair: Pair) -> Text:
+def _encoded(serving: Serving, pair: Pair) -> TokenizedText:
     first, second, param = pair
     for each in (first, second):
         check_characters(serving, param, each)
     tokens, types = serving.text.encode_pair(first, second)
-    return check_length(serving, Text(param, tuple(tokens), tuple(types) if any(types) else ()))
+    return check_length(serving, TokenizedText(param, tuple(tokens), tuple(types) if any(types) else ()))
 
 
 def _texts(body: Object, name: str) -> list[str]:
-    given = body.get(name)
-    if isinstance(given, str):
-        return [_text(given, name)]
+    value = body.get(name)
+    if isinstance(value, str):
+        return [_text(value, name)]
     return [_text(each, f"{name}[{index}]") for index, each in enumerate(_list(body, name))]
 
 
 def _list(body: Object, name: str) -> list[Any]:
-    given = body.get(name)
-    if not isinstance(given, list) or not 1 <= len(given) <= MAX_TEXTS:
+    value = body.get(name)
+    if not isinstance(value, list) or not 1 <= len(value) <= MAX_TEXTS:
         raise invalid(name, f"is required: 1 to {MAX_TEXTS} texts")
-    return given
+    return value
 
 
-def _document(given: Any, param: str) -> str:
-    if isinstance(given, dict):
-        only(given, frozenset({"text"}), f"{param}.")
-        given = given.get("text")
-    return _text(given, param)
+def _document(value: Any, param: str) -> str:
+    if isinstance(value, dict):
+        only(value, frozenset({"text"}), f"{param}.")
+        value = value.get("text")
+    return _text(value, param)
 
 
-def _text(given: Any, param: str) -> str:
-    if not isinstance(given, str) or not given:
+def _text(value: Any, param: str) -> str:
+    if not isinstance(value, str) or not value:
         raise invalid(param, "must be a non-empty string")
-    return given
+    return value

@@ -15,9 +15,9 @@ from aiohttp import web
 from sluice import contract
 from sluice_engine import messages
 from sluice_engine.server.api.request_schema import Generation
-from sluice_engine.server.api.sse import EventEncoder, Usage, Wire, whole
-from sluice_engine.server.context import Serving, hang_up, request_id_of
-from sluice_engine.server.engine_client import EngineGone, Stream
+from sluice_engine.server.api.sse import EventEncoder, ResponseFormat, Usage, complete_response
+from sluice_engine.server.context import Serving, close_after_response, request_id_of
+from sluice_engine.server.engine_client import EngineFailed, Stream
 from sluice_engine.server.errors import ApiError, ClientTooSlow, InternalError
 from sluice_engine.server.metrics import Outcome
 from sluice_engine.text import Choice, Piece
@@ -27,7 +27,7 @@ WRITE_SECONDS: Final = 30.0  # seconds; a client that reads nothing for this lon
 log = logging.getLogger("sluice.http")
 
 
-class Answer:
+class ResponseBuilder:
     """The response of one request.
 
     `ids` identify its samples in the engine. The server generates them, because two clients may send the same
@@ -35,14 +35,19 @@ class Answer:
     """
 
     def __init__(
-        self, serving: Serving, request: web.BaseRequest, generation: Generation, wire: Wire, usage: Usage
+        self,
+        serving: Serving,
+        request: web.BaseRequest,
+        generation: Generation,
+        response_format: ResponseFormat,
+        usage: Usage,
     ) -> None:
         self._serving = serving
         self._request = request
         self._generation = generation
-        self._wire = wire
+        self._format = response_format
         self._usage = usage
-        self._id = f"{wire.prefix}{uuid.uuid4().hex}"
+        self._id = f"{response_format.prefix}{uuid.uuid4().hex}"
         self._created = int(time.time())
         choices = generation.choices
         self.ids = [f"{self._id}-{index}" if index else self._id for index in range(choices.params.n)]
@@ -55,31 +60,31 @@ class Answer:
     def release(self) -> None:
         """Cancels what remains of the request in the engine and ends its records in the metrics. Idempotent."""
         for choice in self._choices.values():
-            self._serving.link.cancel(choice.id, "abort")
+            self._serving.engine.cancel(choice.id, "abort")
             self._serving.metrics.ended(choice.id, _outcome(choice))
 
     async def collect(self, stream: Stream) -> web.StreamResponse:
         """Returns the complete response at once. Raises Unavailable, InternalError, ClientTooSlow."""
         deltas = await self._first(stream)
         headers = self._headers(deltas[0].queue_seconds)
-        whole_of = {each: Piece() for each in self.ids}
+        pieces = {each: Piece() for each in self.ids}
         while True:
             for choice, piece in self._advance(deltas):
-                whole_of[choice.id].text += piece.text
-                whole_of[choice.id].logprobs += piece.logprobs
+                pieces[choice.id].text += piece.text
+                pieces[choice.id].logprobs += piece.logprobs
             if not self._open:
                 break
             deltas = await self._next(stream)
-        given = [
-            self._wire.whole_choice(
+        choices = [
+            self._format.complete_choice(
                 index,
-                whole_of[choice.id].text,
+                pieces[choice.id].text,
                 choice.finish or "stop",
-                self._logprobs(whole_of[choice.id], whole=True),
+                self._logprobs(pieces[choice.id], complete=True),
             )
             for index, choice in enumerate(self._best())
         ]
-        body = whole(self._wire, self._id, self._created, self._serving.served_name, given, self._usage)
+        body = complete_response(self._format, self._id, self._created, self._serving.served_name, choices, self._usage)
         return self._serving.response(self._request, 200, body, headers)
 
     async def stream(self, stream: Stream) -> web.StreamResponse:
@@ -88,7 +93,7 @@ class Answer:
         Raises Unavailable and InternalError before the headers are sent, and ClientTooSlow.
         """
         encoder = EventEncoder(
-            self._wire,
+            self._format,
             self._id,
             self._created,
             self._serving.served_name,
@@ -105,7 +110,7 @@ class Answer:
             while self._open:
                 await self._write(response, self._events(encoder, await self._next(stream)), stream)
         except ApiError as error:
-            hang_up(self._request)
+            close_after_response(self._request)
             await self._write_last(response, encoder.error(error.body()))
         return response
 
@@ -119,20 +124,20 @@ class Answer:
     def _events(self, encoder: EventEncoder, deltas: list[messages.Delta]) -> bytes:
         events: list[bytes] = []
         for choice, piece in self._advance(deltas):
-            events.append(encoder.text(piece.text, choice.index, self._logprobs(piece, whole=False)))
+            events.append(encoder.text(piece.text, choice.index, self._logprobs(piece, complete=False)))
             if choice.finish is not None:
                 events.append(encoder.finish(choice.finish, choice.index))
         if not self._open:
             events.append(encoder.closing(self._usage))
         return b"".join(events)
 
-    def _logprobs(self, piece: Piece, *, whole: bool) -> dict[str, object] | None:
+    def _logprobs(self, piece: Piece, *, complete: bool) -> dict[str, object] | None:
         """Returns a choice's logprobs if the request asked for them. In a stream, returns None for a piece without
         logprobs.
         """
-        if not self._generation.choices.returns_logprobs or not (piece.logprobs or whole):
+        if not self._generation.choices.returns_logprobs or not (piece.logprobs or complete):
             return None
-        return self._wire.logprobs(piece.logprobs, self._serving.text)
+        return self._format.logprobs(piece.logprobs, self._serving.text)
 
     def _advance(self, deltas: list[messages.Delta]) -> list[tuple[Choice, Piece]]:
         """Applies deltas. Returns one piece for each sample that advanced, with the text and logprobs to show.
@@ -145,19 +150,19 @@ class Answer:
             if choice.finish is not None:
                 continue
             before = choice.tokens
-            shown = choice.take(delta)
+            new = choice.take(delta)
             self._usage.completion += choice.tokens - before
             if choice.id in moved:
                 piece = moved[choice.id][1]
-                piece.text += shown.text
-                piece.logprobs += shown.logprobs
+                piece.text += new.text
+                piece.logprobs += new.logprobs
             else:
-                moved[choice.id] = (choice, shown)
+                moved[choice.id] = (choice, new)
             if choice.finish is None:
                 continue
             self._open -= 1
             if choice.stopped_by_text:
-                self._serving.link.cancel(choice.id, "stop")
+                self._serving.engine.cancel(choice.id, "stop")
                 self._serving.metrics.ended(choice.id, "stop")
             elif choice.finish not in ("stop", "length"):
                 log.error("request %s: the engine ended it: %s", choice.id, delta.error or delta.finish)
@@ -175,10 +180,10 @@ class Answer:
     async def _next(self, stream: Stream) -> list[messages.Delta]:
         try:
             deltas = await stream.take()
-        except (ApiError, EngineGone) as error:
+        except (ApiError, EngineFailed) as error:
             raise self._failure(error) from error.__cause__
-        if (refused := stream.rejected) is not None:
-            raise self._serving.refused(refused)
+        if (rejected := stream.rejected) is not None:
+            raise self._serving.rejection_error(rejected)
         return deltas
 
     def _failure(self, error: Exception) -> Exception:

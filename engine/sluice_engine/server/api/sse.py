@@ -32,7 +32,7 @@ class Usage:
         }
 
 
-class ChatWire:
+class ChatFormat:
     """The formats `chat.completion` and `chat.completion.chunk`."""
 
     prefix = "chatcmpl-"
@@ -51,7 +51,7 @@ class ChatWire:
         """Returns the choice with the finish reason of sample `index`."""
         return {"index": index, "delta": {}, "logprobs": None, "finish_reason": finish}
 
-    def whole_choice(self, index: int, text: str, finish: str, logprobs: dict[str, Any] | None) -> dict[str, Any]:
+    def complete_choice(self, index: int, text: str, finish: str, logprobs: dict[str, Any] | None) -> dict[str, Any]:
         """Returns the choice of a response that is not streamed."""
         message = {"role": "assistant", "content": text, "refusal": None}
         return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": finish}
@@ -61,7 +61,7 @@ class ChatWire:
         return chat_logprobs(entries, vocabulary)
 
 
-class CompletionWire:
+class CompletionFormat:
     """The format `text_completion`, streamed or not."""
 
     prefix = "cmpl-"
@@ -80,7 +80,7 @@ class CompletionWire:
         """Returns the choice with the finish reason of sample `index`."""
         return {"index": index, "text": "", "logprobs": None, "finish_reason": finish}
 
-    def whole_choice(self, index: int, text: str, finish: str, logprobs: dict[str, Any] | None) -> dict[str, Any]:
+    def complete_choice(self, index: int, text: str, finish: str, logprobs: dict[str, Any] | None) -> dict[str, Any]:
         """Returns the choice of a response that is not streamed."""
         return self.text_choice(index, text, logprobs) | {"finish_reason": finish}
 
@@ -89,15 +89,22 @@ class CompletionWire:
         return completion_logprobs(entries, vocabulary)
 
 
-Wire = ChatWire | CompletionWire
+ResponseFormat = ChatFormat | CompletionFormat
 
 
-def whole(wire: Wire, request_id: str, created: int, model: str, choices: list[dict[str, Any]], usage: Usage) -> bytes:
+def complete_response(
+    response_format: ResponseFormat,
+    request_id: str,
+    created: int,
+    model: str,
+    choices: list[dict[str, Any]],
+    usage: Usage,
+) -> bytes:
     """Returns a complete response as JSON."""
     return orjson.dumps(
         {
             "id": request_id,
-            "object": wire.kind,
+            "object": response_format.kind,
             "created": created,
             "model": model,
             "choices": choices,
@@ -110,30 +117,36 @@ class EventEncoder:
     """Encodes the events of one streamed response with `choices` samples."""
 
     def __init__(
-        self, wire: Wire, request_id: str, created: int, model: str, include_usage: bool, choices: int = 1
+        self,
+        response_format: ResponseFormat,
+        request_id: str,
+        created: int,
+        model: str,
+        include_usage: bool,
+        choices: int = 1,
     ) -> None:
-        self._wire = wire
+        self._format = response_format
         self._include_usage = include_usage
-        head = {"id": request_id, "object": wire.chunk_kind, "created": created, "model": model}
+        head = {"id": request_id, "object": response_format.chunk_kind, "created": created, "model": model}
         self._head = b"data: " + orjson.dumps(head)[:-1] + b',"choices":['
         self._tail = b'],"usage":null}\n\n' if include_usage else b"]}\n\n"
-        self._around = [self._split(index) for index in range(choices)]
+        self._text_frames = [self._split(index) for index in range(choices)]
 
     def opening(self) -> bytes:
         """Returns the first events; empty if the format has none."""
-        choices = [self._wire.opening(index) for index in range(len(self._around))]
+        choices = [self._format.opening(index) for index in range(len(self._text_frames))]
         return b"".join(self._event(choice) for choice in choices if choice is not None)
 
     def text(self, text: str, index: int = 0, logprobs: dict[str, Any] | None = None) -> bytes:
         """Returns an event with text, logprobs or both; empty if there is neither."""
         if logprobs is not None:
-            return self._event(self._wire.text_choice(index, text, logprobs))
-        before, after = self._around[index]
+            return self._event(self._format.text_choice(index, text, logprobs))
+        before, after = self._text_frames[index]
         return before + orjson.dumps(text) + after if text else b""
 
     def finish(self, finish: str, index: int = 0) -> bytes:
         """Returns the event with the finish reason of sample `index`."""
-        return self._event(self._wire.last_choice(index, finish))
+        return self._event(self._format.last_choice(index, finish))
 
     def closing(self, usage: Usage) -> bytes:
         """Returns the last events: usage if the request asked for it, then [DONE]."""
@@ -150,7 +163,7 @@ class EventEncoder:
 
     def _split(self, index: int) -> tuple[bytes, bytes]:
         """Splits an example event around its text, the only part that changes from token to token."""
-        before, _, after = orjson.dumps(self._wire.text_choice(index, "\x00")).partition(b'"\\u0000"')
+        before, _, after = orjson.dumps(self._format.text_choice(index, "\x00")).partition(b'"\\u0000"')
         return self._head + before, after + self._tail
 
     def _event(self, choice: dict[str, Any]) -> bytes:

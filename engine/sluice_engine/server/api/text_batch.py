@@ -23,7 +23,7 @@ from sluice_engine import messages
 from sluice_engine.server.api.fields import Object, integer, text
 from sluice_engine.server.api.request_schema import MAX_PRIORITY, targets
 from sluice_engine.server.context import Serving, offered_before, request_id_of
-from sluice_engine.server.engine_client import EngineGone, Stream
+from sluice_engine.server.engine_client import EngineFailed, Stream
 from sluice_engine.server.errors import ApiError, BadRequest, ContextTooLong, InternalError
 
 INLINE_CHARACTERS: Final = 2048  # shorter texts are encoded on the event loop: a thread costs more than they do
@@ -33,7 +33,7 @@ log = logging.getLogger("sluice.http")
 R = TypeVar("R")
 
 
-class Text(NamedTuple):
+class TokenizedText(NamedTuple):
     """One text to compute. `param` is its name in errors."""
 
     param: str
@@ -42,7 +42,7 @@ class Text(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Urgency:
+class SchedulingFields:
     """Scheduling attributes of the call's texts. `arrived_at` is in monotonic seconds."""
 
     arrived_at: float
@@ -51,7 +51,7 @@ class Urgency:
 
 
 @dataclass(slots=True)
-class Computed:
+class BatchResult:
     """The results of a call: one vector per text, in order, float32 in little-endian."""
 
     vectors: list[bytes]
@@ -69,10 +69,12 @@ class Computed:
         return {contract.HEADER_QUEUE_MS: str(round(self.queue_seconds * 1000))}
 
 
-def urgency(body: Object, arrived_at: float) -> Urgency:
+def scheduling_fields(body: Object, arrived_at: float) -> SchedulingFields:
     """Parses the scheduling fields that all calls of texts accept. Raises BadRequest."""
     text(body, "user", 1024)
-    return Urgency(arrived_at, integer(body, "priority", -MAX_PRIORITY, MAX_PRIORITY, 0) or 0, targets(body)[0])
+    return SchedulingFields(
+        arrived_at, integer(body, "priority", -MAX_PRIORITY, MAX_PRIORITY, 0) or 0, targets(body)[0]
+    )
 
 
 async def offload(serving: Serving, characters: int, work: Callable[[], R]) -> R:
@@ -82,22 +84,22 @@ async def offload(serving: Serving, characters: int, work: Callable[[], R]) -> R
     return await asyncio.get_running_loop().run_in_executor(serving.threads, work)
 
 
-def check_length(serving: Serving, given: Text) -> Text:
-    """Returns `given`. Raises BadRequest if it is empty or has a token id outside the vocabulary, ContextTooLong if too
+def check_length(serving: Serving, tokenized: TokenizedText) -> TokenizedText:
+    """Returns `tokenized`. Raises BadRequest if it is empty or has a token id outside the vocabulary, ContextTooLong if too
     long.
     """
     longest, width = serving.ready.max_model_length, serving.ready.vocab_size
-    if not given.token_ids:
-        raise BadRequest(f"{given.param} has no tokens.", param=given.param, code="invalid_value")
-    if len(given.token_ids) > longest:
-        raise too_long(given.param, str(len(given.token_ids)), longest)
-    if max(given.token_ids) >= width:
+    if not tokenized.token_ids:
+        raise BadRequest(f"{tokenized.param} has no tokens.", param=tokenized.param, code="invalid_value")
+    if len(tokenized.token_ids) > longest:
+        raise too_long(tokenized.param, str(len(tokenized.token_ids)), longest)
+    if max(tokenized.token_ids) >= width:
         raise BadRequest(
-            f"{given.param} holds a token id that is not below the vocabulary's size, {width}.",
-            param=given.param,
+            f"{tokenized.param} holds a token id that is not below the vocabulary's size, {width}.",
+            param=tokenized.param,
             code="invalid_value",
         )
-    return given
+    return tokenized
 
 
 def check_characters(serving: Serving, param: str, content: str) -> None:
@@ -116,7 +118,9 @@ def too_long(param: str, tokens: str, longest: int) -> ContextTooLong:
     )
 
 
-async def compute(request: web.BaseRequest, serving: Serving, given: Sequence[Text], how: Urgency) -> Computed:
+async def compute(
+    request: web.BaseRequest, serving: Serving, texts: Sequence[TokenizedText], scheduling: SchedulingFields
+) -> BatchResult:
     """Returns the vectors of the texts, in order.
 
     Raises Unavailable if the engine rejects a text and InternalError if it fails on one: a call succeeds or fails as a
@@ -127,12 +131,12 @@ async def compute(request: web.BaseRequest, serving: Serving, given: Sequence[Te
         messages.Encode(
             f"{name}-{index}",
             each.token_ids,
-            how.arrived_at,
+            scheduling.arrived_at,
             each.token_types,
-            how.priority,
-            ttft_target=how.ttft_target,
+            scheduling.priority,
+            ttft_target=scheduling.ttft_target,
         )
-        for index, each in enumerate(given)
+        for index, each in enumerate(texts)
     ]
     in_force = serving.limits()
     waiting = iter(encodes)
@@ -156,29 +160,29 @@ async def compute(request: web.BaseRequest, serving: Serving, given: Sequence[Te
             for message in encodes:
                 serving.metrics.ended(message.request_id, "error")
         raise
-    except EngineGone as error:
+    except EngineFailed as error:
         for message in encodes:
             serving.metrics.ended(message.request_id, "error")
         raise InternalError(request_id_of(request)) from error
     finally:
         for message in encodes:
-            serving.link.cancel(message.request_id, "abort")
+            serving.engine.cancel(message.request_id, "abort")
             if stream.rejected is not None:
                 serving.metrics.rejected(message.request_id, stream.rejected.reason)
             serving.metrics.ended(message.request_id, "stop" if message.request_id in vectors else "abort")
         if stream.rejected is not None:  # the call moves to the next replica, which counts all its texts
             for _ in waiting:
-                serving.metrics.refused(stream.rejected.reason, offered_before=offered_before(request))
-    return Computed(
-        [vectors[message.request_id] for message in encodes], sum(len(each.token_ids) for each in given), queued
+                serving.metrics.rejected_unsubmitted(stream.rejected.reason, offered_before=offered_before(request))
+    return BatchResult(
+        [vectors[message.request_id] for message in encodes], sum(len(each.token_ids) for each in texts), queued
     )
 
 
 async def _send(request: web.BaseRequest, serving: Serving, encodes: Iterable[messages.Encode], stream: Stream) -> None:
-    some, again = tuple(encodes), offered_before(request)
-    for message in some:
+    batch, again = tuple(encodes), offered_before(request)
+    for message in batch:
         serving.metrics.started(message.names, message.arrived_at, len(message.token_ids), offered_before=again)
-    await serving.link.submit(*some, stream=stream)
+    await serving.engine.submit(*batch, stream=stream)
 
 
 async def _take(request: web.BaseRequest, serving: Serving, stream: Stream) -> list[messages.Delta]:
@@ -186,8 +190,8 @@ async def _take(request: web.BaseRequest, serving: Serving, stream: Stream) -> l
         deltas = await stream.take()
     except ApiError:
         raise
-    except EngineGone as error:
+    except EngineFailed as error:
         raise InternalError(request_id_of(request)) from error
-    if (refused := stream.rejected) is not None:
-        raise serving.refused(refused)
+    if (rejected := stream.rejected) is not None:
+        raise serving.rejection_error(rejected)
     return deltas

@@ -13,87 +13,87 @@ from typing import Final
 from sluice_engine.server.errors import Unavailable
 
 SMALL_BODY_BYTES: Final = 64 * 1024  # bodies up to this size use the small budget
-MAX_BODY_BYTES_AT_WORK: Final = 64 * 1024 * 1024  # a parsed body takes several times its size
-MAX_SMALL_BYTES_AT_WORK: Final = 16 * 1024 * 1024
+MAX_BODY_BYTES_IN_USE: Final = 64 * 1024 * 1024  # a parsed body takes several times its size
+MAX_SMALL_BYTES_IN_USE: Final = 16 * 1024 * 1024
 RETRY_SECONDS: Final = 1.0
 
 
 @dataclass(eq=False, slots=True)
-class Share:
-    """One of the two budgets with the bytes in use."""
+class SizeClass:
+    """The budget of small or of large bodies: `max_bytes`, and the bytes in use."""
 
-    most: int
+    max_bytes: int
     count: int = 0
-    arriving: dict["Held", None] = field(default_factory=dict)  # may be cut off; in the order of their
-    # last bytes, so that among bodies of equal size the longest silent one is cut off
+    # Incomplete bodies in the order of their last bytes; among those of equal size, the longest silent one is cut off.
+    arriving: dict["BodyReservation", None] = field(default_factory=dict)
 
 
 @dataclass(eq=False, slots=True)
-class Held:
-    """The bytes of one body. `on_cut` is called once, when the body is cut off to make room for others."""
+class BodyReservation:
+    """The bytes of one body. `on_evict` is called once, when the body is cut off to make room for others."""
 
-    on_cut: Callable[[], None]
+    on_evict: Callable[[], None]
     count: int = 0
-    cut: bool = False
-    share: Share | None = None
+    evicted: bool = False
+    size_class: SizeClass | None = None
 
 
-class Room:
-    """The budget for all bodies of one port. `most` and `most_small` are in bytes."""
+class BodyBudget:
+    """The budget for all bodies of one port. `max_bytes` and `max_small_bytes` apply to large and to small bodies."""
 
-    def __init__(self, most: int = MAX_BODY_BYTES_AT_WORK, most_small: int = MAX_SMALL_BYTES_AT_WORK) -> None:
-        self._large = Share(most)
-        self._small = Share(most_small)
+    def __init__(self, max_bytes: int = MAX_BODY_BYTES_IN_USE, max_small_bytes: int = MAX_SMALL_BYTES_IN_USE) -> None:
+        self._large = SizeClass(max_bytes)
+        self._small = SizeClass(max_small_bytes)
 
     @property
     def count(self) -> int:
         """Bytes of all bodies."""
         return self._large.count + self._small.count
 
-    def take(self, held: Held, count: int) -> None:
+    def reserve(self, reservation: BodyReservation, count: int) -> None:
         """Adds `count` bytes that have arrived of a body. O(arriving bodies) per body cut off.
 
         Raises Unavailable if they do not fit or if the body was cut off before; the body then holds no bytes.
         """
-        self.check(held)
-        size = held.count + count
-        self.give_back(held)
-        share = self._small if size <= SMALL_BODY_BYTES else self._large
-        while share.count + size > share.most:
-            if not share.arriving:
-                raise _refusal("was refused", share.most)
-            self._cut(max(share.arriving, key=lambda other: other.count))
-        held.share, held.count = share, size
-        share.count += size
-        share.arriving[held] = None
+        self.check(reservation)
+        size = reservation.count + count
+        self.release(reservation)
+        size_class = self._small if size <= SMALL_BODY_BYTES else self._large
+        while size_class.count + size > size_class.max_bytes:
+            if not size_class.arriving:
+                raise _budget_full("was refused", size_class.max_bytes)
+            self._evict(max(size_class.arriving, key=lambda other: other.count))
+        reservation.size_class, reservation.count = size_class, size
+        size_class.count += size
+        size_class.arriving[reservation] = None
 
-    def check(self, held: Held) -> None:
+    def check(self, reservation: BodyReservation) -> None:
         """Raises Unavailable if the body has been cut off."""
-        if held.cut:
-            raise _refusal("had not arrived completely and was cut off", self._large.most)
+        if reservation.evicted:
+            raise _budget_full("had not arrived completely and was cut off", self._large.max_bytes)
 
-    def arrived(self, held: Held) -> None:
-        """Marks the body as complete: it is kept until `give_back`. Raises Unavailable if it has been cut off."""
-        self.check(held)
-        if held.share is not None:
-            held.share.arriving.pop(held, None)
+    def complete(self, reservation: BodyReservation) -> None:
+        """Marks the body as complete: it is kept until `release`. Raises Unavailable if it has been cut off."""
+        self.check(reservation)
+        if reservation.size_class is not None:
+            reservation.size_class.arriving.pop(reservation, None)
 
-    def give_back(self, held: Held) -> None:
+    def release(self, reservation: BodyReservation) -> None:
         """Frees the bytes of the body, when neither it nor data parsed from it is held. Idempotent."""
-        if held.share is not None:
-            held.share.arriving.pop(held, None)
-            held.share.count -= held.count
-        held.share, held.count = None, 0
+        if reservation.size_class is not None:
+            reservation.size_class.arriving.pop(reservation, None)
+            reservation.size_class.count -= reservation.count
+        reservation.size_class, reservation.count = None, 0
 
-    def _cut(self, held: Held) -> None:
-        self.give_back(held)
-        held.cut = True
-        held.on_cut()
+    def _evict(self, reservation: BodyReservation) -> None:
+        self.release(reservation)
+        reservation.evicted = True
+        reservation.on_evict()
 
 
-def _refusal(what: str, most: int) -> Unavailable:
+def _budget_full(what: str, max_bytes: int) -> Unavailable:
     return Unavailable(
-        f"The body {what}: the bodies of the requests at hand fill the {most} bytes that this server sets aside for "
+        f"The body {what}: the bodies of the requests at hand fill the {max_bytes} bytes that this server sets aside for "
         "them. Send the request again in a moment.",
         code="bodies_full",
         retry_after=RETRY_SECONDS,

@@ -15,8 +15,8 @@ from aiohttp.web_protocol import RequestHandler
 
 from sluice import contract
 from sluice_engine.server.errors import ApiError, BadRequest, InternalError, RequestTimeout
-from sluice_engine.server.transport.body_budget import Held
-from sluice_engine.server.transport.connection_limits import Places, TurnedAway
+from sluice_engine.server.transport.body_budget import BodyReservation
+from sluice_engine.server.transport.connection_limits import ConnectionLimits, RejectedConnection
 
 RECEIVE_SECONDS: Final = 25.0  # seconds for a complete request, headers and body, from its first byte
 LINGER_SECONDS: Final = 2.0  # seconds that an unread body is drained after the response
@@ -27,18 +27,18 @@ log = logging.getLogger("sluice.http")
 
 
 class Connection(RequestHandler):
-    """One client connection, which occupies one of the port's places until it is lost.
+    """One client connection, which counts towards the port's limit until it is lost.
 
     `born` and `max_age` are in event-loop seconds. `deadline` is the time at which the current request must have
     arrived completely.
     """
 
     def __init__(
-        self, manager: web.Server, *, places: Places, loop: asyncio.AbstractEventLoop, **settings: Any
+        self, manager: web.Server, *, limits: ConnectionLimits, loop: asyncio.AbstractEventLoop, **settings: Any
     ) -> None:
         super().__init__(manager, loop=loop, **settings)
-        self._places = places
-        self._body: Held | None = None  # body of the current request, until it is released
+        self._limits = limits
+        self._body: BodyReservation | None = None  # body of the current request, until it is released
         self.born = loop.time()
         self.max_age = contract.CONNECTION_MAX_AGE_SECONDS * random.uniform(0.9, 1.1)
         self.deadline = self.born + RECEIVE_SECONDS
@@ -51,13 +51,13 @@ class Connection(RequestHandler):
         return self._loop.time() - self.born > self.max_age
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Starts the deadline of the first request. If there is no place, the connection is rejected with 503."""
-        if not self._places.can_connect():
-            stranger = TurnedAway(self._places)
-            cast(asyncio.Transport, transport).set_protocol(stranger)
-            stranger.connection_made(transport)
+        """Starts the deadline of the first request. Beyond the limit, the connection is rejected with 503."""
+        if not self._limits.can_connect():
+            rejected = RejectedConnection(self._limits)
+            cast(asyncio.Transport, transport).set_protocol(rejected)
+            rejected.connection_made(transport)
             return
-        self._places.connections += 1
+        self._limits.connections += 1
         self._arm()
         super().connection_made(transport)
 
@@ -69,36 +69,36 @@ class Connection(RequestHandler):
         super().data_received(data)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Frees the connection's place."""
+        """Removes the connection from the count."""
         self.headers_done()
-        self._places.connections -= 1
+        self._limits.connections -= 1
         super().connection_lost(exc)
 
-    def begin_body(self, on_cut: Callable[[], None]) -> None:
-        """Registers the request's body; `on_cut` is called if it is cut off to make room for others."""
-        self._body = Held(on_cut)
+    def begin_body(self, on_evict: Callable[[], None]) -> None:
+        """Registers the request's body; `on_evict` is called if it is cut off to make room for others."""
+        self._body = BodyReservation(on_evict)
 
     def take_bytes(self, count: int) -> None:
         """Adds `count` arrived bytes of the request's body to the budget, until `release_body`. Raises Unavailable if
         it is full.
         """
         if self._body is not None:
-            self._places.room.take(self._body, count)
+            self._limits.body_budget.reserve(self._body, count)
 
     def check_body(self) -> None:
         """Raises Unavailable if the request's body has been cut off."""
         if self._body is not None:
-            self._places.room.check(self._body)
+            self._limits.body_budget.check(self._body)
 
     def body_arrived(self) -> None:
         """Marks the request's body as complete. Raises Unavailable if it has been cut off."""
         if self._body is not None:
-            self._places.room.arrived(self._body)
+            self._limits.body_budget.complete(self._body)
 
     def release_body(self) -> None:
         """Frees the bytes of the request's body, when neither it nor data parsed from it is held. Idempotent."""
         if self._body is not None:
-            self._places.room.give_back(self._body)
+            self._limits.body_budget.release(self._body)
             self._body = None
 
     def headers_done(self) -> None:
@@ -167,9 +167,9 @@ class HttpServer(web.Server):
     def __init__(
         self,
         handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
-        places: Places,
+        limits: ConnectionLimits,
     ) -> None:
-        self._places = places
+        self._limits = limits
         super().__init__(
             handler,
             handler_cancellation=True,
@@ -182,4 +182,4 @@ class HttpServer(web.Server):
 
     def __call__(self) -> RequestHandler:
         """Returns a protocol for a new connection."""
-        return Connection(self, places=self._places, loop=self._loop, **self._kwargs)
+        return Connection(self, limits=self._limits, loop=self._loop, **self._kwargs)

@@ -1,7 +1,7 @@
 """Bounds the resources that clients hold at once: connections, and bytes of bodies in processing.
 
 Each port has its own limits, so that overload on the data port never blocks `/livez` or `/metrics`. A client beyond a
-limit gets 503 with Retry-After at once; no connection queues for a place.
+limit gets 503 with Retry-After at once; no connection waits in a queue.
 """
 
 import asyncio
@@ -10,33 +10,33 @@ import resource
 from typing import Final, cast
 
 from sluice_engine.server.errors import Unavailable
-from sluice_engine.server.transport.body_budget import RETRY_SECONDS, Room
+from sluice_engine.server.transport.body_budget import RETRY_SECONDS, BodyBudget
 
 MAX_CONNECTIONS: Final = 16384  # of the data port; an idle connection costs some tens of kilobytes
 ADMIN_CONNECTIONS: Final = 256
 OTHER_FILES: Final = 256  # descriptors for the engine, logs, weights' metadata and rejected connections
-TURNED_AWAY: Final = 128  # concurrent rejected connections; further ones are aborted without a response
-FAREWELL_SECONDS: Final = 2.0  # seconds for the client to read the response; its bytes are discarded
+MAX_REJECTED: Final = 128  # concurrent rejected connections; further ones are aborted without a response
+REJECTION_SECONDS: Final = 2.0  # seconds for the client to read the response; its bytes are discarded
 
 log = logging.getLogger("sluice.http")
 
 
-class Places:
+class ConnectionLimits:
     """Connection count, connection limit and body budget of one port."""
 
-    def __init__(self, connections: int, room: Room | None = None) -> None:
-        self.most_connections = connections
-        self.room = Room() if room is None else room
+    def __init__(self, connections: int, body_budget: BodyBudget | None = None) -> None:
+        self.max_connections = connections
+        self.body_budget = BodyBudget() if body_budget is None else body_budget
         self.connections = 0
-        self.turned_away = 0  # rejected connections whose response is in progress
+        self.rejected = 0  # rejected connections whose response is in progress
 
     def can_connect(self) -> bool:
         """Whether one more connection fits."""
-        return self.connections < self.most_connections
+        return self.connections < self.max_connections
 
 
 def raise_open_files() -> None:
-    """Raises the soft limit of open files to what all places need, up to the hard limit: soft limits are often 1024."""
+    """Raises the soft limit of open files to the sum of all connection limits, up to the hard limit: soft limits are often 1024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = MAX_CONNECTIONS + ADMIN_CONNECTIONS + OTHER_FILES
     most = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
@@ -56,38 +56,38 @@ def data_connections() -> int:
     return max(1, min(MAX_CONNECTIONS, files - ADMIN_CONNECTIONS - OTHER_FILES))
 
 
-class TurnedAway(asyncio.Protocol):
+class RejectedConnection(asyncio.Protocol):
     """A rejected connection: it sends the reason and closes."""
 
-    def __init__(self, places: Places) -> None:
-        self._places = places
-        self._told = False
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self._limits = limits
+        self._counted = False
         self._end: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Sends the reason without reading a request; aborts if TURNED_AWAY connections are being rejected."""
+        """Sends the reason without reading a request; aborts if MAX_REJECTED connections are being rejected."""
         stream = cast(asyncio.Transport, transport)  # uvloop's transports do not subclass asyncio's
-        if self._places.turned_away >= TURNED_AWAY:
+        if self._limits.rejected >= MAX_REJECTED:
             stream.abort()
             return
-        self._told = True
-        self._places.turned_away += 1
-        stream.write(_farewell(self._places.most_connections))
+        self._counted = True
+        self._limits.rejected += 1
+        stream.write(_rejection_response(self._limits.max_connections))
         if stream.can_write_eof():
             stream.write_eof()
         # Closing while the client still sends resets the connection, and the reset may overtake the response.
-        self._end = asyncio.get_running_loop().call_later(FAREWELL_SECONDS, stream.abort)
+        self._end = asyncio.get_running_loop().call_later(REJECTION_SECONDS, stream.abort)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Frees the slot of the rejected connection."""
+        """Removes the rejected connection from the count."""
         if self._end is not None:
             self._end.cancel()
-        if self._told:
-            self._told = False
-            self._places.turned_away -= 1
+        if self._counted:
+            self._counted = False
+            self._limits.rejected -= 1
 
 
-def _farewell(most: int) -> bytes:
+def _rejection_response(most: int) -> bytes:
     error = Unavailable(
         f"This server has as many connections as it can serve, {most}; connect again in a moment.",
         code="connections_full",

@@ -18,22 +18,22 @@ from sluice_engine.config import EngineOptions
 from sluice_engine.server.api import data_routes
 from sluice_engine.server.api.request_schema import Generation
 from sluice_engine.server.context import Serving
-from sluice_engine.server.engine_client import EngineLink, Listener
+from sluice_engine.server.engine_client import EngineClient, Listener
 from sluice_engine.server.lifecycle import Lifecycle
 from sluice_engine.server.metrics import EngineMetrics
 from sluice_engine.server.transport.connection import HttpServer
-from sluice_engine.server.transport.connection_limits import Places
+from sluice_engine.server.transport.connection_limits import ConnectionLimits
 from sluice_engine.server.transport.router import Router
 from sluice_engine.server.transport.sockets import bind
 from sluice_engine.text import load_text_model
 from tests.engine.server.test_metrics import Story
-from tests.engine.server.transport.test_places import until
+from tests.engine.server.transport.test_connection_limits import until
 
 OPTIONS = EngineOptions(model="m", served_name="m")
 
 
-class Hand(EngineLink):
-    """A link whose engine is the test. Sent messages are collected in `sent`."""
+class FakeEngineClient(EngineClient):
+    """A client whose engine is the test. Sent messages are collected in `sent`."""
 
     def __init__(self, listener: Listener) -> None:
         super().__init__(OPTIONS, listener)
@@ -57,12 +57,12 @@ class Hand(EngineLink):
 
 @dataclass
 class Desk:
-    """A data port together with its engine link."""
+    """A data port together with its engine client."""
 
     port: int
     story: Story
-    link: Hand
-    places: Places
+    client: FakeEngineClient
+    limits: ConnectionLimits
     server: HttpServer
     calls: list["asyncio.Task[tuple[int, bytes]]"] = field(default_factory=list)
 
@@ -87,27 +87,29 @@ class Desk:
 
 
 async def desk_of(
-    model: Path, task: Literal["generate", "embed"], make: Callable[[EngineMetrics], Hand] = Hand
+    model: Path,
+    task: Literal["generate", "embed"],
+    make: Callable[[EngineMetrics], FakeEngineClient] = FakeEngineClient,
 ) -> AsyncIterator[Desk]:
     story = Story()
-    link = make(story.metrics)
-    serving = Serving(OPTIONS, story.metrics, Lifecycle(0.0, lambda: None), link)
+    client = make(story.metrics)
+    serving = Serving(OPTIONS, story.metrics, Lifecycle(0.0, lambda: None), client)
     serving.text_loaded(load_text_model(model))
-    link.say(
+    client.say(
         messages.Ready(
             dtype="float32", device="cpu", block_size=16, num_blocks=10, max_model_length=64, vocab_size=128,
             paced=False, load_seconds={}, task=task, vector_size=2,
         )
     )  # fmt: skip
     serving.check_complete()
-    places = Places(8)
-    server = HttpServer(Router(serving, data_routes.routes("m"), loopback=True), places)
+    limits = ConnectionLimits(8)
+    server = HttpServer(Router(serving, data_routes.routes("m"), loopback=True), limits)
     runner = web.ServerRunner(server)
     await runner.setup()
     listener = bind("127.0.0.1", 0, "--port")
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16_384)  # backpressure of a slow reader shows early
     await web.SockSite(runner, listener).start()
-    desk = Desk(int(listener.getsockname()[1]), story, link, places, server)
+    desk = Desk(int(listener.getsockname()[1]), story, client, limits, server)
     yield desk
     for call in desk.calls:
         call.cancel()
@@ -139,39 +141,41 @@ async def test_an_answer_in_the_making_holds_neither_prompt_nor_bytes(
     generates: Desk, path: str, body: dict[str, Any]
 ) -> None:
     call = generates.post(path, body)
-    await until(lambda: bool(generates.link.sent) and generates.places.room.count == 0)
+    await until(lambda: bool(generates.client.sent) and generates.limits.body_budget.count == 0)
     gc.collect()  # collects cyclic garbage of earlier calls
     held = [each for each in gc.get_objects() if type(each) is Generation]
     assert [(each.messages, each.prompt) for each in held] == [(None, None)]
-    generates.link.say(generates.story.report(messages.Delta(generates.link.sent[0].request_id, (5,), "length")))
+    generates.client.say(generates.story.report(messages.Delta(generates.client.sent[0].request_id, (5,), "length")))
     assert (await call)[0] == 200
 
 
 async def test_the_texts_of_a_refused_call_are_refused_not_aborted(embeds: Desk) -> None:
     call = embeds.post(contract.PATH_EMBEDDINGS, {"input": [[5], [6], [7]]})
-    await until(lambda: len(embeds.link.sent) == 3)
-    done, lost, other = (message.request_id for message in embeds.link.sent)
-    embeds.link.say(embeds.story.report(messages.Delta(done, (), "stop", vector=b"\0" * 8)))
-    embeds.link.say(messages.Rejected(lost, "displaced", 1.0, "displaced by others"))
+    await until(lambda: len(embeds.client.sent) == 3)
+    done, lost, other = (message.request_id for message in embeds.client.sent)
+    embeds.client.say(embeds.story.report(messages.Delta(done, (), "stop", vector=b"\0" * 8)))
+    embeds.client.say(messages.Rejected(lost, "displaced", 1.0, "displaced by others"))
     assert (await call)[0] == 503
     assert embeds.outcomes() == {"stop": 1, "rejected": 2}
     assert embeds.story.value(f'{contract.REJECTIONS}{{reason="displaced"}}') == 2
-    assert embeds.link.sent[3:] == [messages.Cancel(other, "abort")]  # the engine stops work for the call
+    assert embeds.client.sent[3:] == [messages.Cancel(other, "abort")]  # the engine stops work for the call
 
 
 @pytest.mark.parametrize("header", [None, "Bearer one", "Bearer two", "Basic b25lOnR3bw=="])
 async def test_a_header_that_is_not_verified_names_no_tenant(generates: Desk, header: str | None) -> None:
     call = generates.post(contract.PATH_COMPLETIONS, {"prompt": "hello"}, header)
-    await until(lambda: len(generates.link.sent) == 1)
-    assert generates.link.sent[0].tenant == ""
-    generates.link.say(generates.story.report(messages.Delta(generates.link.sent[0].request_id, (5,), "length")))
+    await until(lambda: len(generates.client.sent) == 1)
+    assert generates.client.sent[0].tenant == ""
+    generates.client.say(generates.story.report(messages.Delta(generates.client.sent[0].request_id, (5,), "length")))
     assert (await call)[0] == 200
 
 
 @pytest.mark.parametrize("header", [None, "Bearer one"])
 async def test_a_header_that_is_not_verified_names_no_tenant_of_texts(embeds: Desk, header: str | None) -> None:
     call = embeds.post(contract.PATH_EMBEDDINGS, {"input": [[5]]}, header)
-    await until(lambda: len(embeds.link.sent) == 1)
-    assert embeds.link.sent[0].tenant == ""
-    embeds.link.say(embeds.story.report(messages.Delta(embeds.link.sent[0].request_id, (), "stop", vector=b"\0" * 8)))
+    await until(lambda: len(embeds.client.sent) == 1)
+    assert embeds.client.sent[0].tenant == ""
+    embeds.client.say(
+        embeds.story.report(messages.Delta(embeds.client.sent[0].request_id, (), "stop", vector=b"\0" * 8))
+    )
     assert (await call)[0] == 200

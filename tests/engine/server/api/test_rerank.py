@@ -12,13 +12,13 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from sluice_engine.server.transport.connection_limits import ADMIN_CONNECTIONS, OTHER_FILES, TURNED_AWAY
+from sluice_engine.server.transport.connection_limits import ADMIN_CONNECTIONS, MAX_REJECTED, OTHER_FILES
 from tests.engine.serving import Served, serving
 from tests.engine.texts import Reference, save_texts_model, save_tokenizer
 
 FILES = 640
 PLACES = FILES - ADMIN_CONNECTIONS - OTHER_FILES
-CROWD = PLACES + TURNED_AWAY + 100
+CROWD = PLACES + MAX_REJECTED + 100
 QUERY = "what is a cat"
 DOCUMENTS = ["a small animal", "the sea is deep and cold in winter", "cats purr", "iron"]
 
@@ -125,7 +125,7 @@ def test_a_crowd_gets_its_places_and_keeps_nobody_from_health_and_metrics(scores
         assert len(ended(crowd)) < CROWD  # all connections were open during these requests
         scores.wait(lambda: len(ended(crowd)) == CROWD - PLACES)
         told = [raw for raw in ended(crowd) if raw]
-        assert 1 <= len(told) <= TURNED_AWAY
+        assert 1 <= len(told) <= MAX_REJECTED
         for raw in told:
             assert raw.startswith(b"HTTP/1.1 503 ")
             assert b"Retry-After: 1\r\n" in raw

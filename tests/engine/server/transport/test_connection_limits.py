@@ -1,4 +1,4 @@
-"""Overload over real sockets: 503 at once beyond a port's places, and an unaffected admin port."""
+"""Overload over real sockets: 503 at once beyond a port's limits, and an unaffected admin port."""
 
 import asyncio
 import json
@@ -13,18 +13,18 @@ from aiohttp import web
 from sluice_engine.config import EngineOptions
 from sluice_engine.server.api import admin
 from sluice_engine.server.context import Serving
-from sluice_engine.server.engine_client import EngineLink
+from sluice_engine.server.engine_client import EngineClient
 from sluice_engine.server.lifecycle import Lifecycle
 from sluice_engine.server.metrics import EngineMetrics
 from sluice_engine.server.transport.body import read_object
-from sluice_engine.server.transport.body_budget import Room
+from sluice_engine.server.transport.body_budget import BodyBudget
 from sluice_engine.server.transport.connection import HttpServer
 from sluice_engine.server.transport.connection_limits import (
     ADMIN_CONNECTIONS,
     MAX_CONNECTIONS,
+    MAX_REJECTED,
     OTHER_FILES,
-    TURNED_AWAY,
-    Places,
+    ConnectionLimits,
     data_connections,
     raise_open_files,
 )
@@ -38,11 +38,11 @@ SMALL_BODIES = 100_000
 
 @dataclass
 class Ports:
-    """A data port with few places, whose only handler reads a body and waits, and a separate admin port."""
+    """A data port with few limits, whose only handler reads a body and waits, and a separate admin port."""
 
     data: int
     admin: int
-    places: Places
+    limits: ConnectionLimits
     held: asyncio.Event
     go_on: asyncio.Event
 
@@ -60,8 +60,8 @@ class Ports:
 @pytest.fixture
 async def ports() -> AsyncIterator[Ports]:
     options = EngineOptions(model="m", served_name="m")
-    link = EngineLink(options, None)  # type: ignore[arg-type]  # no engine is started, so nothing listens
-    serving = Serving(options, EngineMetrics(options), Lifecycle(0.0, lambda: None), link)
+    client = EngineClient(options, None)  # type: ignore[arg-type]  # no engine is started, so nothing listens
+    serving = Serving(options, EngineMetrics(options), Lifecycle(0.0, lambda: None), client)
     held, go_on = asyncio.Event(), asyncio.Event()
 
     async def hold(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:
@@ -70,10 +70,10 @@ async def ports() -> AsyncIterator[Ports]:
         await go_on.wait()
         return serving.response(request, 200, b"{}")
 
-    places = Places(PLACES, Room(BODIES, SMALL_BODIES))
+    limits = ConnectionLimits(PLACES, BodyBudget(BODIES, SMALL_BODIES))
     runners: list[web.ServerRunner] = []
 
-    async def listen(routes: Routes, room: Places) -> int:
+    async def listen(routes: Routes, room: ConnectionLimits) -> int:
         runner = web.ServerRunner(HttpServer(Router(serving, routes, loopback=True), room), shutdown_timeout=0.1)
         await runner.setup()
         runners.append(runner)
@@ -81,9 +81,9 @@ async def ports() -> AsyncIterator[Ports]:
         await web.SockSite(runner, listener, backlog=1024).start()
         return int(listener.getsockname()[1])
 
-    data_port = await listen({"/": {"POST": hold}}, places)
-    admin_port = await listen(admin.routes(admin.AdminToken(None, loopback=True)), Places(4))
-    yield Ports(data_port, admin_port, places, held, go_on)
+    data_port = await listen({"/": {"POST": hold}}, limits)
+    admin_port = await listen(admin.routes(admin.AdminToken(None, loopback=True)), ConnectionLimits(4))
+    yield Ports(data_port, admin_port, limits, held, go_on)
     go_on.set()
     for runner in runners:
         await runner.cleanup()
@@ -105,20 +105,20 @@ async def opened(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 async def stalled(ports: Ports, sent: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """A client that sends part of a body and stops."""
-    before = ports.places.room.count
+    before = ports.limits.body_budget.count
     reader, writer = await opened(ports.data)
     writer.write(
         b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 8000000\r\n\r\n"
     )
     writer.write(b"x" * sent)
-    await until(lambda: ports.places.room.count == before + sent)
+    await until(lambda: ports.limits.body_budget.count == before + sent)
     return reader, writer
 
 
 async def test_beyond_the_places_a_connection_is_told_to_come_again(ports: Ports) -> None:
     ports.go_on.set()
     idle = [await opened(ports.data) for _ in range(PLACES)]
-    await until(lambda: ports.places.connections == PLACES)
+    await until(lambda: ports.limits.connections == PLACES)
     status, headers, raw = await ports.post(1000)
     error = json.loads(raw)["error"]
     assert (status, error["code"], error["type"]) == (503, "connections_full", "service_unavailable")
@@ -126,35 +126,35 @@ async def test_beyond_the_places_a_connection_is_told_to_come_again(ports: Ports
     assert str(PLACES) in error["message"]
     for _, writer in idle:
         writer.close()
-    await until(lambda: ports.places.connections == 0 == ports.places.turned_away)
+    await until(lambda: ports.limits.connections == 0 == ports.limits.rejected)
     assert (await ports.post(1000))[0] == 200
 
 
 async def test_a_crowd_keeps_nobody_from_health_and_metrics(ports: Ports) -> None:
-    crowd = await asyncio.gather(*(opened(ports.data) for _ in range(PLACES + TURNED_AWAY + 300)))
-    await until(lambda: ports.places.connections == PLACES)
-    assert ports.places.turned_away <= TURNED_AWAY
+    crowd = await asyncio.gather(*(opened(ports.data) for _ in range(PLACES + MAX_REJECTED + 300)))
+    await until(lambda: ports.limits.connections == PLACES)
+    assert ports.limits.rejected <= MAX_REJECTED
     async with aiohttp.ClientSession() as session:
         for path in ("/livez", "/metrics"):
             async with session.get(f"http://127.0.0.1:{ports.admin}{path}") as response:
                 assert response.status == 200
-    assert ports.places.connections == PLACES  # all connections were open during these requests
+    assert ports.limits.connections == PLACES  # all connections were open during these requests
     for _, writer in crowd:
         writer.close()
-    await until(lambda: ports.places.connections == 0 == ports.places.turned_away)
+    await until(lambda: ports.limits.connections == 0 == ports.limits.rejected)
 
 
 async def test_bodies_at_work_are_bounded_in_bytes(ports: Ports) -> None:
     first = asyncio.create_task(ports.post(BODIES))
     await ports.held.wait()
-    assert ports.places.room.count == BODIES
+    assert ports.limits.body_budget.count == BODIES
     status, headers, raw = await ports.post(BODIES)
     assert (status, json.loads(raw)["error"]["code"], headers["Retry-After"]) == (503, "bodies_full", "1")
     small: Awaitable[tuple[int, dict[str, str], bytes]] = asyncio.create_task(ports.post(1000))
-    await until(lambda: ports.places.room.count == BODIES + 1000)
+    await until(lambda: ports.limits.body_budget.count == BODIES + 1000)
     ports.go_on.set()
     assert (await first)[0] == (await small)[0] == 200
-    assert ports.places.room.count == 0
+    assert ports.limits.body_budget.count == 0
 
 
 @pytest.mark.parametrize(("sent", "newcomer", "left"), [(95_000, 150_000, 0), (95_000, 1000, 2), (50_000, 40_000, 1)])
@@ -164,7 +164,7 @@ async def test_bodies_that_stall_make_room_for_those_that_come(
     ports.go_on.set()
     clients = [await stalled(ports, sent) for _ in range(2)]
     assert (await ports.post(newcomer))[0] == 200
-    assert ports.places.room.count == left * sent
+    assert ports.limits.body_budget.count == left * sent
     for reader, writer in clients[: 2 - left]:
         told = await reader.readuntil(b"}}")
         assert told.startswith(b"HTTP/1.1 503 ")
@@ -173,13 +173,13 @@ async def test_bodies_that_stall_make_room_for_those_that_come(
         writer.close()
     for _, writer in clients:
         writer.close()
-    await until(lambda: ports.places.room.count == 0 == ports.places.connections)
+    await until(lambda: ports.limits.body_budget.count == 0 == ports.limits.connections)
 
 
 async def test_a_client_that_leaves_gives_its_bytes_back(ports: Ports) -> None:
     _, writer = await stalled(ports, 50_000)
     writer.close()
-    await until(lambda: ports.places.room.count == 0 == ports.places.connections)
+    await until(lambda: ports.limits.body_budget.count == 0 == ports.limits.connections)
 
 
 def test_a_low_soft_limit_of_open_files_is_raised_as_far_as_places_need() -> None:
