@@ -30,7 +30,7 @@ WITHOUT_TORCH = (
     "sluice_engine.limits",
     "sluice_engine.control.limit_controller",
     "sluice_operator.runtime.watches",
-    "sluice_operator.reconcile.reconcile",
+    "sluice_operator.reconcile.reconciler",
     "sluice_gateway",
     "sluice_sim",
     "sluice.cli",

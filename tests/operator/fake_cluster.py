@@ -16,8 +16,8 @@ from sluice_operator.cluster.pod_status import phase_of, template_hash
 from sluice_operator.engines.client import ScrapeError, limits_body
 from sluice_operator.engines.exposition import parse
 from sluice_operator.reconcile.admin_token import derive
-from sluice_operator.reconcile.memory import Context
-from sluice_operator.reconcile.reconcile import reconcile
+from sluice_operator.reconcile.context import Context
+from sluice_operator.reconcile.reconciler import Reconciler
 from sluice_operator.settings import Settings
 
 KEY = Key("ns", "chat")
@@ -236,11 +236,12 @@ class Engines:
             self.patched.append((endpoint.pod, token, bounds))
 
 
-def operator(cluster: FakeCluster, engines: Engines | None = None, clock: Clock | None = None) -> Context:
+def operator(cluster: FakeCluster, engines: Engines | None = None, clock: Clock | None = None) -> Reconciler:
     """A fresh operator process: no memory."""
     clock = clock or Clock()
     settings = Settings(engine_image="engine:1", interval=5.0)
-    return Context(cluster, engines or Engines(), settings, KEY_OF_OPERATOR, clock=clock, wall=clock.wall)
+    context = Context(cluster, engines or Engines(), settings, KEY_OF_OPERATOR, clock=clock, wall=clock.wall)
+    return Reconciler(context)
 
 
 def cluster_with(resource: Object | None = None) -> FakeCluster:
@@ -266,6 +267,6 @@ def deployed(cluster: FakeCluster, *pods: Object) -> FakeCluster:
 
 async def settle(cluster: FakeCluster, clock: Clock | None = None, passes: int = 4) -> None:
     """So many passes of one operator."""
-    context = operator(cluster, clock=clock)
+    reconciler = operator(cluster, clock=clock)
     for _ in range(passes):
-        await reconcile(KEY, context)
+        await reconciler.reconcile(KEY)

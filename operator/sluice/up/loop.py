@@ -18,8 +18,8 @@ from sluice_operator.cluster.client import Key
 from sluice_operator.cluster.local import LocalCluster, LocalClusterOptions
 from sluice_operator.engines.client import HttpScraper
 from sluice_operator.reconcile.admin_token import make_key
-from sluice_operator.reconcile.memory import Context
-from sluice_operator.reconcile.reconcile import reconcile
+from sluice_operator.reconcile.context import Context
+from sluice_operator.reconcile.reconciler import Reconciler
 from sluice_operator.settings import Settings
 
 SETTLE_SECONDS: Final = 0.2  # pod changes come in groups, so one pass handles a whole group
@@ -58,11 +58,13 @@ class Loop:
             held=lambda: self.hold_queue.held,
         )
         self.cluster.put(wanted.manifest)
-        self._context = Context(
-            cluster=self.cluster,
-            scraper=scraper,
-            settings=Settings(interval=options.interval, status_interval=STATUS_SECONDS),
-            key=make_key(),  # engines end with this process, so their tokens need not outlive it
+        self._reconciler = Reconciler(
+            Context(
+                cluster=self.cluster,
+                scraper=scraper,
+                settings=Settings(interval=options.interval, status_interval=STATUS_SECONDS),
+                token_key=make_key(),  # engines end with this process, so their tokens need not outlive it
+            )
         )
 
     def backends(self) -> Sequence[Backend]:
@@ -71,7 +73,7 @@ class Loop:
         return [Backend(name, host, port) for name, host, port in found]
 
     def _expected(self) -> float | None:
-        decision = self._context.decisions.get(self._key)
+        decision = self._reconciler.decisions.get(self._key)
         return None if decision is None else decision.retry_after
 
     def stop(self) -> None:
@@ -86,12 +88,12 @@ class Loop:
         while not self._stop.is_set() and not self._show.gone:
             self._changed.clear()
             try:
-                await reconcile(self._key, self._context)
+                await self._reconciler.reconcile(self._key)
             except Exception as error:  # noqa: BLE001  the loop survives a failed pass; the next pass starts afresh
                 _log.debug("pass failed", exc_info=True)
                 self._show.event("note", {"reason": "PassFailed", "message": str(error), "warning": True})
             self._tell_decision()
-            self._show.snapshot(await take(self._key, self.cluster, self._context, url))
+            self._show.snapshot(await take(self._key, self.cluster, self._reconciler, url))
             await self._pause()
 
     async def _pause(self) -> None:
@@ -104,7 +106,7 @@ class Loop:
             return
 
     def _tell_decision(self) -> None:
-        decision = self._context.decisions.get(self._key)
+        decision = self._reconciler.decisions.get(self._key)
         if decision is None or decision is self._told:
             return
         self._told = decision

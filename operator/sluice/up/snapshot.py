@@ -8,7 +8,7 @@ from sluice_operator.autoscaler.values import EngineSample
 from sluice_operator.cluster.client import Key, Object
 from sluice_operator.cluster.local import LocalCluster
 from sluice_operator.cluster.pod_status import phase_of
-from sluice_operator.reconcile.memory import Context
+from sluice_operator.reconcile.reconciler import Reconciler
 from sluice_operator.render import names
 
 
@@ -60,16 +60,16 @@ class Snapshot:
         return self.replicas, self.ready, self.desired, self.limit, self.queue, self.why, phases
 
 
-async def take(key: Key, cluster: LocalCluster, context: Context, url: str) -> Snapshot:
+async def take(key: Key, cluster: LocalCluster, reconciler: Reconciler, url: str) -> Snapshot:
     """The snapshot after the latest pass."""
     resource = await cluster.get("LLMDeployment", key.namespace, key.name) or {}
     status: Mapping[str, Any] = resource.get("status") or {}
-    memory = context.memories.get(key)
-    samples = dict(memory.seen.samples) if memory is not None else {}
+    state = reconciler.states.get(key)
+    samples = dict(state.observation.samples) if state is not None else {}
     found = await cluster.list("Pod", key.namespace, names.selector(key.name))
     lines = tuple(_line(pod, samples.get(pod["metadata"]["name"], (None, 0.0))[0], cluster) for pod in found)
     serving = [line for line in lines if line.phase == "ready"]
-    decision = context.decisions.get(key)
+    decision = reconciler.decisions.get(key)
     return Snapshot(
         name=key.name,
         replicas=sum(line.phase != "draining" for line in lines),

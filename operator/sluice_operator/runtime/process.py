@@ -6,7 +6,6 @@ the process.
 
 import asyncio
 import contextlib
-import functools
 import logging
 import signal
 from contextlib import AsyncExitStack
@@ -20,8 +19,8 @@ from sluice_operator.cluster.lease import KubeLease
 from sluice_operator.engines.client import HttpScraper
 from sluice_operator.metrics import OperatorMetrics
 from sluice_operator.reconcile.admin_token import operator_key
-from sluice_operator.reconcile.memory import Context
-from sluice_operator.reconcile.reconcile import reconcile
+from sluice_operator.reconcile.context import Context
+from sluice_operator.reconcile.reconciler import Reconciler
 from sluice_operator.runtime.health import Health
 from sluice_operator.runtime.leader_election import Election
 from sluice_operator.runtime.watchdog import Watchdog
@@ -102,7 +101,7 @@ async def _lead(context: Context, election: Election, watchdog: Watchdog) -> str
             return _cause(holding)
         if key.exception() is not None:
             return _cause(key)
-        return await _work(replace(context, key=key.result()), holding, watchdog)
+        return await _work(replace(context, token_key=key.result()), holding, watchdog)
     finally:
         for task in (holding, key):
             task.cancel()
@@ -113,7 +112,7 @@ async def _work(context: Context, holding: asyncio.Task[str], watchdog: Watchdog
     """Watch and reconcile until a task ends; return the cause."""
     settings = context.settings
     workers = Workers(
-        functools.partial(_reconcile, context=context),
+        Reconciler(context).reconcile,
         limit=settings.workers,
         backoff_cap=settings.error_backoff_cap,
         metrics=context.metrics,
@@ -141,10 +140,6 @@ def _cause(task: "asyncio.Task[Any]") -> str:
     if error is None:
         return str(task.result() or "")
     return f"{task.get_name()} failed: {str(error) or type(error).__name__}"
-
-
-async def _reconcile(key: Key, context: Context) -> float:
-    return await reconcile(key, context)
 
 
 async def _wait_for_crd(cluster: ClusterClient, settings: Settings) -> None:

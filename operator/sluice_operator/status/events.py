@@ -2,98 +2,104 @@
 it."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sluice_operator.autoscaler.explain.admission import REJECTING
 from sluice_operator.autoscaler.explain.replicas import OTHER_WRITER
 from sluice_operator.autoscaler.values import Reason
-from sluice_operator.status.conditions import SCHEDULE_IGNORED, Facts
+from sluice_operator.status.control_conditions import SCHEDULE_IGNORED
+from sluice_operator.status.facts import Facts
 
 REPEAT_SECONDS: Final = 600.0
-_MAX_TOLD: Final = 100
+_MAX_SENT: Final = 100
 _BY_REASON: Final = frozenset({"LimitsMoved", "RequestsRefused"})  # their messages contain changing numbers
-_TELLING: Final = frozenset(
+# Reasons that are reported for conditions other than Ready.
+_REPORTED: Final = frozenset(
     {"RolloutStalled", OTHER_WRITER, "MetricsStale", "InvalidSpec", "Conflict", SCHEDULE_IGNORED}
 )
-_FINE: Final = frozenset({"Starting", "Paused", "NoReplicas", "Asleep", "Serving", "RollingOut"})
+_NORMAL: Final = frozenset({"Starting", "Paused", "NoReplicas", "Asleep", "Serving", "RollingOut"})
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """One Event to publish."""
+class Event:
+    """One Event to emit."""
 
     reason: str
     message: str
     warning: bool = False
 
 
-def notes(facts: Facts, conditions: Iterable[Mapping[str, Any]], reasons: Iterable[Reason] = ()) -> tuple[Note, ...]:
+@dataclass(frozen=True, slots=True)
+class SentEvents:
+    """The Events of one resource that were sent within REPEAT_SECONDS, to send none twice."""
+
+    # (reason, message) → monotonic seconds; bounded
+    times: Mapping[tuple[str, str], float] = field(default_factory=dict)
+
+    def unsent(self, events: Iterable[Event], now: float) -> tuple[tuple[Event, ...], "SentEvents"]:
+        """Return the events to send at `now`, and the state after that.
+
+        Limit changes and rejections are compared by reason alone, because the numbers in their messages change.
+        """
+        times = {what: when for what, when in self.times.items() if now - when < REPEAT_SECONDS}
+        found = []
+        for event in events:
+            what = (event.reason, "" if event.reason in _BY_REASON else event.message)
+            if what not in times:
+                times[what] = now
+                found.append(event)
+        newest = sorted(times.items(), key=lambda item: item[1])[-_MAX_SENT:]
+        return tuple(found), SentEvents(dict(newest))
+
+
+def events_of(
+    facts: Facts, conditions: Iterable[Mapping[str, Any]], reasons: Iterable[Reason] = ()
+) -> tuple[Event, ...]:
     """Return the Events of one pass, in order of occurrence.
 
     reasons: the decisions that the status has just recorded; their messages become Event messages.
     """
-    said = [_of_decision(reason) for reason in reasons]
-    said += [note for entry in conditions if (note := _of_condition(entry, facts)) is not None]
+    events = [_of_decision(reason) for reason in reasons]
+    events += [event for entry in conditions if (event := _of_condition(entry, facts)) is not None]
     if facts.spec is not None and facts.spec.scaling.mode in ("Auto", "Advise") and facts.spec.replicas != 1:
-        mode = facts.spec.scaling.mode
-        said.append(
-            Note(
+        events.append(
+            Event(
                 "ReplicasIgnored",
-                f"spec.replicas is {facts.spec.replicas} and is not read in mode {mode}: "
-                "set scaling.minReplicas and maxReplicas, or scaling.mode External.",
+                f"The operator ignores spec.replicas ({facts.spec.replicas}) in scaling mode {facts.spec.scaling.mode}. "
+                "Set spec.scaling.minReplicas and maxReplicas, or set spec.scaling.mode to External.",
             )
         )
     if facts.spec is not None and facts.spec.scaling.min_replicas == 0 and facts.fleet.held is None:
-        said.append(
-            Note(
+        events.append(
+            Event(
                 "ZeroNeedsFrontDoor",
-                "scaling.minReplicas is 0, but no gateway holds requests here, so no request could start a replica: "
-                "one replica stays.",
+                "spec.scaling.minReplicas is 0, but no gateway holds requests for this model, so no request could start "
+                "a replica. The operator keeps one replica.",
             )
         )
-    return tuple(said)
+    return tuple(events)
 
 
-def _of_decision(reason: Reason) -> Note:
+def _of_decision(reason: Reason) -> Event:
     if reason.binding == REJECTING:
-        return Note("RequestsRefused", reason.sentence, warning=True)
+        return Event("RequestsRefused", reason.sentence, warning=True)
     if reason.dial == "admission":
-        return Note("LimitsMoved", reason.sentence)
+        return Event("LimitsMoved", reason.sentence)
     if reason.binding == OTHER_WRITER:
-        return Note(OTHER_WRITER, reason.sentence, warning=True)
+        return Event(OTHER_WRITER, reason.sentence, warning=True)
     if reason.advised:
-        return Note("ScalingAdvised", reason.sentence)
-    return Note("ScaledUp" if reason.after > reason.before else "ScaledDown", reason.sentence)
+        return Event("ScalingAdvised", reason.sentence)
+    return Event("ScaledUp" if reason.after > reason.before else "ScaledDown", reason.sentence)
 
 
-def _of_condition(entry: Mapping[str, Any], facts: Facts) -> Note | None:
+def _of_condition(entry: Mapping[str, Any], facts: Facts) -> Event | None:
     """Return an Event for a changed condition that needs a user's attention, else None."""
     kind, reason = str(entry["type"]), str(entry["reason"])
     before = facts.previous.get(kind, {})
     if (before.get("status"), before.get("reason")) == (entry["status"], reason):
         return None
-    telling = kind == "Ready" or reason in _TELLING
-    if not telling:
+    if kind != "Ready" and reason not in _REPORTED:
         return None
-    warning = reason in (OTHER_WRITER, SCHEDULE_IGNORED) or (entry["status"] == "False" and reason not in _FINE)
-    return Note(reason, str(entry["message"]), warning=warning)
-
-
-def fresh(
-    said: Iterable[Note], told: Mapping[tuple[str, str], float], now: float
-) -> tuple[tuple[Note, ...], dict[tuple[str, str], float]]:
-    """Return the notes not published within REPEAT_SECONDS, and the updated publication times (at most _MAX_TOLD).
-
-    `now` and the times in `told` are in seconds. Limit changes and rejections are compared by reason alone, because the
-    numbers in their messages change.
-    """
-    kept = {what: when for what, when in told.items() if now - when < REPEAT_SECONDS}
-    out = []
-    for note in said:
-        what = (note.reason, "" if note.reason in _BY_REASON else note.message)
-        if what not in kept:
-            kept[what] = now
-            out.append(note)
-    newest = sorted(kept.items(), key=lambda item: item[1])[-_MAX_TOLD:]
-    return tuple(out), dict(newest)
+    warning = reason in (OTHER_WRITER, SCHEDULE_IGNORED) or (entry["status"] == "False" and reason not in _NORMAL)
+    return Event(reason, str(entry["message"]), warning=warning)

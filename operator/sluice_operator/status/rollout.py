@@ -17,14 +17,14 @@ class Rollout:
 
     written: bool = False  # the Deployment has this template
     observed: bool = False  # the Deployment controller has observed it: the Deployment's status refers to it
-    replaced: bool = False  # all pods not being deleted are made from it; at least one is ready
-    late: bool = False  # no progress within the Deployment's deadline
-    refused: str = ""  # why the ReplicaSet cannot create pods: the API server's message
+    up_to_date: bool = False  # all pods not being deleted are made from it; at least one is ready
+    deadline_exceeded: bool = False  # no progress within the Deployment's deadline
+    replica_failure: str = ""  # why the ReplicaSet cannot create pods: the API server's message
 
     @property
     def done(self) -> bool:
         """True if the pods that serve run this generation."""
-        return self.written and self.observed and self.replaced
+        return self.written and self.observed and self.up_to_date
 
 
 def rollout_of(deployment: Object | None, before: Object | None, wanted: str | None) -> Rollout:
@@ -42,9 +42,9 @@ def rollout_of(deployment: Object | None, before: Object | None, wanted: str | N
     return Rollout(
         written=wanted is None or fingerprint_of(deployment) == wanted,
         observed=observed,
-        replaced=observed and 0 < updated == replicas and int(status.get("readyReplicas") or 0) > 0,
-        late=observed and progress.get("reason") == "ProgressDeadlineExceeded",
-        refused=str(failure.get("message", "")) if observed and failure.get("status") == "True" else "",
+        up_to_date=observed and 0 < updated == replicas and int(status.get("readyReplicas") or 0) > 0,
+        deadline_exceeded=observed and progress.get("reason") == "ProgressDeadlineExceeded",
+        replica_failure=str(failure.get("message", "")) if observed and failure.get("status") == "True" else "",
     )
 
 

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from sluice_operator.api import InvalidResource, parse
-from sluice_operator.reconcile.reconcile import reconcile
 from tests.operator.fake_cluster import KEY, Clock, cluster_with, manifest, operator
 
 ALWAYS = {"cron": "* * * * *", "durationSeconds": 3600}
@@ -20,8 +19,8 @@ def asked(mode: str = "Auto", *schedules: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("mode", ["Auto", "Advise"])
 async def test_only_that_schedule_is_left_out_and_a_condition_and_an_event_name_it(mode: str) -> None:
     cluster, clock = cluster_with(manifest(**asked(mode, ATLANTIS, BERLIN))), Clock()
-    context = operator(cluster, clock=clock)
-    await reconcile(KEY, context)
+    reconciler = operator(cluster, clock=clock)
+    await reconciler.reconcile(KEY)
     assert cluster.deployment["spec"]["replicas"] == 2  # Berlin's, and not the four of Atlantis
     assert cluster.condition("Ready")["reason"] == "Starting"
     active = cluster.condition("ScalingActive")
@@ -29,7 +28,7 @@ async def test_only_that_schedule_is_left_out_and_a_condition_and_an_event_name_
     assert "spec.scaling.schedules[0].timezone" in active["message"] and "Europe/Atlantis" in active["message"]
     assert "Berlin, not" in active["message"] and "schedules[1]" not in active["message"]
     clock.now += 5
-    await reconcile(KEY, context)
+    await reconciler.reconcile(KEY)
     assert [(reason, warning) for reason, _, warning in cluster.events if reason == "ScheduleIgnored"] == [
         ("ScheduleIgnored", True)
     ]
@@ -37,21 +36,21 @@ async def test_only_that_schedule_is_left_out_and_a_condition_and_an_event_name_
 
 async def test_a_change_of_the_rest_of_the_spec_goes_through() -> None:
     cluster, clock = cluster_with(manifest(**asked("Auto", ATLANTIS))), Clock()
-    context = operator(cluster, clock=clock)
-    await reconcile(KEY, context)
+    reconciler = operator(cluster, clock=clock)
+    await reconciler.reconcile(KEY)
     before = cluster.deployment["spec"]["template"]
     cluster.edit(model={"uri": "pvc://models/other"}, **asked("Auto", ATLANTIS))
-    await reconcile(KEY, context)
+    await reconciler.reconcile(KEY)
     assert cluster.deployment["spec"]["template"] != before
     cluster.edit(**asked("Auto", BERLIN))
-    await reconcile(KEY, context)
+    await reconciler.reconcile(KEY)
     assert cluster.condition("ScalingActive")["reason"] == "Auto"
 
 
 @pytest.mark.parametrize("mode", ["External", "Off"])
 async def test_where_schedules_are_not_read_their_zones_are_no_matter(mode: str) -> None:
     cluster = cluster_with(manifest(**asked(mode, ATLANTIS)))
-    await reconcile(KEY, operator(cluster))
+    await operator(cluster).reconcile(KEY)
     assert cluster.condition("ScalingActive")["reason"] != "ScheduleIgnored"
 
 
@@ -64,6 +63,6 @@ def test_a_file_that_a_person_wrote_is_refused() -> None:
 @pytest.mark.parametrize("name", ["Europe", "right", "A" * 64, "a//b"])
 async def test_no_name_of_a_zone_breaks_a_pass(name: str) -> None:
     cluster = cluster_with(manifest(**asked("Auto", ALWAYS | {"timezone": name, "minReplicas": 3})))
-    await reconcile(KEY, operator(cluster))
+    await operator(cluster).reconcile(KEY)
     assert cluster.condition("ScalingActive")["reason"] == "ScheduleIgnored"
     assert cluster.deployment["spec"]["replicas"] == 1

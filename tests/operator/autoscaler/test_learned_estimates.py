@@ -14,8 +14,8 @@ from sluice_operator.autoscaler.signals import cold_start
 from sluice_operator.autoscaler.signals.freshness import fleet_metrics
 from sluice_operator.autoscaler.state import AutoscalerState
 from sluice_operator.autoscaler.values import ColdStart, Decision, Observed, PodView
-from sluice_operator.status.build import numbers, recalled, starts_of
-from sluice_operator.status.conditions import Facts
+from sluice_operator.status.build import measurements
+from sluice_operator.status.estimates import cold_starts_of, restored
 from tests.operator.autoscaler.fleet import MODEL, Engine, Story, spec
 from tests.operator.fake_cluster import manifest
 
@@ -29,7 +29,7 @@ def busy_day() -> Story:
 
 def status_of(story: Story) -> dict[str, Any]:
     decision: Decision = story.decisions[-1][1]
-    return numbers(Facts(generation=1, decision=decision), ()) | {"coldStarts": starts_of(story.state)}
+    return measurements(decision, ()) | {"coldStarts": cold_starts_of(story.state)}
 
 
 def test_cold_starts_are_measured_per_phase_and_become_the_forecast_horizon() -> None:
@@ -70,7 +70,7 @@ def test_only_the_newest_starts_are_kept_and_each_once() -> None:
 def test_a_new_operator_restores_cold_starts_lengths_and_arrival_statistics() -> None:
     story = busy_day()
     before = story.state
-    story.state = recalled(status_of(story))
+    story.state = restored(status_of(story))
     assert story.state.signals.cold_starts.starts == before.signals.cold_starts.starts
     assert story.state.signals.arrivals.prior.slots > 12
     story.replicas = len(story.engines)
@@ -92,14 +92,14 @@ def test_a_new_operator_restores_cold_starts_lengths_and_arrival_statistics() ->
     ],
 )
 def test_a_status_that_does_not_parse_restores_nothing(status: dict[str, Any]) -> None:
-    assert recalled(status) == AutoscalerState()
+    assert restored(status) == AutoscalerState()
 
 
 def test_invalid_numbers_of_a_status_are_left_out() -> None:
     phases = dict.fromkeys(cold_start.PHASES, -5.0)
     wire = {"requestsPerSecond": 1, "plannedRequestsPerSecond": 1, "dispersion": 1e9, "volatility": -1}
     wire |= {"outputTokens": math.nan, "promptTokens": 1e30, "cachedPromptTokens": -1, "modelTrust": 7}
-    assert recalled({"coldStarts": [{"pod": "a", **phases}], "forecast": wire}) == AutoscalerState()
+    assert restored({"coldStarts": [{"pod": "a", **phases}], "forecast": wire}) == AutoscalerState()
 
 
 def test_confidence_in_a_wrong_model_falls_and_recovers() -> None:
@@ -153,7 +153,7 @@ def test_the_written_status_is_valid_for_the_resource() -> None:
 
 def test_a_restored_volatility_of_zero_is_raised_to_its_minimum() -> None:
     story = busy_day()
-    story.state = recalled(status_of(story) | {"forecast": status_of(story)["forecast"] | {"volatility": 0}})
+    story.state = restored(status_of(story) | {"forecast": status_of(story)["forecast"] | {"volatility": 0}})
     assert story.state.signals.arrivals.prior.volatility > 0
     story.run(120, 4.0)
     assert story.decisions[-1][1].forecast is not None
@@ -180,7 +180,7 @@ def test_each_cold_start_is_recorded_once_in_a_fleet_larger_than_the_record() ->
         story.decide()
         assert story.state.signals.cold_starts.starts == first
     before = [pod for pod, _ in first]
-    story.state = recalled({"coldStarts": starts_of(story.state)})
+    story.state = restored({"coldStarts": cold_starts_of(story.state)})
     story.now += 5
     story.decide()
     assert [

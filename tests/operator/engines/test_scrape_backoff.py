@@ -21,9 +21,10 @@ from sluice_operator.engines.scrape_backoff import (
     can_answer,
     is_node_lost,
 )
-from sluice_operator.reconcile.memory import Context
-from sluice_operator.reconcile.observe import ObservationState, observe
-from sluice_operator.reconcile.reconcile import reconcile
+from sluice_operator.reconcile.context import Context
+from sluice_operator.reconcile.observation_state import ObservationState
+from sluice_operator.reconcile.observe import observe
+from sluice_operator.reconcile.reconciler import Reconciler
 from sluice_operator.settings import Settings
 from tests.operator.fake_cluster import (
     KEY,
@@ -118,7 +119,7 @@ class Engines:
 async def look(
     cluster: FakeCluster, engines: Engines, seen: ObservationState, now: float
 ) -> tuple[ObservedFleet, ObservationState]:
-    return await observe(cluster.resource, cluster, engines, seen, clock=lambda: now, wall=WALL)
+    return await observe(cluster.resource, seen, Context(cluster, engines, clock=lambda: now, wall=lambda: WALL))
 
 
 async def calls(engines: Engines, item: Object, seconds: int) -> tuple[list[int], ObservedFleet]:
@@ -182,13 +183,12 @@ async def test_a_pod_that_did_not_answer_is_not_sent_limits_in_the_same_pass() -
     cluster, clock = deployed(cluster_with()), Clock()
     engines = Engines(texts={"a": exposition(), "b": exposition()})
     cluster.pods = [pod("a"), pod("b")]
-    context = Context(
-        cluster, engines, Settings(engine_image="engine:1"), KEY_OF_OPERATOR, clock=clock, wall=clock.wall
-    )
-    await reconcile(KEY, context)
+    settings = Settings(engine_image="engine:1")
+    reconciler = Reconciler(Context(cluster, engines, settings, KEY_OF_OPERATOR, clock=clock, wall=clock.wall))
+    await reconciler.reconcile(KEY)
     assert sorted(engines.patched) == ["a", "b"]
     del engines.texts["b"]
     engines.patched.clear()
     clock.now += 5.0
-    await reconcile(KEY, context)
-    assert context.decisions[KEY].bounds and engines.patched == ["a"]
+    await reconciler.reconcile(KEY)
+    assert reconciler.decisions[KEY].bounds and engines.patched == ["a"]

@@ -4,7 +4,7 @@ import base64
 import hashlib
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -12,8 +12,7 @@ import pytest
 from sluice import contract
 from sluice_operator.cluster.client import ClusterError, Object
 from sluice_operator.reconcile.admin_token import KEY_BYTES, derive, make_key, operator_key
-from sluice_operator.reconcile.memory import Context
-from sluice_operator.reconcile.reconcile import reconcile
+from sluice_operator.reconcile.reconciler import Reconciler
 from tests.operator.fake_cluster import (
     KEY,
     KEY_OF_OPERATOR,
@@ -74,7 +73,7 @@ def held(cluster: FakeCluster) -> dict[str, str]:
 async def test_no_secret_is_read_and_every_operator_sends_the_token_that_the_pods_mount() -> None:
     cluster, engines = guarded(pod("a")), Engines()
     for _ in range(2):  # the second is a successor without memory
-        await reconcile(KEY, operator(cluster, engines))
+        await operator(cluster, engines).reconcile(KEY)
     uid = cluster.resource["metadata"]["uid"]
     token = hmac.new(KEY_OF_OPERATOR, uid.encode(), hashlib.sha256).hexdigest()
     assert held(cluster) == {mounted(cluster): token}
@@ -83,21 +82,21 @@ async def test_no_secret_is_read_and_every_operator_sends_the_token_that_the_pod
 
 async def test_a_deleted_secret_is_made_again_with_the_other_children() -> None:
     cluster, clock = guarded(), Clock()
-    context = operator(cluster, clock=clock)
-    await reconcile(KEY, context)
+    reconciler = operator(cluster, clock=clock)
+    await reconciler.reconcile(KEY)
     before = held(cluster)
     cluster.store.delete("Secret", KEY.namespace, mounted(cluster))
     clock.now += 15
-    await reconcile(KEY, context)
+    await reconciler.reconcile(KEY)
     assert held(cluster) == before != {}
 
 
 async def test_a_quota_that_is_used_up_does_not_stop_what_has_its_secret() -> None:
     cluster = guarded()
-    await reconcile(KEY, operator(cluster))
+    await operator(cluster).reconcile(KEY)
     cluster.quota = True
     cluster.edit(scaling={"minReplicas": 3, "maxReplicas": 4})
-    await reconcile(KEY, operator(cluster))
+    await operator(cluster).reconcile(KEY)
     assert cluster.deployment["spec"]["replicas"] == 3
 
 
@@ -105,7 +104,7 @@ async def test_a_quota_that_refuses_a_first_secret_is_said() -> None:
     cluster = guarded()
     cluster.quota = True
     with pytest.raises(ClusterError):
-        await reconcile(KEY, operator(cluster))
+        await operator(cluster).reconcile(KEY)
     assert cluster.condition("Ready")["reason"] == "WriteRefused"
     assert cluster.deployment == {}
 
@@ -114,17 +113,17 @@ async def test_a_foreign_secret_of_an_older_name_is_neither_read_nor_mounted() -
     cluster = cluster_with()
     foreign = {"kind": "Secret", "metadata": {"name": "chat-admin", "namespace": KEY.namespace}}
     cluster.store.create(foreign | {"data": {"token": base64.b64encode(b"known to its writer").decode()}})
-    await reconcile(KEY, operator(cluster))
+    await operator(cluster).reconcile(KEY)
     assert mounted(cluster) != "chat-admin"
     assert held(cluster)[mounted(cluster)] == token_of(cluster)
 
 
 async def test_another_key_rolls_the_pods_to_another_secret() -> None:
     cluster = guarded()
-    await reconcile(KEY, operator(cluster))
+    await operator(cluster).reconcile(KEY)
     before = mounted(cluster)
-    context = operator(cluster)
-    await reconcile(KEY, Context(cluster, Engines(), context.settings, make_key(), clock=context.clock))
+    context = replace(operator(cluster).context, token_key=make_key())
+    await Reconciler(context).reconcile(KEY)
     assert mounted(cluster) != before and set(held(cluster)) == {before, mounted(cluster)}
 
 
@@ -173,4 +172,4 @@ async def test_an_unusable_key_is_named_with_a_next_step(data: dict[str, Any]) -
 
 
 def test_a_key_is_not_shown_with_the_context() -> None:
-    assert "the key that" not in repr(operator(cluster_with()))
+    assert "the key that" not in repr(operator(cluster_with()).context)

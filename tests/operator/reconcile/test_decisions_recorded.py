@@ -10,8 +10,7 @@ from sluice.commands.explain import sentences
 from sluice_operator.autoscaler.settings import LAW
 from sluice_operator.autoscaler.values import EngineSample
 from sluice_operator.cluster.client import ClusterError, Endpoint, Object
-from sluice_operator.reconcile.memory import Context
-from sluice_operator.reconcile.reconcile import reconcile
+from sluice_operator.reconcile.reconciler import Reconciler
 from tests.operator.autoscaler.fleet import Engine
 from tests.operator.fake_cluster import KEY, Clock, Engines, FakeCluster, cluster_with, manifest, operator, pod
 
@@ -20,7 +19,7 @@ EVENTS = {"ScaledUp", "ScaledDown", "ScalingAdvised", "LimitsMoved", "RequestsRe
 
 
 @dataclass
-class ObservedFleet(Engines):
+class Fleet(Engines):
     """Engines that serve what comes, one behind each pod."""
 
     engines: dict[str, Engine] = field(default_factory=dict)
@@ -34,15 +33,15 @@ class Told:
     """A resource, its operator and its pods over minutes, and what people were told."""
 
     cluster: FakeCluster
-    fleet: ObservedFleet = field(default_factory=ObservedFleet)
+    fleet: Fleet = field(default_factory=Fleet)
     clock: Clock = field(default_factory=Clock)
-    context: Context = field(init=False)
+    reconciler: Reconciler = field(init=False)
 
     def __post_init__(self) -> None:
-        self.context = operator(self.cluster, self.fleet, self.clock)
+        self.reconciler = operator(self.cluster, self.fleet, self.clock)
 
     async def pass_once(self) -> None:
-        await reconcile(KEY, self.context)
+        await self.reconciler.reconcile(KEY)
         wanted = int(self.cluster.deployment["spec"].get("replicas", 1))
         names = sorted(self.fleet.engines, key=lambda name: int(name.removeprefix("chat-")))
         for name in names[wanted:]:
@@ -79,7 +78,7 @@ def asked(**scaling: Any) -> Object:
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     """The sentences in the log, less whose they are."""
-    lines = [r.getMessage() for r in caplog.records if r.name == "sluice_operator.reconcile.reconcile"]
+    lines = [r.getMessage() for r in caplog.records if r.name == "sluice_operator.reconcile.reconciler"]
     return [line.removeprefix(f"{KEY.namespace}/{KEY.name}: ") for line in lines]
 
 
@@ -164,7 +163,7 @@ async def test_what_another_hand_did_is_the_same_words_everywhere(
     await told.run(20, LOAD)
     by_hand(told.cluster, 2, manager)
     if restarted:
-        told.context = operator(told.cluster, told.fleet, told.clock)
+        told.reconciler = operator(told.cluster, told.fleet, told.clock)
     await told.run(20, LOAD)
     assert [each for each, _ in told.events] == ["ScaledUp", reason]
     assert told.recorded[1].startswith("1 → 2 replicas: ") and words in told.recorded[1]

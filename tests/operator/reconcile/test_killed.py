@@ -7,7 +7,6 @@ import pytest
 
 from sluice import contract
 from sluice_operator.cluster.client import Object
-from sluice_operator.reconcile.reconcile import reconcile
 from tests.operator.fake_cluster import (
     KEY,
     FakeCluster,
@@ -79,12 +78,12 @@ async def test_a_decision_cut_off_from_its_record_is_recorded_by_the_successor()
     cluster = cluster_with()
     await settle(cluster)
     cluster.edit(scaling={"minReplicas": 3, "maxReplicas": 4})
-    context = operator(cluster)
+    reconciler = operator(cluster)
     cluster.writes.clear()
     cluster.kill_after = 1 + 6  # Secret; ConfigMap, SA, two Services, PDB, Deployment
     with pytest.raises(Killed):
         for _ in range(3):
-            await reconcile(KEY, context)
+            await reconciler.reconcile(KEY)
     cluster.kill_after = None
     assert cluster.deployment["spec"]["replicas"] == 3
     await settle(cluster)

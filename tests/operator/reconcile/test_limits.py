@@ -5,20 +5,19 @@ from dataclasses import replace
 import pytest
 
 from sluice_operator.cluster.client import ClusterError, Object
-from sluice_operator.reconcile.memory import Context
-from sluice_operator.reconcile.reconcile import reconcile
+from sluice_operator.reconcile.reconciler import Reconciler
 from sluice_operator.settings import from_environment
 from tests.operator.fake_cluster import KEY, Clock, Engines, FakeCluster, cluster_with, manifest, operator, pod
 
 
-async def serving(**spec: object) -> tuple[FakeCluster, Engines, Context]:
+async def serving(**spec: object) -> tuple[FakeCluster, Engines, Reconciler]:
     """A replica that serves, after two passes."""
     cluster, engines = cluster_with(manifest(**spec)), Engines()
-    context = operator(cluster, engines, Clock())
+    reconciler = operator(cluster, engines, Clock())
     cluster.pods = [pod("a")]
     for _ in range(2):
-        await reconcile(KEY, context)
-    return cluster, engines, context
+        await reconciler.reconcile(KEY)
+    return cluster, engines, reconciler
 
 
 def refuse(cluster: FakeCluster, kind: str, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,14 +37,14 @@ def refuse(cluster: FakeCluster, kind: str, status: int, monkeypatch: pytest.Mon
 async def test_limits_are_sent_although_a_child_is_refused(
     kind: str, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster, engines, context = await serving(slo={"itlMilliseconds": 70, "ttftMilliseconds": 3000})
+    cluster, engines, reconciler = await serving(slo={"itlMilliseconds": 70, "ttftMilliseconds": 3000})
     refuse(cluster, kind, status, monkeypatch)
     engines.patched.clear()
-    assert isinstance(context.clock, Clock)
-    context.clock.now += 60  # the children are looked at again
+    assert isinstance(reconciler.context.clock, Clock)
+    reconciler.context.clock.now += 60  # the children are looked at again
     for number in range(1, 4):
         with pytest.raises(ClusterError):
-            await reconcile(KEY, context)
+            await reconciler.reconcile(KEY)
         assert len(engines.patched) == number
     _, _, bounds = engines.patched[-1]
     assert (bounds.itl_target, bounds.ttft_target) == (0.07, 3.0)
@@ -55,44 +54,44 @@ async def test_limits_are_sent_although_a_child_is_refused(
 async def test_limits_outlive_two_late_passes(interval: float) -> None:
     cluster, engines = cluster_with(), Engines()
     settings = from_environment({"SLUICE_INTERVAL_SECONDS": str(interval)})
-    context = replace(operator(cluster, engines), settings=settings)
+    reconciler = Reconciler(replace(operator(cluster, engines).context, settings=settings))
     cluster.pods = [pod("a")]
-    assert await reconcile(KEY, context) == interval
-    await reconcile(KEY, context)
+    assert await reconciler.reconcile(KEY) == interval
+    await reconciler.reconcile(KEY)
     assert engines.lasting and min(engines.lasting) >= 3 * interval
 
 
 async def test_a_failed_patch_is_a_condition_with_a_next_step_until_it_succeeds() -> None:
-    cluster, engines, context = await serving()
+    cluster, engines, reconciler = await serving()
     assert cluster.condition("AdmissionActive")["status"] == "True"
     engines.refusal = "answered 401 to PATCH /limits: Writes need the admin token."
-    await reconcile(KEY, context)
+    await reconciler.reconcile(KEY)
     found = cluster.condition("AdmissionActive")
     assert (found["status"], found["reason"]) == ("False", "LimitsNotSet")
     assert "1 of 1 engines" in found["message"] and "pod a answered 401" in found["message"]
     assert "restart the pod" in found["message"]
     assert cluster.condition("MetricsAvailable")["status"] == "True"
     engines.refusal = ""
-    await reconcile(KEY, context)
+    await reconciler.reconcile(KEY)
     assert cluster.condition("AdmissionActive")["reason"] == "Auto"
 
 
 async def test_a_failed_patch_is_said_beside_a_refused_child(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster, engines, context = await serving()
+    cluster, engines, reconciler = await serving()
     refuse(cluster, "Deployment", 403, monkeypatch)
     engines.refusal = "did not answer PATCH /limits"
     with pytest.raises(ClusterError):
-        await reconcile(KEY, context)
+        await reconciler.reconcile(KEY)
     assert cluster.condition("AdmissionActive")["reason"] == "LimitsNotSet"
 
 
 @pytest.mark.parametrize("mode", ["Auto", "Fixed", "Off"])
 async def test_a_changed_slo_is_in_the_config_map_and_rolls_nothing(mode: str) -> None:
-    cluster, engines, context = await serving(admission={"mode": mode})
+    cluster, engines, reconciler = await serving(admission={"mode": mode})
     before, mounted = cluster.deployment["spec"], cluster.store.get("ConfigMap", "ns", "chat-targets")
     engines.patched.clear()
     cluster.edit(slo={"itlMilliseconds": 123}, admission={"mode": mode})
-    await reconcile(KEY, context)
+    await reconciler.reconcile(KEY)
     after = cluster.store.get("ConfigMap", "ns", "chat-targets")
     assert mounted is not None and after is not None and mounted["data"] != after["data"]
     assert '"itl_target_ms": 123' in after["data"]["targets.json"]

@@ -12,8 +12,8 @@ from sluice_operator.api import parse
 from sluice_operator.cluster.client import Endpoint, Key, Object
 from sluice_operator.engines.client import HttpScraper
 from sluice_operator.reconcile.admin_token import make_key
-from sluice_operator.reconcile.memory import Context
-from sluice_operator.reconcile.reconcile import reconcile
+from sluice_operator.reconcile.context import Context
+from sluice_operator.reconcile.reconciler import Reconciler
 from sluice_operator.runtime.workqueue import Workers
 from sluice_operator.settings import Settings
 from tests.operator.fake_cluster import FakeCluster, exposition, manifest, pod
@@ -62,7 +62,7 @@ async def engines() -> AsyncIterator[Engines]:
 
 
 @dataclass
-class ManyWorld(FakeCluster):
+class ManyResources(FakeCluster):
     """`FakeCluster` for several resources, each with pods of its own."""
 
     fleets: dict[str, list[Object]] = field(default_factory=dict)
@@ -96,15 +96,15 @@ class ManyWorld(FakeCluster):
 async def test_forty_resources_with_silent_pods_do_not_delay_a_healthy_one() -> None:
     settings = Settings(engine_image="engine:1")
     async with engines() as found, HttpScraper(600.0, settings.scrape_concurrency) as scraper:
-        cluster, ended = ManyWorld(), asyncio.Event()
-        context, done = Context(cluster, scraper, settings, make_key()), []
+        cluster, ended = ManyResources(), asyncio.Event()
+        reconciler, done = Reconciler(Context(cluster, scraper, settings, make_key())), []
         silent = [Key("ns", f"silent{number}") for number in range(SILENT)]
         for key in silent:
             cluster.add(key, found.silent_port, PODS_EACH)
         cluster.add(HEALTHY, found.healthy_port, 1)
 
         async def one(key: Key) -> float:
-            wait = await reconcile(key, context)
+            wait = await reconciler.reconcile(key)
             done.append(key)
             if key == HEALTHY:
                 ended.set()
@@ -121,4 +121,4 @@ async def test_forty_resources_with_silent_pods_do_not_delay_a_healthy_one() -> 
         finally:
             await workers.close()
         assert done == [HEALTHY]
-        assert context.memories[HEALTHY].seen.samples
+        assert reconciler.states[HEALTHY].observation.samples

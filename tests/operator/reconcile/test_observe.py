@@ -2,7 +2,6 @@
 
 import copy
 from datetime import UTC, datetime, timedelta
-from itertools import repeat
 
 import pytest
 
@@ -10,11 +9,18 @@ from sluice_operator.autoscaler import decide
 from sluice_operator.autoscaler.state import AutoscalerState
 from sluice_operator.autoscaler.values import Decision, PodView
 from sluice_operator.cluster.client import Object
-from sluice_operator.reconcile.observe import ObservationState, observe
+from sluice_operator.reconcile.context import Context
+from sluice_operator.reconcile.observation_state import ObservationState
+from sluice_operator.reconcile.observe import observe
 from tests.operator.autoscaler.fleet import spec
-from tests.operator.fake_cluster import Engines, cluster_with, deployed, exposition, pod
+from tests.operator.fake_cluster import Engines, FakeCluster, cluster_with, deployed, exposition, pod
 
 CREATED = datetime(2026, 11, 21, 8, tzinfo=UTC)
+
+
+def at(cluster: FakeCluster, engines: Engines, now: float, wall: datetime) -> Context:
+    """Both clocks stand still."""
+    return Context(cluster, engines, clock=lambda: now, wall=lambda: wall)
 
 
 async def looked(*looks: tuple[float, Object | None], wrong: float = 0.0, text: str | None = None) -> list[PodView]:
@@ -23,10 +29,10 @@ async def looked(*looks: tuple[float, Object | None], wrong: float = 0.0, text: 
     cluster, seen = deployed(cluster_with()), ObservationState()
     found: list[PodView] = []
     engines = Engines(text or exposition())
-    for at, item in looks:
+    for time, item in looks:
         cluster.pods = [] if item is None else [item]
-        wall = CREATED + timedelta(seconds=at + wrong)
-        fleet, seen = await observe(cluster.resource, cluster, engines, seen, clock=repeat(at).__next__, wall=wall)
+        wall = CREATED + timedelta(seconds=time + wrong)
+        fleet, seen = await observe(cluster.resource, seen, at(cluster, engines, time, wall))
         found += fleet.observed.pods
     return found
 
@@ -93,11 +99,9 @@ async def decided(wrong: float, node: float) -> Decision:
     for now, pods in ((0.0, []), (1.0, [PULLING]), (41.0, [first]), (50.0, [first, second])):
         cluster.pods = [skewed(item, node) for item in pods]
         wall = CREATED + timedelta(seconds=now + wrong)
-        fleet, seen = await observe(cluster.resource, cluster, Engines(), seen, clock=repeat(now).__next__, wall=wall)
+        fleet, seen = await observe(cluster.resource, seen, at(cluster, Engines(), now, wall))
         _, memory = decide(spec(), fleet.observed, memory, now)
-    fleet, _ = await observe(
-        cluster.resource, cluster, Engines(), seen, clock=lambda: 70.0, wall=wall + timedelta(seconds=20)
-    )
+    fleet, _ = await observe(cluster.resource, seen, at(cluster, Engines(), 70.0, wall + timedelta(seconds=20)))
     return decide(spec(), fleet.observed, memory, 70.0)[0]
 
 
@@ -149,7 +153,5 @@ async def test_an_engine_that_loads_is_asked_and_need_not_answer() -> None:
     cluster = deployed(cluster_with())
     cluster.pods = [unready()]
     wall = CREATED + timedelta(seconds=5)
-    fleet, _ = await observe(
-        cluster.resource, cluster, Engines(text=None), ObservationState(), clock=lambda: 5.0, wall=wall
-    )
+    fleet, _ = await observe(cluster.resource, ObservationState(), at(cluster, Engines(text=None), 5.0, wall))
     assert fleet.observed.pods[0].sample is None and fleet.scrape_failures == 0

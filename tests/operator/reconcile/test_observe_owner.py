@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from sluice_operator.cluster.client import Object
-from sluice_operator.reconcile.reconcile import reconcile
 from tests.operator.fake_cluster import KEY, Clock, Engines, cluster_with, deployed, operator, pod
 from tests.operator.reconcile.test_problems import CRASHED
 
@@ -29,9 +28,9 @@ async def test_a_foreign_pod_with_our_labels_is_neither_counted_nor_scraped_nor_
 ) -> None:
     engines, clock = Engines(), Clock()
     cluster = deployed(cluster_with(), pod("a"), foreign(references))
-    context = operator(cluster, engines, clock)
+    reconciler = operator(cluster, engines, clock)
     for _ in range(3):
-        await reconcile(KEY, context)
+        await reconciler.reconcile(KEY)
         clock.now += 5
     assert (cluster.status["replicas"], cluster.status["readyReplicas"]) == (1, 1)
     assert set(engines.scraped) == {"a"}
@@ -42,9 +41,9 @@ async def test_a_foreign_pod_with_our_labels_is_neither_counted_nor_scraped_nor_
 async def test_a_foreign_pod_that_crashes_is_not_deleted(references: list[Object]) -> None:
     clock = Clock()
     cluster = deployed(cluster_with(), foreign(references, **CRASHED))
-    context = operator(cluster, clock=clock)
+    reconciler = operator(cluster, clock=clock)
     for _ in range(30):
-        await reconcile(KEY, context)
+        await reconciler.reconcile(KEY)
         clock.now += 5
     assert [each["metadata"]["name"] for each in cluster.pods] == ["foreign"]
     assert cluster.condition("Ready")["reason"] == "Starting"
@@ -56,14 +55,14 @@ async def test_pods_of_a_foreign_deployment_with_our_name_are_not_ours() -> None
     foreign = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "chat", "namespace": "ns"}}
     cluster.store.create(foreign | {"spec": {"replicas": 1}})
     cluster.pods = [pod("a")]
-    context = operator(cluster, engines)
-    await reconcile(KEY, context)
-    await reconcile(KEY, context)
+    reconciler = operator(cluster, engines)
+    await reconciler.reconcile(KEY)
+    await reconciler.reconcile(KEY)
     assert (cluster.status["readyReplicas"], engines.scraped, engines.patched) == (0, [], [])
     assert cluster.condition("Ready")["reason"] == "Conflict"
 
 
 async def test_pods_of_every_version_of_our_deployment_count() -> None:
     cluster = deployed(cluster_with(), pod("old"), pod("new", hash_="v2"))
-    await reconcile(KEY, operator(cluster))
+    await operator(cluster).reconcile(KEY)
     assert cluster.status["readyReplicas"] == 2

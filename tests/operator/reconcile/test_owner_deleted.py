@@ -6,7 +6,7 @@ import pytest
 
 from sluice import contract
 from sluice_operator.cluster.client import Object
-from sluice_operator.reconcile.reconcile import GONE, reconcile
+from sluice_operator.reconcile.reconciler import GONE
 from tests.operator.fake_cluster import KEY, FakeCluster, cluster_with, operator, settle
 
 FOREGROUND = {"deletionTimestamp": "2026-11-21T09:00:00Z", "finalizers": ["foregroundDeletion"]}
@@ -57,16 +57,16 @@ async def test_a_pass_creates_no_child_of_a_resource_that_is_deleted_meanwhile(
     await settle(cluster, passes=passes)
     cluster.writes.clear()
     cluster.deletion = deletion
-    context = operator(cluster)
-    assert await reconcile(KEY, context) == GONE
+    reconciler = operator(cluster)
+    assert await reconciler.reconcile(KEY) == GONE
     assert cluster.writes == [] and cluster.deployment == {}
-    assert KEY not in context.memories
+    assert KEY not in reconciler.states
 
 
 async def test_a_recreated_resource_gets_its_children_in_the_next_pass() -> None:
     cluster = DeletedDuringThePass(store=cluster_with().store)
     cluster.deletion = recreate
-    context = operator(cluster)
-    await reconcile(KEY, context)
-    assert await reconcile(KEY, context) < GONE
+    reconciler = operator(cluster)
+    await reconciler.reconcile(KEY)
+    assert await reconciler.reconcile(KEY) < GONE
     assert cluster.deployment["metadata"]["ownerReferences"][0]["uid"] == cluster.resource["metadata"]["uid"]

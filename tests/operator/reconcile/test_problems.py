@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from sluice_operator.cluster.client import ClusterError, Object
-from sluice_operator.reconcile.reconcile import reconcile
 from tests.operator.fake_cluster import KEY, Clock, Engines, cluster_with, manifest, operator, pod, settle
 
 
@@ -64,11 +63,11 @@ CRASHED: dict[str, Any] = {
 
 async def test_a_missing_model_is_retried_ever_more_slowly_and_heals() -> None:
     cluster, clock = cluster_with(), Clock()
-    context = operator(cluster, clock=clock)
+    reconciler = operator(cluster, clock=clock)
     deletions = []
     for number in range(60):
         cluster.pods = cluster.pods or [pod(f"a{number}", ready=False, **CRASHED)]
-        await reconcile(KEY, context)
+        await reconciler.reconcile(KEY)
         if not cluster.pods:
             deletions.append(clock.now)
         clock.now += 5
@@ -79,19 +78,19 @@ async def test_a_missing_model_is_retried_ever_more_slowly_and_heals() -> None:
     cluster.pods = [
         pod("fresh", ready=False, conditions=[], containerStatuses=[{"name": "engine", "state": {"running": {}}}])
     ]
-    await reconcile(KEY, context)
+    await reconciler.reconcile(KEY)
     assert cluster.condition("Ready")["reason"] == "ModelNotFound"  # it has proved nothing yet
     cluster.pods = [pod("fresh")]
-    await reconcile(KEY, context)
+    await reconciler.reconcile(KEY)
     assert cluster.condition("Ready")["status"] == "True"
 
 
 async def test_silent_engines_are_stale_metrics_and_no_error() -> None:
     cluster, engines, clock = cluster_with(), Engines(text=None), Clock()
     cluster.pods = [pod("a")]
-    context = operator(cluster, engines, clock)
+    reconciler = operator(cluster, engines, clock)
     for _ in range(10):
-        await reconcile(KEY, context)
+        await reconciler.reconcile(KEY)
         clock.now += 5
     assert cluster.condition("MetricsAvailable")["reason"] == "MetricsStale"
     assert cluster.condition("Ready")["status"] == "True"
@@ -99,21 +98,21 @@ async def test_silent_engines_are_stale_metrics_and_no_error() -> None:
 
 async def test_another_writers_count_is_reported_once_by_name() -> None:
     cluster = cluster_with()
-    context = operator(cluster)
-    await reconcile(KEY, context)
+    reconciler = operator(cluster)
+    await reconciler.reconcile(KEY)
     live = cluster.deployment
     live["spec"]["replicas"] = 2
     live["metadata"]["managedFields"] = [{"manager": "kubectl", "fieldsV1": {"f:spec": {"f:replicas": {}}}}]
     cluster.store.delete("Deployment", "ns", "chat")
     cluster.store.insert(live, cluster.resource)
     for _ in range(3):
-        await reconcile(KEY, context)
+        await reconciler.reconcile(KEY)
     told = [message for reason, message, _ in cluster.events if reason == "OtherWriter"]
     assert len(told) == 1
     assert "1 → 2 replicas: 'kubectl' changed the Deployment's replicas." in told[0]
 
 
-async def test_a_refused_write_is_said_in_the_status_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_rejected_write_is_in_the_status_and_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = cluster_with()
     allowed = cluster.apply
 
@@ -122,27 +121,27 @@ async def test_a_refused_write_is_said_in_the_status_and_tried_again(monkeypatch
             raise ClusterError("Service ns/chat: forbidden by policy", status=403)
         return await allowed(manifest, owner=owner)
 
-    context = operator(cluster)
+    reconciler = operator(cluster)
     monkeypatch.setattr(cluster, "apply", refuses_services)
     for _ in range(3):
         with pytest.raises(ClusterError):
-            await reconcile(KEY, context)
+            await reconciler.reconcile(KEY)
     ready = cluster.condition("Ready")
     assert (ready["status"], ready["reason"]) == ("False", "WriteRefused")
-    assert "forbidden by policy" in ready["message"] and "tried again" in ready["message"]
+    assert "forbidden by policy" in ready["message"] and "the operator retries" in ready["message"]
     monkeypatch.undo()
-    await reconcile(KEY, context)
+    await reconciler.reconcile(KEY)
     assert cluster.condition("Ready")["reason"] != "WriteRefused"
 
 
 async def test_pods_that_a_quota_refuses_are_said() -> None:
     cluster = cluster_with()
-    context = operator(cluster)
-    await reconcile(KEY, context)
+    reconciler = operator(cluster)
+    await reconciler.reconcile(KEY)
     words = 'pods "chat-1" is forbidden: exceeded quota'
     failure = {"type": "ReplicaFailure", "status": "True", "message": words}
     cluster.store.set_status("Deployment", KEY.namespace, KEY.name, {"conditions": [failure]})
-    await reconcile(KEY, context)
+    await reconciler.reconcile(KEY)
     assert cluster.condition("Ready")["reason"] == "PodsRefused"
     assert words in cluster.condition("Ready")["message"]
 
@@ -150,8 +149,8 @@ async def test_pods_that_a_quota_refuses_are_said() -> None:
 async def test_an_evicted_pod_is_not_counted_while_others_live() -> None:
     cluster = cluster_with()
     cluster.pods = [pod("a"), pod("evicted", ready=False, phase="Failed", reason="Evicted")]
-    context = operator(cluster)
-    await reconcile(KEY, context)
-    await reconcile(KEY, context)
+    reconciler = operator(cluster)
+    await reconciler.reconcile(KEY)
+    await reconciler.reconcile(KEY)
     assert cluster.status["replicas"] == 1
     assert cluster.condition("Progressing")["reason"] != "Evicted"

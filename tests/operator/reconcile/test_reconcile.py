@@ -4,15 +4,15 @@ from sluice import contract
 from sluice_operator.api import parse
 from sluice_operator.autoscaler.values import Decision
 from sluice_operator.cluster.client import Key
-from sluice_operator.reconcile.apply import apply_children
+from sluice_operator.reconcile.children import order_scale_in
 from sluice_operator.reconcile.observe import observe
-from sluice_operator.reconcile.reconcile import GONE, reconcile
+from sluice_operator.reconcile.reconciler import GONE
 from tests.operator.fake_cluster import KEY, Clock, Engines, cluster_with, deployed, manifest, operator, pod, settle
 
 
 async def test_the_first_pass_makes_every_child_and_the_whole_status() -> None:
     cluster = cluster_with()
-    assert await reconcile(KEY, operator(cluster)) == 5.0
+    assert await operator(cluster).reconcile(KEY) == 5.0
     assert cluster.deployment["spec"]["replicas"] == 1
     assert {c["type"] for c in cluster.status["conditions"]} == {
         "Ready", "Available", "Progressing", "ModelLoaded", "ScalingActive", "AdmissionActive", "MetricsAvailable", "SLOMet", "Paused",
@@ -24,7 +24,7 @@ async def test_the_first_pass_makes_every_child_and_the_whole_status() -> None:
 
 async def test_the_deployment_is_written_after_what_its_pods_need_and_before_the_status() -> None:
     cluster = cluster_with()
-    await reconcile(KEY, operator(cluster))
+    await operator(cluster).reconcile(KEY)
     order = [what.split()[1] if " " in what else what for what in cluster.writes]
     assert order.index("Secret") < order.index("ServiceAccount") < order.index("Deployment") < order.index("status")
 
@@ -32,11 +32,11 @@ async def test_the_deployment_is_written_after_what_its_pods_need_and_before_the
 async def test_a_settled_resource_is_not_written_again() -> None:
     cluster, clock = cluster_with(), Clock()
     cluster.pods = [pod("a")]
-    context = operator(cluster, clock=clock)
+    reconciler = operator(cluster, clock=clock)
     for _ in range(3):
-        await reconcile(KEY, context)
+        await reconciler.reconcile(KEY)
     cluster.writes.clear()
-    await reconcile(KEY, context)
+    await reconciler.reconcile(KEY)
     assert [what for what in cluster.writes if not what.startswith("apply Deployment")] == []
 
 
@@ -58,22 +58,22 @@ async def test_external_mode_copies_the_scale_subresource() -> None:
 
 async def test_advise_sets_a_first_count_and_leaves_the_field_out_ever_after() -> None:
     cluster = cluster_with(manifest(scaling={"mode": "Advise", "minReplicas": 2, "maxReplicas": 4}))
-    context = operator(cluster)
-    await reconcile(KEY, context)
+    reconciler = operator(cluster)
+    await reconciler.reconcile(KEY)
     assert cluster.deployment["spec"]["replicas"] == 2
-    await reconcile(KEY, context)
+    await reconciler.reconcile(KEY)
     assert "replicas" not in cluster.deployment["spec"]
 
 
 async def test_a_smaller_count_is_preceded_by_the_order_of_leaving() -> None:
     cluster, clock = cluster_with(manifest(scaling={"minReplicas": 3, "maxReplicas": 4})), Clock()
-    context = operator(cluster, clock=clock)
-    await reconcile(KEY, context)
+    reconciler = operator(cluster, clock=clock)
+    await reconciler.reconcile(KEY)
     cluster.pods = [pod("a"), pod("b"), pod("c")]
-    await reconcile(KEY, context)
+    await reconciler.reconcile(KEY)
     cluster.edit(scaling={"minReplicas": 1, "maxReplicas": 2})
     cluster.writes.clear()
-    await reconcile(KEY, context)
+    await reconciler.reconcile(KEY)
     costs = [what for what in cluster.writes if what.startswith("apply Pod ")]
     assert costs
     assert cluster.writes.index(costs[-1]) < cluster.writes.index("apply Deployment chat")
@@ -83,17 +83,17 @@ async def test_a_smaller_count_is_preceded_by_the_order_of_leaving() -> None:
 async def test_limits_go_to_every_ready_engine_with_the_token() -> None:
     engines = Engines()
     cluster = deployed(cluster_with(), pod("a"), pod("b", ready=False, conditions=[]))
-    await reconcile(KEY, operator(cluster, engines))
+    await operator(cluster, engines).reconcile(KEY)
     assert [name for name, _, _ in engines.patched] == ["a"]
 
 
 async def test_a_deleted_resource_is_forgotten() -> None:
     cluster = cluster_with()
-    context = operator(cluster)
-    await reconcile(KEY, context)
+    reconciler = operator(cluster)
+    await reconciler.reconcile(KEY)
     cluster.store.delete(contract.KIND, KEY.namespace, KEY.name)
-    assert await reconcile(KEY, context) == GONE
-    assert not context.memories and not context.decisions and not context.names
+    assert await reconciler.reconcile(KEY) == GONE
+    assert not reconciler.states and not reconciler.decisions and not reconciler.served_names.namespaces
 
 
 async def test_names_are_known_for_as_long_as_one_of_the_namespace_is_there() -> None:
@@ -101,47 +101,40 @@ async def test_names_are_known_for_as_long_as_one_of_the_namespace_is_there() ->
     other = manifest()
     other["metadata"]["name"] = "other"
     cluster.store.apply(other)
-    context = operator(cluster)
+    reconciler = operator(cluster)
     for key in (KEY, Key(KEY.namespace, "other")):
-        await reconcile(key, context)
+        await reconciler.reconcile(key)
     cluster.store.delete(contract.KIND, KEY.namespace, KEY.name)
-    await reconcile(KEY, context)
-    assert KEY.namespace in context.names
+    await reconciler.reconcile(KEY)
+    assert KEY.namespace in reconciler.served_names.namespaces
 
 
 async def test_a_resource_made_anew_under_the_same_name_starts_without_memory() -> None:
     cluster = cluster_with()
-    context = operator(cluster)
-    await reconcile(KEY, context)
-    before = context.memories[KEY]
+    reconciler = operator(cluster)
+    await reconciler.reconcile(KEY)
+    before = reconciler.states[KEY]
     cluster.store.delete(contract.KIND, KEY.namespace, KEY.name)  # and nobody looked in between
     cluster.store.apply(manifest())
-    await reconcile(KEY, context)
-    assert before.uid and context.memories[KEY].uid not in ("", before.uid)
+    await reconciler.reconcile(KEY)
+    assert before.uid and reconciler.states[KEY].uid not in ("", before.uid)
 
 
 async def test_who_leaves_next_is_annotated_beforehand_and_let_go_again() -> None:
     """A router in front can read it."""
     cluster = cluster_with()
     cluster.pods = [pod("a"), pod("b")]
-    context, cost = operator(cluster), "controller.kubernetes.io/pod-deletion-cost"
-    await reconcile(KEY, context)
+    reconciler, cost = operator(cluster), "controller.kubernetes.io/pod-deletion-cost"
+    await reconciler.reconcile(KEY)
     document = await cluster.get(contract.KIND, KEY.namespace, KEY.name)
     assert document is not None
     resource = parse(document)
 
     async def carried_out(next_scale_in_candidate: str | None) -> list[str | None]:
         """The costs of the pods after a decision that keeps two and names this one."""
-        fleet, _ = await observe(
-            cluster.resource,
-            cluster,
-            context.scraper,
-            context.memories[KEY].seen,
-            clock=context.clock,
-            wall=context.wall(),
-        )
+        fleet, _ = await observe(cluster.resource, reconciler.states[KEY].observation, reconciler.context)
         decision = Decision(replicas=2, desired=2, next_scale_in_candidate=next_scale_in_candidate)
-        await apply_children(KEY, document, resource, fleet, decision, context)
+        await order_scale_in(resource, fleet, decision, 2, reconciler.context)
         return [(each["metadata"].get("annotations") or {}).get(cost) for each in cluster.pods]
 
     assert await carried_out(None) == [None, None]

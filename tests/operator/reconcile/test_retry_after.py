@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from sluice_operator.reconcile.reconcile import reconcile
 from tests.operator.fake_cluster import KEY, Clock, Engines, cluster_with, deployed, manifest, operator, pod
 
 
@@ -17,13 +16,13 @@ class Short:
         container = {"name": "engine", "restartCount": 0, "state": {"running": {}}}
         self.loading = pod("b", ready=False, podIP="10.0.0.2", containerStatuses=[container])
         self.cluster = deployed(cluster, pod("a"), self.loading)
-        self.context = operator(self.cluster, self.engines, self.clock)
+        self.reconciler = operator(self.cluster, self.engines, self.clock)
 
     async def told(self, seconds: float = 0.0) -> dict[str, float]:
         """Who is told what in a pass that is so many seconds later."""
         self.clock.now += seconds
         self.engines.told.clear()
-        await reconcile(KEY, self.context)
+        await self.reconciler.reconcile(KEY)
         return dict(self.engines.told)
 
 

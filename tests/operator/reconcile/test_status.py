@@ -2,11 +2,9 @@
 
 import copy
 import json
-from dataclasses import replace
 
 from sluice_operator.api import LLMDeploymentStatus
 from sluice_operator.api.crd import structural_schema
-from sluice_operator.reconcile.reconcile import reconcile
 from tests.operator.fake_cluster import (
     KEY,
     Clock,
@@ -31,12 +29,12 @@ async def test_the_status_is_one_the_schema_knows() -> None:
 async def test_numbers_move_at_most_every_thirty_seconds() -> None:
     cluster, engines, clock = cluster_with(), Engines(), Clock()
     cluster.pods = [pod("a")]
-    context = operator(cluster, engines, clock)
+    reconciler = operator(cluster, engines, clock)
     changes = 0
     for step in range(24):
         engines.text = exposition(kv_block_seconds_total=2.0 * step * step)
         before = cluster.status.get("kvOccupancyPercent")
-        await reconcile(KEY, context)
+        await reconciler.reconcile(KEY)
         changes += before != cluster.status.get("kvOccupancyPercent")
         clock.now += 5
     assert 2 <= changes <= 5
@@ -52,13 +50,13 @@ async def test_what_the_schemas_defaults_fill_in_is_no_change() -> None:
 
 async def test_a_large_fleet_whose_starts_come_one_by_one_writes_them_with_the_numbers() -> None:
     cluster, clock = cluster_with(manifest(scaling={"minReplicas": 24, "maxReplicas": 24})), Clock()
-    context, changes = operator(cluster, clock=clock), 0
+    changes = 0
     text = exposition() + 'sluice_load_phase_seconds{phase="load"} 7\n'
-    context = replace(context, scraper=Engines(text))
+    reconciler = operator(cluster, Engines(text), clock)
     for number in range(24):
         cluster.pods = [*cluster.pods, pod(f"chat-{number}")]
         before = cluster.status.get("coldStarts")
-        await reconcile(KEY, context)
+        await reconciler.reconcile(KEY)
         changes += before != cluster.status.get("coldStarts")
         clock.now += 5
     assert 2 <= changes <= 5
@@ -67,17 +65,17 @@ async def test_a_large_fleet_whose_starts_come_one_by_one_writes_them_with_the_n
 
 async def test_a_readiness_that_blinks_makes_no_cold_start_for_whoever_looks() -> None:
     cluster, clock = deployed(cluster_with(), pod("a")), Clock()
-    context = operator(cluster, clock=clock)
-    await reconcile(KEY, context)
+    reconciler = operator(cluster, clock=clock)
+    await reconciler.reconcile(KEY)
     learned = cluster.status["coldStarts"]
     assert [entry["total"] for entry in learned] == [10.0]
     ready = cluster.pods[0]["status"]["conditions"][1]
     for status in ("False", "True"):
         ready.update(status=status, lastTransitionTime="2026-11-21T11:00:00Z")
         clock.now += 60
-        await reconcile(KEY, context)
+        await reconciler.reconcile(KEY)
     assert cluster.status["coldStarts"] == learned
     cluster.pods.append(copy.deepcopy(cluster.pods[0]))
     cluster.pods[1]["metadata"]["name"] = "b"  # whose start its predecessor did not know
-    await reconcile(KEY, operator(cluster, clock=clock))
+    await operator(cluster, clock=clock).reconcile(KEY)
     assert cluster.status["coldStarts"] == learned

@@ -11,7 +11,7 @@ from sluice import contract
 from sluice_operator.cluster.client import ClusterClient, ClusterError, Object
 from sluice_operator.cluster.lease import KubeLease
 from sluice_operator.engines.client import Scraper
-from sluice_operator.reconcile.memory import Context
+from sluice_operator.reconcile.context import Context
 from sluice_operator.runtime.leader_election import Election, Times
 from sluice_operator.runtime.process import _lead, _until_stopped
 from sluice_operator.runtime.watchdog import Watchdog

@@ -13,7 +13,7 @@ import pytest
 from sluice import contract, json_logs
 from sluice.json_logs import JsonLines
 from sluice_operator.autoscaler.values import Decision, Reason
-from sluice_operator.reconcile.reconcile import _log
+from sluice_operator.reconcile.reconciler import log_decision
 from tests.operator.fake_cluster import KEY, cluster_with, operator
 
 
@@ -63,7 +63,7 @@ def test_a_decision_is_logged_with_its_numbers(root: logging.Logger) -> None:
     json_logs.configure(stream)
     numbers = (("queue", 12.0), ("replicas_needed", 2.0))
     reason = Reason("replicas", 1, 2, "Queue", "1 → 2 replicas: the queue.", numbers)
-    _log(KEY, Decision(replicas=2, desired=2, reasons=(reason,)), operator(cluster_with()))
+    log_decision(KEY, Decision(replicas=2, desired=2, reasons=(reason,)), operator(cluster_with()).context)
     (found,) = (json.loads(text) for text in stream.getvalue().splitlines())
     expected = {"namespace": KEY.namespace, "resource": KEY.name, "dial": "replicas", "reason": "Queue"} | dict(numbers)
     assert found.items() >= expected.items()

@@ -9,13 +9,16 @@ from sluice_operator.api import LLMDeploymentSpec, parse
 from sluice_operator.autoscaler.values import Decision, PodPhase, PodView
 from sluice_operator.cluster.fleet import ObservedFleet, ObservedPod
 from sluice_operator.cluster.pod_status import Problem
-from sluice_operator.status.build import append, by_type
-from sluice_operator.status.conditions import RULES, Facts, conditions, problem_of
-from sluice_operator.status.events import Note, fresh, notes
+from sluice_operator.status.build import by_type
+from sluice_operator.status.conditions import RULES, conditions
+from sluice_operator.status.decisions import append
+from sluice_operator.status.events import Event, SentEvents, events_of
+from sluice_operator.status.facts import Facts
+from sluice_operator.status.problems import problem_of
 from sluice_operator.status.rollout import Rollout
 from tests.operator.fake_cluster import manifest
 
-DONE = Rollout(written=True, observed=True, replaced=True)
+DONE = Rollout(written=True, observed=True, up_to_date=True)
 NOW = "2026-11-21T09:00:00Z"
 
 
@@ -33,12 +36,12 @@ def facts(*pods: ObservedPod, replicas: int = 1, **changes: Any) -> Facts:
     return replace(known, **changes)
 
 
-def verdicts(given: Facts) -> dict[str, tuple[str, str]]:
+def states(given: Facts) -> dict[str, tuple[str, str]]:
     return {c["type"]: (c["status"], c["reason"]) for c in conditions(given, NOW)}
 
 
 def rolling(**changes: Any) -> Rollout:
-    return replace(DONE, replaced=False, **changes)
+    return replace(DONE, up_to_date=False, **changes)
 
 
 READY = report("a", "ready")
@@ -69,24 +72,24 @@ DECIDED = Decision(replicas=1, desired=1, attainment=0.95, metrics="Fresh")
         (facts(READY, STUCK, rollout=rolling()), "Ready", "False", "RolloutStalled"),
         (facts(READY, STUCK, rollout=rolling()), "Available", "True", "ReplicasReady"),
         (facts(READY, STUCK, rollout=rolling()), "ModelLoaded", "Unknown", "RollingOut"),
-        (facts(READY, rollout=rolling(late=True)), "Ready", "False", "RolloutStalled"),
-        (facts(READY, rollout=replace(DONE, late=True)), "Ready", "True", "Serving"),
+        (facts(READY, rollout=rolling(deadline_exceeded=True)), "Ready", "False", "RolloutStalled"),
+        (facts(READY, rollout=replace(DONE, deadline_exceeded=True)), "Ready", "True", "Serving"),
         (facts(READY, rollout=rolling()), "Ready", "False", "RollingOut"),
         (facts(READY, rollout=rolling()), "Available", "True", "ReplicasReady"),
         (facts(READY, rollout=rolling()), "Progressing", "True", "RollingOut"),
         (facts(READY, rollout=replace(DONE, observed=False)), "Ready", "False", "RollingOut"),
         (facts(READY, rollout=replace(DONE, observed=False)), "Progressing", "True", "RollingOut"),
         (facts(READY, replicas=2), "Ready", "True", "Serving"),
-        (facts(READY, rollout=rolling(refused="exceeded quota")), "Ready", "False", "PodsRefused"),
-        (facts(READY, replicas=2, rollout=replace(DONE, refused="exceeded quota")), "Ready", "True", "Serving"),
+        (facts(READY, rollout=rolling(replica_failure="exceeded quota")), "Ready", "False", "PodsRefused"),
+        (facts(READY, replicas=2, rollout=replace(DONE, replica_failure="exceeded quota")), "Ready", "True", "Serving"),
         (facts(report("a", "failed", Problem("ModelNotFound", "no /m"))), "ModelLoaded", "False", "ModelNotFound"),
-        (facts(READY, spec=None, faults=("spec.model is required",)), "Ready", "False", "InvalidSpec"),
-        (facts(READY, spec=None, faults=("spec.model is required",)), "Available", "True", "ReplicasReady"),
-        (facts(READY, spec=None, faults=("spec.model is required",)), "ModelLoaded", "True", "Loaded"),
-        (facts(READY, refused="forbidden"), "Ready", "False", "WriteRefused"),
-        (facts(READY, refused="forbidden"), "Available", "True", "ReplicasReady"),
+        (facts(READY, spec=None, parse_errors=("spec.model is required",)), "Ready", "False", "InvalidSpec"),
+        (facts(READY, spec=None, parse_errors=("spec.model is required",)), "Available", "True", "ReplicasReady"),
+        (facts(READY, spec=None, parse_errors=("spec.model is required",)), "ModelLoaded", "True", "Loaded"),
+        (facts(READY, write_error="forbidden"), "Ready", "False", "WriteRefused"),
+        (facts(READY, write_error="forbidden"), "Available", "True", "ReplicasReady"),
         (facts(READY, conflict="Service x is not ours"), "Ready", "False", "Conflict"),
-        (facts(spec=None, faults=("spec.model is required",)), "Ready", "False", "InvalidSpec"),
+        (facts(spec=None, parse_errors=("spec.model is required",)), "Ready", "False", "InvalidSpec"),
         (facts(conflict="Service x is not ours"), "Ready", "False", "Conflict"),
         (facts(conflict="Service x is not ours"), "ScalingActive", "False", "Conflict"),
         (facts(spec=spec(paused=True)), "Paused", "True", "PausedBySpec"),
@@ -98,7 +101,7 @@ DECIDED = Decision(replicas=1, desired=1, attainment=0.95, metrics="Fresh")
         (facts(spec=spec(scaling={"mode": "External"})), "ScalingActive", "False", "ExternalScaler"),
         (facts(spec=spec(scaling={"mode": "Advise"})), "ScalingActive", "False", "AdviseOnly"),
         (facts(spec=spec(scaling={"mode": "Off"})), "ScalingActive", "False", "ScalingOff"),
-        (facts(other_writer="'kubectl' changed it"), "ScalingActive", "True", "OtherWriter"),
+        (facts(external_writer="'kubectl' changed it"), "ScalingActive", "True", "OtherWriter"),
         (facts(decision=DECIDED), "SLOMet", "False", "Missed"),
         (facts(decision=replace(DECIDED, attainment=0.995)), "SLOMet", "True", "Met"),
         (facts(decision=replace(DECIDED, attainment=None)), "SLOMet", "Unknown", "NoTraffic"),
@@ -110,28 +113,35 @@ DECIDED = Decision(replicas=1, desired=1, attainment=0.95, metrics="Fresh")
         (facts(spec=spec(admission={"mode": "Fixed"})), "AdmissionActive", "True", "Fixed"),
         (facts(spec=spec(admission={"mode": "Off"})), "AdmissionActive", "False", "AdmissionOff"),
         (facts(spec=spec(paused=True)), "AdmissionActive", "False", "Paused"),
-        (facts(spec=None, faults=("spec.model is required",)), "AdmissionActive", "False", "InvalidSpec"),
+        (facts(spec=None, parse_errors=("spec.model is required",)), "AdmissionActive", "False", "InvalidSpec"),
         (facts(conflict="Service x is not ours"), "AdmissionActive", "False", "Conflict"),
-        (facts(READY, limits_unset=("pod a did not answer",)), "AdmissionActive", "False", "LimitsNotSet"),
-        (facts(READY, refused="no right", limits_unset=("pod a: 401",)), "AdmissionActive", "False", "LimitsNotSet"),
-        (facts(READY, refused="no right"), "AdmissionActive", "True", "Auto"),
+        (facts(READY, limit_errors=("pod a did not answer",)), "AdmissionActive", "False", "LimitsNotSet"),
+        (
+            facts(READY, write_error="no right", limit_errors=("pod a: 401",)),
+            "AdmissionActive",
+            "False",
+            "LimitsNotSet",
+        ),
+        (facts(READY, write_error="no right"), "AdmissionActive", "True", "Auto"),
     ],
 )
-def test_verdict(given: Facts, kind: str, status: str, reason: str) -> None:
-    assert verdicts(given)[kind] == (status, reason)
+def test_a_condition_has_the_state_of_its_first_rule_that_applies(
+    given: Facts, kind: str, status: str, reason: str
+) -> None:
+    assert states(given)[kind] == (status, reason)
 
 
 @pytest.mark.parametrize(
     ("scaling", "desired", "step"),
     [
-        ({"mode": "Auto"}, 2, "see status.decisions for what is being done"),
-        ({"mode": "Auto", "maxReplicas": 2}, 2, "raise scaling.maxReplicas or relax spec.slo"),
-        ({"mode": "Advise"}, 2, "see status.decisions for what is advised, nothing is carried out"),
+        ({"mode": "Auto"}, 2, "see status.decisions for what the operator does"),
+        ({"mode": "Auto", "maxReplicas": 2}, 2, "raise spec.scaling.maxReplicas or relax spec.slo"),
+        ({"mode": "Advise"}, 2, "see status.decisions for the advice, which the operator does not apply"),
         ({"mode": "External"}, 9, "raise spec.replicas or relax spec.slo"),
         ({"mode": "Off"}, 1, "raise spec.replicas or relax spec.slo"),
     ],
 )
-def test_a_missed_promise_names_the_step_that_helps_in_this_mode(scaling: Any, desired: int, step: str) -> None:
+def test_a_missed_slo_names_the_step_that_helps_in_this_mode(scaling: Any, desired: int, step: str) -> None:
     given = facts(READY, spec=spec(scaling={"maxReplicas": 4} | scaling), decision=replace(DECIDED, desired=desired))
     missed = next(entry for entry in conditions(given, NOW) if entry["type"] == "SLOMet")
     assert missed["message"].endswith(f": {step}.")
@@ -155,24 +165,24 @@ def test_a_crash_stays_the_reason_until_a_successor_is_ready_or_the_spec_changes
     crashed = conditions(facts(report("a", "failed", Problem("ModelNotFound", "no /m"))), NOW)
     before = by_type({"conditions": crashed})
     loading = facts(report("b", "loading"), previous=before)
-    assert verdicts(loading)["Ready"] == ("False", "ModelNotFound")
-    assert verdicts(replace(loading, generation=3))["Ready"] == ("False", "Starting")
+    assert states(loading)["Ready"] == ("False", "ModelNotFound")
+    assert states(replace(loading, generation=3))["Ready"] == ("False", "Starting")
     assert problem_of(facts(READY, previous=before)) is None
 
 
-def test_a_turned_condition_is_told_once() -> None:
+def test_a_changed_condition_is_one_event() -> None:
     given = facts(report("a", "unschedulable", GPU))
-    said = notes(given, conditions(given, NOW))
-    assert [(note.reason, note.warning) for note in said] == [("Unschedulable", True)]
-    told, memory = fresh(said, {}, 0.0)
-    assert told == said
-    assert fresh(said, memory, 30.0)[0] == ()
-    assert fresh(said, memory, 700.0)[0] == said
+    events = events_of(given, conditions(given, NOW))
+    assert [(event.reason, event.warning) for event in events] == [("Unschedulable", True)]
+    sent, state = SentEvents().unsent(events, 0.0)
+    assert sent == events
+    assert state.unsent(events, 30.0)[0] == ()
+    assert state.unsent(events, 700.0)[0] == events
 
 
-def test_told_events_are_bounded() -> None:
-    _, memory = fresh((Note("X", str(n)) for n in range(1000)), {}, 0.0)
-    assert len(memory) == 100
+def test_the_stored_events_are_bounded() -> None:
+    _, state = SentEvents().unsent((Event("X", str(n)) for n in range(1000)), 0.0)
+    assert len(state.times) == 100
 
 
 def entry(kind: str, reason: str, before: int, to: int) -> dict[str, Any]:
@@ -201,6 +211,6 @@ def test_refusals_that_come_and_go_do_not_push_replica_decisions_out() -> None:
     assert [each["reason"] for each in listed].count("Refusing") == 2
 
 
-def test_refused_requests_are_told_by_their_reason_whatever_the_numbers() -> None:
-    said = (Note("RequestsRefused", "3 requests refused"), Note("RequestsRefused", "7 requests refused"))
-    assert len(fresh(said, {}, 0.0)[0]) == 1
+def test_rejections_with_other_numbers_are_no_new_event() -> None:
+    events = (Event("RequestsRefused", "3 requests refused"), Event("RequestsRefused", "7 requests refused"))
+    assert len(SentEvents().unsent(events, 0.0)[0]) == 1

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from sluice_operator.reconcile.reconcile import reconcile
 from tests.operator.fake_cluster import KEY, Clock, FakeCluster, cluster_with, manifest, operator, pod
 from tests.operator.reconcile.test_problems import CRASHED
 
@@ -17,12 +16,12 @@ class Story:
     def __init__(self, **spec: Any) -> None:
         self.cluster: FakeCluster = cluster_with(manifest(**spec))
         self.clock = Clock()
-        self.context = operator(self.cluster, clock=self.clock)
+        self.reconciler = operator(self.cluster, clock=self.clock)
 
     async def look(self) -> dict[str, tuple[str, str]]:
         """What the conditions say after one more pass; all of them speak of the newest generation."""
         self.clock.now += 5
-        await reconcile(KEY, self.context)
+        await self.reconciler.reconcile(KEY)
         listed = self.cluster.status["conditions"]
         generation = self.cluster.resource["metadata"]["generation"]
         assert {each["observedGeneration"] for each in listed} == {generation}
@@ -105,7 +104,7 @@ async def test_a_paused_resource_is_ready_only_where_its_pods_are_of_this_spec(
     await story.served()
     story.cluster.edit(paused=True, **spec)
     if restarted:
-        story.context = operator(story.cluster, clock=story.clock)
+        story.reconciler = operator(story.cluster, clock=story.clock)
     said = await story.look()
     assert (said["Ready"][0], said["Available"][0], said["Paused"][0]) == (ready, "True", "True")
 

@@ -8,7 +8,6 @@ from sluice_engine.limits import LimitChanges, Limits
 from sluice_engine.scheduler import SchedulerConfig
 from sluice_operator.autoscaler.values import Bounds, EngineSample
 from sluice_operator.cluster.client import Endpoint
-from sluice_operator.reconcile.reconcile import reconcile
 from sluice_perfmodel.step_time import StepTimeModel
 from sluice_sim.cluster.request import RequestRecord
 from sluice_sim.engine.exact import SimEngine
@@ -50,7 +49,7 @@ class Loop:
         slo = {"ttftMilliseconds": 2000, "itlMilliseconds": 100}
         self.cluster: FakeCluster = cluster_with(manifest(admission=admission, slo=slo))
         self.cluster.pods = [pod("chat-1")]
-        self.context = operator(self.cluster, OneEngine(self.engine), self.clock)  # type: ignore[arg-type]
+        self.reconciler = operator(self.cluster, OneEngine(self.engine), self.clock)  # type: ignore[arg-type]
 
     def pass_time(self, seconds: float) -> None:
         until = self.clock.now + seconds
@@ -65,7 +64,7 @@ class Loop:
     async def drive(self, seconds: float) -> None:
         for _ in range(int(seconds / 5)):
             self.pass_time(5.0)
-            await reconcile(KEY, self.context)
+            await self.reconciler.reconcile(KEY)
 
 
 async def test_limits_that_were_tight_relax_by_themselves_when_the_operator_is_gone() -> None:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from sluice import contract
 from sluice_operator.cluster.client import Key, Object
-from sluice_operator.reconcile.memory import Context
-from sluice_operator.reconcile.reconcile import reconcile
+from sluice_operator.reconcile.context import Context
+from sluice_operator.reconcile.reconciler import Reconciler
 from sluice_operator.settings import Settings
 from tests.operator.cluster.local.test_local_cluster import local_cluster, tokens
 from tests.operator.fake_cluster import KEY_OF_OPERATOR, Clock, Engines, manifest
@@ -20,10 +20,11 @@ async def test_ready_follows_the_pods_of_the_newest_spec_and_engines_hold_the_de
         watch.cluster.put(document)
         engines, clock = Engines(), Clock()
         context = Context(watch.cluster, engines, Settings(), KEY_OF_OPERATOR, clock=clock, wall=clock.wall)
+        reconciler = Reconciler(context)
 
         async def ready() -> tuple[str, str]:
             clock.now += 5
-            await reconcile(Key("default", "chat"), context)
+            await reconciler.reconcile(Key("default", "chat"))
             status = ((await watch.cluster.get(contract.KIND, "default", "chat")) or {})["status"]
             found = next(each for each in status["conditions"] if each["type"] == "Ready")
             return found["status"], found["reason"]

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from sluice import contract
 from sluice_operator.api import parse
 from sluice_operator.cluster.client import Key, Object
-from sluice_operator.reconcile.conflicts import same_name
+from sluice_operator.reconcile.context import Target
+from sluice_operator.reconcile.served_names import ServedNames
 from tests.operator.fake_cluster import Clock, FakeCluster, manifest, operator
 
 OURS = {"uri": "pvc://models/tiny", "servedName": "llama"}
@@ -29,30 +30,34 @@ def named(name: str, served: str) -> Object:
     return made
 
 
+def target(key: Key, document: Object) -> Target:
+    return Target(key, document, parse(document, strict=False))
+
+
 async def test_a_thousand_resources_are_one_list() -> None:
     cluster, clock = Counting(), Clock()
     for number in range(1000):
         cluster.store.apply(named(f"m{number}", f"model-{number}"))
-    context = operator(cluster, clock=clock)
+    context, names = operator(cluster, clock=clock).context, ServedNames()
     for number in range(1000):
         document = cluster.store.get(contract.KIND, "ns", f"m{number}") or {}
-        assert await same_name(Key("ns", f"m{number}"), document, parse(document, strict=False), context) == ""
+        assert await names.conflict(target(Key("ns", f"m{number}"), document), context) == ""
     assert cluster.lists == 1
     clock.now += 31
     document = cluster.store.get(contract.KIND, "ns", "m1") or {}
-    await same_name(Key("ns", "m1"), document, parse(document, strict=False), context)
+    await names.conflict(target(Key("ns", "m1"), document), context)
     assert cluster.lists == 2
 
 
 async def test_a_newcomer_learns_of_the_elder_at_once_and_takes_over_when_it_is_gone() -> None:
     cluster, clock = Counting(), Clock()
-    context = operator(cluster, clock=clock)
+    context, names = operator(cluster, clock=clock).context, ServedNames()
     for name in ("aaa", "bbb"):
         cluster.store.apply(named(name, "llama"))
         document = cluster.store.get(contract.KIND, "ns", name) or {}
-        said = await same_name(Key("ns", name), document, parse(document, strict=False), context)
+        said = await names.conflict(target(Key("ns", name), document), context)
         clock.now += 5
     assert "aaa already serves the name 'llama'" in said
     cluster.store.delete(contract.KIND, "ns", "aaa")
     clock.now += 31
-    assert await same_name(Key("ns", "bbb"), document, parse(document, strict=False), context) == ""
+    assert await names.conflict(target(Key("ns", "bbb"), document), context) == ""

@@ -1,0 +1,128 @@
+"""The writes of the child objects of one resource.
+
+The order is: admin token, children that the pods depend on, deletion costs, Deployment with its replica count. Each
+write is complete in itself and the next pass reads the state back. An operator that restarts after any of them
+therefore converges to the same state.
+"""
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sluice_operator import render
+from sluice_operator.api import LLMDeployment
+from sluice_operator.autoscaler.values import Decision
+from sluice_operator.cluster.client import ClusterError, Object
+from sluice_operator.cluster.fleet import ObservedFleet, replicas_of
+from sluice_operator.reconcile.admin_token import derive
+from sluice_operator.reconcile.context import Context, Target
+
+log = logging.getLogger(__name__)
+
+REJECTED: Final = (400, 403, 422)  # HTTP status of a write rejected by RBAC, quota or policy: only a user can fix it
+_DEFAULT_DELETION_COST: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedChildren:
+    """What this process has applied."""
+
+    token: str | None = None  # the engines' admin token, set after its Secret was created
+    fingerprint: int | None = None  # of the children without the Deployment
+    applied_at: float = 0.0  # monotonic seconds; when those were applied
+    replicas: int | None = None  # of the Deployment, as last written
+
+    def is_due(self, now: float, interval: float) -> bool:
+        """True if the children were not applied for `interval` seconds."""
+        return self.fingerprint is None or now - self.applied_at >= interval
+
+
+def desired_replicas(resource: LLMDeployment, fleet: ObservedFleet, decision: Decision) -> int | None:
+    """Return the replica count for the Deployment; None leaves the field to its owner.
+
+    Auto: the autoscaler's count, or the current one if it returns none. External and Off: `spec.replicas`. Advise: an
+    initial count when the Deployment does not exist yet, None afterwards.
+    """
+    current, scaling = replicas_of(fleet.deployment), resource.spec.scaling
+    if scaling.mode in ("External", "Off"):
+        return resource.spec.replicas
+    if scaling.mode == "Advise":
+        return None if current is not None else decision.desired
+    if decision.replicas is not None:
+        return decision.replicas
+    return current if current is not None else decision.desired
+
+
+async def ensure_token(
+    target: Target, fleet: ObservedFleet, state: AppliedChildren, context: Context
+) -> AppliedChildren:
+    """Create the Secret of the admin token if it does not exist. Raises ClusterError, OwnerDeleted.
+
+    The creation is repeated every `children_interval`, because the operator does not read the Secret. A quota may
+    reject the creation of a Secret that exists; the error is ignored if the Deployment mounts that Secret.
+    """
+    if state.token is not None and not state.is_due(context.clock(), context.settings.children_interval):
+        return state
+    token = derive(context.token_key, str(target.resource.metadata.get("uid", "")))
+    secret = render.admin_secret(target.resource, token)
+    try:
+        await context.cluster.create(secret, owner=target.document)
+    except ClusterError as error:
+        name = secret["metadata"]["name"]
+        if error.status not in REJECTED or not _mounts(fleet.deployment, name):
+            raise
+        log.info("Secret %s/%s exists and its creation was rejected: %s", target.key.namespace, name, error)
+    return replace(state, token=token)
+
+
+def _mounts(deployment: Object | None, secret: str) -> bool:
+    template = (deployment or {}).get("spec", {}).get("template", {}).get("spec", {})
+    return any((volume.get("secret") or {}).get("secretName") == secret for volume in template.get("volumes") or ())
+
+
+async def apply_dependencies(
+    target: Target, manifests: Sequence[Object], state: AppliedChildren, context: Context
+) -> AppliedChildren:
+    """Apply the children except the Deployment if they changed, and every `children_interval` to undo other writes.
+
+    Raises ClusterError, ForeignObject, OwnerDeleted.
+    """
+    fingerprint = hash(json.dumps(manifests, sort_keys=True))
+    if fingerprint == state.fingerprint and not state.is_due(context.clock(), context.settings.children_interval):
+        return state
+    for manifest in manifests:
+        await context.cluster.apply(manifest, owner=target.document)
+    return replace(state, fingerprint=fingerprint, applied_at=context.clock())
+
+
+async def order_scale_in(
+    resource: LLMDeployment, fleet: ObservedFleet, decision: Decision, replicas: int | None, context: Context
+) -> None:
+    """Write the pod-deletion-cost of the scale-in candidates, if the Deployment's count falls to `replicas`.
+
+    The ReplicaSet controller deletes the lowest cost first, all else being equal. The next candidate is annotated in
+    advance for gateways that read the annotation, and its cost is reset when the pod is needed again.
+    """
+    current = replicas_of(fleet.deployment)
+    is_scale_in = replicas is not None and current is not None and replicas < current
+    if not is_scale_in and (decision.replicas is None or not _is_carried_out(fleet, decision.replicas)):
+        return
+    following = () if decision.next_scale_in_candidate is None else (decision.next_scale_in_candidate,)
+    candidates = decision.scale_in_candidates or following
+    costs = {name: place - len(candidates) for place, name in enumerate(candidates)}
+    for pod in fleet.pods:
+        cost = costs.get(pod.view.name, _DEFAULT_DELETION_COST)
+        if pod.view.phase == "draining" or (pod.deletion_cost or _DEFAULT_DELETION_COST) == cost:
+            continue
+        try:
+            await context.cluster.apply(render.deletion_cost(resource, pod.view.name, cost))
+        except ClusterError as error:
+            if error.status not in (404, 409, 422):  # the pod was deleted in the meantime
+                raise
+
+
+def _is_carried_out(fleet: ObservedFleet, replicas: int) -> bool:
+    """True if at most `replicas` pods are not draining; otherwise the controller still uses the costs set before."""
+    return sum(pod.view.phase != "draining" for pod in fleet.pods) <= replicas

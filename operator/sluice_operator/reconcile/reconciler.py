@@ -1,0 +1,199 @@
+"""One reconcile pass over one resource: observe, decide, apply, report. Level-triggered and idempotent.
+
+A pass reads the whole state whatever triggered it. If it is interrupted after any write, the next pass converges to
+the same state. The cluster and `sluice up` run this code, each over its own `ClusterClient`.
+"""
+
+import logging
+import math
+from dataclasses import replace
+from typing import Final
+
+from sluice import contract
+from sluice_operator import render
+from sluice_operator.api import InvalidResource, LLMDeployment, parse
+from sluice_operator.autoscaler import decide
+from sluice_operator.autoscaler.state import AutoscalerState
+from sluice_operator.autoscaler.values import Decision
+from sluice_operator.cluster.client import ClusterError, ForeignObject, Key, Object, OwnerDeleted
+from sluice_operator.cluster.fleet import ObservedFleet
+from sluice_operator.reconcile.admin_token import derive
+from sluice_operator.reconcile.children import (
+    REJECTED,
+    apply_dependencies,
+    desired_replicas,
+    ensure_token,
+    order_scale_in,
+)
+from sluice_operator.reconcile.context import Context, Target
+from sluice_operator.reconcile.crash_replacement import replace_crashed
+from sluice_operator.reconcile.external_writer import replicas_change, state_after
+from sluice_operator.reconcile.limits import send_limits
+from sluice_operator.reconcile.observe import observe
+from sluice_operator.reconcile.served_names import ServedNames
+from sluice_operator.reconcile.state import ResourceState
+from sluice_operator.status.build import build, by_type
+from sluice_operator.status.estimates import cold_starts_of, restored
+from sluice_operator.status.events import events_of
+from sluice_operator.status.facts import Facts
+from sluice_operator.status.rollout import fingerprint_of, rollout_of
+
+log = logging.getLogger(__name__)
+
+GONE: Final = math.inf  # the resource does not exist (any more): no next pass
+
+
+class Reconciler:
+    """Reconciles resources one pass at a time and owns their state between passes.
+
+    Passes over one key must not overlap; passes over different keys may.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.states: dict[Key, ResourceState] = {}
+        self.decisions: dict[Key, Decision] = {}  # the newest per resource, for display
+        self.served_names = ServedNames()
+
+    async def reconcile(self, key: Key) -> float:
+        """Return the seconds until the next pass; GONE after a deletion. Raises ClusterError; the caller then retries."""
+        document = await self.context.cluster.get(contract.KIND, key.namespace, key.name)
+        if document is None or document["metadata"].get("deletionTimestamp"):
+            self.forget(key)
+            return GONE
+        uid = str(document["metadata"].get("uid", ""))
+        if key not in self.states or self.states[key].uid != uid:
+            self.states[key] = ResourceState(uid, autoscaler=restored(document.get("status") or {}))
+        target, parse_errors = _parse(key, document)
+        facts = await self._observe(key, document, target, parse_errors)
+        if target is not None and not facts.conflict and not facts.is_paused:
+            try:
+                facts = await self._decide_and_act(target, facts)
+            except OwnerDeleted as error:
+                log.info("the pass ends: %s", error)
+                self.forget(key)
+                return GONE
+        await self._report(key, document, facts)
+        return self.context.settings.interval
+
+    def forget(self, key: Key) -> None:
+        """Drop the state of a deleted resource; with the last one of a namespace, also its served names."""
+        self.states.pop(key, None)
+        self.decisions.pop(key, None)
+        if not any(other.namespace == key.namespace for other in self.states):
+            self.served_names.forget(key.namespace)
+
+    async def _observe(self, key: Key, document: Object, target: Target | None, parse_errors: tuple[str, ...]) -> Facts:
+        """Gather the facts of a pass, without any decision."""
+        context = self.context
+        conflict = "" if target is None else await self.served_names.conflict(target, context)
+        fleet, observation = await observe(document, self.states[key].observation, context)
+        self.states[key] = replace(self.states[key], observation=observation)
+        context.metrics.scrapes_failed(fleet.scrape_failures)
+        return Facts(
+            generation=int(document["metadata"].get("generation", 0)),
+            spec=target.resource.spec if target else None,
+            parse_errors=parse_errors,
+            conflict=conflict,
+            fleet=fleet,
+            rollout=rollout_of(fleet.deployment, None, _paused_template(target, context)),
+            previous=by_type(document.get("status") or {}),
+        )
+
+    async def _decide_and_act(self, target: Target, facts: Facts) -> Facts:
+        """Decide and write the children and limits; the rest of a pass writes only the status and Events."""
+        key, fleet, context = target.key, facts.fleet, self.context
+        decision, autoscaler, facts = self._decide(target, facts)
+        try:
+            applied = await self._apply_children(target, fleet, decision)
+        except ForeignObject as error:
+            return replace(facts, conflict=str(error), decision=None)
+        except ClusterError as error:
+            errors = await send_limits(self.states[key].children.token, fleet, decision, context)
+            if error.status in REJECTED:
+                rejected = replace(facts, write_error=str(error), decision=None, limit_errors=errors)
+                await self._report(key, target.document, rejected)
+            raise
+        # The state is kept only now: a decision that was not carried out is made and reported again.
+        status = self.states[key].status.decided(decision.reasons, context.timestamp())
+        self.states[key] = replace(self.states[key], autoscaler=autoscaler, status=status)
+        log_decision(key, decision, context)
+        errors = await send_limits(self.states[key].children.token, fleet, decision, context)
+        replacement = await replace_crashed(key.namespace, fleet, self.states[key].crash_replacement, context)
+        self.states[key] = replace(self.states[key], crash_replacement=replacement)
+        rollout = rollout_of(applied, fleet.deployment, fingerprint_of(applied))
+        return replace(facts, fleet=replace(fleet, deployment=applied), rollout=rollout, limit_errors=errors)
+
+    def _decide(self, target: Target, facts: Facts) -> tuple[Decision, AutoscalerState, Facts]:
+        """Return the decision, the autoscaler's next state, and the facts with both."""
+        key, now = target.key, self.context.clock()
+        state = self.states[key]
+        change = replicas_change(target, facts.fleet.deployment, state.children.replicas)
+        writer = state.external_writer.after(change, now)
+        self.states[key] = replace(state, external_writer=writer)
+        before = state.autoscaler if change is None else state_after(change, state.autoscaler, now)
+        decision, autoscaler = decide(target.resource.spec, facts.fleet.observed, before, now)
+        if change is not None:
+            decision = replace(decision, reasons=(change, *decision.reasons))
+        self.decisions[key] = decision
+        return decision, autoscaler, replace(facts, decision=decision, external_writer=writer.message(now))
+
+    async def _apply_children(self, target: Target, fleet: ObservedFleet, decision: Decision) -> Object:
+        """Apply the children, the Deployment last; return it as applied. The state is kept after each of them.
+
+        Raises ClusterError, ForeignObject, OwnerDeleted.
+        """
+        key, context = target.key, self.context
+        children = await ensure_token(target, fleet, self.states[key].children, context)
+        self.states[key] = replace(self.states[key], children=children)
+        replicas = desired_replicas(target.resource, fleet, decision)
+        *dependencies, deployment = _render(target.resource, replicas, str(children.token), context)
+        children = await apply_dependencies(target, dependencies, children, context)
+        self.states[key] = replace(self.states[key], children=children)
+        await order_scale_in(target.resource, fleet, decision, replicas, context)
+        applied = await context.cluster.apply(deployment, owner=target.document)
+        self.states[key] = replace(self.states[key], children=replace(children, replicas=replicas))
+        return applied
+
+    async def _report(self, key: Key, document: Object, facts: Facts) -> None:
+        """Write the status if it changed, then emit the new Events."""
+        context, state, now = self.context, self.states[key], self.context.clock()
+        previous = document.get("status") or {}
+        due = state.status.is_due(now, context.settings.status_interval)
+        update = state.status.update(context.timestamp(), cold_starts_of(state.autoscaler), due=due)
+        status = build(key, facts, previous, update)
+        if status != previous:
+            await context.cluster.write_status(document, status)
+        reasons = [reason for _, reason in state.status.unrecorded]
+        events, sent = state.events.unsent(events_of(facts, status["conditions"], reasons), now)
+        self.states[key] = replace(state, status=state.status.written(now, due=due), events=sent)
+        for event in events:
+            await context.cluster.emit_event(document, event.reason, event.message, warning=event.warning)
+
+
+def _parse(key: Key, document: Object) -> tuple[Target | None, tuple[str, ...]]:
+    """Return the resource as types, or None and one sentence per error."""
+    try:
+        return Target(key, document, parse(document, strict=False)), ()
+    except InvalidResource as error:
+        return None, error.faults
+
+
+def _render(resource: LLMDeployment, replicas: int | None, token: str, context: Context) -> list[Object]:
+    return list(render.children(resource, image=context.settings.engine_image, replicas=replicas, token=token))
+
+
+def _paused_template(target: Target | None, context: Context) -> str | None:
+    """Fingerprint of the pod template that a paused resource asks for; None for other resources, which apply theirs."""
+    if target is None or not target.resource.spec.paused:
+        return None
+    token = derive(context.token_key, str(target.resource.metadata.get("uid", "")))
+    return fingerprint_of(_render(target.resource, None, token, context)[-1])
+
+
+def log_decision(key: Key, decision: Decision, context: Context) -> None:
+    """Log and count each change of a decision, with its numbers as fields of the record."""
+    for reason in decision.reasons:
+        context.metrics.decided(reason.dial, reason.binding)
+        where = {"namespace": key.namespace, "resource": key.name, "dial": reason.dial, "reason": reason.binding}
+        log.info("%s/%s: %s", key.namespace, key.name, reason.sentence, extra=where | dict(reason.numbers))

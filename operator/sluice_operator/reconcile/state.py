@@ -1,0 +1,29 @@
+"""The state of one resource between two passes; each part is defined beside the code that uses it.
+
+Correctness does not depend on this state: a new process reads everything back from the cluster. It saves requests,
+keeps windows of samples, and prevents duplicate Events.
+"""
+
+from dataclasses import dataclass, field
+
+from sluice_operator.autoscaler.state import AutoscalerState
+from sluice_operator.reconcile.children import AppliedChildren
+from sluice_operator.reconcile.crash_replacement import CrashReplacement
+from sluice_operator.reconcile.external_writer import ExternalWriter
+from sluice_operator.reconcile.observation_state import ObservationState
+from sluice_operator.reconcile.recorded_status import RecordedStatus
+from sluice_operator.status.events import SentEvents
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceState:
+    """One resource's state. Times are monotonic seconds."""
+
+    uid: str  # a resource recreated under the same name starts with a new state
+    autoscaler: AutoscalerState = field(default_factory=AutoscalerState)
+    observation: ObservationState = field(default_factory=ObservationState)
+    children: AppliedChildren = field(default_factory=AppliedChildren)
+    status: RecordedStatus = field(default_factory=RecordedStatus)
+    events: SentEvents = field(default_factory=SentEvents)
+    crash_replacement: CrashReplacement = field(default_factory=CrashReplacement)
+    external_writer: ExternalWriter = field(default_factory=ExternalWriter)

@@ -1,0 +1,37 @@
+"""Input of the status: what one pass observed and did."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sluice_operator.api import LLMDeploymentSpec
+from sluice_operator.autoscaler.values import Decision
+from sluice_operator.cluster.fleet import ObservedFleet
+from sluice_operator.status.rollout import Rollout
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything that one pass observed and did."""
+
+    generation: int
+    spec: LLMDeploymentSpec | None = None  # None if the resource does not parse
+    parse_errors: tuple[str, ...] = ()  # one sentence each
+    conflict: str = ""  # the object of another owner that has the name of a child
+    write_error: str = ""  # the operator's write that the API server rejected, and the reason
+    fleet: ObservedFleet = field(default_factory=lambda: ObservedFleet(deployment=None, pods=()))
+    rollout: Rollout = field(default_factory=Rollout)  # state after the writes of this pass
+    decision: Decision | None = None
+    limit_errors: tuple[str, ...] = ()  # one sentence per engine that did not accept its limits in this pass
+    external_writer: str = ""  # the decision's message about an external writer of the Deployment's replicas
+    previous: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # conditions of the last status, by type
+
+    @property
+    def is_applied(self) -> bool:
+        """True if the spec was parsed and its children could be written."""
+        return not (self.parse_errors or self.conflict or self.write_error)
+
+    @property
+    def is_paused(self) -> bool:
+        """True if the user paused the resource."""
+        return self.spec is not None and self.spec.paused

@@ -1,0 +1,72 @@
+"""Selects the most severe problem of a resource and adds the step that solves it."""
+
+from typing import Final
+
+from sluice import contract
+from sluice_operator.cluster.pod_status import Problem
+from sluice_operator.status.facts import Facts
+
+# Reasons of a crash of the engine; such a reason is reported until a pod of the same generation is ready.
+CRASH_REASONS: Final = frozenset(
+    {
+        contract.REASON_MODEL_NOT_FOUND,
+        contract.REASON_MODEL_INVALID,
+        contract.REASON_ACCELERATOR_NOT_FOUND,
+        contract.REASON_INSUFFICIENT_MEMORY,
+        contract.REASON_ENGINE_CRASHED,
+        contract.REASON_INVALID_OPTION,
+    }
+)
+_NEXT_STEP: Final = {
+    "ModelNotFound": "Put the model there or correct spec.model.uri; the operator retries.",
+    "ModelInvalid": "Replace the model's files; the operator retries.",
+    "AcceleratorNotFound": "Request an accelerator that the nodes have, or set spec.engine.accelerator.count to 0.",
+    "InsufficientMemory": "Lower spec.engine.kvCache or raise spec.engine.resources.limits.memory.",
+    "EngineCrashed": "Read the log with kubectl logs --previous; the kubelet restarts the container.",
+    "Unschedulable": "Add or free a matching node or volume, or lower the requests in spec.engine.",
+    "ImagePullFailed": "Correct spec.engine.image or the pull secret; the kubelet retries the pull.",
+    "SecretNotFound": "Create the Secret; the pod then starts.",
+    "InvalidSpec": "Correct the spec; until then the operator leaves the running pods unchanged.",
+    "WriteRefused": "Grant the operator this permission or change the policy that rejects the write; the operator retries.",
+    "PodsRefused": "Raise the quota, change the policy, or lower the requests in spec.engine.",
+    "Conflict": "Rename one of the two objects, or delete the other one.",
+}
+
+
+def problem_of(facts: Facts) -> Problem | None:
+    """Return the most severe problem, with a next step, or None if there is no problem."""
+    if facts.parse_errors:
+        return _with_step(Problem("InvalidSpec", " ".join(facts.parse_errors)))
+    if facts.conflict:
+        return _with_step(Problem("Conflict", facts.conflict))
+    if facts.write_error:
+        return _with_step(Problem("WriteRefused", facts.write_error))
+    if facts.rollout.replica_failure:
+        return _with_step(Problem("PodsRefused", facts.rollout.replica_failure))
+    for phase in ("failed", "unschedulable"):
+        for pod in facts.fleet.pods:
+            if pod.view.phase == phase and pod.problem is not None:
+                return _with_step(pod.problem)
+    return _previous_crash(facts)
+
+
+def _previous_crash(facts: Facts) -> Problem | None:
+    """Keep a previous crash as the problem while new pods start, because none of them has become ready yet."""
+    before = facts.previous.get("Ready", {})
+    same_spec = before.get("observedGeneration") == facts.generation
+    if (
+        before.get("status") == "False"
+        and before.get("reason") in CRASH_REASONS
+        and same_spec
+        and not facts.fleet.ready
+    ):
+        return Problem(str(before["reason"]), str(before.get("message", "")))
+    return None
+
+
+def _with_step(problem: Problem) -> Problem:
+    step = _NEXT_STEP.get(problem.reason, "")
+    text = problem.message.rstrip()
+    if text and text[-1] not in ".!?":
+        text += "."
+    return Problem(problem.reason, f"{text} {step}".strip())

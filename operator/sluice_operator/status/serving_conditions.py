@@ -1,0 +1,133 @@
+"""Rules of the conditions about the pods: Ready, Available, Progressing, ModelLoaded."""
+
+from typing import Final
+
+from sluice_operator.status.facts import Facts
+from sluice_operator.status.problems import CRASH_REASONS, problem_of
+from sluice_operator.status.rule import ConditionState, Rule, not_applied, problem
+
+
+def _serving(facts: Facts) -> ConditionState | None:
+    if not facts.fleet.ready or not facts.rollout.done:
+        return None
+    return ConditionState("True", "Serving", f"{facts.fleet.ready} of {len(facts.fleet.pods)} pods are ready.")
+
+
+def _scaled_to_zero(facts: Facts) -> ConditionState | None:
+    if facts.fleet.deployment is None or facts.fleet.deployment.get("spec", {}).get("replicas", 1) != 0:
+        return None
+    if facts.spec is not None and facts.spec.scaling.mode == "Auto" and facts.spec.scaling.min_replicas == 0:
+        return ConditionState(
+            "False",
+            "Asleep",
+            "The model is scaled to zero because it was idle; the gateway holds the next request and starts a replica.",
+        )
+    return ConditionState(
+        "False", "NoReplicas", "The desired replica count is 0. Raise spec.replicas or set spec.scaling.mode to Auto."
+    )
+
+
+def _paused(facts: Facts) -> ConditionState | None:
+    if not facts.is_paused:
+        return None
+    if facts.fleet.ready and not facts.rollout.written:
+        return ConditionState(
+            "False", "Paused", "The pods serve an earlier spec. Set spec.paused to false to roll out this one."
+        )
+    if facts.fleet.ready:
+        return None
+    return ConditionState(
+        "False", "Paused", "No pod is ready and the resource is paused. Set spec.paused to false to continue."
+    )
+
+
+def _rolling_out(facts: Facts) -> ConditionState | None:
+    if not facts.fleet.ready:
+        return None
+    return ConditionState(
+        "False", "RollingOut", f"{facts.fleet.ready} pods are ready; some of them still run an earlier spec."
+    )
+
+
+def _starting(facts: Facts) -> ConditionState:
+    phases = sorted({pod.view.phase for pod in facts.fleet.pods})
+    pods = f"pods are {', '.join(phases)}" if phases else "no pod exists yet"
+    return ConditionState("False", "Starting", f"No replica is ready: {pods}. Wait until the model is loaded.")
+
+
+def _available(facts: Facts) -> ConditionState:
+    if facts.fleet.ready:
+        return ConditionState("True", "ReplicasReady", f"{facts.fleet.ready} pods serve this spec or an earlier one.")
+    return ConditionState("False", "NoReadyReplica", "No replica is ready. See the Ready condition for the cause.")
+
+
+def _stalled(facts: Facts) -> ConditionState | None:
+    """The new version fails to start while the old one serves, or the Deployment's progress deadline has passed."""
+    if facts.rollout.done or not_applied(facts):
+        return None
+    found, late = problem_of(facts), facts.rollout.deadline_exceeded
+    serving = {pod.template_hash for pod in facts.fleet.pods if pod.view.phase == "ready"}
+    failing = {pod.template_hash for pod in facts.fleet.pods if pod.problem is not None}
+    if not facts.fleet.ready or not (late or (found and serving and failing - serving)):
+        return None
+    cause = f"{found.reason}: {found.message}" if found else "The Deployment exceeded its progress deadline."
+    return ConditionState(
+        "False", "RolloutStalled", f"The pods of the new spec do not start; the old pods continue to serve. {cause}"
+    )
+
+
+def _progressing(facts: Facts) -> ConditionState | None:
+    desired = (facts.fleet.deployment or {}).get("spec", {}).get("replicas", 0)
+    starting = any(pod.view.phase in ("scheduling", "pulling", "loading") for pod in facts.fleet.pods)
+    if facts.fleet.deployment is None or starting or facts.fleet.ready < desired:
+        return ConditionState(
+            "True", "ReplicasStarting", f"{facts.fleet.ready} of {desired} replicas are ready; the others are starting."
+        )
+    if desired and not facts.rollout.done:
+        return ConditionState("True", "RollingOut", "Pods of this spec are replacing pods of an earlier one.")
+    draining = sum(pod.view.phase == "draining" for pod in facts.fleet.pods)
+    if not draining:
+        return None
+    return ConditionState("True", "Draining", f"{draining} pods finish their running requests before they terminate.")
+
+
+def _settled(facts: Facts) -> ConditionState:
+    return ConditionState(
+        "False", "Settled", f"All {facts.fleet.ready} replicas serve this spec; no change is in progress."
+    )
+
+
+def _loaded(facts: Facts) -> ConditionState | None:
+    if facts.fleet.ready and facts.rollout.done:
+        return ConditionState("True", "Loaded", "The model is loaded and serves requests.")
+    return None
+
+
+def _load_failed(facts: Facts) -> ConditionState | None:
+    found = problem_of(facts)
+    return ConditionState("False", found.reason, found.message) if found and found.reason in CRASH_REASONS else None
+
+
+def _not_loaded(facts: Facts) -> ConditionState:
+    if any(pod.view.phase == "loading" for pod in facts.fleet.pods):
+        return ConditionState("False", "Loading", "The engine is loading the model; a large model takes minutes.")
+    if facts.fleet.ready:
+        return ConditionState(
+            "Unknown", "RollingOut", "The ready engines run an earlier spec; none of this spec has started."
+        )
+    return ConditionState("Unknown", "NoEngine", "No engine has started. See the Ready condition for the cause.")
+
+
+READY: Final[tuple[Rule, ...]] = (
+    not_applied,
+    _serving,
+    _stalled,
+    problem,
+    _scaled_to_zero,
+    _paused,
+    _rolling_out,
+    _starting,
+)
+AVAILABLE: Final[tuple[Rule, ...]] = (_available,)
+PROGRESSING: Final[tuple[Rule, ...]] = (_stalled, problem, _paused, _progressing, _settled)
+MODEL_LOADED: Final[tuple[Rule, ...]] = (_loaded, _load_failed, _not_loaded)
