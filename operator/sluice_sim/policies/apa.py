@@ -7,13 +7,12 @@ at most a factor of 2 per step. Recommendations are stabilised over 0 s up and 3
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
-from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.autoscaler.values import Decision, Observed
-from sluice_sim.policies.hpa.behavior import Behavior, HpaMemory, Policy, due, settle
-from sluice_sim.policies.metrics.samples import see
-from sluice_sim.policies.policy import Entry, Knob, ask, bounds, current
+from sluice_sim.policies.base import HpaLaw
+from sluice_sim.policies.hpa.behavior import Behavior, Policy
+from sluice_sim.policies.metrics.samples import Seen
+from sluice_sim.policies.policy import Entry, Knob
 
 TOLERANCE: Final = 0.1
 RATE: Final = 2.0  # largest factor per step, up and down
@@ -23,32 +22,21 @@ BEHAVIOR: Final = Behavior(up_window=0.0, down_window=300.0, up=_NO_LIMIT, down=
 
 
 @dataclass(frozen=True, slots=True)
-class Apa:
+class Apa(HpaLaw):
     """`setting` is the target KV cache usage, 0..1."""
 
     setting: float = USAGE.default
     name: str = "apa"
     knob: Knob = USAGE
-    admits: bool = False
 
-    def initial(self) -> HpaMemory:
-        """The memory of a controller that has just started."""
-        return HpaMemory()
+    behavior: ClassVar = BEHAVIOR
 
-    def decide(
-        self, spec: LLMDeploymentSpec, observed: Observed, memory: HpaMemory, now: float
-    ) -> tuple[Decision, HpaMemory]:
+    def metric_count(self, seen: Seen) -> tuple[int | None, str]:
         """Scale on the mean over the pods with a fresh sample; hold without any."""
-        count = current(spec, observed)
-        if not due(memory, now):
-            return ask(spec, observed, self.name, count, ""), memory
-        seen = see(spec, observed, now)
         usages = [sample.kv_occupancy for _, sample in seen.ready]
         mean = sum(usages) / len(usages) if usages else 0.0
-        wanted = target(count, mean, self.setting) if usages else None
-        after, memory = settle(memory, BEHAVIOR, count, wanted, bounds(spec), now)
         why = f"{mean:.0%} of the KV cache is used, target {self.setting:.0%}."
-        return ask(spec, observed, self.name, after, why), memory
+        return target(seen.replicas, mean, self.setting) if usages else None, why
 
 
 def target(pods: int, use: float, wanted: float, up: float = RATE, down: float = RATE) -> int:

@@ -10,13 +10,13 @@ modelled, since at least one replica always exists.
 
 import math
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import ClassVar, Final
 
 from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.autoscaler.values import Decision, Observed
+from sluice_sim.policies.base import PeerLaw, Recommendation
 from sluice_sim.policies.metrics import moving_window
-from sluice_sim.policies.metrics.samples import see
-from sluice_sim.policies.policy import Entry, Knob, ask, current
+from sluice_sim.policies.metrics.samples import Seen
+from sluice_sim.policies.policy import Entry, Knob
 
 STABLE: Final = 60.0  # seconds
 PANIC: Final = 6.0  # 10 % of the stable window
@@ -38,27 +38,20 @@ class KpaMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class Kpa:
+class Kpa(PeerLaw[KpaMemory]):
     """`setting` is the target concurrency before the utilisation of 70 %."""
 
     setting: float = CONCURRENCY.default
     name: str = "kpa"
     knob: Knob = CONCURRENCY
-    admits: bool = False
+    memory_type: ClassVar = KpaMemory
 
-    def initial(self) -> KpaMemory:
-        """The memory of an autoscaler that has just started."""
-        return KpaMemory()
-
-    def decide(
-        self, spec: LLMDeploymentSpec, observed: Observed, memory: KpaMemory, now: float
-    ) -> tuple[Decision, KpaMemory]:
+    def recommend(
+        self, spec: LLMDeploymentSpec, seen: Seen, memory: KpaMemory, now: float
+    ) -> Recommendation[KpaMemory]:
         """The count follows the mean concurrency alone; the previous count has no influence."""
-        seen = see(spec, observed, now)
-        ready = sum(pod.phase == "ready" for pod in observed.pods)
-        if (
-            not memory.started
-        ):  # as in Knative, start in panic mode with several pods: without history it would scale down
+        ready = seen.serving
+        if not memory.started:  # as in Knative, several pods start in panic mode: without history it would scale down
             memory = KpaMemory(True, (), now if ready > 1 else None, ready)
         if seen.ready:  # pods without a sample count as busy as the mean of the others
             inside = sum(sample.running + sample.waiting for _, sample in seen.ready)
@@ -67,12 +60,12 @@ class Kpa:
             )
         stable, panic = (moving_window.mean(memory.concurrency, now, window) for window in (STABLE, PANIC))
         if stable is None:
-            return ask(spec, observed, self.name, current(spec, observed), ""), memory
+            return Recommendation(seen.replicas, "", memory)
         wanted, memory = scale(
             memory, stable, stable if panic is None else panic, self.setting * UTILISATION, ready, now
         )
         why = f"{stable:.3g} requests inside on the mean, {self.setting * UTILISATION:g} per replica wanted."
-        return ask(spec, observed, self.name, wanted, why), memory
+        return Recommendation(wanted, why, memory)
 
 
 def scale(

@@ -337,7 +337,7 @@ def test_a_piece_depends_on_every_file_that_its_run_goes_through(law: str, mode:
     assert files >= {
         "sluice_sim/engine/step_times.py", "sluice_sim/cluster/fleet.py", "sluice_sim/policies/policy.py",
         "sluice_sim/traces/servegen.py", "sluice_operator/api/spec.py", "sluice_sim/engine/coarse/engine.py",
-        "sluice/contract.py", "sluice_perfmodel/concurrency_limit.py", "sluice_engine/control/limits.py",
+        "sluice/contract.py", "sluice_perfmodel/concurrency_limit.py", "sluice_engine/control/limit_controller.py",
         "sluice_engine/scheduler/prefill_budget.py", "sluice_engine/scheduler/load_shedding/lateness.py", "sluice_engine/scheduler/policies/priority.py",
     }  # fmt: skip
     assert not any("/server/" in name or "/model/" in name for name in files)

@@ -1,23 +1,26 @@
 """Laws without feedback: a fixed count, and a written schedule.
 
 Both use sluice's admission with its slow loop, so that admission does not contribute to the difference to other laws.
-They do not run decide(): their results stay valid when the replica controller changes, and a search for a schedule
-takes an hour.
+They neither run decide() nor keep its whole state: their results stay valid when the replica controller changes, and a
+search for a schedule takes an hour.
 """
 
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.autoscaler.admission.bounds import engine_bounds
-from sluice_operator.autoscaler.admission.shortage import is_waiting_for_replicas, note_shortage
-from sluice_operator.autoscaler.observation import take_in
+from sluice_operator.autoscaler.admission.shortage import ShortageState, is_waiting_for_replicas, note_shortage
 from sluice_operator.autoscaler.replicas.capacity_inputs import capacity_inputs
 from sluice_operator.autoscaler.replicas.scale_in_order import scale_in_candidates
-from sluice_operator.autoscaler.state import AutoscalerState
+from sluice_operator.autoscaler.signals.freshness import fleet_metrics
+from sluice_operator.autoscaler.signals.snapshot import take_snapshot
+from sluice_operator.autoscaler.signals.state import SignalState
+from sluice_operator.autoscaler.signals.update import update_signals
+from sluice_operator.autoscaler.targets import targets
 from sluice_operator.autoscaler.values import Decision, Observed
 from sluice_perfmodel.capacity import slo_concurrency
 from sluice_perfmodel.concurrency_limit import MARGIN
@@ -29,6 +32,15 @@ COUNT: Final = Knob("replicas", 1.0, (1.0,), "replicas")
 
 
 @dataclass(frozen=True, slots=True)
+class ScheduleState:
+    """The parts of the autoscaler's state that admission reads, and the time of the first observation (s)."""
+
+    signals: SignalState = field(default_factory=SignalState)
+    shortage: ShortageState = field(default_factory=ShortageState)
+    observed_since: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Static:
     """Always `setting` replicas."""
 
@@ -37,13 +49,13 @@ class Static:
     knob: Knob = COUNT
     admits: bool = True
 
-    def initial(self) -> AutoscalerState:
-        """An empty memory."""
-        return AutoscalerState()
+    def initial(self) -> ScheduleState:
+        """The state before the first observation."""
+        return ScheduleState()
 
     def decide(
-        self, spec: LLMDeploymentSpec, observed: Observed, memory: AutoscalerState, now: float
-    ) -> tuple[Decision, AutoscalerState]:
+        self, spec: LLMDeploymentSpec, observed: Observed, memory: ScheduleState, now: float
+    ) -> tuple[Decision, ScheduleState]:
         """The fixed count, and the admission bounds."""
         return decide_with_count(spec, observed, memory, now, round(self.setting))
 
@@ -59,13 +71,13 @@ class Scheduled:
     knob: Knob = COUNT
     admits: bool = True
 
-    def initial(self) -> AutoscalerState:
-        """An empty memory."""
-        return AutoscalerState()
+    def initial(self) -> ScheduleState:
+        """The state before the first observation."""
+        return ScheduleState()
 
     def decide(
-        self, spec: LLMDeploymentSpec, observed: Observed, memory: AutoscalerState, now: float
-    ) -> tuple[Decision, AutoscalerState]:
+        self, spec: LLMDeploymentSpec, observed: Observed, memory: ScheduleState, now: float
+    ) -> tuple[Decision, ScheduleState]:
         """The count now, or the count at the time when a replica launched now becomes ready, whichever is larger."""
         return decide_with_count(spec, observed, memory, now, max(self.at(now), self.at(now + self.lead)))
 
@@ -75,18 +87,21 @@ class Scheduled:
 
 
 def decide_with_count(
-    spec: LLMDeploymentSpec, observed: Observed, memory: AutoscalerState, now: float, count: int
-) -> tuple[Decision, AutoscalerState]:
+    spec: LLMDeploymentSpec, observed: Observed, state: ScheduleState, now: float, count: int
+) -> tuple[Decision, ScheduleState]:
     """`count` replicas, the least loaded drained first, with the slow loop of admission."""
-    snapshot, memory = take_in(spec, observed, memory, now)
-    shortage = note_shortage(snapshot, memory.shortage, count)
+    observed_since = now if state.observed_since is None else state.observed_since
+    fleet = fleet_metrics(observed, state.signals.window.scrape_gap, now)
+    signals = update_signals(state.signals, fleet, observed, targets(spec).ttft, now)
+    snapshot = take_snapshot(spec, observed, fleet, signals, now)
+    shortage = note_shortage(snapshot, state.shortage, count)
     inputs = capacity_inputs(snapshot)
     limit = None if inputs is None else slo_concurrency(inputs.replica, inputs.work, inputs.targets, MARGIN)
     coming = is_waiting_for_replicas(snapshot, shortage, count)
-    admitted = engine_bounds(snapshot, limit, coming, memory.stabilization.observed_since)
+    admitted = engine_bounds(snapshot, limit, coming, observed_since)
     leaving = scale_in_candidates(snapshot, None, (observed.replicas or 0) - count)
     decision = Decision(replicas=count, desired=count, bounds=admitted, scale_in_candidates=leaving)
-    return decision, replace(memory, shortage=shortage)
+    return decision, ScheduleState(signals, shortage, observed_since)
 
 
 def last_piece(seconds: float) -> float:

@@ -8,16 +8,17 @@ below 80 % of its target, and the cached tokens fit. It holds while a replica is
 """
 
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import ClassVar, Final
 
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.autoscaler.targets import targets
-from sluice_operator.autoscaler.values import Decision, EngineSample, Observed
+from sluice_operator.autoscaler.values import EngineSample
+from sluice_sim.policies.base import PeerLaw, Recommendation
 from sluice_sim.policies.dynamo.model import Regression, regression, ttft
 from sluice_sim.policies.metrics import increase
 from sluice_sim.policies.metrics.increase import Traffic
-from sluice_sim.policies.metrics.samples import Seen, kv_tokens, see
-from sluice_sim.policies.policy import Entry, Knob, ask
+from sluice_sim.policies.metrics.samples import Seen, kv_tokens
+from sluice_sim.policies.policy import Entry, Knob
 
 INTERVAL: Final = 5.0  # seconds
 AVERAGES: Final = 60.0  # seconds for mean lengths and prefill work
@@ -53,26 +54,21 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class DynamoLoad:
+class DynamoLoad(PeerLaw[LoadMemory]):
     """`setting` is the share of the SLO targets that the law plans for."""
 
     setting: float = SHARE.default
     name: str = "dynamo-load"
     knob: Knob = SHARE
-    admits: bool = False
+    memory_type: ClassVar = LoadMemory
 
-    def initial(self) -> LoadMemory:
-        """The memory before the first observation."""
-        return LoadMemory()
-
-    def decide(
-        self, spec: LLMDeploymentSpec, observed: Observed, memory: LoadMemory, now: float
-    ) -> tuple[Decision, LoadMemory]:
+    def recommend(
+        self, spec: LLMDeploymentSpec, seen: Seen, memory: LoadMemory, now: float
+    ) -> Recommendation[LoadMemory]:
         """Change the count by at most one replica every 5 s."""
-        seen = see(spec, observed, now)
         memory = replace(memory, ledger=increase.absorb(memory.ledger, seen, now, AVERAGES))
         if now < memory.next_at - 1e-9:
-            return ask(spec, observed, self.name, seen.replicas, ""), memory
+            return Recommendation(seen.replicas, "", memory)
         memory = replace(memory, next_at=now + INTERVAL)
         mean = increase.traffic(increase.over(memory.ledger, now, AVERAGES))
         models = [sample.step_model for _, sample in seen.ready if sample.step_model is not None]
@@ -86,7 +82,7 @@ class DynamoLoad:
         elif seen.settled and seen.ready and _is_idle(seen, memory.ledger, now):
             change = -1
         why = "every engine would miss the SLO." if change > 0 else "every engine would keep it with one less."
-        return ask(spec, observed, self.name, seen.replicas + change, why), memory
+        return Recommendation(seen.replicas + change, why, memory)
 
 
 def step(by: Regression, engines: list[Engine], work: Work, ttft_target: float, itl_target: float) -> int:

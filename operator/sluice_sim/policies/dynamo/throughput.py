@@ -8,17 +8,17 @@ Dynamo's predictors this implements the Kalman filter; the default, auto-ARIMA, 
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import ClassVar, Final
 
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.autoscaler.targets import max_concurrency, targets
-from sluice_operator.autoscaler.values import Decision, Observed
+from sluice_sim.policies.base import PeerLaw, Recommendation
 from sluice_sim.policies.dynamo.kalman import Trend, observe
 from sluice_sim.policies.dynamo.model import Limits, best_rate, regression
 from sluice_sim.policies.metrics import increase
 from sluice_sim.policies.metrics.increase import Traffic
-from sluice_sim.policies.metrics.samples import Seen, kv_tokens, see
-from sluice_sim.policies.policy import Entry, Knob, ask
+from sluice_sim.policies.metrics.samples import Seen, kv_tokens
+from sluice_sim.policies.policy import Entry, Knob
 
 INTERVAL: Final = 180.0  # seconds
 SHARE: Final = Knob("sla", 1.0, (0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.85, 1.0), "of the SLO")
@@ -37,28 +37,23 @@ class ThroughputMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class DynamoThroughput:
+class DynamoThroughput(PeerLaw[ThroughputMemory]):
     """`setting` is the share of the SLO targets that the law plans for."""
 
     setting: float = SHARE.default
     name: str = "dynamo-throughput"
     knob: Knob = SHARE
-    admits: bool = False
+    memory_type: ClassVar = ThroughputMemory
 
-    def initial(self) -> ThroughputMemory:
-        """The memory before the first observation."""
-        return ThroughputMemory()
-
-    def decide(
-        self, spec: LLMDeploymentSpec, observed: Observed, memory: ThroughputMemory, now: float
-    ) -> tuple[Decision, ThroughputMemory]:
+    def recommend(
+        self, spec: LLMDeploymentSpec, seen: Seen, memory: ThroughputMemory, now: float
+    ) -> Recommendation[ThroughputMemory]:
         """Update the counters at every call; decide on a count at the end of each interval."""
-        seen = see(spec, observed, now)
         memory = replace(memory, ledger=increase.absorb(memory.ledger, seen, now, INTERVAL))
         if memory.next_at is None:
             memory = replace(memory, next_at=now + INTERVAL)
         if memory.next_at is None or now < memory.next_at - 1e-9:
-            return ask(spec, observed, self.name, seen.replicas, ""), memory
+            return Recommendation(seen.replicas, "", memory)
         memory = predict(replace(memory, next_at=now + INTERVAL), increase.over(memory.ledger, now, INTERVAL))
         rate = max(0.0, memory.requests.level) / INTERVAL
         wanted = seen.replicas
@@ -67,7 +62,7 @@ class DynamoThroughput:
             each = engine_rate(spec, seen, mean, self.setting)
             wanted = seen.replicas if each <= 0 else max(1, math.ceil(rate / each - 1e-9))
         why = f"{rate:.3g} requests per second are predicted for the next {INTERVAL:.0f} s."
-        return ask(spec, observed, self.name, wanted, why), memory
+        return Recommendation(wanted, why, memory)
 
 
 def predict(memory: ThroughputMemory, window: increase.Growth) -> ThroughputMemory:

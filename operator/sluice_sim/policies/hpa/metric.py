@@ -8,12 +8,10 @@ replica) and keda-epp-token-aware/README.md (0.8 of a KV cache per replica).
 from dataclasses import dataclass
 from typing import Final
 
-from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.autoscaler.values import Decision, Observed
-from sluice_sim.policies.hpa.behavior import DEFAULT, Behavior, HpaMemory, due, settle
+from sluice_sim.policies.base import HpaLaw
 from sluice_sim.policies.hpa.ratio import per_pod
-from sluice_sim.policies.metrics.samples import Metric, occupancy, running, see, waiting
-from sluice_sim.policies.policy import Entry, Knob, ask, bounds, current
+from sluice_sim.policies.metrics.samples import Metric, Seen, occupancy, running, waiting
+from sluice_sim.policies.policy import Entry, Knob
 
 QUEUE: Final = Knob("averageValue", 5.0, (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 8.0, 12.0, 20.0), "waiting requests")
 RUNNING: Final = Knob("averageValue", 16.0, (4.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0, 96.0), "running requests")
@@ -21,34 +19,21 @@ KV: Final = Knob("averageValue", 0.8, (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 
 
 
 @dataclass(frozen=True, slots=True)
-class Hpa:
+class Hpa(HpaLaw):
     """One HorizontalPodAutoscaler with one metric of type Pods. `setting` is the target averageValue."""
 
     name: str
     metric: Metric
     knob: Knob
     setting: float
-    behavior: Behavior = DEFAULT
-    admits: bool = False
 
-    def initial(self) -> HpaMemory:
-        """The memory of a controller that has just started."""
-        return HpaMemory()
-
-    def decide(
-        self, spec: LLMDeploymentSpec, observed: Observed, memory: HpaMemory, now: float
-    ) -> tuple[Decision, HpaMemory]:
+    def metric_count(self, seen: Seen) -> tuple[int | None, str]:
         """Scale on the ratio of the pods' mean to the target."""
-        count = current(spec, observed)
-        if not due(memory, now):
-            return ask(spec, observed, self.name, count, ""), memory
-        seen = see(spec, observed, now)
         values = [self.metric(sample) for _, sample in seen.ready]
-        wanted = per_pod(values, self.setting, seen.missing, seen.pending, count)
-        after, memory = settle(memory, self.behavior, count, wanted, bounds(spec), now)
+        count = per_pod(values, self.setting, seen.missing, seen.pending, seen.replicas)
         mean = sum(values) / len(values) if values else 0.0
         why = f"{mean:.3g} {self.knob.unit} per replica, target {self.setting:g}."
-        return ask(spec, observed, self.name, after, why), memory
+        return count, why
 
 
 ON_QUEUE: Final = Entry(QUEUE, lambda target: Hpa("hpa-queue", waiting, QUEUE, target))

@@ -11,16 +11,16 @@ which weighs requests by length.
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import ClassVar, Final
 
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.autoscaler.targets import targets
-from sluice_operator.autoscaler.values import Decision, Observed
+from sluice_sim.policies.base import PeerLaw, Recommendation
 from sluice_sim.policies.hpa.behavior import Behavior, HpaMemory, Policy, due, settle
 from sluice_sim.policies.hpa.ratio import in_total
 from sluice_sim.policies.metrics import increase, moving_window
-from sluice_sim.policies.metrics.samples import see
-from sluice_sim.policies.policy import Entry, Knob, ask, bounds, current
+from sluice_sim.policies.metrics.samples import Seen
+from sluice_sim.policies.policy import Entry, Knob, bounds
 
 QUANTILE: Final = 0.9
 RATE_WINDOW: Final = 60.0  # seconds
@@ -46,26 +46,22 @@ class SloMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class LlmdSlo:
+class LlmdSlo(PeerLaw[SloMemory]):
     """`setting` is the share of the SLO at which the pool grows."""
 
     setting: float = UP.default
     name: str = "llm-d-slo"
     knob: Knob = UP
-    admits: bool = False
+    memory_type: ClassVar = SloMemory
 
-    def initial(self) -> SloMemory:
-        """The memory before the first observation."""
-        return SloMemory()
-
-    def decide(
-        self, spec: LLMDeploymentSpec, observed: Observed, memory: SloMemory, now: float
-    ) -> tuple[Decision, SloMemory]:
+    def recommend(
+        self, spec: LLMDeploymentSpec, seen: Seen, memory: SloMemory, now: float
+    ) -> Recommendation[SloMemory]:
         """Update the counters at every call, the saturation and the count every 15 s."""
-        count, seen = current(spec, observed), see(spec, observed, now)
+        count = seen.replicas
         memory = replace(memory, ledger=increase.absorb(memory.ledger, seen, now, RATE_WINDOW))
         if not due(memory.hpa, now):
-            return ask(spec, observed, self.name, count, ""), memory
+            return Recommendation(count, "", memory)
         window, target = increase.over(memory.ledger, now, RATE_WINDOW), targets(spec)
         raw = max((window.ttft(QUANTILE) or 0.0) / target.ttft, (window.itl(QUANTILE) or 0.0) / target.itl)
         points = moving_window.add(memory.saturation, now, min(raw, CLAMP), SMOOTHING)
@@ -76,7 +72,7 @@ class LlmdSlo:
             wanted = in_total(asked, 1.0, seen.existing, count)
         after, hpa = settle(memory.hpa, BEHAVIOR, count, wanted, bounds(spec), now)
         why = f"the 90th percentiles stand at {saturation:.2f} of the SLO, {self.setting:g} wanted."
-        return ask(spec, observed, self.name, after, why), SloMemory(memory.ledger, points, hpa)
+        return Recommendation(after, why, SloMemory(memory.ledger, points, hpa))
 
 
 def desired(saturation: float, provisioned: int, ready: int, up: float = UP.default) -> int:

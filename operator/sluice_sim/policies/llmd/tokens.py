@@ -8,16 +8,16 @@ llm-d's router also counts tokens in flight, which engines do not publish.
 """
 
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import ClassVar, Final
 
 from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.autoscaler.values import Decision, Observed
 from sluice_perfmodel.step_time import StepTimeModel
+from sluice_sim.policies.base import PeerLaw, Recommendation
 from sluice_sim.policies.hpa.behavior import DEFAULT, HpaMemory, due, settle
 from sluice_sim.policies.hpa.ratio import in_total
 from sluice_sim.policies.metrics import increase
-from sluice_sim.policies.metrics.samples import see
-from sluice_sim.policies.policy import Entry, Knob, ask, bounds, current
+from sluice_sim.policies.metrics.samples import Seen
+from sluice_sim.policies.policy import Entry, Knob, bounds
 
 WINDOW: Final = 300.0  # seconds for the mean prompt length
 KV_THRESHOLD: Final = 0.8
@@ -33,26 +33,22 @@ class TokenMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class LlmdTokens:
+class LlmdTokens(PeerLaw[TokenMemory]):
     """`setting` is the target of waiting prefill work per replica, in seconds."""
 
     setting: float = BUDGET.default
     name: str = "llm-d-tokens"
     knob: Knob = BUDGET
-    admits: bool = False
+    memory_type: ClassVar = TokenMemory
 
-    def initial(self) -> TokenMemory:
-        """The memory before the first observation."""
-        return TokenMemory()
-
-    def decide(
-        self, spec: LLMDeploymentSpec, observed: Observed, memory: TokenMemory, now: float
-    ) -> tuple[Decision, TokenMemory]:
+    def recommend(
+        self, spec: LLMDeploymentSpec, seen: Seen, memory: TokenMemory, now: float
+    ) -> Recommendation[TokenMemory]:
         """The larger count of both triggers. An unreadable trigger is ignored for scale-up and blocks scale-down."""
-        count, seen = current(spec, observed), see(spec, observed, now)
+        count = seen.replicas
         memory = replace(memory, ledger=increase.absorb(memory.ledger, seen, now, WINDOW))
         if not due(memory.hpa, now):
-            return ask(spec, observed, self.name, count, ""), memory
+            return Recommendation(count, "", memory)
         chunk = spec.engine.scheduling.max_batched_tokens
         speeds = [speed for _, sample in seen.ready if (speed := prefill_speed(sample.step_model, chunk)) > 0]
         backlog = sum(sample.waiting for _, sample in seen.scraped) * _uncached_prompt(memory.ledger, now)
@@ -68,7 +64,7 @@ class LlmdTokens:
                 wanted = max(wanted, count)
         after, hpa = settle(memory.hpa, DEFAULT, count, wanted, bounds(spec), now)
         why = f"{seconds:.2g} s of prompt work wait and {full:.2f} KV caches are full."
-        return ask(spec, observed, self.name, after, why), TokenMemory(memory.ledger, hpa)
+        return Recommendation(after, why, TokenMemory(memory.ledger, hpa))
 
 
 def prefill_speed(model: StepTimeModel | None, chunk: int) -> float:

@@ -27,6 +27,7 @@ class Seen:
     missing: int = 0  # pods without a sample that run: ready ones without a fresh one, and loading ones
     pending: int = 0  # pods that do not run yet: unschedulable, scheduling or pulling
     leaving: tuple[tuple[PodView, EngineSample], ...] = ()  # draining pods with a fresh, plausible sample
+    serving: int = 0  # ready pods, with or without a sample
 
     @property
     def existing(self) -> int:
@@ -57,6 +58,7 @@ def see(spec: LLMDeploymentSpec, observed: Observed, now: float) -> Seen:
         missing=len(staying) - len(ready) - pending,
         pending=pending,
         leaving=tuple((pod, answers[pod.name]) for pod in alive if pod.phase == "draining" and pod.name in answers),
+        serving=sum(pod.phase == "ready" for pod in alive),
     )
 
 

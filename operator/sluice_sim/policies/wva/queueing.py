@@ -10,16 +10,16 @@ at least as good: α = base, β = prefill_token, γ = kv_token with the cost per
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import ClassVar, Final
 
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.autoscaler.targets import max_concurrency, targets
-from sluice_operator.autoscaler.values import Decision, Observed
 from sluice_perfmodel.capacity import Targets
 from sluice_perfmodel.step_time import StepTimeModel
+from sluice_sim.policies.base import PeerLaw, Recommendation
 from sluice_sim.policies.metrics import increase
-from sluice_sim.policies.metrics.samples import see
-from sluice_sim.policies.policy import Entry, Knob, ask
+from sluice_sim.policies.metrics.samples import Seen
+from sluice_sim.policies.policy import Entry, Knob
 from sluice_sim.policies.wva import hpa
 from sluice_sim.policies.wva.mm1_queue import EPSILON, Steady, largest, solve
 
@@ -54,23 +54,18 @@ class QueueingMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class WvaQueueing:
+class WvaQueueing(PeerLaw[QueueingMemory]):
     """`setting` is the share of the SLO targets that the means must meet."""
 
     setting: float = SHARE.default
     name: str = "wva-queueing"
     knob: Knob = SHARE
-    admits: bool = False
+    memory_type: ClassVar = QueueingMemory
 
-    def initial(self) -> QueueingMemory:
-        """The memory before the first observation."""
-        return QueueingMemory()
-
-    def decide(
-        self, spec: LLMDeploymentSpec, observed: Observed, memory: QueueingMemory, now: float
-    ) -> tuple[Decision, QueueingMemory]:
+    def recommend(
+        self, spec: LLMDeploymentSpec, seen: Seen, memory: QueueingMemory, now: float
+    ) -> Recommendation[QueueingMemory]:
         """Publish a count once a minute: minReplicas without traffic, no change without a fit or a feasible rate."""
-        seen = see(spec, observed, now)
         ledger = increase.absorb(memory.ledger, seen, now, WINDOW)
         published = memory.published
         if hpa.is_due(published, now):
@@ -89,7 +84,7 @@ class WvaQueueing:
             published = hpa.publish(published, wanted, now)
         after, published = hpa.follow(spec, published, seen, now)
         why = f"{published.wanted} are wanted by the queueing model."
-        return ask(spec, observed, self.name, after, why), QueueingMemory(ledger, published)
+        return Recommendation(after, why, QueueingMemory(ledger, published))
 
 
 def fitted(models: list[StepTimeModel], size: Size) -> Parameters:

@@ -9,13 +9,13 @@ would still suffice at N/(N−1) of the load. It holds while a replica is pendin
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Final
+from typing import ClassVar, Final
 
 from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.autoscaler.values import Decision, Observed
+from sluice_sim.policies.base import PeerLaw, Recommendation
 from sluice_sim.policies.metrics import moving_window
-from sluice_sim.policies.metrics.samples import Seen, see
-from sluice_sim.policies.policy import Entry, Knob, ask, bounds
+from sluice_sim.policies.metrics.samples import Seen
+from sluice_sim.policies.policy import Entry, Knob, bounds
 from sluice_sim.policies.wva import hpa
 
 WINDOW: Final = 60.0  # seconds
@@ -61,23 +61,18 @@ class SaturationMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class WvaV1:
+class WvaV1(PeerLaw[SaturationMemory]):
     """`setting` is the spare queue (requests) below which a replica is added."""
 
     setting: float = QUEUE_SPARE.default
     name: str = "wva-v1"
     knob: Knob = QUEUE_SPARE
-    admits: bool = False
+    memory_type: ClassVar = SaturationMemory
 
-    def initial(self) -> SaturationMemory:
-        """The memory before the first observation."""
-        return SaturationMemory()
-
-    def decide(
-        self, spec: LLMDeploymentSpec, observed: Observed, memory: SaturationMemory, now: float
-    ) -> tuple[Decision, SaturationMemory]:
+    def recommend(
+        self, spec: LLMDeploymentSpec, seen: Seen, memory: SaturationMemory, now: float
+    ) -> Recommendation[SaturationMemory]:
         """Update the peaks at every call; publish a count once a minute."""
-        seen = see(spec, observed, now)
         peaks, published = memory.peaks.add(seen, now), memory.published
         if hpa.is_due(published, now):
             loads = [peaks.of(pod.name, now) for pod, _ in seen.ready]
@@ -90,7 +85,7 @@ class WvaV1:
             published = hpa.publish(published, wanted, now)
         after, published = hpa.follow(spec, published, seen, now)
         why = f"{published.wanted} are wanted for the spare KV and queue of the last minute."
-        return ask(spec, observed, self.name, after, why), SaturationMemory(peaks, published)
+        return Recommendation(after, why, SaturationMemory(peaks, published))
 
 
 def analyse(loads: Sequence[Load], queue_spare: float = QUEUE_SPARE.default) -> int:

@@ -12,13 +12,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import fmean, median
-from typing import Final
+from typing import ClassVar, Final
 
 from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.autoscaler.values import Decision, Observed
+from sluice_sim.policies.base import PeerLaw, Recommendation
 from sluice_sim.policies.metrics import increase
-from sluice_sim.policies.metrics.samples import kv_tokens, see
-from sluice_sim.policies.policy import Entry, Knob, ask
+from sluice_sim.policies.metrics.samples import Seen, kv_tokens
+from sluice_sim.policies.policy import Entry, Knob
 from sluice_sim.policies.wva import hpa
 from sluice_sim.policies.wva.v1 import KV_FULL, QUEUE_FULL, Peaks
 
@@ -62,23 +62,18 @@ class TokenMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class WvaV2:
+class WvaV2(PeerLaw[TokenMemory]):
     """`setting` is the utilisation above which replicas are added."""
 
     setting: float = UP.default
     name: str = "wva-v2"
     knob: Knob = UP
-    admits: bool = False
+    memory_type: ClassVar = TokenMemory
 
-    def initial(self) -> TokenMemory:
-        """The memory before the first observation."""
-        return TokenMemory()
-
-    def decide(
-        self, spec: LLMDeploymentSpec, observed: Observed, memory: TokenMemory, now: float
-    ) -> tuple[Decision, TokenMemory]:
+    def recommend(
+        self, spec: LLMDeploymentSpec, seen: Seen, memory: TokenMemory, now: float
+    ) -> Recommendation[TokenMemory]:
         """Update peaks and counters at every call; publish a count once a minute, unchanged without a fresh sample."""
-        seen = see(spec, observed, now)
         peaks = memory.peaks.add(seen, now)
         ledger = increase.absorb(memory.ledger, seen, now, WINDOW)
         history, published = memory.history, memory.published
@@ -102,7 +97,7 @@ class WvaV2:
             published = hpa.publish(published, max(1, wanted), now)
         after, published = hpa.follow(spec, published, seen, now)
         why = f"{published.wanted} are wanted for the tokens in use and waiting."
-        return ask(spec, observed, self.name, after, why), TokenMemory(peaks, ledger, history, published)
+        return Recommendation(after, why, TokenMemory(peaks, ledger, history, published))
 
 
 def analyse(replicas: list[Replica], shape: Shape, history: History) -> tuple[float, float, History]:
