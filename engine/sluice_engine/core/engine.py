@@ -16,9 +16,9 @@ from sluice_engine.config import EngineOptions
 from sluice_engine.control.limit_controller import LimitController
 from sluice_engine.control.load_window import LoadWindow
 from sluice_engine.control.step_time_fit import StepTimeFit
-from sluice_engine.core.executor import Execute, Flight, Pipeline
-from sluice_engine.core.startup import Progress, Started
-from sluice_engine.core.step_report import Reporter, snapshot
+from sluice_engine.core.executor import Execute, RunningStep, StepPipeline
+from sluice_engine.core.startup import LoadedEngine, Progress
+from sluice_engine.core.step_report import StepReporter, snapshot
 from sluice_engine.core.translation import delta_of, request_of, seed_of
 from sluice_engine.scheduler import Plan, Scheduler
 from sluice_engine.scheduler.lookahead import planning_time
@@ -44,41 +44,41 @@ class EngineLoop:
     ) -> None:
         self._clock, self._sleep = clock, sleep
         self.options = options
-        self._started = Started(options, on_progress, clock)
-        self.model, self.runner = self._started.model, self._started.runner
-        self._pipeline = Pipeline(self.runner, options.overlap, self._started.threads)
+        self._loaded = LoadedEngine(options, on_progress, clock)
+        self.model, self.runner = self._loaded.model, self._loaded.runner
+        self._pipeline = StepPipeline(self.runner, options.overlap, self._loaded.threads)
         self.limits = LimitController(options.base_limits)
-        self.scheduler = Scheduler(self._started.config, self.limits)
+        self.scheduler = Scheduler(self._loaded.config, self.limits)
         self.fit = StepTimeFit()
         self.window = LoadWindow()
-        self._reporter = Reporter(self.scheduler, self.limits)
-        self.last_steps = self._reporter.last_steps
-        self._departed: list[messages.Delta] = []
-        self._moved = False
-        self._flight: Flight | None = None  # begun and not settled
-        self._next: tuple[Plan, Execute] | None = None  # prepared and not begun
+        self._step_reporter = StepReporter(self.scheduler, self.limits)
+        self.last_steps = self._step_reporter.last_steps
+        self._final_deltas: list[messages.Delta] = []
+        self._limits_changed = False
+        self._running_step: RunningStep | None = None  # begun and not settled
+        self._prepared_step: tuple[Plan, Execute] | None = None  # prepared and not begun
         self._last_end: float | None = None
 
     @property
     def ready(self) -> messages.Ready:
         """The message that tells the HTTP process that the engine serves."""
-        return self._started.ready(paced=self.options.pace is not None)
+        return self._loaded.ready(paced=self.options.pace is not None)
 
     @property
-    def spare(self) -> float:
+    def seconds_until_planning(self) -> float:
         """Predicted seconds until the next step must be planned: the remaining time of the running step minus the
         planning time. Planning that late lets new requests join the next step. 0 without a running step, a usable
         step-time model or overlap.
         """
-        flight = self._flight
-        if flight is None or not self._pipeline.overlapped:
+        step = self._running_step
+        if step is None or not self._pipeline.overlapped:
             return 0.0
-        return max(0.0, planning_time(flight.plan, flight.begun, self.fit.model) - self._clock())
+        return max(0.0, planning_time(step.plan, step.begun, self.fit.model) - self._clock())
 
     @property
     def has_work(self) -> bool:
         """True if a step would compute something or a report is due."""
-        return bool(self.scheduler.requests or self._departed or self._moved or self._flight)
+        return bool(self.scheduler.requests or self._final_deltas or self._limits_changed or self._running_step)
 
     def submit(self, message: messages.Submit | messages.Encode) -> messages.Rejected | None:
         """Queue a request. Returns the rejection, of this request or of an evicted waiting request, or None. A request
@@ -91,29 +91,29 @@ class EngineLoop:
                 request.another_sample(name, dataclasses.replace(request.sampling, seed=seed_of(seed)))
                 for name, seed in samples
             ]
-            refusal = self.scheduler.submit(request, more)
+            rejection = self.scheduler.submit(request, more)
         except Exception as error:  # noqa: BLE001 - one request's failure must not stop the loop
             names = (message.request_id, *(name for name, _ in samples))
-            self._departed += [messages.Delta(name, (), "error", str(error)) for name in names]
+            self._final_deltas += [messages.Delta(name, (), "error", str(error)) for name in names]
             return None
-        if refusal is None:
+        if rejection is None:
             return None
-        return messages.Rejected(refusal.request_id, refusal.reason, refusal.retry_after, refusal.message)
+        return messages.Rejected(rejection.request_id, rejection.reason, rejection.retry_after, rejection.message)
 
     def cancel(self, message: messages.Cancel) -> None:
         """End a request immediately and free its blocks; unknown and finished ids are ignored."""
         if self.scheduler.cancel(message.request_id):
-            self._departed.append(messages.Delta(message.request_id, (), message.reason))
+            self._final_deltas.append(messages.Delta(message.request_id, (), message.reason))
 
     def patch(self, message: messages.LimitsPatch) -> None:
         """Change limits for a time, from the next step on."""
         self.limits.patch(message.changes, message.ttl, self._clock())
-        self._moved = True
+        self._limits_changed = True
 
     def set_base_limits(self, message: messages.BaseLimits) -> None:
         """Replace the limits that hold without a patch, from the next step on."""
         self.limits.set_base(message.limits)
-        self._moved = True
+        self._limits_changed = True
 
     def drain(self) -> None:
         """Reject new requests from now on and finish the accepted ones."""
@@ -122,11 +122,11 @@ class EngineLoop:
     def tick(self) -> None:
         """The fast loop, at most once a second: expire a patch and adjust the concurrency limit inside its bounds."""
         now = self._clock()
-        self._moved |= self.limits.expire(now)
+        self._limits_changed |= self.limits.expire(now)
         if self.limits.due(now):
             # A pooling model has no inter-token latency, so only the bounds set its concurrency limit.
             model = None if self.model.pooled is not None else self.fit.model
-            self._moved |= self.limits.tick(now, model, self.window.load(self.scheduler.occupancy, now))
+            self._limits_changed |= self.limits.tick(now, model, self.window.load(self.scheduler.occupancy, now))
 
     def step(self) -> messages.StepReport | None:
         """Run one step and return its report, or a report without a step if only limits changed or a request finished,
@@ -135,38 +135,38 @@ class EngineLoop:
         With overlap, the next step already runs when this returns.
         """
         self.tick()
-        if self._flight is None:
-            self._flight = self._begin()
-        if self._flight is None:
+        if self._running_step is None:
+            self._running_step = self._begin()
+        if self._running_step is None:
             self._last_end = None
-            return self._report(None, (), self._clock(), 0.0) if self._departed or self._moved else None
-        if self._next is None:
-            self._next = self._prepare_ahead()
-        return self._land(self._flight)
+            return self._report(None, (), self._clock(), 0.0) if self._final_deltas or self._limits_changed else None
+        if self._prepared_step is None:
+            self._prepared_step = self._prepare_ahead()
+        return self._finish(self._running_step)
 
-    def land(self) -> list[messages.StepReport]:
+    def finish_running_steps(self) -> list[messages.StepReport]:
         """Finish the running step, and the step prepared behind it if waiting for the first was interrupted: blocks
         that a plan has registered in the prefix index must be computed. Plans no further step.
         """
         reports: list[messages.StepReport] = []
-        while self._flight is not None:
-            reports.append(self._land(self._flight))
+        while self._running_step is not None:
+            reports.append(self._finish(self._running_step))
         return reports
 
-    def abandon(self, names: Iterable[str]) -> None:
+    def cancel_all(self, names: Iterable[str]) -> None:
         """Cancel these requests and finish the running step."""
         for name in names:
             self.cancel(messages.Cancel(name, "abort"))
-        self.land()
+        self.finish_running_steps()
 
-    def _land(self, flight: Flight) -> messages.StepReport:
-        result = flight.result()  # the wait may be interrupted and repeated
-        self._hold_pace(flight)
+    def _finish(self, step: RunningStep) -> messages.StepReport:
+        result = step.result()  # the wait may be interrupted and repeated
+        self._hold_pace(step)
         ended = self._clock()
-        prepared, self._next = self._next, None
-        self._flight = None if prepared is None else self._pipeline.begin(prepared, ended)
-        plan = flight.plan if result.cut is None else flight.plan.shortened(result.cut)
-        seconds = ended - flight.begun
+        prepared, self._prepared_step = self._prepared_step, None
+        self._running_step = None if prepared is None else self._pipeline.begin(prepared, ended)
+        plan = step.plan if result.cut is None else step.plan.shortened(result.cut)
+        seconds = ended - step.begun
         outcomes = self.scheduler.settle(plan, result.sampled, ended, result.errors, result.accepted)
         self._last_end = ended if self.scheduler.requests else None
         self._learn(plan, seconds)
@@ -174,14 +174,14 @@ class EngineLoop:
         return self._report(plan, [delta_of(outcome, result) for outcome in outcomes], ended, seconds)
 
     def _report(
-        self, plan: Plan | None, said: Iterable[messages.Delta], ended: float, seconds: float
+        self, plan: Plan | None, deltas: Iterable[messages.Delta], ended: float, seconds: float
     ) -> messages.StepReport:
-        deltas = (*self._departed, *said)
-        self._departed.clear()
-        self._moved = False
-        return self._reporter.report(plan, deltas, ended, seconds, self.fit.model)
+        deltas = (*self._final_deltas, *deltas)
+        self._final_deltas.clear()
+        self._limits_changed = False
+        return self._step_reporter.report(plan, deltas, ended, seconds, self.fit.model)
 
-    def _begin(self) -> Flight | None:
+    def _begin(self) -> RunningStep | None:
         """Plan and begin a step while none runs."""
         now = self._clock()
         plan = self.scheduler.plan(now, self.fit.model)
@@ -213,9 +213,9 @@ class EngineLoop:
         if not plan.draft_tokens and not plan.copies:
             self.fit.observe(plan.work, seconds)
 
-    def _hold_pace(self, flight: Flight) -> None:
+    def _hold_pace(self, step: RunningStep) -> None:
         pace: StepTimeModel | None = self.options.pace
         if pace is not None:
-            left = flight.begun + pace.predict(flight.plan.whole_work) - self._clock()
-            if left > 0:
-                self._sleep(left)
+            remaining = step.begun + pace.predict(step.plan.whole_work) - self._clock()
+            if remaining > 0:
+                self._sleep(remaining)

@@ -16,7 +16,7 @@ from sluice_engine.scheduler import Plan
 Execute = Callable[[], StepResult]
 
 
-class Prepares(Protocol):
+class StepRunner(Protocol):
     """A runner. Plans are prepared and executed in the same order; at most the preceding plan executes during a
     prepare.
     """
@@ -26,7 +26,7 @@ class Prepares(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Flight:
+class RunningStep:
     """A running step that began at `begun` (seconds of the caller's clock)."""
 
     plan: Plan
@@ -34,12 +34,12 @@ class Flight:
     result: Execute  # blocks until the step ends; may be called repeatedly
 
 
-class Pipeline:
+class StepPipeline:
     """A runner and its thread. `overlapped`: the next step is prepared while one runs. `threads`: torch's thread count
     within a step; None keeps the current one.
     """
 
-    def __init__(self, runner: Prepares, overlapped: bool, threads: int | None = None) -> None:
+    def __init__(self, runner: StepRunner, overlapped: bool, threads: int | None = None) -> None:
         self.overlapped = overlapped
         self._threads = threads
         self._runner = runner
@@ -49,11 +49,11 @@ class Pipeline:
         """The plan and its prepared tensors, ready for `begin`."""
         return plan, self._runner.prepare(plan)
 
-    def begin(self, prepared: tuple[Plan, Execute], now: float) -> Flight:
+    def begin(self, prepared: tuple[Plan, Execute], now: float) -> RunningStep:
         """Start the prepared step on the runner's thread."""
         plan, execute = prepared
         future: Future[StepResult] = self._thread.submit(self._compute, execute)
-        return Flight(plan, now, future.result)
+        return RunningStep(plan, now, future.result)
 
     def _compute(self, execute: Execute) -> StepResult:
         with torch_threads(self._threads):

@@ -40,7 +40,7 @@ class Channel:
     """The socket, served by a reader and a writer thread with one queue each. A failing thread ends the process."""
 
     def __init__(self, path: str) -> None:
-        self._bound = True  # true: the process exits when the socket closes
+        self._exits_with_parent = True  # true: the process exits when the socket closes
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.connect(path)
         self._inbox: queue.SimpleQueue[messages.ToEngine] = queue.SimpleQueue()
@@ -63,13 +63,13 @@ class Channel:
                 taken.append(self._inbox.get_nowait())
         return taken
 
-    def unbind(self) -> None:
+    def keep_alive(self) -> None:
         """Keep the process alive after the socket closes: the main thread ends it with the right exit status."""
-        self._bound = False
+        self._exits_with_parent = False
 
     def close(self) -> None:
         """Send the queued messages, then stop the writer (at most CLOSE_SECONDS)."""
-        self.unbind()
+        self.keep_alive()
         self._outbox.put(None)
         self._writer.join(timeout=CLOSE_SECONDS)
 
@@ -84,9 +84,9 @@ class Channel:
         except ConnectionError:
             pass  # same as the end of the stream
         except BaseException as error:  # noqa: BLE001 - without this thread no message is read
-            self.unbind()
+            self.keep_alive()
             _log.critical("the thread that reads messages failed", exc_info=error)
-            self.send(crash(error))
+            self.send(crash_message(error))
             self.close()
             os._exit(EXIT_FAILED)
         self._parent_gone()
@@ -98,23 +98,23 @@ class Channel:
         except ConnectionError:
             self._parent_gone()
         except BaseException as error:  # noqa: BLE001 - without this thread every stream would hang
-            self.unbind()
+            self.keep_alive()
             _log.critical("the thread that writes reports failed", exc_info=error)
             with contextlib.suppress(OSError):
-                self._socket.sendall(messages.encode_frame(crash(error)))
+                self._socket.sendall(messages.encode_frame(crash_message(error)))
             os._exit(EXIT_FAILED)
 
     def _parent_gone(self) -> None:
-        if self._bound:
+        if self._exits_with_parent:
             os._exit(EXIT_OK)  # no process is left to receive results
 
 
-def crash(error: BaseException) -> messages.Failed:
+def crash_message(error: BaseException) -> messages.Failed:
     """The message for the parent about an error that ends the process; the traceback is in the log."""
     return messages.Failed(REASON_ENGINE_CRASHED, f"The engine crashed: {type(error).__name__}: {error}.")
 
 
-class Messages(Protocol):
+class MessageChannel(Protocol):
     """The channel interface that the loop needs."""
 
     def send(self, message: messages.FromEngine) -> None:
@@ -124,13 +124,13 @@ class Messages(Protocol):
         """All received messages; waits up to `wait` seconds for the first."""
 
 
-def serve(channel: Messages, engine: "EngineLoop") -> None:
+def serve(channel: MessageChannel, engine: "EngineLoop") -> None:
     """The engine loop: take messages, step, report. It blocks for messages while there is no work."""
     wait = IDLE_SECONDS
     while True:
         for message in channel.received(wait):
-            _take(channel, engine, message)
-        if (wait := engine.spare) > 0.0:
+            _handle(channel, engine, message)
+        if (wait := engine.seconds_until_planning) > 0.0:
             continue  # more requests may arrive before the next step must be planned
         report = engine.step()
         if report is not None:
@@ -138,12 +138,12 @@ def serve(channel: Messages, engine: "EngineLoop") -> None:
         wait = 0.0 if report is not None and engine.has_work else IDLE_SECONDS
 
 
-def _take(channel: Messages, engine: "EngineLoop", message: messages.ToEngine) -> None:
+def _handle(channel: MessageChannel, engine: "EngineLoop", message: messages.ToEngine) -> None:
     match message:
         case messages.Submit() | messages.Encode():
-            refusal = engine.submit(message)
-            if refusal is not None:
-                channel.send(refusal)
+            rejection = engine.submit(message)
+            if rejection is not None:
+                channel.send(rejection)
         case messages.Cancel():
             engine.cancel(message)
         case messages.LimitsPatch():
@@ -212,9 +212,9 @@ def main(arguments: list[str]) -> int:
             return EXIT_CONFIG
         serve(channel, engine)
     except BaseException as error:  # noqa: BLE001 - includes SystemExit: a library's status is not ours
-        channel.unbind()
+        channel.keep_alive()
         _log.exception("the engine crashed")
-        channel.send(crash(error))
+        channel.send(crash_message(error))
         channel.close()
     return EXIT_FAILED
 

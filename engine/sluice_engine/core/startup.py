@@ -20,7 +20,7 @@ from sluice_engine.scheduler import SchedulerConfig
 Progress = Callable[[messages.Loading], None]
 
 
-class Started:
+class LoadedEngine:
     """A loaded model and its runner. Raises an `errors.StartError` when it cannot start.
 
     `device_memory` returns an accelerator's free and total bytes; it is called after the weights are loaded.

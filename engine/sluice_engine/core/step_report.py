@@ -11,7 +11,7 @@ _STATE_LIMITS = ("concurrency_min", "concurrency_max", "max_queue", "max_batched
 _LAST_STEPS = 32  # kept for `GET /state`
 
 
-class Reporter:
+class StepReporter:
     """Builds the report of each step with counter deltas since the previous report, and keeps the last steps."""
 
     def __init__(self, scheduler: Scheduler, limits: LimitController) -> None:

@@ -19,7 +19,7 @@ def request_of(message: messages.Submit | messages.Encode, model: LoadedModel) -
         raise ValueError(f"a token id of the prompt lies outside the vocabulary of {model.vocab_size}")
     if isinstance(message, messages.Encode) != (model.pooled is not None):
         raise ValueError(f"this model is served to {model.task}, which the request does not ask for")
-    return _whole(message) if isinstance(message, messages.Encode) else _generating(message, model)
+    return _pooling_request(message) if isinstance(message, messages.Encode) else _generation_request(message, model)
 
 
 def delta_of(outcome: Outcome, result: StepResult) -> messages.Delta:
@@ -41,7 +41,7 @@ def seed_of(requested: int | None) -> int:
     return secrets.randbits(64) if requested is None else requested
 
 
-def _generating(message: messages.Submit, model: LoadedModel) -> Request:
+def _generation_request(message: messages.Submit, model: LoadedModel) -> Request:
     params = message.params
     room = model.max_model_length - len(message.prompt_token_ids)
     return Request(
@@ -58,7 +58,7 @@ def _generating(message: messages.Submit, model: LoadedModel) -> Request:
     )
 
 
-def _whole(message: messages.Encode) -> Request:
+def _pooling_request(message: messages.Encode) -> Request:
     return Request(
         request_id=message.request_id,
         known=list(message.token_ids),

@@ -64,31 +64,33 @@ def beam_search(
     searches = [_Search(prompt) for prompt in prompts]
     kept = max(2, 1 + len(eos_ids)) * width
     for length in range(1, max_tokens + 1):
-        open_ = [search for search in searches if not search.over]
-        if not open_:
+        running = [search for search in searches if not search.over]
+        if not running:
             break
-        branches = [Branch(search.prompt + tokens, origin) for search in open_ for _, tokens, origin in search.running]
+        branches = [
+            Branch(search.prompt + tokens, origin) for search in running for _, tokens, origin in search.running
+        ]
         expansions = expand(branches, kept)
-        begun = 0
-        for search in open_:
+        first = 0
+        for search in running:
             count = len(search.running)
-            grown = _grown(search, expansions[begun : begun + count], begun)[:kept]
-            begun += count
+            continuations = _continuations(search, expansions[first : first + count], first)[:kept]
+            first += count
             last = length == max_tokens
-            _collect(search, grown[:width], eos_ids, length**length_penalty, last)
-            search.running = [entry for entry in grown if entry[1][-1] not in eos_ids][:width]
-            search.over = last or _settled(search, width, length**length_penalty)
+            _collect(search, continuations[:width], eos_ids, length**length_penalty, last)
+            search.running = [entry for entry in continuations if entry[1][-1] not in eos_ids][:width]
+            search.over = last or _finished(search, width, length**length_penalty)
     return [search.results for search in searches]
 
 
-def _grown(search: _Search, expansions: Sequence[Expansion], begun: int) -> list[_Entry]:
-    """Every continuation, best first. The search's beams of this round are numbered from `begun`."""
-    grown = [
+def _continuations(search: _Search, expansions: Sequence[Expansion], first: int) -> list[_Entry]:
+    """Every continuation, best first. The search's beams of this round are numbered from `first`."""
+    continuations = [
         (score + logprob, (*tokens, token), origin)
-        for origin, ((score, tokens, _), expansion) in enumerate(zip(search.running, expansions, strict=True), begun)
+        for origin, ((score, tokens, _), expansion) in enumerate(zip(search.running, expansions, strict=True), first)
         for token, logprob in expansion
     ]
-    return sorted(grown, key=lambda entry: -entry[0])
+    return sorted(continuations, key=lambda entry: -entry[0])
 
 
 def _collect(
@@ -110,7 +112,7 @@ def _collect(
     del search.results[len(best) :]
 
 
-def _settled(search: _Search, width: int, divisor: float) -> bool:
+def _finished(search: _Search, width: int, divisor: float) -> bool:
     """True if no running beam is expected to beat the worst result, judged at its current length."""
     if not search.running:
         return True

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from sluice_engine import messages
 from sluice_engine.core.engine import EngineLoop
-from sluice_engine.offline.interrupts import held_back
+from sluice_engine.offline.interrupts import deferred_interrupts
 
 
 @contextmanager
@@ -22,20 +22,20 @@ def submitted(
     """
     try:
         for message in requests:
-            with held_back():
-                refusal = engine.submit(message)
-            if refusal is not None:
-                raise RuntimeError(f"the engine refused a request: {refusal.message}")
+            with deferred_interrupts():
+                rejection = engine.submit(message)
+            if rejection is not None:
+                raise RuntimeError(f"the engine refused a request: {rejection.message}")
         yield
     finally:
-        with held_back():
-            engine.abandon(waiting)
+        with deferred_interrupts():
+            engine.cancel_all(waiting)
 
 
-def step(engine: EngineLoop, missing: str) -> messages.StepReport:
-    """Run one step; a Ctrl-C takes effect after it. Raises RuntimeError with `missing` if the engine has no work."""
-    with held_back():
+def step(engine: EngineLoop, incomplete: str) -> messages.StepReport:
+    """Run one step; a Ctrl-C takes effect after it. Raises RuntimeError with `incomplete` if the engine has no work."""
+    with deferred_interrupts():
         report = engine.step()
     if report is None:
-        raise RuntimeError(f"the engine has nothing to do and {missing}")
+        raise RuntimeError(f"the engine has nothing to do and {incomplete}")
     return report

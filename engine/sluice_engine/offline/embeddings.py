@@ -9,7 +9,9 @@ from sluice_engine.offline.driver import step, submitted
 from sluice_engine.offline.progress import Progress
 
 
-def compute(engine: EngineLoop, requests: Sequence[messages.Encode], progress: bool | None) -> list[tuple[float, ...]]:
+def encode_texts(
+    engine: EngineLoop, requests: Sequence[messages.Encode], progress: bool | None
+) -> list[tuple[float, ...]]:
     """The vectors of these texts, in order. On any error no request remains in the engine.
 
     Raises ValueError for a text that cannot be computed, and RuntimeError if the model fails on one.

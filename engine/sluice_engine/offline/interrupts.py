@@ -10,7 +10,7 @@ from types import FrameType
 
 
 @contextmanager
-def held_back() -> Iterator[None]:
+def deferred_interrupts() -> Iterator[None]:
     """Delays a Ctrl-C to the end of the context. A second one takes effect immediately, for steps that hang. If Python
     does not handle SIGINT (outside the main thread, or ignored), nothing changes.
     """
@@ -18,18 +18,18 @@ def held_back() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield
         return
-    came = 0
+    interrupts = 0
 
-    def note(number: int, frame: FrameType | None) -> None:
-        nonlocal came
-        came += 1
-        if came > 1:
+    def count(number: int, frame: FrameType | None) -> None:
+        nonlocal interrupts
+        interrupts += 1
+        if interrupts > 1:
             before(number, frame)
 
-    signal.signal(signal.SIGINT, note)
+    signal.signal(signal.SIGINT, count)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-    if came == 1:
+    if interrupts == 1:
         before(signal.SIGINT, None)

@@ -20,14 +20,14 @@ import msgspec
 from sluice_engine import messages
 from sluice_engine.config import engine_options
 from sluice_engine.core.engine import EngineLoop
+from sluice_engine.offline.beam_runner import BeamRunner
 from sluice_engine.offline.beam_search import Beam, beam_search
-from sluice_engine.offline.beam_steering import BeamRounds
 from sluice_engine.offline.driver import step, submitted
-from sluice_engine.offline.embeddings import compute
-from sluice_engine.offline.growing_result import Growing
+from sluice_engine.offline.embeddings import encode_texts
+from sluice_engine.offline.partial_sample import PartialSample
 from sluice_engine.offline.progress import Progress
 from sluice_engine.offline.results import Result
-from sluice_engine.sampling_params import SamplingParams
+from sluice_engine.sampling_params import MAX_LOGPROBS, SamplingParams
 from sluice_engine.text import TextModel, TokenizerInvalid, load_text_model
 
 Prompt = str | Sequence[int]
@@ -55,11 +55,11 @@ class LLM:
         self._engine = EngineLoop(msgspec.structs.replace(parsed, limits=limits))
         self._names = itertools.count()
         self._text: TextModel | None = None
-        self._no_text: TokenizerInvalid | None = None
+        self._text_error: TokenizerInvalid | None = None
         try:
             self._text = load_text_model(folder)
         except TokenizerInvalid as error:  # prompts of token ids need no tokenizer
-            self._no_text = error
+            self._text_error = error
 
     def generate(
         self,
@@ -76,19 +76,19 @@ class LLM:
         """
         self._check_task("generate")
         encoded = self._encode(prompts)
-        asked = _each(params, len(encoded))
-        for index, (tokens, each) in enumerate(zip(encoded, asked, strict=True)):
+        all_params = _one_per_prompt(params, len(encoded))
+        for index, (tokens, each) in enumerate(zip(encoded, all_params, strict=True)):
             self._check(index, tokens, each)
-        live: dict[str, Growing] = {}
-        groups = [[self._growing(each, live) for _ in range(each.n)] for each in asked]
+        partials: dict[str, PartialSample] = {}
+        groups = [[self._partial(each, partials) for _ in range(each.n)] for each in all_params]
         submitted_at = time.monotonic()
         submits = [
             self._submission(group, tokens, each, submitted_at)
-            for group, tokens, each in zip(groups, encoded, asked, strict=True)
+            for group, tokens, each in zip(groups, encoded, all_params, strict=True)
         ]
-        self._run(submits, live, progress)
+        self._run(submits, partials, progress)
         return [
-            Result(tokens, submitted_at, group[0].cached_tokens, tuple(growing.sample for growing in group))
+            Result(tokens, submitted_at, group[0].cached_tokens, tuple(partial.sample for partial in group))
             for tokens, group in zip(encoded, groups, strict=True)
         ]
 
@@ -109,6 +109,11 @@ class LLM:
         model = self._engine.model
         if (1 + len(model.eos_ids)) * beam_width > model.vocab_size:
             raise ValueError(f"beam_width {beam_width} is too much for a vocabulary of {model.vocab_size}")
+        if (candidates := max(2, 1 + len(model.eos_ids)) * beam_width) > MAX_LOGPROBS:
+            raise ValueError(
+                f"beam_width {beam_width} is too much: it compares {candidates} tokens per beam, and at most "
+                f"{MAX_LOGPROBS} have logprobs"
+            )
         for index, tokens in enumerate(encoded):
             self._check(index, tokens, params)
             if len(tokens) + max_tokens > model.max_model_length:
@@ -116,8 +121,8 @@ class LLM:
                     f"prompt {index} has {len(tokens)} tokens and {max_tokens} are asked for; the model's context is "
                     f"{model.max_model_length}"
                 )
-        with BeamRounds(self._engine, f"beams-{next(self._names)}", max_tokens) as rounds:
-            found = beam_search(encoded, beam_width, max_tokens, length_penalty, model.eos_ids, rounds.expand)
+        with BeamRunner(self._engine, f"beams-{next(self._names)}", max_tokens) as runner:
+            found = beam_search(encoded, beam_width, max_tokens, length_penalty, model.eos_ids, runner.expand)
         return [[self._with_text(beam) for beam in beams] for beams in found]
 
     def embed(self, texts: Prompt | Sequence[Prompt], *, progress: bool | None = None) -> list[tuple[float, ...]]:
@@ -125,14 +130,14 @@ class LLM:
         `generate`; RuntimeError if the model fails on a text.
         """
         self._check_task("embed")
-        return compute(self._engine, [self._encoded(tokens) for tokens in self._encode(texts)], progress)
+        return encode_texts(self._engine, [self._encoded(tokens) for tokens in self._encode(texts)], progress)
 
     def score(self, query: str, documents: Sequence[str], *, progress: bool | None = None) -> list[float]:
         """A cross-encoder's relevance score of each document for the query. Errors as in `embed`."""
         self._check_task("score")
         pairs = [self._tokenizer().encode_pair(query, document) for document in documents]
         submits = [self._encoded(tuple(tokens), tuple(types)) for tokens, types in pairs]
-        return [row[0] for row in compute(self._engine, submits, progress)]
+        return [row[0] for row in encode_texts(self._engine, submits, progress)]
 
     def _encoded(self, tokens: tuple[int, ...], types: tuple[int, ...] = ()) -> messages.Encode:
         return messages.Encode(f"offline-{next(self._names)}", tokens, time.monotonic(), types if any(types) else ())
@@ -147,34 +152,36 @@ class LLM:
         decoder = self._text.detokenizer()
         return Beam(beam.token_ids, beam.score, beam.finish_reason, decoder.feed(beam.token_ids) + decoder.flush())
 
-    def _run(self, submits: Sequence[messages.Submit], live: dict[str, Growing], progress: bool | None) -> None:
+    def _run(
+        self, submits: Sequence[messages.Submit], partials: dict[str, PartialSample], progress: bool | None
+    ) -> None:
         """Submit, and step until every sample is complete. On any error no request remains in the engine."""
         engine, tokens = self._engine, 0
-        waiting = set(live)
-        with submitted(engine, submits, waiting), Progress(len(live), progress) as bar:
+        waiting = set(partials)
+        with submitted(engine, submits, waiting), Progress(len(partials), progress) as bar:
             while waiting:
                 report = step(engine, f"{len(waiting)} answers are not complete")
                 for delta in report.deltas:
-                    growing = live.get(delta.request_id)
-                    if growing is None:  # from an interrupted call
+                    partial = partials.get(delta.request_id)
+                    if partial is None:  # from an interrupted call
                         continue
                     tokens += len(delta.token_ids)
-                    if growing.take(delta, report.ended_at):
-                        engine.cancel(messages.Cancel(growing.name, "stop"))
-                    if growing.done:
-                        waiting.discard(growing.name)
-                bar.update(len(live) - len(waiting), tokens)
+                    if partial.take(delta, report.ended_at):
+                        engine.cancel(messages.Cancel(partial.name, "stop"))
+                    if partial.done:
+                        waiting.discard(partial.name)
+                bar.update(len(partials) - len(waiting), tokens)
 
-    def _growing(self, params: SamplingParams, live: dict[str, Growing]) -> Growing:
-        growing = Growing(f"offline-{next(self._names)}", params, self._text)
-        live[growing.name] = growing
-        return growing
+    def _partial(self, params: SamplingParams, partials: dict[str, PartialSample]) -> PartialSample:
+        partial = PartialSample(f"offline-{next(self._names)}", params, self._text)
+        partials[partial.name] = partial
+        return partial
 
     def _submission(
-        self, group: Sequence[Growing], tokens: tuple[int, ...], params: SamplingParams, now: float
+        self, group: Sequence[PartialSample], tokens: tuple[int, ...], params: SamplingParams, now: float
     ) -> messages.Submit:
         room = self._engine.model.max_model_length - len(tokens)
-        samples = tuple((growing.name, params.sample_seed(sample)) for sample, growing in enumerate(group))
+        samples = tuple((partial.name, params.sample_seed(sample)) for sample, partial in enumerate(group))
         first = replace(params.within(room), seed=samples[0][1])
         return messages.Submit(samples[0][0], tokens, first, now, samples=samples[1:])
 
@@ -192,7 +199,7 @@ class LLM:
 
     def _tokenizer(self) -> TextModel:
         if self._text is None:
-            raise self._no_text or TokenizerInvalid("the model has no tokenizer")
+            raise self._text_error or TokenizerInvalid("the model has no tokenizer")
         return self._text
 
     def _check(self, index: int, tokens: tuple[int, ...], params: SamplingParams) -> None:
@@ -212,7 +219,7 @@ class LLM:
             self._tokenizer()
 
 
-def _each(params: SamplingParams | Sequence[SamplingParams] | None, prompts: int) -> list[SamplingParams]:
+def _one_per_prompt(params: SamplingParams | Sequence[SamplingParams] | None, prompts: int) -> list[SamplingParams]:
     if params is None or isinstance(params, SamplingParams):
         return [params or SamplingParams()] * prompts
     if len(params) != prompts:

@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 class Progress:
     """A context manager that shows the number of completed outputs out of `total` and the tokens per second.
 
-    `shown` None: if standard error is a terminal.
+    `visible` None: if standard error is a terminal.
     """
 
-    def __init__(self, total: int, shown: bool | None) -> None:
+    def __init__(self, total: int, visible: bool | None) -> None:
         self._total = total
-        self._shown = sys.stderr.isatty() if shown is None else shown
+        self._visible = sys.stderr.isatty() if visible is None else visible
         self._bar: Bar | None = None
         self._task: TaskID | None = None
         self._begun = time.monotonic()
 
     def __enter__(self) -> Self:
         """Opens the bar."""
-        if self._shown:
+        if self._visible:
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
             from rich.progress import Progress as Bar

@@ -3,7 +3,7 @@ transformers.
 """
 
 from sluice_engine.text.detokenizer import Detokenizer
-from sluice_engine.text.logprob_trail import Entry
+from sluice_engine.text.logprob_buffer import Entry
 from sluice_engine.text.output import Choice, Piece
 from sluice_engine.text.stop_strings import StopScanner
 from sluice_engine.text.tokenizer import Message, TextModel, TokenizerInvalid, load_text_model

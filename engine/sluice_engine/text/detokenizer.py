@@ -76,7 +76,7 @@ class WindowDetokenizer:
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
         self._stream = DecodeStream(skip_special_tokens=True)
-        self._unshown: list[int] = []
+        self._pending: list[int] = []
 
     def feed(self, token_ids: Iterable[int]) -> str:
         """The text that these tokens complete."""
@@ -84,13 +84,13 @@ class WindowDetokenizer:
         for token in token_ids:
             text = self._stream.step(self._tokenizer, token)
             if text is None:
-                self._unshown.append(token)
+                self._pending.append(token)
             else:
                 parts.append(text)
-                self._unshown.clear()
+                self._pending.clear()
         return "".join(parts)
 
     def flush(self) -> str:
         """The tokens that never completed a character, decoded in one call without the stream."""
-        tail, self._unshown = self._unshown, []
+        tail, self._pending = self._pending, []
         return str(self._tokenizer.decode(tail, skip_special_tokens=True)) if tail else ""

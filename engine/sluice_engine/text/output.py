@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from sluice_engine import messages
 from sluice_engine.request import TokenLogprob
-from sluice_engine.text.logprob_trail import Entry, LogprobTrail
+from sluice_engine.text.logprob_buffer import Entry, LogprobBuffer
 from sluice_engine.text.stop_strings import StopScanner
 from sluice_engine.text.tokenizer import TextModel
 
@@ -21,7 +21,7 @@ class Choice:
     """The sample `index` of a request; `id` is its request id in the engine. `finish` is set when it is complete."""
 
     def __init__(
-        self, index: int, request_id: str, text: TextModel, stop: tuple[str, ...], min_tokens: int, scored: bool
+        self, index: int, request_id: str, text: TextModel, stop: tuple[str, ...], min_tokens: int, with_logprobs: bool
     ) -> None:
         self.index = index
         self.id = request_id
@@ -32,8 +32,8 @@ class Choice:
         self._decoder = text.detokenizer()
         self._scanner = StopScanner(stop)
         self._min_tokens = min_tokens
-        self._trail = LogprobTrail() if scored else None
-        self._shown = 0
+        self._logprobs = LogprobBuffer() if with_logprobs else None
+        self._emitted = 0
 
     @property
     def mean_logprob(self) -> float:
@@ -49,36 +49,36 @@ class Choice:
             return Piece()
         text = ""
         for place, token in enumerate(delta.token_ids):
-            text += self._show(token, delta.logprobs[place] if delta.logprobs else None)
+            text += self._take_token(token, delta.logprobs[place] if delta.logprobs else None)
             if self._scanner.stopped:
                 break
         if delta.finish is not None and not self._scanner.stopped:
-            text += self._passed(self._decoder.flush())
+            text += self._filter_stops(self._decoder.flush())
         if self._scanner.stopped:
             self.finish, self.stopped_by_text = "stop", True
         elif delta.finish is not None:
             text += self._scanner.flush()
             self.finish = delta.finish
-        self._shown += len(text)
+        self._emitted += len(text)
         return Piece(text, self._entries())
 
-    def _show(self, token: int, logprob: TokenLogprob | None) -> str:
+    def _take_token(self, token: int, logprob: TokenLogprob | None) -> str:
         """Process one token; returns the text to emit for it."""
         self.tokens += 1
         decoded = self._decoder.feed((token,))
         if logprob is not None:
             self.score += logprob.logprob
-            if self._trail is not None:
-                self._trail.add(token, len(decoded), logprob)
-        return self._passed(decoded)
+            if self._logprobs is not None:
+                self._logprobs.add(token, len(decoded), logprob)
+        return self._filter_stops(decoded)
 
-    def _passed(self, decoded: str) -> str:
+    def _filter_stops(self, decoded: str) -> str:
         """The text after stop-string filtering; stop strings are ignored before min_tokens."""
         early = self._min_tokens > 0 and self.tokens <= self._min_tokens
         return decoded if early else self._scanner.feed(decoded)
 
     def _entries(self) -> list[Entry]:
-        if self._trail is None:
+        if self._logprobs is None:
             return []
-        taken = self._trail.take(self._shown)
-        return taken + self._trail.last(self._shown, self.stopped_by_text) if self.finish is not None else taken
+        taken = self._logprobs.take(self._emitted)
+        return taken + self._logprobs.last(self._emitted, self.stopped_by_text) if self.finish is not None else taken

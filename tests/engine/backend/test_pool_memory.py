@@ -11,7 +11,7 @@ from sluice_engine.backend.pool_memory import pool_memory
 from sluice_engine.backend.runner import Runner
 from sluice_engine.config import EngineOptions
 from sluice_engine.core import startup
-from sluice_engine.core.startup import Started
+from sluice_engine.core.startup import LoadedEngine
 from sluice_engine.errors import InsufficientMemory
 from sluice_engine.model.loader import LoadedModel, load_model
 from sluice_engine.scheduler import SchedulerConfig
@@ -57,8 +57,8 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     return found
 
 
-def started(folder: Path, device: Device, **changes: object) -> Started:
-    return Started(options(folder, **changes), lambda _: None, lambda: 0.0, device.read)
+def started(folder: Path, device: Device, **changes: object) -> LoadedEngine:
+    return LoadedEngine(options(folder, **changes), lambda _: None, lambda: 0.0, device.read)
 
 
 @pytest.mark.parametrize(("fraction", "blocks"), [(1.0, 100), (0.5, 50), (0.33, 33)])

@@ -6,7 +6,7 @@ import pytest
 
 from sluice_engine.control.limit_controller import LimitController, predicted_wait
 from sluice_engine.control.load_window import LoadWindow
-from sluice_engine.core.step_report import Reporter
+from sluice_engine.core.step_report import StepReporter
 from sluice_engine.limits import Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Scheduler, SchedulerConfig
@@ -76,7 +76,7 @@ def test_a_raised_minimum_lifts_the_limit() -> None:
 
 def test_what_is_reported_of_the_step_times_is_slower_where_minutes_of_tokens_were() -> None:
     limits = LimitController(STARTED)
-    reporter = Reporter(Scheduler(SchedulerConfig(num_blocks=16, max_model_length=64), limits), limits)
+    reporter = StepReporter(Scheduler(SchedulerConfig(num_blocks=16, max_model_length=64), limits), limits)
 
     def reported() -> tuple[float, ...]:
         return reporter.report(None, (), 0.0, 0.0, SLOW).model

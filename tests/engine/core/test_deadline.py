@@ -15,7 +15,7 @@ from sluice_engine.backend.runner import Runner, StepResult
 from sluice_engine.control.step_deadline import Cut
 from sluice_engine.control.step_time_fit import StepTimeFit
 from sluice_engine.core.engine import EngineLoop
-from sluice_engine.core.executor import Execute, Pipeline
+from sluice_engine.core.executor import Execute, StepPipeline
 from sluice_engine.scheduler import Plan
 from sluice_perfmodel.step_time import StepTimeModel, StepWork
 from tests.engine.oracle import Oracle, finish, options, submit
@@ -60,7 +60,7 @@ def hurried(engine: EngineLoop, seconds: Callable[[], float]) -> Hurried:
     """The engine with other deadlines, and a step-time model that is known."""
     assert isinstance(engine.runner, Runner)
     runner = Hurried(engine.runner, seconds)
-    engine._pipeline, engine.fit = Pipeline(runner, engine.options.overlap), Known()
+    engine._pipeline, engine.fit = StepPipeline(runner, engine.options.overlap), Known()
     return runner
 
 

@@ -41,5 +41,5 @@ def test_a_step_under_way_is_landed_after_its_requests_have_gone(tiny_llama: Pat
     engine.step()
     engine.cancel(messages.Cancel("a", "abort"))
     assert engine.scheduler.pool.held == 1  # a step writes it
-    engine.land()
-    assert engine.scheduler.pool.held == 0 and engine.land() == []
+    engine.finish_running_steps()
+    assert engine.scheduler.pool.held == 0 and engine.finish_running_steps() == []

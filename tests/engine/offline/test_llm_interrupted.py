@@ -10,7 +10,7 @@ import pytest
 
 from sluice_engine import LLM, SamplingParams, messages
 from sluice_engine.backend.runner import Runner, StepResult
-from sluice_engine.core.executor import Flight, Pipeline
+from sluice_engine.core.executor import RunningStep, StepPipeline
 
 GREEDY = SamplingParams(max_tokens=8, temperature=0.0, ignore_eos=True)
 
@@ -70,11 +70,11 @@ def test_after_an_interrupted_wait_the_same_prompts_have_the_same_answers(
     pair: tuple[LLM, LLM], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     llm, calm = pair
-    begin = Pipeline.begin
+    begin = StepPipeline.begin
     for turn in range(8):
         strike = once(turn, interrupt)
 
-        def begun(*arguments: object, strike: Callable[[], None] = strike) -> Flight:
+        def begun(*arguments: object, strike: Callable[[], None] = strike) -> RunningStep:
             flight = begin(*arguments)  # type: ignore[arg-type]
 
             def result() -> StepResult:

@@ -28,7 +28,7 @@ def test_texts_are_embedded_in_order_and_what_cannot_be_is_said(tmp_path: Path) 
         llm._engine.model.module.get_input_embeddings().weight[99] = float("nan")
     with pytest.raises(RuntimeError, match="a text failed: the model's output for this request is not a number"):
         llm.embed([[5, 6], [5, 99], *([5] * 200 for _ in range(4))])
-    assert llm._engine.land() == []  # no step is under way any more
+    assert llm._engine.finish_running_steps() == []  # no step is under way any more
     assert not llm._engine.scheduler.requests
 
 

@@ -23,10 +23,10 @@ def grow(
     text: TextModel, tokens: list[int], sizes: list[int], stop: tuple[str, ...] = (), min_tokens: int = 0
 ) -> tuple[str, list[Entry], Choice, list[tuple[str, list[Entry]]]]:
     """Feeds deltas of these sizes, the last one with the end, until the answer is complete."""
-    choice = Choice(0, "a", text, stop, min_tokens, scored=True)
+    choice = Choice(0, "a", text, stop, min_tokens, with_logprobs=True)
     pieces: list[tuple[str, list[Entry]]] = []
     entries: list[Entry] = []
-    shown, at = "", 0
+    emitted, at = "", 0
     while choice.finish is None:
         size = sizes[len(pieces) % len(sizes)]
         part = tuple(tokens[at : at + size])
@@ -35,10 +35,10 @@ def grow(
         finish: messages.FinishReason | None = "length" if at >= len(tokens) else None
         piece = choice.take(messages.Delta("a", part, finish, logprobs=logprobs))
         pieces.append((piece.text, piece.logprobs))
-        shown += piece.text
+        emitted += piece.text
         entries += piece.logprobs
-        assert choice.stopped_by_text or all(entry.end <= len(shown) for entry in entries)  # never before its text
-    return shown, entries, choice, pieces
+        assert choice.stopped_by_text or all(entry.end <= len(emitted) for entry in entries)  # never before its text
+    return emitted, entries, choice, pieces
 
 
 @given(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=4), cut=st.integers(0, 60), length=st.integers(1, 9))
@@ -71,13 +71,13 @@ def test_a_part_of_a_character_leaves_with_the_character(text: TextModel) -> Non
 
 def test_a_stop_string_does_not_count_before_min_tokens(text: TextModel) -> None:
     tokens = text.encode_prompt("one two one two one two")
-    shown, _, choice, _ = grow(text, tokens, [1], ("two",), min_tokens=len(text.encode_prompt("one two one two")))
-    assert shown.startswith("one two one two") and choice.finish == "stop"
-    assert shown.count("two") == 2
+    emitted, _, choice, _ = grow(text, tokens, [1], ("two",), min_tokens=len(text.encode_prompt("one two one two")))
+    assert emitted.startswith("one two one two") and choice.finish == "stop"
+    assert emitted.count("two") == 2
 
 
 def test_after_the_end_nothing_is_taken(text: TextModel) -> None:
-    choice = Choice(0, "a", text, (), 0, scored=False)
+    choice = Choice(0, "a", text, (), 0, with_logprobs=False)
     choice.take(messages.Delta("a", (5,), "stop"))
     assert choice.take(messages.Delta("a", (6,))).text == ""
     assert choice.tokens == 1

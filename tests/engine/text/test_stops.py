@@ -1,4 +1,4 @@
-"""Stop strings: found across any split, never partly shown, nothing else held for good."""
+"""Stop strings: found across any split, never partly emitted, nothing else held for good."""
 
 from itertools import pairwise
 
@@ -35,13 +35,13 @@ def test_earliest_of_several_stop_strings_wins() -> None:
 def test_any_split_shows_what_the_whole_text_would(text: str, stops: list[str], cuts: list[int]) -> None:
     scanner = StopScanner(tuple(stops))
     edges = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
-    shown = "".join(scanner.feed(text[a:b]) for a, b in pairwise(edges))
+    emitted = "".join(scanner.feed(text[a:b]) for a, b in pairwise(edges))
     if not scanner.stopped:
-        shown += scanner.flush()
+        emitted += scanner.flush()
     ends = [(text.find(stop) + len(stop), text.find(stop)) for stop in stops if stop in text]
     if len(edges) == 2 or len(stops) < 2:
-        assert shown == text[: min((at for _, at in ends), default=len(text))]
+        assert emitted == text[: min((at for _, at in ends), default=len(text))]
     else:  # two stop strings may overlap: whichever completed first in the stream
         assert scanner.stopped == bool(ends)
-        assert text.startswith(shown)
-        assert not any(stop in shown for stop in stops)
+        assert text.startswith(emitted)
+        assert not any(stop in emitted for stop in stops)

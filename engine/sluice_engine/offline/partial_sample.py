@@ -10,7 +10,7 @@ from sluice_engine.sampling_params import SamplingParams
 from sluice_engine.text import Choice, TextModel
 
 
-class Growing:
+class PartialSample:
     """The sample with request id `name`. `text` may be None without stop strings; the text is then empty."""
 
     def __init__(self, name: str, params: SamplingParams, text: TextModel | None) -> None:
@@ -20,7 +20,7 @@ class Growing:
         self._text = text
         self._choice: Choice | None = None
         if params.stops and text is not None:
-            self._choice = Choice(0, name, text, params.stops, params.min_tokens, scored=False)
+            self._choice = Choice(0, name, text, params.stops, params.min_tokens, with_logprobs=False)
         self._shown: list[str] = []
         self._tokens: list[int] = []
         self._logprobs: list[TokenLogprob] | None = [] if params.logprobs is not None else None

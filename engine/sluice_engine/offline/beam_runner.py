@@ -13,13 +13,13 @@ from typing import Self
 from sluice_engine.core.engine import EngineLoop
 from sluice_engine.offline.beam_search import Branch, Expansion
 from sluice_engine.offline.driver import step
-from sluice_engine.offline.interrupts import held_back
+from sluice_engine.offline.interrupts import deferred_interrupts
 from sluice_engine.request import Request, TokenLogprob
 from sluice_engine.sampling_params import SamplingParams
 from sluice_engine.scheduler import branch, extend
 
 
-class BeamRounds:
+class BeamRunner:
     """The rounds of one search over any number of prompts. A context manager that cancels all remaining beams
     on exit.
     """
@@ -28,7 +28,7 @@ class BeamRounds:
         self._engine = engine
         self._max_tokens = max_tokens
         self._names = (f"{name}-{number}" for number in itertools.count())
-        self._live: list[str] = []  # request ids, by beam of the preceding round
+        self._beams: list[str] = []  # request ids, by beam of the preceding round
 
     def __enter__(self) -> Self:
         """Starts without beams."""
@@ -36,47 +36,47 @@ class BeamRounds:
 
     def __exit__(self, *_: object) -> None:
         """Cancels all beams and finishes the running step."""
-        with held_back():
-            for name in self._live:
+        with deferred_interrupts():
+            for name in self._beams:
                 self._engine.scheduler.cancel(name)
-            self._live = []
-            self._engine.land()
+            self._beams = []
+            self._engine.finish_running_steps()
 
     def expand(self, branches: Sequence[Branch], most: int) -> list[Expansion]:
         """The `most` most likely next tokens of each beam. Raises RuntimeError if a beam fails."""
-        self._live = self._placed(branches, most)
-        answers: dict[str, TokenLogprob] = {}
-        while len(answers) < len(self._live):
-            for delta in step(self._engine, f"{len(self._live)} beams are not complete").deltas:
-                if delta.error is not None and delta.request_id in self._live:
+        self._beams = self._place(branches, most)
+        top_logprobs: dict[str, TokenLogprob] = {}
+        while len(top_logprobs) < len(self._beams):
+            for delta in step(self._engine, f"{len(self._beams)} beams are not complete").deltas:
+                if delta.error is not None and delta.request_id in self._beams:
                     raise RuntimeError(f"a beam failed: {delta.error}")
                 if delta.logprobs:
-                    answers[delta.request_id] = delta.logprobs[0]
-        return [answers[name].top for name in self._live]
+                    top_logprobs[delta.request_id] = delta.logprobs[0]
+        return [top_logprobs[name].top for name in self._beams]
 
-    def _placed(self, branches: Sequence[Branch], most: int) -> list[str]:
+    def _place(self, branches: Sequence[Branch], most: int) -> list[str]:
         """Make the engine hold exactly these beams with their tokens; returns their request ids."""
         scheduler = self._engine.scheduler
-        heirs: dict[int, int] = {}  # preceding beam → the beam that continues as the same request
+        successors: dict[int, int] = {}  # preceding beam → the beam that continues as the same request
         for number, beam in enumerate(branches):
             if beam.origin is not None:
-                heirs.setdefault(beam.origin, number)
-        for origin, name in enumerate(self._live):
-            if origin not in heirs:
+                successors.setdefault(beam.origin, number)
+        for origin, name in enumerate(self._beams):
+            if origin not in successors:
                 scheduler.cancel(name)
         names: list[str] = []
         for number, beam in enumerate(branches):
-            if beam.origin is not None and heirs[beam.origin] == number:
-                names.append(self._live[beam.origin])
+            if beam.origin is not None and successors[beam.origin] == number:
+                names.append(self._beams[beam.origin])
                 continue
             name = next(self._names)
             names.append(name)
             if beam.origin is None:
                 self._submit(name, beam.tokens, most)
             else:
-                branch(scheduler.state, self._live[beam.origin], name, beam.tokens[-1])
-        for origin, number in heirs.items():  # last, because a fork copies its parent's previous tokens
-            extend(scheduler.state, self._live[origin], branches[number].tokens[-1])
+                branch(scheduler.state, self._beams[beam.origin], name, beam.tokens[-1])
+        for origin, number in successors.items():  # last, because a fork copies its parent's previous tokens
+            extend(scheduler.state, self._beams[origin], branches[number].tokens[-1])
         return names
 
     def _submit(self, name: str, tokens: tuple[int, ...], most: int) -> None:
@@ -88,6 +88,6 @@ class BeamRounds:
             sampling=SamplingParams(temperature=0.0, logprobs=most),
             steered=True,
         )
-        refusal = self._engine.scheduler.submit(request)
-        if refusal is not None:
-            raise RuntimeError(f"the engine refused a beam: {refusal.message}")
+        rejection = self._engine.scheduler.submit(request)
+        if rejection is not None:
+            raise RuntimeError(f"the engine refused a beam: {rejection.message}")

@@ -19,12 +19,12 @@ class Entry:
     end: int
     logprob: TokenLogprob
 
-    def within(self, shown: int) -> bool:
-        """True if the entry may be emitted with the first `shown` characters."""
-        return self.end < shown or self.start < self.end == shown
+    def within(self, emitted: int) -> bool:
+        """True if the entry may be emitted with the first `emitted` characters."""
+        return self.end < emitted or self.start < self.end == emitted
 
 
-class LogprobTrail:
+class LogprobBuffer:
     """Entries of one sample whose text is not emitted yet."""
 
     def __init__(self) -> None:
@@ -37,17 +37,17 @@ class LogprobTrail:
         self._decoded += characters
         self._waiting.append(Entry(token, start, self._decoded, logprob))
 
-    def take(self, shown: int) -> list[Entry]:
-        """Remove and return the entries whose text is within the first `shown` characters. An entry without text is
+    def take(self, emitted: int) -> list[Entry]:
+        """Remove and return the entries whose text is within the first `emitted` characters. An entry without text is
         returned with the text after it, because it may be part of the next character.
         """
         taken: list[Entry] = []
-        while self._waiting and self._waiting[0].within(shown):
+        while self._waiting and self._waiting[0].within(emitted):
             taken.append(self._waiting.popleft())
         return taken
 
-    def last(self, shown: int, stopped: bool) -> list[Entry]:
+    def last(self, emitted: int, stopped: bool) -> list[Entry]:
         """The remaining entries at the end of the output; after a stop string only those that start before it."""
-        taken = [entry for entry in self._waiting if not stopped or entry.start < shown]
+        taken = [entry for entry in self._waiting if not stopped or entry.start < emitted]
         self._waiting.clear()
         return taken
