@@ -14,13 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-USUAL_DISPERSION: Final = 1.0  # Poisson, until measured otherwise
-USUAL_VOLATILITY: Final = 0.013  # of the level per √second: 10 % in a minute
-DISPERSION_BOUNDS: Final = (0.25, 50.0)
-VOLATILITY_LEAST: Final = 1e-3  # of the level per √second: 6 % in an hour; no load is assumed to be constant
-VOLATILITY_MOST: Final = 0.2  # of the level per √second: the level doubles in 30 s
+from sluice_perfmodel.settings import PERFMODEL
+
+_SETTINGS: Final = PERFMODEL.arrivals
+
 LEAST_RATE: Final = 1e-9  # requests/s; a lower rate counts as no traffic: one request in thirty years
-PRIOR_SLOTS: Final = 12.0  # weight of the prior estimate, in slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +29,9 @@ class ArrivalStats:
     level per √second. `slots` is the number of measured slots behind both estimates.
     """
 
-    dispersion: float = USUAL_DISPERSION
-    volatility: float = USUAL_VOLATILITY
-    slots: float = PRIOR_SLOTS
+    dispersion: float = _SETTINGS.usual_dispersion
+    volatility: float = _SETTINGS.usual_volatility
+    slots: float = _SETTINGS.prior_slots
 
 
 def arrival_stats(rates: Sequence[float], width: float, ahead: int, before: ArrivalStats) -> ArrivalStats:
@@ -49,14 +47,14 @@ def arrival_stats(rates: Sequence[float], width: float, ahead: int, before: Arri
     apart = _squared(rates, 1)
     walk = max(0.0, (_squared(rates, far) - apart) / (far - 1))
     noise = max(0.0, apart - walk) / 2.0
-    weight, known = float(len(rates)), min(before.slots, PRIOR_SLOTS * 5.0)
-    low, high = DISPERSION_BOUNDS
+    weight, known = float(len(rates)), min(before.slots, _SETTINGS.prior_slots * _SETTINGS.prior_most)
+    low, high = _SETTINGS.dispersion_bounds
     dispersion = (weight * noise * width / mean + known * before.dispersion) / (weight + known)
     pieces = weight / far  # overlapping differences count as one measurement
     variance = (pieces * walk / width / mean**2 + known * before.volatility**2) / (pieces + known)
     return ArrivalStats(
         min(max(dispersion, low), high),
-        min(max(math.sqrt(variance), VOLATILITY_LEAST), VOLATILITY_MOST),
+        min(max(math.sqrt(variance), _SETTINGS.least_volatility), _SETTINGS.most_volatility),
         weight + known,
     )
 

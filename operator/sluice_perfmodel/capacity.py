@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from sluice_perfmodel.queueing import (
-    SERVICE_VARIANCE,
     decoding_at,
     late_probability,
     prefill_time_share,
@@ -21,8 +20,11 @@ from sluice_perfmodel.queueing import (
     unqueued_ttft,
     waiting_probability,
 )
+from sluice_perfmodel.settings import PERFMODEL
 from sluice_perfmodel.step_time import StepTimeModel
 from sluice_perfmodel.workload import Work, concurrency_at, prefill_seconds, throughput, token_seconds
+
+_SETTINGS: Final = PERFMODEL.capacity
 
 __all__ = [
     "Binding",
@@ -47,9 +49,6 @@ __all__ = [
 
 Binding = Literal["InterTokenLatency", "KVOccupancy", "TimeToFirstToken", "ConcurrencyLimit"]
 
-# Beyond this utilisation 1 % more load changes the predicted wait by its own size. No load estimate is that accurate.
-MAX_UTILISATION: Final = 0.95
-MIN_UTILISATION: Final = 0.05  # a request late at this load is late by its own length: more replicas do not help
 HALVINGS: Final = 9  # precision 1/512 of μ(n*)
 ROUGHLY: Final = 5  # precision 1/32: enough to tell which of two bounds gains more
 
@@ -154,8 +153,8 @@ def split_burstiness(burstiness: float, replicas: int, unevenness: float = 1.0) 
     evens out the output lengths.
     """
     count = max(1, replicas)
-    spread = (burstiness + SERVICE_VARIANCE) / 2.0
-    return 2.0 * (spread / count + unevenness * (1.0 - 1.0 / count)) - SERVICE_VARIANCE
+    spread = (burstiness + _SETTINGS.service_variance) / 2.0
+    return 2.0 * (spread / count + unevenness * (1.0 - 1.0 / count)) - _SETTINGS.service_variance
 
 
 def replicas_needed(
@@ -177,7 +176,7 @@ def replicas_needed(
     reached = fleet.good(low, rate / low)
     if reached >= fleet.goal:
         return low, reached
-    high = max(low + 1, math.ceil(rate / (MIN_UTILISATION * fleet.top)))
+    high = max(low + 1, math.ceil(rate / (_SETTINGS.least_utilisation * fleet.top)))
     while high - low > 1:
         middle = (low + high) // 2
         if fleet.good(middle, rate / middle) >= fleet.goal:
@@ -276,7 +275,8 @@ def _fleet(
     places = slo_concurrency(replica, work, targets, margin)
     top = throughput(replica.model, work, places)
     goal = _goal(replica, work, targets, places, spread_of(1.0), top)
-    most = min(top / targets.attainment if replica.sheds else MAX_UTILISATION * top, _rate_in_memory(replica, work))
+    planned = top / targets.attainment if replica.sheds else _SETTINGS.most_utilisation * top
+    most = min(planned, _rate_in_memory(replica, work))
     return _Fleet(replica, work, targets, places, top, most, goal, burstiness, unevenness)
 
 
@@ -297,7 +297,8 @@ def _operating_point(
     places, spread = slo_concurrency(replica, work, targets, margin), spread_of(burstiness)
     top = throughput(replica.model, work, places)
     goal = _goal(replica, work, targets, places, spread, top)
-    low, high = MIN_UTILISATION * top, min(MAX_UTILISATION * top, _rate_in_memory(replica, work))
+    low = _SETTINGS.least_utilisation * top
+    high = min(_SETTINGS.most_utilisation * top, _rate_in_memory(replica, work))
     rate = _highest(lambda each: _good(replica, work, targets, places, each, spread) >= goal, low, high, halvings)
     return places, rate
 
@@ -317,7 +318,7 @@ def _rate_in_memory(replica: Replica, work: Work) -> float:
 
 def _goal(replica: Replica, work: Work, targets: Targets, places: int, spread: float, top: float) -> float:
     """The attainment to plan for: the target's share of the attainment of a nearly idle replica."""
-    return targets.attainment * _good(replica, work, targets, places, MIN_UTILISATION * top, spread)
+    return targets.attainment * _good(replica, work, targets, places, _SETTINGS.least_utilisation * top, spread)
 
 
 def _good(replica: Replica, work: Work, targets: Targets, places: int, rate: float, spread: float) -> float:

@@ -21,19 +21,10 @@ admit too many requests at once. A bound that is raised is followed at once: the
 import math
 from typing import Final, NamedTuple
 
+from sluice_perfmodel.settings import PERFMODEL
 from sluice_perfmodel.step_time import StepTimeModel
 
-MIN_MODEL_STEPS: Final = 50  # fewest steps of a usable model: ten per coefficient, five coefficients
-MARGIN: Final = 1.15  # S(n) is a mean: near the target the requests' own means scatter by about this much
-MAX_MARGIN: Final = 1.5  # a p95 made by prompt chunks does not fall with n: it may cost a third of the target
-RELAXED: Final = 0.5  # mean / target up to which scatter cannot reach the target: no margin is kept
-CORRECTION_BOUNDS: Final = (0.5, 3.0)  # a model further off than this is wrong and is not corrected
-SLOWNESS_SMOOTHING: Final = 1.0 / 120.0  # per period: two minutes average out the mix of prefill and decode
-SLOWNESS_NOISE: Final = 0.1  # Mooncake's long prompts make an exact model look up to 0.08 slow at one engine
-SMOOTHING: Final = 0.3  # per period: one outlier moves a smoothed value by a third, three in a row by two thirds
-RISE: Final = 0.1  # share per period: doubling takes seven periods, about one request's length
-PEAK_SIGMAS: Final = 2.0  # the pool suffices 97 % of the time; the scheduler's own forecast covers the rest
-MAX_PREFILL_SHARE: Final = 0.95
+_SETTINGS: Final = PERFMODEL.limit
 
 
 class EngineLoad(NamedTuple):
@@ -81,10 +72,10 @@ def next_limit(
 ) -> tuple[LimitState, str]:
     """The next limit and its binding: "itl", "kv", "bounds" or "cold".
 
-    "cold" means that the model has seen fewer than `MIN_MODEL_STEPS` steps; the limit is then the maximum.
+    "cold" means that the model has seen too few steps; the limit is then the maximum.
     """
     maximum = max(targets.minimum, targets.maximum)
-    if model is None or model.steps < MIN_MODEL_STEPS:
+    if model is None or model.steps < _SETTINGS.least_model_steps:
         return LimitState(limit=maximum, own=math.inf), "cold"
     learned = _learn(state, model, load, targets.itl)
     share = 0.0 if load.waiting else learned.prefill_share
@@ -95,7 +86,7 @@ def next_limit(
     own = float(min(by_itl, by_kv))
     before = max(state.limit if state.own is None else state.own, targets.minimum)
     if own > before:
-        own = min(own, before + max(1, int(before * RISE)))
+        own = min(own, before + max(1, int(before * _SETTINGS.rise)))
     binding = "bounds" if own >= maximum else "itl" if by_itl <= by_kv else "kv"
     limit = int(max(targets.minimum, min(own, maximum)))
     return learned._replace(limit=limit, own=math.inf if own >= maximum else own), binding
@@ -108,13 +99,13 @@ def slowed(model: StepTimeModel, state: LimitState) -> StepTimeModel:
     is too slow costs replicas but no SLO miss. Engines with that model also keep their steps short, so fewer replicas
     would not do (T2 with steps a fifth faster: 95 % instead of 99.99 %).
     """
-    return model if state.slowness <= 1.0 + SLOWNESS_NOISE else model.scaled(state.slowness)
+    return model if state.slowness <= 1.0 + _SETTINGS.slowness_noise else model.scaled(state.slowness)
 
 
 def predicted_itl(model: StepTimeModel, sequences: float, context: float, prefill_share: float) -> float:
     """S(n): mean seconds between two tokens of one sequence while prompts take `prefill_share` of the time."""
     decode = model.base + (model.sequence + model.kv_token * context) * sequences
-    return decode / (1.0 - min(max(prefill_share, 0.0), MAX_PREFILL_SHARE))
+    return decode / (1.0 - min(max(prefill_share, 0.0), _SETTINGS.most_prefill_share))
 
 
 def _learn(state: LimitState, model: StepTimeModel, load: EngineLoad, target: float) -> LimitState:
@@ -123,7 +114,7 @@ def _learn(state: LimitState, model: StepTimeModel, load: EngineLoad, target: fl
     if load.observed_itl is not None or load.mean_itl is not None:
         # Prefill delays tokens only where requests decode: a classifier with one output token has no ITL target.
         now = model.prefill_token * load.prefill_rate + model.prefill_context * load.prefill_context_rate
-    now = min(max(now, 0.0), MAX_PREFILL_SHARE)
+    now = min(max(now, 0.0), _SETTINGS.most_prefill_share)
     share = _smooth(state.prefill_share, now)
     context = state.context
     if load.running > 0:
@@ -133,7 +124,7 @@ def _learn(state: LimitState, model: StepTimeModel, load: EngineLoad, target: fl
     rows = load.running if load.mean_sequences is None else load.mean_sequences
     if load.mean_itl is not None and rows > 0:
         predicted = predicted_itl(model, rows, load.mean_context, now)
-        low, high = CORRECTION_BOUNDS
+        low, high = _SETTINGS.correction_bounds
         correction = min(max(load.mean_itl / predicted, low), high) if predicted > 0 else high
     return LimitState(
         limit=state.limit,
@@ -143,7 +134,7 @@ def _learn(state: LimitState, model: StepTimeModel, load: EngineLoad, target: fl
         context=context,
         own=state.own,
         renewal=_renewal(state.renewal, model, load),
-        slowness=state.slowness + SLOWNESS_SMOOTHING * (correction - state.slowness),
+        slowness=state.slowness + _SETTINGS.slowness_smoothing * (correction - state.slowness),
     )
 
 
@@ -184,16 +175,16 @@ def _renewing(state: LimitState, model: StepTimeModel, target: float, maximum: i
 def _margin(load: EngineLoad, target: float) -> float:
     """Room kept between the mean inter-token time and the target.
 
-    It is 1 while the mean is at most half of the target, MARGIN when the mean is at target/MARGIN, and proportional to
+    It is 1 while the mean is at most half of the target, `margin` when the mean is at target/`margin`, and proportional to
     the p95 where the p95 is beyond the target. The limit thus falls as latency nears the target, before a miss. A burst
     into an idle engine still gets the model's own n, never more.
     """
     p95 = (load.observed_itl or 0.0) / target
     if p95 > 1.0:
-        return min(MARGIN * p95, MAX_MARGIN)
+        return min(_SETTINGS.margin * p95, _SETTINGS.most_margin)
     mean = (load.mean_itl or load.observed_itl or 0.0) / target
-    nearness = (mean - RELAXED) / (1.0 / MARGIN - RELAXED)
-    return 1.0 + (MARGIN - 1.0) * min(max(nearness, 0.0), 1.0)
+    nearness = (mean - _SETTINGS.no_margin_below) / (1.0 / _SETTINGS.margin - _SETTINGS.no_margin_below)
+    return 1.0 + (_SETTINGS.margin - 1.0) * min(max(nearness, 0.0), 1.0)
 
 
 def _kv_limit(load: EngineLoad, watermark: float, maximum: int) -> int:
@@ -217,11 +208,11 @@ def _kv_limit(load: EngineLoad, watermark: float, maximum: int) -> int:
     mean = held + max(0.0, growth - written) / 2.0
     if mean <= 0:
         return maximum
-    scatter = PEAK_SIGMAS * max(written, growth) / math.sqrt(3.0)
+    scatter = _SETTINGS.peak_sigmas * max(written, growth) / math.sqrt(3.0)
     root = (math.sqrt(scatter * scatter + 4.0 * mean * room) - scatter) / (2.0 * mean)
     return min(maximum, max(math.floor(root * root), math.floor(room / (held + growth))))
 
 
 def _smooth(old: float, new: float) -> float:
     """One step of exponential smoothing."""
-    return old + SMOOTHING * (new - old)
+    return old + _SETTINGS.smoothing * (new - old)

@@ -13,9 +13,9 @@ from statistics import NormalDist
 from typing import Final
 
 from sluice_perfmodel.arrival_stats import ArrivalStats
+from sluice_perfmodel.settings import PERFMODEL
 
-FILTERED: Final = 60  # slots used to estimate the level: older ones have no weight left
-TREND_LEAST: Final = 12  # fewest slots used to detect a trend: fewer cannot tell one from noise
+_SETTINGS: Final = PERFMODEL.arrivals
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,9 @@ def forecast(rates: Sequence[float], width: float, horizon: float, arrivals: Arr
     """Forecast the level `horizon` seconds after the last slot.
 
     `rates` are requests per second of consecutive slots of `width` seconds, oldest first. Without any slot all results
-    are 0. O(FILTERED).
+    are 0. O(slots of the level).
     """
-    recent = rates[-FILTERED:]
+    recent = rates[-_SETTINGS.level_slots :]
     if not recent:
         return Forecast(0.0, 0.0, 0.0, 0.0, arrivals)
     scale = max(math.fsum(recent) / len(recent), 1.0 / (width * len(recent)))
@@ -83,7 +83,7 @@ def _trend(rates: Sequence[float], steps: float, noise: float, walk: float) -> f
     subtracted: one standard error of the slope of a straight line and of a random walk.
     """
     half = _watched(rates, steps) // 2
-    if half < TREND_LEAST // 2:
+    if half < _SETTINGS.least_trend_slots // 2:
         return 0.0
     early, late = _slope(rates[-2 * half : -half]), _slope(rates[-half:])
     if early * late <= 0:
@@ -95,7 +95,11 @@ def _trend(rates: Sequence[float], steps: float, noise: float, walk: float) -> f
 
 def _watched(rates: Sequence[float], steps: float) -> int:
     """Number of recent slots used to detect a trend."""
-    return min(len(rates), FILTERED, max(TREND_LEAST, math.ceil(4.0 * steps)))
+    return min(
+        len(rates),
+        _SETTINGS.level_slots,
+        max(_SETTINGS.least_trend_slots, math.ceil(_SETTINGS.trend_horizons * steps)),
+    )
 
 
 def _slope(rates: Sequence[float]) -> float:

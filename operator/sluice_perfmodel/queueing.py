@@ -18,13 +18,12 @@ import math
 from functools import lru_cache
 from typing import Final
 
+from sluice_perfmodel.settings import PERFMODEL
 from sluice_perfmodel.step_time import StepTimeModel
 from sluice_perfmodel.workload import Work, concurrency_at, prefill_seconds, throughput, token_seconds
 
-SERVICE_VARIANCE: Final = 1.0  # squared coefficient of variation of output lengths: 0.8–1.2 on the Azure 2023 trace
-PROMPT_VARIANCE: Final = 2.0  # the same of prompt work: 1.3 (Azure 2023) to 2.5 (ServeGen), heavier than exponential
-LEAST_SPREAD: Final = 0.1  # z: even with a perfect split of a steady stream, output lengths stay random
-LEAST_SHARE: Final = 0.05  # least share of a second for prompts, however many sequences decode
+_SETTINGS: Final = PERFMODEL.capacity
+
 SUMMED: Final = 256  # concurrency slots up to which the chain is summed one by one
 PIECES: Final = 128  # pieces of a longer chain: each is at most half as wide as the deviation of the number in service
 _NO_LOAD: Final = 1e-9  # share of the throughput that counts as no load
@@ -34,8 +33,8 @@ _LOG_NEGLIGIBLE: Final = 23.0  # ln(_NEGLIGIBLE · 1,000): the same ratio at a u
 
 
 def spread_of(burstiness: float) -> float:
-    """z: spread of counts relative to Poisson arrivals with exponential service (z = 1); `LEAST_SPREAD` at least."""
-    return max((burstiness + SERVICE_VARIANCE) / 2.0, LEAST_SPREAD)
+    """z: spread of counts relative to Poisson arrivals with exponential service (z = 1), within its minimum."""
+    return max((burstiness + _SETTINGS.service_variance) / 2.0, _SETTINGS.least_spread)
 
 
 @lru_cache(maxsize=256)  # searches for different bounds repeat loads: half of all sums are cache hits
@@ -56,7 +55,7 @@ def _free(model: StepTimeModel, work: Work, places: int, rate: float, spread: fl
 
     `full` is the weight of all states without a free slot, on the same scale. The sum stops where they are negligible.
     """
-    output, grouped = max(work.output, 1.0), max(LEAST_SPREAD, spread)
+    output, grouped = max(work.output, 1.0), max(_SETTINGS.least_spread, spread)
     groups = max(1, int(places / grouped + 1e-9))
     fixed = rate * output * model.base / grouped
     each = rate * output * (token_seconds(model, work, 1.0) - model.base)
@@ -108,7 +107,7 @@ def prefill_time_share(model: StepTimeModel, work: Work, decoding: float, itl: f
     beside = model.base + (model.sequence + model.kv_token * work.context) * decoding
     most = model.prefill_token * batch_tokens
     chunk = most if decoding < 1.0 else min(max(itl - beside, 0.0), most)
-    return max(chunk / (beside + chunk), LEAST_SHARE) if chunk > 0 else LEAST_SHARE
+    return max(chunk / (beside + chunk), _SETTINGS.least_prefill_share) if chunk > 0 else _SETTINGS.least_prefill_share
 
 
 def unqueued_ttft(model: StepTimeModel, work: Work, decoding: float, share: float) -> float:
@@ -137,7 +136,7 @@ def late_probability(
     busy = rate * each
     if busy >= 1.0:
         return 1.0
-    mean = each * (2.0 * spread - SERVICE_VARIANCE + PROMPT_VARIANCE) / 2.0 / (1.0 - busy)
+    mean = each * _prompt_spread(spread) / 2.0 / (1.0 - busy)
     for_prompts = busy * math.exp(-seconds / mean) if mean > 0 else 0.0
     return min(1.0, for_place + for_prompts)
 
@@ -155,16 +154,21 @@ def rejection_probability(
     top = throughput(model, work, places)
     if rate < _NO_LOAD * top:
         return 0.0
-    grouped = max(LEAST_SPREAD, spread)
+    grouped = max(_SETTINGS.least_spread, spread)
     waits = _truncated(top / grouped, rate / top, seconds)
     for_place = waits[1] / (_free(model, work, places, rate, spread, sum(waits)) + sum(waits))
     each = prefill_seconds(model, work) / share
-    busy, stretched = rate * each, (2.0 * spread - SERVICE_VARIANCE + PROMPT_VARIANCE) / 2.0 * each
+    busy, stretched = rate * each, _prompt_spread(spread) / 2.0 * each
     if stretched <= 0.0:
         return for_place
     within, beyond = _truncated(1.0 / stretched, busy, seconds)
     for_prompts = busy * beyond / (1.0 + busy * (within + beyond))
     return min(1.0, for_place + for_prompts)
+
+
+def _prompt_spread(spread: float) -> float:
+    """The index of dispersion of arrivals, from z, plus the squared coefficient of variation of prompt work."""
+    return 2.0 * spread - _SETTINGS.service_variance + _SETTINGS.prompt_variance
 
 
 def _truncated(drain: float, load: float, seconds: float) -> tuple[float, float]:

@@ -17,7 +17,7 @@ from sluice_engine.control.step_time_fit import solve_non_negative
 from sluice_engine.limits import Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Outcome, Scheduler, SchedulerConfig, advance, steady_steps, steady_work
-from sluice_perfmodel.concurrency_limit import MIN_MODEL_STEPS
+from sluice_perfmodel.settings import PERFMODEL
 from sluice_perfmodel.step_time import StepTimeModel
 
 LENGTHS = Path(__file__).parents[2] / "operator" / "sluice_sim" / "data" / "azure2023_conv.csv.gz"
@@ -95,7 +95,9 @@ def step_model() -> StepTimeModel:
     matrix = [[sum(x[i] * x[j] / t**2 for x, t in observed) for j in range(5)] for i in range(5)]
     vector = [sum(x[i] / t for x, t in observed) for i in range(5)]
     base, prefill_token, prefill_context, sequence, kv_token = solve_non_negative(matrix, vector)
-    return StepTimeModel(base, prefill_token, prefill_context, sequence, kv_token, steps=MIN_MODEL_STEPS)
+    return StepTimeModel(
+        base, prefill_token, prefill_context, sequence, kv_token, steps=PERFMODEL.limit.least_model_steps
+    )
 
 
 def arrivals(requests: int, rate: float, seed: int, rows: slice = TUNED_ON) -> list[Arrival]:

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sluice_perfmodel.arrival_stats import USUAL_VOLATILITY, VOLATILITY_LEAST, ArrivalStats, arrival_stats
+from sluice_perfmodel.arrival_stats import ArrivalStats, arrival_stats
 from sluice_perfmodel.forecast import forecast, provisioned_rate
+from sluice_perfmodel.settings import PERFMODEL
 
 WIDTH = 10.0
 
@@ -43,7 +44,7 @@ def test_the_deviation_of_a_random_walk_grows_with_the_horizon() -> None:
         level = max(5.0, level * math.exp(rng.gauss(0.0, 0.08)))
         rates.append(poisson(rng, level))
     arrivals = arrival_stats(rates, WIDTH, 6, ArrivalStats())
-    assert arrivals.volatility > 1.3 * USUAL_VOLATILITY
+    assert arrivals.volatility > 1.3 * PERFMODEL.arrivals.usual_volatility
     near, far = (forecast(rates, WIDTH, seconds, arrivals).deviation for seconds in (30.0, 300.0))
     assert far > 2.0 * near
 
@@ -58,7 +59,7 @@ def test_a_ramp_is_a_trend_and_a_jump_is_not() -> None:
 
 def test_one_jump_does_not_raise_the_volatility() -> None:
     jump = [10.0] * 20 + [20.0] * 10
-    assert arrival_stats(jump, WIDTH, 6, ArrivalStats()).volatility < 1.5 * USUAL_VOLATILITY
+    assert arrival_stats(jump, WIDTH, 6, ArrivalStats()).volatility < 1.5 * PERFMODEL.arrivals.usual_volatility
 
 
 def test_the_prior_counts_until_enough_is_measured() -> None:
@@ -86,13 +87,16 @@ def test_a_forecast_is_finite_and_not_negative_at_any_low_volatility(volatility:
 
 
 def test_the_volatility_has_a_minimum() -> None:
-    assert arrival_stats([20.0] * 180, WIDTH, 6, ArrivalStats(volatility=0.0)).volatility >= VOLATILITY_LEAST
+    assert (
+        arrival_stats([20.0] * 180, WIDTH, 6, ArrivalStats(volatility=0.0)).volatility
+        >= PERFMODEL.arrivals.least_volatility
+    )
 
 
 def test_the_lag_correction_is_bounded_by_the_observed_trend() -> None:
     """At a low volatility the level is smoothed over all slots, although only the last third of them rose."""
     rates = [20.0] * 40 + [20.0 + 0.5 * slot for slot in range(20)]
-    ahead = forecast(rates, WIDTH, 50.0, ArrivalStats(volatility=VOLATILITY_LEAST))
+    ahead = forecast(rates, WIDTH, 50.0, ArrivalStats(volatility=PERFMODEL.arrivals.least_volatility))
     assert ahead.trend > 0.0
     assert ahead.level <= rates[-1] + 1.0
 

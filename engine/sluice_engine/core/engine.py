@@ -22,7 +22,7 @@ from sluice_engine.core.step_report import StepReporter, snapshot
 from sluice_engine.core.translation import delta_of, request_of, seed_of
 from sluice_engine.scheduler import Plan, Scheduler
 from sluice_engine.scheduler.lookahead import planning_time
-from sluice_perfmodel.concurrency_limit import MIN_MODEL_STEPS
+from sluice_perfmodel.settings import PERFMODEL
 from sluice_perfmodel.step_time import StepTimeModel
 
 _log = logging.getLogger(__name__)
@@ -206,9 +206,9 @@ class EngineLoop:
         not bias the prefill terms.
         """
         cost, model = self.scheduler.speculation.cost, self.fit.model
-        if model.steps >= MIN_MODEL_STEPS and plan.draft_tokens:
+        if model.steps >= PERFMODEL.limit.least_model_steps and plan.draft_tokens:
             cost.draft_step(plan.draft_tokens, plan.draft_context, seconds, model.predict(plan.work))
-        elif model.steps >= MIN_MODEL_STEPS and not plan.work.prefill_tokens:
+        elif model.steps >= PERFMODEL.limit.least_model_steps and not plan.work.prefill_tokens:
             cost.plain_step(seconds, model.predict(plan.work))
         if not plan.draft_tokens and not plan.copies:
             self.fit.observe(plan.work, seconds)

@@ -11,7 +11,7 @@ from typing import Final
 from sluice_engine.scheduler.plan import PENDING, Plan, StepMode
 from sluice_engine.scheduler.settle import ran_in
 from sluice_engine.scheduler.state import SchedulerState, StepInFlight
-from sluice_perfmodel.concurrency_limit import MIN_MODEL_STEPS
+from sluice_perfmodel.settings import PERFMODEL
 from sluice_perfmodel.step_time import StepTimeModel
 
 PLANNING_SECONDS: Final = (
@@ -38,7 +38,7 @@ def can_overlap(state: SchedulerState, in_flight: StepInFlight, mode: StepMode) 
 def planning_time(plan: Plan, begun: float, model: StepTimeModel) -> float:
     """When to plan the step after one that began at `begun`, seconds: as late as it can be ready in time, so that it
     includes requests that arrive until then; at once while the model is not fitted."""
-    if model.steps < MIN_MODEL_STEPS:
+    if model.steps < PERFMODEL.limit.least_model_steps:
         return begun
     return max(begun, begun + model.predict(plan.whole_work) - PLANNING_SECONDS)
 

@@ -21,7 +21,7 @@ from sluice_engine.scheduler.chunking import (
 from sluice_engine.scheduler.plan import StepMode
 from sluice_engine.scheduler.state import SchedulerState
 from sluice_engine.scheduler.step_draft import StepDraft
-from sluice_perfmodel.concurrency_limit import MIN_MODEL_STEPS
+from sluice_perfmodel.settings import PERFMODEL
 from sluice_perfmodel.step_time import StepTimeModel, StepWork
 
 ROUNDING: Final = 1e-9  # relative error of sums of seconds
@@ -46,7 +46,11 @@ class PrefillBudget:
         `tail`: measured over predicted seconds of slow steps. `loose`: the same for a chunk that is alone in its step
         and whose end can be cut; None: none can."""
         self._tokens = tokens
-        self._model = model if decode.sequences and model is not None and model.steps >= MIN_MODEL_STEPS else None
+        self._model = (
+            model
+            if decode.sequences and model is not None and model.steps >= PERFMODEL.limit.least_model_steps
+            else None
+        )
         self._seconds, self._loose, self._progress = math.inf, -math.inf, 0.0
         self.target = math.inf  # seconds: the bound of a chunk that is alone
         if self._model is not None:

@@ -25,7 +25,7 @@ from sluice_engine.scheduler.sample_groups import SampleGroups
 from sluice_engine.scheduler.step_draft import StepDraft
 from sluice_engine.scheduler.waiting_queue import WaitingQueue
 from sluice_engine.speculation.controller import Speculation
-from sluice_perfmodel.concurrency_limit import MIN_MODEL_STEPS
+from sluice_perfmodel.settings import PERFMODEL
 from sluice_perfmodel.step_time import StepTimeModel
 
 
@@ -98,7 +98,7 @@ class SchedulerState:
     @property
     def fitted_model(self) -> StepTimeModel | None:
         """The step-time model, once it has seen enough steps to be used."""
-        return self.model if self.model is not None and self.model.steps >= MIN_MODEL_STEPS else None
+        return self.model if self.model is not None and self.model.steps >= PERFMODEL.limit.least_model_steps else None
 
     @property
     def pending_dependencies(self) -> Sequence[tuple[str, str]]:

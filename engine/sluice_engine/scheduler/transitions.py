@@ -10,7 +10,7 @@ from sluice_engine.scheduler.chunking import chunk_context
 from sluice_engine.scheduler.policies.service_order import estimate_prefill
 from sluice_engine.scheduler.policies.tenants import PROMPT_WEIGHT
 from sluice_engine.scheduler.state import SchedulerState
-from sluice_perfmodel.concurrency_limit import MIN_MODEL_STEPS
+from sluice_perfmodel.settings import PERFMODEL
 from sluice_perfmodel.step_time import StepTimeModel, StepWork
 
 
@@ -77,7 +77,7 @@ def preempt(state: SchedulerState, request: Request, forget: bool = False) -> No
 
 def recompute_seconds(request: Request, model: StepTimeModel | None) -> float | None:
     """Seconds to recompute what the request has computed, in steps that it shares; None without a fitted model."""
-    if model is None or model.steps < MIN_MODEL_STEPS:
+    if model is None or model.steps < PERFMODEL.limit.least_model_steps:
         return None
     work = StepWork(prefill_tokens=request.computed, prefill_context=chunk_context(request.computed, 0))
     return model.predict(work) - model.base

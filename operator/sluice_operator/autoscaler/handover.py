@@ -15,13 +15,8 @@ from sluice_operator.autoscaler.signals.lengths import Lengths
 from sluice_operator.autoscaler.signals.state import SignalState
 from sluice_operator.autoscaler.state import AutoscalerState
 from sluice_operator.autoscaler.values import ColdStart, ForecastStatus
-from sluice_perfmodel.arrival_stats import (
-    DISPERSION_BOUNDS,
-    PRIOR_SLOTS,
-    VOLATILITY_LEAST,
-    VOLATILITY_MOST,
-    ArrivalStats,
-)
+from sluice_perfmodel.arrival_stats import ArrivalStats
+from sluice_perfmodel.settings import PERFMODEL
 
 
 def restored_state(starts: tuple[tuple[str, ColdStart], ...], forecast: ForecastStatus | None) -> AutoscalerState:
@@ -39,11 +34,11 @@ def restored_state(starts: tuple[tuple[str, ColdStart], ...], forecast: Forecast
 
 
 def _arrivals(forecast: ForecastStatus) -> ArrivalStats:
-    low, high = DISPERSION_BOUNDS
-    if not (low <= forecast.dispersion <= high and 0.0 <= forecast.volatility <= VOLATILITY_MOST):
+    low, high = PERFMODEL.arrivals.dispersion_bounds
+    if not (low <= forecast.dispersion <= high and 0.0 <= forecast.volatility <= PERFMODEL.arrivals.most_volatility):
         return ArrivalStats()
-    weight = LAW.signals.restored_prior_weight * PRIOR_SLOTS
-    return ArrivalStats(forecast.dispersion, max(forecast.volatility, VOLATILITY_LEAST), weight)
+    weight = LAW.signals.restored_prior_weight * PERFMODEL.arrivals.prior_slots
+    return ArrivalStats(forecast.dispersion, max(forecast.volatility, PERFMODEL.arrivals.least_volatility), weight)
 
 
 def _lengths(forecast: ForecastStatus) -> Lengths:

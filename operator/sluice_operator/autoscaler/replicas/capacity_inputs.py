@@ -9,7 +9,7 @@ from sluice_operator.autoscaler.signals.snapshot import Snapshot
 from sluice_operator.autoscaler.targets import max_concurrency, reachable_targets
 from sluice_operator.autoscaler.values import EngineSample
 from sluice_perfmodel.capacity import Replica, Targets
-from sluice_perfmodel.concurrency_limit import MIN_MODEL_STEPS
+from sluice_perfmodel.settings import PERFMODEL
 from sluice_perfmodel.step_time import StepTimeModel
 from sluice_perfmodel.workload import Work
 
@@ -66,7 +66,11 @@ def fleet_model(fleet: FleetMetrics) -> StepTimeModel | None:
 def usable_model(sample: EngineSample) -> StepTimeModel | None:
     """This engine's model, once it has seen enough steps and its step time is above 0; None before."""
     model = sample.step_model
-    return model if model is not None and model.steps >= MIN_MODEL_STEPS and model.base + model.sequence > 0 else None
+    return (
+        model
+        if model is not None and model.steps >= PERFMODEL.limit.least_model_steps and model.base + model.sequence > 0
+        else None
+    )
 
 
 def _mean(values: list[float]) -> float:

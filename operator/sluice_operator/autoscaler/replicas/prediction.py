@@ -10,7 +10,7 @@ from sluice_operator.autoscaler.replicas.capacity_inputs import CapacityInputs
 from sluice_operator.autoscaler.replicas.demand import Demand
 from sluice_operator.autoscaler.settings import LAW
 from sluice_perfmodel.capacity import Capacity, attainment, capacity, replicas_needed, split_burstiness, sustained_rate
-from sluice_perfmodel.concurrency_limit import MARGIN
+from sluice_perfmodel.settings import PERFMODEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def predict(inputs: CapacityInputs, demand: Demand, fleet: FleetAssumptions, pla
     """Evaluate the model for this demand and the attainment to plan for."""
     target = replace(inputs.targets, attainment=planned_attainment)
     share = split_burstiness(demand.arrivals.dispersion, max(1, fleet.current), fleet.unevenness)
-    one = capacity(inputs.replica, inputs.work, target, MARGIN, share)
+    one = capacity(inputs.replica, inputs.work, target, PERFMODEL.limit.margin, share)
     scale_out_to, reached = _replicas_needed(one, demand.expected / fleet.confidence, demand, fleet)
     served, drained = _served_and_drained(one, demand)
     saturated = _fewest(demand.expected * served + drained, one.throughput * fleet.confidence)

@@ -23,7 +23,7 @@ from sluice_operator.autoscaler.signals.update import update_signals
 from sluice_operator.autoscaler.targets import targets
 from sluice_operator.autoscaler.values import Decision, Observed
 from sluice_perfmodel.capacity import slo_concurrency
-from sluice_perfmodel.concurrency_limit import MARGIN
+from sluice_perfmodel.settings import PERFMODEL
 from sluice_sim.policies.policy import Knob
 
 Counts = tuple[int, ...]
@@ -96,7 +96,9 @@ def decide_with_count(
     snapshot = take_snapshot(spec, observed, fleet, signals, now)
     shortage = note_shortage(snapshot, state.shortage, count)
     inputs = capacity_inputs(snapshot)
-    limit = None if inputs is None else slo_concurrency(inputs.replica, inputs.work, inputs.targets, MARGIN)
+    limit = (
+        None if inputs is None else slo_concurrency(inputs.replica, inputs.work, inputs.targets, PERFMODEL.limit.margin)
+    )
     coming = is_waiting_for_replicas(snapshot, shortage, count)
     admitted = engine_bounds(snapshot, limit, coming, observed_since)
     leaving = scale_in_candidates(snapshot, None, (observed.replicas or 0) - count)

@@ -17,7 +17,8 @@ from sluice_engine.scheduler.load_shedding.lateness import ServiceRate, full_ste
 from sluice_engine.scheduler.policies.tenants import TenantCounters, unavoidable_gap
 from sluice_engine.scheduler.prefill_budget import PrefillBudget
 from sluice_operator.autoscaler.values import EngineSample
-from sluice_perfmodel.concurrency_limit import MIN_MODEL_STEPS, EngineLoad
+from sluice_perfmodel.concurrency_limit import EngineLoad
+from sluice_perfmodel.settings import PERFMODEL
 from sluice_perfmodel.step_time import StepTimeModel, StepWork
 from sluice_perfmodel.workload import Work, prefill_seconds
 from sluice_sim.engine.coarse.cache import CoarseCache
@@ -51,7 +52,7 @@ class CoarseEngine:
         self.pending_prefill_tokens = 0
         told = published or profile
         self._profile, self._config = profile, config
-        self._published = replace(told, steps=MIN_MODEL_STEPS)  # not used before that many steps
+        self._published = replace(told, steps=PERFMODEL.limit.least_model_steps)  # not used before that many steps
         self._blocks, self._size, self._most = config.num_blocks, config.block_size, config.max_num_seqs
         self._pool = self._blocks * self._size
         self._window = FluidWindow()
@@ -87,7 +88,7 @@ class CoarseEngine:
         job = Job(request, str(request.number), one.prompt, one.output)
         pace = None
         if self._config.late_last:  # otherwise `pace` and `work` are unused
-            pace = self._pace() if self.counters.steps >= MIN_MODEL_STEPS else None
+            pace = self._pace() if self.counters.steps >= PERFMODEL.limit.least_model_steps else None
             cached = self._cache.hit(one.blocks, job.known)
             job.work = prefill_seconds(self._published, Work(0, job.known - cached, cached))
         now = max(self.clock, request.record.arrived_at)
@@ -173,7 +174,7 @@ class CoarseEngine:
         least, most = self.limits.current.concurrency_min, self.limits.current.concurrency_max
         if least < most:  # otherwise the limit is fixed
             self._moves = True
-            model = self._published if self.counters.steps >= MIN_MODEL_STEPS else None
+            model = self._published if self.counters.steps >= PERFMODEL.limit.least_model_steps else None
             self.limits.tick(self.clock, model, self._load())
 
     def _load(self) -> EngineLoad:
@@ -267,7 +268,7 @@ class CoarseEngine:
             next_cached = None
         bounds, decoders = self.limits.current, self._decoding.count
         beside = StepWork(0, 0.0, decoders, self._decoding.context + decoders)
-        trusted = self._published if self.counters.steps >= MIN_MODEL_STEPS else None
+        trusted = self._published if self.counters.steps >= PERFMODEL.limit.least_model_steps else None
         tokens, own = max(MINIMUM_CHUNK, bounds.max_batched_tokens - decoders), ()  # no per-request ITL targets
         budget = PrefillBudget(tokens, trusted, beside, own, bounds.itl_target, self._correction.tail())
         room = self._pool - self._held - decoders
