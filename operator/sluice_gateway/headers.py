@@ -18,14 +18,14 @@ HOP_BY_HOP: Final = frozenset(
         "upgrade",
     }
 )
-_SET_ANEW: Final = HOP_BY_HOP | {"host", "content-length", "expect"}
+_NOT_FORWARDED: Final = HOP_BY_HOP | {"host", "content-length", "expect"}
 LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
-def passed_on(headers: Mapping[str, str]) -> CIMultiDict[str]:
+def forwarded_headers(headers: Mapping[str, str]) -> CIMultiDict[str]:
     """The end-to-end headers, without the hop-by-hop ones that Connection lists (RFC 9110, 7.6.1)."""
     named = {token.strip().lower() for token in headers.get("Connection", "").split(",")}
-    return CIMultiDict(_kept(headers.items(), _SET_ANEW | named))
+    return CIMultiDict(_kept(headers.items(), _NOT_FORWARDED | named))
 
 
 def _kept(items: Iterable[tuple[str, str]], dropped: frozenset[str] | set[str]) -> list[tuple[str, str]]:

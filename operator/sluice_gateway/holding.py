@@ -12,9 +12,9 @@ from typing import Final
 
 from sluice_gateway.backends import Backend
 
-MOST: Final = 256  # requests held at once: each keeps its body in memory
-LOOK_SECONDS: Final = 0.2
-PATIENCE: Final = 1.5  # times the expected start: one start in five takes longer than expected
+MAX_HELD: Final = 256  # requests held at once: each keeps its body in memory
+POLL_SECONDS: Final = 0.2
+START_MARGIN: Final = 1.5  # times the expected start: one start in five takes longer than expected
 
 
 class HoldQueue:
@@ -30,14 +30,14 @@ class HoldQueue:
         expected: Callable[[], float | None] = lambda: None,
         on_held: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
-        look: float = LOOK_SECONDS,
+        poll: float = POLL_SECONDS,
     ) -> None:
-        """`on_held()` is called when the number of held requests rises from 0 to 1. `look`: poll interval, seconds."""
+        """`on_held()` is called when the number of held requests rises from 0 to 1. `poll`: poll interval, seconds."""
         self._hold = hold
         self._expected = expected
         self._on_held = on_held
         self._clock = clock
-        self._look = look
+        self._poll = poll
         self.held = 0
 
     def retry_after(self) -> int:
@@ -48,11 +48,11 @@ class HoldQueue:
     async def wait(self, backends: Callable[[], Sequence[Backend]]) -> tuple[Backend, ...]:
         """The ready replicas; where there are none, hold the request until one is ready or the deadline passes.
 
-        The result is empty after the deadline, which is `PATIENCE` times the expected start and at least 10 s. It is
-        empty at once where holding is off or `MOST` requests are held.
+        The result is empty after the deadline, which is `START_MARGIN` times the expected start and at least 10 s. It is
+        empty at once where holding is off or `MAX_HELD` requests are held.
         """
         ready = tuple(backends())
-        if ready or not self._hold or self.held >= MOST:
+        if ready or not self._hold or self.held >= MAX_HELD:
             return ready
         self.held += 1
         if self.held == 1:
@@ -63,10 +63,10 @@ class HoldQueue:
             self.held -= 1
 
     async def _held(self, backends: Callable[[], Sequence[Backend]]) -> tuple[Backend, ...]:
-        begun, patience = self._clock(), 0.0
+        begun, deadline = self._clock(), 0.0
         while not (ready := tuple(backends())):
-            patience = max(patience, PATIENCE * (self._expected() or 0.0))
-            if self._clock() - begun > max(patience, 10.0):
+            deadline = max(deadline, START_MARGIN * (self._expected() or 0.0))
+            if self._clock() - begun > max(deadline, 10.0):
                 break
-            await asyncio.sleep(self._look)
+            await asyncio.sleep(self._poll)
         return ready

@@ -17,15 +17,15 @@ from multidict import CIMultiDict
 from sluice import contract
 from sluice_gateway.backends import Backend, RoundRobin
 from sluice_gateway.errors import error_response, sse_error
-from sluice_gateway.headers import passed_on
+from sluice_gateway.headers import forwarded_headers
 from sluice_gateway.holding import HoldQueue
 
-REFUSAL_BYTES: Final = 64 * 1024  # bytes of a replica's 503 that are kept while another replica is tried
+REJECTION_BYTES: Final = 64 * 1024  # bytes of a replica's 503 that are kept while another replica is tried
 _UPSTREAM_LOST: Final = "the replica went away before the answer was complete"
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class Rejection:
     """A replica's 503, kept in case that no other replica answers better."""
 
     headers: CIMultiDict[str]
@@ -61,10 +61,10 @@ class Proxy:
                 408, f"the body did not arrive within {self._body_seconds:g} s", "invalid_request_error",
                 headers={"Connection": "close"},
             )  # fmt: skip
-        headers = passed_on(request.headers)
+        headers = forwarded_headers(request.headers)
         headers.popall(contract.HEADER_ATTEMPT, None)  # set only by the gateway: with it, an engine counts no arrival
         attempt = 1
-        refusal: Refusal | None = None
+        rejection: Rejection | None = None
         lost = False
         # Only inference requests wake a model that is scaled to zero: a poll of /v1/models does not.
         ready = await self._hold_queue.wait(self._backends) if request.method == "POST" else tuple(self._backends())
@@ -82,14 +82,14 @@ class Proxy:
                 continue
             try:
                 if upstream.status == 503:
-                    refusal = await _refusal(upstream)
+                    rejection = await _rejection(upstream)
                     attempt += 1
                     continue
                 return await _stream(request, upstream)
             finally:
                 upstream.close()  # closes the connection unless the response was read to its end
-        if refusal is not None:
-            return web.Response(status=503, headers=refusal.headers, body=refusal.body)
+        if rejection is not None:
+            return web.Response(status=503, headers=rejection.headers, body=rejection.body)
         what = "no replica answered" if lost else "no replica is ready"
         return error_response(
             503, f"{what}: try again soon", "service_unavailable", code="no_replica",
@@ -110,12 +110,12 @@ class Proxy:
         )
 
 
-async def _refusal(upstream: aiohttp.ClientResponse) -> Refusal:
+async def _rejection(upstream: aiohttp.ClientResponse) -> Rejection:
     try:
-        body = await upstream.content.read(REFUSAL_BYTES)
+        body = await upstream.content.read(REJECTION_BYTES)
     except (aiohttp.ClientError, TimeoutError, OSError):
         body = b""
-    return Refusal(passed_on(upstream.headers), body)
+    return Rejection(forwarded_headers(upstream.headers), body)
 
 
 async def _stream(request: web.Request, upstream: aiohttp.ClientResponse) -> web.StreamResponse:
@@ -123,7 +123,9 @@ async def _stream(request: web.Request, upstream: aiohttp.ClientResponse) -> web
 
     A replica that dies during it ends an event stream with an error event; any other response is aborted.
     """
-    response = web.StreamResponse(status=upstream.status, reason=upstream.reason, headers=passed_on(upstream.headers))
+    response = web.StreamResponse(
+        status=upstream.status, reason=upstream.reason, headers=forwarded_headers(upstream.headers)
+    )
     if upstream.content_length is not None:
         response.content_length = upstream.content_length
     await response.prepare(request)
@@ -134,7 +136,7 @@ async def _stream(request: web.Request, upstream: aiohttp.ClientResponse) -> web
             if upstream.content_type == "text/event-stream":
                 await response.write(sse_error(_UPSTREAM_LOST))
             elif request.transport is not None:
-                request.transport.abort()  # a clean end would make a partial response look complete
+                request.transport.abort()  # a clean end would make a partial response poll complete
             return response
         if not chunk:
             await response.write_eof()

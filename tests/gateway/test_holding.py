@@ -13,7 +13,7 @@ ONE = Backend("r0", "127.0.0.1", 1)
 
 
 class Time:
-    """A clock that moves by itself at each look."""
+    """A clock that moves by itself at each poll."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -25,7 +25,7 @@ class Time:
 
 async def test_a_burst_is_held_with_one_wake_up_until_a_replica_is_ready() -> None:
     woken: list[int] = []
-    hold_queue = HoldQueue(hold=True, expected=lambda: 60.0, on_held=lambda: woken.append(hold_queue.held), look=0.0)
+    hold_queue = HoldQueue(hold=True, expected=lambda: 60.0, on_held=lambda: woken.append(hold_queue.held), poll=0.0)
     backends: list[Backend] = []
     asked = [asyncio.create_task(hold_queue.wait(lambda: backends)) for _ in range(20)]
     await asyncio.sleep(0)
@@ -37,7 +37,7 @@ async def test_a_burst_is_held_with_one_wake_up_until_a_replica_is_ready() -> No
 
 async def test_no_more_are_held_than_memory_is_meant_for() -> None:
     nobody: Sequence[Backend] = ()
-    hold_queue = HoldQueue(hold=True, expected=lambda: 60.0, look=0.0)
+    hold_queue = HoldQueue(hold=True, expected=lambda: 60.0, poll=0.0)
     asked = [asyncio.create_task(hold_queue.wait(lambda: nobody)) for _ in range(256)]
     await asyncio.sleep(0)
     assert await hold_queue.wait(lambda: nobody) == ()
@@ -50,8 +50,8 @@ async def test_no_more_are_held_than_memory_is_meant_for() -> None:
 @pytest.mark.parametrize(
     ("hold_queue", "method", "path", "retry_after"),
     [
-        (HoldQueue(hold=True, expected=lambda: 40.0, clock=Time(), look=0.0), "POST", CHAT, "40"),  # waited too long
-        (HoldQueue(hold=True), "GET", "/v1/models", "2"),  # a look at the models wakes nobody
+        (HoldQueue(hold=True, expected=lambda: 40.0, clock=Time(), poll=0.0), "POST", CHAT, "40"),  # waited too long
+        (HoldQueue(hold=True), "GET", "/v1/models", "2"),  # a poll at the models wakes nobody
         (HoldQueue(), "POST", CHAT, "2"),  # a door that does not hold
     ],
 )

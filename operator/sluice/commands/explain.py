@@ -46,19 +46,19 @@ def sentences(resource: dict[str, Any]) -> list[str]:
     """The status as lines of text: the summary, the conditions that need attention, and each decision with its time."""
     status = resource.get("status") or {}
     if not status:
-        return ["No operator has looked at it yet: is one running?"]
+        return ["No operator has reconciled this resource. Check that one is running."]
     lines = [f"{status.get('replicasSummary', '?')} replicas ready. {status.get('reason', '')}".strip()]
     lines += [
         f"{entry['type']}={entry['status']} ({entry['reason']}): {entry.get('message', '')}"
         for entry in status.get("conditions") or ()
-        if (entry["type"], entry["status"]) in _WORTH_SAYING
+        if (entry["type"], entry["status"]) in _REPORTED
     ]
     decisions = status.get("decisions") or ()
-    lines += [f"{entry['time']}  {_told(entry)}" for entry in decisions]
-    return lines if decisions else [*lines, "No decision yet: nothing had to move."]
+    lines += [f"{entry['time']}  {_shown(entry)}" for entry in decisions]
+    return lines if decisions else [*lines, "No decision yet: no change was needed."]
 
 
-_WORTH_SAYING = frozenset(
+_REPORTED = frozenset(
     {
         ("Ready", "False"),
         ("AdmissionActive", "False"),
@@ -70,6 +70,6 @@ _WORTH_SAYING = frozenset(
 )
 
 
-def _told(entry: dict[str, Any]) -> str:
+def _shown(entry: dict[str, Any]) -> str:
     what = "replicas" if entry.get("kind") == "replicas" else "concurrent requests per replica"
     return str(entry.get("message") or f"{entry.get('from')} → {entry.get('to')} {what}: {entry.get('reason')}.")

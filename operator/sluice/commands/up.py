@@ -36,14 +36,14 @@ def _run(file: Path, port: int, interval: float, state_dir: Path | None) -> int:
 
     from rich.console import Console
 
-    from sluice.up.file import read_wanted
+    from sluice.up.file import read_local_resource
     from sluice.up.loop import UpOptions, up
     from sluice.up.show import JsonLines, LiveTable, Show
     from sluice_gateway import PortTaken
     from sluice_operator.api.yaml_file import BadFile
 
     try:
-        wanted = read_wanted(file)
+        local = read_local_resource(file)
     except BadFile as error:
         for fault in error.faults:
             typer.echo(fault, err=True)
@@ -57,7 +57,7 @@ def _run(file: Path, port: int, interval: float, state_dir: Path | None) -> int:
         show: Show = LiveTable(console) if console.is_terminal else JsonLines(typer.echo)
         stack.callback(show.close)
         try:
-            asyncio.run(up(wanted, UpOptions(port, interval, state_dir), show))
+            asyncio.run(up(local, UpOptions(port, interval, state_dir), show))
         except PortTaken as error:
             typer.echo(f"{error}: choose another by --port", err=True)
             return contract.EXIT_USAGE

@@ -9,13 +9,13 @@ from urllib.parse import unquote, urlsplit
 from sluice_operator.api import LLMDeployment
 from sluice_operator.api.yaml_file import BadFile, read_resource
 from sluice_operator.cluster.client import Key, Object
-from sluice_operator.cluster.local.launch import PVC_REFUSED
+from sluice_operator.cluster.local.launch import PVC_UNSUPPORTED
 
 DEFAULT_NAMESPACE: Final = "default"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class LocalResource:
     """The resource to run: as the reconcile loop reads it, and as types."""
 
     key: Key
@@ -23,7 +23,7 @@ class Wanted:
     resource: LLMDeployment
 
 
-def read_wanted(path: Path) -> Wanted:
+def read_local_resource(path: Path) -> LocalResource:
     """The one LLMDeployment of a file.
 
     Raises BadFile, also for features that need a cluster.
@@ -36,14 +36,14 @@ def read_wanted(path: Path) -> Wanted:
     namespace = metadata.setdefault("namespace", DEFAULT_NAMESPACE)
     manifest = {**document, "metadata": metadata}
     manifest.pop("status", None)
-    return Wanted(Key(namespace, resource.name), manifest, resource)
+    return LocalResource(Key(namespace, resource.name), manifest, resource)
 
 
 def _local_faults(resource: LLMDeployment) -> Iterator[str]:
     """Features of the resource that need a cluster, one sentence each."""
     uri = resource.spec.model.uri
     if uri.startswith("pvc://"):
-        yield PVC_REFUSED
+        yield PVC_UNSUPPORTED
     elif uri.startswith("file://"):
         folder = Path(unquote(urlsplit(uri).path))
         if not (folder / "config.json").is_file():

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sluice.up.file import Wanted
+from sluice.up.file import LocalResource
 from sluice.up.show import Show
 from sluice.up.snapshot import take
 from sluice_gateway import Backend, Gateway, HoldQueue
@@ -41,15 +41,15 @@ class UpOptions:
 class Loop:
     """The reconcile loop of one LLMDeployment on this machine."""
 
-    def __init__(self, wanted: Wanted, options: UpOptions, show: Show, scraper: HttpScraper) -> None:
-        self._key: Key = wanted.key
+    def __init__(self, local: LocalResource, options: UpOptions, show: Show, scraper: HttpScraper) -> None:
+        self._key: Key = local.key
         self._show = show
         self._interval = options.interval
         self._changed = asyncio.Event()
         self._stop = asyncio.Event()
-        self._told: Decision | None = None
+        self._shown: Decision | None = None
         self.hold_queue = HoldQueue(
-            hold=wanted.resource.spec.scaling.min_replicas == 0, expected=self._expected, on_held=self._changed.set
+            hold=local.resource.spec.scaling.min_replicas == 0, expected=self._expected, on_held=self._changed.set
         )
         self.cluster = LocalCluster(
             LocalClusterOptions(options.state_dir),
@@ -57,7 +57,7 @@ class Loop:
             on_event=self._on_event,
             held=lambda: self.hold_queue.held,
         )
-        self.cluster.put(wanted.manifest)
+        self.cluster.put(local.manifest)
         self._reconciler = Reconciler(
             Context(
                 cluster=self.cluster,
@@ -92,7 +92,7 @@ class Loop:
             except Exception as error:  # noqa: BLE001  the loop survives a failed pass; the next pass starts afresh
                 _log.debug("pass failed", exc_info=True)
                 self._show.event("note", {"reason": "PassFailed", "message": str(error), "warning": True})
-            self._tell_decision()
+            self._show_decision()
             self._show.snapshot(await take(self._key, self.cluster, self._reconciler, url))
             await self._pause()
 
@@ -105,11 +105,11 @@ class Loop:
         except TimeoutError:
             return
 
-    def _tell_decision(self) -> None:
+    def _show_decision(self) -> None:
         decision = self._reconciler.decisions.get(self._key)
-        if decision is None or decision is self._told:
+        if decision is None or decision is self._shown:
             return
-        self._told = decision
+        self._shown = decision
         for reason in decision.reasons:
             self._show.event(
                 "decision",
@@ -129,15 +129,15 @@ class Loop:
         self._show.event("note", {"reason": reason, "message": message, "warning": warning})
 
 
-async def up(wanted: Wanted, options: UpOptions, show: Show) -> None:
+async def up(local: LocalResource, options: UpOptions, show: Show) -> None:
     """Run until SIGINT or SIGTERM; returns after every replica has drained and every process has ended.
 
     Raises PortTaken.
     """
     async with HttpScraper() as scraper:
-        loop = Loop(wanted, options, show, scraper)
+        loop = Loop(local, options, show, scraper)
         async with Gateway(loop.backends, port=options.port, hold_queue=loop.hold_queue) as gateway, _signals(loop):
-            show.event("started", {"name": wanted.key.name, "url": gateway.url, "logs": str(options.state_dir)})
+            show.event("started", {"name": local.key.name, "url": gateway.url, "logs": str(options.state_dir)})
             try:
                 await loop.run(gateway.url)
             finally:

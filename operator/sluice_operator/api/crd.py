@@ -31,6 +31,11 @@ _COLUMNS: Final = (
 )
 
 
+# As in the API reference of every Kubernetes object.
+_API_VERSION: Final = "APIVersion defines the versioned schema of this representation of an object."
+_KIND: Final = "Kind is a string value representing the REST resource this object represents."
+
+
 def custom_resource_definition() -> dict[str, Any]:
     """Return the CRD as a plain object that can be written as YAML or applied."""
     schema = {
@@ -38,8 +43,8 @@ def custom_resource_definition() -> dict[str, Any]:
         "description": _words(LLMDeployment.__doc__),
         "required": ["spec"],
         "properties": {
-            "apiVersion": {"type": "string"},
-            "kind": {"type": "string"},
+            "apiVersion": {"type": "string", "description": _API_VERSION},
+            "kind": {"type": "string", "description": _KIND},
             "metadata": {"type": "object"},
             "spec": structural_schema(LLMDeploymentSpec),
             "status": structural_schema(LLMDeploymentStatus),

@@ -54,7 +54,7 @@ class MeasuredStart(ColdStart):
 
 
 class ForecastStatus(Model):
-    """Estimates of the load by the control law. A restarted operator continues from them."""
+    """The autoscaler's estimates of the load. A restarted operator continues from them."""
 
     requests_per_second: float | None = None
     """requestsPerSecond is the current arrival rate, rejected requests included."""
@@ -100,34 +100,34 @@ class DecisionRecord(Model):
 
 
 class Condition(Model):
-    """Condition is one aspect of the current state, in the format of Kubernetes conditions."""
+    """Condition contains details for one aspect of the current state of the resource."""
 
     type: Annotated[str, Field(max_length=316)]
     """type is the type of the condition: Ready, Available, Progressing, ModelLoaded, ScalingActive, AdmissionActive,
     MetricsAvailable, SLOMet or Paused."""
     status: Literal["True", "False", "Unknown"]
-    """status is whether the condition holds: True, False or Unknown."""
+    """status of the condition, one of True, False, Unknown."""
     reason: Annotated[str, Field(max_length=1024)]
-    """reason is the cause of the status, as one CamelCase word."""
+    """reason contains a programmatic identifier indicating the reason for the condition's last transition, in CamelCase."""
     message: Annotated[str, Field(max_length=32768)] = ""
-    """message is the cause of the status as text, with a next step if one is needed."""
+    """message is a human readable message indicating details about the status, with the next step if one is needed."""
     last_transition_time: Time
-    """lastTransitionTime is when status last changed."""
+    """lastTransitionTime is the last time the condition transitioned from one status to another."""
     observed_generation: int | None = None
-    """observedGeneration is the metadata.generation that the condition was set for."""
+    """observedGeneration is the .metadata.generation that the condition was set based upon."""
 
 
 class LLMDeploymentStatus(Model):
     """status is the observed state of the LLMDeployment."""
 
     observed_generation: int | None = None
-    """observedGeneration is the metadata.generation that this status describes."""
+    """observedGeneration is the most recent .metadata.generation observed by the operator."""
     replicas: int | None = None
-    """replicas is the number of pods that exist, without those that drain."""
+    """replicas is the number of pods that are not terminating."""
     ready_replicas: int | None = None
-    """readyReplicas is the number of pods that serve."""
+    """readyReplicas is the number of pods with a Ready condition."""
     desired_replicas: int | None = None
-    """desiredReplicas is the number of pods that the control law computed."""
+    """desiredReplicas is the number of replicas that the autoscaler computed."""
     replicas_summary: str | None = None
     """replicasSummary is ready/desired replicas as printed by kubectl, e.g. 2/3."""
     selector: str | None = None
@@ -145,16 +145,16 @@ class LLMDeploymentStatus(Model):
     cold_starts: Annotated[
         tuple[MeasuredStart, ...], Field(max_length=16, json_schema_extra={"x-kubernetes-list-type": "atomic"})
     ] = ()
-    """coldStarts are the last measured cold starts, newest last. The forecast horizon is the 80th percentile of their
+    """coldStarts are the most recent measured cold starts, newest last. The forecast horizon is the 80th percentile of their
     total times."""
     forecast: ForecastStatus | None = None
-    """forecast contains the control law's estimates of the load."""
+    """forecast contains the autoscaler's estimates of the load."""
     reason: str | None = None
     """reason is the cause of the current state, as one CamelCase word."""
     decisions: Annotated[
         tuple[DecisionRecord, ...], Field(max_length=10, json_schema_extra={"x-kubernetes-list-type": "atomic"})
     ] = ()
-    """decisions are the last decisions, newest last."""
+    """decisions are the most recent scaling and admission decisions, newest last."""
     conditions: Annotated[
         tuple[Condition, ...],
         Field(
@@ -162,4 +162,4 @@ class LLMDeploymentStatus(Model):
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
         ),
     ] = ()
-    """conditions are the current conditions, one per type."""
+    """conditions are the latest available observations of the resource's state, one per type."""

@@ -32,9 +32,11 @@ transport: Any = aio_client.rest
 
 REQUEST_SECONDS: Final = 10.0
 _CONNECTIONS: Final = 16
-_AT_ONCE: Final = 12  # concurrent requests of all passes; the other connections serve the Lease, which must not wait
+_MAX_REQUESTS: Final = (
+    12  # concurrent requests of all passes; the other connections serve the Lease, which must not wait
+)
 _PAGE: Final = 500
-_REMEMBERED_APPLIES: Final = 20_000
+_MAX_APPLIED: Final = 20_000
 _HANDOVER: Final = f"{contract.FIELD_MANAGER}-handover"
 _GROUPS: Final = {
     "Pod": ("", "v1", "pods"),
@@ -55,7 +57,7 @@ def path(kind: str, namespace: str = "", name: str = "") -> str:
     """Return the API path of one object, of a kind in one namespace, or of a kind in all namespaces. Raises ClusterError
     for a kind that this operator does not use."""
     if kind not in _GROUPS:
-        raise ClusterError(f"kind {kind} is none of those the operator works with")
+        raise ClusterError(f"kind {kind} is not supported by this client")
     group, version, plural = _GROUPS[kind]
     prefix = f"/apis/{group}/{version}" if group else f"/api/{version}"
     placed = f"{prefix}/namespaces/{namespace}" if namespace else prefix
@@ -85,7 +87,7 @@ class KubeClient:
         """`lease()` returns the seconds for which this process may still write."""
         self._dynamic = dynamic_client(client)
         self._lease = lease
-        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._slots = asyncio.Semaphore(_MAX_REQUESTS)
         # (kind, namespace, name) → (digest of the last manifest, resulting resourceVersion): skips equal applies
         self._applied: OrderedDict[tuple[str, str, str], tuple[str, str]] = OrderedDict()
 
@@ -121,7 +123,7 @@ class KubeClient:
         where = (kind, metadata["namespace"], metadata["name"])
         live = await self.get(*where)
         if live is None and owner is None:
-            raise ClusterError(f"{kind} {where[1]}/{where[2]} is gone", status=404)
+            raise ClusterError(f"{kind} {where[1]}/{where[2]} does not exist", status=404)
         if live is None and owner is not None:
             await self._check_owner(owner)
         if live is not None and owner is not None and not is_owned(live, owner):
@@ -129,7 +131,7 @@ class KubeClient:
         digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
         if live is not None and self._applied.get(where) == (digest, live["metadata"]["resourceVersion"]):
             return live
-        if live is not None and kind == "Deployment" and "replicas" not in manifest["spec"] and _own_replicas(live):
+        if live is not None and kind == "Deployment" and "replicas" not in manifest["spec"] and _owns_replicas(live):
             await self._server_side(_only_replicas(live), _HANDOVER)
         result = await self._server_side(manifest, contract.FIELD_MANAGER)
         self._remember(where, (digest, result["metadata"]["resourceVersion"]))
@@ -229,7 +231,7 @@ class KubeClient:
     def _remember(self, where: tuple[str, str, str], what: tuple[str, str]) -> None:
         self._applied[where] = what
         self._applied.move_to_end(where)
-        if len(self._applied) > _REMEMBERED_APPLIES:
+        if len(self._applied) > _MAX_APPLIED:
             self._applied.popitem(last=False)
 
     async def _request(self, method: str, where: str, **parameters: Any) -> Object:
@@ -250,7 +252,7 @@ async def request(dynamic: Any, method: str, where: str, seconds: float = REQUES
             answer: Object = await response.json()
             return answer
     except ApiException as error:
-        raise ClusterError(f"{what}: {error.status} {_words(error)}", status=int(error.status or 0)) from error
+        raise ClusterError(f"{what}: {error.status} {_server_message(error)}", status=int(error.status or 0)) from error
     except TimeoutError as error:
         raise ClusterError(f"{what}: no answer within {seconds:.0f} s") from error
     # The transport raises errors of its HTTP library. Naming them through the transport avoids an import of it.
@@ -258,7 +260,7 @@ async def request(dynamic: Any, method: str, where: str, seconds: float = REQUES
         raise ClusterError(f"{what}: {error or type(error).__name__}") from error
 
 
-def _words(error: ApiException) -> str:
+def _server_message(error: ApiException) -> str:
     try:
         return str(json.loads(error.body or "")["message"])
     except (ValueError, TypeError, KeyError):
@@ -270,7 +272,7 @@ def _path_of(thing: Object) -> str:
     return path(thing["kind"], metadata["namespace"], metadata["name"])
 
 
-def _own_replicas(deployment: Object) -> bool:
+def _owns_replicas(deployment: Object) -> bool:
     """True if an apply without `spec.replicas` would remove the field, which the API server then defaults to 1."""
     return any(
         entry.get("manager") == contract.FIELD_MANAGER

@@ -16,13 +16,13 @@ from sluice_operator.autoscaler.values import ColdStart, EngineSample, PodPhase
 from sluice_operator.cluster.client import Object
 from sluice_operator.render import names
 
-MAX_WORDS: Final = 1000  # characters of an external message that are kept
+MAX_TEXT: Final = 1000  # characters of an external message that are kept
 MAX_MESSAGE: Final = 4096  # characters of a termination message that are read; a kubelet keeps as many
-UNEXPLAINED: Final = 60.0  # seconds from container start to ready that no load phase covers: imports, probes
-UNEXPLAINED_TIMES: Final = 2.0  # factor on the sum of the load phases, which do not cover everything
+UNREPORTED_SECONDS: Final = 60.0  # seconds from container start to ready that no load phase covers: imports, probes
+UNREPORTED_FACTOR: Final = 2.0  # factor on the sum of the load phases, which do not cover everything
 # Seconds by which a later timestamp may precede an earlier one: API servers differ by as much. A larger difference
 # means that a clock was set in between, and the duration is unknown.
-BACKWARDS: Final = 2.0
+CLOCK_TOLERANCE: Final = 2.0
 _INTEGER: Final = re.compile("-?[0-9]{1,10}")  # an int32, which the API server requires of a deletion cost
 _IMAGE_PULL_REASONS: Final = frozenset(
     {"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"}
@@ -63,7 +63,7 @@ def phase_of(pod: Object) -> tuple[PodPhase, Problem | None]:
     scheduled = condition(pod, "PodScheduled")
     if scheduled.get("status") != "True" and not pod.get("spec", {}).get("nodeName") and container is None:
         if scheduled.get("reason") == "Unschedulable":
-            return "unschedulable", Problem("Unschedulable", _words(scheduled.get("message", "")))
+            return "unschedulable", Problem("Unschedulable", _printable(scheduled.get("message", "")))
         return "scheduling", None
     if container is not None and "running" in (container.get("state") or {}):
         return "loading", None
@@ -115,7 +115,7 @@ def cold_start(pod: Object, sample: EngineSample | None) -> ColdStart | None:
     if schedule is None or pull is None or served is None:
         return None
     spent = dict(sample.load_seconds) if sample else {}
-    if served > UNEXPLAINED_TIMES * sum(spent.values()) + UNEXPLAINED:
+    if served > UNREPORTED_FACTOR * sum(spent.values()) + UNREPORTED_SECONDS:
         return None
     warm = spent.get("warm", 0.0)
     return ColdStart(schedule, pull, max(0.0, served - warm), warm, schedule + pull + served)
@@ -144,12 +144,12 @@ def stamp(text: Any) -> datetime | None:
 
 
 def _between(earlier: Any, later: Any) -> float | None:
-    """Seconds between two timestamps of one clock; None if one is missing or `later` precedes by over BACKWARDS."""
+    """Seconds between two timestamps of one clock; None if one is missing or `later` precedes by over CLOCK_TOLERANCE."""
     begun, ended = stamp(earlier), stamp(later)
     if begun is None or ended is None:
         return None
     seconds = (ended - begun).total_seconds()
-    return max(0.0, seconds) if seconds >= -BACKWARDS else None
+    return max(0.0, seconds) if seconds >= -CLOCK_TOLERANCE else None
 
 
 def _engine_container(status: dict[str, Any]) -> dict[str, Any] | None:
@@ -163,16 +163,16 @@ def _engine_container(status: dict[str, Any]) -> dict[str, Any] | None:
 def _crash(status: dict[str, Any], container: dict[str, Any] | None) -> Problem | None:
     if container is None:
         if status.get("phase") == "Failed":
-            return Problem(str(status.get("reason") or "PodFailed"), _words(status.get("message", "")))
+            return Problem(str(status.get("reason") or "PodFailed"), _printable(status.get("message", "")))
         return None
     state = container.get("state") or {}
     waiting = state.get("waiting") or {}
     reason = waiting.get("reason", "")
     if reason in _IMAGE_PULL_REASONS:
         image = container.get("image", "the engine image")
-        return Problem("ImagePullFailed", f"{image}: {_words(waiting.get('message', reason))}")
+        return Problem("ImagePullFailed", f"{image}: {_printable(waiting.get('message', reason))}")
     if reason in _CONFIG_REASONS:
-        words = _words(waiting.get("message", reason))
+        words = _printable(waiting.get("message", reason))
         return Problem("SecretNotFound" if "secret" in words.lower() else "PodConfigInvalid", words)
     ended = state.get("terminated") or (
         (container.get("lastState") or {}).get("terminated") if "running" not in state else None
@@ -188,9 +188,9 @@ def _ending(ended: dict[str, Any]) -> Problem:
     if ended.get("reason") == "OOMKilled":
         return Problem(
             contract.REASON_INSUFFICIENT_MEMORY,
-            "the kernel killed the engine for memory: raise engine.resources.limits.memory or lower engine.kvCache",
+            "the kernel killed the engine because it exceeded its memory limit",
         )
-    tail = f": {_words(text)}" if text else "; see kubectl logs --previous"
+    tail = f": {_printable(text)}" if text else ""
     return Problem(contract.REASON_ENGINE_CRASHED, f"the engine exited with code {ended.get('exitCode', '?')}{tail}")
 
 
@@ -204,10 +204,10 @@ def _report_in(text: str) -> Problem | None:
     if not isinstance(reason, str) or reason not in _ENGINE_REASONS:
         return None
     message = report.get("message")
-    return Problem(reason, _words(message if isinstance(message, str) else ""))
+    return Problem(reason, _printable(message if isinstance(message, str) else ""))
 
 
-def _words(text: Any) -> str:
+def _printable(text: Any) -> str:
     """The text as one printable line: the status cannot carry control characters and lone surrogates."""
-    line = " ".join(str(text).split())[:MAX_WORDS]
+    line = " ".join(str(text).split())[:MAX_TEXT]
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in line)

@@ -87,7 +87,7 @@ def parse(text: str) -> EngineSample:
     slo = series.by_label(contract.SLO_REQUESTS, "result")
     occupancy = series.gauge(contract.KV_OCCUPANCY_RATIO)
     if occupancy > 1.000001:
-        raise BadExposition(f"{contract.KV_OCCUPANCY_RATIO} is {occupancy}: more than the whole pool")
+        raise BadExposition(f"{contract.KV_OCCUPANCY_RATIO} is {occupancy}: more than 1")
     for kind in ("concurrency", "concurrency_min", "concurrency_max"):
         if kind not in limits:
             raise BadExposition(f"{contract.ADMISSION_LIMIT}{{kind={kind}}} is missing")
@@ -127,7 +127,7 @@ def _read(text: str) -> _Series:
     series = _Series()
     for name, labels, value in read_samples(text, _WANTED):
         if not 0 <= value < _ABSURD:  # NaN compares false as well
-            raise BadExposition(f"{name} is {value}: not a number an engine can mean")
+            raise BadExposition(f"{name} is {value}: outside the valid range")
         series.add(name, labels, value)
     return series
 

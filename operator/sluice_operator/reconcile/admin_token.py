@@ -34,7 +34,7 @@ async def operator_key(cluster: ClusterClient, namespace: str, name: str) -> byt
     if found is None:
         found = await cluster.create(_secret(namespace, name)) or await cluster.get("Secret", namespace, name)
     if found is None:
-        raise ClusterError(f"Secret {namespace}/{name} existed and is gone again: try again")
+        raise ClusterError(f"Secret {namespace}/{name} was deleted while it was read; the operator retries")
     return _key_in(found)
 
 
@@ -58,6 +58,6 @@ def _key_in(secret: Object) -> bytes:
     if len(key) < KEY_BYTES:
         raise ClusterError(
             f"Secret {metadata['namespace']}/{metadata['name']} has no {KEY!r} of at least {KEY_BYTES} bytes: "
-            "delete it and the operator makes a new one; every model is rolled once then"
+            "delete it; the operator then creates a new one and rolls out every model once"
         )
     return key

@@ -10,9 +10,9 @@ from sluice_operator.metrics import CONTENT_TYPE, OperatorMetrics
 class Health:
     """A small HTTP server; `close()` must be awaited."""
 
-    def __init__(self, verdict: Callable[[], str], metrics: OperatorMetrics) -> None:
-        """`verdict()` returns the fault as a sentence; empty without a fault."""
-        self._verdict = verdict
+    def __init__(self, fault: Callable[[], str], metrics: OperatorMetrics) -> None:
+        """`fault()` returns the fault as a sentence; empty without a fault."""
+        self._fault = fault
         self._metrics = metrics
         app = web.Application()
         app.router.add_get("/healthz", self._healthz)
@@ -29,7 +29,7 @@ class Health:
         await self._runner.cleanup()
 
     async def _healthz(self, _: web.Request) -> web.Response:
-        wrong = self._verdict()
+        wrong = self._fault()
         return web.Response(status=503, text=f"{wrong}\n") if wrong else web.Response(text="ok\n")
 
     async def _text(self, _: web.Request) -> web.Response:

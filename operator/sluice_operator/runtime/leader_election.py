@@ -72,7 +72,7 @@ class Election:
                 continue
             if self._seen is not None and self._seen.holder not in ("", self._identity):
                 self._renewed_at = -math.inf
-                return f"the Lease went to {self._seen.holder}"
+                return f"{self._seen.holder} holds the Lease now"
         return f"the Lease could not be renewed for {self._times.renew_deadline:.0f} s"
 
     async def release(self) -> None:
@@ -83,14 +83,14 @@ class Election:
             if record is not None and record.holder == self._identity:
                 await self._store.replace(record, "", 1.0)
         except ClusterError as error:
-            log.warning("the Lease could not be released and runs out by itself: %s", error)
+            log.warning("the Lease could not be released and will expire: %s", error)
 
     async def _attempt(self) -> bool:
         """Acquire or renew once. A holder waits for the response no longer than `remaining()`."""
         started, left = self._clock(), self.remaining()
         try:
             async with asyncio.timeout(min(_ATTEMPT_SECONDS, left) if left > 0 else _ATTEMPT_SECONDS):
-                won = await self._try()
+                won = await self._acquire_or_renew()
         except (ClusterError, TimeoutError) as error:
             log.warning("the Lease cannot be read or written now: %s", str(error) or "no answer")
             return False
@@ -99,7 +99,7 @@ class Election:
             self._renewed_at = started  # from before the request: never later than what other candidates observe
         return won
 
-    async def _try(self) -> bool:
+    async def _acquire_or_renew(self) -> bool:
         record = await self._store.read()
         if record is None:
             self._seen = None

@@ -52,7 +52,7 @@ async def run(settings: Settings) -> int:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     metrics = OperatorMetrics()
     watchdog = Watchdog(metrics=metrics)
-    health = Health(watchdog.verdict, metrics)
+    health = Health(watchdog.fault, metrics)
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(await connect())
         election = Election(KubeLease(client, settings.pod_namespace, settings.lease_name), settings.pod_name)
@@ -122,7 +122,7 @@ async def _work(context: Context, holding: asyncio.Task[str], watchdog: Watchdog
         holding,
         asyncio.create_task(watchdog.run(), name="watchdog"),
         asyncio.create_task(_sweep(context, workers, watchdog), name="sweep"),
-        asyncio.create_task(watch(settings, workers.wake, watchdog.heard), name="kopf"),
+        asyncio.create_task(watch(settings, workers.wake, watchdog.delivered), name="kopf"),
     }
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -144,15 +144,15 @@ def _cause(task: "asyncio.Task[Any]") -> str:
 
 async def _wait_for_crd(cluster: ClusterClient, settings: Settings) -> None:
     """Return once LLMDeployments can be listed; log each cause of the wait once."""
-    said = ""
+    logged = ""
     while True:
         try:
             await cluster.list(contract.KIND, settings.namespace, {})
         except ClusterError as error:
             cause = _waiting_for(error)
-            if cause != said:
+            if cause != logged:
                 log.warning("%s", cause)
-                said = cause
+                logged = cause
             await asyncio.sleep(_CRD_SECONDS)
         else:
             return
@@ -160,14 +160,14 @@ async def _wait_for_crd(cluster: ClusterClient, settings: Settings) -> None:
 
 async def _wait_for_key(cluster: ClusterClient, settings: Settings) -> bytes:
     """Return the operator's key once its Secret can be read or created; log each cause of the wait once."""
-    said = ""
+    logged = ""
     while True:
         try:
             return await operator_key(cluster, settings.pod_namespace, settings.key_secret)
         except ClusterError as error:
-            if str(error) != said:
+            if str(error) != logged:
                 log.warning("waiting for the operator's key: %s", error)
-                said = str(error)
+                logged = str(error)
             await asyncio.sleep(_CRD_SECONDS)
 
 
@@ -182,10 +182,10 @@ async def _sweep(context: Context, workers: Workers, watchdog: Watchdog) -> None
     """List all resources every 30 s; wake those without a worker (missed by a watch); report the list to the watchdog."""
     while True:
         with contextlib.suppress(ClusterError):
-            asked = watchdog.asks()
+            asked = watchdog.list_started()
             found = await context.cluster.list(contract.KIND, context.settings.namespace, {})
             keys = {Key(each["metadata"]["namespace"], each["metadata"]["name"]): each for each in found}
-            watchdog.listed({key: str(each["metadata"]["resourceVersion"]) for key, each in keys.items()}, asked)
+            watchdog.list_finished({key: str(each["metadata"]["resourceVersion"]) for key, each in keys.items()}, asked)
             for key in keys.keys() - workers.keys:
                 workers.wake(key)
         await asyncio.sleep(_SWEEP_SECONDS)

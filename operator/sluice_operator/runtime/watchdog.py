@@ -17,7 +17,7 @@ from sluice_operator.metrics import OperatorMetrics
 log = logging.getLogger(__name__)
 
 WATCHER_PREFIX: Final = "watcher for "  # prefix of the task names that Kopf gives to watches
-SILENCE_SECONDS: Final = 75.0  # until an undelivered change counts as a failure
+UNDELIVERED_SECONDS: Final = 75.0  # until an undelivered change counts as a failure
 _CANCELLED_SECONDS: Final = 15.0  # a cancelled watcher is a fault if the process still runs after these
 _START_SECONDS: Final = 60.0  # within which Kopf must start its watches
 
@@ -50,24 +50,24 @@ class Watchdog:
         self._watching = True
         self._started = self._last_event = self._clock()
 
-    def heard(self, key: Key, version: str) -> None:
+    def delivered(self, key: Key, version: str) -> None:
         """Record that a watch delivered this resource at this resourceVersion."""
         self._last_event = self._clock()
         self._delivered[key] = (version, self._last_event)
         self._undelivered.pop(key, None)
 
-    def asks(self) -> float:
-        """Return the time before a list request; the caller passes it to `listed`."""
+    def list_started(self) -> float:
+        """Return the time before a list request; the caller passes it to `list_finished`."""
         return self._clock()
 
-    def listed(self, versions: dict[Key, str], asked: float) -> None:
+    def list_finished(self, versions: dict[Key, str], asked: float) -> None:
         """Record the list that was requested at `asked`. Versions that no watch has delivered age from now on.
 
         Resources that a watch delivered since `asked` are skipped, because they may be newer than the list. A resource
         created in between is not in the list; it must not be dropped, since no watch would deliver it again.
         """
         now = self._clock()
-        since = {key for key, (_, heard) in self._delivered.items() if heard >= asked}
+        since = {key for key, (_, delivered) in self._delivered.items() if delivered >= asked}
         for gone in self._delivered.keys() - versions.keys() - since:
             del self._delivered[gone]
         self._undelivered = {
@@ -76,7 +76,7 @@ class Watchdog:
             if key not in since and self._delivered.get(key, ("", 0.0))[0] != version
         }
 
-    def verdict(self) -> str:
+    def fault(self) -> str:
         """Return why the process must end; empty without a fault."""
         if not self._watching:
             return ""
@@ -84,16 +84,16 @@ class Watchdog:
         self._metrics.watch_silent_for(now - self._last_event)
         self._watchers |= {task for task in self._tasks() if task.get_name().startswith(WATCHER_PREFIX)}
         for task in self._watchers:
-            if task.done() and self._dead(task, now):
-                return f"the {task.get_name()} has ended: {_ending(task)}"
+            if task.done() and self._is_fault(task, now):
+                return f"the {task.get_name()} has ended: {_cause(task)}"
         if not self._watchers and now - self._started > _START_SECONDS:
             return f"no watcher has started within {_START_SECONDS:.0f} s"
         for key, since in self._undelivered.items():
-            if now - since > SILENCE_SECONDS:
+            if now - since > UNDELIVERED_SECONDS:
                 return f"no watch has delivered the change of {key.namespace}/{key.name} for {now - since:.0f} s"
         return ""
 
-    def _dead(self, task: "asyncio.Task[Any]", now: float) -> bool:
+    def _is_fault(self, task: "asyncio.Task[Any]", now: float) -> bool:
         """True if an ended watcher is a fault: at once if it was not cancelled, otherwise after 15 s."""
         if not task.cancelled():
             return True
@@ -101,14 +101,14 @@ class Watchdog:
         return now - self._cancelled_at > _CANCELLED_SECONDS
 
     async def run(self) -> str:
-        """Check every second; return the verdict once there is one."""
-        while not (verdict := self.verdict()):
+        """Check every second; return the fault once there is one."""
+        while not (fault := self.fault()):
             await self._sleep(1.0)
-        log.error("watching has stopped working: %s", verdict)
-        return verdict
+        log.error("the watches have failed: %s", fault)
+        return fault
 
 
-def _ending(task: "asyncio.Task[Any]") -> str:
+def _cause(task: "asyncio.Task[Any]") -> str:
     if task.cancelled():
         return "cancelled"
     return str(task.exception() or "without an error")

@@ -17,10 +17,10 @@ from sluice_operator.settings import Settings
 _ENGINES: Final = f"{contract.LABEL_NAME}={contract.ENGINE_APP}"  # filtered by the API server
 
 Wake = Callable[[Key], None]
-Heard = Callable[[Key, str], None]
+Delivered = Callable[[Key, str], None]
 
 
-def registry(wake: Wake, heard: Heard) -> kopf.OperatorRegistry:
+def registry(wake: Wake, delivered: Delivered) -> kopf.OperatorRegistry:
     """Return all handlers: events of the resource and of its children wake the worker of the resource."""
     handlers = kopf.OperatorRegistry()
 
@@ -32,7 +32,7 @@ def registry(wake: Wake, heard: Heard) -> kopf.OperatorRegistry:
     @kopf.on.event(contract.GROUP, contract.VERSION, contract.PLURAL, registry=handlers)
     async def on_resource(name: str, namespace: str | None, body: kopf.Body, **_: Any) -> None:
         key = Key(namespace or "", name)
-        heard(key, str(body.metadata.get("resourceVersion", "")))
+        delivered(key, str(body.metadata.get("resourceVersion", "")))
         wake(key)
 
     @kopf.on.event("apps", "v1", "deployments", registry=handlers)
@@ -64,10 +64,10 @@ def kopf_settings() -> kopf.OperatorSettings:
     return settings
 
 
-async def watch(settings: Settings, wake: Wake, heard: Heard) -> None:
+async def watch(settings: Settings, wake: Wake, delivered: Delivered) -> None:
     """Run Kopf until it is cancelled or stopped by a signal."""
     await kopf.operator(
-        registry=registry(wake, heard),
+        registry=registry(wake, delivered),
         settings=kopf_settings(),
         standalone=True,
         namespaces=[settings.namespace] if settings.namespace else [],

@@ -116,7 +116,7 @@ class Workers:
             except Exception as error:
                 known = isinstance(error, (ClusterError, TimeoutError))
                 log.warning(
-                    "%s/%s: the pass failed and is tried again: %s",
+                    "%s/%s: the pass failed and will be retried: %s",
                     key.namespace,
                     key.name,
                     str(error) or type(error).__name__,

@@ -216,16 +216,16 @@ async def test_limits_are_patched_with_the_token() -> None:
 async def test_health_is_what_the_watchdog_says(unused_tcp_port: int) -> None:
     import aiohttp
 
-    verdict = ""
+    fault = ""
     metrics = OperatorMetrics()
     metrics.decided("replicas", "Queue")
-    health = Health(lambda: verdict, metrics)
+    health = Health(lambda: fault, metrics)
     await health.start(unused_tcp_port)
     base = f"http://127.0.0.1:{unused_tcp_port}"
     async with aiohttp.ClientSession() as session:
         async with session.get(f"{base}/healthz") as answer:
             assert answer.status == 200
-        verdict = "the watcher has ended"
+        fault = "the watcher has ended"
         async with session.get(f"{base}/healthz") as answer:
             assert (answer.status, await answer.text()) == (503, "the watcher has ended\n")
         async with session.get(f"{base}/metrics") as answer:

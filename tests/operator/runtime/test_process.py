@@ -119,4 +119,4 @@ def test_explain_prints_decisions_as_sentences() -> None:
         "2026-11-21T09:00:00Z  1 → 2 replicas: the queue.",
         "2026-11-21T09:00:00Z  1 → 2 replicas: Queue.",
     ]
-    assert sentences({}) == ["No operator has looked at it yet: is one running?"]
+    assert sentences({}) == ["No operator has reconciled this resource. Check that one is running."]

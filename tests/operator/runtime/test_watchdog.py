@@ -26,7 +26,7 @@ async def test_a_live_watcher_is_healthy_however_quiet() -> None:
     dog = Watchdog(clock=clock)
     dog.start()
     clock.now += 10_000
-    assert dog.verdict() == ""
+    assert dog.fault() == ""
     task.cancel()
 
 
@@ -35,9 +35,9 @@ async def test_a_failed_watcher_is_the_verdict_with_its_error() -> None:
     dog = Watchdog(clock=clock)
     dog.start()
     task = watcher(fail())
-    assert dog.verdict() == ""
+    assert dog.fault() == ""
     await asyncio.wait({task})
-    assert dog.verdict() == "the watcher for llmdeployments@None has ended: reset by peer"
+    assert dog.fault() == "the watcher for llmdeployments@None has ended: reset by peer"
 
 
 async def test_cancelled_watchers_get_time_for_the_process_to_end_in_order() -> None:
@@ -45,29 +45,29 @@ async def test_cancelled_watchers_get_time_for_the_process_to_end_in_order() -> 
     dog = Watchdog(clock=clock)
     dog.start()
     task = watcher(forever())
-    dog.verdict()
+    dog.fault()
     task.cancel()
     await asyncio.wait({task})
-    assert dog.verdict() == ""
+    assert dog.fault() == ""
     clock.now += 16
-    assert "has ended: cancelled" in dog.verdict()
+    assert "has ended: cancelled" in dog.fault()
 
 
 async def test_a_change_that_only_the_sweep_sees_is_silence() -> None:
     clock, task = Clock(), watcher(forever())
     dog = Watchdog(clock=clock)
     dog.start()
-    dog.heard(KEY, "1")
+    dog.delivered(KEY, "1")
     clock.now += 1
-    dog.listed({KEY: "1"}, dog.asks())
+    dog.list_finished({KEY: "1"}, dog.list_started())
     clock.now += 1000
-    assert dog.verdict() == ""
-    dog.listed({KEY: "2"}, dog.asks())
+    assert dog.fault() == ""
+    dog.list_finished({KEY: "2"}, dog.list_started())
     clock.now += 74
-    dog.listed({KEY: "3"}, dog.asks())
-    assert dog.verdict() == ""
+    dog.list_finished({KEY: "3"}, dog.list_started())
+    assert dog.fault() == ""
     clock.now += 2
-    assert "ns/chat" in dog.verdict()
+    assert "ns/chat" in dog.fault()
     task.cancel()
 
 
@@ -75,12 +75,12 @@ async def test_a_late_delivery_ends_the_silence() -> None:
     clock, task = Clock(), watcher(forever())
     dog = Watchdog(clock=clock)
     dog.start()
-    dog.listed({KEY: "2"}, dog.asks())
+    dog.list_finished({KEY: "2"}, dog.list_started())
     clock.now += 60
-    dog.heard(KEY, "2")
+    dog.delivered(KEY, "2")
     clock.now += 60
-    assert dog.verdict() == ""
-    dog.listed({}, dog.asks())
+    assert dog.fault() == ""
+    dog.list_finished({}, dog.list_started())
     task.cancel()
 
 
@@ -88,15 +88,15 @@ async def test_a_resource_created_while_a_list_is_in_flight_is_not_silence() -> 
     clock, task = Clock(), watcher(forever())
     dog = Watchdog(clock=clock)
     dog.start()
-    asked = dog.asks()
+    asked = dog.list_started()
     clock.now += 1
-    dog.heard(KEY, "7")  # ADDED, after the API server made the list
+    dog.delivered(KEY, "7")  # ADDED, after the API server made the list
     clock.now += 1
-    dog.listed({}, asked)
+    dog.list_finished({}, asked)
     for _ in range(10):
         clock.now += 30
-        dog.listed({KEY: "7"}, dog.asks())
-        assert dog.verdict() == ""
+        dog.list_finished({KEY: "7"}, dog.list_started())
+        assert dog.fault() == ""
     task.cancel()
 
 
@@ -104,13 +104,13 @@ async def test_a_change_delivered_while_a_list_is_in_flight_is_not_silence() -> 
     clock, task = Clock(), watcher(forever())
     dog = Watchdog(clock=clock)
     dog.start()
-    dog.heard(KEY, "1")
-    asked = dog.asks()
+    dog.delivered(KEY, "1")
+    asked = dog.list_started()
     clock.now += 1
-    dog.heard(KEY, "2")
-    dog.listed({KEY: "1"}, asked)
+    dog.delivered(KEY, "2")
+    dog.list_finished({KEY: "1"}, asked)
     clock.now += 100
-    assert dog.verdict() == ""
+    assert dog.fault() == ""
     task.cancel()
 
 
@@ -119,14 +119,14 @@ async def test_no_watcher_after_a_minute_is_a_fault() -> None:
     dog = Watchdog(clock=clock)
     dog.start()
     clock.now += 61
-    assert "no watcher has started" in dog.verdict()
+    assert "no watcher has started" in dog.fault()
 
 
 async def test_a_standby_is_healthy() -> None:
     clock = Clock()
     dog = Watchdog(clock=clock)
     clock.now += 10_000
-    assert dog.verdict() == ""
+    assert dog.fault() == ""
 
 
 async def test_run_returns_the_verdict() -> None:

@@ -18,13 +18,13 @@ from typing import Final
 from sluice import contract
 from sluice_operator.cluster.client import ClusterError, Endpoint, Object, controller_of
 from sluice_operator.cluster.local.deployment_controller import Replica, Scale, next_actions
-from sluice_operator.cluster.local.kubelet import LocalPod, Pace
+from sluice_operator.cluster.local.kubelet import KubeletPeriods, LocalPod
 from sluice_operator.cluster.local.launch import (
     Launch,
     LocalError,
     PodFiles,
     admin_secret_name,
-    refuse_claims,
+    reject_claims,
     replace_file,
     secret_value,
     serve_launch,
@@ -56,7 +56,7 @@ class LocalClusterOptions:
     """Options of `LocalCluster`."""
 
     state_dir: Path  # logs, tokens, termination messages; mode 0700; the caller removes it
-    pace: Pace = field(default_factory=Pace)
+    periods: KubeletPeriods = field(default_factory=KubeletPeriods)
     command: Command = _serve  # (container, ports, files, pod name) → start command
 
 
@@ -100,7 +100,7 @@ class LocalCluster:
         """Server-side apply, in memory. Raises ForeignObject; ClusterError for a pod that does not exist."""
         metadata = manifest["metadata"]
         if manifest["kind"] == "Pod" and (metadata.get("namespace", ""), metadata["name"]) not in self._pods:
-            raise ClusterError(f"pod {metadata['name']} is gone", status=404)
+            raise ClusterError(f"pod {metadata['name']} does not exist", status=404)
         result = self._store.apply(manifest, owner=owner)
         self._wake()
         return result
@@ -174,7 +174,7 @@ class LocalCluster:
         for pod in pods:
             pod.delete()
         try:
-            await asyncio.gather(*(pod.gone() for pod in pods))
+            await asyncio.gather(*(pod.wait_ended() for pod in pods))
         except asyncio.CancelledError:
             for pod in pods:
                 pod.kill()
@@ -197,7 +197,7 @@ class LocalCluster:
         if self._closing:
             return
         for key, pod in list(self._pods.items()):
-            if pod.over and pod.deleting_at is not None:
+            if pod.has_ended and pod.deleting_at is not None:
                 del self._pods[key]
                 self._store.delete("Pod", *key)
         self._renew_targets()
@@ -289,12 +289,12 @@ class LocalCluster:
         files = PodFiles.under(self._options.state_dir, name)
 
         def launch(pod: str, ports: Ports) -> Launch:
-            refuse_claims(template)
+            reject_claims(template)
             self._write_token(namespace, template, files)
             self._write_targets(namespace, template, files)
             return self._options.command(template["spec"]["containers"][0], ports, files, pod)
 
-        pod = LocalPod(name, template, files, launch, self._pod_changed, self._options.pace)
+        pod = LocalPod(name, template, files, launch, self._pod_changed, self._options.periods)
         self._pods[namespace, name] = pod
         pod.start()
 

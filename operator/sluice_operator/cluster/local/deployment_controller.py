@@ -35,7 +35,7 @@ class Actions:
     delete: tuple[str, ...] = ()
 
 
-def leaving_order(pods: list[Replica]) -> list[Replica]:
+def deletion_order(pods: list[Replica]) -> list[Replica]:
     """Return the pods in the order in which scale-in deletes them."""
     return sorted(pods, key=lambda pod: (pod.ready, pod.cost, -pod.created))
 
@@ -49,12 +49,12 @@ def next_actions(scale: Scale, pods: list[Replica]) -> Actions:
     new = [pod for pod in pods if pod.current]
     old = [pod for pod in pods if not pod.current]
     surge = scale.max_surge if scale.max_surge or scale.max_unavailable else 1  # 0 and 0 would block
-    leaving = leaving_order(new)[: max(0, len(new) - scale.desired)]
+    deleted = deletion_order(new)[: max(0, len(new) - scale.desired)]
     missing = max(0, scale.desired - len(new))
     if not old:
-        return Actions(missing, tuple(pod.name for pod in leaving))
-    leaving += [pod for pod in old if not pod.ready]
-    spare = sum(pod.ready for pod in pods if pod not in leaving) - max(0, scale.desired - scale.max_unavailable)
-    leaving += leaving_order([pod for pod in old if pod.ready])[: max(0, spare)]
-    room = scale.desired + surge - (len(pods) - len(leaving))
-    return Actions(max(0, min(missing, room)), tuple(pod.name for pod in leaving))
+        return Actions(missing, tuple(pod.name for pod in deleted))
+    deleted += [pod for pod in old if not pod.ready]
+    spare = sum(pod.ready for pod in pods if pod not in deleted) - max(0, scale.desired - scale.max_unavailable)
+    deleted += deletion_order([pod for pod in old if pod.ready])[: max(0, spare)]
+    room = scale.desired + surge - (len(pods) - len(deleted))
+    return Actions(max(0, min(missing, room)), tuple(pod.name for pod in deleted))

@@ -19,20 +19,20 @@ from sluice_operator.cluster.local.probe import probe
 from sluice_operator.cluster.local.process import Child, Ports, free_ports, tail
 from sluice_operator.cluster.local.store import timestamp
 
-UNREADY_AFTER: Final = 3  # consecutive probes without an answer; a status other than 200 counts at once
-DEAD_AFTER: Final = 3  # consecutive failed liveness probes, counted after the first readiness
+READINESS_FAILURES: Final = 3  # consecutive probes without an answer; a status other than 200 counts at once
+LIVENESS_FAILURES: Final = 3  # consecutive failed liveness probes, counted after the first readiness
 MESSAGE_BYTES: Final = 4096  # bytes of a termination message that a kubelet keeps
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class KubeletPeriods:
     """Periods and timeouts of the kubelet, in seconds."""
 
     probe: float = 0.5
     live: float = 10.0
     probe_timeout: float = 2.0
-    backoff_first: float = 1.0
-    backoff_most: float = 60.0
+    initial_backoff: float = 1.0
+    max_backoff: float = 60.0
     backoff_reset: float = 600.0  # a container that ran this long resets the backoff
 
 
@@ -55,7 +55,7 @@ class LocalPod:
         files: PodFiles,
         launch: Callable[[str, Ports], Launch],
         changed: Callable[[], None],
-        pace: Pace,
+        periods: KubeletPeriods,
     ) -> None:
         """`launch(name, ports)` returns the command and may raise LocalError. `changed()` is called on every change of
         `status` or `deleting_at`."""
@@ -72,11 +72,11 @@ class LocalPod:
         self._grace = float(spec.get("terminationGracePeriodSeconds", 30))
         self._launch = launch
         self._changed = changed
-        self._pace = pace
+        self._periods = periods
         self._waiting: tuple[str, str] | None = ("ContainerCreating", "")
         self._last: Terminated | None = None
         self._started = 0.0
-        self._leaving = asyncio.Event()
+        self._deleted = asyncio.Event()
         self._child: Child | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -89,7 +89,7 @@ class LocalPod:
         if self.deleting_at is None:
             self.deleting_at = time.time()
             self.ready, self._ready_changed = False, self.deleting_at
-            self._leaving.set()
+            self._deleted.set()
             self._changed()
 
     def kill(self) -> None:
@@ -98,28 +98,28 @@ class LocalPod:
         if self._child is not None:
             self._child.kill()
 
-    async def gone(self) -> None:
+    async def wait_ended(self) -> None:
         """Return once all processes of the pod have ended."""
         if self._task is not None:
             with suppress(asyncio.CancelledError):
                 await asyncio.shield(self._task)
 
     @property
-    def over(self) -> bool:
+    def has_ended(self) -> bool:
         """True if the pod's task has ended."""
         return self._task is not None and self._task.done()
 
     async def _live(self) -> None:
-        backoff = self._pace.backoff_first
-        while not self._leaving.is_set():
+        backoff = self._periods.initial_backoff
+        while not self._deleted.is_set():
             started = time.monotonic()
             await self._run_once()
-            if self._leaving.is_set():
+            if self._deleted.is_set():
                 break
-            if time.monotonic() - started >= self._pace.backoff_reset:
-                backoff = self._pace.backoff_first
+            if time.monotonic() - started >= self._periods.backoff_reset:
+                backoff = self._periods.initial_backoff
             await self._back_off(backoff)
-            backoff = min(2 * backoff, self._pace.backoff_most)
+            backoff = min(2 * backoff, self._periods.max_backoff)
         self._changed()
 
     async def _run_once(self) -> None:
@@ -139,7 +139,7 @@ class LocalPod:
         watchers = (
             asyncio.create_task(self._probe_ready(ports)),
             asyncio.create_task(self._probe_live(ports, child)),
-            asyncio.create_task(self._stop_when_leaving(child)),
+            asyncio.create_task(self._stop_when_deleted(child)),
         )
         try:
             code = await child.wait()
@@ -152,30 +152,30 @@ class LocalPod:
             self.ready, self._ready_changed = False, time.time()
         self._last = Terminated(code, self._termination_message(), time.time())
 
-    async def _stop_when_leaving(self, child: Child) -> None:
-        await self._leaving.wait()
+    async def _stop_when_deleted(self, child: Child) -> None:
+        await self._deleted.wait()
         child.terminate()
         await asyncio.sleep(self._grace)
         child.kill()
 
     async def _probe_ready(self, ports: Ports) -> None:
         missed = 0
-        while not self._leaving.is_set():
-            status = await probe(ports.admin, contract.PATH_READYZ, seconds=self._pace.probe_timeout)
+        while not self._deleted.is_set():
+            status = await probe(ports.admin, contract.PATH_READYZ, seconds=self._periods.probe_timeout)
             missed = missed + 1 if status is None else 0
-            ready = status == 200 or (self.ready and 0 < missed < UNREADY_AFTER)
-            if ready != self.ready and not self._leaving.is_set():
+            ready = status == 200 or (self.ready and 0 < missed < READINESS_FAILURES)
+            if ready != self.ready and not self._deleted.is_set():
                 self.ready, self._ready_changed = ready, time.time()
                 self._changed()
-            await asyncio.sleep(self._pace.probe)
+            await asyncio.sleep(self._periods.probe)
 
     async def _probe_live(self, ports: Ports, child: Child) -> None:
         """Kill a stuck container, also while it drains: /livez fails only if the engine makes no progress."""
         failed, was_ready = 0, False
-        while failed < DEAD_AFTER:
-            await asyncio.sleep(self._pace.live)
+        while failed < LIVENESS_FAILURES:
+            await asyncio.sleep(self._periods.live)
             was_ready = was_ready or self.ready
-            status = await probe(ports.admin, contract.PATH_LIVEZ, seconds=self._pace.live / 2)
+            status = await probe(ports.admin, contract.PATH_LIVEZ, seconds=self._periods.live / 2)
             failed = failed + 1 if was_ready and status != 200 else 0
         child.kill()
 
@@ -186,7 +186,7 @@ class LocalPod:
         self._changed()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._leaving.wait()
+                await self._deleted.wait()
 
     def _termination_message(self) -> str:
         try:

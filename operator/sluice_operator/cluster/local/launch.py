@@ -18,7 +18,7 @@ from sluice_operator.cluster.local.process import Ports
 
 NO_GRACE_SECONDS: Final = "0"  # the gateway drops a deleted engine at once; no endpoint list lags
 
-PVC_REFUSED: Final = (
+PVC_UNSUPPORTED: Final = (
     "spec.model.uri: a volume claim (pvc://) exists only on a cluster; use file:///path/to/model on this machine"
 )
 
@@ -64,11 +64,11 @@ def serve_launch(container: Object, ports: Ports, files: PodFiles, *, pod: str) 
     return Launch([sys.executable, "-m", "sluice", *arguments, *overrides], container_env(container, files, pod=pod))
 
 
-def refuse_claims(template: Object) -> None:
+def reject_claims(template: Object) -> None:
     """Check the volumes. Raises LocalError for a pod that mounts a volume claim."""
     for volume in template.get("spec", {}).get("volumes") or ():
         if "persistentVolumeClaim" in volume:
-            raise LocalError(PVC_REFUSED)
+            raise LocalError(PVC_UNSUPPORTED)
 
 
 def container_env(container: Object, files: PodFiles, *, pod: str) -> dict[str, str]:
@@ -115,7 +115,7 @@ def secret_value(secret: Mapping[str, object], key: str) -> bytes:
         return str(plain[key]).encode()
     if isinstance(encoded, dict) and key in encoded:
         return base64.b64decode(encoded[key])
-    raise LocalError(f"the admin Secret has no key {key!r}: delete it, and it is made again")
+    raise LocalError(f"the admin Secret has no key {key!r}: delete it, and the operator creates it again")
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -12,7 +12,7 @@ from sluice_operator.cluster.local.launch import (
     LocalError,
     PodFiles,
     admin_secret_name,
-    refuse_claims,
+    reject_claims,
     secret_value,
     serve_launch,
 )
@@ -73,9 +73,9 @@ def test_the_admin_secret_is_found_where_the_template_mounts_it() -> None:
 
 
 def test_only_a_volume_claim_is_refused() -> None:
-    refuse_claims(template())
+    reject_claims(template())
     with pytest.raises(LocalError, match="file:///"):
-        refuse_claims(template("pvc://claim/tiny"))
+        reject_claims(template("pvc://claim/tiny"))
 
 
 def test_a_secret_without_its_key_says_what_to_do() -> None:

@@ -13,14 +13,14 @@ import pytest
 from sluice import contract
 from sluice_operator.cluster.client import ForeignObject, Object, controller_of
 from sluice_operator.cluster.local import LocalCluster, LocalClusterOptions
-from sluice_operator.cluster.local.kubelet import Pace
+from sluice_operator.cluster.local.kubelet import KubeletPeriods
 from sluice_operator.cluster.local.launch import Launch, PodFiles, container_env
 from sluice_operator.cluster.local.process import Ports
 from sluice_operator.cluster.pod_status import phase_of, template_hash
 
 OWNER: Object = {"apiVersion": contract.API_VERSION, "kind": contract.KIND, "metadata": {"name": "chat", "uid": "u1"}}
 LABELS = {contract.LABEL_NAME: contract.ENGINE_APP, contract.LABEL_INSTANCE: "chat"}
-FAST = Pace(probe=0.02, probe_timeout=2.0, backoff_first=0.02, backoff_most=0.1)
+FAST = KubeletPeriods(probe=0.02, probe_timeout=2.0, initial_backoff=0.02, max_backoff=0.1)
 
 # Ready once it listens; on SIGTERM it leaves once there is no file DRAIN (any more), as the engine does without streams.
 CHILD = """

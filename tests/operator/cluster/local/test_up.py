@@ -19,7 +19,7 @@ import pytest
 from rich.console import Console
 
 from e2e.demo.fleet import descendants
-from sluice.up.file import read_wanted
+from sluice.up.file import read_local_resource
 from sluice.up.show import JsonLines, LiveTable
 from sluice.up.snapshot import PodLine, Snapshot
 from sluice_engine.tiny import ensure
@@ -85,7 +85,7 @@ def test_each_fault_of_a_file_is_one_sentence_on_stderr_with_its_field(tmp_path:
 )
 def test_a_file_that_cannot_come_up_says_why(tmp_path: Path, text: str, word: str) -> None:
     with pytest.raises(BadFile) as caught:
-        read_wanted(written(tmp_path, text))
+        read_local_resource(written(tmp_path, text))
     assert len(caught.value.faults) >= 1
     assert word in str(caught.value)
 
@@ -98,7 +98,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 def test_documents_of_other_kinds_stand_beside_it(tmp_path: Path, model: Path) -> None:
     file = written(tmp_path, "kind: Namespace\n---\n" + YAML.format(uri=model.as_uri()))
-    assert read_wanted(file).key.name == "chat"
+    assert read_local_resource(file).key.name == "chat"
 
 
 def test_a_taken_port_is_named_with_the_option_that_changes_it(good: Path) -> None:
