@@ -79,8 +79,8 @@ class PaperRunner:
         return sampled
 
     def _place(self, slot: int, group: int, position: int) -> tuple[int, int]:
-        stretch, offset = divmod(position, self._size)
-        block = self._tables[slot][stretch * len(self._windows) + group]
+        logical, offset = divmod(position, self._size)
+        block = self._tables[slot][logical * len(self._windows) + group]
         assert block >= 0, f"position {position} has no block in group {group}"
         return block, offset
 

@@ -45,7 +45,7 @@ def check_device(device: torch.device) -> None:
         torch.ones(1, device=device).item()
     except Exception as error:
         if not out_of_memory(error):
-            raise RuntimeError(f"{device} computes nothing any more; the engine must start anew: {error}") from error
+            raise RuntimeError(f"{device} fails every operation; the engine must be restarted: {error}") from error
 
 
 def out_of_memory(error: Exception) -> bool:

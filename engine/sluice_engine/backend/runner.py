@@ -53,7 +53,7 @@ class PreparedStep:
 
     plan: Plan
     gathered: list[GatheredRows]
-    prepared: StepInputs | None
+    inputs: StepInputs | None
     errors: dict[str, str]
 
 
@@ -163,22 +163,22 @@ class Runner:
 
     def _batch(self, step: PreparedStep, rows: Sequence[Row]) -> StepInputs:
         """The batch of these rows of a step. The batch of all rows is reused if it could be prepared."""
-        if rows is step.plan.rows and step.prepared is not None:
-            return step.prepared
+        if rows is step.plan.rows and step.inputs is not None:
+            return step.inputs
         parts = (group.subset(rows) for group in step.gathered)
         return self._batch_builder.batch([part for part in parts if part is not None])
 
     @torch.inference_mode()
-    def _forward(self, prepared: StepInputs, result: StepResult, deadline: Deadline | None = None) -> dict[str, int]:
+    def _forward(self, inputs: StepInputs, result: StepResult, deadline: Deadline | None = None) -> dict[str, int]:
         """One token for every row and every sample that shares it; with drafts, the token after the accepted ones. A
         chunk that does not sample also gets a token, as a NaN check: a NaN anywhere in a chunk reaches its last token,
         and must be found before another request can hit the chunk's blocks. For a truncated chunk the compiled decoder
         checks both ends. Logprobs and the number of accepted drafts are written to `result`.
         """
-        batch, logits_rows = prepared.batch, prepared.logits_rows
-        if len(prepared.pending):
-            said = torch.from_numpy(self._last[prepared.pending_slots]).to(self.model.device)
-            batch.input_ids[0, torch.from_numpy(prepared.pending).to(self.model.device)] = said
+        batch, logits_rows = inputs.batch, inputs.logits_rows
+        if len(inputs.pending):
+            sampled_before = torch.from_numpy(self._last[inputs.pending_slots]).to(self.model.device)
+            batch.input_ids[0, torch.from_numpy(inputs.pending).to(self.model.device)] = sampled_before
         if int(batch.input_ids.max()) >= self.model.vocab_size or int(batch.input_ids.min()) < 0:
             raise ValueError(f"a token id lies outside the vocabulary of {self.model.vocab_size}")
         output = self.model.module(

@@ -5,12 +5,12 @@ content is indexed and may be hit), *free*. Full blocks are found by chained SHA
 hit on block i implies equal tokens in blocks 0..i; SHA-256 because collisions would leak one prompt's state into
 another. Cached blocks are evicted least recently used; a sequence releases its tail first, so tails are evicted first.
 
-Where layers attend in different ways, full and within a sliding window, they are cached apart, in *groups* of equally
-many layers: one block holds a stretch of `block_size` tokens for the layers of one group. All groups take their blocks
-from this one pool, because short and long texts need the two kinds in different proportions (the idea is vLLM's hybrid
-KV cache). A block table names a block of each group, in turn, for each stretch; a model of one kind has one
-group, and its table is the plain one. A block of a sliding group is a HOLE after it has left the window and was
-released. Every function here skips HOLEs.
+Layers with full attention and layers with a sliding window are cached apart, in *groups* of equally many layers. A
+*logical block* is `block_size` consecutive tokens of a sequence, and one pool block holds it for the layers of one group.
+All groups share this one pool, because short and long texts need the two kinds in different proportions (the idea is
+vLLM's hybrid KV cache). A block table lists, for each logical block, one pool block per group in turn; with one group
+it is the plain table. A sliding group's entry is a HOLE after the block was released because it is outside the window.
+Every function here skips HOLEs.
 
 A released block may be allocated at once. The caller of `release` makes sure that no step still writes it.
 """
@@ -44,7 +44,7 @@ def first_seen(position: int, window: int | None, block_size: int) -> int:
 
 
 def group_digest(digest: bytes, group: int) -> bytes:
-    """The identity of a full block of this group of layers, by that of its stretch."""
+    """The identity of a full block of this group of layers, by that of its logical block."""
     return digest + group.to_bytes(2) if group else digest
 
 
@@ -98,18 +98,18 @@ class BlockPool:
         """
         if len(windows) == 1 and windows[0] is None:
             return self._plain_prefix(hashes)
-        lasting = [group for group, window in enumerate(windows) if window is None]
+        full = [group for group, window in enumerate(windows) if window is None]
         sliding = [group for group, window in enumerate(windows) if window is not None]
-        end = first = self._common_prefix(hashes, lasting)
+        end = first = self._common_prefix(hashes, full)
         if sliding:
             seen = max(window for window in windows if window is not None)
             end = self._seen_prefix(hashes[:end], sliding, seen)
             first = first_seen(end * self.block_size, seen, self.block_size)
         found: list[int] = []
-        for stretch in range(end):
+        for logical in range(end):
             for group, window in enumerate(windows):
-                held = window is None or stretch >= first
-                found.append(self._index[group_digest(hashes[stretch], group)] if held else HOLE)
+                held = window is None or logical >= first
+                found.append(self._index[group_digest(hashes[logical], group)] if held else HOLE)
         return found
 
     def _plain_prefix(self, hashes: Sequence[bytes]) -> list[int]:
@@ -122,21 +122,21 @@ class BlockPool:
         return found
 
     def _common_prefix(self, hashes: Sequence[bytes], groups: Sequence[int]) -> int:
-        """The number of leading stretches that are indexed for all of these groups."""
-        for stretch, digest in enumerate(hashes):
+        """The number of leading logical blocks that are indexed for all of these groups."""
+        for logical, digest in enumerate(hashes):
             for group in groups:
                 if group_digest(digest, group) not in self._index:
-                    return stretch
+                    return logical
         return len(hashes)
 
     def _seen_prefix(self, hashes: Sequence[bytes], groups: Sequence[int], window: int) -> int:
-        """The longest prefix, in stretches, of which those in the next token's window are indexed for all of these groups.
-        Searched from the end, so that little more than a window is read."""
-        end = stretch = len(hashes)
-        while stretch > first_seen(end * self.block_size, window, self.block_size):
-            stretch -= 1
-            if any(group_digest(hashes[stretch], group) not in self._index for group in groups):
-                end = stretch
+        """The longest prefix, in logical blocks, of which those in the next token's window are indexed for all of these
+        groups. The search begins at the end, so that it reads little more than a window."""
+        end = logical = len(hashes)
+        while logical > first_seen(end * self.block_size, window, self.block_size):
+            logical -= 1
+            if any(group_digest(hashes[logical], group) not in self._index for group in groups):
+                end = logical
         return end
 
     def count_cached(self, blocks: Iterable[int]) -> int:

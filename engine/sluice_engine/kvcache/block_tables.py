@@ -55,11 +55,11 @@ class BlockTables:
     def start(self, request: Request, hit: list[int]) -> None:
         """A request begins to run, from the cached blocks in `hit`."""
         self.pool.acquire(hit)
-        stretches = len(hit) // self._groups
+        logical_blocks = len(hit) // self._groups
         request.blocks = list(hit)
         request.freed_leading = hit.count(HOLE) // max(1, len(self._sliding))
-        request.computed = stretches * self._config.block_size
-        request.indexed = stretches
+        request.computed = logical_blocks * self._config.block_size
+        request.indexed = logical_blocks
         self._enter(request)
 
     def resume(self, request: Request) -> None:
@@ -111,15 +111,15 @@ class BlockTables:
         self.unsent.add(child.slot)
         parent.forked = child.forked = True
 
-    def shared(self, request: Request, stretch: int) -> list[int]:
-        """Places in the request's table whose blocks, of this stretch, other requests hold as well."""
-        places = range(stretch * self._groups, (stretch + 1) * self._groups)
+    def shared(self, request: Request, logical: int) -> list[int]:
+        """Indices in the request's table of the pool blocks of this logical block that other requests hold as well."""
+        places = range(logical * self._groups, (logical + 1) * self._groups)
         return [place for place in places if self.pool.shared(request.blocks[place])]
 
-    def copy_on_write(self, request: Request, stretch: int) -> list[tuple[int, int]]:
-        """Copy on write: make the request the only holder of the blocks of this stretch. Returns the (source, target)
-        copies to make. Raises MemoryError."""
-        places = self.shared(request, stretch)
+    def copy_on_write(self, request: Request, logical: int) -> list[tuple[int, int]]:
+        """Replace the shared blocks of this logical block by blocks that only this request holds. Returns the (source,
+        target) copies to make. Raises MemoryError."""
+        places = self.shared(request, logical)
         sources, targets = [request.blocks[place] for place in places], self.pool.allocate(len(places))
         self.pool.release(sources)
         for place, target in zip(places, targets, strict=True):
@@ -222,29 +222,29 @@ class BlockTables:
 
     def unindex(self, indexed: Sequence[int], planned: int, computed: int) -> None:
         """Undo `index_ahead` for a chunk that was planned up to token `planned` and computed up to `computed`. Requires
-        one block per stretch, that is, one group of layers."""
+        one block per logical block, that is, one group of layers."""
         size = self._config.block_size
         filled = len(indexed) - planned // size + computed // size
         self.pool.forget(indexed[max(0, filled) :])
 
-    def index_stretch(self, request: Request, stretch: int) -> None:
-        """Add the blocks of one stretch, which became full and computed, to the prefix index."""
+    def index_logical_block(self, request: Request, logical: int) -> None:
+        """Add the blocks of one logical block, which became full and computed, to the prefix index."""
         self.hash_known(request)
-        self._index(request, (stretch,))
-        request.indexed = stretch + 1
+        self._index(request, (logical,))
+        request.indexed = logical + 1
 
-    def _index(self, request: Request, stretches: Sequence[int]) -> list[int]:
-        """Add the blocks of these stretches to the prefix index, and return them."""
+    def _index(self, request: Request, logical_blocks: Sequence[int]) -> list[int]:
+        """Add the blocks of these logical blocks to the prefix index, and return them."""
         if self._groups == 1 and not self._sliding:
-            for stretch in stretches:
-                self.pool.index(request.blocks[stretch], request.hashes[stretch])
-            return [request.blocks[stretch] for stretch in stretches]
+            for logical in logical_blocks:
+                self.pool.index(request.blocks[logical], request.hashes[logical])
+            return [request.blocks[logical] for logical in logical_blocks]
         found: list[int] = []
-        for stretch in stretches:
+        for logical in logical_blocks:
             for group in range(self._groups):
-                block = request.blocks[stretch * self._groups + group]
+                block = request.blocks[logical * self._groups + group]
                 if block != HOLE:
-                    self.pool.index(block, group_digest(request.hashes[stretch], group))
+                    self.pool.index(block, group_digest(request.hashes[logical], group))
                     found.append(block)
         return found
 

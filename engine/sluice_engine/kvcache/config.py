@@ -15,8 +15,8 @@ class CacheConfig:
     host_blocks: int = 0  # in host memory, for preempted requests; 0: they are recomputed
     swap_block_seconds: float = 0.0  # measured: the time to copy one block out, or back
     # Derived from `windows` once, because they are read for each request of each step.
-    groups: int = field(init=False, default=1)  # blocks per stretch of `block_size` tokens: one per group of layers
-    sliding: int = field(init=False, default=0)  # of these, blocks that are freed when the stretch leaves the window
+    groups: int = field(init=False, default=1)  # pool blocks per logical block: one per group of layers
+    sliding: int = field(init=False, default=0)  # of these, blocks that are freed outside the sliding window
     window: int | None = field(init=False, default=None)  # tokens; None: no group has a sliding window
 
     def __post_init__(self) -> None:
@@ -31,7 +31,8 @@ class CacheConfig:
     def blocks_held(self, tokens: int, ahead: int) -> int:
         """The most blocks that one request of `tokens` tokens holds, with `ahead` tokens beside its window."""
         size, window = self.block_size, self.window
-        stretches = -(-tokens // size)
+        logical_blocks = -(-tokens // size)
         if window is None:
-            return self.groups * stretches
-        return (self.groups - self.sliding) * stretches + self.sliding * min(stretches, -(-(window + ahead) // size))
+            return self.groups * logical_blocks
+        inside = min(logical_blocks, -(-(window + ahead) // size))
+        return (self.groups - self.sliding) * logical_blocks + self.sliding * inside

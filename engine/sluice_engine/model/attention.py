@@ -226,7 +226,7 @@ class PagedAttention:
         if sluice_packed is not None:
             return attend_packed(query, key, value, sluice_packed, rule, causal=_is_causal(module, others)), None
         if sluice_batch is None or sluice_cache is None:
-            raise ModelInvalid("This model does not hand forward's keyword arguments to its attention layers.")
+            raise ModelInvalid("This model does not pass forward's keyword arguments to its attention layers.")
         keys, values = sluice_cache.layers[module.layer_idx]
         batch = sluice_batch.of(sluice_cache.group_of[module.layer_idx])
         if self.native is not None and self.native.can_attend(query, key, keys):

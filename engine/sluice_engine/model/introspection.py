@@ -135,7 +135,9 @@ def _attention_in_each_layer(
     if not calls:
         return "its attention does not go through transformers' attention interface (it may add a position bias)"
     if [call.layer for call in calls] != list(range(layers)):
-        return f"of its {layers} layers, {len({call.layer for call in calls})} attend, not each one once and in order"
+        return (
+            f"{len({call.layer for call in calls})} of its {layers} layers attend; each must attend once and in order"
+        )
     return None
 
 
@@ -153,7 +155,7 @@ def _causality(
     module: torch.nn.Module, config: transformers.PretrainedConfig, calls: Sequence[AttentionCall]
 ) -> str | None:
     if not all(call.causal for call in calls):
-        return "its attention looks at later tokens too, so it does not generate"
+        return "its attention is bidirectional, so it cannot generate"
     return None
 
 

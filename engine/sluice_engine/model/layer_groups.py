@@ -11,7 +11,9 @@ sliding-window blocks.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-MOST_IDLE = 0.1  # share of the layers' block memory; smaller groups leave less idle, but need more blocks to manage
+MAX_IDLE_SHARE = (
+    0.1  # share of the layers' block memory; smaller groups leave less idle, but need more blocks to manage
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +29,9 @@ def group_layers(windows: Sequence[int | None]) -> LayerGroups:
     """The groups of layers with these windows (None: full attention). All sliding-window layers are treated as equal,
     with the widest window.
     """
-    lasting = [layer for layer, window in enumerate(windows) if window is None]
+    full = [layer for layer, window in enumerate(windows) if window is None]
     sliding = [layer for layer, window in enumerate(windows) if window is not None]
-    kinds = [kind for kind in (lasting, sliding) if kind]
+    kinds = [kind for kind in (full, sliding) if kind]
     depth = _depth([len(kind) for kind in kinds])
     places: dict[int, tuple[int, int]] = {}
     groups: list[int | None] = []
@@ -42,11 +44,11 @@ def group_layers(windows: Sequence[int | None]) -> LayerGroups:
 
 
 def _depth(counts: Sequence[int]) -> int:
-    """The largest group size that leaves at most MOST_IDLE of the block memory idle; size 1 leaves none. 0 for a model
+    """The largest group size that leaves at most MAX_IDLE_SHARE of the block memory idle; size 1 leaves none. 0 for a model
     without layers.
     """
     for depth in range(min(counts, default=0), 0, -1):
         taken = sum(-(-count // depth) * depth for count in counts)
-        if taken - sum(counts) <= MOST_IDLE * taken:
+        if taken - sum(counts) <= MAX_IDLE_SHARE * taken:
             return depth
     return 0

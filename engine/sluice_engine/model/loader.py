@@ -218,7 +218,7 @@ def _model_length(options: EngineOptions, trained: int | None, usual: int | None
     """
     if options.max_model_length is None:
         if trained is None and usual is None:
-            raise InvalidOption("The model's config does not say its context length: give --max-model-length.")
+            raise InvalidOption("The model's config has no context length: give --max-model-length.")
         return min(int(given) for given in (trained, usual) if given is not None)
     if trained is not None and options.max_model_length > trained:
         raise InvalidOption(

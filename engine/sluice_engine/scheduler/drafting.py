@@ -11,7 +11,7 @@ from sluice_engine.request import Request
 from sluice_engine.scheduler.chunking import chunk_context, tightest
 from sluice_engine.scheduler.state import SchedulerState
 from sluice_engine.scheduler.step_draft import StepDraft
-from sluice_engine.speculation.controller import MOST, Price
+from sluice_engine.speculation.controller import MAX_DRAFT_TOKENS, Price
 
 MAX_ADDED_TIME: Final = 4.0  # the most time that drafts may add, in times of the step without them
 MAX_ADDED_TIME_WHEN_LATE: Final = 0.5  # the same where every target is missed already and none bounds the drafts
@@ -61,13 +61,13 @@ def _room(state: SchedulerState, request: Request) -> int:
     """Draft tokens that the request could use and that the pool holds without a preemption."""
     pool, config = state.pool, state.config
     wanted = min(
-        MOST,
+        MAX_DRAFT_TOKENS,
         request.max_tokens - request.generated - 1,
         config.max_model_length - len(request.known) - 1,
     )
     spare = min(pool.available, int(state.limits.current.kv_watermark * pool.num_blocks) - pool.held)
-    stretches = (len(request.blocks) + max(0, spare)) // config.groups
-    return min(wanted, stretches * pool.block_size - len(request.known))
+    logical_blocks = (len(request.blocks) + max(0, spare)) // config.groups
+    return min(wanted, logical_blocks * pool.block_size - len(request.known))
 
 
 def _lengthen(state: SchedulerState, step: StepDraft, place: int, draft: tuple[int, ...]) -> None:

@@ -99,20 +99,22 @@ def _grow(state: SchedulerState, count: int) -> None:
     then."""
     size, groups = state.config.block_size, state.config.groups
     before, shares = count - 1, state.config.prefix_cache and count > 1
-    events: list[tuple[int, bool, int, int]] = []  # (step, whether blocks became full in it, place in running, stretch)
+    events: list[
+        tuple[int, bool, int, int]
+    ] = []  # (step, whether blocks became full in it, place in running, logical block)
     for place, request in enumerate(state.running):
         computed, table = request.computed, len(request.blocks) // groups
         started = computed - before
         if computed >= table * size:
             taken = range(table, computed // size + 1)
-            events += [(stretch * size - started + 1, False, place, stretch) for stretch in taken]
+            events += [(logical * size - started + 1, False, place, logical) for logical in taken]
         if shares and computed // size > started // size:
             full = range(started // size, computed // size)
-            events += [((stretch + 1) * size - started, True, place, stretch) for stretch in full]
-    for _, became_full, place, stretch in sorted(events):
+            events += [((logical + 1) * size - started, True, place, logical) for logical in full]
+    for _, became_full, place, logical in sorted(events):
         request = state.running[place]
         if became_full:
-            state.tables.index_stretch(request, stretch)
+            state.tables.index_logical_block(request, logical)
         else:
             request.blocks += state.pool.allocate(groups)
 

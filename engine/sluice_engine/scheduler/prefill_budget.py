@@ -30,7 +30,7 @@ ROUNDING: Final = 1e-9  # relative error of sums of seconds
 class PrefillBudget:
     """Tokens and predicted seconds that prompt chunks may still use in this step."""
 
-    __slots__ = ("_given", "_loose", "_model", "_progress", "_seconds", "_tokens", "alone", "cut", "target")
+    __slots__ = ("_has_chunk", "_model", "_progress", "_seconds", "_seconds_alone", "_tokens", "alone", "cut", "target")
 
     def __init__(
         self,
@@ -40,27 +40,24 @@ class PrefillBudget:
         itl_targets: Collection[float],
         itl_default: float,
         tail: float = 1.0,
-        loose: float | None = None,
+        tail_alone: float | None = None,
     ) -> None:
         """`itl_targets`: seconds between two tokens, of the requests in `decode`; without any the step is unbounded.
-        `tail`: measured over predicted seconds of slow steps. `loose`: the same for a chunk that is alone in its step
+        `tail`: measured over predicted seconds of slow steps. `tail_alone`: the same for a chunk that is alone in its step
         and whose end can be cut; None: none can."""
         self._tokens = tokens
-        self._model = (
-            model
-            if decode.sequences and model is not None and model.steps >= PERFMODEL.limit.least_model_steps
-            else None
-        )
-        self._seconds, self._loose, self._progress = math.inf, -math.inf, 0.0
+        fitted = model is not None and model.steps >= PERFMODEL.limit.least_model_steps
+        self._model = model if decode.sequences and fitted else None
+        self._seconds, self._seconds_alone, self._progress = math.inf, -math.inf, 0.0
         self.target = math.inf  # seconds: the bound of a chunk that is alone
         if self._model is not None:
-            beside = self._model.predict(decode)
-            self._progress = PROGRESS * beside
-            self._seconds = tightest(itl_targets, beside, itl_default, tail) - beside
-            if loose is not None:
-                bound = tightest(itl_targets, beside, itl_default, loose)
-                self.target, self._loose = bound * loose, bound - beside
-        self._given = False
+            decode_seconds = self._model.predict(decode)
+            self._progress = PROGRESS * decode_seconds
+            self._seconds = tightest(itl_targets, decode_seconds, itl_default, tail) - decode_seconds
+            if tail_alone is not None:
+                bound = tightest(itl_targets, decode_seconds, itl_default, tail_alone)
+                self.target, self._seconds_alone = bound * tail_alone, bound - decode_seconds
+        self._has_chunk = False
         self.alone = False  # the chunk was sized so that its end is cut where the step would miss `target`
         self.cut = False  # a target, and not the budget of tokens, bounded a chunk
 
@@ -75,8 +72,8 @@ class PrefillBudget:
         most = min(wanted, self._tokens)
         if self._model is None or most <= 0:
             return max(0, most)
-        if not self._given and self._loose > 0.0:
-            alone = rounded(largest_chunk(self._model, context, self._loose))
+        if not self._has_chunk and self._seconds_alone > 0.0:
+            alone = rounded(largest_chunk(self._model, context, self._seconds_alone))
             self.alone = self._least(alone, most, context) <= alone < most
             if self.alone:
                 self.cut = True
@@ -84,7 +81,7 @@ class PrefillBudget:
         fits = min(most, largest_chunk(self._model, context, self._seconds))
         if fits < most:
             fits, self.cut = rounded(fits), True
-        if self._given:  # a row with a few tokens of one more prompt costs more than it gains
+        if self._has_chunk:  # a row with a few tokens of one more prompt costs more than it gains
             return fits if fits >= min(most, MINIMUM_CHUNK) else 0
         return max(fits, self._least(fits, most, context))
 
@@ -98,12 +95,12 @@ class PrefillBudget:
     def pooling_chunk(self, wanted: int) -> int:
         """All of `wanted`, or 0: a pooling request cannot be chunked, so it waits for a step with room; one beyond any budget
         needs a step without other prompts."""
-        return wanted if wanted <= self._tokens or not self._given else 0
+        return wanted if wanted <= self._tokens or not self._has_chunk else 0
 
     def spend(self, tokens: int, context: int) -> None:
         """Book a chunk that was handed out."""
         self._tokens -= tokens
-        self._given = True
+        self._has_chunk = True
         if self._model is not None:
             self._seconds -= self._model.prefill_token * tokens
             self._seconds -= self._model.prefill_context * chunk_context(tokens, context)
@@ -122,7 +119,7 @@ def prefill_budget(state: SchedulerState, draft: StepDraft) -> PrefillBudget:
         itl_targets=draft.itl_targets,
         itl_default=bounds.itl_target,
         tail=correction.tail(),
-        loose=correction.tail(PERCENTILE_WITH_DEADLINE) if draft.mode is StepMode.BOUNDED else None,
+        tail_alone=correction.tail(PERCENTILE_WITH_DEADLINE) if draft.mode is StepMode.BOUNDED else None,
     )
 
 
@@ -133,9 +130,10 @@ def deadline(state: SchedulerState, draft: StepDraft, target: float) -> Deadline
     model = state.model
     if model is None:
         return None
-    beside, whole = model.predict(draft.work._replace(prefill_tokens=0, prefill_context=0.0)), model.predict(draft.work)
-    if not beside < whole <= target * (1 + ROUNDING):
+    decode_seconds = model.predict(draft.work._replace(prefill_tokens=0, prefill_context=0.0))
+    whole = model.predict(draft.work)
+    if not decode_seconds < whole <= target * (1 + ROUNDING):
         return None
     # At least half of the chunk's time stays, or no step would measure that the slow period has passed.
-    seconds = max(target / state.overshoot.tail(), (beside + target) / 2)
-    return Deadline(seconds, 1.0 - beside / whole, len(draft.rows[-1].tokens), tuple(draft.filling))
+    seconds = max(target / state.overshoot.tail(), (decode_seconds + target) / 2)
+    return Deadline(seconds, 1.0 - decode_seconds / whole, len(draft.rows[-1].tokens), tuple(draft.filling))

@@ -20,14 +20,14 @@ from sluice_engine.speculation.ngram import PromptLookup
 
 Mode = Literal["auto", "on", "off"]
 MODES: Final[tuple[Mode, ...]] = ("auto", "on", "off")
-MOST = 12  # draft tokens of one row: longer ones hardly gain, and blocks are set aside for them
+MAX_DRAFT_TOKENS = 12  # draft tokens of one row: longer ones hardly gain, and blocks are set aside for them
 PERIOD = 32  # steps
-LEAST_SHARE = 0.02  # of a token's worth: the least cost of a draft token, whatever was measured
-RETURN_MARGIN = 1.5  # by how much drafting must pay before a resting request resumes it
-MISSES = 8  # lookups without a result before a request rests
-PROBE = 4  # draft tokens that only measure whether the acceptance has changed
-PROBES = 8  # such requests in one step
-KEEP = 0.9  # of a request's own counts per draft; the engine's own forget ten times as slowly
+MIN_COST_SHARE = 0.02  # of a token's worth: the least cost of a draft token, whatever was measured
+RESUME_MARGIN = 1.5  # by how much drafting must pay before a resting request resumes it
+MAX_MISSES = 8  # lookups without a result before a request rests
+PROBE_TOKENS = 4  # draft tokens that only measure whether the acceptance has changed
+PROBES_PER_STEP = 8  # such requests in one step
+DECAY = 0.9  # of a request's own counts per draft; the engine's own forget ten times as slowly
 PRIOR = 2.0  # weight of the engine's own acceptance, in tested tokens
 MIN_YIELD = 0.05  # accepted tokens per lookup, over all requests, below which a new request starts at rest
 
@@ -48,10 +48,10 @@ class Price(NamedTuple):
         if self.worth <= 0.0:
             return 0
         share = margin * self.cost(context) / self.worth
-        share = max(share, LEAST_SHARE)
+        share = max(share, MIN_COST_SHARE)
         if share > chance:
             return 0
-        return min(MOST, int(math.log(share) / math.log(chance))) if chance < 1.0 else MOST
+        return min(MAX_DRAFT_TOKENS, int(math.log(share) / math.log(chance))) if chance < 1.0 else MAX_DRAFT_TOKENS
 
 
 @dataclass(slots=True)
@@ -115,19 +115,19 @@ class Speculation:
             return drafting
         resting = [r for r in decoding if r.request_id not in self._active and r.request_id in self._requests]
         begin = self._probed % len(resting) if resting else 0
-        self._probed = begin + PROBES
-        return drafting + (resting[begin:] + resting[:begin])[:PROBES]
+        self._probed = begin + PROBES_PER_STEP
+        return drafting + (resting[begin:] + resting[:begin])[:PROBES_PER_STEP]
 
     def draft(self, request: Request, most: int, price: Price | None) -> tuple[int, ...]:
         """At most `most` draft tokens of one candidate. Without a price (mode "on") as many as are found."""
         stream = self._requests[request.request_id]
         if price is None:
-            return stream.lookup.draft(request.known, min(most, MOST))
+            return stream.lookup.draft(request.known, min(most, MAX_DRAFT_TOKENS))
         active = request.request_id in self._active
-        length = price.length(self._chance(stream), request.computed, 1.0 if active else RETURN_MARGIN)
+        length = price.length(self._chance(stream), request.computed, 1.0 if active else RESUME_MARGIN)
         if active and length == 0:
             self._active.discard(request.request_id)
-        wanted = length if active else length or PROBE
+        wanted = length if active else length or PROBE_TOKENS
         found = stream.lookup.draft(request.known, min(most, wanted))
         self._looked_up(request.request_id, stream, bool(found), pays=length > 0)
         return found
@@ -136,11 +136,11 @@ class Speculation:
         """Book the acceptance of a request's draft tokens."""
         self.drafted += drafted
         self.accepted += accepted
-        self._engine.add(drafted, accepted, 1.0 - (1.0 - KEEP) / 10)
+        self._engine.add(drafted, accepted, 1.0 - (1.0 - DECAY) / 10)
         self._yield += (accepted - self._yield) / 50
         stream = self._requests.get(request_id)
         if stream is not None:
-            stream.counts.add(drafted, accepted, KEEP)
+            stream.counts.add(drafted, accepted, DECAY)
 
     def _chance(self, stream: _RequestState) -> float:
         """α: the request's own acceptance, with the engine's as the prior."""
@@ -154,7 +154,7 @@ class Speculation:
             self._active.add(request_id)
         elif not found:
             self._yield -= self._yield / 50
-            if stream.misses >= MISSES:
+            if stream.misses >= MAX_MISSES:
                 self._active.discard(request_id)
 
     def is_probing(self, step: int) -> bool:

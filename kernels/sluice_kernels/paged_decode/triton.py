@@ -14,8 +14,8 @@ import triton.language as tl
 
 LOG2_E = 1.4426950408889634
 TILE_TOKENS = 64
-LEAST_ROWS = 16  # tl.dot's smallest tile
-MOST_SPLITS = 16
+MIN_ROWS = 16  # tl.dot's smallest tile
+MAX_SPLITS = 16
 TOKENS_PER_SPLIT = 256  # a shorter split costs more to merge than it gains
 
 
@@ -147,7 +147,7 @@ def splits_for(sequences: int, kv_heads: int, most_tokens: int, programs: int) -
     """Returns the number of splits (a power of two) that fills `programs` slots of the device, from shapes only."""
     wanted = triton.cdiv(programs, max(1, sequences * kv_heads))
     useful = triton.cdiv(most_tokens, TOKENS_PER_SPLIT)
-    return int(triton.next_power_of_2(max(1, min(wanted, useful, MOST_SPLITS))))
+    return int(triton.next_power_of_2(max(1, min(wanted, useful, MAX_SPLITS))))
 
 
 def paged_decode_triton(
@@ -185,7 +185,7 @@ def paged_decode_triton(
         value_cache.stride(0), value_cache.stride(1), value_cache.stride(2),
         block_tables.stride(0),
         q_heads=q_heads, group=group, splits=splits, head_dim=head_dim, block_size=block_size,
-        rows=max(LEAST_ROWS, triton.next_power_of_2(group)), dims=dims, tile=TILE_TOKENS,
+        rows=max(MIN_ROWS, triton.next_power_of_2(group)), dims=dims, tile=TILE_TOKENS,
         operand=_operand(query),
         num_warps=4, num_stages=3,
     )  # fmt: skip

@@ -198,5 +198,5 @@ def test_a_device_that_computes_nothing_any_more_ends_the_loop_and_bad_requests_
     run(engine)
     monkeypatch.setattr(engine.model.module, "forward", out_of_memory(lambda *_, **__: True, lambda: None))
     submit(engine, "b", PROMPTS["b"], 2)
-    with pytest.raises(RuntimeError, match="meta computes nothing any more; the engine must start anew"):
+    with pytest.raises(RuntimeError, match="meta fails every operation; the engine must be restarted"):
         run(engine)

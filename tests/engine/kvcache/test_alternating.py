@@ -17,7 +17,7 @@ from sluice_engine.control.load_window import LoadWindow
 from sluice_engine.core.engine import EngineLoop
 from sluice_engine.kvcache.block_pool import HOLE
 from sluice_engine.limits import Limits
-from sluice_engine.model.layer_groups import MOST_IDLE, group_layers
+from sluice_engine.model.layer_groups import MAX_IDLE_SHARE, group_layers
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Scheduler, SchedulerConfig
 from sluice_perfmodel.step_time import StepTimeModel
@@ -26,7 +26,7 @@ from tests.engine.oracle import Oracle, options, run, submit
 
 WINDOW, SIZE, CHUNK = 20, 16, 32  # ALTERNATING's window, the default block, and a step's tokens
 FULL, SLIDING = 1, 2  # groups of its three layers
-KEPT = -(-(WINDOW + CHUNK + 2 * SIZE) // SIZE)  # stretches of which a sliding group holds blocks, at most
+KEPT = -(-(WINDOW + CHUNK + 2 * SIZE) // SIZE)  # logical blocks of which a sliding group holds blocks, at most
 EVERY = FULL * 256 // SIZE + SLIDING * KEPT  # blocks of a request of the model's whole context
 MODEL = StepTimeModel(base=0.004, prefill_token=1e-4, prefill_context=1e-7, sequence=5e-4, steps=1000)
 
@@ -72,9 +72,9 @@ def test_a_long_text_finishes_in_a_pool_that_could_not_hold_all_of_it(folder: Pa
         engine.scheduler.check()
         told += [token for delta in (report.deltas if report else ()) for token in delta.token_ids]
         for request in engine.scheduler.running:
-            holes, stretches = request.blocks.count(HOLE), len(request.blocks) // 3
+            holes, logical_blocks = request.blocks.count(HOLE), len(request.blocks) // 3
             assert engine.scheduler.pool.held == len(request.blocks) - holes
-            most = max(most, stretches - holes // SLIDING)
+            most = max(most, logical_blocks - holes // SLIDING)
     oracle.expect(prompt, told[: told.index(1)] if 1 in told else told, 120)
     assert len(told) == 120 and engine.scheduler.preemptions == 0
     assert most <= KEPT and 3 * -(-250 // SIZE) > EVERY  # all that the text fills is more than there is
@@ -157,7 +157,7 @@ def test_every_layer_has_a_place_of_its_own_and_little_is_left_idle(slides: list
     for (group, _), each in zip(groups.places, slides, strict=True):
         assert groups.windows[group] == (WINDOW if each else None)
     taken = len(groups.windows) * groups.depth
-    assert taken - len(slides) <= MOST_IDLE * taken
+    assert taken - len(slides) <= MAX_IDLE_SHARE * taken
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def test_a_hit_needs_the_windows_blocks_only() -> None:
 
 def test_a_hit_in_groups_needs_all_blocks_of_full_layers_and_the_windows_of_sliding_ones() -> None:
     pool = BlockPool(12, 4)
-    hashes = [bytes([stretch]) * 32 for stretch in range(4)]
+    hashes = [bytes([logical]) * 32 for logical in range(4)]
     blocks = pool.allocate(12)
     for place, block in enumerate(blocks):
         pool.index(block, group_digest(hashes[place // 3], place % 3))
@@ -114,12 +114,12 @@ def test_a_hit_in_groups_needs_all_blocks_of_full_layers_and_the_windows_of_slid
         HOLE,
         *blocks[9:],
     ]
-    pool.forget([blocks[10]])  # one that slides, of the last stretch: the stretch before it is gone on from
+    pool.forget([blocks[10]])  # one that slides, of the last logical block: the logical block before it is gone on from
     assert pool.match(hashes, windows) == [blocks[0], HOLE, HOLE, blocks[3], HOLE, HOLE, *blocks[6:9]]
     pool.forget([blocks[1], blocks[2]])  # left the window long ago
     assert len(pool.match(hashes, windows)) == 9
     pool.forget([blocks[3]])  # of layers that see all
-    assert pool.match(hashes, windows) == []  # the first stretch's sliding blocks are gone
+    assert pool.match(hashes, windows) == []  # the first logical block's sliding blocks are gone
 
 
 loads = st.fixed_dictionaries(

@@ -62,8 +62,8 @@ def test_batched_chunked_and_repeated_prompts_equal_generate(folder: Path, refer
 
 def test_preempted_requests_equal_generate(folder: Path, reference: Oracle) -> None:
     shape = EngineLoop(options(folder)).model.kv_shape
-    stretch = shape.block_bytes(16) * len(shape.groups.windows)
-    engine = EngineLoop(options(folder, max_model_length=96, kv_size=stretch * 7))
+    logical = shape.block_bytes(16) * len(shape.groups.windows)
+    engine = EngineLoop(options(folder, max_model_length=96, kv_size=logical * 7))
     plain = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     texts = prompts(6, 10, 30, seed=2)
     for index, prompt in enumerate(texts):

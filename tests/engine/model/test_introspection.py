@@ -44,7 +44,7 @@ REFUSED: dict[str, tuple[PreTrainedConfig, str]] = {
     ),
     "bidirectional": (
         Gemma3TextConfig(**PLAIN | ALTERNATING, head_dim=16, use_bidirectional_attention=True),
-        "looks at later tokens",
+        "attention is bidirectional",
     ),
     "latent": (
         DeepseekV3Config(**PLAIN | MLA, first_k_dense_replace=3, n_routed_experts=4, num_experts_per_tok=2, n_group=1),

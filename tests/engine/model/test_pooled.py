@@ -141,7 +141,7 @@ def test_an_unsupported_pooling_model_is_rejected_with_a_sentence(tmp_path: Path
     write_sentence_files(dense, {"pooling_mode_mean_tokens": True}, extra=["Dense"])
     with pytest.raises(ModelInvalid, match="has the step Dense"):
         load(dense)
-    with pytest.raises(ModelInvalid, match="looks at later tokens too, so it does not generate"):
+    with pytest.raises(ModelInvalid, match="attention is bidirectional, so it cannot generate"):
         load(dense, task="generate")
     with pytest.raises(InvalidOption, match="--pooling median is not known"):
         load(save_texts_model("bert", tmp_path / "plain"), pooling="median")

@@ -11,7 +11,7 @@ from sluice_engine.limits import Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Scheduler, SchedulerConfig, advance, steady_steps
 from sluice_engine.scheduler.admission.check import AdmissionCheck
-from sluice_engine.scheduler.admission.output_lengths import TRUSTED
+from sluice_engine.scheduler.admission.output_lengths import MIN_LENGTHS
 from sluice_engine.scheduler.policies import POLICIES
 
 Windows = tuple[int | None, ...]
@@ -34,7 +34,7 @@ def step(scheduler: Scheduler, now: float = 0.0) -> list[str]:
 
 
 def written(scheduler: Scheduler, length: int) -> None:
-    for _ in range(TRUSTED):
+    for _ in range(MIN_LENGTHS):
         scheduler.state.lengths.add("", length)
 
 

@@ -12,10 +12,10 @@ from sluice_engine.request import Request
 from sluice_engine.scheduler import Rejection, Scheduler, SchedulerConfig
 from sluice_engine.scheduler.admission.kv_forecast import predicted_peak
 from sluice_engine.scheduler.admission.output_lengths import (
-    KEPT,
-    PRUDENCE,
-    TENANTS_KEPT,
-    TRUSTED,
+    MAX_LENGTHS,
+    MAX_TENANTS,
+    MIN_LENGTHS,
+    MIN_QUANTILE,
     OutputLengths,
     quantile_of,
 )
@@ -58,7 +58,7 @@ def step(scheduler: Scheduler, now: float = 0.0, model: StepTimeModel | None = N
 
 def test_nothing_is_predicted_before_enough_requests_have_ended() -> None:
     lengths = OutputLengths()
-    for _ in range(TRUSTED - 1):
+    for _ in range(MIN_LENGTHS - 1):
         lengths.add("", 100)
     assert lengths.remaining(request("a")) is None
     lengths.add("", 100)
@@ -94,21 +94,21 @@ def test_a_tenants_own_lengths_count_once_there_are_enough() -> None:
 
 def test_history_is_bounded_in_lengths_and_tenants_and_forgets_the_oldest() -> None:
     lengths = OutputLengths()
-    for _ in range(KEPT):
+    for _ in range(MAX_LENGTHS):
         lengths.add("", 10)
-    for _ in range(KEPT):
+    for _ in range(MAX_LENGTHS):
         lengths.add("", 90)
     assert lengths.remaining(request("a")) == 90
-    for index in range(3 * TENANTS_KEPT):
+    for index in range(3 * MAX_TENANTS):
         lengths.add(str(index), 5)
-    assert len(lengths._tenants) == TENANTS_KEPT
+    assert len(lengths._tenants) == MAX_TENANTS
 
 
 def test_requests_that_run_together_are_a_stratified_sample() -> None:
     for first in (0, 17, 1000):
         found = sorted(quantile_of(request(str(order), order=order)) for order in range(first, first + 20))
         for index, quantile in enumerate(found):
-            assert quantile == pytest.approx(PRUDENCE + (1 - PRUDENCE) * (index + 0.5) / 20, abs=0.05)
+            assert quantile == pytest.approx(MIN_QUANTILE + (1 - MIN_QUANTILE) * (index + 0.5) / 20, abs=0.05)
 
 
 # --- the peak --------------------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def test_the_peak_equals_a_simulation_of_the_remaining_steps(requests: list[tupl
 
 def test_a_request_that_would_raise_the_peak_above_the_pool_waits() -> None:
     scheduler = engine(blocks=102)
-    for _ in range(TRUSTED):
+    for _ in range(MIN_LENGTHS):
         scheduler.state.lengths.add("", 300)
     for index in range(20):
         scheduler.submit(request(str(index)))
@@ -139,7 +139,7 @@ def test_a_request_that_would_raise_the_peak_above_the_pool_waits() -> None:
 
 def test_the_watermark_bounds_the_peak() -> None:
     scheduler = engine(blocks=100, kv_watermark=0.5)
-    for _ in range(TRUSTED):
+    for _ in range(MIN_LENGTHS):
         scheduler.state.lengths.add("", 300)
     for index in range(20):
         scheduler.submit(request(str(index)))
@@ -148,7 +148,7 @@ def test_the_watermark_bounds_the_peak() -> None:
 
 def test_the_only_request_always_starts() -> None:
     scheduler = engine(blocks=32, kv_watermark=0.1)
-    for _ in range(TRUSTED):
+    for _ in range(MIN_LENGTHS):
         scheduler.state.lengths.add("", 10_000)
     scheduler.submit(request("a"))
     assert step(scheduler) == 1

@@ -16,7 +16,7 @@ from sluice_engine.scheduler import Plan, Scheduler, SchedulerConfig
 from sluice_engine.scheduler.policies import POLICIES, PrefillEstimate
 from sluice_engine.scheduler.policies.edf import PATIENCE_SECONDS
 from sluice_engine.scheduler.policies.priority import AGEING_SECONDS
-from sluice_engine.scheduler.policies.tenants import IDLE_KEPT, OUTPUT_WEIGHT, PROMPT_WEIGHT, TenantCounters
+from sluice_engine.scheduler.policies.tenants import MAX_IDLE_COUNTERS, OUTPUT_WEIGHT, PROMPT_WEIGHT, TenantCounters
 from sluice_engine.scheduler.waiting_queue import WaitingQueue
 from sluice_perfmodel.step_time import StepTimeModel
 
@@ -167,11 +167,11 @@ def test_the_least_is_found_whatever_was_charged_since() -> None:
 
 def test_counters_of_idle_tenants_are_dropped_in_time() -> None:
     counters = TenantCounters()
-    for index in range(10 * IDLE_KEPT):
+    for index in range(10 * MAX_IDLE_COUNTERS):
         counters.arrive(str(index))
         counters.charge(str(index), 1.0)
         counters.depart(str(index))
-    assert len(counters._served) <= 2 * IDLE_KEPT + 1
+    assert len(counters._served) <= 2 * MAX_IDLE_COUNTERS + 1
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -340,8 +340,8 @@ def test_without_free_blocks_the_lowest_priority_is_preempted_first_then_the_lat
     preempted = [preempted_id for _ in range(150) if (preempted_id := step(scheduler, 1.0).preempted)]
     assert preempted[0] == "low"
     scheduler = engine("fcfs", seqs=3, blocks=72)
-    for preempted_id in ("first", "second", "third"):
-        scheduler.submit(request(preempted_id, prompt=330, max_tokens=200))
+    for name in ("first", "second", "third"):
+        scheduler.submit(request(name, prompt=330, max_tokens=200))
     preempted = [preempted_id for _ in range(150) if (preempted_id := step(scheduler).preempted)]
     assert preempted[0] == "third"
 

@@ -9,7 +9,7 @@ from sluice_engine.control.limit_controller import LimitController
 from sluice_engine.limits import Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Scheduler, SchedulerConfig
-from sluice_engine.speculation.controller import MOST, PERIOD, PROBES, Price, Speculation
+from sluice_engine.speculation.controller import MAX_DRAFT_TOKENS, PERIOD, PROBES_PER_STEP, Price, Speculation
 from sluice_engine.speculation.draft_cost import DraftCost
 from sluice_perfmodel.step_time import StepTimeModel
 
@@ -39,7 +39,7 @@ def plays(speculation: Speculation, requests: list[Request], price: Price, right
 
 @pytest.mark.parametrize(("chance", "token"), [(0.5, 0.1), (0.9, 0.01), (0.99, 0.9), (0.3, 0.5), (0.7, 0.7)])
 def test_length_is_the_last_draft_token_whose_chance_is_worth_its_cost(chance: float, token: float) -> None:
-    pays = [i for i in range(1, MOST + 1) if chance**i * 1.0 >= token]
+    pays = [i for i in range(1, MAX_DRAFT_TOKENS + 1) if chance**i * 1.0 >= token]
     assert Price(1.0, token, 0.0).length(chance, 0) == max(pays, default=0)
 
 
@@ -74,7 +74,11 @@ def test_right_drafts_grow_longer_and_wrong_ones_end() -> None:
     assert plays(speculation, [request], CHEAP, right=False, begin=PERIOD + 1, steps=PERIOD - 2) > 0
     plays(speculation, [request], CHEAP, right=False, begin=2 * PERIOD, steps=2 * PERIOD)
     for period in range(4, 8):  # at rest: one look in each period
-        assert 0 < plays(speculation, [request], CHEAP, right=False, begin=period * PERIOD, steps=PERIOD) <= MOST
+        assert (
+            0
+            < plays(speculation, [request], CHEAP, right=False, begin=period * PERIOD, steps=PERIOD)
+            <= MAX_DRAFT_TOKENS
+        )
 
 
 def test_a_probe_detects_a_text_that_begins_to_repeat_itself() -> None:
@@ -94,12 +98,12 @@ def test_what_costs_more_than_it_can_bring_is_not_drafted_beyond_probes() -> Non
     plays(speculation, requests, DEAR, right=True, begin=1, steps=PERIOD)
     for period in range(1, 6):
         drafted = plays(speculation, requests, DEAR, right=True, begin=period * PERIOD, steps=PERIOD)
-        assert drafted <= PROBES * 4
+        assert drafted <= PROBES_PER_STEP * 4
 
 
 def test_probes_take_turns() -> None:
     speculation = Speculation("auto")
-    requests = [stream(str(index)) for index in range(3 * PROBES)]
+    requests = [stream(str(index)) for index in range(3 * PROBES_PER_STEP)]
     for request in requests:
         speculation.join(request)
     plays(speculation, requests, DEAR, right=True, begin=1, steps=3)

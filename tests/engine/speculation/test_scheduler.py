@@ -10,7 +10,7 @@ from sluice_engine.control.limit_controller import LimitController
 from sluice_engine.limits import Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Plan, Scheduler, SchedulerConfig
-from sluice_engine.speculation.controller import MOST, Mode
+from sluice_engine.speculation.controller import MAX_DRAFT_TOKENS, Mode
 from sluice_perfmodel.step_time import StepTimeModel
 
 MODEL = StepTimeModel(base=0.01, prefill_token=1e-4, prefill_context=1e-8, sequence=1e-4, kv_token=1e-7, steps=1000)
@@ -182,9 +182,9 @@ def test_drafts_that_are_wrong_leave_no_block_and_nothing_in_the_prefix_index() 
     assert plan is not None
     engine.settle(plan, [5], 0.0)
     plan = engine.plan(0.0)
-    assert plan is not None and plan.rows[0].drafts == MOST
+    assert plan is not None and plan.rows[0].drafts == MAX_DRAFT_TOKENS
     held, cached = engine.pool.held, engine.pool.match(request.hashes)
-    assert held == engine.state.tables.blocks_for(17 + MOST)
+    assert held == engine.state.tables.blocks_for(17 + MAX_DRAFT_TOKENS)
     engine.settle(plan, [1], 0.0, {}, {"a": 2})
     engine.check()
     assert request.known == [5, 6, 7, 8] * 4 + [5, 6, 7, 1]
@@ -222,7 +222,7 @@ def test_drafts_never_push_a_step_past_a_target_that_it_would_meet_without_them(
         return longest
 
     tight = MODEL.base + MODEL.sequence + 4e-4
-    assert 0 < drafted(tight) < drafted(1.0) == MOST
+    assert 0 < drafted(tight) < drafted(1.0) == MAX_DRAFT_TOKENS
 
 
 def test_a_request_that_fails_in_a_step_with_drafts_releases_all_its_blocks() -> None:

@@ -160,9 +160,9 @@ class NativeDecoder:
         if sluice_deadline is not None:
             step.seconds, step.share = sluice_deadline.seconds, sluice_deadline.share
             step.firm = tokens - sluice_deadline.tokens
-        refused = self._decode(ctypes.byref(self._decoder), work, ctypes.byref(step), self._kernel.level)
-        if refused:
-            raise RuntimeError(f"the compiled decoder refused a step of {tokens} tokens (code {refused})")
+        code = self._decode(ctypes.byref(self._decoder), work, ctypes.byref(step), self._kernel.level)
+        if code:
+            raise RuntimeError(f"the compiled decoder rejected a step of {tokens} tokens (code {code})")
         cut = None
         if sluice_deadline is not None and step.kept < tokens:
             layers = len(self._layers)

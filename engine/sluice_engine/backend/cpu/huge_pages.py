@@ -12,7 +12,7 @@ def zeroed_memory(size: int) -> torch.Tensor:
         # Private, because shared mappings get no huge pages.
         memory = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
-        raise MemoryError(f"{size} bytes could not be had: {error}") from error
+        raise MemoryError(f"{size} bytes could not be allocated: {error}") from error
     if hasattr(mmap, "MADV_HUGEPAGE"):  # Linux
         with contextlib.suppress(OSError):  # kernel without huge pages
             memory.madvise(mmap.MADV_HUGEPAGE)

@@ -102,9 +102,9 @@ class NativeAttention:
             scale,
             softcap or 0.0,
         )
-        refused = self._attend(ctypes.byref(step.work), ctypes.byref(layer), self.level)
-        if refused:
-            raise RuntimeError(f"the attention kernel refused a step of {tokens} tokens (code {refused})")
+        code = self._attend(ctypes.byref(step.work), ctypes.byref(layer), self.level)
+        if code:
+            raise RuntimeError(f"the attention kernel rejected a step of {tokens} tokens (code {code})")
         return out
 
 

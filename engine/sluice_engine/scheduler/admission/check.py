@@ -80,10 +80,10 @@ class AdmissionCheck:
         window, groups = config.window, config.groups
         if window is None or owed <= 0:
             return owed
-        stretches = owed // groups
+        logical_blocks = owed // groups
         seen = -(-(window + max(MINIMUM_CHUNK, self._limits.current.max_batched_tokens)) // config.block_size) + 1
         seen -= len(blocks) // groups - blocks.count(HOLE) // config.sliding
-        return stretches * (groups - config.sliding) + max(0, min(stretches, seen)) * config.sliding
+        return logical_blocks * (groups - config.sliding) + max(0, min(logical_blocks, seen)) * config.sliding
 
     def first_room(self, request: Request, hit: Sequence[int]) -> int:
         """Tokens that a waiting request could compute at once with all available blocks, from those in `hit`."""

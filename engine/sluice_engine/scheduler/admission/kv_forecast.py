@@ -21,13 +21,13 @@ def predicted_peak(
     On average half of each request's last block is empty, and so is half of the first block of a window.
     """
     held, peak = 0, 0.0
-    lasting = windows.count(None)
-    kept = [window + block_size for window in windows if window is not None]
+    full = windows.count(None)
+    window_tokens = [window + block_size for window in windows if window is not None]
     for count, (remaining, context) in enumerate(sorted(requests, reverse=True), start=1):
         held += context
         tokens = held + count * (remaining + block_size / 2)
-        total = lasting * tokens
-        for most in kept:
+        total = full * tokens
+        for most in window_tokens:
             total += min(tokens, count * most)
         peak = max(peak, total)
     return peak / block_size

@@ -9,7 +9,7 @@ import heapq
 
 PROMPT_WEIGHT = 1.0
 OUTPUT_WEIGHT = 2.0
-IDLE_KEPT = 1024  # counters kept of tenants without requests
+MAX_IDLE_COUNTERS = 1024  # counters kept of tenants without requests
 
 
 def unavoidable_gap(longest: int, pool: int) -> float:
@@ -104,9 +104,9 @@ class TenantCounters:
 
     def _forget(self) -> None:
         """Drop the least idle counters first: their tenants would be lifted on return anyway."""
-        if len(self._served) - len(self._waiting) <= 2 * IDLE_KEPT:
+        if len(self._served) - len(self._waiting) <= 2 * MAX_IDLE_COUNTERS:
             return
-        while len(self._served) - len(self._in_heap) > IDLE_KEPT:  # each waiting tenant is in the heap
+        while len(self._served) - len(self._in_heap) > MAX_IDLE_COUNTERS:  # each waiting tenant is in the heap
             value, tenant = heapq.heappop(self._idle)
             if tenant not in self._in_heap and value < self._served[tenant]:
                 heapq.heappush(self._idle, (self._served[tenant], tenant))
