@@ -102,7 +102,7 @@ def test_it_imports_where_torch_is_not_installed(module: str) -> None:
 
 
 @pytest.mark.parametrize(("title", "most"), [("One step of the engine", 8), ("One change of a spec", 10)])
-def test_a_walk_of_contributing_is_short_and_its_files_exist(title: str, most: int) -> None:
+def test_each_walkthrough_of_contributing_is_short_and_its_files_exist(title: str, most: int) -> None:
     folder, files = steps_of(title)
     assert 0 < len(files) <= most
     assert [name for name in files if not (ROOT / folder / name).is_file()] == []

@@ -99,7 +99,7 @@ def test_what_the_engine_publishes_is_a_sample() -> None:
     assert dict(sample.load_seconds)["warm"] == 0.5
 
 
-def test_an_engine_that_loads_is_read_too_and_says_whom_it_refused() -> None:
+def test_a_loading_engine_is_scraped_and_reports_its_rejections() -> None:
     metrics = EngineMetrics(OPTIONS, clock=lambda: 10.0)
     metrics.rejected_unsubmitted("loading")
     sample = parse(metrics.render().decode())
@@ -107,7 +107,7 @@ def test_an_engine_that_loads_is_read_too_and_says_whom_it_refused() -> None:
     assert (sample.arrived_total, sample.rejected_total) == (1, 1)
 
 
-def test_whom_one_replica_refuses_and_the_next_serves_was_served() -> None:
+def test_a_request_rejected_by_one_replica_and_served_by_the_next_counts_as_served() -> None:
     """Of what came first to one of two replicas: an answer, one of three answers, one that its client left, one that failed,
     one that both refused, and two that the first refused (one of them after it had waited) and the second served."""
     one, two = serving_engine(), serving_engine()
@@ -155,7 +155,7 @@ def test_an_engine_without_a_fit_has_no_step_model() -> None:
     assert parse(metrics.render().decode()).step_model is None
 
 
-def test_the_bounds_that_the_operator_sends_are_taken_as_meant() -> None:
+def test_the_limits_that_the_operator_sends_are_parsed_unchanged() -> None:
     body = limits_body(BOUNDS, 0.0)
     assert set(body) <= set(contract.LIMIT_FIELDS)
     patch = parse_patch(body, OPTIONS.limits, 256, 2048)
@@ -166,6 +166,6 @@ def test_the_bounds_that_the_operator_sends_are_taken_as_meant() -> None:
     }  # fmt: skip
 
 
-def test_a_queue_of_none_is_a_bound_too() -> None:
+def test_a_queue_limit_of_zero_is_applied() -> None:
     body = limits_body(replace(BOUNDS, max_queue=0), 0.0)
     assert parse_patch(body, OPTIONS.limits, 256, 2048).changes["max_queue"] == 0

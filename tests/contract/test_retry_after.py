@@ -102,7 +102,7 @@ async def scraper() -> AsyncIterator[HttpScraper]:
         yield scraper
 
 
-async def test_whom_an_engine_refuses_while_it_loads_waits_for_as_long_as_the_operator_expects(
+async def test_a_loading_engine_rejects_with_the_operators_expected_load_time(
     engine: Engine, scraper: HttpScraper
 ) -> None:
     assert await engine.ask() == (503, LOADING_RETRY_SECONDS)
@@ -114,14 +114,14 @@ async def test_whom_an_engine_refuses_while_it_loads_waits_for_as_long_as_the_op
     assert await engine.ask() == (503, LOADING_RETRY_SECONDS)
 
 
-async def test_an_engine_that_loads_takes_no_limits(engine: Engine, scraper: HttpScraper) -> None:
+async def test_a_loading_engine_accepts_no_limits(engine: Engine, scraper: HttpScraper) -> None:
     with pytest.raises(ScrapeError, match="answered 503"):
         await scraper.patch_limits(engine.endpoint, "token", BOUNDS, 0.0)
     assert engine.client.sent == []
 
 
 @pytest.mark.parametrize("reason", ["queue_full", "displaced", "slo_unreachable"])
-async def test_whom_a_full_engine_refuses_waits_for_the_replica_that_is_on_its_way(
+async def test_a_full_engine_rejects_with_the_time_until_the_next_replica(
     engine: Engine, scraper: HttpScraper, tiny_model: Path, reason: messages.RejectReason
 ) -> None:
     engine.load(tiny_model)
@@ -134,7 +134,7 @@ async def test_whom_a_full_engine_refuses_waits_for_the_replica_that_is_on_its_w
     assert await engine.refuse(reason, 4.0) == (503, 4.0)
 
 
-async def test_whom_an_engine_refuses_that_leaves_is_sent_to_the_others_at_once(
+async def test_a_draining_engine_rejects_with_an_immediate_retry(
     engine: Engine, scraper: HttpScraper, tiny_model: Path
 ) -> None:
     engine.load(tiny_model)

@@ -38,7 +38,7 @@ def taken(of: LLMDeployment) -> Limits:
     return file.limits
 
 
-def test_the_engine_reads_the_file_that_is_mounted() -> None:
+def test_the_mounted_targets_file_is_the_one_that_the_engine_reads() -> None:
     config_map, pod = rendered(resource())
     (container,) = pod["containers"]
     mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
@@ -50,7 +50,7 @@ def test_the_engine_reads_the_file_that_is_mounted() -> None:
 
 
 @pytest.mark.parametrize(("mode", "least", "most"), [("Auto", 8, 64), ("Fixed", 64, 64), ("Off", 1, CEILING)])
-def test_the_spec_is_in_force_without_any_patch(mode: str, least: int, most: int) -> None:
+def test_slo_and_range_of_the_spec_apply_without_a_patch(mode: str, least: int, most: int) -> None:
     admission = {"mode": mode, "concurrency": {"min": 8, "max": 64}}
     found = taken(resource(slo={"ttftMilliseconds": 8000, "itlMilliseconds": 200}, admission=admission))
     assert found == Limits(concurrency_min=least, concurrency_max=most, itl_target=0.2, ttft_target=8.0)
@@ -62,7 +62,7 @@ def test_the_spec_is_in_force_without_any_patch(mode: str, least: int, most: int
     ends=st.tuples(st.integers(1, 4096), st.integers(1, 4096)),
     mode=st.sampled_from(["Auto", "Fixed", "Off"]),
 )
-def test_every_spec_that_is_accepted_is_taken(ttft: int, itl: int, ends: tuple[int, int], mode: str) -> None:
+def test_every_valid_spec_is_accepted_by_the_engine(ttft: int, itl: int, ends: tuple[int, int], mode: str) -> None:
     concurrency = {"min": min(ends), "max": max(ends)}
     slo = {"ttftMilliseconds": ttft, "itlMilliseconds": itl}
     found = taken(resource(slo=slo, admission={"mode": mode, "concurrency": concurrency}))

@@ -21,7 +21,7 @@ def load(running: int = 0, waiting: int = 0, itl: float | None = None) -> Engine
     return EngineLoad(running, waiting, 100.0, 0.0, 0.0, itl, 100_000, running * 100, 10.0)
 
 
-def test_a_patch_moves_bounds_for_its_ttl_and_then_the_started_ones_return() -> None:
+def test_a_patch_changes_limits_until_its_ttl_ends() -> None:
     limits = LimitController(STARTED)
     limits.patch({"concurrency_max": 4, "itl_target": 0.02}, 10.0, now=100.0)
     assert (limits.concurrency, limits.current.itl_target, limits.current.max_queue) == (4, 0.02, 1024)
@@ -53,7 +53,7 @@ def test_when_a_patch_ends_the_newest_targets_of_the_spec_are_in_force() -> None
     assert limits.current == newer
 
 
-def test_a_narrower_range_moves_the_limit_into_it() -> None:
+def test_a_narrower_range_moves_the_concurrency_into_it() -> None:
     limits = LimitController(STARTED)
     limits.set_base(replace(STARTED, concurrency_max=5))
     assert limits.concurrency == 5
@@ -61,20 +61,20 @@ def test_a_narrower_range_moves_the_limit_into_it() -> None:
     assert limits.concurrency == 9
 
 
-def test_a_minimum_above_the_maximum_gives_way() -> None:
+def test_a_minimum_above_the_maximum_is_lowered_to_it() -> None:
     limits = LimitController(STARTED)
     limits.patch({"concurrency_max": 1}, 10.0, now=0.0)
     assert (limits.current.concurrency_min, limits.current.concurrency_max) == (1, 1)
 
 
-def test_a_raised_minimum_lifts_the_limit() -> None:
+def test_a_raised_minimum_raises_the_concurrency() -> None:
     limits = LimitController(STARTED)
     limits.patch({"concurrency_max": 3}, 10.0, now=0.0)
     limits.patch({"concurrency_min": 8, "concurrency_max": 16}, 10.0, now=1.0)
     assert limits.concurrency == 8
 
 
-def test_what_is_reported_of_the_step_times_is_slower_where_minutes_of_tokens_were() -> None:
+def test_the_published_step_model_is_slower_than_the_fit_where_minutes_of_measurements_exceed_it() -> None:
     limits = LimitController(STARTED)
     reporter = StepReporter(Scheduler(SchedulerConfig(num_blocks=16, max_model_length=64), limits), limits)
 
@@ -130,7 +130,7 @@ def test_the_window_measures_the_last_seconds_only() -> None:
     assert window.load(scheduler.occupancy, now=30.0).observed_itl is None
 
 
-def test_the_window_tells_what_running_requests_hold_and_will_add() -> None:
+def test_the_window_reports_held_kv_and_expected_growth_of_running_requests() -> None:
     scheduler = Scheduler(SchedulerConfig(num_blocks=64, max_model_length=512), LimitController(STARTED))
     scheduler.submit(Request("a", list(range(40)), max_tokens=20, arrived_at=0.0))
     scheduler.submit(Request("b", list(range(100, 120)), max_tokens=20, arrived_at=0.0))

@@ -55,7 +55,7 @@ def test_predictions_are_right_on_the_mean_where_steps_scatter_by_a_third(seed: 
     assert told == pytest.approx(measured, rel=0.06)
 
 
-def test_thousands_of_decode_only_steps_hardly_move_the_prefill_terms() -> None:
+def test_thousands_of_decode_only_steps_barely_change_the_prefill_terms() -> None:
     fit = StepTimeFit()
     dice = random.Random(1)
     learn(fit, TRUE, 1500, dice, prefill=0.5, noise=0.03)
@@ -87,7 +87,7 @@ def test_a_machine_that_slows_down_is_followed_within_200_steps(seed: int) -> No
     assert fit.model.predict(work) == pytest.approx(slower.predict(work), rel=0.10)
 
 
-def test_stalls_that_are_not_the_steps_own_hardly_count() -> None:
+def test_stalls_of_the_machine_barely_change_the_fit() -> None:
     fit = StepTimeFit()
     dice = random.Random(4)
     for _ in range(3000):
@@ -106,7 +106,7 @@ def test_the_first_step_of_a_new_size_is_left_out() -> None:
     assert fit.model.predict(StepWork(sequences=4)) == pytest.approx(0.01, rel=0.01)
 
 
-def test_no_coefficient_is_negative_and_odd_times_are_ignored() -> None:
+def test_no_coefficient_is_negative_and_non_positive_times_are_ignored() -> None:
     fit = StepTimeFit()
     for tokens in range(16, 400):  # time falls with size: only a negative slope would fit
         fit.observe(StepWork(tokens, tokens * tokens / 2), 1.0 / tokens)
@@ -121,14 +121,14 @@ def test_the_solver_keeps_terms_that_never_occurred_at_zero() -> None:
     assert solve_non_negative([[1.0, 0.0], [0.0, 1.0]], [1.0, -1.0]) == [1.0, 0.0]
 
 
-def test_learning_from_a_step_is_a_few_dozen_calls_however_many_came_before() -> None:
+def test_the_cost_of_an_observation_does_not_grow_with_the_number_of_steps() -> None:
     fit = StepTimeFit()
     dice = random.Random(5)
     learn(fit, TRUE, 300, dice, prefill=0.4, noise=0.02)
     assert count_calls(lambda: learn(fit, TRUE, 400, dice, prefill=0.4, noise=0.02)) < 400 * 100
 
 
-def test_prompts_that_come_after_much_decoding_are_learned_as_they_are() -> None:
+def test_prefill_terms_are_learned_after_a_long_decode_only_period() -> None:
     fit = StepTimeFit()
     for step in range(70):  # steps that a base of zero explains
         fit.observe(StepWork(sequences=1, kv_tokens=20 + step), 1e-4 * (20 + step))
@@ -138,7 +138,7 @@ def test_prompts_that_come_after_much_decoding_are_learned_as_they_are() -> None
 
 
 @pytest.mark.parametrize("seed", [0, 1, 3])
-def test_a_machine_that_wanders_does_not_make_large_prompts_look_free(seed: int) -> None:
+def test_a_drifting_machine_speed_does_not_zero_the_prefill_terms(seed: int) -> None:
     """Verdict after verdict that the machine has changed, over small chunks alone: what large ones said must outlast it,
     or the next one is planned as if it took no time."""
     fit, dice = StepTimeFit(), random.Random(seed)
@@ -155,7 +155,7 @@ def test_a_machine_that_wanders_does_not_make_large_prompts_look_free(seed: int)
     assert least > 0.15
 
 
-def test_a_shape_that_was_not_seen_for_hours_is_in_nobodys_way_when_the_machine_changes(
+def test_a_shape_not_seen_for_hours_does_not_delay_adapting_to_a_changed_machine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """745,000 steps later nothing of its sums counts, not even by the last bit. Forgetting faster takes fewer steps."""

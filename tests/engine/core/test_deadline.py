@@ -91,7 +91,7 @@ def prompts(draw: random.Random) -> list[list[int]]:
 
 
 @pytest.mark.parametrize(("seed", "threads"), [(1, 1), (2, 2), (3, 3)])
-def test_texts_are_those_of_transformers_whatever_is_given_up(
+def test_output_equals_transformers_wherever_chunks_are_cut(
     compiled: None, tiny_llama: Path, seed: int, threads: int
 ) -> None:
     draw, seconds = random.Random(seed), itertools.cycle((AT_ONCE, AT_ONCE, NEVER))
@@ -121,9 +121,7 @@ def test_texts_are_those_of_transformers_whatever_is_given_up(
             oracle.expect(prompt, texts[str(number)], 12)
 
 
-def test_a_quarter_is_kept_of_a_chunk_whose_time_is_up_and_the_rest_is_accounted(
-    compiled: None, tiny_llama: Path
-) -> None:
+def test_a_late_chunk_keeps_a_quarter_of_its_tokens_and_accounts_for_the_rest(compiled: None, tiny_llama: Path) -> None:
     layers, cuts = cuts_beside_a_stream(tiny_llama, AT_ONCE)
     assert cuts
     for plan, cut in cuts:
@@ -136,7 +134,7 @@ def test_a_quarter_is_kept_of_a_chunk_whose_time_is_up_and_the_rest_is_accounted
         assert cut.kept <= short.work.prefill_tokens <= tokens
 
 
-def test_who_has_time_enough_gives_up_nothing(compiled: None, tiny_llama: Path) -> None:
+def test_a_step_within_its_deadline_cuts_no_chunk(compiled: None, tiny_llama: Path) -> None:
     _, cuts = cuts_beside_a_stream(tiny_llama, NEVER)
     assert cuts
     assert all(cut is None for _, cut in cuts)

@@ -39,7 +39,7 @@ def finishes(reports: list[messages.StepReport]) -> dict[str, messages.Delta]:
     return {delta.request_id: delta for report in reports for delta in report.deltas if delta.finish}
 
 
-def test_not_a_number_fails_its_own_request_and_nobody_who_reuses_its_blocks(
+def test_nan_logits_fail_their_request_and_none_that_reuses_its_blocks(
     poisoned: Path, poison: int, oracle: Oracle
 ) -> None:
     block_bytes = 2 * 2 * 16 * 2 * 16 * 4
@@ -114,7 +114,7 @@ def test_out_of_memory_fails_the_largest_request_of_the_step(
 @pytest.mark.parametrize(
     ("prompt", "words"), [([5, 128], "outside the vocabulary"), ([], "prompt of one token"), ([5] * 512, "at most 511")]
 )
-def test_what_can_never_run_ends_with_a_sentence(tiny_llama: Path, prompt: list[int], words: str) -> None:
+def test_a_request_that_can_never_run_fails_with_a_message(tiny_llama: Path, prompt: list[int], words: str) -> None:
     engine = EngineLoop(options(tiny_llama))
     assert submit(engine, "bad", prompt, 4) is None
     assert words in str(finishes(run(engine))["bad"].error)
@@ -164,7 +164,7 @@ def test_a_sampled_text_does_not_depend_on_batch_chunks_or_preemption(tiny_llama
     assert len(set(alone)) > 10
 
 
-def test_reports_tell_what_a_step_did(tiny_llama: Path) -> None:
+def test_a_step_report_states_tokens_cache_hits_and_blocks(tiny_llama: Path) -> None:
     engine = EngineLoop(options(tiny_llama))
     submit(engine, "a", list(range(2, 42)), 3)
     first, second, third = run(engine)
@@ -177,7 +177,7 @@ def test_reports_tell_what_a_step_did(tiny_llama: Path) -> None:
     assert first.deltas[0].queue_seconds > 0.0 and second.deltas[0].queue_seconds == 0.0
 
 
-def test_limits_move_while_serving_and_come_back(tiny_llama: Path) -> None:
+def test_patched_limits_apply_while_serving_and_expire(tiny_llama: Path) -> None:
     clock = Clock()
     engine = EngineLoop(options(tiny_llama, concurrency_max=8), clock=clock, sleep=clock.sleep)
     engine.patch(messages.LimitsPatch(changes={"concurrency_max": 2}, ttl=30.0))
@@ -192,7 +192,7 @@ def test_limits_move_while_serving_and_come_back(tiny_llama: Path) -> None:
     assert report is not None and (report.limits.limits.concurrency_max, report.limits.ttl) == (8, None)
 
 
-def test_a_draining_engine_refuses_and_a_full_queue_says_how_long(tiny_llama: Path) -> None:
+def test_a_draining_engine_rejects_and_a_full_queue_gives_a_retry_time(tiny_llama: Path) -> None:
     engine = EngineLoop(options(tiny_llama, concurrency_max=1, max_queue=1))
     assert submit(engine, "a", [5], 3) is None
     assert submit(engine, "b", [5], 3) is None
@@ -204,7 +204,7 @@ def test_a_draining_engine_refuses_and_a_full_queue_says_how_long(tiny_llama: Pa
     assert Counter(delta.finish for delta in finishes(run(engine)).values()) == {"length": 2}
 
 
-def test_a_paced_step_lasts_as_long_as_the_given_model_says(tiny_llama: Path) -> None:
+def test_a_paced_step_takes_the_predicted_time(tiny_llama: Path) -> None:
     clock = Clock()
     pace = StepTimeModel(base=0.5, prefill_token=0.01, sequence=0.1)
     engine = EngineLoop(options(tiny_llama, pace=pace), clock=clock, sleep=clock.sleep)
@@ -213,7 +213,7 @@ def test_a_paced_step_lasts_as_long_as_the_given_model_says(tiny_llama: Path) ->
     assert engine.ready.paced
 
 
-def test_the_state_shows_owners_but_no_text(tiny_llama: Path) -> None:
+def test_the_state_has_block_owners_and_no_tokens(tiny_llama: Path) -> None:
     engine = EngineLoop(options(tiny_llama))
     submit(engine, "a", [5, 6, 7], 4)
     engine.step()

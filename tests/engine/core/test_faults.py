@@ -89,7 +89,7 @@ def test_without_memory_to_prepare_a_step_its_largest_request_fails(
     assert (found["a"], found["b"]) == (undisturbed["a"], undisturbed["b"])
 
 
-def test_a_block_that_cannot_be_copied_fails_whoever_needs_it(
+def test_a_failed_block_copy_fails_the_requests_that_need_the_block(
     tiny_llama: Path, undisturbed: Told, overlap: bool
 ) -> None:
     engine = start(tiny_llama, overlap)
@@ -101,7 +101,7 @@ def test_a_block_that_cannot_be_copied_fails_whoever_needs_it(
     assert engine.scheduler.pool.held == 0
 
 
-def test_without_memory_to_zero_and_copy_blocks_nobody_fails(
+def test_zeroing_and_copying_blocks_without_scratch_memory_fails_no_request(
     tiny_llama: Path, overlap: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Block by block it takes none. The samples share a prompt that ends within a block."""
@@ -163,7 +163,7 @@ blocks = st.integers(0, 7)
 
 
 @given(st.lists(blocks, unique=True), st.permutations(range(8)), st.integers(0, 4))
-def test_one_by_one_gives_what_all_at_once_gives(scrub: list[int], order: list[int], count: int) -> None:
+def test_copying_blocks_one_by_one_equals_copying_them_at_once(scrub: list[int], order: list[int], count: int) -> None:
     at_once, one_by_one = cache_of(), cache_of()
     copies = list(zip(order[:count], order[4:], strict=False))
     assert BlockCopier(at_once).apply(plan(tuple(scrub), tuple(copies))) == set()
@@ -175,7 +175,7 @@ def test_one_by_one_gives_what_all_at_once_gives(scrub: list[int], order: list[i
     assert contents(one_by_one) == contents(at_once)
 
 
-def test_what_comes_back_from_a_lost_host_block_is_lost_until_it_is_written_again() -> None:
+def test_a_block_restored_from_a_lost_host_block_is_invalid_until_it_is_rewritten() -> None:
     cache = cache_of()
     work = BlockCopier(cache)
     assert work.apply(plan(copies=((NOWHERE, 8), (1, 9)))) == set()  # 8 and 9 are the host's
@@ -185,7 +185,7 @@ def test_what_comes_back_from_a_lost_host_block_is_lost_until_it_is_written_agai
     assert contents(cache)[2] == {4.0}
 
 
-def test_a_device_that_computes_nothing_any_more_ends_the_loop_and_bad_requests_do_not(
+def test_a_lost_device_ends_the_loop_and_invalid_requests_do_not(
     tiny_llama: Path, overlap: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = start(tiny_llama, overlap)

@@ -28,7 +28,7 @@ def text(reports: list[messages.StepReport], name: str) -> list[int]:
     return [token for report in reports for d in report.deltas if d.request_id == name for token in d.token_ids]
 
 
-def test_a_prompt_that_raises_fails_each_of_its_samples_and_nobody_else(tiny_llama: Path, oracle: Oracle) -> None:
+def test_a_prompt_that_raises_fails_all_its_samples_and_no_other_request(tiny_llama: Path, oracle: Oracle) -> None:
     engine = EngineLoop(options(tiny_llama))
 
     def refuse(_: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
@@ -65,7 +65,7 @@ def test_a_sample_that_cannot_be_set_up_fails_alone(tiny_llama: Path, monkeypatc
     assert engine.scheduler.pool.held == 0
 
 
-def test_what_can_never_run_ends_for_each_of_its_names(tiny_llama: Path) -> None:
+def test_a_request_that_can_never_run_fails_with_all_its_samples(tiny_llama: Path) -> None:
     engine = EngineLoop(options(tiny_llama))
     assert ask(engine, "s", [5, 999], 3) is None
     ended = ends(run(engine))
@@ -73,7 +73,7 @@ def test_what_can_never_run_ends_for_each_of_its_names(tiny_llama: Path) -> None
     assert all(delta.finish == "error" and "outside the vocabulary" in str(delta.error) for delta in ended.values())
 
 
-def test_a_refusal_refuses_every_sample_once(tiny_llama: Path) -> None:
+def test_a_rejection_rejects_every_sample_once(tiny_llama: Path) -> None:
     engine = EngineLoop(options(tiny_llama))
     engine.drain()
     refused = ask(engine, "s", GOOD, 4)
@@ -81,7 +81,7 @@ def test_a_refusal_refuses_every_sample_once(tiny_llama: Path) -> None:
     assert not engine.scheduler.requests
 
 
-def test_cancelling_every_name_frees_everything_whenever_it_comes(tiny_llama: Path) -> None:
+def test_cancelling_all_samples_at_any_time_frees_all_blocks(tiny_llama: Path) -> None:
     engine = EngineLoop(options(tiny_llama, max_batched_tokens=16))
     for steps in range(6):
         ask(engine, "s", list(range(2, 45)), 4)

@@ -79,7 +79,7 @@ pick_device("cuda")
 """
 
 
-def test_a_gpu_that_is_not_there_is_an_error_and_never_a_fallback() -> None:
+def test_a_missing_gpu_is_an_error_and_never_a_fallback() -> None:
     """In a process from which CUDA hides every device, whatever this machine has."""
     done = subprocess.run(
         [sys.executable, "-c", PICKED.format(path=sys.path)],

@@ -35,7 +35,7 @@ def test_overlapped_steps_give_the_same_answers(tiny_llama: Path, places: int) -
     assert answers(overlap=True) == answers(overlap=False)
 
 
-def test_a_step_under_way_is_landed_after_its_requests_have_gone(tiny_llama: Path) -> None:
+def test_a_running_step_is_finished_after_its_requests_were_cancelled(tiny_llama: Path) -> None:
     engine = EngineLoop(options(tiny_llama, overlap=True, speculation="off"))
     submit(engine, "a", [5, 6, 7], 50)
     engine.step()

@@ -53,7 +53,7 @@ def test_mixed_lengths_through_full_steps_equal_a_padded_batch(name: str, tmp_pa
     assert engine.ready.vector_size == want.shape[1]
 
 
-def test_a_text_that_fails_or_is_no_number_fails_alone(tmp_path: Path) -> None:
+def test_a_text_that_fails_or_gives_nan_fails_alone(tmp_path: Path) -> None:
     engine = EngineLoop(options(save_texts_model("bert", tmp_path)))
     with torch.no_grad():
         engine.model.module.get_input_embeddings().weight[99] = float("nan")
@@ -68,7 +68,7 @@ def test_a_text_that_fails_or_is_no_number_fails_alone(tmp_path: Path) -> None:
     assert not deltas["2"].vector
 
 
-def test_what_the_model_is_not_for_is_refused(tmp_path: Path, tiny_llama: Path) -> None:
+def test_a_task_that_the_model_does_not_serve_is_rejected(tmp_path: Path, tiny_llama: Path) -> None:
     embeds = EngineLoop(options(save_texts_model("bert", tmp_path)))
     submit(embeds, "a", [5, 6], 3)
     generates = EngineLoop(options(tiny_llama))

@@ -118,7 +118,7 @@ async def test_it_loads_serves_and_ends_with_its_parent(tiny_llama: Path, oracle
         assert await asyncio.wait_for(peer.process.wait(), 60) == 0
 
 
-async def test_a_start_that_fails_says_why_and_ends(tmp_path: Path) -> None:
+async def test_a_failed_start_reports_its_reason_and_exits(tmp_path: Path) -> None:
     async with engine_process(tmp_path, options(tmp_path / "nowhere")) as peer:
         failed = await peer.until(messages.Failed)
         assert failed.reason == "ModelNotFound" and str(tmp_path / "nowhere") in failed.message
@@ -153,7 +153,7 @@ def test_an_idle_engine_waits_and_a_busy_one_does_not(tiny_llama: Path) -> None:
     assert sum(report.generated_tokens for report in script.sent if isinstance(report, messages.StepReport)) == 3
 
 
-def test_an_engine_that_may_run_nobody_waits_instead_of_spinning(tiny_llama: Path) -> None:
+def test_an_engine_with_a_concurrency_of_zero_waits_without_a_busy_loop(tiny_llama: Path) -> None:
     engine = EngineLoop(options(tiny_llama))
     work = messages.Submit("a", (5, 6, 7), SamplingParams(max_tokens=3, temperature=0.0), 0.0)
     closed = messages.LimitsPatch(changes={"concurrency_min": 0, "concurrency_max": 0}, ttl=60.0)
@@ -163,7 +163,7 @@ def test_an_engine_that_may_run_nobody_waits_instead_of_spinning(tiny_llama: Pat
     assert script.waits[-2:] == [1.0, 1.0]
 
 
-async def test_without_a_socket_it_says_how_it_is_called() -> None:
+async def test_without_a_socket_path_it_prints_its_usage() -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "sluice_engine.core.process", env=ENVIRONMENT, stderr=asyncio.subprocess.PIPE
     )

@@ -99,7 +99,7 @@ async def test_a_thread_that_fails_ends_the_process_with_its_traceback_and_reaso
     assert "Traceback" in log.read_text() and said in log.read_text()
 
 
-async def test_a_parent_that_hangs_up_on_a_crash_hides_neither_traceback_nor_status(
+async def test_a_crash_keeps_its_traceback_and_status_if_the_parent_closes_the_socket(
     tiny_llama: Path, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
@@ -112,7 +112,7 @@ async def test_a_parent_that_hangs_up_on_a_crash_hides_neither_traceback_nor_sta
     assert "ValueError: no such row" in log.read_text()
 
 
-async def test_a_parent_that_hangs_up_on_a_sound_engine_ends_it_without_a_fault(
+async def test_a_healthy_engine_exits_with_status_zero_if_the_parent_closes_the_socket(
     tiny_llama: Path, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
@@ -125,7 +125,7 @@ async def test_a_parent_that_hangs_up_on_a_sound_engine_ends_it_without_a_fault(
     assert "Traceback" not in log.read_text()
 
 
-def test_a_message_longer_than_the_other_side_reads_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_above_the_frame_limit_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(messages, "MAX_FRAME_BYTES", 100)
     assert messages.encode_frame(messages.StateRequest(1))
     with pytest.raises(ValueError, match=r"a StateReply of [0-9]+ bytes exceeds 100"):

@@ -88,7 +88,7 @@ def test_a_slot_is_taken_in_the_very_next_step_after_an_end_by_length_and_one_la
     engine.check()
 
 
-def test_the_books_add_up_after_each_of_ten_thousand_aborts_at_any_moment() -> None:
+def test_bookkeeping_is_consistent_after_each_of_ten_thousand_aborts() -> None:
     dice = random.Random(5)
     engine = scheduler(Limits(concurrency_max=8, max_batched_tokens=64, max_queue=100), seqs=8, blocks=48, length=160)
     number, aborts, under_way = 0, 0, None

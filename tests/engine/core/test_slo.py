@@ -23,7 +23,7 @@ def test_a_lost_deadline_is_rejected_with_the_predicted_wait(tiny_llama: Path) -
     assert "patient" in ended and "late" not in ended
 
 
-def test_the_policy_the_priority_and_the_tenant_decide_who_goes_first(tiny_llama: Path) -> None:
+def test_policy_priority_and_tenant_decide_the_order_of_admission(tiny_llama: Path) -> None:
     loop = EngineLoop(options(tiny_llama, policy="priority", max_num_seqs=1, concurrency_max=1))
     for name, priority in (("low", -10), ("high", 10), ("middle", 0)):
         assert loop.submit(messages.Submit(name, (5, 6, 7), GREEDY, 0.0, priority=priority, tenant=name)) is None

@@ -46,7 +46,7 @@ def test_prompts_of_ids_are_continued_as_by_transformers_in_their_order(tiny_lla
         assert result.logprobs is None
 
 
-def test_text_and_its_ids_give_the_same(llm: LLM) -> None:
+def test_a_prompt_as_text_or_as_ids_gives_the_same_output(llm: LLM) -> None:
     by_text, other = llm.generate(["A replica is", "The scheduler"], GREEDY)
     (by_ids,) = llm.generate([list(by_text.prompt_token_ids)], GREEDY)
     (alone,) = llm.generate("A replica is", GREEDY)
@@ -98,7 +98,7 @@ def test_without_a_seed_two_calls_differ(llm: LLM) -> None:
     assert llm.generate("Once", params)[0].token_ids != llm.generate("Once", params)[0].token_ids
 
 
-def test_a_call_that_is_interrupted_leaves_nothing_behind(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_call_leaves_no_request_in_the_engine(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = llm._engine
     real, steps = engine.step, iter(range(3))
 
@@ -115,7 +115,7 @@ def test_a_call_that_is_interrupted_leaves_nothing_behind(llm: LLM, monkeypatch:
     assert llm.generate("A replica is", GREEDY)[0].text
 
 
-def test_more_prompts_than_slots_and_queue_all_come_back(tiny_llama: Path) -> None:
+def test_more_prompts_than_slots_and_queue_all_complete(tiny_llama: Path) -> None:
     llm = LLM(tiny_llama, **KV, max_num_seqs=2)
     results = llm.generate([[5, index % 100] for index in range(40)], SamplingParams(max_tokens=2, ignore_eos=True))
     assert [len(result.token_ids) for result in results] == [2] * 40
@@ -134,7 +134,7 @@ def test_more_prompts_than_slots_and_queue_all_come_back(tiny_llama: Path) -> No
         ([[5]], SamplingParams(logit_bias={128: 1.0}), "logit_bias for prompt 0"),
     ],
 )
-def test_what_cannot_be_asked_is_said_before_any_work(
+def test_an_invalid_call_raises_before_any_computation(
     tiny_llama: Path, prompts: list[list[int]], params: SamplingParams, words: str
 ) -> None:
     with pytest.raises(ValueError, match=words):
@@ -172,13 +172,13 @@ def test_text_needs_a_tokenizer(tiny_llama: Path) -> None:
         ("logprobs", -1, "or None for none"),
     ],
 )
-def test_params_say_what_is_wrong_with_them(field: str, value: object, words: str) -> None:
+def test_invalid_sampling_params_raise_with_the_field_and_range(field: str, value: object, words: str) -> None:
     with pytest.raises(ValueError, match=words) as caught:
         SamplingParams(**{field: value})  # type: ignore[arg-type]
     assert field in str(caught.value)
 
 
-def test_a_bar_is_drawn_only_where_it_is_wanted(llm: LLM, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_progress_bar_is_drawn_only_if_requested(llm: LLM, capsys: pytest.CaptureFixture[str]) -> None:
     llm.generate("Once", GREEDY)
     assert capsys.readouterr() == ("", "")  # not a terminal
     llm.generate("Once", GREEDY, progress=True)
@@ -186,7 +186,7 @@ def test_a_bar_is_drawn_only_where_it_is_wanted(llm: LLM, capsys: pytest.Capture
     assert shown.out == "" and "1/1" in shown.err and "tokens/s" in shown.err
 
 
-def test_the_names_are_loaded_when_they_are_asked_for() -> None:
+def test_public_names_are_imported_on_first_access() -> None:
     assert sorted(sluice_engine.__all__) == ["LLM", "SamplingParams"]
     with pytest.raises(AttributeError, match="no attribute 'Missing'"):
         sluice_engine.Missing  # noqa: B018
@@ -197,7 +197,7 @@ def test_the_names_are_loaded_when_they_are_asked_for() -> None:
 
 
 @pytest.mark.parametrize("blocks", [64, 11])
-def test_samples_are_those_of_requests_of_their_own(tiny_llama: Path, blocks: int) -> None:
+def test_n_samples_equal_separate_requests_with_their_seeds(tiny_llama: Path, blocks: int) -> None:
     """However they share: from one prompt's logits and blocks, or alone; also where they are preempted."""
     block_bytes = 2 * 2 * 16 * 2 * 16 * 4
     llm = LLM(tiny_llama, threads=1, kv_size=block_bytes * blocks, max_model_length=160, max_batched_tokens=32)

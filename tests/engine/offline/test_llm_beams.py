@@ -73,7 +73,7 @@ def test_an_ended_beam_competes_by_its_score_per_length() -> None:
     assert second.score <= best.score
 
 
-def test_what_still_runs_at_the_end_is_a_result() -> None:
+def test_running_beams_at_max_tokens_become_results() -> None:
     table: dict[int, Expansion] = {2: ((2, -0.1), (3, -0.2)), 3: ((3, -0.1), (2, -0.2))}
     ((first, second),) = beam_search([(2,)], 2, 3, 1.0, frozenset(), chain(table))
     assert (first.token_ids, first.finish_reason) == ((2, 2, 2), "length")
@@ -89,6 +89,6 @@ def test_what_still_runs_at_the_end_is_a_result() -> None:
         (2, 0, "max_tokens"),
     ],
 )
-def test_what_cannot_be_searched_is_said(tiny_llama: Path, width: int, max_tokens: int, words: str) -> None:
+def test_an_invalid_beam_search_raises_a_message(tiny_llama: Path, width: int, max_tokens: int, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         LLM(tiny_llama, **KV).beam_search([[5, 6]], width, max_tokens)

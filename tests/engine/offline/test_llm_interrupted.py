@@ -108,7 +108,7 @@ def test_a_signal_while_a_step_is_prepared_waits_for_its_end(
 
 
 @pytest.mark.parametrize("refused", [False, True])
-def test_what_stops_the_submitting_leaves_nothing_queued(
+def test_a_failed_submission_leaves_no_request_queued(
     tiny_llama: Path, refused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     llm = start(tiny_llama, overlap=True)

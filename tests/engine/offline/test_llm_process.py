@@ -14,13 +14,13 @@ from tests.engine.oracle import options
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma2"])  # run by the compiled decoder, and by torch
-def test_an_llm_changes_nothing_of_the_process_and_of_other_models_in_it(family: str, tmp_path: Path) -> None:
+def test_an_llm_changes_neither_process_settings_nor_other_models(family: str, tmp_path: Path) -> None:
     program = [sys.executable, "-m", "tests.engine.guest_program", str(save(FAMILIES[family](), tmp_path))]
     done = subprocess.run(program, check=False, timeout=150, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
-def test_a_second_engine_of_the_process_leaves_the_firsts_attention_alone(
+def test_a_second_engine_does_not_change_the_first_ones_attention(
     library: Path | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if library is None:
@@ -45,7 +45,7 @@ def test_a_second_engine_of_the_process_leaves_the_firsts_attention_alone(
     assert used > 0
 
 
-def test_the_engines_own_process_keeps_its_threads_and_freezes_what_start_made(tiny_llama: Path) -> None:
+def test_the_engine_process_sets_its_threads_and_freezes_start_objects_for_gc(tiny_llama: Path) -> None:
     program = (
         "import gc, sys, torch; from pathlib import Path; "
         "from sluice_engine.core.process import _start; from tests.engine.oracle import options; sent = []; "

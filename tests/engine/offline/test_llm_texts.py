@@ -10,7 +10,7 @@ from sluice_engine import LLM
 from tests.engine.texts import Reference, save_texts_model, save_tokenizer, texts
 
 
-def test_texts_are_embedded_in_order_and_what_cannot_be_is_said(tmp_path: Path) -> None:
+def test_texts_are_embedded_in_order_and_invalid_texts_raise(tmp_path: Path) -> None:
     save_tokenizer(save_texts_model("qwen3", tmp_path))
     llm = LLM(tmp_path, threads=1, max_batched_tokens=200)
     given = texts([30, 100, 1, 64, 256, 9])

@@ -16,7 +16,7 @@ class Clock:
         return self.now
 
 
-def test_nobody_has_said_anything_yet() -> None:
+def test_without_a_notice_the_engines_own_estimate_applies() -> None:
     eta = CapacityEta(Clock())
     assert (eta.seconds_left, eta.retry_after(3.0, "a")) == (None, 3.0)
 
@@ -25,7 +25,7 @@ def test_nobody_has_said_anything_yet() -> None:
     ("told", "ttl", "later", "left"),
     [(40.0, 30.0, 10.0, 30.0), (40.0, 30.0, 30.0, None), (5.0, 30.0, 5.0, None), (0.0, 30.0, 0.0, None)],
 )
-def test_it_runs_down_and_is_believed_for_its_time_alone(
+def test_a_notice_counts_down_and_expires_with_its_ttl(
     told: float, ttl: float, later: float, left: float | None
 ) -> None:
     clock = Clock()
@@ -35,14 +35,14 @@ def test_it_runs_down_and_is_believed_for_its_time_alone(
     assert eta.seconds_left == left
 
 
-def test_the_newest_word_holds() -> None:
+def test_the_newest_notice_applies() -> None:
     eta = CapacityEta(Clock())
     eta.set(40.0, 30.0)
     eta.set(12.0, 30.0)
     assert eta.seconds_left == 12.0
 
 
-def test_nothing_is_on_its_way_any_more_once_that_is_said() -> None:
+def test_a_notice_of_zero_seconds_clears_the_previous_one() -> None:
     eta = CapacityEta(Clock())
     eta.set(40.0, 30.0)
     eta.set(0.0, 30.0)
@@ -50,16 +50,14 @@ def test_nothing_is_on_its_way_any_more_once_that_is_said() -> None:
 
 
 @given(st.floats(0.001, 1e4), st.floats(0.0, 1e4), st.text(max_size=40))
-def test_nobody_is_sent_back_before_the_replica_serves_nor_later_than_a_queue_takes_then(
-    told: float, own: float, name: str
-) -> None:
+def test_retry_after_lies_between_the_eta_and_the_eta_plus_the_queue_delay(told: float, own: float, name: str) -> None:
     eta = CapacityEta(Clock())
     eta.set(told, 30.0)
     left = eta.seconds_left
     assert left is not None and left <= eta.retry_after(own, name) <= left + own
 
 
-def test_those_who_were_refused_come_back_one_after_another() -> None:
+def test_retries_of_rejected_requests_are_spread_over_time() -> None:
     clock = Clock()
     eta = CapacityEta(clock)
     eta.set(40.0, 30.0)

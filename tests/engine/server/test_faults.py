@@ -127,7 +127,7 @@ async def test_a_listener_that_raises_is_logged_and_counted_and_ends_no_stream(
     assert "Traceback" in caplog.text and "ValueError: step" in caplog.text
 
 
-async def test_a_fault_of_one_number_costs_no_request_its_answer_or_its_outcome(
+async def test_a_fault_in_one_metric_changes_no_response_and_no_outcome(
     generates: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
@@ -182,7 +182,7 @@ async def fill(desk: Desk, name: str) -> None:
         await asyncio.sleep(0)
 
 
-async def test_an_engine_that_ends_while_a_client_reads_nothing_is_an_error_and_the_client_is_told(
+async def test_an_engine_exit_during_a_blocked_write_is_an_error_event_for_the_client(
     generates: Desk,
 ) -> None:
     with silent(generates) as client:
@@ -196,9 +196,7 @@ async def test_an_engine_that_ends_while_a_client_reads_nothing_is_an_error_and_
     assert generates.outcomes() == {"error": 1}
 
 
-async def test_an_engine_that_ends_before_it_has_read_a_request_fails_it_and_no_client_has_left(
-    wired: Desk, tmp_path: Path
-) -> None:
+async def test_an_engine_exit_before_a_request_is_read_counts_as_error_not_abort(wired: Desk, tmp_path: Path) -> None:
     client = wired.client
     assert isinstance(client, Wired)
     async with client.engine(tmp_path) as engine:
@@ -212,7 +210,7 @@ async def test_an_engine_that_ends_before_it_has_read_a_request_fails_it_and_no_
     assert wired.outcomes() == {"error": 4}
 
 
-async def test_a_client_that_never_reads_is_cut_off_at_a_bound_and_another_misses_nothing(generates: Desk) -> None:
+async def test_a_client_that_never_reads_is_cut_off_and_others_get_all_events(generates: Desk) -> None:
     with silent(generates) as client:
         await until(lambda: len(generates.client.sent) == 1)
         name = generates.client.sent[0].request_id
@@ -238,7 +236,7 @@ async def test_a_client_that_never_reads_is_cut_off_at_a_bound_and_another_misse
     assert generates.outcomes() == {"abort": 1, "length": 1}
 
 
-async def test_what_cannot_be_read_from_the_engine_is_said_as_the_reason(wired: Desk, tmp_path: Path) -> None:
+async def test_an_unreadable_engine_message_is_reported_as_the_reason(wired: Desk, tmp_path: Path) -> None:
     client = wired.client
     assert isinstance(client, Wired)
     async with client.engine(tmp_path) as engine:

@@ -25,7 +25,7 @@ from sluice_engine.server.transport.router import Router
 from sluice_engine.server.transport.sockets import bind
 
 
-async def test_drain_is_unready_at_once_and_refuses_after_the_grace() -> None:
+async def test_drain_is_unready_at_once_and_rejects_after_the_grace_period() -> None:
     told: list[Phase] = []
     lifecycle = Lifecycle(0.0, lambda: told.append(lifecycle.phase))
     refusal = lifecycle.refusal()
@@ -64,7 +64,7 @@ async def ageing() -> AsyncIterator[tuple[str, HttpServer]]:
     serving.threads.shutdown()
 
 
-async def test_an_old_connection_closes_after_its_answer(ageing: tuple[str, HttpServer]) -> None:
+async def test_a_connection_past_its_maximum_age_closes_after_its_response(ageing: tuple[str, HttpServer]) -> None:
     url, server = ageing
     async with aiohttp.ClientSession() as session:
         async with session.get(url) as young:
@@ -80,7 +80,7 @@ async def test_an_old_connection_closes_after_its_answer(ageing: tuple[str, Http
             assert fresh.headers.get("Connection") != "close"
 
 
-async def test_a_stream_that_nobody_reads_is_bounded() -> None:
+async def test_an_unread_stream_is_bounded() -> None:
     stream = Stream()
     delta = messages.Delta("a", (1,))
     pushed = 0
@@ -91,7 +91,7 @@ async def test_a_stream_that_nobody_reads_is_bounded() -> None:
         await stream.take()
 
 
-def test_orphans_are_collected_and_the_engine_is_spared() -> None:
+def test_orphans_are_reaped_and_the_engine_process_is_not() -> None:
     orphan = os.posix_spawn(sys.executable, [sys.executable, "-c", ""], {})
     os.waitid(os.P_PID, orphan, os.WEXITED | os.WNOWAIT)
     reap_orphans(except_pid=orphan)

@@ -51,7 +51,7 @@ def token(finish: messages.FinishReason | None = None) -> messages.Delta:
     ("first", "gap", "result"),
     [(0.5, 0.05, "met"), (1.5, 0.05, "missed_ttft"), (0.5, 0.2, "missed_itl"), (1.5, 0.2, "missed_both")],
 )
-def test_a_completed_request_is_judged_by_the_targets_in_force(first: float, gap: float, result: str) -> None:
+def test_a_completed_request_is_compared_with_the_targets_in_force(first: float, gap: float, result: str) -> None:
     story = Story()
     story.metrics.started(["a"], story.now, 7)
     story.step(token(), after=first)
@@ -67,7 +67,7 @@ def test_a_completed_request_is_judged_by_the_targets_in_force(first: float, gap
     assert story.value(f"{contract.QUEUE_SECONDS}_sum") == pytest.approx(0.2)
 
 
-def test_aborted_failed_and_refused_requests_are_never_met() -> None:
+def test_aborted_failed_and_rejected_requests_never_count_as_met() -> None:
     story = Story()
     for name in ("a", "b", "c"):
         story.metrics.started([name], story.now, 1)
@@ -85,7 +85,7 @@ def test_aborted_failed_and_refused_requests_are_never_met() -> None:
     assert story.value(f'{contract.REJECTIONS}{{reason="draining"}}') == 1
 
 
-def test_a_request_that_another_replica_had_before_is_no_second_arrival() -> None:
+def test_a_request_offered_to_another_replica_before_is_no_second_arrival() -> None:
     story = Story()
     story.metrics.started(["a"], story.now, 7, offered_before=True)
     story.step(token("stop"))
@@ -95,7 +95,7 @@ def test_a_request_that_another_replica_had_before_is_no_second_arrival() -> Non
     assert story.value(f'{contract.REJECTIONS}{{reason="draining"}}') == 1
 
 
-def test_a_request_with_several_answers_is_one_request() -> None:
+def test_a_request_with_several_samples_counts_once() -> None:
     story = Story()
     story.metrics.started(["a", "b"], story.now, 7)
     story.step(token(), messages.Delta("b", (5,), queue_seconds=0.2), after=0.5)
@@ -112,7 +112,7 @@ def test_a_request_with_several_answers_is_one_request() -> None:
     assert story.value(f"{contract.TIME_PER_OUTPUT_TOKEN}_sum") == pytest.approx(0.8 / 3)
 
 
-def test_a_text_that_is_answered_with_a_vector_has_no_time_per_token() -> None:
+def test_a_text_answered_with_a_vector_has_no_inter_token_time() -> None:
     story = Story()
     story.metrics.started(["a"], story.now, 7)
     story.step(messages.Delta("a", (), "stop", queue_seconds=0.2, vector=b"\0" * 8), after=0.5)

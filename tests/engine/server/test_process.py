@@ -27,7 +27,9 @@ def streaming(served: Served, count: int, tokens: int) -> Iterator[list[Reader]]
         reader.join(60)
 
 
-def test_sigterm_under_streams_serves_the_late_then_refuses_and_loses_nothing(tiny_model: Path, tmp_path: Path) -> None:
+def test_sigterm_serves_during_the_grace_period_then_rejects_and_completes_all_streams(
+    tiny_model: Path, tmp_path: Path
+) -> None:
     with serving(tiny_model, tmp_path / "log", *PACE, "--grace-seconds", "4") as served:
         engine = served.engine_pid()
         with streaming(served, 4, 350) as readers:  # 7 s and more
@@ -41,7 +43,9 @@ def test_sigterm_under_streams_serves_the_late_then_refuses_and_loses_nothing(ti
         assert gone(engine)
 
 
-def test_past_the_budget_streams_get_an_error_event_and_the_process_ends(tiny_model: Path, tmp_path: Path) -> None:
+def test_past_the_drain_budget_streams_get_an_error_event_and_the_process_ends(
+    tiny_model: Path, tmp_path: Path
+) -> None:
     with serving(tiny_model, tmp_path / "log", *PACE, "--drain-seconds", "0.5") as served:
         with streaming(served, 4, 1500) as readers:
             whole = Reader(served, body(1500, stream=False))
@@ -163,7 +167,7 @@ def test_a_missing_model_says_its_path_and_what_to_do(tmp_path: Path) -> None:
     assert message == {"reason": contract.REASON_MODEL_NOT_FOUND, "message": said[0]}
 
 
-def test_a_model_that_is_none_is_invalid_not_a_crash(tiny_model: Path, tmp_path: Path) -> None:
+def test_a_folder_without_a_model_is_reported_as_invalid(tiny_model: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.mkdir()
     (broken / "config.json").write_text((tiny_model / "config.json").read_text())
@@ -174,7 +178,7 @@ def test_a_model_that_is_none_is_invalid_not_a_crash(tiny_model: Path, tmp_path:
     assert json.loads(termination.read_text())["reason"] == contract.REASON_MODEL_INVALID
 
 
-def test_an_accelerator_that_is_not_there_is_an_error_never_a_fallback(tiny_model: Path, tmp_path: Path) -> None:
+def test_a_missing_accelerator_is_an_error_and_never_a_fallback(tiny_model: Path, tmp_path: Path) -> None:
     termination = tmp_path / "termination"
     env = {contract.ENV_TERMINATION_MESSAGE: str(termination), "CUDA_VISIBLE_DEVICES": ""}
     code, said = run(tiny_model, tmp_path / "log", "--device", "cuda", env=env)

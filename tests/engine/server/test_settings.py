@@ -12,7 +12,7 @@ from sluice_engine.server.options import OptionInvalid, parse, parse_size
 from sluice_perfmodel.step_time import StepTimeModel
 
 
-def test_defaults_listen_on_this_machine_alone() -> None:
+def test_the_default_host_is_loopback() -> None:
     options, settings = parse({"model": "/models/chat"})
     assert options.served_name == "chat"
     assert (settings.host, settings.port, settings.admin_port) == ("127.0.0.1", contract.DATA_PORT, contract.ADMIN_PORT)
@@ -62,7 +62,7 @@ def test_every_option_reaches_the_engine() -> None:
         ("drain-seconds", "-1"), ("grace-seconds", "x"), ("admin-token-file", "/no/such/file"),
     ],
 )  # fmt: skip
-def test_a_bad_value_is_one_sentence_that_names_its_option(option: str, value: str) -> None:
+def test_an_invalid_value_is_one_sentence_that_names_its_option(option: str, value: str) -> None:
     with pytest.raises(OptionInvalid) as caught:
         parse({"model": "m", option: value})
     assert str(caught.value).startswith(f"--{option}")

@@ -31,21 +31,21 @@ def written(folder: Path, content: Any) -> Path:
     return path
 
 
-def test_without_a_file_the_options_are_the_targets() -> None:
+def test_without_a_file_the_options_give_the_base_limits() -> None:
     file = TargetsFile(None, OPTIONS)
     assert not file.poll()
     assert file.limits == STARTED
     assert file.limits == OPTIONS.limits
 
 
-def test_the_file_is_taken_as_seconds_and_counts_and_once(tmp_path: Path) -> None:
+def test_the_file_is_converted_to_seconds_and_read_once_per_change(tmp_path: Path) -> None:
     file = TargetsFile(written(tmp_path, SPEC), OPTIONS)
     assert file.poll()
     assert file.limits == TAKEN
     assert not file.poll()
 
 
-def test_what_the_file_no_longer_names_is_the_option_again(tmp_path: Path) -> None:
+def test_a_field_removed_from_the_file_returns_to_the_option(tmp_path: Path) -> None:
     path = written(tmp_path, SPEC)
     file = TargetsFile(path, OPTIONS)
     file.poll()
@@ -54,7 +54,7 @@ def test_what_the_file_no_longer_names_is_the_option_again(tmp_path: Path) -> No
     assert file.limits == Limits(concurrency_min=1, concurrency_max=32, itl_target=0.08, ttft_target=6.0)
 
 
-def test_a_range_above_the_buffers_is_lowered_to_them(tmp_path: Path) -> None:
+def test_a_range_above_the_buffers_is_lowered(tmp_path: Path) -> None:
     file = TargetsFile(written(tmp_path, {"max_concurrent": {"min": 64, "max": 256}}), OPTIONS)
     file.poll()
     assert (file.limits.concurrency_min, file.limits.concurrency_max) == (32, 32)
@@ -69,7 +69,7 @@ def test_a_range_above_the_buffers_is_lowered_to_them(tmp_path: Path) -> None:
         {"max_concurrent": 5}, {"max_queue": 5}, {"itl_ms": 80},
     ],
 )  # fmt: skip
-def test_a_broken_file_is_one_warning_and_the_last_good_values_stay(
+def test_an_invalid_file_logs_one_warning_and_keeps_the_last_valid_limits(
     tmp_path: Path, content: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = written(tmp_path, SPEC)
@@ -84,7 +84,7 @@ def test_a_broken_file_is_one_warning_and_the_last_good_values_stay(
     assert file.poll() and file.limits.itl_target == 0.09
 
 
-def test_a_file_that_comes_later_or_goes_away_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_file_keeps_the_limits_in_force(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = TargetsFile(tmp_path / "targets.json", OPTIONS)
     assert not file.poll() and file.limits == STARTED
     path = written(tmp_path, SPEC)
@@ -94,7 +94,7 @@ def test_a_file_that_comes_later_or_goes_away_ends_nothing(tmp_path: Path, caplo
     assert len(caplog.messages) == 2
 
 
-async def test_each_change_is_handed_over_once(tmp_path: Path) -> None:
+async def test_each_change_of_the_file_is_passed_on_once(tmp_path: Path) -> None:
     """Runs five polls with an injected sleep; the file is replaced before the second and broken before the fourth."""
     path = written(tmp_path, SPEC)
     file = TargetsFile(path, OPTIONS)
@@ -116,7 +116,7 @@ async def test_each_change_is_handed_over_once(tmp_path: Path) -> None:
     assert [one.ttft_target for one in taken] == [0.5]
 
 
-async def test_before_the_engines_first_report_they_are_the_limits_shown() -> None:
+async def test_before_the_first_report_the_base_limits_are_published() -> None:
     metrics = EngineMetrics(OPTIONS)
     client = FakeEngineClient(metrics)
     desk = Serving(OPTIONS, metrics, Lifecycle(0.0, lambda: None), client)
@@ -133,7 +133,7 @@ def shown(served: Served) -> tuple[int, int, float, float]:
     return bounds["min"], bounds["max"], found["itl_target_ms"], found["ttft_target_ms"]
 
 
-def test_a_real_server_follows_its_file_and_comes_back_to_it_after_a_patch(tiny_model: Path, tmp_path: Path) -> None:
+def test_a_server_follows_its_targets_file_and_returns_to_it_after_a_patch(tiny_model: Path, tmp_path: Path) -> None:
     path = written(tmp_path, SPEC)
     with serving(tiny_model, tmp_path / "log", "--max-num-seqs", "32", "--targets-file", str(path)) as served:
         assert shown(served) == (4, 16, 80.0, 6000.0)

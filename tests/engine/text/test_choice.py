@@ -43,7 +43,7 @@ def grow(
 
 @given(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=4), cut=st.integers(0, 60), length=st.integers(1, 9))
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_text_and_logprobs_leave_together(text: TextModel, sizes: list[int], cut: int, length: int) -> None:
+def test_text_and_its_logprobs_are_emitted_together(text: TextModel, sizes: list[int], cut: int, length: int) -> None:
     tokens = text.encode_prompt(SENTENCE)
     whole, entries, choice, _ = grow(text, tokens, sizes)
     assert whole == SENTENCE and choice.finish == "length" and choice.tokens == len(tokens)
@@ -60,7 +60,7 @@ def test_text_and_logprobs_leave_together(text: TextModel, sizes: list[int], cut
         assert kept == []
 
 
-def test_a_part_of_a_character_leaves_with_the_character(text: TextModel) -> None:
+def test_a_partial_character_is_emitted_with_the_complete_one(text: TextModel) -> None:
     tokens = text.encode_prompt("🚀🚀")
     pieces = grow(text, tokens, [1])[3]
     assert len(pieces) == len(tokens) > 2
@@ -76,7 +76,7 @@ def test_a_stop_string_does_not_count_before_min_tokens(text: TextModel) -> None
     assert emitted.count("two") == 2
 
 
-def test_after_the_end_nothing_is_taken(text: TextModel) -> None:
+def test_tokens_after_the_end_are_ignored(text: TextModel) -> None:
     choice = Choice(0, "a", text, (), 0, with_logprobs=False)
     choice.take(messages.Delta("a", (5,), "stop"))
     assert choice.take(messages.Delta("a", (6,))).text == ""
@@ -93,7 +93,7 @@ class Bytes:
         return self._spelled[token]
 
 
-def test_half_a_character_is_spelled_in_bytes() -> None:
+def test_an_incomplete_character_is_written_as_bytes() -> None:
     vocabulary = Bytes(b"\xf0\x9f", b"\x9a\x80", b"a")
     entries = [
         Entry(0, 0, 0, TokenLogprob(-1.0, ((0, -1.0), (2, -2.0)))),
@@ -124,7 +124,9 @@ def test_a_special_token_is_spelled_out_and_an_unknown_id_is_empty(text: TextMod
 
 @given(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=4), cut=st.integers(0, 60), least=st.integers(0, 30))
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_how_many_tokens_come_at_once_changes_nothing(text: TextModel, sizes: list[int], cut: int, least: int) -> None:
+def test_output_does_not_depend_on_the_tokens_per_delta(
+    text: TextModel, sizes: list[int], cut: int, least: int
+) -> None:
     tokens = text.encode_prompt(SENTENCE * 2)
     stop = SENTENCE[cut : cut + 3]
     whole = grow(text, tokens, [1], (stop,), least)

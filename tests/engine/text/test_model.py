@@ -52,7 +52,7 @@ def test_control_tokens_spelled_by_a_user_stay_text(text: TextModel, tokenizer: 
     )
 )
 @settings(max_examples=60, deadline=None)
-def test_no_spelling_makes_a_control_token(parts: list[str]) -> None:
+def test_no_user_text_encodes_to_a_control_token(parts: list[str]) -> None:
     template = ChatTemplate("<|im_start|>{{ messages[0].content }}<|im_end|>", ["<|im_start|>", "<|im_end|>"], {})
     content = "".join(parts)
     pieces = template.render([{"role": "user", "content": content}])
@@ -89,7 +89,9 @@ def test_streamed_text_equals_the_whole_text(text: TextModel, content: str) -> N
     assert all("\ufffd" not in part for part in streamed) or "\ufffd" in content
 
 
-def test_a_character_cut_off_at_the_end_becomes_one_replacement(text: TextModel, tokenizer: Tokenizer) -> None:
+def test_an_incomplete_character_at_the_end_becomes_one_replacement_character(
+    text: TextModel, tokenizer: Tokenizer
+) -> None:
     ids = text.encode_prompt("🙂")
     assert len(ids) > 1
     decoder = text.detokenizer()
@@ -135,7 +137,7 @@ def test_byte_fallback_text_streams_without_broken_characters(content: str) -> N
     assert not any("\ufffd" in part for part in streamed)
 
 
-def test_a_folder_without_tokenizer_is_said_with_its_path(tmp_path: Path) -> None:
+def test_a_folder_without_a_tokenizer_is_named_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(TokenizerInvalid, match=str(tmp_path)):
         load_text_model(tmp_path)
     (tmp_path / "tokenizer.json").write_text('{"version": "nonsense"}')

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from sluice_engine.text import StopScanner
 
 
-def test_stop_string_split_over_three_feeds_is_found_and_not_shown() -> None:
+def test_a_stop_string_split_over_three_feeds_is_found_and_not_emitted() -> None:
     scanner = StopScanner(("END",))
     assert [scanner.feed(text) for text in ("one E", "N", "D two")] == ["one ", "", ""]
     assert scanner.stopped
 
 
-def test_text_that_only_began_like_a_stop_string_comes_out() -> None:
+def test_text_that_only_begins_like_a_stop_string_is_emitted() -> None:
     scanner = StopScanner(("END",))
     assert scanner.feed("EN") == ""
     assert scanner.feed("TER") == "ENTER"
@@ -22,7 +22,7 @@ def test_text_that_only_began_like_a_stop_string_comes_out() -> None:
     assert scanner.flush() == "E"
 
 
-def test_earliest_of_several_stop_strings_wins() -> None:
+def test_the_earliest_of_several_stop_strings_ends_the_text() -> None:
     scanner = StopScanner(("later", "now"))
     assert scanner.feed("here and now and later") == "here and "
 
@@ -32,7 +32,7 @@ def test_earliest_of_several_stop_strings_wins() -> None:
     stops=st.lists(st.text("ab", min_size=1, max_size=4), max_size=3),
     cuts=st.lists(st.integers(0, 40), max_size=10),
 )
-def test_any_split_shows_what_the_whole_text_would(text: str, stops: list[str], cuts: list[int]) -> None:
+def test_any_split_of_the_text_emits_the_same(text: str, stops: list[str], cuts: list[int]) -> None:
     scanner = StopScanner(tuple(stops))
     edges = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
     emitted = "".join(scanner.feed(text[a:b]) for a, b in pairwise(edges))

@@ -44,7 +44,7 @@ def test_a_write_without_the_token_is_401(guarded: Served, headers: dict[str, st
     assert guarded.admin("GET", "/readyz").status == 200
 
 
-def test_a_patch_moves_the_limits_and_its_ttl_brings_them_back(guarded: Served) -> None:
+def test_a_patch_changes_the_limits_until_its_ttl_ends(guarded: Served) -> None:
     token = JSON | {"Authorization": "Bearer s3cret"}
     before = guarded.admin("GET", "/limits").json()
     assert before["max_concurrent"] == {"min": 1, "max": 32}
@@ -70,7 +70,7 @@ def test_a_bad_patch_is_400_with_a_sentence(guarded: Served) -> None:
     assert guarded.admin("DELETE", "/limits", None, token).status == 405
 
 
-def test_requests_over_the_queue_are_refused_with_retry_after(guarded: Served) -> None:
+def test_requests_beyond_the_queue_are_rejected_with_retry_after(guarded: Served) -> None:
     token = JSON | {"Authorization": "Bearer s3cret"}
     guarded.admin("PATCH", "/limits", {"max_concurrent": {"max": 1}, "max_queue": 0, "ttl_seconds": 150}, token)
     rejected = guarded.metric("sluice_rejections_total", reason="queue_full")
@@ -84,7 +84,7 @@ def test_requests_over_the_queue_are_refused_with_retry_after(guarded: Served) -
     assert guarded.metric("sluice_rejections_total", reason="queue_full") == rejected + len(refusals)
 
 
-def test_more_important_work_displaces_what_waits_and_has_not_begun(guarded: Served) -> None:
+def test_a_request_of_higher_priority_evicts_a_waiting_one(guarded: Served) -> None:
     token = JSON | {"Authorization": "Bearer s3cret"}
     guarded.admin("PATCH", "/limits", {"max_concurrent": {"max": 1}, "max_queue": 2, "ttl_seconds": 150}, token)
     displaced = guarded.metric("sluice_rejections_total", reason="displaced")
@@ -114,7 +114,7 @@ def test_more_important_work_displaces_what_waits_and_has_not_begun(guarded: Ser
     assert guarded.metric("sluice_requests_total", outcome="rejected") == rejected + len(gone) + others
 
 
-def test_post_drain_is_unready_then_refuses_and_stays_alive(guarded: Served) -> None:
+def test_post_drain_turns_unready_then_rejects_and_stays_alive(guarded: Served) -> None:
     with closing(HTTPConnection("127.0.0.1", guarded.port, timeout=60)) as pooled:
         pooled.request("GET", "/v1/models")
         pooled.getresponse().read()

@@ -23,7 +23,7 @@ def client(served: Served) -> Iterator[OpenAI]:
         yield client
 
 
-def test_n_answers_differ_repeat_and_count_the_prompt_once(client: OpenAI) -> None:
+def test_n_samples_differ_are_reproducible_and_count_the_prompt_once(client: OpenAI) -> None:
     def ask(n: int) -> openai.types.Completion:
         return client.completions.create(
             model="tiny", prompt=PROMPT, n=n, seed=5, temperature=1.5, max_tokens=12, extra_body={"ignore_eos": True}
@@ -40,7 +40,7 @@ def test_n_answers_differ_repeat_and_count_the_prompt_once(client: OpenAI) -> No
     assert four.usage.completion_tokens == 4 * 12
 
 
-def test_streams_of_several_answers_interleave_and_say_the_same(client: OpenAI) -> None:
+def test_streamed_samples_interleave_and_equal_the_collected_ones(client: OpenAI) -> None:
     asked = {"model": "tiny", "messages": MESSAGES, "n": 3, "seed": 9, "temperature": 1.2, "max_tokens": 20}
     whole = client.chat.completions.create(**asked)  # type: ignore[call-overload]
     stream = client.chat.completions.create(**asked, stream=True)  # type: ignore[call-overload]
@@ -58,7 +58,7 @@ def test_streams_of_several_answers_interleave_and_say_the_same(client: OpenAI) 
     assert order != sorted(order)
 
 
-def test_siblings_compute_the_prompt_once(served: Served, client: OpenAI) -> None:
+def test_samples_of_a_group_compute_the_prompt_once(served: Served, client: OpenAI) -> None:
     def prompts() -> float:
         return served.metric("sluice_prompt_tokens_total")
 
@@ -71,7 +71,7 @@ def test_siblings_compute_the_prompt_once(served: Served, client: OpenAI) -> Non
     assert answer.usage.completion_tokens > 4
 
 
-def test_a_disconnect_ends_every_answer(served: Served, client: OpenAI) -> None:
+def test_a_disconnect_cancels_every_sample(served: Served, client: OpenAI) -> None:
     aborted = served.metric("sluice_requests_total", outcome="abort")
     stream = client.chat.completions.create(
         model="tiny", messages=MESSAGES, n=3, stream=True, max_tokens=1500, extra_body={"ignore_eos": True}
@@ -117,7 +117,7 @@ def test_chat_logprobs_have_openais_shape(client: OpenAI) -> None:
     assert [entry.top_logprobs for entry in bare.choices[0].logprobs.content] == [[]] * len(content)
 
 
-def test_streamed_chat_logprobs_are_those_of_the_whole_answer(served: Served) -> None:
+def test_streamed_chat_logprobs_equal_the_collected_ones(served: Served) -> None:
     asked = {
         "model": "tiny", "messages": MESSAGES, "temperature": 0, "max_tokens": 20, "logprobs": True,
         "top_logprobs": 2, "stop": ["zzz never"],
@@ -172,7 +172,7 @@ def test_a_bias_forces_a_token_and_its_logprob_stays_the_models(client: OpenAI, 
     assert min(value or 0.0 for value in logprobs.token_logprobs) < -0.1
 
 
-def test_a_bias_beyond_the_logits_is_refused(client: OpenAI) -> None:
+def test_a_logit_bias_outside_the_vocabulary_is_rejected(client: OpenAI) -> None:
     for token in ("1024", "9999999999"):
         with pytest.raises(openai.BadRequestError) as caught:
             client.chat.completions.create(model="tiny", messages=MESSAGES, logit_bias={token: 1})
@@ -193,7 +193,7 @@ def test_penalties_stop_a_text_from_repeating_itself(client: OpenAI) -> None:
     assert distinct(repetition_penalty=2) > plain
 
 
-def test_min_tokens_holds_off_the_end_and_stop_strings(client: OpenAI) -> None:
+def test_min_tokens_delays_end_of_sequence_and_stop_strings(client: OpenAI) -> None:
     plain = client.chat.completions.create(model="tiny", messages=MESSAGES, temperature=0)
     assert plain.usage is not None
     length = plain.usage.completion_tokens

@@ -69,7 +69,7 @@ def test_strings_and_token_ids_one_or_many_are_embedded_as_transformers_does(cli
         assert answer.data[0].object == "embedding"
 
 
-def test_numbers_and_base64_say_the_same(client: OpenAI, embeds: Served, folder: Path) -> None:
+def test_numbers_and_base64_encode_the_same_vectors(client: OpenAI, embeds: Served, folder: Path) -> None:
     rows = want(folder, TEXTS)[1]
     plain = client.embeddings.create(model="tiny", input=TEXTS, encoding_format="float")
     torch.testing.assert_close(vectors(plain), rows, rtol=1e-4, atol=1e-5)
@@ -125,7 +125,9 @@ def test_what_cannot_be_served_is_said(embeds: Served, change: dict[str, Any], p
     assert words in answer.error["message"]
 
 
-def test_what_the_model_is_not_for_is_said_with_where_to_go(embeds: Served, served: Served, client: OpenAI) -> None:
+def test_an_unsupported_task_is_an_error_that_names_the_right_endpoint(
+    embeds: Served, served: Served, client: OpenAI
+) -> None:
     with pytest.raises(openai.BadRequestError, match="does not generate; it is served to embed: use /v1/embeddings"):
         client.chat.completions.create(model="tiny", messages=[{"role": "user", "content": "hi"}])
     rerank = embeds.request("POST", "/v1/rerank", {"model": "tiny", "query": "a", "documents": ["b"]})
@@ -136,7 +138,7 @@ def test_what_the_model_is_not_for_is_said_with_where_to_go(embeds: Served, serv
         client.embeddings.create(model="other", input="hi")
 
 
-def test_a_deadline_that_is_lost_is_refused_and_counted(embeds: Served, client: OpenAI) -> None:
+def test_an_unreachable_deadline_is_rejected_and_counted(embeds: Served, client: OpenAI) -> None:
     for _ in range(60):  # the step-time model is used after fifty steps
         client.embeddings.create(model="tiny", input=TEXTS)
     many = TEXTS * 100  # more texts than are submitted at once
@@ -151,7 +153,7 @@ def test_a_deadline_that_is_lost_is_refused_and_counted(embeds: Served, client: 
     assert embeds.metric("sluice_requests_arrived_total") == arrived + len(many)
 
 
-def test_clients_that_leave_and_many_at_once_leave_nothing_behind(embeds: Served, folder: Path) -> None:
+def test_disconnects_and_concurrent_calls_leave_no_request_in_the_engine(embeds: Served, folder: Path) -> None:
     raw = {"model": "tiny", "input": ["some words to be read " * 4] * 200}
 
     def leave(_: int) -> None:

@@ -137,7 +137,7 @@ async def embeds(tiny_model: Path) -> AsyncIterator[Desk]:
         (contract.PATH_COMPLETIONS, {"prompt": [5, 6, 7]}),
     ],
 )
-async def test_an_answer_in_the_making_holds_neither_prompt_nor_bytes(
+async def test_a_running_response_holds_neither_the_prompt_nor_body_bytes(
     generates: Desk, path: str, body: dict[str, Any]
 ) -> None:
     call = generates.post(path, body)
@@ -149,7 +149,7 @@ async def test_an_answer_in_the_making_holds_neither_prompt_nor_bytes(
     assert (await call)[0] == 200
 
 
-async def test_the_texts_of_a_refused_call_are_refused_not_aborted(embeds: Desk) -> None:
+async def test_the_texts_of_a_rejected_call_count_as_rejected_not_aborted(embeds: Desk) -> None:
     call = embeds.post(contract.PATH_EMBEDDINGS, {"input": [[5], [6], [7]]})
     await until(lambda: len(embeds.client.sent) == 3)
     done, lost, other = (message.request_id for message in embeds.client.sent)
@@ -162,7 +162,7 @@ async def test_the_texts_of_a_refused_call_are_refused_not_aborted(embeds: Desk)
 
 
 @pytest.mark.parametrize("header", [None, "Bearer one", "Bearer two", "Basic b25lOnR3bw=="])
-async def test_a_header_that_is_not_verified_names_no_tenant(generates: Desk, header: str | None) -> None:
+async def test_an_unverified_header_sets_no_tenant(generates: Desk, header: str | None) -> None:
     call = generates.post(contract.PATH_COMPLETIONS, {"prompt": "hello"}, header)
     await until(lambda: len(generates.client.sent) == 1)
     assert generates.client.sent[0].tenant == ""
@@ -171,7 +171,7 @@ async def test_a_header_that_is_not_verified_names_no_tenant(generates: Desk, he
 
 
 @pytest.mark.parametrize("header", [None, "Bearer one"])
-async def test_a_header_that_is_not_verified_names_no_tenant_of_texts(embeds: Desk, header: str | None) -> None:
+async def test_an_unverified_header_sets_no_tenant_of_texts(embeds: Desk, header: str | None) -> None:
     call = embeds.post(contract.PATH_EMBEDDINGS, {"input": [[5]]}, header)
     await until(lambda: len(embeds.client.sent) == 1)
     assert embeds.client.sent[0].tenant == ""

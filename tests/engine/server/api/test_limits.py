@@ -16,7 +16,7 @@ def patch(body: dict[str, Any]) -> messages.LimitsPatch:
     return parse_patch(body, CURRENT, max_num_seqs=128, max_batched_tokens=2048)
 
 
-def test_a_full_body_becomes_seconds_and_counts() -> None:
+def test_a_full_patch_is_converted_to_seconds_and_counts() -> None:
     body = {
         "max_concurrent": {"min": 3, "max": 9}, "max_queue": 0, "max_batched_tokens": 64, "kv_watermark": 0.9,
         "itl_target_ms": 40, "ttft_target_ms": 1500.5, "ttl_seconds": 30,
@@ -30,7 +30,7 @@ def test_a_full_body_becomes_seconds_and_counts() -> None:
     )  # fmt: skip
 
 
-def test_nothing_asked_is_nothing_done() -> None:
+def test_an_empty_patch_changes_nothing() -> None:
     assert patch({}) == messages.LimitsPatch()
 
 
@@ -64,25 +64,25 @@ def test_a_bound_above_the_buffers_is_lowered_to_them() -> None:
         ({"retry_after_seconds": None, "ttl_seconds": 5}, "retry_after_seconds"),
     ],
 )
-def test_anything_else_is_refused_by_name(body: dict[str, Any], param: str) -> None:
+def test_an_invalid_field_is_rejected_by_name(body: dict[str, Any], param: str) -> None:
     with pytest.raises(BadRequest) as caught:
         patch(body)
     assert caught.value.param == param
 
 
 @pytest.mark.parametrize("seconds", [-1, 1e9, "5", True])
-def test_a_wait_for_a_replica_is_a_number_of_seconds(seconds: Any) -> None:
+def test_retry_after_seconds_must_be_a_number_of_seconds(seconds: Any) -> None:
     with pytest.raises(BadRequest) as caught:
         parse_notice({"retry_after_seconds": seconds, "ttl_seconds": 5})
     assert caught.value.param == "retry_after_seconds"
 
 
-def test_who_says_nothing_of_a_replica_gives_no_notice() -> None:
+def test_a_patch_without_retry_after_gives_no_notice() -> None:
     assert parse_notice({"max_queue": 4, "ttl_seconds": 5}) is None
     assert parse_notice({"max_queue": 4, "retry_after_seconds": 0, "ttl_seconds": 5}) == (0.0, 5.0)
 
 
-def test_limits_in_force_read_like_the_patch() -> None:
+def test_limits_in_force_have_the_fields_of_the_patch() -> None:
     shown = as_json(at_start(CURRENT))
     assert shown["max_concurrent"] == {"min": 2, "max": 64}
     assert shown["itl_target_ms"] == 50.0
@@ -96,6 +96,6 @@ def test_a_patch_counts_as_applied_once_its_values_and_ttl_are_in_force() -> Non
     assert applied(messages.LimitsPatch(), at_start(CURRENT))
 
 
-def test_a_bound_above_what_there_are_buffers_for_is_lowered_to_it() -> None:
+def test_minimum_maximum_and_batched_tokens_are_lowered_to_the_buffers() -> None:
     asked = patch({"max_concurrent": {"min": 1, "max": 999}, "max_batched_tokens": 999_999, "ttl_seconds": 5})
     assert asked.changes == {"concurrency_min": 1, "concurrency_max": 128, "max_batched_tokens": 2048}

@@ -22,7 +22,7 @@ def client(served: Served) -> Iterator[OpenAI]:
         yield client
 
 
-def test_a_chat_answers_in_words_with_usage_and_ids(client: OpenAI) -> None:
+def test_a_chat_returns_text_usage_and_ids(client: OpenAI) -> None:
     raw = client.chat.completions.with_raw_response.create(
         model="tiny", messages=MESSAGES, temperature=0, extra_headers={"x-request-id": "mine-1"}
     )
@@ -39,7 +39,7 @@ def test_a_chat_answers_in_words_with_usage_and_ids(client: OpenAI) -> None:
     assert answer.usage.prompt_tokens_details is not None
 
 
-def test_a_stream_says_the_same_as_the_whole_answer(client: OpenAI) -> None:
+def test_a_stream_equals_the_collected_response(client: OpenAI) -> None:
     whole = client.chat.completions.create(model="tiny", messages=MESSAGES, temperature=0)
     stream = client.chat.completions.create(
         model="tiny", messages=MESSAGES, temperature=0, stream=True, stream_options={"include_usage": True}
@@ -67,7 +67,7 @@ def test_a_stream_ends_with_done_and_no_usage_unless_asked(served: Served) -> No
     assert all("usage" not in json.loads(event[6:]) for event in events[:-1])
 
 
-def test_completions_take_text_and_token_ids_alike(client: OpenAI, tiny_model: Path) -> None:
+def test_completions_accept_text_and_token_ids(client: OpenAI, tiny_model: Path) -> None:
     ids = load_text_model(tiny_model).encode_prompt("A replica is")
     by_text = client.completions.create(model="tiny", prompt="A replica is", temperature=0, max_tokens=8)
     by_ids = client.completions.create(model="tiny", prompt=ids, temperature=0, max_tokens=8)
@@ -103,7 +103,7 @@ def test_stop_strings_end_the_text_before_them(client: OpenAI) -> None:
     assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == whole[: whole.index(stop)]
 
 
-def test_max_tokens_ends_by_length_and_ignore_eos_goes_on(client: OpenAI) -> None:
+def test_max_tokens_finishes_by_length_and_ignore_eos_continues(client: OpenAI) -> None:
     short = client.chat.completions.create(model="tiny", messages=MESSAGES, temperature=0, max_completion_tokens=2)
     assert short.choices[0].finish_reason == "length"
     assert short.usage is not None
@@ -148,7 +148,7 @@ def test_models_are_listed_and_found(client: OpenAI) -> None:
     assert caught.value.code == "model_not_found"
 
 
-def test_errors_are_the_clients_own_types(client: OpenAI) -> None:
+def test_errors_are_raised_as_the_openai_clients_types(client: OpenAI) -> None:
     with pytest.raises(openai.NotFoundError) as unknown:
         client.chat.completions.create(model="other", messages=MESSAGES)
     assert (unknown.value.code, unknown.value.param) == ("model_not_found", "model")
@@ -162,7 +162,7 @@ def test_errors_are_the_clients_own_types(client: OpenAI) -> None:
 
 
 @pytest.mark.parametrize("words", [3000, 300_000])
-def test_a_prompt_beyond_the_context_says_both_numbers(client: OpenAI, words: int) -> None:
+def test_a_prompt_beyond_the_context_is_an_error_with_both_lengths(client: OpenAI, words: int) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         client.completions.create(model="tiny", prompt="replica cache " * words)
     assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "prompt")
@@ -171,20 +171,20 @@ def test_a_prompt_beyond_the_context_says_both_numbers(client: OpenAI, words: in
     assert max(numbers) > 2048
 
 
-def test_an_answer_beyond_the_context_says_what_is_left(client: OpenAI) -> None:
+def test_max_tokens_beyond_the_context_is_an_error_with_the_room_left(client: OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         client.chat.completions.create(model="tiny", messages=MESSAGES, max_tokens=2048)
     assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "max_tokens")
 
 
-def test_token_ids_at_or_beyond_the_logits_are_refused(client: OpenAI) -> None:
+def test_token_ids_outside_the_vocabulary_are_rejected(client: OpenAI) -> None:
     for token in (1024, 10**12):
         with pytest.raises(openai.BadRequestError) as caught:
             client.completions.create(model="tiny", prompt=[1, token])
         assert caught.value.param == "prompt"
 
 
-def test_a_stream_left_midway_frees_its_blocks(served: Served, client: OpenAI) -> None:
+def test_a_disconnected_stream_frees_its_blocks(served: Served, client: OpenAI) -> None:
     aborted = served.metric("sluice_requests_total", outcome="abort")
     stream = client.chat.completions.create(
         model="tiny", messages=MESSAGES, stream=True, max_tokens=1500, extra_body={"ignore_eos": True}
@@ -196,7 +196,7 @@ def test_a_stream_left_midway_frees_its_blocks(served: Served, client: OpenAI) -
     served.wait(lambda: served.metric("sluice_requests_running") == 0)  # the report follows the snapshot
 
 
-def test_a_whole_answer_given_up_on_frees_its_blocks(served: Served, client: OpenAI) -> None:
+def test_a_disconnected_collected_request_frees_its_blocks(served: Served, client: OpenAI) -> None:
     generated = served.metric("sluice_generated_tokens_total")
     with pytest.raises(openai.APITimeoutError):
         client.with_options(timeout=0.3).chat.completions.create(

@@ -115,7 +115,7 @@ def test_a_model_that_scores_neither_embeds_nor_generates(scores: Served) -> Non
         assert "it is served to score: use /v1/rerank" in answer.error["message"]
 
 
-def test_a_crowd_gets_its_places_and_keeps_nobody_from_health_and_metrics(scores: Served) -> None:
+def test_many_clients_are_served_and_health_and_metrics_stay_reachable(scores: Served) -> None:
     with ExitStack() as stack:
         crowd = [
             stack.enter_context(closing(socket.create_connection(("127.0.0.1", scores.port)))) for _ in range(CROWD)
@@ -149,7 +149,7 @@ def ended(crowd: list[socket.socket]) -> list[bytes]:
     return found
 
 
-def test_a_drain_finishes_what_is_here_and_ends(scores: Served) -> None:  # last test: the server exits
+def test_a_drain_finishes_accepted_requests_and_exits(scores: Served) -> None:  # last test: the server exits
     documents = ["many words to be read by the model " * 6] * 600
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(post, scores, "/v1/rerank", query=QUERY, documents=documents, return_documents=False)

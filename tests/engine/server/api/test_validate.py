@@ -36,7 +36,7 @@ def test_defaults_are_openais() -> None:
     assert (generation.priority, generation.ttft_target, generation.itl_target) == (0, None, None)
 
 
-def test_everything_supported_is_taken() -> None:
+def test_all_supported_fields_are_parsed() -> None:
     generation = chat(
         max_completion_tokens=7, temperature=0, top_p=0.5, top_k=3, seed=-4, stop=["a", "b"], stream=True,
         stream_options={"include_usage": True}, user="u", ignore_eos=True, n=1, presence_penalty=0.0, tools=[],
@@ -48,7 +48,7 @@ def test_everything_supported_is_taken() -> None:
     assert (generation.stream, generation.include_usage) == (True, True)
 
 
-def test_sampling_fields_are_taken() -> None:
+def test_sampling_fields_are_parsed() -> None:
     wanted = {
         "n": 3, "presence_penalty": -2, "frequency_penalty": 2.0, "repetition_penalty": 2, "min_p": 0.1,
         "logit_bias": {"0": -100, "1023": 2.5}, "min_tokens": 4,
@@ -76,7 +76,7 @@ def test_logprobs_are_a_switch_and_a_number_in_chats_and_a_number_in_completions
     assert caught.value.param == "top_logprobs"
 
 
-def test_best_of_is_a_completions_and_not_below_n_nor_streamed() -> None:
+def test_best_of_requires_a_completion_at_least_n_and_no_stream() -> None:
     assert (completion(best_of=4, n=2).choices.params.n, completion(best_of=4).choices.n) == (4, 1)
     assert completion(best_of=2, n=2, stream=True).choices.ranked is False
     assert chat(best_of=1).choices.params.n == 1
@@ -88,7 +88,7 @@ def test_best_of_is_a_completions_and_not_below_n_nor_streamed() -> None:
         assert caught.value.param == "best_of"
 
 
-def test_a_million_biases_are_refused_at_once() -> None:
+def test_a_million_logit_biases_are_rejected_quickly() -> None:
     bias = dict.fromkeys(map(str, range(10**6)), 1)
 
     def refused() -> None:
@@ -98,7 +98,7 @@ def test_a_million_biases_are_refused_at_once() -> None:
     assert count_calls(refused) < 10_000
 
 
-def test_a_request_may_say_how_urgent_it_is() -> None:
+def test_a_request_may_set_priority_and_slo() -> None:
     generation = completion(priority=-100, slo={"ttft_ms": 500, "itl_ms": 40.0})
     assert (generation.priority, generation.ttft_target, generation.itl_target) == (-100, 0.5, 0.04)
     assert (chat(priority=100).priority, chat(slo={"itl_ms": 80, "ttft_ms": None}).itl_target) == (100, 0.08)
@@ -113,7 +113,7 @@ def test_a_request_may_say_how_urgent_it_is() -> None:
         ({"e2e_ms": 5}, "slo.e2e_ms"),
     ],
 )  # fmt: skip
-def test_a_bad_slo_names_its_part(slo: Any, param: str) -> None:
+def test_an_invalid_slo_error_names_its_field(slo: Any, param: str) -> None:
     with pytest.raises(BadRequest) as caught:
         chat(slo=slo)
     assert caught.value.param == param
@@ -168,7 +168,7 @@ OUT_OF_RANGE = [
 
 
 @pytest.mark.parametrize(("field", "value"), OUT_OF_RANGE)
-def test_a_field_out_of_range_is_refused_by_name(field: str, value: Any) -> None:
+def test_a_field_out_of_range_is_rejected_by_name(field: str, value: Any) -> None:
     for check in (chat, completion):
         if check is completion and field == "max_completion_tokens":
             field = "max_tokens"
@@ -207,7 +207,7 @@ def test_a_field_out_of_range_is_refused_by_name(field: str, value: Any) -> None
         ([{"role": "user", "content": "x", "surprise": 1}], "messages[0].surprise"),
     ],
 )
-def test_bad_messages_are_refused_by_place(messages: Any, param: str) -> None:
+def test_invalid_messages_are_rejected_by_position(messages: Any, param: str) -> None:
     with pytest.raises(BadRequest) as caught:
         chat(messages=messages)
     assert caught.value.param == param
@@ -216,7 +216,7 @@ def test_bad_messages_are_refused_by_place(messages: Any, param: str) -> None:
 @pytest.mark.parametrize(
     "prompt", [None, "", [], [-1], [True], [1.5], [1, "a"], ["a", "b"], [[]], {}, 5, ["a"] * 100_000]
 )
-def test_bad_prompts_are_refused(prompt: Any) -> None:
+def test_invalid_prompts_are_rejected(prompt: Any) -> None:
     with pytest.raises(BadRequest) as caught:
         completion(prompt=prompt)
     assert caught.value.param == "prompt"
@@ -251,7 +251,7 @@ def test_unsupported_features_have_their_own_code() -> None:
         b'{"a": "\\ud800"}', b'{"a": "\xed\xa0\x80"}', b"{'a': 1}", b'{"a": 1,}', b"\xef\xbb\xbf{}", b'{"a": 1} x',
     ],
 )  # fmt: skip
-def test_what_is_not_a_strict_json_object_is_refused(body: bytes) -> None:
+def test_a_body_that_is_no_strict_json_object_is_rejected(body: bytes) -> None:
     with pytest.raises(BadRequest) as caught:
         parse_object(body)
     assert caught.value.code == "invalid_json"

@@ -115,7 +115,7 @@ async def stalled(ports: Ports, sent: int) -> tuple[asyncio.StreamReader, asynci
     return reader, writer
 
 
-async def test_beyond_the_places_a_connection_is_told_to_come_again(ports: Ports) -> None:
+async def test_a_connection_beyond_the_limit_gets_503_with_retry_after(ports: Ports) -> None:
     ports.go_on.set()
     idle = [await opened(ports.data) for _ in range(PLACES)]
     await until(lambda: ports.limits.connections == PLACES)
@@ -130,7 +130,7 @@ async def test_beyond_the_places_a_connection_is_told_to_come_again(ports: Ports
     assert (await ports.post(1000))[0] == 200
 
 
-async def test_a_crowd_keeps_nobody_from_health_and_metrics(ports: Ports) -> None:
+async def test_a_full_data_port_leaves_health_and_metrics_reachable(ports: Ports) -> None:
     crowd = await asyncio.gather(*(opened(ports.data) for _ in range(PLACES + MAX_REJECTED + 300)))
     await until(lambda: ports.limits.connections == PLACES)
     assert ports.limits.rejected <= MAX_REJECTED
@@ -144,7 +144,7 @@ async def test_a_crowd_keeps_nobody_from_health_and_metrics(ports: Ports) -> Non
     await until(lambda: ports.limits.connections == 0 == ports.limits.rejected)
 
 
-async def test_bodies_at_work_are_bounded_in_bytes(ports: Ports) -> None:
+async def test_bodies_in_use_are_bounded_in_bytes(ports: Ports) -> None:
     first = asyncio.create_task(ports.post(BODIES))
     await ports.held.wait()
     assert ports.limits.body_budget.count == BODIES
@@ -158,9 +158,7 @@ async def test_bodies_at_work_are_bounded_in_bytes(ports: Ports) -> None:
 
 
 @pytest.mark.parametrize(("sent", "newcomer", "left"), [(95_000, 150_000, 0), (95_000, 1000, 2), (50_000, 40_000, 1)])
-async def test_bodies_that_stall_make_room_for_those_that_come(
-    ports: Ports, sent: int, newcomer: int, left: int
-) -> None:
+async def test_stalled_bodies_are_cut_off_for_arriving_ones(ports: Ports, sent: int, newcomer: int, left: int) -> None:
     ports.go_on.set()
     clients = [await stalled(ports, sent) for _ in range(2)]
     assert (await ports.post(newcomer))[0] == 200
@@ -176,13 +174,13 @@ async def test_bodies_that_stall_make_room_for_those_that_come(
     await until(lambda: ports.limits.body_budget.count == 0 == ports.limits.connections)
 
 
-async def test_a_client_that_leaves_gives_its_bytes_back(ports: Ports) -> None:
+async def test_a_disconnect_frees_the_bytes_of_the_body(ports: Ports) -> None:
     _, writer = await stalled(ports, 50_000)
     writer.close()
     await until(lambda: ports.limits.body_budget.count == 0 == ports.limits.connections)
 
 
-def test_a_low_soft_limit_of_open_files_is_raised_as_far_as_places_need() -> None:
+def test_a_low_soft_limit_of_open_files_is_raised_for_all_connections() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = MAX_CONNECTIONS + ADMIN_CONNECTIONS + OTHER_FILES
     most = needed if hard == resource.RLIM_INFINITY else min(hard, needed)
