@@ -39,7 +39,6 @@ class Fleet:
             max_model_length=min(settings.max_model_length, blocks * settings.block_size),
             late_last=law.admits,  # queueing by deadline is part of admission (policies/policy.py)
         )
-        self._truth = settings.truth
         self._memory = law.initial()
         self._chance, self._router = Chance(settings), Router(settings.routing)
         self._pods: list[Pod] = []
@@ -105,9 +104,7 @@ class Fleet:
             pod = min(self._pods, key=lambda one: one.next_event)
             at = pod.next_event
             if pod.engine is None:
-                pod.engine = started_engine(
-                    self.settings.mode, self._truth, self._config, self._base_limits(), at, self.settings.profile
-                )
+                pod.engine = started_engine(self.settings, self._config, self._base_limits(), at)
                 after = self._chance.failure(pod.name) if pod.starts == 1 else None
                 pod.fails_at = inf if after is None else at + after
             else:

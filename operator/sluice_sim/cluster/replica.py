@@ -9,8 +9,7 @@ from sluice_engine.control.limit_controller import LimitController
 from sluice_engine.limits import Limits
 from sluice_engine.scheduler import SchedulerConfig
 from sluice_operator.autoscaler.values import ColdStart, EngineSample, PodPhase, PodView
-from sluice_perfmodel.step_time import StepTimeModel
-from sluice_sim.cluster.scenario import Chance, Mode, Settings
+from sluice_sim.cluster.scenario import Chance, Settings
 from sluice_sim.engine.coarse.engine import CoarseEngine
 from sluice_sim.engine.exact import SimEngine
 from sluice_sim.engine.exposition import EngineState
@@ -19,7 +18,10 @@ from sluice_sim.engine.step_times import Profiled
 
 
 class Engine(Protocol):
-    """The engine interface that a fleet uses, exact or coarse. `pending_prefill_tokens`: estimate."""
+    """The engine interface that a fleet uses, exact or coarse.
+
+    `pending_prefill_tokens`: prompt tokens still to be computed for requests without a first token, as estimated by the
+    router."""
 
     limits: LimitController
     pending_prefill_tokens: int
@@ -35,7 +37,7 @@ class Engine(Protocol):
         Returns the request that is not kept: this one if it is rejected, a waiting one if it is evicted, else None."""
         ...
 
-    def run_until(self, until: float, lazily: bool = False) -> None:
+    def run_until(self, until: float, *, lazily: bool = False) -> None:
         """Simulate up to `until` (s)."""
         ...
 
@@ -52,13 +54,14 @@ class Engine(Protocol):
         ...
 
 
-def started_engine(
-    mode: Mode, truth: StepTimeModel, config: SchedulerConfig, bounds: Limits, now: float, published: StepTimeModel
-) -> Engine:
-    """An engine of the given mode, ready at `now`. Steps take the time of `truth`; the engine publishes `published`."""
-    if mode == "exact":
-        return SimEngine(Profiled(truth, published), config, bounds, now)
-    return CoarseEngine(truth, config, bounds, now, published)
+def started_engine(settings: Settings, config: SchedulerConfig, limits: Limits, now: float) -> Engine:
+    """An engine of the settings' mode, ready at `now` (s) with these base limits.
+
+    Its steps take the time of `settings.truth`; it publishes `settings.profile`."""
+    truth, published = settings.truth, settings.profile
+    if settings.mode == "exact":
+        return SimEngine(Profiled(truth, published), config, limits, now)
+    return CoarseEngine(truth, config, limits, now, published)
 
 
 @dataclass(slots=True)

@@ -126,7 +126,7 @@ class SimEngine:
         self.pending_prefill_tokens -= displaced.prefill_tokens
         return displaced
 
-    def run_until(self, until: float, lazily: bool = False) -> None:
+    def run_until(self, until: float, *, lazily: bool = False) -> None:
         """Take every step that ends by `until`; a step in progress at `until` continues in the next call.
 
         `lazily` skips a run of decode steps that extends beyond `until`, since it finishes no request and leaves

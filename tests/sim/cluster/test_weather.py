@@ -77,7 +77,7 @@ def test_what_had_not_begun_goes_to_the_replicas_that_are_left() -> None:
 def test_late_metrics_reach_the_law_late_and_look_fresh() -> None:
     late, chance = settings(metrics_delay=30.0), Chance(settings())
     config, bounds = SchedulerConfig(num_blocks=2_000), Limits()
-    pod = Pod("replica-1", 0.0, 0.0, started_engine("exact", MODEL, config, bounds, 0.0, MODEL))
+    pod = Pod("replica-1", 0.0, 0.0, started_engine(settings(), config, bounds, 0.0))
     assert pod.view(0.0, late, chance).sample is None
     assert pod.view(20.0, late, chance).sample is None
     view = pod.view(40.0, late, chance)

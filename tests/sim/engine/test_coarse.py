@@ -30,7 +30,9 @@ def requests(count: int, every: float, prompt: int, output: int) -> list[Offered
 
 
 def started(mode: Mode, config: SchedulerConfig = CONFIG) -> SimEngine | CoarseEngine:
-    engine = started_engine(mode, MODEL, config, Limits(itl_target=0.1, concurrency_max=64), 0.0, MODEL)
+    engine = started_engine(
+        Settings(MODEL, kv_tokens=16, mode=mode), config, Limits(itl_target=0.1, concurrency_max=64), 0.0
+    )
     if not isinstance(engine, SimEngine | CoarseEngine):
         raise TypeError(engine)
     return engine

@@ -37,7 +37,7 @@ class CoarseCache:
         for block in reversed(blocks[: -(-cached // BLOCK_TOKENS)]):
             self._seen.move_to_end(block)
 
-    def remember(self, blocks: Sequence[int]) -> None:
+    def insert(self, blocks: Sequence[int]) -> None:
         """Insert the blocks of a computed prompt.
 
         Its last blocks are evicted before its first ones, which other prompts share, as in the engine."""

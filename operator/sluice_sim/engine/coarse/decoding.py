@@ -2,7 +2,7 @@
 
 from heapq import heappop, heappush
 
-from sluice_sim.engine.coarse.waiting_queue import Job
+from sluice_sim.engine.coarse.waiting_queue import CoarseRequest
 
 
 class Decoding:
@@ -15,7 +15,9 @@ class Decoding:
         self.context = 0  # computed tokens of all jobs
         self._steps = 0  # decode steps taken
         self._begun = 0  # Σ begun over jobs
-        self._ends: list[tuple[int, int, Job]] = []  # heap of (ends, entry, job), with stale entries of removed jobs
+        self._ends: list[
+            tuple[int, int, CoarseRequest]
+        ] = []  # heap of (ends, entry, job), with stale entries of removed jobs
         self._entries = 0
 
     @property
@@ -23,7 +25,7 @@ class Decoding:
         """Mean number of tokens that a decoding job has generated."""
         return self._steps - self._begun / self.count if self.count else 0.0
 
-    def add(self, job: Job) -> None:
+    def add(self, job: CoarseRequest) -> None:
         """Add a job whose prompt is computed and whose first token is generated. O(log n)."""
         job.decoding, job.begun, job.ends = True, self._steps, self._steps + job.left
         self.count += 1
@@ -32,7 +34,7 @@ class Decoding:
         self._entries += 1
         heappush(self._ends, (job.ends, self._entries, job))
 
-    def remove(self, job: Job) -> None:
+    def remove(self, job: CoarseRequest) -> None:
         """Remove a job and add its generated tokens to `computed`. Its heap entry becomes stale."""
         written = self._steps - job.begun
         job.decoding = False
@@ -50,7 +52,7 @@ class Decoding:
             ends, _, job = self._ends[0]
         return ends - self._steps
 
-    def advance(self, count: int) -> list[Job]:
+    def advance(self, count: int) -> list[CoarseRequest]:
         """Take `count` steps, at most `steps_to_end()`. Returns the finished jobs, which are removed."""
         self._steps = steps = self._steps + count
         self.context += self.count * count

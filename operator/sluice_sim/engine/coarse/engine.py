@@ -23,10 +23,10 @@ from sluice_perfmodel.step_time import StepTimeModel, StepWork
 from sluice_perfmodel.workload import Work, prefill_seconds
 from sluice_sim.engine.coarse.cache import CoarseCache
 from sluice_sim.engine.coarse.decoding import Decoding
-from sluice_sim.engine.coarse.load_window import FluidWindow
-from sluice_sim.engine.coarse.means import Means
-from sluice_sim.engine.coarse.prompts import CoarsePrompts
-from sluice_sim.engine.coarse.waiting_queue import CoarseQueue, Job, Room
+from sluice_sim.engine.coarse.finished_means import FinishedRequestMeans
+from sluice_sim.engine.coarse.load_window import CoarseLoadWindow
+from sluice_sim.engine.coarse.prefill import CoarsePrefill
+from sluice_sim.engine.coarse.waiting_queue import ArrivalConditions, CoarseQueue, CoarseRequest
 from sluice_sim.engine.exposition import EngineCounters, EngineState
 from sluice_sim.engine.offered_request import OfferedRequest
 from sluice_sim.engine.ramp import steps_within
@@ -50,25 +50,31 @@ class CoarseEngine:
         self.tenant_counters = TenantCounters()
         self.clock = now
         self.pending_prefill_tokens = 0
-        told = published or profile
+        published_model = published or profile
         self._profile, self._config = profile, config
-        self._published = replace(told, steps=PERFMODEL.limit.least_model_steps)  # not used before that many steps
-        self._blocks, self._size, self._most = config.num_blocks, config.block_size, config.max_num_seqs
+        self._published = replace(
+            published_model, steps=PERFMODEL.limit.least_model_steps
+        )  # not used before that many steps
+        self._blocks, self._size, self._max_num_seqs = config.num_blocks, config.block_size, config.max_num_seqs
         self._pool = self._blocks * self._size
-        self._window = FluidWindow()
+        self._window = CoarseLoadWindow()
         longest, by_priority = config.max_model_length, config.policy == "priority"
         self._waiting = CoarseQueue(self.tenant_counters, longest, unavoidable_gap(longest, self._pool), by_priority)
-        self._running: dict[Job, None] = {}  # in order of admission
-        self._prompts = CoarsePrompts(profile)  # running jobs whose prompt is not computed yet
+        self._running: dict[CoarseRequest, None] = {}  # in order of admission
+        self._prefill = CoarsePrefill(profile)  # running jobs whose prompt is not computed yet
         self._decoding = Decoding()
         self._held = 0  # computed tokens of running requests
         self._cache = CoarseCache(self._pool, config.block_size)
-        self._ended = Means()
+        self._finished_means = FinishedRequestMeans()
         self._preemptions = 0
         self._next_tick = now
-        self._moves = bounds.concurrency_min < bounds.concurrency_max  # the fast loop has had a range to choose from
+        self._limit_can_move = (
+            bounds.concurrency_min < bounds.concurrency_max
+        )  # the fast loop has had a range to choose from
         self._correction = TailCorrection()
-        self._wrong = told != profile  # with a correct model, the correction would only fit rounding errors
+        self._model_is_wrong = (
+            published_model != profile
+        )  # with a correct model, the correction would only fit rounding errors
 
     @property
     def requests(self) -> int:
@@ -82,18 +88,18 @@ class CoarseEngine:
         bounds, offered_before = self.limits.current, request.offered_before
         self.counters.arrived += not offered_before
         self.counters.offered_again += offered_before
-        free = min(self.limits.concurrency, self._most) - len(self._running)
+        free = min(self.limits.concurrency, self._max_num_seqs) - len(self._running)
         full = len(self._waiting) >= bounds.max_queue + max(0, free)
         one = request.arrival
-        job = Job(request, str(request.number), one.prompt, one.output)
+        job = CoarseRequest(request, str(request.number), one.prompt, one.output)
         pace = None
         if self._config.late_last:  # otherwise `pace` and `work` are unused
             pace = self._pace() if self.counters.steps >= PERFMODEL.limit.least_model_steps else None
             cached = self._cache.hit(one.blocks, job.known)
             job.work = prefill_seconds(self._published, Work(0, job.known - cached, cached))
         now = max(self.clock, request.record.arrived_at)
-        room = Room(now, full, self._ended.output or 0.0, bounds.ttft_target, pace)
-        refused = self._waiting.come(job, room, self._patience)
+        conditions = ArrivalConditions(now, full, self._finished_means.output or 0.0, bounds.ttft_target, pace)
+        refused = self._waiting.offer(job, conditions, self._max_deferral)
         self.pending_prefill_tokens += request.prefill_tokens
         if refused is None:
             return None
@@ -101,27 +107,27 @@ class CoarseEngine:
         self.pending_prefill_tokens -= refused.request.prefill_tokens
         return refused.request
 
-    def _patience(self) -> float:
+    def _max_deferral(self) -> float:
         bounds, limit = self.limits.current, self.limits.concurrency
-        residence = self._ended.residence or bounds.ttft_target
+        residence = self._finished_means.residence or bounds.ttft_target
         return max(predicted_wait(bounds.max_queue, limit, limit, residence), bounds.ttft_target)
 
     def _pace(self) -> ServiceRate:
         """The pace at which the engine serves its queue, as `load_shedding.rejection.service_rate` computes it."""
         model, bounds, limit = self._published, self.limits.current, self.limits.concurrency
         begun = sum(
-            [prefill_seconds(model, Work(0, job.known - job.computed, job.computed)) for job in self._prompts.jobs]
+            [prefill_seconds(model, Work(0, job.known - job.computed, job.computed)) for job in self._prefill.jobs]
         )
         work = StepWork(0, 0.0, self._decoding.count, self._decoding.context)
         prompts, beside = full_step(model, work, bounds.itl_target, bounds.max_batched_tokens)
-        full, running, residence = prompts + beside, len(self._running), self._ended.residence
+        full, running, residence = prompts + beside, len(self._running), self._finished_means.residence
         between = 0.0 if residence is None else residence / max(1, limit)
         return ServiceRate(begun, prompts / full, max(0, limit - running), between, full if running else 0.0)
 
-    def run_until(self, until: float, lazily: bool = False) -> None:
+    def run_until(self, until: float, *, lazily: bool = False) -> None:
         """Take every step that begins before `until`."""
         del lazily  # taking steps early costs nothing in a coarse engine
-        prompts, limits = self._prompts.jobs, self.limits
+        prompts, limits = self._prefill.jobs, self.limits
         while self.clock < until:
             if self.clock >= self._next_tick or (limits.expires_at is not None and self.clock >= limits.expires_at):
                 self._tick()
@@ -173,12 +179,12 @@ class CoarseEngine:
         self._next_tick = self.clock + TICK_SECONDS
         least, most = self.limits.current.concurrency_min, self.limits.current.concurrency_max
         if least < most:  # otherwise the limit is fixed
-            self._moves = True
+            self._limit_can_move = True
             model = self._published if self.counters.steps >= PERFMODEL.limit.least_model_steps else None
             self.limits.tick(self.clock, model, self._load())
 
     def _load(self) -> EngineLoad:
-        running, seen = len(self._running), self._window.figures(self.clock)
+        running, seen = len(self._running), self._window.statistics(self.clock)
         return EngineLoad(
             running=running,
             waiting=len(self._waiting),
@@ -192,15 +198,15 @@ class CoarseEngine:
             mean_itl=seen.mean,
             mean_sequences=seen.sequences,
             written_per_sequence=self._decoding.written,
-            prompt_per_output=self._ended.prompt_per_output,
+            prompt_per_output=self._finished_means.prompt_per_output,
         )
 
     def _growth(self) -> float:
         """Expected remaining output tokens of a running request: the mean output less the tokens generated so far."""
         if not self._decoding.count:
-            return self._ended.output or 0.0
+            return self._finished_means.output or 0.0
         written = self._decoding.written
-        mean = written * 2.0 if self._ended.output is None else self._ended.output
+        mean = written * 2.0 if self._finished_means.output is None else self._finished_means.output
         return max(1.0, mean - written)
 
     def _held_blocks(self) -> int:
@@ -215,7 +221,7 @@ class CoarseEngine:
         if not (waiting.line or waiting.late):
             return None
         running = len(self._running)
-        if running >= self.limits.concurrency or running >= self._most:
+        if running >= self.limits.concurrency or running >= self._max_num_seqs:
             return None
         job = waiting.first
         if job.late and running and self.clock < waiting.late_from:
@@ -244,17 +250,17 @@ class CoarseEngine:
         job.computed, job.decoding = cached, False
         self._held += cached
         self._running[job] = None
-        self._prompts.add(job)
+        self._prefill.add(job)
         if job.request.record.first_at is None:
             self.counters.prompt_tokens += job.known
             self.counters.cached_tokens += cached
             job.request.record.cached = cached
         return chunk
 
-    def _fits(self, job: Job, cached: int) -> bool:
+    def _fits(self, job: CoarseRequest, cached: int) -> bool:
         margin = len(self._running) * self._size
         held = self._held + margin // 2
-        taken = job.known + 1 - cached + self._prompts.owed
+        taken = job.known + 1 - cached + self._prefill.remaining_tokens
         return held + taken <= self.limits.current.kv_watermark * self._pool and held + taken + margin <= self._pool
 
     # --- steps -------------------------------------------------------------------------------------------------
@@ -264,7 +270,7 @@ class CoarseEngine:
 
         `next_cached`: the result of `_cached_of_next` just now; None if it was not called."""
         if self._held + self._decoding.count >= self._pool:
-            self._make_room(self._decoding.count)
+            self._preempt_until_fits(self._decoding.count)
             next_cached = None
         bounds, decoders = self.limits.current, self._decoding.count
         beside = StepWork(0, 0.0, decoders, self._decoding.context + decoders)
@@ -273,19 +279,19 @@ class CoarseEngine:
         budget = PrefillBudget(tokens, trusted, beside, own, bounds.itl_target, self._correction.tail())
         room = self._pool - self._held - decoders
         first = 0 if next_cached is None else self._start(budget, next_cached)
-        chunks = self._prompts.step(budget, room, self._begin, first)
+        chunks = self._prefill.step(budget, room, self._begin, first)
         for job in chunks.done:
             if job.request.arrival.blocks:
-                self._cache.remember(job.request.arrival.blocks)
+                self._cache.insert(job.request.arrival.blocks)
         seconds = self._profile.predict(beside) + chunks.seconds
-        if self._wrong and trusted is not None and decoders:
+        if self._model_is_wrong and trusted is not None and decoders:
             work = beside._replace(prefill_tokens=chunks.tokens, prefill_context=chunks.context)
             self._correction.observe(seconds, trusted.predict(work))
         self._advance(1, seconds, chunks.tokens, chunks.context)
         for job in chunks.done:
             self._first_token(job)
 
-    def _first_token(self, job: Job) -> None:
+    def _first_token(self, job: CoarseRequest) -> None:
         """Record the first token, which the end of the prefill yields; the others follow one per step."""
         record = job.request.record
         if record.first_at is None:
@@ -303,7 +309,7 @@ class CoarseEngine:
         """Take decode-only steps up to the next end or tick, and only steps that begin before `until`."""
         decoding, profile = self._decoding, self._profile
         decoders = decoding.count
-        if self._held + decoders > self._pool and not self._make_room(decoders):
+        if self._held + decoders > self._pool and not self._preempt_until_fits(decoders):
             return
         most = min(decoding.steps_to_end(), (self._pool - self._held) // decoders)
         first = profile.base + profile.sequence * decoders + profile.kv_token * (decoding.context + decoding.count)
@@ -327,27 +333,27 @@ class CoarseEngine:
             counters.itl.observe_ramp(first, growth, count, decoders)
         elif tokens:
             counters.itl.observe(span, tokens)
-        if self._moves:  # otherwise the window is never read
+        if self._limit_can_move:  # otherwise the window is never read
             self._window.record(self.clock, prompt, context, span / count, tokens, decoders)
         for job in decoding.advance(count):
             self._end(job)
 
-    def _end(self, job: Job) -> None:
+    def _end(self, job: CoarseRequest) -> None:
         record, asked = job.request.record, job.request.arrival.most(self._config.max_model_length)
         written = record.output - (record.output < asked)  # the end-of-sequence token is not delivered
         self.counters.generated -= record.output - written
         record.ended_at = self.clock
-        self._waiting.ended(job, written)
-        self._leave(job)
+        self._waiting.charge_finished(job, written)
+        self._release(job)
         bounds = self.limits.current
         self.counters.count_finished(record.apply_slo(bounds.ttft_target, bounds.itl_target))
-        self._ended.learn(written, record.prompt - record.cached, self.clock - (job.started or 0.0))
+        self._finished_means.observe(written, record.prompt - record.cached, self.clock - (job.started or 0.0))
 
-    def _leave(self, job: Job) -> None:
+    def _release(self, job: CoarseRequest) -> None:
         del self._running[job]
         self._held -= job.computed
 
-    def _make_room(self, tokens: int) -> bool:
+    def _preempt_until_fits(self, tokens: int) -> bool:
         """Preempt the youngest jobs until the step's tokens fit. Returns False if no running job remains."""
         while self._running and self._held + max(1, tokens) > self._pool:
             job = next(reversed(self._running))
@@ -355,9 +361,9 @@ class CoarseEngine:
                 self._decoding.remove(job)
                 tokens -= 1
             else:
-                self._prompts.remove(job)
-            self._leave(job)
+                self._prefill.remove(job)
+            self._release(job)
             job.known, job.computed = job.request.arrival.prompt + job.request.arrival.output - job.left, 0
-            self._waiting.come_back(job)
+            self._waiting.requeue(job)
             self._preemptions += 1
         return bool(self._running)

@@ -8,13 +8,13 @@ from sluice_engine.control.limit_controller import WINDOW_SECONDS
 
 TAIL: Final = 0.05  # share of the tokens beyond the p95
 
-# The arguments of one `FluidWindow.record` call. A plain tuple for speed: there is up to one per step.
-Piece = tuple[float, int, float, float, int, int]
+# The arguments of one `CoarseLoadWindow.record` call. A plain tuple for speed: there is up to one per step.
+StepRecord = tuple[float, int, float, float, int, int]
 _AT: Final = 0
 _GAP: Final = 3
 
 
-class Figures(NamedTuple):
+class WindowStatistics(NamedTuple):
     """Rates in tokens per second and Σ chunk × context per second; times in seconds, None without any token."""
 
     prefill_rate: float
@@ -24,14 +24,14 @@ class Figures(NamedTuple):
     sequences: float | None
 
 
-class FluidWindow:
+class CoarseLoadWindow:
     """A sliding window over pieces of WINDOW_SECONDS.
 
     The running sums hold multiples of half a token, so adding and subtracting leaves no rounding error. Sums of
     seconds would accumulate rounding errors, so they are recomputed."""
 
     def __init__(self) -> None:
-        self._pieces: deque[Piece] = deque()
+        self._pieces: deque[StepRecord] = deque()
         self._begun: float | None = None
         self._prefill = self._tokens = self._rows = 0
         self._context = 0.0
@@ -49,7 +49,7 @@ class FluidWindow:
         self._tokens += tokens
         self._rows += sequences * tokens
 
-    def figures(self, now: float) -> Figures:
+    def statistics(self, now: float) -> WindowStatistics:
         """The figures of the last WINDOW_SECONDS; older pieces are dropped."""
         pieces, oldest = self._pieces, now - WINDOW_SECONDS
         while pieces and pieces[0][_AT] < oldest:
@@ -62,11 +62,13 @@ class FluidWindow:
         span, all_tokens = max(1.0, min(WINDOW_SECONDS, now - begun)), self._tokens
         prefill_rate, context_rate = self._prefill / span, self._context / span
         if not all_tokens:
-            return Figures(prefill_rate, context_rate, None, None, None)
+            return WindowStatistics(prefill_rate, context_rate, None, None, None)
         seconds = 0.0
         for _, _, _, gap, tokens, _ in pieces:
             seconds += gap * tokens
-        return Figures(prefill_rate, context_rate, self._p95(all_tokens), seconds / all_tokens, self._rows / all_tokens)
+        return WindowStatistics(
+            prefill_rate, context_rate, self._p95(all_tokens), seconds / all_tokens, self._rows / all_tokens
+        )
 
     def _p95(self, tokens: int) -> float:
         """95th percentile of the inter-token times, weighted by tokens (s)."""

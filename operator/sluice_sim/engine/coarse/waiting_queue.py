@@ -18,7 +18,7 @@ from sluice_sim.engine.offered_request import OfferedRequest
 
 
 @dataclass(slots=True, eq=False)
-class Job:
+class CoarseRequest:
     """A request in the engine. Lengths in tokens; `begun` and `ends` are positions in the count of decode steps."""
 
     request: OfferedRequest
@@ -34,7 +34,7 @@ class Job:
     started: float | None = None  # time of its first run, s
 
 
-class Room(NamedTuple):
+class ArrivalConditions(NamedTuple):
     """The engine's state when a job arrives. Seconds.
 
     `pace` is None if the engine's model has too few steps or late requests are not deferred."""
@@ -54,95 +54,97 @@ class CoarseQueue:
 
         `allowed`: weighted tokens by which a tenant may be ahead without counting as less important."""
         self._counters, self._context, self._allowed, self._by_priority = counters, context, allowed, by_priority
-        self.line: deque[Job] = deque()  # jobs that can meet their deadline, in order
-        self.late: deque[Job] = deque()  # deferred jobs, behind all of `line`
+        self.line: deque[CoarseRequest] = deque()  # jobs that can meet their deadline, in order
+        self.late: deque[CoarseRequest] = deque()  # deferred jobs, behind all of `line`
         self._evictable = EvictionCandidates(counters)
-        self._fresh: dict[str, Job] = {}  # waiting jobs that have never run
+        self._never_run: dict[str, CoarseRequest] = {}  # waiting jobs that have never run
         self.late_from = -math.inf  # before this time deferred jobs start only on an engine with no running request
 
     def __len__(self) -> int:
         """Number of waiting jobs."""
         return len(self.line) + len(self.late)
 
-    def __iter__(self) -> Iterator[Job]:
+    def __iter__(self) -> Iterator[CoarseRequest]:
         """The waiting jobs in order of service."""
         return chain(self.line, self.late)
 
     @property
-    def first(self) -> Job:
+    def first(self) -> CoarseRequest:
         """The next job to start. Raises IndexError if the queue is empty."""
         return self.line[0] if self.line else self.late[0]
 
-    def come(self, job: Job, room: Room, patience: Callable[[], float]) -> Job | None:
+    def offer(
+        self, job: CoarseRequest, conditions: ArrivalConditions, max_deferral: Callable[[], float]
+    ) -> CoarseRequest | None:
         """Add a job, unless the queue is full and no waiting job is less important.
 
-        Returns the rejected or evicted job, or None. `patience` gives the seconds for which a deferred job may wait
+        Returns the rejected or evicted job, or None. `max_deferral` gives the seconds for which a deferred job may wait
         behind others; it is called only if a job is deferred."""
         one, name = job.request.arrival, job.name
-        weight = PROMPT_WEIGHT * one.prompt + OUTPUT_WEIGHT * min(float(one.most(self._context)), room.output)
-        others = self._demoted(job, room)
+        weight = PROMPT_WEIGHT * one.prompt + OUTPUT_WEIGHT * min(float(one.most(self._context)), conditions.output)
+        others = self._demoted(job, conditions)
         rank = (one.priority, not job.late)
-        refused: Job | None = None
+        refused: CoarseRequest | None = None
         overdue = self.late[0] if self.late and not job.late else None
-        if overdue is not None and room.now - overdue.request.record.arrived_at > patience():
+        if overdue is not None and conditions.now - overdue.request.record.arrived_at > max_deferral():
             late = overdue.request
-            leaves = self._evictable.for_overdue(overdue.name, late.arrival.priority, one.priority)
-            if leaves is None:
+            evicted = self._evictable.for_overdue(overdue.name, late.arrival.priority, one.priority)
+            if evicted is None:
                 return job
-            refused = self._fresh[leaves]
-        elif room.full:
-            leaves = self._evictable.for_newcomer(rank, one.tenant, weight)
-            if leaves is None:
+            refused = self._never_run[evicted]
+        elif conditions.full:
+            evicted = self._evictable.for_newcomer(rank, one.tenant, weight)
+            if evicted is None:
                 return job
-            refused = self._fresh[leaves]
+            refused = self._never_run[evicted]
         if refused is not None:
             (self.late if refused.late else self.line).remove(refused)
-            self._gone(refused)
+            self._remove(refused)
         if others or job.late:
-            self.late_from = room.now + room.ttft
+            self.late_from = conditions.now + conditions.ttft
         for other in others:
             if other is not refused:
-                self._give_up(other)
-        self._stand(job)
+                self._defer(other)
+        self._insert(job)
         self._counters.arrive(one.tenant)
         self._evictable.add(name, rank, one.tenant, weight)
-        self._fresh[name] = job
+        self._never_run[name] = job
         return refused
 
-    def _demoted(self, job: Job, room: Room) -> list[Job]:
+    def _demoted(self, job: CoarseRequest, conditions: ArrivalConditions) -> list[CoarseRequest]:
         """The waiting jobs to defer so that the others meet their deadlines. Marks `job` late if it is one of them."""
-        if room.pace is None:
+        if conditions.pace is None:
             return []
         line = [*self.line, job]
         if self._by_priority and self.line:
-            line.sort(key=_number)
-        if _all_in_time(line, room, room.pace):
+            line.sort(key=_priority_key)
+        if _all_in_time(line, conditions, conditions.pace):
             return []
-        gone = demoted(self._candidates(line, room), room.pace)
-        job.late = line.index(job) in gone
-        return [line[index] for index in sorted(gone) if line[index] is not job]
+        places = demoted(self._candidates(line, conditions), conditions.pace)
+        job.late = line.index(job) in places
+        return [line[index] for index in sorted(places) if line[index] is not job]
 
-    def _candidates(self, line: Sequence[Job], room: Room) -> list[Candidate]:
+    def _candidates(self, line: Sequence[CoarseRequest], conditions: ArrivalConditions) -> list[Candidate]:
         tenants = {job.request.arrival.tenant for job in line}
         ahead = excess({tenant: self._evictable.usage(tenant) for tenant in tenants}, self._allowed)
-        return [_candidate(job, room, ahead) for job in line]
+        return [_candidate(job, conditions, ahead) for job in line]
 
-    def _stand(self, job: Job) -> None:
+    def _insert(self, job: CoarseRequest) -> None:
         """Insert a job at the end of its queue, or by priority with ageing (`AGEING_SECONDS` per priority level)."""
         line = self.late if job.late else self.line
         place = len(line)
-        while self._by_priority and place and _number(line[place - 1]) > _number(job):
+        while self._by_priority and place and _priority_key(line[place - 1]) > _priority_key(job):
             place -= 1
         line.insert(place, job)
 
-    def _give_up(self, job: Job) -> None:
+    def _defer(self, job: CoarseRequest) -> None:
         one = job.request.arrival
         self._evictable.demote(job.name, one.priority, one.tenant)
         job.late = True
         self.line.remove(job)
-        self._stand(job)
+        self._insert(job)
 
-    def come_back(self, job: Job) -> None:
+    def requeue(self, job: CoarseRequest) -> None:
         """Put a preempted job at the head of the queue."""
         self.line.appendleft(job)
         self._counters.arrive(job.request.arrival.tenant)
@@ -150,47 +152,47 @@ class CoarseQueue:
     def start(self, cached: int) -> None:
         """Remove the first job, which starts to run with `cached` tokens of its prompt in the prefix cache."""
         job = self.line.popleft() if self.line else self.late.popleft()
-        if job.name in self._fresh:
+        if job.name in self._never_run:
             self._counters.charge(job.request.arrival.tenant, PROMPT_WEIGHT * (job.known - cached))
-        self._gone(job)
+        self._remove(job)
 
-    def ended(self, job: Job, delivered: int) -> None:
+    def charge_finished(self, job: CoarseRequest, delivered: int) -> None:
         """Charge the tenant of a finished job for its `delivered` output tokens.
 
         The end-of-sequence token is not charged, as in the engine."""
         self._counters.charge(job.request.arrival.tenant, OUTPUT_WEIGHT * delivered)
 
-    def _gone(self, job: Job) -> None:
+    def _remove(self, job: CoarseRequest) -> None:
         one, name = job.request.arrival, job.name
         self._counters.depart(one.tenant)
         self._evictable.discard(name, (one.priority, not job.late), one.tenant)
         job.late = False
-        self._fresh.pop(name, None)
+        self._never_run.pop(name, None)
 
 
-def _candidate(job: Job, room: Room, standing: Mapping[str, float]) -> Candidate:
+def _candidate(job: CoarseRequest, conditions: ArrivalConditions, standing: Mapping[str, float]) -> Candidate:
     one = job.request.arrival
     if job.started is not None:
         return Candidate(job.work, math.inf, one.priority)
-    return Candidate(job.work, _deadline(job, room), one.priority, standing[one.tenant])
+    return Candidate(job.work, _deadline(job, conditions), one.priority, standing[one.tenant])
 
 
-def _deadline(job: Job, room: Room) -> float:
+def _deadline(job: CoarseRequest, conditions: ArrivalConditions) -> float:
     """Seconds from now."""
-    return job.request.record.arrived_at + room.ttft - room.now
+    return job.request.record.arrived_at + conditions.ttft - conditions.now
 
 
-def _all_in_time(line: Sequence[Job], room: Room, pace: ServiceRate) -> bool:
+def _all_in_time(line: Sequence[CoarseRequest], conditions: ArrivalConditions, pace: ServiceRate) -> bool:
     """True if every job meets its deadline, so that `demoted` would return nothing. O(n), without tenant weights."""
     work = 0.0
     for ahead, job in enumerate(line):
         work += job.work
-        if job.started is None and pace.first_token(ahead, work, job.work) > _deadline(job, room):
+        if job.started is None and pace.first_token(ahead, work, job.work) > _deadline(job, conditions):
             return False
     return True
 
 
-def _number(job: Job) -> float:
+def _priority_key(job: CoarseRequest) -> float:
     """Sort key under the policy `priority`; jobs that have run before come first."""
     one = job.request
     return -math.inf if job.started is not None else one.record.arrived_at - AGEING_SECONDS * one.arrival.priority

@@ -7,47 +7,49 @@ from typing import NamedTuple
 from sluice_engine.scheduler.chunking import chunk_context
 from sluice_engine.scheduler.prefill_budget import PrefillBudget
 from sluice_perfmodel.step_time import StepTimeModel
-from sluice_sim.engine.coarse.waiting_queue import Job
+from sluice_sim.engine.coarse.waiting_queue import CoarseRequest
 
 
-class Chunks(NamedTuple):
+class StepPrefill(NamedTuple):
     """The prefill work of one step: tokens, Σ chunk × context, its seconds, and the jobs whose prompts it completes."""
 
     tokens: int
     context: float
     seconds: float
-    done: list[Job]
+    done: list[CoarseRequest]
 
 
-class CoarsePrompts:
+class CoarsePrefill:
     """Running jobs whose prompts are not fully computed yet, in order of admission."""
 
     def __init__(self, profile: StepTimeModel) -> None:
         """`profile` gives the true step durations."""
         self._profile = profile
-        self.jobs: deque[Job] = deque()  # in order of admission
+        self.jobs: deque[CoarseRequest] = deque()  # in order of admission
 
     @property
-    def owed(self) -> int:
+    def remaining_tokens(self) -> int:
         """Prompt tokens still to be computed."""
         return sum([job.known - job.computed for job in self.jobs]) if self.jobs else 0
 
-    def add(self, job: Job) -> None:
+    def add(self, job: CoarseRequest) -> None:
         """Append a job."""
         self.jobs.append(job)
 
-    def remove(self, job: Job) -> None:
+    def remove(self, job: CoarseRequest) -> None:
         """Remove a preempted job. Raises ValueError if the job is not present."""
         self.jobs.remove(job)
 
-    def step(self, budget: PrefillBudget, room: int, begin: Callable[[PrefillBudget], int], first: int = 0) -> Chunks:
+    def step(
+        self, budget: PrefillBudget, room: int, begin: Callable[[PrefillBudget], int], first: int = 0
+    ) -> StepPrefill:
         """Compute chunks of all jobs in order, until the budget or `room` (free tokens of KV cache) is used up.
 
         When every job has its chunk, `begin` admits one more job and returns its chunk in tokens (0: none admitted).
         `first` is the chunk of the only job, if the caller has already cut it."""
         place, jobs, profile = 0, self.jobs, self._profile
         tokens, all_context, seconds = 0, 0.0, 0.0
-        done: list[Job] = []
+        done: list[CoarseRequest] = []
         while True:
             if first:
                 job, chunk, first = jobs[0], first, 0
@@ -73,4 +75,4 @@ class CoarsePrompts:
                 done.append(job)
         for job in done:
             jobs.remove(job)
-        return Chunks(tokens, all_context, seconds, done)
+        return StepPrefill(tokens, all_context, seconds, done)

@@ -6,14 +6,14 @@ from sluice_engine.control.smoothing import smoothed
 
 
 @dataclass(slots=True)
-class Means:
+class FinishedRequestMeans:
     """Smoothed means over finished requests; None until the first one."""
 
     output: float | None = None  # tokens
     prompt: float | None = None  # uncached prompt tokens
     residence: float | None = None  # seconds from its start to its end
 
-    def learn(self, output: int, prompt: int, residence: float) -> None:
+    def observe(self, output: int, prompt: int, residence: float) -> None:
         """Add a finished request: output tokens, uncached prompt tokens, seconds."""
         self.output = smoothed(self.output, float(output))
         self.prompt = smoothed(self.prompt, float(prompt))
