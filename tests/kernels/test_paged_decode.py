@@ -1,4 +1,4 @@
-"""Paged decode attention: what the public function promises, and the kernel against its reference.
+"""Paged decode attention: the contract of the public function, and the kernel against its reference.
 
 Triton looks at TRITON_INTERPRET while it is imported, and other tests of this run import it without (transformers
 does). So the kernel's properties run in a process of their own: interpreted here, compiled where a GPU is.

@@ -11,9 +11,7 @@ sliding-window blocks.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-MAX_IDLE_SHARE = (
-    0.1  # share of the layers' block memory; smaller groups leave less idle, but need more blocks to manage
-)
+MAX_IDLE_SHARE = 0.1  # of the layers' block memory; smaller groups leave less idle, but need more blocks to manage
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +42,8 @@ def group_layers(windows: Sequence[int | None]) -> LayerGroups:
 
 
 def _depth(counts: Sequence[int]) -> int:
-    """The largest group size that leaves at most MAX_IDLE_SHARE of the block memory idle; size 1 leaves none. 0 for a model
-    without layers.
+    """The largest group size that leaves at most MAX_IDLE_SHARE of the block memory idle; size 1 leaves none. 0 for a
+    model without layers.
     """
     for depth in range(min(counts, default=0), 0, -1):
         taken = sum(-(-count // depth) * depth for count in counts)

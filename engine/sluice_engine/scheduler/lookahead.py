@@ -14,9 +14,8 @@ from sluice_engine.scheduler.state import SchedulerState, StepInFlight
 from sluice_perfmodel.settings import PERFMODEL
 from sluice_perfmodel.step_time import StepTimeModel
 
-PLANNING_SECONDS: Final = (
-    0.004  # reserved for planning and preparing a step, so that it is ready when the last one ends
-)
+# Reserved for planning a step and building its batch, so that it is ready when the step in flight ends.
+PLANNING_SECONDS: Final = 0.004
 
 
 def step_mode(state: SchedulerState) -> StepMode:

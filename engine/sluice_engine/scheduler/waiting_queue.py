@@ -28,9 +28,8 @@ class WaitingQueue:
         self.evictable = EvictionCandidates(counters)
         self._counters = counters
         self._heaps: dict[str, list[Entry]] = {}
-        self._in_time: dict[str, OrderedQueue] | None = (
-            None  # by heap key: those that are not late; None until first needed
-        )
+        # By heap key: the requests that are not late; None until first needed.
+        self._in_time: dict[str, OrderedQueue] | None = None
         self._entries: dict[str, Entry] = {}
         self._late: OrderedDict[str, None] = OrderedDict()  # ids of late ones, in the order in which they became late
         self._stale = 0

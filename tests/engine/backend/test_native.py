@@ -1,4 +1,4 @@
-"""The compiled library beside other users of its process, and one that was compiled from other sources."""
+"""The compiled library: concurrent engines in one process, and libraries that were compiled from other sources."""
 
 import logging
 import mmap

@@ -1,4 +1,4 @@
-"""On an accelerator the KV pool is sized from the device's own memory, as the loaded weights leave it."""
+"""On an accelerator the KV pool is a share of the device memory that is free after the weights are loaded."""
 
 from collections.abc import Callable
 from dataclasses import replace

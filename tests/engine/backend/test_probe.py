@@ -1,4 +1,4 @@
-"""A compiled decoder that is wrong anywhere but in the first block of a lone prompt is refused before it serves."""
+"""A compiled decoder that is wrong beyond the first block of a single prompt is rejected before it serves."""
 
 import logging
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The books of the KV pool."""
+"""Reference counts and the prefix index of the KV pool."""
 
 import pytest
 from hypothesis import given

@@ -1,5 +1,5 @@
-"""Where layers slide, all of them or some, blocks that left the window are given back while the request runs, and nothing
-else changes: tokens, prefix hits and the books."""
+"""Sliding-window layers release blocks outside the window while the request runs; tokens, prefix hits and block counts
+stay correct."""
 
 import random
 from pathlib import Path

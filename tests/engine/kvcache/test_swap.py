@@ -1,4 +1,4 @@
-"""Preemption by a copy to host memory or by computing again: the model chooses, and no token changes."""
+"""Preemption by swapping to host memory or by recomputing: the step-time model chooses, and no token changes."""
 
 import random
 from dataclasses import replace

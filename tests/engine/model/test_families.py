@@ -1,4 +1,4 @@
-"""Every family of decoder models: logits and greedy text are plain transformers', however the work was cut up."""
+"""Every family of decoder models: logits and greedy text equal plain transformers, however prompts are chunked."""
 
 import random
 from pathlib import Path

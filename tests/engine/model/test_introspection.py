@@ -1,4 +1,4 @@
-"""A model that this engine's attention cannot compute is refused at load, with what is missing."""
+"""A model that this engine's attention cannot compute is rejected at load with a sentence that names what is missing."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Models that embed or score give what plain transformers gives for a padded batch, without computing the padding."""
+"""Models that embed or score give the results of plain transformers on a padded batch, without computing the padding."""
 
 import random
 from pathlib import Path

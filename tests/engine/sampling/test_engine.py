@@ -1,4 +1,4 @@
-"""Sampling inside the engine: what a request gets does not depend on preemption, prefix hits, chunks or neighbours."""
+"""Sampling inside the engine: a request's tokens do not depend on preemption, prefix hits, chunks or other requests."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Penalties, bias, barred stops and logprobs: what each does to a row, and what it leaves alone."""
+"""Penalties, bias, barred stops and logprobs: their effect on a row, and that other rows do not change."""
 
 import math
 

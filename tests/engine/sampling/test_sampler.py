@@ -1,4 +1,4 @@
-"""Sampling: the distribution that was asked for, and draws that depend on (seed, position) alone."""
+"""Sampling: the requested distribution, and draws that depend on (seed, position) alone."""
 
 from typing import Any
 

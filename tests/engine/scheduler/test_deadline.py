@@ -1,11 +1,11 @@
-"""Which steps have a deadline, and which: those whose only chunk a target bounded and whose end no request waits for."""
+"""Step deadlines: only a step whose single chunk is bounded by a target, and whose end no request needs, has one."""
 
 from sluice_engine.control.step_deadline import Cut
 from sluice_engine.control.tail_correction import TRUSTED
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Plan, Scheduler
 from sluice_perfmodel.step_time import StepTimeModel
-from tests.engine.scheduler.test_chunks import MODEL, engine, request, step
+from tests.engine.scheduler.test_prefill_budget import MODEL, engine, request, step
 
 TARGET = 0.05  # seconds
 

@@ -1,4 +1,4 @@
-"""Who is refused at a full queue: the least important, which may be one that waits; it gets exactly one answer."""
+"""A full queue rejects the newcomer or evicts a less important waiting request; each request ends exactly once."""
 
 import random
 import sys

@@ -1,4 +1,4 @@
-"""Samples and beams that share blocks: the prompt is computed once, the first write copies, nothing leaks."""
+"""Samples and beams that share blocks: the prompt is computed once, the first write copies, no block leaks."""
 
 import random
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Who is served first: each policy's order, how long it may pass anybody over, and what the queue costs."""
+"""Policies: the order of service, the starvation bound, and the cost of the queue."""
 
 import math
 import random

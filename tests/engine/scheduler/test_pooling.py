@@ -1,4 +1,4 @@
-"""Whole requests: computed in one step or not at all, by the scheduler that chunks and preempts all others."""
+"""Pooling requests: each is computed in a single step, by the scheduler that chunks and preempts all others."""
 
 import pytest
 from hypothesis import given, settings

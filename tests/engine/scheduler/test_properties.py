@@ -1,4 +1,4 @@
-"""Whatever the load, the pool and the limits: every request finishes, the books add up, nothing leaks."""
+"""Whatever the load, the pool and the limits: every request finishes and no block leaks."""
 
 import csv
 import gzip

@@ -1,4 +1,4 @@
-"""What one step takes, in stories; properties over random loads are in test_scheduler_properties.py."""
+"""Which requests a step computes, by example; properties over random loads are in test_properties.py."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Speculation in the engine: with it and without it a request gets the same, token for token, whatever it asks for."""
+"""Speculation in the engine: a request gets the same tokens with and without it, whatever its parameters."""
 
 from pathlib import Path
 

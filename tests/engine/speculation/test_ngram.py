@@ -1,4 +1,4 @@
-"""Prompt lookup: what followed the last occurrence of the last tokens, found whatever way the text grew."""
+"""Prompt lookup: the tokens after the latest earlier occurrence of the last n-gram."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Drafts in the scheduler: the same text with and without them, whatever the load, and books that always add up."""
+"""Drafts in the scheduler: the same text with and without them, whatever the load, and consistent block counts."""
 
 import random
 from collections import Counter

@@ -1,4 +1,4 @@
-"""When drafting pays: lengths by the step-time model, rest where it does not, a look now and then, and the way back."""
+"""When requests draft: lengths by the step-time model, rest where drafts cost more than they gain, probes, resuming."""
 
 import random
 from dataclasses import replace

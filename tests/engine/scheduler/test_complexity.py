@@ -1,4 +1,4 @@
-"""What cancelling, submitting and load shedding cost with 1,000 and with 10,000 requests in the queue, in instructions."""
+"""Complexity of cancelling, submitting and load shedding: instructions with 1,000 and with 10,000 waiting requests."""
 
 import random
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Prompt chunks beside streams: the field's own scenarios, in virtual time, and what the chunk follows."""
+"""Prompt chunks beside decoding requests: Sarathi-Serve's scenarios in virtual time, and what sizes a chunk."""
 
 from itertools import count
 

@@ -1,4 +1,4 @@
-"""Equal prompts that begin in one step compute their common blocks once; what happens if the request that computes them fails."""
+"""Equal prompts that start in one step compute their common blocks once, also where the computing request fails."""
 
 from pathlib import Path
 

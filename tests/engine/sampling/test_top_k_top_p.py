@@ -1,4 +1,4 @@
-"""Top-k and top-p from a few candidates choose what a whole sort chooses, ties and flat rows included."""
+"""Top-k and top-p from a few candidates sample the same as a complete sort, ties and flat rows included."""
 
 import numpy as np
 import pytest

@@ -1,5 +1,5 @@
-"""Models that alternate full and sliding layers, Gemma 2 and 3 and a Qwen2 that the compiled decoder runs: what left the
-window is given back by the layers that slide, kept by the others, and every text is plain transformers'."""
+"""Models that alternate full and sliding layers, Gemma 2 and 3 and a Qwen2 that the compiled decoder runs: the sliding
+layers release blocks outside their window, the others keep them, and every text equals that of plain transformers."""
 
 import random
 from dataclasses import replace
