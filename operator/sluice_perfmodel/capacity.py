@@ -211,10 +211,10 @@ def binding_of(replica: Replica, work: Work, targets: Targets, margin: float = 1
         ("TimeToFirstToken", replica, replace(targets, ttft=2 * targets.ttft)),
         ("ConcurrencyLimit", replace(replica, max_concurrency=2 * replica.max_concurrency), targets),
     )
-    places, base = slo_concurrency(replica, work, targets, margin), 0.0
+    slots, base = slo_concurrency(replica, work, targets, margin), 0.0
     gains: list[tuple[float, Binding]] = []
     for name, one, loosened in looser:
-        if loosened is targets and slo_concurrency(one, work, targets, margin) == places:
+        if loosened is targets and slo_concurrency(one, work, targets, margin) == slots:
             base = base or _operating_point(replica, work, targets, margin, burstiness, ROUGHLY)[1]
             gains.append((base, name))  # n* is not set by this bound: relaxing it changes nothing
         else:
@@ -256,7 +256,7 @@ class _Fleet:
     replica: Replica
     work: Work
     targets: Targets
-    places: int
+    slots: int
     top: float  # throughput of each replica, requests per second
     most: float  # highest planned rate of each replica, requests per second
     goal: float
@@ -266,18 +266,18 @@ class _Fleet:
     def good(self, count: int, each: float) -> float:
         """Predicted share of good requests where each of `count` replicas gets `each` requests per second."""
         spread = spread_of(split_burstiness(self.burstiness, count, self.unevenness))
-        return _good(self.replica, self.work, self.targets, self.places, each, spread)
+        return _good(self.replica, self.work, self.targets, self.slots, each, spread)
 
 
 def _fleet(
     replica: Replica, work: Work, targets: Targets, margin: float, burstiness: float, unevenness: float
 ) -> _Fleet:
-    places = slo_concurrency(replica, work, targets, margin)
-    top = throughput(replica.model, work, places)
-    goal = _goal(replica, work, targets, places, spread_of(1.0), top)
+    slots = slo_concurrency(replica, work, targets, margin)
+    top = throughput(replica.model, work, slots)
+    goal = _goal(replica, work, targets, slots, spread_of(1.0), top)
     planned = top / targets.attainment if replica.sheds else _SETTINGS.most_utilisation * top
     most = min(planned, _rate_in_memory(replica, work))
-    return _Fleet(replica, work, targets, places, top, most, goal, burstiness, unevenness)
+    return _Fleet(replica, work, targets, slots, top, most, goal, burstiness, unevenness)
 
 
 def _highest(good: Callable[[float], bool], low: float, high: float, halvings: int) -> float:
@@ -294,13 +294,13 @@ def _operating_point(
     replica: Replica, work: Work, targets: Targets, margin: float, burstiness: float, halvings: int
 ) -> tuple[int, float]:
     """n*, and the highest rate that the TTFT target allows, by bisection: lateness grows with the rate."""
-    places, spread = slo_concurrency(replica, work, targets, margin), spread_of(burstiness)
-    top = throughput(replica.model, work, places)
-    goal = _goal(replica, work, targets, places, spread, top)
+    slots, spread = slo_concurrency(replica, work, targets, margin), spread_of(burstiness)
+    top = throughput(replica.model, work, slots)
+    goal = _goal(replica, work, targets, slots, spread, top)
     low = _SETTINGS.least_utilisation * top
     high = min(_SETTINGS.most_utilisation * top, _rate_in_memory(replica, work))
-    rate = _highest(lambda each: _good(replica, work, targets, places, each, spread) >= goal, low, high, halvings)
-    return places, rate
+    rate = _highest(lambda each: _good(replica, work, targets, slots, each, spread) >= goal, low, high, halvings)
+    return slots, rate
 
 
 def slo_concurrency(replica: Replica, work: Work, targets: Targets, margin: float = 1.0) -> int:
@@ -316,18 +316,18 @@ def _rate_in_memory(replica: Replica, work: Work) -> float:
     return throughput(replica.model, work, inside)
 
 
-def _goal(replica: Replica, work: Work, targets: Targets, places: int, spread: float, top: float) -> float:
+def _goal(replica: Replica, work: Work, targets: Targets, slots: int, spread: float, top: float) -> float:
     """The attainment to plan for: the target's share of the attainment of a nearly idle replica."""
-    return targets.attainment * _good(replica, work, targets, places, _SETTINGS.least_utilisation * top, spread)
+    return targets.attainment * _good(replica, work, targets, slots, _SETTINGS.least_utilisation * top, spread)
 
 
-def _good(replica: Replica, work: Work, targets: Targets, places: int, rate: float, spread: float) -> float:
+def _good(replica: Replica, work: Work, targets: Targets, slots: int, rate: float, spread: float) -> float:
     model = replica.model
-    decoding = decoding_at(model, work, places, rate)
+    decoding = decoding_at(model, work, slots, rate)
     share = prefill_time_share(model, work, decoding, targets.itl, replica.batch_tokens)
     left = targets.ttft - unqueued_ttft(model, work, decoding, share)
     not_in_time = rejection_probability if replica.sheds else late_probability
-    return 1.0 - not_in_time(model, work, places, rate, left, spread, share)
+    return 1.0 - not_in_time(model, work, slots, rate, left, spread, share)
 
 
 def _itl_concurrency(model: StepTimeModel, work: Work, target: float, maximum: int) -> int:

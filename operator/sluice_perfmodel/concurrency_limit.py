@@ -46,15 +46,15 @@ class EngineLoad(NamedTuple):
 
 
 class LimitState(NamedTuple):
-    """State of the fast loop between two periods; all fields but `limit` and `own` are smoothed."""
+    """State of the fast loop between two periods; all fields but `limit` and `unbounded` are smoothed."""
 
     limit: int
     correction: float = 1.0  # observed / predicted mean inter-token time: the model's error
     margin: float = 1.0  # room kept between the mean and the target; grows as latency nears it
     prefill_share: float = 0.0  # f
     context: float = 0.0  # L; kept while no request runs, for the first request after a pause
-    own: float | None = None  # limit by latency and memory; inf where only the bound limits; None: `limit`
-    renewal: float | None = None  # w; None until a request has ended
+    unbounded: float | None = None  # limit without the bounds; inf where only the bounds limit; None: `limit`
+    prefill_per_token: float | None = None  # w; None until a request has ended
     slowness: float = 1.0  # the correction over minutes: the model's error independent of the mix
 
 
@@ -76,20 +76,20 @@ def next_limit(
     """
     maximum = max(targets.minimum, targets.maximum)
     if model is None or model.steps < _SETTINGS.least_model_steps:
-        return LimitState(limit=maximum, own=math.inf), "cold"
-    learned = _learn(state, model, load, targets.itl)
+        return LimitState(limit=maximum, unbounded=math.inf), "cold"
+    learned = _smoothed(state, model, load, targets.itl)
     share = 0.0 if load.waiting else learned.prefill_share
     by_itl = max(
-        _itl_limit(learned, model, targets.itl, maximum, share), _renewing(learned, model, targets.itl, maximum)
+        _itl_limit(learned, model, targets.itl, maximum, share), _prefill_limit(learned, model, targets.itl, maximum)
     )
     by_kv = _kv_limit(load, targets.kv_watermark, maximum)
-    own = float(min(by_itl, by_kv))
-    before = max(state.limit if state.own is None else state.own, targets.minimum)
-    if own > before:
-        own = min(own, before + max(1, int(before * _SETTINGS.rise)))
-    binding = "bounds" if own >= maximum else "itl" if by_itl <= by_kv else "kv"
-    limit = int(max(targets.minimum, min(own, maximum)))
-    return learned._replace(limit=limit, own=math.inf if own >= maximum else own), binding
+    unbounded = float(min(by_itl, by_kv))
+    before = max(state.limit if state.unbounded is None else state.unbounded, targets.minimum)
+    if unbounded > before:
+        unbounded = min(unbounded, before + max(1, int(before * _SETTINGS.rise)))
+    binding = "bounds" if unbounded >= maximum else "itl" if by_itl <= by_kv else "kv"
+    limit = int(max(targets.minimum, min(unbounded, maximum)))
+    return learned._replace(limit=limit, unbounded=math.inf if unbounded >= maximum else unbounded), binding
 
 
 def slowed(model: StepTimeModel, state: LimitState) -> StepTimeModel:
@@ -108,7 +108,7 @@ def predicted_itl(model: StepTimeModel, sequences: float, context: float, prefil
     return decode / (1.0 - min(max(prefill_share, 0.0), _SETTINGS.most_prefill_share))
 
 
-def _learn(state: LimitState, model: StepTimeModel, load: EngineLoad, target: float) -> LimitState:
+def _smoothed(state: LimitState, model: StepTimeModel, load: EngineLoad, target: float) -> LimitState:
     """Fold one period's measurements into the smoothed values. A value without a measurement decays or stays."""
     now = 0.0
     if load.observed_itl is not None or load.mean_itl is not None:
@@ -132,8 +132,8 @@ def _learn(state: LimitState, model: StepTimeModel, load: EngineLoad, target: fl
         margin=_smooth(state.margin, _margin(load, target)),
         prefill_share=share,
         context=context,
-        own=state.own,
-        renewal=_renewal(state.renewal, model, load),
+        unbounded=state.unbounded,
+        prefill_per_token=_prefill_per_token(state.prefill_per_token, model, load),
         slowness=state.slowness + _SETTINGS.slowness_smoothing * (correction - state.slowness),
     )
 
@@ -149,7 +149,7 @@ def _itl_limit(state: LimitState, model: StepTimeModel, target: float, maximum: 
     return math.floor((budget - model.base) / per_sequence)
 
 
-def _renewal(old: float | None, model: StepTimeModel, load: EngineLoad) -> float | None:
+def _prefill_per_token(old: float | None, model: StepTimeModel, load: EngineLoad) -> float | None:
     """w: prefill seconds per generated token, over the requests that ended."""
     if load.prompt_per_output is None:
         return old
@@ -158,15 +158,15 @@ def _renewal(old: float | None, model: StepTimeModel, load: EngineLoad) -> float
     return new if old is None else _smooth(old, new)
 
 
-def _renewing(state: LimitState, model: StepTimeModel, target: float, maximum: int) -> int:
+def _prefill_limit(state: LimitState, model: StepTimeModel, target: float, maximum: int) -> int:
     """The largest n that leaves time for the prompts of the requests that replace the n.
 
     There is no margin: beyond this n prompts slow down and tokens do not, since chunks end where the target does.
     """
-    if state.renewal is None:
+    if state.prefill_per_token is None:
         return 0
     budget = target / state.correction - model.base
-    per_sequence = model.sequence + model.kv_token * state.context + state.renewal
+    per_sequence = model.sequence + model.kv_token * state.context + state.prefill_per_token
     if budget <= 0:
         return 0
     return maximum if per_sequence * maximum <= budget else math.floor(budget / per_sequence)

@@ -48,8 +48,8 @@ def forecast(rates: Sequence[float], width: float, horizon: float, arrivals: Arr
     error = (math.sqrt(walk * walk + 4.0 * walk * noise) - walk) / 2.0
     gain = (error + walk) / (error + walk + noise)
     level = recent[0]
-    for place, rate in enumerate(recent[1:], start=2):
-        level += max(gain, 1.0 / place) * (rate - level)
+    for count, rate in enumerate(recent[1:], start=2):
+        level += max(gain, 1.0 / count) * (rate - level)
     steps = horizon / width
     trend = _trend(rates, steps, noise, walk)
     gain = max(gain, 1.0 / len(recent))  # the weight of the last slot: never 0

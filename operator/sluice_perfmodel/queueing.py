@@ -38,57 +38,57 @@ def spread_of(burstiness: float) -> float:
 
 
 @lru_cache(maxsize=256)  # searches for different bounds repeat loads: half of all sums are cache hits
-def waiting_probability(model: StepTimeModel, work: Work, places: int, rate: float, spread: float = 1.0) -> float:
-    """Probability that an arrival finds all `places` concurrency slots taken; 1 at or beyond μ(places)."""
-    top = throughput(model, work, places)
+def waiting_probability(model: StepTimeModel, work: Work, slots: int, rate: float, spread: float = 1.0) -> float:
+    """Probability that an arrival finds all `slots` (concurrency slots) taken; 1 at or beyond μ(slots)."""
+    top = throughput(model, work, slots)
     if rate >= top:
         return 1.0
     if rate < _NO_LOAD * top:
         return 0.0
     full = 1.0 / (1.0 - rate / top)
-    return full / (_free(model, work, places, rate, spread, full) + full)
+    return full / (_free(model, work, slots, rate, spread, full) + full)
 
 
 @lru_cache(maxsize=256)
-def _free(model: StepTimeModel, work: Work, places: int, rate: float, spread: float, full: float) -> float:
+def _free(model: StepTimeModel, work: Work, slots: int, rate: float, spread: float, full: float) -> float:
     """Weight of all states with a free slot, relative to the state with exactly all slots taken.
 
     `full` is the weight of all states without a free slot, on the same scale. The sum stops where they are negligible.
     """
     output, grouped = max(work.output, 1.0), max(_SETTINGS.least_spread, spread)
-    groups = max(1, int(places / grouped + 1e-9))
+    groups = max(1, int(slots / grouped + 1e-9))
     fixed = rate * output * model.base / grouped
     each = rate * output * (token_seconds(model, work, 1.0) - model.base)
     return _below(groups, fixed, each, full) if groups <= SUMMED else _below_many(groups, fixed, each, full)
 
 
-def _below(places: int, fixed: float, each: float, full: float) -> float:
-    """Σ w(k) for k < places, over w(places): summed from the top until `full` is negligible beside the sum."""
+def _below(slots: int, fixed: float, each: float, full: float) -> float:
+    """Σ w(k) for k < slots, over w(slots): summed from the top until `full` is negligible beside the sum."""
     weight, total = 1.0, 0.0
-    for place in range(places, 0, -1):
-        weight /= fixed / place + each
+    for slot in range(slots, 0, -1):
+        weight /= fixed / slot + each
         total += weight
         if total > _NEGLIGIBLE * full:
             return total
     return total
 
 
-def _below_many(places: int, fixed: float, each: float, full: float) -> float:
+def _below_many(slots: int, fixed: float, each: float, full: float) -> float:
     """The sum of `_below` in `PIECES` pieces, each by its midpoint.
 
     The weights are the negative binomial's, w(k) = b^k·Γ(k+1+a/b) / (Γ(k+1)·Γ(1+a/b)). Where a step costs nothing per
     sequence they are the Poisson's, a^k/k!.
     """
-    poisson = each * places < 1e-9 * fixed
+    poisson = each * slots < 1e-9 * fixed
     ratio, log_each = (0.0, math.log(fixed)) if poisson else (fixed / each, math.log(each))
     lgamma, exp = math.lgamma, math.exp
 
     def log_weight(k: float) -> float:
         return k * log_each - lgamma(k + 1.0) + (0.0 if poisson else lgamma(k + 1.0 + ratio))
 
-    top, width, total, last = log_weight(places), places / PIECES, 0.0, 1.0
+    top, width, total, last = log_weight(slots), slots / PIECES, 0.0, 1.0
     for index in range(PIECES):
-        above = log_weight(max(places - 0.5 - (index + 0.5) * width, 0.0)) - top
+        above = log_weight(max(slots - 0.5 - (index + 0.5) * width, 0.0)) - top
         if above > _LOG_NEGLIGIBLE:
             return _NEGLIGIBLE * full
         weight = exp(above)
@@ -120,7 +120,7 @@ def unqueued_ttft(model: StepTimeModel, work: Work, decoding: float, share: floa
 
 
 def late_probability(
-    model: StepTimeModel, work: Work, places: int, rate: float, seconds: float, spread: float, share: float
+    model: StepTimeModel, work: Work, slots: int, rate: float, seconds: float, spread: float, share: float
 ) -> float:
     """Probability that a request waits longer than `seconds` before its own prefill begins.
 
@@ -128,21 +128,21 @@ def late_probability(
     """
     if seconds <= 0:
         return 1.0
-    top = throughput(model, work, places)
+    top = throughput(model, work, slots)
     if rate >= top:
         return 1.0
-    for_place = waiting_probability(model, work, places, rate, spread) * math.exp(-seconds * (top - rate) / spread)
+    for_slot = waiting_probability(model, work, slots, rate, spread) * math.exp(-seconds * (top - rate) / spread)
     each = prefill_seconds(model, work) / share
     busy = rate * each
     if busy >= 1.0:
         return 1.0
     mean = each * _prompt_spread(spread) / 2.0 / (1.0 - busy)
     for_prompts = busy * math.exp(-seconds / mean) if mean > 0 else 0.0
-    return min(1.0, for_place + for_prompts)
+    return min(1.0, for_slot + for_prompts)
 
 
 def rejection_probability(
-    model: StepTimeModel, work: Work, places: int, rate: float, seconds: float, spread: float, share: float
+    model: StepTimeModel, work: Work, slots: int, rate: float, seconds: float, spread: float, share: float
 ) -> float:
     """Probability that a request is rejected, where load shedding rejects all that would wait longer than `seconds`.
 
@@ -151,19 +151,19 @@ def rejection_probability(
     """
     if seconds <= 0:
         return 1.0
-    top = throughput(model, work, places)
+    top = throughput(model, work, slots)
     if rate < _NO_LOAD * top:
         return 0.0
     grouped = max(_SETTINGS.least_spread, spread)
     waits = _truncated(top / grouped, rate / top, seconds)
-    for_place = waits[1] / (_free(model, work, places, rate, spread, sum(waits)) + sum(waits))
+    for_slot = waits[1] / (_free(model, work, slots, rate, spread, sum(waits)) + sum(waits))
     each = prefill_seconds(model, work) / share
     busy, stretched = rate * each, _prompt_spread(spread) / 2.0 * each
     if stretched <= 0.0:
-        return for_place
+        return for_slot
     within, beyond = _truncated(1.0 / stretched, busy, seconds)
     for_prompts = busy * beyond / (1.0 + busy * (within + beyond))
-    return min(1.0, for_place + for_prompts)
+    return min(1.0, for_slot + for_prompts)
 
 
 def _prompt_spread(spread: float) -> float:
@@ -183,6 +183,6 @@ def _truncated(drain: float, load: float, seconds: float) -> tuple[float, float]
     return within, beyond
 
 
-def decoding_at(model: StepTimeModel, work: Work, places: int, rate: float) -> float:
+def decoding_at(model: StepTimeModel, work: Work, slots: int, rate: float) -> float:
     """Mean number of decoding sequences: 0 where a request has one output token."""
-    return concurrency_at(model, work, rate, places) if work.output > 1.0 else 0.0
+    return concurrency_at(model, work, rate, slots) if work.output > 1.0 else 0.0

@@ -19,27 +19,27 @@ TARGETS = Targets(ttft=2.0, itl=0.1)
 REPLICA = Replica(MODEL, kv_tokens=100_000, kv_share=0.8, max_concurrency=256)
 
 
-def plain(model: StepTimeModel, work: Work, places: int, rate: float) -> float:
+def plain(model: StepTimeModel, work: Work, slots: int, rate: float) -> float:
     """The birth-death chain, term by term, in logarithms."""
     logs = [0.0]
-    for k in range(1, places + 1):
+    for k in range(1, slots + 1):
         logs.append(logs[-1] + math.log(rate / throughput(model, work, k)))
-    full = 1.0 / (1.0 - rate / throughput(model, work, places))
+    full = 1.0 / (1.0 - rate / throughput(model, work, slots))
     top = max(logs)
     rest = math.fsum(math.exp(value - top) for value in logs[:-1])
     last = math.exp(logs[-1] - top) * full
     return last / (rest + last)
 
 
-@pytest.mark.parametrize("places", [1, 4, 15, 256, 257, 1000, 4096])
+@pytest.mark.parametrize("slots", [1, 4, 15, 256, 257, 1000, 4096])
 @pytest.mark.parametrize("load", [0.5, 0.9, 0.99])
 @pytest.mark.parametrize("model", [MODEL, LIGHT])
 def test_the_waiting_probability_equals_that_of_the_birth_death_chain(
-    model: StepTimeModel, places: int, load: float
+    model: StepTimeModel, slots: int, load: float
 ) -> None:
-    rate = load * throughput(model, WORK, places)
-    assert waiting_probability(model, WORK, places, rate) == pytest.approx(
-        plain(model, WORK, places, rate), rel=0.02, abs=1e-6
+    rate = load * throughput(model, WORK, slots)
+    assert waiting_probability(model, WORK, slots, rate) == pytest.approx(
+        plain(model, WORK, slots, rate), rel=0.02, abs=1e-6
     )
 
 

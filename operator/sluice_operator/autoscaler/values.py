@@ -87,7 +87,7 @@ class PodView:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """All inputs of decide() besides the spec and its memory."""
+    """All inputs of decide() besides the spec and its state."""
 
     pods: tuple[PodView, ...] = ()
     replicas: int | None = None  # spec.replicas of the Deployment; None: it does not exist yet

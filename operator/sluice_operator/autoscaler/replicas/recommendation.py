@@ -46,7 +46,7 @@ class Recommendation:
 
 
 def recommend(snapshot: Snapshot, allowed: ReplicaRange, confidence: float, current: int) -> Recommendation:
-    """Judge the load. Without fresh metrics, the result is the current count."""
+    """Recommend a number of replicas for this load. Without fresh metrics it is the current count."""
     planned, demand = _plan(snapshot)
     if not snapshot.fleet.measured:
         why = "no engine could be measured" if snapshot.fleet.ready else "no replica is ready yet"

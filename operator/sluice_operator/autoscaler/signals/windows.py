@@ -1,8 +1,8 @@
 """The window: the fleet's deltas over the last half minute, and their sums.
 
 A first token beyond the last bucket misses any target within the buckets, whatever the engine has counted so far: the
-engine judges a request at its end, which may be minutes later. The window's misses are therefore the larger of the
-engines' count and the overflow. An inter-token time beyond the last bucket is left to the engines' judgement, because
+engine counts a request at its end, which may be minutes later. The window's misses are therefore the larger of the
+engines' count and the overflow. An inter-token time beyond the last bucket is left to the engines' own count, because
 the target is for a request's mean, which no bucket of single tokens shows.
 """
 
@@ -93,7 +93,7 @@ def window_sums(state: WindowState, now: float, seconds: float) -> WindowSums:
 
 
 def engines_outcome(delta: FleetDelta) -> Outcome:
-    """The outcomes by the engines' own judgement: an overdue request is counted once, when it ends."""
+    """The outcomes by the engines' own counts: an overdue request is counted once, when it ends."""
     sums = delta.counters
     return Outcome(sums[_MET], sums[_MISSED] + sums[_FAILED], sums[_REJECTED] - sums[_AGAIN])
 
