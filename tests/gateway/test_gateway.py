@@ -59,7 +59,7 @@ async def full(request: web.Request) -> web.Response:
     )
 
 
-async def test_every_way_to_ask_a_model_has_a_door() -> None:
+async def test_every_inference_path_has_a_route() -> None:
     async with front_door(says("a")) as (gateway, _), aiohttp.ClientSession() as client:
         for path in ("chat/completions", "completions", "embeddings", "rerank", "score"):
             async with client.post(f"{gateway.url}/v1/{path}", json={}) as response:
@@ -99,7 +99,7 @@ async def test_a_stream_passes_chunk_by_chunk() -> None:
         assert await response.content.read() == b"data: [DONE]\n\n"
 
 
-async def test_a_refusal_is_healed_by_the_next_replica() -> None:
+async def test_a_rejected_request_is_sent_to_the_next_replica() -> None:
     async with front_door(full, says("b")) as (gateway, _), aiohttp.ClientSession() as client:
         for _ in range(4):
             async with client.post(gateway.url + CHAT, json={}) as response:
@@ -116,7 +116,7 @@ def notes(seen: list[str | None], then: Handler) -> Handler:
     return handler
 
 
-async def test_a_replica_is_told_that_another_one_had_the_request_before() -> None:
+async def test_a_retried_request_carries_its_attempt_number() -> None:
     seen: list[str | None] = []
     doors = [notes(seen, one) for one in (full, full, says("c"))]
     async with (
@@ -128,7 +128,7 @@ async def test_a_replica_is_told_that_another_one_had_the_request_before() -> No
     assert seen == [None, "2", "3"]  # a client cannot say it itself
 
 
-async def test_a_replica_that_never_had_the_request_is_no_try() -> None:
+async def test_a_refused_connection_does_not_count_as_an_attempt() -> None:
     seen: list[str | None] = []
     async with front_door(notes(seen, says("b"))) as (gateway, backends), aiohttp.ClientSession() as client:
         backends.insert(0, Backend("gone", "127.0.0.1", 1))
@@ -138,7 +138,7 @@ async def test_a_replica_that_never_had_the_request_is_no_try() -> None:
     assert seen == [None, None]
 
 
-async def test_the_last_refusal_is_passed_on_when_all_are_full() -> None:
+async def test_the_last_rejection_is_forwarded_when_all_replicas_are_full() -> None:
     async with (
         front_door(full, full) as (gateway, _),
         aiohttp.ClientSession() as client,
@@ -149,7 +149,7 @@ async def test_the_last_refusal_is_passed_on_when_all_are_full() -> None:
         assert (await response.json())["error"]["code"] == "queue_full"
 
 
-async def test_a_replica_that_does_not_listen_is_passed_over() -> None:
+async def test_a_replica_that_does_not_listen_is_skipped() -> None:
     async with front_door(says("b")) as (gateway, backends), aiohttp.ClientSession() as client:
         backends.insert(0, Backend("gone", "127.0.0.1", 1))
         for _ in range(2):
@@ -169,7 +169,7 @@ async def test_no_ready_replica_is_a_503_with_retry_after() -> None:
         assert set(error) == {"message", "type", "param", "code"}
 
 
-async def test_a_client_that_leaves_ends_the_work_upstream() -> None:
+async def test_a_client_disconnect_cancels_the_upstream_request() -> None:
     begun, cancelled = asyncio.Event(), asyncio.Event()
 
     async def handler(request: web.Request) -> web.StreamResponse:
@@ -249,7 +249,7 @@ async def test_a_body_over_the_limit_is_refused() -> None:
                 assert response.status == 413
 
 
-async def test_a_body_that_does_not_arrive_is_given_up() -> None:
+async def test_a_body_that_does_not_arrive_in_time_is_rejected() -> None:
     async with front_door(says("a"), body_seconds=0.1) as (gateway, _):
         port = int(gateway.url.rsplit(":", 1)[1])
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -259,7 +259,7 @@ async def test_a_body_that_does_not_arrive_is_given_up() -> None:
         writer.close()
 
 
-async def test_a_draining_door_refuses_new_requests_only() -> None:
+async def test_a_draining_gateway_rejects_only_new_requests() -> None:
     begun, release = asyncio.Event(), asyncio.Event()
 
     async def slow(request: web.Request) -> web.Response:
@@ -289,7 +289,7 @@ def _nobody() -> Sequence[Backend]:
     return ()
 
 
-def test_the_front_door_imports_neither_operator_nor_engine() -> None:
+def test_the_gateway_imports_neither_operator_nor_engine() -> None:
     import sluice_gateway
 
     folder = Path(sluice_gateway.__file__).parent

@@ -35,7 +35,7 @@ async def test_a_burst_is_held_with_one_wake_up_until_a_replica_is_ready() -> No
     assert hold_queue.held == 0
 
 
-async def test_no_more_are_held_than_memory_is_meant_for() -> None:
+async def test_the_number_of_held_requests_is_bounded() -> None:
     nobody: Sequence[Backend] = ()
     hold_queue = HoldQueue(hold=True, expected=lambda: 60.0, poll=0.0)
     asked = [asyncio.create_task(hold_queue.wait(lambda: nobody)) for _ in range(256)]
@@ -55,7 +55,7 @@ async def test_no_more_are_held_than_memory_is_meant_for() -> None:
         (HoldQueue(), "POST", CHAT, "2"),  # a door that does not hold
     ],
 )
-async def test_who_is_not_held_is_told_when_to_come_again(
+async def test_a_request_that_is_not_held_gets_a_retry_after(
     hold_queue: HoldQueue, method: str, path: str, retry_after: str
 ) -> None:
     async with (

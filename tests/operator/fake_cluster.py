@@ -1,5 +1,7 @@
-"""A cluster in books: our own protocol over LocalCluster's object store, that counts its writes. Of the controllers it has
-what they tell: the Deployment's status and the ReplicaSets of the pods that a test puts there."""
+"""An in-memory cluster that records writes, over the object store of LocalCluster.
+
+Of the controllers it has only the results: the Deployment's status, and the ReplicaSets of the pods that a test adds.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,11 +27,11 @@ KEY_OF_OPERATOR = b"the key that all operators share"
 
 
 class Killed(BaseException):
-    """The operator's process ended here."""
+    """The operator's process is killed at this write."""
 
 
 def manifest(**spec: Any) -> Object:
-    """An LLMDeployment as the API server hands it out."""
+    """An LLMDeployment as the API server returns it."""
     return {
         "apiVersion": contract.API_VERSION,
         "kind": contract.KIND,
@@ -44,7 +46,7 @@ def manifest(**spec: Any) -> Object:
 
 
 def exposition(**changes: float) -> str:
-    """What a quiet engine says; `changes` replace a series by its metric's name without the prefix."""
+    """The metrics of an idle engine; `changes` replace a series by its metric's name without the prefix."""
     values = {
         contract.REQUESTS_RUNNING: 0.0,
         contract.REQUESTS_WAITING: 0.0,
@@ -59,7 +61,7 @@ def exposition(**changes: float) -> str:
 
 
 def pod(name: str, *, ready: bool = True, hash_: str = "v1", **status: Any) -> Object:
-    """An engine pod: ready, or as `status` says."""
+    """An engine pod: ready, or with this `status`."""
     if ready:
         status = {
             "podIP": "10.0.0.1",
@@ -85,7 +87,7 @@ def pod(name: str, *, ready: bool = True, hash_: str = "v1", **status: Any) -> O
 
 @dataclass
 class Clock:
-    """Both clocks, moved by hand."""
+    """Both clocks; a test advances them."""
 
     now: float = 1000.0
 
@@ -98,19 +100,19 @@ class Clock:
 
 @dataclass
 class FakeCluster:
-    """`ClusterClient` in a dictionary. `kill_after` writes the process ends."""
+    """`ClusterClient` in memory. The process is killed after `kill_after` writes."""
 
     store: ObjectStore = field(default_factory=lambda: ObjectStore(lambda: 1_790_000_000.0))
     kill_after: int | None = None
     writes: list[str] = field(default_factory=list)
     events: list[tuple[str, str, bool]] = field(default_factory=list)
     pods: list[Object] = field(default_factory=list)
-    door: int | None = None  # what a front door holds
+    held_requests: int | None = None  # that the gateway holds; None: no gateway
     newest: str = "v1"  # the hash of the pods that are made from the Deployment's template
-    controlled: bool = True  # False: the Deployment controller is behind, its status stays as it is
+    controlled: bool = True  # False: the Deployment controller lags, so the status does not change
 
     def held(self, namespace: str, name: str) -> int | None:
-        return self.door
+        return self.held_requests
 
     def _wrote(self, what: str) -> None:
         self.writes.append(what)
@@ -136,7 +138,7 @@ class FakeCluster:
         self.store.set_status("Deployment", KEY.namespace, KEY.name, before | now)
 
     def _replica_sets(self) -> list[Object]:
-        """One for each version that there are pods of."""
+        """One per template version that has pods."""
         owner = {"controller": True, "uid": self.deployment.get("metadata", {}).get("uid", "")}
         hashes = sorted({template_hash(each) for each in self.pods})
         return [{"metadata": {"uid": f"set-{each}", "ownerReferences": [owner]}} for each in hashes]
@@ -180,7 +182,7 @@ class FakeCluster:
     def endpoint(self, pod: Object) -> Endpoint | None:
         return Endpoint(pod["metadata"]["name"], "10.0.0.1", 8001) if pod["status"].get("podIP") else None
 
-    # --- what the tests ask ---------------------------------------------------------------------------------------
+    # --- accessors for tests ---------------------------------------------------------------------------------------
 
     @property
     def resource(self) -> Object:
@@ -210,14 +212,14 @@ class FakeCluster:
 
 @dataclass
 class Engines:
-    """What the engines answer: one text for all, or none."""
+    """Fake engines: one exposition for all, or no answer."""
 
     text: str | None = field(default_factory=exposition)
     scraped: list[str] = field(default_factory=list)
     patched: list[tuple[str, str, Bounds]] = field(default_factory=list)
-    told: list[tuple[str, float]] = field(default_factory=list)  # when a missing replica should serve
-    lasting: list[float] = field(default_factory=list)  # seconds that each PATCH holds
-    refusal: str = ""  # what every PATCH is answered
+    told: list[tuple[str, float]] = field(default_factory=list)  # (pod, Retry-After of a missing replica)
+    lasting: list[float] = field(default_factory=list)  # TTL of each PATCH in seconds
+    refusal: str = ""  # the error of every PATCH
 
     async def scrape(self, endpoint: Endpoint) -> EngineSample:
         self.scraped.append(endpoint.pod)
@@ -237,7 +239,7 @@ class Engines:
 
 
 def operator(cluster: FakeCluster, engines: Engines | None = None, clock: Clock | None = None) -> Reconciler:
-    """A fresh operator process: no memory."""
+    """A new operator process, without state."""
     clock = clock or Clock()
     settings = Settings(engine_image="engine:1", interval=5.0)
     context = Context(cluster, engines or Engines(), settings, KEY_OF_OPERATOR, clock=clock, wall=clock.wall)
@@ -257,7 +259,7 @@ def token_of(cluster: FakeCluster) -> str:
 
 
 def deployed(cluster: FakeCluster, *pods: Object) -> FakeCluster:
-    """The same cluster with the resource's Deployment, as an earlier operator left it, and these pods of it."""
+    """The same cluster with the Deployment that an earlier operator applied, and these pods of it."""
     resource = parse_resource(cluster.resource, strict=False)
     *_, manifest = render.children(resource, image="engine:1", replicas=1, token=token_of(cluster))
     cluster.store.apply(manifest, owner=cluster.resource)
@@ -266,7 +268,7 @@ def deployed(cluster: FakeCluster, *pods: Object) -> FakeCluster:
 
 
 async def settle(cluster: FakeCluster, clock: Clock | None = None, passes: int = 4) -> None:
-    """So many passes of one operator."""
+    """Run this many passes of one operator."""
     reconciler = operator(cluster, clock=clock)
     for _ in range(passes):
         await reconciler.reconcile(KEY)

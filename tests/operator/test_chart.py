@@ -65,7 +65,7 @@ def test_every_kind_that_the_operator_works_with_can_be_read_and_made() -> None:
     assert verbs("replicasets") == {"list"}
 
 
-def test_nobody_enters_pods_or_grants_rights() -> None:
+def test_no_role_allows_exec_or_grants_permissions() -> None:
     named = {resource for rule in operator_rules() for resource in rule["resources"]}
     assert not {"pods/exec", "roles", "clusterroles", "rolebindings", "nodes"} & named
     assert not any("admissionregistration" in group for rule in operator_rules() for group in rule["apiGroups"])

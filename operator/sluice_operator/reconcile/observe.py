@@ -41,8 +41,8 @@ async def observe(
     phases = {_name(pod): pod_status.phase_of(pod) for pod in found}
     endpoints = {_name(pod): cluster.endpoint(pod) for pod in found}
     reachable = _reachable(found, {name: phase for name, (phase, _) in phases.items()}, state, clock())
-    asked = [endpoint for name in reachable if (endpoint := endpoints[name]) is not None]
-    answers = await scrape_all(context.scraper, asked)
+    targets = [endpoint for name in reachable if (endpoint := endpoints[name]) is not None]
+    answers = await scrape_all(context.scraper, targets)
     now = clock()
     starts = {_name(pod): pod_status.start_of(pod) for pod in found}
     state = next_state(state, {name: phase for name, (phase, _) in phases.items()}, starts, answers, now)

@@ -27,10 +27,10 @@ class Rollout:
         return self.written and self.observed and self.up_to_date
 
 
-def rollout_of(deployment: Object | None, before: Object | None, wanted: str | None) -> Rollout:
+def rollout_of(deployment: Object | None, before: Object | None, desired: str | None) -> Rollout:
     """Return the rollout state of the Deployment.
 
-    `before` is the Deployment as read before this pass wrote it, None if the pass wrote nothing. `wanted` is the
+    `before` is the Deployment as read before this pass wrote it, None if the pass wrote nothing. `desired` is the
     fingerprint of the template that this generation asks for, None if it is not compared.
     """
     if deployment is None:
@@ -40,7 +40,7 @@ def rollout_of(deployment: Object | None, before: Object | None, wanted: str | N
     observed = int(status.get("observedGeneration") or 0) >= _generation(deployment, before)
     replicas, updated = int(status.get("replicas") or 0), int(status.get("updatedReplicas") or 0)
     return Rollout(
-        written=wanted is None or fingerprint_of(deployment) == wanted,
+        written=desired is None or fingerprint_of(deployment) == desired,
         observed=observed,
         up_to_date=observed and 0 < updated == replicas and int(status.get("readyReplicas") or 0) > 0,
         deadline_exceeded=observed and progress.get("reason") == "ProgressDeadlineExceeded",

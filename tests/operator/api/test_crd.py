@@ -123,7 +123,7 @@ def test_the_committed_files_are_current() -> None:
     assert result.exit_code == 0, result.output
 
 
-def test_a_stale_file_fails_the_check_and_is_mended_by_write(tmp_path: Path) -> None:
+def test_a_stale_file_fails_the_check_and_write_updates_it(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").touch()
     stale = CliRunner().invoke(app, ["crds", "--check", "--root", str(tmp_path)])
     assert stale.exit_code == 1

@@ -17,7 +17,7 @@ def asked(mode: str = "Auto", *schedules: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("mode", ["Auto", "Advise"])
-async def test_only_that_schedule_is_left_out_and_a_condition_and_an_event_name_it(mode: str) -> None:
+async def test_only_the_invalid_schedule_is_ignored_and_a_condition_and_an_event_name_it(mode: str) -> None:
     cluster, clock = cluster_with(manifest(**asked(mode, ATLANTIS, BERLIN))), Clock()
     reconciler = operator(cluster, clock=clock)
     await reconciler.reconcile(KEY)

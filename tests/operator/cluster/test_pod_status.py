@@ -52,12 +52,12 @@ def ended(message: str = "", reason: str = "Error", code: int = 1) -> dict[str, 
         ({"phase": "Failed", "reason": "Evicted", "message": "disk"}, "failed", "Evicted"),
     ],
 )
-def test_phase_and_trouble(status: dict[str, Any], phase: PodPhase, reason: str | None) -> None:
+def test_phase_and_problem_of_a_pod(status: dict[str, Any], phase: PodPhase, reason: str | None) -> None:
     found, problem = phase_of(pod("a", ready=False, **status))
     assert (found, problem and problem.reason) == (phase, reason)
 
 
-def test_the_schedulers_own_words_are_kept() -> None:
+def test_the_message_of_the_scheduler_is_quoted() -> None:
     words = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words}
     item = pod("a", ready=False, phase="Pending", conditions=[condition])
@@ -66,19 +66,19 @@ def test_the_schedulers_own_words_are_kept() -> None:
     assert phase == "unschedulable" and problem is not None and problem.message == words
 
 
-def test_a_pod_that_nobody_has_looked_at_is_being_scheduled() -> None:
+def test_a_pod_without_status_is_being_scheduled() -> None:
     item = pod("a", ready=False, phase="Pending")
     item["spec"] = {}
     assert phase_of(item) == ("scheduling", None)
 
 
-def test_a_pod_that_leaves_drains_whatever_else_it_says() -> None:
+def test_a_pod_being_deleted_is_draining_whatever_its_conditions() -> None:
     item = pod("a")
     item["metadata"]["deletionTimestamp"] = "2026-11-21T08:00:00Z"
     assert phase_of(item)[0] == "draining"
 
 
-def test_a_cold_start_adds_up_from_the_pods_own_stamps() -> None:
+def test_a_cold_start_is_the_sum_of_the_phases_in_the_pods_timestamps() -> None:
     text = exposition() + 'sluice_load_phase_seconds{phase="warm"} 2\n'
     start = cold_start(pod("a"), parse(text))
     assert start is not None
@@ -158,7 +158,7 @@ def test_a_start_that_loads_for_minutes_is_measured_once_the_engine_accounts_for
 
 
 @pytest.mark.parametrize("text", [None, 3, "yesterday", "2026-11-21T08:00:00"])
-def test_what_is_no_stamp_is_none(text: Any) -> None:
+def test_an_invalid_timestamp_is_none(text: Any) -> None:
     assert stamp(text) is None
 
 
@@ -209,13 +209,13 @@ def crashed(message: str) -> Object:
     ],
     ids=["deep list", "deep mapping", "list for a reason", "mapping for a reason", "deep message", "number"],
 )
-def test_whatever_a_pod_writes_as_its_last_words_is_a_crash_and_no_error(message: str) -> None:
+def test_any_termination_message_is_a_crash_and_raises_no_error(message: str) -> None:
     phase, problem = phase_of(crashed(message))
     assert phase == "failed" and problem is not None and len(problem.message) < 1200
 
 
 @given(st.text(st.characters(), max_size=50))
-def test_last_words_are_printable_and_can_be_written_as_utf_8(words: str) -> None:
+def test_termination_messages_are_printable_and_valid_utf_8(words: str) -> None:
     said = json.dumps({"reason": "ModelNotFound", "message": words + "\ud800\x00\x1b[31m"})
     problem = phase_of(crashed(said))[1]
     assert problem is not None and problem.reason == "ModelNotFound"

@@ -26,7 +26,7 @@ def test_outcomes_and_misses_are_summed() -> None:
 
 @pytest.mark.parametrize("value", ["NaN", "-1", "+Inf", "1e19"])
 @pytest.mark.parametrize("name", [contract.REQUESTS_RUNNING, contract.GENERATED_TOKENS, contract.STEP_MODEL_ERROR])
-def test_a_number_that_no_engine_can_mean_spoils_the_sample(name: str, value: str) -> None:
+def test_a_value_outside_its_range_invalidates_the_sample(name: str, value: str) -> None:
     with pytest.raises(BadExposition, match=name):
         parse(exposition() + f"{name} {value}\n")
 
@@ -41,7 +41,7 @@ def test_what_every_engine_publishes_must_be_there(gone: str) -> None:
         parse(text)
 
 
-def test_more_than_the_whole_pool_is_absurd() -> None:
+def test_an_occupancy_above_one_is_rejected() -> None:
     with pytest.raises(BadExposition, match="more than 1"):
         parse(exposition(kv_occupancy_ratio=1.5))
 

@@ -134,7 +134,7 @@ async def test_an_answer_is_parsed_off_the_event_loop() -> None:
         assert (await first).running == 3
 
 
-async def test_only_silence_is_no_answer() -> None:
+async def test_only_a_timeout_counts_as_no_answer() -> None:
     async def hang(request: web.Request) -> web.Response:
         await asyncio.Event().wait()
         return web.Response()
@@ -175,7 +175,7 @@ async def test_limits_are_not_sent_without_the_lease() -> None:
     assert asked == 0
 
 
-async def test_an_engine_that_is_not_there_does_not_hide_the_others() -> None:
+async def test_an_unreachable_engine_does_not_hide_the_others() -> None:
     async with engine(good) as endpoint, HttpScraper(timeout=60.0) as scraper:
         answers = await scrape_all(scraper, [endpoint, Endpoint("gone", "127.0.0.1", 1)])
     assert isinstance(answers["a"], EngineSample)
@@ -213,7 +213,7 @@ async def test_limits_are_patched_with_the_token() -> None:
     assert body["retry_after_seconds"] == 12.5
 
 
-async def test_health_is_what_the_watchdog_says(unused_tcp_port: int) -> None:
+async def test_the_health_endpoint_reports_the_fault_of_the_watchdog(unused_tcp_port: int) -> None:
     import aiohttp
 
     fault = ""

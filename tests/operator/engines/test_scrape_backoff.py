@@ -72,7 +72,7 @@ LOST = as_left_by(Ready=("False", ""), ContainersReady=("True", ""))  # by the n
     ids=["marked by the node controller", "unknown", "by its reason", "no conditions of containers", "ready", "unready",
          "readiness gate", "new"],
 )  # fmt: skip
-def test_a_lost_node_is_told_from_a_pod_that_is_not_ready(item: Object, lost: bool) -> None:
+def test_a_lost_node_is_distinguished_from_a_pod_that_is_not_ready(item: Object, lost: bool) -> None:
     assert is_node_lost(item) is lost
     assert can_answer(item, 0.0, None, 0.0) is not lost
 
@@ -134,7 +134,7 @@ async def calls(engines: Engines, item: Object, seconds: int) -> tuple[list[int]
 
 
 @pytest.mark.parametrize("error", [NoAnswer, AnswerTooLarge])
-async def test_a_pod_that_costs_its_deadline_is_called_ever_more_rarely(error: type[ScrapeError]) -> None:
+async def test_a_pod_that_times_out_is_called_with_exponential_backoff(error: type[ScrapeError]) -> None:
     when, fleet = await calls(Engines(error=error), pod("a"), 200)
     assert when == [0, 5, 10, 20, 40, 70, 100, 130, 160, 190]
     assert [report.scrape_error for report in fleet.pods] == ["pod a: silent"]  # the condition goes on to name it
@@ -159,7 +159,7 @@ async def test_a_pod_that_is_deleted_on_a_lost_node_is_called_no_longer_than_it_
     assert when == list(range(0, 45, 5))
 
 
-async def test_an_answer_or_another_phase_ends_the_silence() -> None:
+async def test_an_answer_or_another_phase_ends_the_backoff() -> None:
     cluster, engines, seen = deployed(cluster_with()), Engines(), ObservationState()
     unready = copy.deepcopy(pod("a"))
     unready["status"]["conditions"] = conditions(Ready=("False", "ContainersNotReady"))

@@ -80,7 +80,7 @@ async def test_no_secret_is_read_and_every_operator_sends_the_token_that_the_pod
     assert {sent for _, sent, _ in engines.patched} == {token}
 
 
-async def test_a_deleted_secret_is_made_again_with_the_other_children() -> None:
+async def test_a_deleted_secret_is_recreated_with_the_other_children() -> None:
     cluster, clock = guarded(), Clock()
     reconciler = operator(cluster, clock=clock)
     await reconciler.reconcile(KEY)
@@ -91,7 +91,7 @@ async def test_a_deleted_secret_is_made_again_with_the_other_children() -> None:
     assert held(cluster) == before != {}
 
 
-async def test_a_quota_that_is_used_up_does_not_stop_what_has_its_secret() -> None:
+async def test_an_exhausted_quota_does_not_stop_a_resource_whose_secret_exists() -> None:
     cluster = guarded()
     await operator(cluster).reconcile(KEY)
     cluster.quota = True
@@ -100,7 +100,7 @@ async def test_a_quota_that_is_used_up_does_not_stop_what_has_its_secret() -> No
     assert cluster.deployment["spec"]["replicas"] == 3
 
 
-async def test_a_quota_that_refuses_a_first_secret_is_said() -> None:
+async def test_a_quota_that_rejects_the_first_secret_is_reported() -> None:
     cluster = guarded()
     cluster.quota = True
     with pytest.raises(ClusterError):
@@ -139,7 +139,7 @@ def test_without_a_key_or_a_uid_there_is_no_token(key: bytes, uid: str) -> None:
         derive(key, uid)
 
 
-async def test_the_operators_key_is_made_once_and_read_by_every_successor() -> None:
+async def test_the_operators_key_is_created_once_and_read_by_later_processes() -> None:
     cluster = FakeCluster()
     first = await operator_key(cluster, NAMESPACE, "sluice-key")
     assert len(first) == KEY_BYTES and await operator_key(cluster, NAMESPACE, "sluice-key") == first

@@ -90,7 +90,7 @@ def same_words(told: Told, caplog: pytest.LogCaptureFixture) -> None:
     assert sentences(told.cluster.resource)[-len(lines) :] == lines
 
 
-async def test_up_down_and_refused_are_the_same_words_everywhere(caplog: pytest.LogCaptureFixture) -> None:
+async def test_scaling_and_rejections_have_the_same_message_everywhere(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     told = Told(cluster_with(asked()))
     await told.pass_once()
@@ -105,7 +105,9 @@ async def test_up_down_and_refused_are_the_same_words_everywhere(caplog: pytest.
 
 
 @pytest.mark.parametrize("mode", ["External", "Off"])
-async def test_a_count_that_was_written_by_order_is_told_as_scaled(mode: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_replica_count_that_was_written_is_reported_as_scaled(
+    mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
     told = Told(cluster_with(asked(mode=mode)))
     await told.pass_once()
@@ -116,7 +118,9 @@ async def test_a_count_that_was_written_by_order_is_told_as_scaled(mode: str, ca
     same_words(told, caplog)
 
 
-async def test_advice_is_told_as_advice_and_only_the_first_count_as_done(caplog: pytest.LogCaptureFixture) -> None:
+async def test_advice_is_reported_as_advice_and_only_the_first_count_as_scaled(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.INFO)
     told = Told(cluster_with(asked(mode="Advise")))
     await told.pass_once()
@@ -128,7 +132,7 @@ async def test_advice_is_told_as_advice_and_only_the_first_count_as_done(caplog:
     same_words(told, caplog)
 
 
-async def test_advice_that_nobody_took_is_no_change_of_another_hand_when_auto_begins() -> None:
+async def test_unapplied_advice_is_no_external_change_when_mode_auto_begins() -> None:
     told = Told(cluster_with(asked(mode="Advise")))
     await told.pass_once()
     await told.run(60, LOAD)
@@ -154,7 +158,7 @@ def by_hand(cluster: FakeCluster, replicas: int, manager: str) -> None:
     [("kubectl", "OtherWriter", "'kubectl' changed"), ("", "ScaledUp", "stopped before it recorded the reason")],
 )
 @pytest.mark.parametrize("restarted", [False, True])
-async def test_what_another_hand_did_is_the_same_words_everywhere(
+async def test_an_external_write_has_the_same_message_everywhere(
     manager: str, reason: str, words: str, restarted: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -172,7 +176,7 @@ async def test_what_another_hand_did_is_the_same_words_everywhere(
     same_words(told, caplog)
 
 
-async def test_another_hand_is_told_each_time_it_writes(caplog: pytest.LogCaptureFixture) -> None:
+async def test_each_write_by_an_external_writer_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     told = Told(cluster_with(asked(maxReplicas=4)))
     await told.pass_once()
@@ -184,7 +188,7 @@ async def test_another_hand_is_told_each_time_it_writes(caplog: pytest.LogCaptur
     same_words(told, caplog)
 
 
-async def test_a_scale_down_whose_answer_was_lost_counts_for_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_scale_down_whose_response_was_lost_starts_the_cooldown(monkeypatch: pytest.MonkeyPatch) -> None:
     told = Told(cluster_with(asked(minReplicas=3, maxReplicas=3)))
     await told.pass_once()
     await told.run(60, LOAD)
@@ -208,7 +212,7 @@ async def test_a_scale_down_whose_answer_was_lost_counts_for_the_pace(monkeypatc
     assert "stopped before it recorded the reason" in told.recorded[-2]
 
 
-async def test_a_limit_that_goes_on_moving_stands_with_the_numbers_of_its_sentence(
+async def test_consecutive_limit_changes_are_one_entry_whose_numbers_match_its_message(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -228,7 +232,7 @@ async def test_a_limit_that_goes_on_moving_stands_with_the_numbers_of_its_senten
     assert moved[0]["message"].startswith("6 → 4 requests at once per replica: ")
 
 
-async def test_a_decision_whose_status_could_not_be_written_is_recorded_and_told_later(
+async def test_a_decision_whose_status_write_failed_is_recorded_and_reported_later(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)

@@ -50,7 +50,7 @@ def same_world() -> FakeCluster:
     return cluster_with(resource)
 
 
-async def test_killed_after_any_write_a_successor_ends_in_the_same_state() -> None:
+async def test_a_process_killed_after_any_write_is_followed_by_the_same_state() -> None:
     undisturbed = same_world()
     await story(undisturbed)
     wanted = bare(undisturbed)
@@ -74,7 +74,7 @@ async def test_killed_after_any_write_a_successor_ends_in_the_same_state() -> No
         assert replicas[-1] == 3
 
 
-async def test_a_decision_cut_off_from_its_record_is_recorded_by_the_successor() -> None:
+async def test_a_new_process_records_a_decision_whose_status_write_was_lost() -> None:
     cluster = cluster_with()
     await settle(cluster)
     cluster.edit(scaling={"minReplicas": 3, "maxReplicas": 4})

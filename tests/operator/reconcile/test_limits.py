@@ -34,7 +34,7 @@ def refuse(cluster: FakeCluster, kind: str, status: int, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("kind", ["ConfigMap", "Service", "Deployment"])
 @pytest.mark.parametrize("status", [403, 500])
-async def test_limits_are_sent_although_a_child_is_refused(
+async def test_limits_are_sent_although_a_child_is_rejected(
     kind: str, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster, engines, reconciler = await serving(slo={"itlMilliseconds": 70, "ttftMilliseconds": 3000})
@@ -76,7 +76,7 @@ async def test_a_failed_patch_is_a_condition_with_a_next_step_until_it_succeeds(
     assert cluster.condition("AdmissionActive")["reason"] == "Auto"
 
 
-async def test_a_failed_patch_is_said_beside_a_refused_child(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_patch_is_reported_beside_a_rejected_child(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, engines, reconciler = await serving()
     refuse(cluster, "Deployment", 403, monkeypatch)
     engines.refusal = "did not answer PATCH /limits"

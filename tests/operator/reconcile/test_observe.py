@@ -73,19 +73,21 @@ SKEWS = [-600.0, 0.0, 600.0]
 
 @pytest.mark.parametrize("wrong", SKEWS)
 @pytest.mark.parametrize("node", SKEWS)
-async def test_a_first_start_is_as_old_as_our_first_look_at_it_whatever_clocks_say(wrong: float, node: float) -> None:
+async def test_the_age_of_a_first_start_counts_from_its_first_observation_at_any_clock_skew(
+    wrong: float, node: float
+) -> None:
     looks = (2.0, skewed(PULLING, node)), (30.0, skewed(unready(), node))
     assert await ages(*looks, wrong=wrong) == [0.0, 28.0]
 
 
 @pytest.mark.parametrize("wrong", SKEWS)
-async def test_a_container_that_was_started_again_is_as_old_as_our_first_look_at_that_start(wrong: float) -> None:
+async def test_the_age_of_a_restarted_container_counts_from_the_first_observation_of_the_restart(wrong: float) -> None:
     again = unready(1, "2026-11-21T10:00:00Z")
     assert await ages((7100.0, unready()), (7210.0, again), (7215.0, again), wrong=wrong) == [0.0, 0.0, 5.0]
 
 
 @pytest.mark.parametrize(("spent", "age"), [("270", 270.0), ("0.5", 4.0)])
-async def test_an_engine_that_says_how_long_it_has_loaded_is_as_old_for_a_new_operator(spent: str, age: float) -> None:
+async def test_a_new_operator_uses_the_load_time_that_the_engine_reports(spent: str, age: float) -> None:
     text = exposition() + f'sluice_load_phase_seconds{{phase="load"}} {spent}\n'
     assert (await ages((300.0, unready()), (304.0, unready()), text=text))[-1] == age
 
@@ -115,7 +117,7 @@ async def test_clocks_that_are_minutes_off_change_nothing_that_is_decided(wrong:
 
 
 @pytest.mark.parametrize("set_forward", [0.0, 8.0, 600.0])
-async def test_a_start_cannot_have_taken_longer_than_we_have_known_of_the_pod(set_forward: float) -> None:
+async def test_a_cold_start_cannot_exceed_the_time_since_the_first_observation(set_forward: float) -> None:
     item = pod("a")
     for stamps in (item["status"]["containerStatuses"][0]["state"]["running"], item["status"]["conditions"][1]):
         key = "startedAt" if "startedAt" in stamps else "lastTransitionTime"
@@ -125,29 +127,29 @@ async def test_a_start_cannot_have_taken_longer_than_we_have_known_of_the_pod(se
     assert (await looked((10.0, item)))[-1].cold_start is not None  # who came later cannot know
 
 
-async def test_a_pod_that_lost_its_readiness_is_as_old_as_that_loss() -> None:
+async def test_the_age_of_an_unready_pod_counts_from_its_readiness_loss() -> None:
     assert (await ages((7200.0, pod("a")), (7205.0, unready()), (7215.0, unready())))[1:] == [0.0, 10.0]
 
 
-async def test_a_pod_that_lost_its_readiness_and_was_started_again_is_as_old_as_that_start() -> None:
+async def test_the_age_of_an_unready_pod_counts_from_its_restart() -> None:
     again = unready(1, "2026-11-21T10:00:20Z")
     assert (await ages((7200.0, pod("a")), (7205.0, unready()), (7220.0, again)))[1:] == [0.0, 0.0]
 
 
 @pytest.mark.parametrize(("away", "since"), [(5.0, 100.0), (15.0, 100.0), (20.0, 7220.0)])
-async def test_a_readiness_that_blinks_was_there_all_the_while(away: float, since: float) -> None:
+async def test_a_short_readiness_loss_keeps_the_ready_time(away: float, since: float) -> None:
     views = await looked((100.0, pod("a")), (7200.0, unready()), (7200.0 + away, pod("a")), (7300.0, pod("a")))
     assert [view.since for view in views] == [100.0, 7200.0, since, since]
 
 
-async def test_an_engine_that_was_started_anew_within_a_blink_serves_only_since_then() -> None:
+async def test_a_container_restart_within_a_short_readiness_loss_resets_the_ready_time() -> None:
     again = pod("a")
     again["status"]["containerStatuses"] = unready(1, "2026-11-21T10:00:02Z")["status"]["containerStatuses"]
     views = await looked((100.0, pod("a")), (7200.0, unready()), (7205.0, again))
     assert views[-1].since == 7205.0
 
 
-async def test_an_engine_that_loads_is_asked_and_need_not_answer() -> None:
+async def test_a_loading_engine_is_scraped_and_may_stay_silent() -> None:
     (view,) = await looked((5.0, unready()))
     assert view.phase == "loading" and view.sample is not None
     cluster = deployed(cluster_with())

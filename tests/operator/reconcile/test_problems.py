@@ -9,7 +9,7 @@ from sluice_operator.cluster.client import ClusterError, Object
 from tests.operator.fake_cluster import KEY, Clock, Engines, cluster_with, manifest, operator, pod, settle
 
 
-async def test_a_foreign_object_is_left_alone_and_named() -> None:
+async def test_a_foreign_object_is_named_and_not_changed() -> None:
     cluster = cluster_with()
     foreign = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "chat", "namespace": "ns"}}
     cluster.store.create(foreign | {"spec": {"replicas": 7}})
@@ -19,7 +19,7 @@ async def test_a_foreign_object_is_left_alone_and_named() -> None:
     assert cluster.status["reason"] == "Conflict"
 
 
-async def test_the_younger_of_two_with_one_served_name_gets_nothing() -> None:
+async def test_the_younger_of_two_resources_with_one_served_name_gets_no_children() -> None:
     cluster = cluster_with(manifest(model={"uri": "pvc://models/tiny", "servedName": "llama"}))
     elder = manifest(model={"uri": "pvc://models/tiny", "servedName": "llama"})
     elder["metadata"]["name"] = "aaa"
@@ -29,7 +29,7 @@ async def test_the_younger_of_two_with_one_served_name_gets_nothing() -> None:
     assert cluster.deployment == {}
 
 
-async def test_an_invalid_spec_is_said_and_running_children_stay() -> None:
+async def test_an_invalid_spec_is_reported_and_running_children_stay() -> None:
     cluster = cluster_with()
     cluster.pods = [pod("a")]
     await settle(cluster)
@@ -61,7 +61,7 @@ CRASHED: dict[str, Any] = {
 }
 
 
-async def test_a_missing_model_is_retried_ever_more_slowly_and_heals() -> None:
+async def test_a_missing_model_is_retried_with_backoff_until_it_loads() -> None:
     cluster, clock = cluster_with(), Clock()
     reconciler = operator(cluster, clock=clock)
     deletions = []
@@ -134,7 +134,7 @@ async def test_a_rejected_write_is_in_the_status_and_retried(monkeypatch: pytest
     assert cluster.condition("Ready")["reason"] != "WriteRefused"
 
 
-async def test_pods_that_a_quota_refuses_are_said() -> None:
+async def test_pods_rejected_by_a_quota_are_reported() -> None:
     cluster = cluster_with()
     reconciler = operator(cluster)
     await reconciler.reconcile(KEY)
@@ -146,7 +146,7 @@ async def test_pods_that_a_quota_refuses_are_said() -> None:
     assert words in cluster.condition("Ready")["message"]
 
 
-async def test_an_evicted_pod_is_not_counted_while_others_live() -> None:
+async def test_an_evicted_pod_is_not_counted_while_others_exist() -> None:
     cluster = cluster_with()
     cluster.pods = [pod("a"), pod("evicted", ready=False, phase="Failed", reason="Evicted")]
     reconciler = operator(cluster)

@@ -56,7 +56,7 @@ async def test_external_mode_copies_the_scale_subresource() -> None:
     assert cluster.deployment["spec"]["replicas"] == 3
 
 
-async def test_advise_sets_a_first_count_and_leaves_the_field_out_ever_after() -> None:
+async def test_advise_sets_an_initial_count_and_then_leaves_the_field_out() -> None:
     cluster = cluster_with(manifest(scaling={"mode": "Advise", "minReplicas": 2, "maxReplicas": 4}))
     reconciler = operator(cluster)
     await reconciler.reconcile(KEY)
@@ -65,7 +65,7 @@ async def test_advise_sets_a_first_count_and_leaves_the_field_out_ever_after() -
     assert "replicas" not in cluster.deployment["spec"]
 
 
-async def test_a_smaller_count_is_preceded_by_the_order_of_leaving() -> None:
+async def test_deletion_costs_are_written_before_a_smaller_replica_count() -> None:
     cluster, clock = cluster_with(manifest(scaling={"minReplicas": 3, "maxReplicas": 4})), Clock()
     reconciler = operator(cluster, clock=clock)
     await reconciler.reconcile(KEY)
@@ -87,7 +87,7 @@ async def test_limits_go_to_every_ready_engine_with_the_token() -> None:
     assert [name for name, _, _ in engines.patched] == ["a"]
 
 
-async def test_a_deleted_resource_is_forgotten() -> None:
+async def test_the_state_of_a_deleted_resource_is_dropped() -> None:
     cluster = cluster_with()
     reconciler = operator(cluster)
     await reconciler.reconcile(KEY)
@@ -96,7 +96,7 @@ async def test_a_deleted_resource_is_forgotten() -> None:
     assert not reconciler.states and not reconciler.decisions and not reconciler.served_names.namespaces
 
 
-async def test_names_are_known_for_as_long_as_one_of_the_namespace_is_there() -> None:
+async def test_served_names_are_kept_while_the_namespace_has_a_resource() -> None:
     cluster = cluster_with()
     other = manifest()
     other["metadata"]["name"] = "other"
@@ -109,7 +109,7 @@ async def test_names_are_known_for_as_long_as_one_of_the_namespace_is_there() ->
     assert KEY.namespace in reconciler.served_names.namespaces
 
 
-async def test_a_resource_made_anew_under_the_same_name_starts_without_memory() -> None:
+async def test_a_recreated_resource_starts_with_a_new_state() -> None:
     cluster = cluster_with()
     reconciler = operator(cluster)
     await reconciler.reconcile(KEY)
@@ -120,7 +120,7 @@ async def test_a_resource_made_anew_under_the_same_name_starts_without_memory() 
     assert before.uid and reconciler.states[KEY].uid not in ("", before.uid)
 
 
-async def test_who_leaves_next_is_annotated_beforehand_and_let_go_again() -> None:
+async def test_the_next_scale_in_candidate_is_annotated_in_advance_and_reset() -> None:
     """A router in front can read it."""
     cluster = cluster_with()
     cluster.pods = [pod("a"), pod("b")]

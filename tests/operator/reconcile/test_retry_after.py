@@ -27,13 +27,13 @@ class Short:
 
 
 @pytest.mark.parametrize("admission", [{}, {"admission": {"mode": "Off"}}])
-async def test_every_engine_is_told_when_the_missing_replica_should_serve(admission: dict[str, Any]) -> None:
+async def test_each_engine_gets_the_retry_after_of_the_missing_replica(admission: dict[str, Any]) -> None:
     short = Short(**admission)
     await short.told()
     assert [await short.told(2.0) for _ in range(3)] == [{"a": left, "b": left} for left in (8.0, 6.0, 4.0)]
 
 
-async def test_once_all_replicas_serve_nobody_is_told_to_wait_for_one() -> None:
+async def test_no_retry_after_is_sent_once_all_replicas_are_ready() -> None:
     short = Short()
     await short.told()
     assert (await short.told(2.0))["a"] == 8.0
@@ -41,14 +41,14 @@ async def test_once_all_replicas_serve_nobody_is_told_to_wait_for_one() -> None:
     assert await short.told(2.0) == {"a": 0.0, "b": 0.0}
 
 
-async def test_a_replica_that_replaces_another_is_nothing_to_wait_for() -> None:
+async def test_a_replacement_pod_adds_no_retry_after() -> None:
     short = Short()
     await short.told()
     short.cluster.pods = [pod("a"), pod("c"), short.loading]  # a rollout's one more than wanted
     assert await short.told(2.0) == {"a": 0.0, "c": 0.0, "b": 8.0}
 
 
-async def test_an_engine_that_does_not_answer_yet_is_told_nothing() -> None:
+async def test_an_engine_that_does_not_answer_yet_gets_no_limits() -> None:
     short = Short()
     short.engines.text = None
     await short.told()

@@ -49,7 +49,7 @@ async def test_a_thousand_resources_are_one_list() -> None:
     assert cluster.lists == 2
 
 
-async def test_a_newcomer_learns_of_the_elder_at_once_and_takes_over_when_it_is_gone() -> None:
+async def test_a_new_resource_conflicts_with_the_older_one_until_that_is_deleted() -> None:
     cluster, clock = Counting(), Clock()
     context, names = operator(cluster, clock=clock).context, ServedNames()
     for name in ("aaa", "bbb"):

@@ -26,7 +26,7 @@ async def test_the_status_is_one_the_schema_knows() -> None:
     LLMDeploymentStatus.model_validate_json(json.dumps(cluster.status))
 
 
-async def test_numbers_move_at_most_every_thirty_seconds() -> None:
+async def test_measurements_are_written_at_most_every_thirty_seconds() -> None:
     cluster, engines, clock = cluster_with(), Engines(), Clock()
     cluster.pods = [pod("a")]
     reconciler = operator(cluster, engines, clock)
@@ -63,7 +63,7 @@ async def test_a_large_fleet_whose_starts_come_one_by_one_writes_them_with_the_n
     assert len(cluster.status["coldStarts"]) == 16
 
 
-async def test_a_readiness_that_blinks_makes_no_cold_start_for_whoever_looks() -> None:
+async def test_a_short_readiness_loss_is_no_cold_start() -> None:
     cluster, clock = deployed(cluster_with(), pod("a")), Clock()
     reconciler = operator(cluster, clock=clock)
     await reconciler.reconcile(KEY)

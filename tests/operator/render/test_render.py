@@ -185,7 +185,7 @@ def test_children_are_owned_so_that_deletion_needs_no_operator() -> None:
         assert child["metadata"]["namespace"] == "team"
 
 
-def test_without_an_api_server_nobody_is_the_owner() -> None:
+def test_without_an_api_server_the_lease_has_no_holder() -> None:
     bare = resource(uid="")
     assert all(
         "ownerReferences" not in child["metadata"]

@@ -53,7 +53,7 @@ def candidate(shelf: Shelf, name: str, clock: Clock, until: float = float("inf")
     return Election(shelf, name, Times(), clock=clock, sleep=sleep)
 
 
-async def test_the_first_takes_it_and_gives_it_back() -> None:
+async def test_the_first_candidate_acquires_the_lease_and_releases_it() -> None:
     shelf = Shelf()
     election = candidate(shelf, "a", Clock())
     await election.acquire()
@@ -62,7 +62,7 @@ async def test_the_first_takes_it_and_gives_it_back() -> None:
     assert shelf.record is not None and shelf.record.holder == ""
 
 
-async def test_a_second_waits_the_whole_duration_by_its_own_clock() -> None:
+async def test_a_second_candidate_waits_the_whole_duration_by_its_own_clock() -> None:
     shelf, clock = Shelf(LeaseRecord("a", 15.0, "0")), Clock()
     started = clock.now
     await candidate(shelf, "b", clock).acquire()
@@ -93,7 +93,7 @@ async def test_a_renewing_holder_is_never_displaced() -> None:
     assert set(shelf.log) == {"a"}
 
 
-async def test_a_holder_cut_off_stops_before_another_may_start() -> None:
+async def test_a_holder_without_connection_stops_before_another_candidate_may_start() -> None:
     shelf, clock = Shelf(), Clock()
     election = candidate(shelf, "a", clock)
     await election.acquire()
@@ -104,7 +104,7 @@ async def test_a_holder_cut_off_stops_before_another_may_start() -> None:
     assert 10.0 <= clock.now - lost_after < 15.0
 
 
-async def test_a_holder_that_sees_another_stops_at_once() -> None:
+async def test_a_holder_that_reads_another_holder_stops_at_once() -> None:
     shelf, clock = Shelf(), Clock()
     election = candidate(shelf, "a", clock)
     await election.acquire()
@@ -114,7 +114,7 @@ async def test_a_holder_that_sees_another_stops_at_once() -> None:
     assert clock.now - started == Times().retry
 
 
-async def test_a_deleted_lease_is_made_again_by_its_holder() -> None:
+async def test_the_holder_recreates_a_deleted_lease() -> None:
     shelf, clock = Shelf(), Clock()
     election = candidate(shelf, "a", clock, until=1010.0)
     await election.acquire()

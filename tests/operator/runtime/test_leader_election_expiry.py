@@ -71,7 +71,7 @@ def candidate(link: SlowLink, name: str) -> Election:
     return Election(link, name, TIMES, clock=asyncio.get_running_loop().time)
 
 
-async def test_it_cannot_be_acted_on_before_it_is_held() -> None:
+async def test_a_candidate_may_not_act_before_it_holds_the_lease() -> None:
     assert candidate(SlowLink(Shelf(), [0.0]), "a").remaining() <= 0
 
 
@@ -99,7 +99,7 @@ CUT_OFF = [FOREVER]
 @given(st.lists(st.tuples(LATENCIES, LATENCIES, st.floats(0.0, 30.0)), max_size=3))
 @example([(FINE, FINE, 0.0), (CUT_OFF, FINE, 0.0)])
 @example([(FINE, FINE, 30.0)])
-def test_two_never_act_at_once_whatever_the_latencies_and_however_long_the_process_stands_still(
+def test_two_processes_never_act_at_once_at_any_latency_or_pause(
     weather: list[tuple[list[float], list[float], float]],
 ) -> None:
     async def story() -> tuple[set[str], list[float]]:

@@ -40,7 +40,7 @@ def test_handlers_stay_a_thin_adapter() -> None:
     assert len(Path(watches.__file__).read_text("utf-8").splitlines()) < 100
 
 
-def test_kopf_is_told_to_keep_to_itself() -> None:
+def test_kopf_runs_standalone_with_deadlines() -> None:
     settings = watches.kopf_settings()
     assert settings.peering.standalone and not settings.posting.enabled and settings.scanning.disabled
     assert settings.watching.server_timeout == 600 and settings.watching.client_timeout == 660
@@ -81,7 +81,7 @@ def test_a_wrong_setting_ends_the_command_with_2() -> None:
     assert "SLUICE_INTERVAL_SECONDS" in result.output
 
 
-def test_no_cluster_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_cluster_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kubernetes.aio.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "none"))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     result = CliRunner().invoke(app, ["explain", "chat"])

@@ -30,7 +30,7 @@ async def test_a_live_watcher_is_healthy_however_quiet() -> None:
     task.cancel()
 
 
-async def test_a_failed_watcher_is_the_verdict_with_its_error() -> None:
+async def test_a_failed_watcher_is_a_fault_with_its_error() -> None:
     clock = Clock()
     dog = Watchdog(clock=clock)
     dog.start()
@@ -53,7 +53,7 @@ async def test_cancelled_watchers_get_time_for_the_process_to_end_in_order() -> 
     assert "has ended: cancelled" in dog.fault()
 
 
-async def test_a_change_that_only_the_sweep_sees_is_silence() -> None:
+async def test_a_change_that_only_the_sweep_lists_is_a_fault() -> None:
     clock, task = Clock(), watcher(forever())
     dog = Watchdog(clock=clock)
     dog.start()
@@ -71,7 +71,7 @@ async def test_a_change_that_only_the_sweep_sees_is_silence() -> None:
     task.cancel()
 
 
-async def test_a_late_delivery_ends_the_silence() -> None:
+async def test_a_late_delivery_clears_the_fault() -> None:
     clock, task = Clock(), watcher(forever())
     dog = Watchdog(clock=clock)
     dog.start()
@@ -84,7 +84,7 @@ async def test_a_late_delivery_ends_the_silence() -> None:
     task.cancel()
 
 
-async def test_a_resource_created_while_a_list_is_in_flight_is_not_silence() -> None:
+async def test_a_resource_created_during_a_list_request_is_not_undelivered() -> None:
     clock, task = Clock(), watcher(forever())
     dog = Watchdog(clock=clock)
     dog.start()
@@ -100,7 +100,7 @@ async def test_a_resource_created_while_a_list_is_in_flight_is_not_silence() -> 
     task.cancel()
 
 
-async def test_a_change_delivered_while_a_list_is_in_flight_is_not_silence() -> None:
+async def test_a_change_delivered_during_a_list_request_is_not_undelivered() -> None:
     clock, task = Clock(), watcher(forever())
     dog = Watchdog(clock=clock)
     dog.start()
@@ -129,7 +129,7 @@ async def test_a_standby_is_healthy() -> None:
     assert dog.fault() == ""
 
 
-async def test_run_returns_the_verdict() -> None:
+async def test_run_returns_the_fault() -> None:
     clock = Clock()
 
     async def sleep(seconds: float) -> None:

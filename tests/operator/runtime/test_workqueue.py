@@ -105,7 +105,7 @@ async def test_errors_back_off_up_to_the_cap_and_spare_the_others() -> None:
     await group.close()
 
 
-async def test_a_gone_key_has_no_worker_until_it_is_woken_again() -> None:
+async def test_the_key_of_a_deleted_resource_has_no_worker_until_it_is_woken_again() -> None:
     passes = 0
 
     async def reconcile(key: Key) -> float:

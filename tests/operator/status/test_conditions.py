@@ -125,7 +125,7 @@ DECIDED = Decision(replicas=1, desired=1, attainment=0.95, metrics="Fresh")
         (facts(READY, write_error="no right"), "AdmissionActive", "True", "Auto"),
     ],
 )
-def test_a_condition_has_the_state_of_its_first_rule_that_applies(
+def test_each_condition_has_the_state_of_its_first_applicable_rule(
     given: Facts, kind: str, status: str, reason: str
 ) -> None:
     assert states(given)[kind] == (status, reason)
@@ -147,7 +147,7 @@ def test_a_missed_slo_names_the_step_that_helps_in_this_mode(scaling: Any, desir
     assert missed["message"].endswith(f": {step}.")
 
 
-def test_every_condition_is_set_on_first_sight_with_a_sentence() -> None:
+def test_every_condition_is_set_in_the_first_pass_with_a_sentence() -> None:
     listed = conditions(facts(), NOW)
     assert [c["type"] for c in listed] == [kind for kind, _ in RULES]
     assert all(c["message"].endswith(".") and c["observedGeneration"] == 2 for c in listed)
@@ -189,7 +189,7 @@ def entry(kind: str, reason: str, before: int, to: int) -> dict[str, Any]:
     return {"kind": kind, "reason": reason, "from": before, "to": to}
 
 
-def test_moving_limits_do_not_push_replica_decisions_out() -> None:
+def test_limit_changes_do_not_displace_replica_decisions() -> None:
     listed = [entry("replicas", "Queue", 1, 2)]
     for limit in range(40, 10, -1):
         listed = append(listed, [entry("admission", "InterTokenLatency", limit, limit - 1)])
@@ -201,7 +201,7 @@ def test_ten_decisions_are_kept() -> None:
     assert [each["to"] for each in listed] == list(range(16, 26))
 
 
-def test_refusals_that_come_and_go_do_not_push_replica_decisions_out() -> None:
+def test_repeated_rejections_do_not_displace_replica_decisions() -> None:
     listed = [entry("replicas", "Queue", 1, 2)]
     for limit in range(40, 10, -1):
         listed = append(listed, [entry("admission", "Refusing", limit, limit)])

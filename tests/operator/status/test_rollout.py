@@ -48,7 +48,7 @@ async def test_right_after_a_change_of_the_template_ready_is_false_while_old_pod
         assert said["ModelLoaded"][0] == "Unknown"
 
 
-async def test_ready_comes_back_once_every_pod_is_of_the_new_template() -> None:
+async def test_ready_is_true_again_once_every_pod_has_the_new_template() -> None:
     story = Story()
     await story.served()
     story.cluster.edit(**NEW_MODEL)
@@ -62,7 +62,7 @@ async def test_ready_comes_back_once_every_pod_is_of_the_new_template() -> None:
     assert (await story.look())["Ready"] == ("True", "Serving")
 
 
-async def test_a_stalled_rollout_is_available_and_not_ready_and_a_rollback_mends_it() -> None:
+async def test_a_stalled_rollout_is_available_but_not_ready_until_a_rollback() -> None:
     story = Story()
     await story.served()
     story.cluster.edit(**NEW_MODEL)
@@ -109,7 +109,7 @@ async def test_a_paused_resource_is_ready_only_where_its_pods_are_of_this_spec(
     assert (said["Ready"][0], said["Available"][0], said["Paused"][0]) == (ready, "True", "True")
 
 
-async def test_trouble_that_the_controller_told_of_an_earlier_template_is_not_this_ones() -> None:
+async def test_a_replica_failure_of_an_earlier_template_is_ignored() -> None:
     story = Story()
     await story.served()
     late = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}

@@ -26,29 +26,29 @@ def timestamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def merged(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> Object:
-    """Return `current` overridden by `wanted`: dicts are merged, all other values replaced."""
+def merged(current: Mapping[str, Any], desired: Mapping[str, Any]) -> Object:
+    """Return `current` overridden by `desired`: dicts are merged, all other values replaced."""
     result = dict(current)
-    for field, value in wanted.items():
+    for field, value in desired.items():
         before = result.get(field)
         result[field] = merged(before, value) if isinstance(value, dict) and isinstance(before, dict) else value
     return result
 
 
-def pruned(current: Mapping[str, Any], before: Mapping[str, Any], wanted: Mapping[str, Any]) -> Object:
-    """Return `current` without the leaves that are in `before` and not in `wanted`."""
+def pruned(current: Mapping[str, Any], before: Mapping[str, Any], desired: Mapping[str, Any]) -> Object:
+    """Return `current` without the leaves that are in `before` and not in `desired`."""
     result = dict(current)
     for field, value in before.items():
         if field not in result:
             continue
         if isinstance(value, dict) and isinstance(result[field], dict):
-            later = wanted.get(field)
+            later = desired.get(field)
             kept = pruned(result[field], value, later if isinstance(later, dict) else {})
-            if kept or field in wanted:
+            if kept or field in desired:
                 result[field] = kept
             else:
                 del result[field]
-        elif field not in wanted:
+        elif field not in desired:
             del result[field]
     return result
 
@@ -95,15 +95,15 @@ class ObjectStore:
         """Server-side apply. Raises ForeignObject if the object exists and `owner` is not among its owners."""
         key = object_key(manifest)
         current = self._objects.get(key)
-        wanted = {field: value for field, value in copy.deepcopy(manifest).items() if field != "status"}
+        desired = {field: value for field, value in copy.deepcopy(manifest).items() if field != "status"}
         if owner is not None and current is not None and not _owned_by(current, owner):
             kind, namespace, name = key
             raise ForeignObject(f"{kind} {namespace}/{name} exists and does not belong to {owner['metadata']['name']}")
         if owner is not None:
-            wanted["metadata"].setdefault("ownerReferences", [_owner_reference(owner)])
+            desired["metadata"].setdefault("ownerReferences", [_owner_reference(owner)])
         base = current if current is not None else self._fresh()
-        result = merged(pruned(base, self._applied.get(key, {}), wanted), wanted)
-        self._applied[key] = wanted
+        result = merged(pruned(base, self._applied.get(key, {}), desired), desired)
+        self._applied[key] = desired
         if current is not None and result == current:
             return copy.deepcopy(current)
         generation = result["metadata"].get("generation", 0)

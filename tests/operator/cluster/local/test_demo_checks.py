@@ -38,7 +38,7 @@ def test_a_limit_that_stays_or_never_recovers_fails() -> None:
     assert ran((15,), (12,), ()) is None
 
 
-def test_growth_lasts_until_every_replica_asked_for_is_ready() -> None:
+def test_a_scale_up_lasts_until_every_desired_replica_is_ready() -> None:
     assert is_grown(seen(9, ("a", "ready", 16)).line)
     assert not is_grown(seen(9, ("a", "ready", 9), ("c", "loading", None)).line)
     assert not is_grown(seen(9, ("a", "ready", 9), desired=2).line)

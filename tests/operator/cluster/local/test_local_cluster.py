@@ -161,7 +161,7 @@ async def test_a_changed_template_rolls_without_a_moment_of_less(tmp_path: Path)
         assert fewest == 1
 
 
-async def test_a_crash_is_shown_with_the_engines_words_and_tried_again(tmp_path: Path) -> None:
+async def test_a_crash_is_shown_with_the_engines_message_and_retried(tmp_path: Path) -> None:
     async with local_cluster(tmp_path) as watch:
         said = '{"reason": "ModelNotFound", "message": "no folder /nowhere"}'
         await watch.cluster.apply(deployment(1, CRASH=said), owner=OWNER)
@@ -177,7 +177,7 @@ async def test_a_crash_is_shown_with_the_engines_words_and_tried_again(tmp_path:
         assert "it went wrong" in next(iter(watch.cluster.log_tails().values()))
 
 
-async def test_a_killed_engine_comes_back(tmp_path: Path) -> None:
+async def test_a_killed_engine_is_restarted(tmp_path: Path) -> None:
     async with local_cluster(tmp_path) as watch:
         await watch.cluster.apply(deployment(1), owner=OWNER)
         await watch.until_ready(1)
@@ -188,7 +188,7 @@ async def test_a_killed_engine_comes_back(tmp_path: Path) -> None:
         assert pids(watch) != [first]
 
 
-async def test_an_engine_that_does_not_leave_is_killed_after_its_grace(tmp_path: Path) -> None:
+async def test_an_engine_that_does_not_exit_is_killed_after_the_grace_period(tmp_path: Path) -> None:
     async with local_cluster(tmp_path) as watch:
         manifest = deployment(1, DRAIN=str(tmp_path))  # for ever
         manifest["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 0.1

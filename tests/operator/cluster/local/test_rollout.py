@@ -14,7 +14,7 @@ def test_missing_replicas_are_started() -> None:
     assert next_actions(Scale(3), [pod("a")]) == Actions(create=2)
 
 
-def test_everything_as_asked_needs_nothing() -> None:
+def test_a_converged_deployment_needs_no_action() -> None:
     assert next_actions(Scale(2), [pod("a"), pod("b")]) == Actions()
 
 
@@ -23,7 +23,7 @@ def test_a_pod_that_is_not_ready_leaves_before_a_cheaper_ready_one() -> None:
     assert next_actions(Scale(2), pods).delete == ("loading",)
 
 
-def test_the_lowest_deletion_cost_leaves_first_and_then_the_youngest() -> None:
+def test_scale_in_deletes_the_lowest_deletion_cost_first_and_then_the_youngest() -> None:
     pods = [pod("dear", cost=9), pod("old", cost=1, created=1.0), pod("young", cost=1, created=2.0)]
     assert next_actions(Scale(2), pods).delete == ("young",)
     assert next_actions(Scale(1), pods).delete == ("young", "old")
@@ -36,7 +36,7 @@ def test_a_changed_template_surges_before_it_drains() -> None:
     assert next_actions(Scale(2), [*old, pod("new")]) == Actions(create=1, delete=("a",))
 
 
-def test_old_pods_that_never_became_ready_make_room_at_once() -> None:
+def test_old_pods_that_never_became_ready_are_deleted_at_once() -> None:
     actions = next_actions(Scale(1), [pod("a", current=False, ready=False)])
     assert actions == Actions(create=1, delete=("a",))
 
@@ -52,7 +52,7 @@ replicas = st.builds(
 
 
 @given(pods=st.lists(replicas, max_size=8), desired=st.integers(0, 4), surge=st.integers(0, 2), away=st.integers(0, 1))
-def test_any_state_reaches_what_was_asked_and_keeps_its_ready_ones(
+def test_any_state_converges_and_keeps_enough_ready_pods(
     pods: list[Replica], desired: int, surge: int, away: int
 ) -> None:
     scale = Scale(desired, surge, away)

@@ -18,7 +18,7 @@ def test_a_field_that_was_applied_and_is_left_out_is_removed() -> None:
     assert objects.apply(item(b={"y": 2}))["spec"] == {"b": {"y": 2}}
 
 
-def test_what_another_writer_gave_stays() -> None:
+def test_fields_of_another_writer_are_kept() -> None:
     objects = store()
     objects.insert(item(theirs=1, shared={"theirs": 1}), {"metadata": {"name": "o", "uid": "u"}})
     objects.apply(item(shared={"ours": 1}))

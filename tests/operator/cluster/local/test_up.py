@@ -216,7 +216,7 @@ def snapshot(**changes: Any) -> Snapshot:
     return Snapshot(**fields | changes)
 
 
-def test_a_line_is_written_on_each_notable_change_and_every_few_seconds() -> None:
+def test_a_line_is_written_on_each_notable_change_and_at_an_interval() -> None:
     lines: list[str] = []
     now: Iterator[float] = iter([0.0, 1.0, 2.0, 3.5, 4.0])
     show = JsonLines(lines.append, clock=lambda: next(now))
@@ -228,7 +228,7 @@ def test_a_line_is_written_on_each_notable_change_and_every_few_seconds() -> Non
     assert keys >= {"waiting", "running", "url", "why", "pods"}
 
 
-def test_a_quiet_loop_still_writes_a_line_now_and_then() -> None:
+def test_a_loop_without_changes_writes_a_line_at_an_interval() -> None:
     lines: list[str] = []
     now: Iterator[float] = iter([0.0, 1.0, 3.0])
     show = JsonLines(lines.append, clock=lambda: next(now))
@@ -237,7 +237,7 @@ def test_a_quiet_loop_still_writes_a_line_now_and_then() -> None:
     assert len(lines) == 2
 
 
-def test_a_reader_that_left_ends_the_loop_in_order() -> None:
+def test_a_closed_output_pipe_ends_the_loop_in_order() -> None:
     def broken(_: str) -> None:
         raise BrokenPipeError
 
