@@ -225,4 +225,6 @@ def test_a_step_that_raises_fails_its_requests_and_says_why_in_log_and_terminati
     said = json.loads(termination.read_text())
     expected = {"reason": contract.REASON_ENGINE_CRASHED, "message": "The engine crashed: ValueError: no such row."}
     assert said == expected
-    assert "Traceback" in log.read_text() and 'raise ValueError("no such row")' in log.read_text()
+    logged = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
+    tracebacks = [line["exception"] for line in logged if "exception" in line]
+    assert any("Traceback" in each and 'raise ValueError("no such row")' in each for each in tracebacks)
