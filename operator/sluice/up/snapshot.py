@@ -89,14 +89,14 @@ async def take(key: Key, cluster: LocalCluster, reconciler: Reconciler, url: str
 
 
 def _line(pod: Object, sample: EngineSample | None, cluster: LocalCluster) -> PodLine:
-    phase, trouble = phase_of(pod)
+    phase, problem = phase_of(pod)
     endpoint = cluster.endpoint(pod)
     base = PodLine(
         name=pod["metadata"]["name"],
         phase=phase,
         pid=cluster.pid(pod),
         admin=f"http://{endpoint.host}:{endpoint.port}" if endpoint else None,
-        trouble=f"{trouble.reason}: {trouble.message}" if trouble else None,
+        trouble=f"{problem.reason}: {problem.message}" if problem else None,
     )
     if sample is None:
         return base
@@ -115,7 +115,7 @@ def _line(pod: Object, sample: EngineSample | None, cluster: LocalCluster) -> Po
 
 
 def _why(status: Mapping[str, Any], lines: tuple[PodLine, ...]) -> str:
-    """The first pod's trouble, else the latest decision on replicas, else the status reason."""
+    """The first pod's problem, else the latest decision on replicas, else the status reason."""
     for line in lines:
         if line.trouble:
             return line.trouble

@@ -12,7 +12,6 @@ from sluice_operator.autoscaler.values import ColdStart, EngineSample, PodPhase,
 from sluice_operator.cluster import pod_status
 from sluice_operator.cluster.client import Endpoint, Object, is_owned
 from sluice_operator.cluster.fleet import ObservedFleet, ObservedPod, pods_of
-from sluice_operator.cluster.pod_status import Problem
 from sluice_operator.engines.client import ScrapeError, scrape_all
 from sluice_operator.engines.scrape_backoff import ScrapeBackoff, can_answer
 from sluice_operator.reconcile.context import Context
@@ -35,21 +34,23 @@ async def observe(
     deployment = await cluster.get("Deployment", namespace, names.deployment(name))
     if deployment is not None and not is_owned(deployment, resource):
         deployment = None
-    found = await pods_of(deployment, namespace, name, cluster)
+    pods = await pods_of(deployment, namespace, name, cluster)
     # Evicted pods stay listed for days and are already replaced: they count only while no other pod exists.
-    found = [pod for pod in found if not pod_status.has_ended(pod)] or found
-    phases = {_name(pod): pod_status.phase_of(pod) for pod in found}
-    endpoints = {_name(pod): cluster.endpoint(pod) for pod in found}
-    reachable = _reachable(found, {name: phase for name, (phase, _) in phases.items()}, state, clock())
-    targets = [endpoint for name in reachable if (endpoint := endpoints[name]) is not None]
-    answers = await scrape_all(context.scraper, targets)
+    pods = [pod for pod in pods if not pod_status.has_ended(pod)] or pods
+    phases = {_name(pod): pod_status.phase_of(pod)[0] for pod in pods}
+    endpoints = {_name(pod): cluster.endpoint(pod) for pod in pods}
+    reachable = [endpoints[pod] for pod in _reachable(pods, phases, state, clock())]
+    answers = await scrape_all(context.scraper, [endpoint for endpoint in reachable if endpoint is not None])
     now = clock()
-    starts = {_name(pod): pod_status.start_of(pod) for pod in found}
-    state = next_state(state, {name: phase for name, (phase, _) in phases.items()}, starts, answers, now)
-    reports = tuple(_report(pod, phases[_name(pod)][1], endpoints, answers, state, now) for pod in found)
-    listed = tuple(sorted(reports, key=lambda report: report.view.name))
-    held = cluster.held(namespace, name)
-    return ObservedFleet(deployment=deployment, pods=listed, held=held, wall=context.wall().timestamp()), state
+    state = next_state(state, phases, {_name(pod): pod_status.start_of(pod) for pod in pods}, answers, now)
+    observed = [_observed(pod, endpoints[_name(pod)], answers.get(_name(pod)), state, now) for pod in pods]
+    fleet = ObservedFleet(
+        deployment=deployment,
+        pods=tuple(sorted(observed, key=lambda pod: pod.view.name)),
+        held=cluster.held(namespace, name),
+        wall=context.wall().timestamp(),
+    )
+    return fleet, state
 
 
 def _name(pod: Object) -> str:
@@ -68,18 +69,16 @@ def _reachable(found: list[Object], phases: Mapping[str, PodPhase], state: Obser
     return reachable
 
 
-def _report(
+def _observed(
     pod: Object,
-    problem: Problem | None,
-    endpoints: Mapping[str, Endpoint | None],
-    answers: Mapping[str, EngineSample | ScrapeError],
+    endpoint: Endpoint | None,
+    answer: EngineSample | ScrapeError | None,
     state: ObservationState,
     now: float,
 ) -> ObservedPod:
     name = _name(pod)
-    phase, since = pod_status.phase_of(pod)[0], state.phases[name][1]
+    (phase, problem), (_, since) = pod_status.phase_of(pod), state.phases[name]
     sample, sample_at = state.samples.get(name, (None, None))
-    answer = answers.get(name)
     view = PodView(
         name=name,
         phase=phase,
@@ -92,7 +91,7 @@ def _report(
     )
     return ObservedPod(
         view=view,
-        endpoint=endpoints[name],
+        endpoint=endpoint,
         problem=problem,
         template_hash=pod_status.template_hash(pod),
         scrape_error=_scrape_error(answer, state.backoffs.get(name)) if phase == "ready" else "",
