@@ -85,7 +85,7 @@ class BlockTables:
             self.pool.release(surplus)
 
     def release_outside_window(self, request: Request) -> None:
-        """Release the blocks that have left the window: no later token attends to them."""
+        """Release the blocks before the window: no later token attends to them."""
         if not self._sliding:
             return
         first = first_seen(request.computed, self._config.window, self._config.block_size)
@@ -127,8 +127,8 @@ class BlockTables:
         return list(zip(sources, targets, strict=True))
 
     def vacate_slot(self, request: Request) -> None:
-        """The step that was planned last computes the request's last token: its slot is free for the next step, its
-        blocks when it ends."""
+        """Free the slot of a request whose last token is computed by the step that was planned last, so that the next step
+        can use the slot; `release` frees the blocks later."""
         self._vacate(request)
         self.finishing[request] = self.planned
 

@@ -44,7 +44,7 @@ def steady_steps(state: SchedulerState, until: int | None = None) -> int:
     window, size = state.config.window, state.config.block_size
     if window is not None:  # the step in which a block leaves a window is the last one
         most = min(most, *((r.freed_leading + 1) * size + window - 1 - r.computed for r in running))
-    if len(running) * (most // size + 1) * groups <= state.pool.available:  # no need to look at each
+    if len(running) * (most // size + 1) * groups <= state.pool.available:  # no need to count each
         return most
     if _blocks_wanted(state, most) <= state.pool.available:
         return most

@@ -102,7 +102,7 @@ class SchedulerState:
 
     @property
     def pending_dependencies(self) -> Sequence[tuple[str, str]]:
-        """`Plan.dependencies` of the step under way."""
+        """`Plan.dependencies` of the step in flight."""
         return () if self.in_flight is None else self.in_flight.plan.dependencies
 
     @property

@@ -144,7 +144,7 @@ def find(threads: int, library: Path | None = None) -> NativeAttention | None:
         kernel = NativeAttention(threads, library)
     except (OSError, AttributeError) as error:
         _log.warning(
-            "computing by torch: %s cannot be used: %s; install again, or run engine/native/build.py, to compile it anew",
+            "computing by torch: %s cannot be used: %s; install again, or run engine/native/build.py, to compile it again",
             library,
             error,
         )

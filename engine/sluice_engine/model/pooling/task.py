@@ -101,8 +101,8 @@ def shows_probability(config: transformers.PretrainedConfig) -> bool:
     Raises ModelInvalid for another function.
     """
     nested = getattr(config, "sentence_transformers", None)
-    told = {**vars(config), **(nested if isinstance(nested, dict) else {})}
-    name = next((str(told[key]) for key in _ACTIVATION_KEYS if told.get(key)), "Sigmoid")
+    settings = {**vars(config), **(nested if isinstance(nested, dict) else {})}
+    name = next((str(settings[key]) for key in _ACTIVATION_KEYS if settings.get(key)), "Sigmoid")
     function = name.rpartition(".")[2]
     if function not in ("Sigmoid", "Identity"):
         raise ModelInvalid(f"The config's {name} for scores is not computed here; Sigmoid and Identity are.")
