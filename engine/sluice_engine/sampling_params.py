@@ -46,9 +46,7 @@ class SamplingParams:
         _integer("top_k", self.top_k, 0, None, "; 0 is all tokens")
         _number("top_p", self.top_p, 0.0, 1.0)
         if self.top_p == 0.0:
-            raise ValueError(
-                "top_p must be above 0: with nothing to draw from there is no token; for greedy use temperature=0"
-            )
+            raise ValueError("top_p must be above 0; for greedy decoding use temperature=0")
         _number("min_p", self.min_p, 0.0, 1.0)
         _number("presence_penalty", self.presence_penalty, -2.0, 2.0)
         _number("frequency_penalty", self.frequency_penalty, -2.0, 2.0)

@@ -1,4 +1,4 @@
-"""What the engine measured over the last seconds: the inputs of the concurrency limit's fast loop."""
+"""Measurements of the last seconds: the inputs of the fast loop that sets the concurrency."""
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,24 +14,24 @@ from sluice_perfmodel.step_time import StepWork
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """What an engine runs and holds at one instant. Means are of finished requests, in tokens; None before the first."""
+    """Running requests and held blocks at one instant. Means are over finished requests, in tokens; None before the first."""
 
     cache: CacheConfig
     running: Sequence[Request]
     waiting: int
     blocks_held: int
     mean_output: float | None
-    mean_prompt: float | None  # that they had to compute
+    mean_prompt: float | None  # uncached prompt tokens
 
 
 class _Step(NamedTuple):
-    """What is kept of one step."""
+    """One step in the window."""
 
     ended_at: float
     prefill_tokens: int
     prefill_context: float
     gaps: Mapping[float, int]  # inter-token times in tenths of a millisecond, counted
-    tokens: int  # of all of them
+    tokens: int  # number of gaps
     sequences: int
 
 
@@ -44,8 +44,9 @@ class LoadWindow:
         self._started: float | None = None
 
     def record(self, work: StepWork, gaps: Iterable[float | None], now: float, times: int = 1) -> None:
-        """One step that ended now: its work and the inter-token times it gave (None: a first token), each of them
-        `times` times."""
+        """Add a step that ended at `now`: its work and its inter-token times (None: a first token), each counted `times`
+        times.
+        """
         if self._started is None:
             self._started = now
         counts, total = dict[float, int](), 0
@@ -97,7 +98,7 @@ def _prompt_per_output(occupancy: Occupancy) -> float | None:
 
 
 def _percentile(gaps: Mapping[float, int], left: float) -> float | None:
-    """The least gap that at least `left` of the gaps do not exceed."""
+    """The smallest gap that at least `left` of the gaps do not exceed."""
     for gap in sorted(gaps):
         left -= gaps[gap]
         if left <= 0:
@@ -106,8 +107,9 @@ def _percentile(gaps: Mapping[float, int], left: float) -> float | None:
 
 
 def _growth(occupancy: Occupancy) -> float:
-    """Output tokens that a running request is expected to produce still: the mean output of finished requests, less its
-    own so far; without any finished one, half of its maximum."""
+    """Expected remaining output tokens per running request: the mean output of finished requests minus its own output;
+    before any has finished, half of its maximum.
+    """
     if not occupancy.running:
         return occupancy.mean_output or 0.0
     expected = 0.0
@@ -120,7 +122,7 @@ def _growth(occupancy: Occupancy) -> float:
 
 
 def _written(occupancy: Occupancy) -> float:
-    """Output tokens of the running requests whose KV is held."""
+    """Output tokens of the running requests with KV in memory."""
     window = occupancy.cache.window
     if window is None:
         return sum(request.generated for request in occupancy.running)
@@ -128,6 +130,6 @@ def _written(occupancy: Occupancy) -> float:
 
 
 def _kept(occupancy: Occupancy, tokens: float, seen: int) -> float:
-    """Of `tokens` tokens the held ones: groups with a sliding window hold at most `seen` of them."""
+    """The tokens of `tokens` whose KV stays in memory: groups with a sliding window keep at most `seen` of them."""
     groups, sliding = occupancy.cache.groups, occupancy.cache.sliding
     return (tokens * (groups - sliding) + min(tokens, seen) * sliding) / groups

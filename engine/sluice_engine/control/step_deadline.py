@@ -1,4 +1,4 @@
-"""A step that runs late cuts the end of its prompt chunk, whose tokens no request depends on yet.
+"""A step that runs late cuts the end of its prompt chunk, because no request depends on those tokens yet.
 
 A fitted model sizes chunks for the seconds that an inter-token target leaves. Memory bandwidth varies by a third within
 half a second on a shared machine, which no prediction covers: to meet a target in the slowest hundredth of the steps,
@@ -15,9 +15,9 @@ class Deadline:
     """The time of a step, and the chunk whose last tokens may be cut to keep it."""
 
     seconds: float
-    share: float  # of the step's predicted time, what the chunk takes: above 0, below 1
+    share: float  # the chunk's share of the step's predicted time, in (0, 1)
     tokens: int  # of the chunk
-    indexed_blocks: tuple[int, ...]  # blocks that the chunk fills and that the prefix index holds already, in order
+    indexed_blocks: tuple[int, ...]  # blocks that the chunk fills and that are in the prefix index already, in order
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,4 +25,4 @@ class Cut:
     """A chunk whose end was cut."""
 
     kept: int  # tokens that all layers computed, at least one
-    worth: float  # tokens whose whole computation would have taken as much; not fewer than `kept`
+    equivalent_tokens: float  # full tokens of equal computation time, at least `kept`

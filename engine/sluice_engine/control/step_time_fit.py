@@ -1,15 +1,18 @@
-"""The engine fits its own step-time model while it serves: five non-negative coefficients, learned online.
+"""Fits the engine's step-time model online: five non-negative coefficients, learned from every step.
 
-Least squares on relative errors: each step is weighed by 1/T², T being its prediction once the model is trusted,
-not the measured time. Weighing by the measured time counts fast steps for more than slow ones and learns E[1/t]/E[1/t²], a fifth below the mean where steps scatter by a third. Observations are grouped by the shape of
-their step (powers of two of prompt tokens and of sequences); each group keeps its own decaying sums and forgets when a
-step of its own shape arrives, and much more slowly when one of its kind (with or without prompt tokens) does. So
-thousands of decode-only steps hardly move what was learned about prompts, and a long time at one batch size does not
-erase what other sizes said. Steps that are off to one side time after time are another regime: their kind then begins
-almost anew. The first step of a new size (a power of two of flat tokens) is left out: it pays for new primitives.
+The fit is least squares on relative errors: each step is weighted by 1/T², with T its predicted time once the group is
+trusted. Weighting by measured times would count fast steps more than slow ones and learn E[1/t]/E[1/t²], a fifth below
+the mean where step times scatter by a third.
 
-The sums of all groups form one 5 × 5 normal system, solved with the non-negativity of Lawson & Hanson's NNLS by
-eliminating the most negative term. Standard library only: 5 × 5 is too small for anything else to be faster.
+Observations are grouped by shape (powers of two of prompt tokens and of sequences). Each group keeps decaying sums. The
+sums decay by `_GROUP_DECAY` at each step of the same shape and by `_KIND_DECAY` at each step of the same kind (with or
+without prompt tokens). So thousands of decode-only steps barely change the prefill terms, and a long time at one batch
+size does not erase the other sizes. If the steps of a kind deviate in one direction for long, the machine has changed:
+the sums of that kind are nearly reset. The first step of a new size (a power of two of flat tokens) is excluded,
+because it includes the creation of primitives.
+
+The sums of all groups form one 5 × 5 normal system. It is solved with non-negative coefficients as in Lawson & Hanson's
+NNLS, by eliminating the most negative term. Standard library only: no library is faster at 5 × 5.
 """
 
 import math
@@ -18,19 +21,19 @@ from collections.abc import Sequence
 from sluice_perfmodel.step_time import StepTimeModel, StepWork
 
 _TERMS = 5
-_KEEP = 0.98  # of a group's sums per step of its own: about fifty steps of memory in each group
-_FADE = 0.999  # of all groups of one kind (with or without a prompt) per step of that kind: a slower machine is noticed
-_RIDGE = 1e-6  # pull towards the previous fit along directions that the data leaves open
-_EAGER_STEPS = 64  # solved after every step until here, then after every fourth
-_CLIP = 4.0  # a step this many times off the trusted prediction is a stall of the machine
-_TRUSTED_STEPS = 8  # of one group, before its prediction is trusted that far: a first prompt is no stall of decoding
-_ERROR_MEMORY = 0.02
-_DRIFT_MEMORY = 0.1  # of the signed deviation of each kind: about ten steps
-_DRIFT_CLIP = 0.4  # logarithm: a stall is one large deviation, another regime is many
-_DRIFT_LIMIT = 0.2  # logarithm: a fifth off, step after step, is another regime and not noise
-_DRIFT_STEPS = 16  # of one kind, between two such verdicts
-_AFTERWARDS = 0.02  # what is kept of a kind's sums then: enough for shapes that have not come again yet
-_LEAST = 0.1  # steps' worth of each group stay, however often: or large prompts would come to take no time at all
+_GROUP_DECAY = 0.98  # per step of the group: an effective memory of about fifty steps
+_KIND_DECAY = 0.999  # per step of the same kind, with or without a prompt: adapts to a slower machine
+_RIDGE = 1e-6  # pull towards the previous fit in directions that the data does not determine
+_SOLVE_EACH_STEP = 64  # steps after each of which the system is solved; later after every fourth step
+_OUTLIER_RATIO = 4.0  # a step that deviates by more than this factor is a stall of the machine and is clipped
+_TRUSTED_STEPS = 8  # steps of a group before its predictions are used as weights and its outliers are clipped
+_ERROR_WEIGHT = 0.02  # exponential smoothing of the relative error
+_DRIFT_WEIGHT = 0.1  # exponential smoothing of the signed deviation per kind: about ten steps
+_DRIFT_CLIP = 0.4  # natural logarithm: limits the influence of one stall
+_DRIFT_LIMIT = 0.2  # natural logarithm: a mean deviation of a fifth means that the machine has changed
+_DRIFT_STEPS = 16  # least steps of the kind between two resets
+_RESET_WEIGHT = 0.02  # share of a kind's sums kept at a reset, for shapes without new observations
+_MIN_GROUP_STEPS = 0.1  # weight in steps that a reset leaves in each group, so that no prefill term becomes 0
 
 
 class _Sums:
@@ -40,8 +43,8 @@ class _Sums:
 
     def __init__(self) -> None:
         self.steps = 0
-        self.updated_at = 0  # in steps of the group's kind
-        self.weight = 0.0  # steps that still count, as of then
+        self.updated_at = 0  # count of steps of the group's kind
+        self.weight = 0.0  # effective number of steps at `updated_at`
         self.matrix = [[0.0] * _TERMS for _ in range(_TERMS)]
         self.vector = [0.0] * _TERMS
 
@@ -52,69 +55,68 @@ class StepTimeFit:
     def __init__(self) -> None:
         self.model = StepTimeModel(base=0.0)
         self._groups: dict[tuple[int, int], _Sums] = {}
-        self._kinds = {False: 0, True: 0}  # steps without and with prompt tokens
-        self._seen: set[int] = set()
+        self._kind_steps = {False: 0, True: 0}  # steps without and with prompt tokens
+        self._known_sizes: set[int] = set()
         self._error = 0.0
         self._steps = 0
         self._drift = {False: 0.0, True: 0.0}
-        self._judged = {False: 0, True: 0}  # steps of the kind when it last began anew
+        self._reset_at = {False: 0, True: 0}  # steps of the kind at its last reset
 
     def observe(self, work: StepWork, seconds: float) -> None:
-        """Learn from one step. Times that are not positive are ignored."""
+        """Learn from one step. Non-positive times are ignored."""
         if seconds <= 0.0:
             return
-        rows = (work.prefill_tokens + work.sequences).bit_length()  # what the linear layers' primitives are made for
-        if rows not in self._seen:
-            self._seen.add(rows)
+        rows = (work.prefill_tokens + work.sequences).bit_length()  # the linear layers' primitives depend on it
+        if rows not in self._known_sizes:
+            self._known_sizes.add(rows)
             return
         sums = self._groups.setdefault((work.prefill_tokens.bit_length(), work.sequences.bit_length()), _Sums())
         unit = seconds
-        if self._steps >= _EAGER_STEPS:
+        if self._steps >= _SOLVE_EACH_STEP:
             predicted = self.model.predict(work)
-            self._error += _ERROR_MEMORY * (min(abs(predicted - seconds) / seconds, 10.0) - self._error)
+            self._error += _ERROR_WEIGHT * (min(abs(predicted - seconds) / seconds, 10.0) - self._error)
             if predicted > 0.0 and sums.steps >= _TRUSTED_STEPS:
-                self._watch(work.prefill_tokens > 0, math.log(seconds / predicted))
-                seconds = min(max(seconds, predicted / _CLIP), predicted * _CLIP)
+                self._detect_drift(work.prefill_tokens > 0, math.log(seconds / predicted))
+                seconds = min(max(seconds, predicted / _OUTLIER_RATIO), predicted * _OUTLIER_RATIO)
                 unit = predicted
         self._add(sums, work, seconds, unit)
         self._steps += 1
-        if self._steps <= _EAGER_STEPS or self._steps % 4 == 0:
+        if self._steps <= _SOLVE_EACH_STEP or self._steps % 4 == 0:
             self._solve()
         else:
             self._publish(_coefficients(self.model))
 
-    def _watch(self, kind: bool, deviation: float) -> None:
-        """Where steps of a kind are off to one side time after time, something has changed for good (another clock,
-        another load on the machine): what was learned before then counts for little."""
+    def _detect_drift(self, kind: bool, deviation: float) -> None:
+        """Reset the sums of a kind if its steps deviate in one direction for long: the machine's speed has changed."""
         clipped = min(max(deviation, -_DRIFT_CLIP), _DRIFT_CLIP)
-        self._drift[kind] += _DRIFT_MEMORY * (clipped - self._drift[kind])
-        if abs(self._drift[kind]) < _DRIFT_LIMIT or self._kinds[kind] - self._judged[kind] < _DRIFT_STEPS:
+        self._drift[kind] += _DRIFT_WEIGHT * (clipped - self._drift[kind])
+        if abs(self._drift[kind]) < _DRIFT_LIMIT or self._kind_steps[kind] - self._reset_at[kind] < _DRIFT_STEPS:
             return
-        self._judged[kind], self._drift[kind] = self._kinds[kind], 0.0
+        self._reset_at[kind], self._drift[kind] = self._kind_steps[kind], 0.0
         for (prefill, _), sums in self._groups.items():
             if (prefill > 0) == kind:
                 count = sums.weight * self._fade(kind, sums)  # steps; 0.0 for a shape that was not seen for hours
-                keep = max(_AFTERWARDS, _LEAST / count) if count > _LEAST else 1.0
+                keep = max(_RESET_WEIGHT, _MIN_GROUP_STEPS / count) if count > _MIN_GROUP_STEPS else 1.0
                 sums.weight *= keep
                 sums.matrix = [[keep * value for value in line] for line in sums.matrix]
                 sums.vector = [keep * value for value in sums.vector]
 
     def _add(self, sums: _Sums, work: StepWork, seconds: float, unit: float) -> None:
         kind = work.prefill_tokens > 0
-        self._kinds[kind] += 1
-        keep = _KEEP * self._fade(kind, sums)
-        sums.updated_at = self._kinds[kind]
+        self._kind_steps[kind] += 1
+        keep = _GROUP_DECAY * self._fade(kind, sums)
+        sums.updated_at = self._kind_steps[kind]
         sums.steps += 1
         sums.weight = sums.weight * keep + 1.0
-        row, told = [value / unit for value in features(work)], seconds / unit
+        row, target = [value / unit for value in features(work)], seconds / unit
         for i in range(_TERMS):
             line, scale = sums.matrix[i], row[i]
             for j in range(_TERMS):
                 line[j] = line[j] * keep + scale * row[j]
-            sums.vector[i] = sums.vector[i] * keep + scale * told
+            sums.vector[i] = sums.vector[i] * keep + scale * target
 
     def _fade(self, kind: bool, sums: _Sums) -> float:
-        return float(_FADE ** (self._kinds[kind] - sums.updated_at))
+        return float(_KIND_DECAY ** (self._kind_steps[kind] - sums.updated_at))
 
     def _solve(self) -> None:
         matrix = [[0.0] * _TERMS for _ in range(_TERMS)]
@@ -147,8 +149,9 @@ class StepTimeFit:
 
 
 def solve_non_negative(matrix: Sequence[Sequence[float]], vector: Sequence[float]) -> list[float]:
-    """x ≥ 0 that nearly minimises ½xᵀAx − bᵀx for a symmetric positive semidefinite A: solve, drop the most negative
-    term, again. Terms that never occurred (zero diagonal) stay 0."""
+    """x ≥ 0 that nearly minimises ½xᵀAx − bᵀx for a symmetric positive semidefinite A: solves, drops the most negative
+    term, and repeats. Terms that never occurred (zero diagonal) stay 0.
+    """
     active = [i for i in range(len(vector)) if matrix[i][i] > 0.0]
     scale = [matrix[i][i] ** -0.5 if matrix[i][i] > 0.0 else 0.0 for i in range(len(vector))]
     solution = [0.0] * len(vector)
@@ -188,7 +191,7 @@ def _solve_linear(rows: list[list[float]]) -> list[float]:
 
 
 def features(work: StepWork) -> tuple[float, ...]:
-    """What the five terms are multiplied by, in the order of `StepTimeModel`'s fields."""
+    """The factors of the five terms, in the order of `StepTimeModel`'s fields."""
     return (1.0, work.prefill_tokens, work.prefill_context, work.sequences, work.kv_tokens)
 
 

@@ -1,8 +1,8 @@
-"""The overrun of steps with prompt chunks: measured over predicted seconds, at the percentile that targets are for.
+"""The ratio of measured to predicted step time for steps with prompt chunks, at the percentile of the target.
 
-The fitted model is right on the mean; a target for the 95th percentile of inter-token times must hold for slow steps
-as well. So a chunk gets target / tail() seconds, tail being the p95 of measured over predicted; a lower percentile where
-a slow step meets the target by cutting the end of its chunk (`step_deadline`).
+The fitted model predicts the mean, and an inter-token target is a 95th percentile. So a chunk gets target / tail()
+seconds, where tail is the p95 of measured over predicted time. The percentile is lower where a slow step can cut the
+end of its chunk (`step_deadline`).
 """
 
 from collections import deque
@@ -11,11 +11,11 @@ SAMPLES = 64
 TRUSTED = 16
 PERCENTILE = 0.95
 PERCENTILE_WITH_DEADLINE = 0.8  # where slow steps cut the end of a chunk
-MOST = 3.0  # a model that is further off is wrong, and is not corrected
+MOST = 3.0  # upper bound: a model with a larger error is wrong and is not corrected
 
 
 class TailCorrection:
-    """Observes the measured and predicted seconds of mixed steps whose chunk a target bounded."""
+    """Keeps the ratios of the last mixed steps whose chunk size the target limited."""
 
     def __init__(self) -> None:
         self._ratios: deque[float] = deque(maxlen=SAMPLES)
@@ -23,13 +23,13 @@ class TailCorrection:
         self._stale = False
 
     def observe(self, measured: float, predicted: float) -> None:
-        """One step with decoding requests and a prompt chunk that a target bounded."""
+        """Add a step with decoding requests and a chunk whose size the target limited."""
         if predicted > 0.0:
             self._ratios.append(measured / predicted)
             self._stale = True
 
     def tail(self, percentile: float = PERCENTILE) -> float:
-        """At least 1: the fit corrects an overestimate itself, and a step need not last until its target."""
+        """The ratio at `percentile`, at least 1: the fit corrects overestimates itself."""
         if len(self._ratios) < TRUSTED:
             return 1.0
         if self._stale:

@@ -80,7 +80,7 @@ class Channel:
                     try:
                         self._inbox.put(messages.decode_to_engine(body))
                     except msgspec.MsgspecError as error:
-                        _log.error("ignored a message that could not be read: %s", error)
+                        _log.error("ignored a message that could not be decoded: %s", error)
         except ConnectionError:
             pass  # same as the end of the stream
         except BaseException as error:  # noqa: BLE001 - without this thread no message is read

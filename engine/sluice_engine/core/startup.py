@@ -106,6 +106,6 @@ def _runner(model: LoadedModel, config: SchedulerConfig) -> Runner | PooledRunne
     except (MemoryError, RuntimeError) as error:  # torch reports a failed allocation as RuntimeError
         size = config.num_blocks * model.kv_shape.block_bytes(config.block_size)
         raise InsufficientMemory(
-            f"A KV pool of {size} bytes could not be set aside: {error}. Give the engine more memory, or a smaller "
+            f"A KV pool of {size} bytes could not be allocated: {error}. Give the engine more memory, or a smaller "
             f"pool with --kv-size."
         ) from error

@@ -18,7 +18,7 @@ def request_of(message: messages.Submit | messages.Encode, model: LoadedModel) -
     if any(not 0 <= token < model.vocab_size for token in tokens):
         raise ValueError(f"a token id of the prompt lies outside the vocabulary of {model.vocab_size}")
     if isinstance(message, messages.Encode) != (model.pooled is not None):
-        raise ValueError(f"this model is served to {model.task}, which the request does not ask for")
+        raise ValueError(f"this model serves the task {model.task}, and the request is for another task")
     return _pooling_request(message) if isinstance(message, messages.Encode) else _generation_request(message, model)
 
 

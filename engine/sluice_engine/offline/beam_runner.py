@@ -90,4 +90,4 @@ class BeamRunner:
         )
         rejection = self._engine.scheduler.submit(request)
         if rejection is not None:
-            raise RuntimeError(f"the engine refused a beam: {rejection.message}")
+            raise RuntimeError(f"the engine rejected a beam: {rejection.message}")

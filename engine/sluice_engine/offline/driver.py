@@ -25,7 +25,7 @@ def submitted(
             with deferred_interrupts():
                 rejection = engine.submit(message)
             if rejection is not None:
-                raise RuntimeError(f"the engine refused a request: {rejection.message}")
+                raise RuntimeError(f"the engine rejected a request: {rejection.message}")
         yield
     finally:
         with deferred_interrupts():
@@ -37,5 +37,5 @@ def step(engine: EngineLoop, incomplete: str) -> messages.StepReport:
     with deferred_interrupts():
         report = engine.step()
     if report is None:
-        raise RuntimeError(f"the engine has nothing to do and {incomplete}")
+        raise RuntimeError(f"the engine has no work and {incomplete}")
     return report

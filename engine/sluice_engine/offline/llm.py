@@ -118,7 +118,7 @@ class LLM:
             self._check(index, tokens, params)
             if len(tokens) + max_tokens > model.max_model_length:
                 raise ValueError(
-                    f"prompt {index} has {len(tokens)} tokens and {max_tokens} are asked for; the model's context is "
+                    f"prompt {index} has {len(tokens)} tokens and max_tokens is {max_tokens}; the model's context is "
                     f"{model.max_model_length}"
                 )
         with BeamRunner(self._engine, f"beams-{next(self._names)}", max_tokens) as runner:

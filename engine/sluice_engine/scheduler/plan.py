@@ -110,7 +110,7 @@ class Plan:
         """The same step with the computed part of its chunk. `work` includes the time spent on the rest, so that the
         step-time model learns from the step as from others."""
         chunk = self.rows[-1]
-        spent = max(cut.kept, round(cut.worth))
+        spent = max(cut.kept, round(cut.equivalent_tokens))
         work = self.work._replace(
             prefill_tokens=spent, prefill_context=self.work.prefill_context * spent / len(chunk.tokens)
         )

@@ -192,7 +192,7 @@ class Server:
     def _on_signal(self, number: int) -> None:
         name = signal.Signals(number).name
         if self._stop.is_set():
-            log.info("%s again: ending at once", name)
+            log.info("%s again: exiting immediately", name)
             self._stop_now.set()
         else:
             log.info("%s: draining", name)
@@ -214,10 +214,10 @@ class Server:
             return contract.EXIT_OK
         drained.cancel()
         cut = self._engine.in_flight
-        log.warning("%d requests were still running and are cut off", cut)
+        log.warning("%d requests are still running and are aborted", cut)
         self._engine.fail_all(
             Unavailable(
-                "The server stopped before the answer was complete; send the request again.",
+                "The server stopped before the response was complete; send the request again.",
                 code="draining",
                 retry_after=DRAINING_RETRY_SECONDS,
             )

@@ -269,7 +269,7 @@ class EngineClient:
         except Exception as error:
             log.exception("reading from the engine process failed")
             if self.failed is None:
-                cause = f"What the engine process sent could not be read: {type(error).__name__}: {error}."
+                cause = f"A message of the engine process could not be decoded: {type(error).__name__}: {error}."
                 self.failed = messages.Failed(REASON_ENGINE_CRASHED, cause)
         finally:
             self._end()

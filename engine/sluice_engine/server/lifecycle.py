@@ -61,7 +61,7 @@ class Lifecycle:
         if self.phase is Phase.REFUSING:
             return Unavailable("This server is draining.", code="draining", retry_after=DRAINING_RETRY_SECONDS)
         if self.phase is Phase.FAILED:
-            return Unavailable("The engine has ended.", code="engine_failed", retry_after=DRAINING_RETRY_SECONDS)
+            return Unavailable("The engine has exited.", code="engine_failed", retry_after=DRAINING_RETRY_SECONDS)
         return None
 
     def loaded(self) -> None:

@@ -158,8 +158,8 @@ def test_a_drifting_machine_speed_does_not_zero_the_prefill_terms(seed: int) -> 
 def test_a_shape_not_seen_for_hours_does_not_delay_adapting_to_a_changed_machine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """745,000 steps later nothing of its sums counts, not even by the last bit. Forgetting faster takes fewer steps."""
-    monkeypatch.setattr(step_time_fit, "_FADE", 0.9)
+    """The unused shape's sums decay to exactly 0. A faster decay than the default needs fewer steps for that."""
+    monkeypatch.setattr(step_time_fit, "_KIND_DECAY", 0.9)
     fit = StepTimeFit()
     for sequences, steps in ((30, 20), (4, 7200)):
         for _ in range(steps):

@@ -128,7 +128,9 @@ def test_a_late_chunk_keeps_a_quarter_of_its_tokens_and_accounts_for_the_rest(co
         tokens = len(plan.rows[-1].tokens)
         assert cut is not None
         assert cut.kept == (tokens + 3) // 4
-        assert cut.worth == pytest.approx((tokens + (layers - 1) * cut.kept) / layers)  # seen after the first layer
+        assert cut.equivalent_tokens == pytest.approx(
+            (tokens + (layers - 1) * cut.kept) / layers
+        )  # seen after the first layer
         short = plan.shortened(cut)
         assert (len(short.rows[-1].tokens), short.cut_tokens) == (cut.kept, tokens - cut.kept)
         assert cut.kept <= short.work.prefill_tokens <= tokens

@@ -75,7 +75,7 @@ def test_a_task_that_the_model_does_not_serve_is_rejected(tmp_path: Path, tiny_l
     encode(generates, [[5, 6]])
     for engine, task in ((embeds, "embed"), (generates, "generate")):
         (delta,) = (delta for report in run(engine) for delta in report.deltas)
-        assert delta.error == f"this model is served to {task}, which the request does not ask for"
+        assert delta.error == f"this model serves the task {task}, and the request is for another task"
 
 
 def test_idle_ticks_leave_the_limit_at_its_bound(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_deadlines_come_back_after_steps_that_overshot_them_by_far() -> None:
 def test_cut_tokens_are_computed_by_the_next_step_and_are_not_in_the_prefix_index() -> None:
     scheduler = beside_streams()
     plan = planned(scheduler, request("long", 8000))
-    shortened = plan.shortened(Cut(kept=100, worth=150.0))
+    shortened = plan.shortened(Cut(kept=100, equivalent_tokens=150.0))
     scheduler.settle(shortened, [7] * 10, 0.05)
     scheduler.check()
     long = scheduler.requests["long"]

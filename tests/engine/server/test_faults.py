@@ -246,4 +246,4 @@ async def test_an_unreadable_engine_message_is_reported_as_the_reason(wired: Des
         assert (await call)[0] == 500
     assert client.failed is not None
     assert client.failed.reason == contract.REASON_ENGINE_CRASHED
-    assert "could not be read" in client.failed.message
+    assert "could not be decoded" in client.failed.message

@@ -166,7 +166,7 @@ class NativeDecoder:
         cut = None
         if sluice_deadline is not None and step.kept < tokens:
             layers = len(self._layers)
-            cut = Cut(kept=step.kept - step.firm, worth=step.spent / layers - step.firm)
+            cut = Cut(kept=step.kept - step.firm, equivalent_tokens=step.spent / layers - step.firm)
         return Output(self._logits[: count * vocab].view(1, count, vocab), cut)
 
     def _check(self, parts: DecoderParts, head_dim: int) -> None:

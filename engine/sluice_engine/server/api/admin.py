@@ -119,7 +119,7 @@ async def state(request: web.BaseRequest, serving: Serving) -> web.StreamRespons
     try:
         snapshot = await serving.engine.state()
     except (EngineFailed, TimeoutError) as error:
-        raise Unavailable("The engine does not answer.", code="engine_silent", retry_after=1.0) from error
+        raise Unavailable("The engine does not respond.", code="engine_silent", retry_after=1.0) from error
     snapshot["server"] = {"phase": serving.lifecycle.phase.value, "in_flight": serving.engine.in_flight}
     return serving.response(request, 200, orjson.dumps(snapshot, option=orjson.OPT_NON_STR_KEYS))
 

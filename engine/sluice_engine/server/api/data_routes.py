@@ -21,7 +21,7 @@ async def get_model(request: web.BaseRequest, serving: Serving) -> web.StreamRes
     serving.check_loaded()
     if request.rel_url.path != f"{contract.PATH_MODELS}/{serving.served_name}":
         raise NotFound(
-            f"The model does not exist here; this server serves {serving.served_name!r}.",
+            f"The model does not exist; this server serves {serving.served_name!r}.",
             param="model",
             code="model_not_found",
         )

@@ -26,7 +26,7 @@ def parse_patch(body: Object, current: Limits, max_num_seqs: int, max_batched_to
     """
     _check_fields(body, contract.LIMIT_FIELDS)
     if body and "ttl_seconds" not in body:
-        raise invalid("ttl_seconds", "is required with any other limit: say for how long it holds")
+        raise invalid("ttl_seconds", "is required with any other limit; it states for how long the limits apply")
     changes = _concurrency_range(body, current, max_num_seqs)
     if (tokens := integer(body, "max_batched_tokens", 1, MAX_COUNT)) is not None:
         changes["max_batched_tokens"] = min(tokens, max_batched_tokens)

@@ -149,7 +149,7 @@ def check_model(body: Object, served_name: str) -> None:
         raise invalid("model", "is required and must be a string")
     if model != served_name:
         raise NotFound(
-            f"The model does not exist here; this server serves {served_name!r}.", param="model", code="model_not_found"
+            f"The model does not exist; this server serves {served_name!r}.", param="model", code="model_not_found"
         )
 
 
@@ -201,7 +201,7 @@ def _prompt(body: Object) -> str | tuple[int, ...]:
         if kinds == {int} and min(prompt) >= 0:
             return tuple(prompt)
         if kinds <= {str, list}:
-            raise Unsupported("prompt must be one prompt; send several requests for several.", param="prompt")
+            raise Unsupported("prompt must be a single prompt; send one request per prompt.", param="prompt")
     raise invalid("prompt", "is required: a non-empty string, a list of one string, or a list of token ids")
 
 

@@ -165,7 +165,9 @@ class ResponseBuilder:
                 self._serving.engine.cancel(choice.id, "stop")
                 self._serving.metrics.ended(choice.id, "stop")
             elif choice.finish not in ("stop", "length"):
-                log.error("request %s: the engine ended it: %s", choice.id, delta.error or delta.finish)
+                log.error(
+                    "request %s: the engine finished it with an error: %s", choice.id, delta.error or delta.finish
+                )
                 raise InternalError(request_id_of(self._request))
         return list(moved.values())
 

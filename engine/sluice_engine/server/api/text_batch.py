@@ -150,7 +150,11 @@ async def compute(
             deltas = await _take(request, serving, stream)
             for delta in deltas:
                 if delta.finish != "stop":
-                    log.error("request %s: the engine ended it: %s", delta.request_id, delta.error or delta.finish)
+                    log.error(
+                        "request %s: the engine finished it with an error: %s",
+                        delta.request_id,
+                        delta.error or delta.finish,
+                    )
                     raise InternalError(request_id_of(request))
                 vectors[delta.request_id] = delta.vector
                 queued = max(queued, delta.queue_seconds)

@@ -61,7 +61,7 @@ class BodyBudget:
         size_class = self._small if size <= SMALL_BODY_BYTES else self._large
         while size_class.count + size > size_class.max_bytes:
             if not size_class.arriving:
-                raise _budget_full("was refused", size_class.max_bytes)
+                raise _budget_full("was rejected", size_class.max_bytes)
             self._evict(max(size_class.arriving, key=lambda other: other.count))
         reservation.size_class, reservation.count = size_class, size
         size_class.count += size
@@ -93,8 +93,8 @@ class BodyBudget:
 
 def _budget_full(what: str, max_bytes: int) -> Unavailable:
     return Unavailable(
-        f"The body {what}: the bodies of the requests at hand fill the {max_bytes} bytes that this server sets aside for "
-        "them. Send the request again in a moment.",
+        f"The body {what}: the request bodies in progress use the {max_bytes} bytes that this server reserves for them. "
+        "Send the request again shortly.",
         code="bodies_full",
         retry_after=RETRY_SECONDS,
     )

@@ -89,7 +89,7 @@ class RejectedConnection(asyncio.Protocol):
 
 def _rejection_response(most: int) -> bytes:
     error = Unavailable(
-        f"This server has as many connections as it can serve, {most}; connect again in a moment.",
+        f"This server has reached its limit of {most} connections; connect again shortly.",
         code="connections_full",
         retry_after=RETRY_SECONDS,
     )

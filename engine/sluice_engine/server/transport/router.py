@@ -62,11 +62,11 @@ class Router:
         if methods is None and "%" not in path:
             methods = self._routes.get(path[: path.rfind("/") + 1] + "*")
         if methods is None:
-            raise NotFound("There is nothing at this path.", code="not_found")
+            raise NotFound("This path does not exist.", code="not_found")
         handler = methods.get(request.method)
         if handler is None:
             allowed = ", ".join(methods)
-            raise MethodNotAllowed(f"This path takes {allowed}.", allowed)
+            raise MethodNotAllowed(f"This path allows {allowed}.", allowed)
         with self._serving.busy():
             try:
                 return await handler(request, self._serving)

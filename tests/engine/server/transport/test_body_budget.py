@@ -59,7 +59,7 @@ def test_the_largest_incomplete_body_is_cut_off_and_only_complete_bodies_cause_a
     try:
         budget.reserve(late, LARGE // 2)
     except Unavailable as error:
-        assert "was refused" in error.message
+        assert "was rejected" in error.message
     else:
         raise AssertionError("the body exceeds the budget")
     budget.reserve(late, 1000)  # small bodies have their own budget
