@@ -65,7 +65,7 @@ def foreign(cluster: Cluster, operator: Operator, settings: Settings) -> float:
     return time.monotonic()
 
 
-def test_apply_brings_a_model_that_serves_and_conditions_that_say_so(
+def test_apply_creates_a_serving_model_with_true_conditions(
     cluster: Cluster, recorder: Recorder, foreign: float
 ) -> None:
     scaling = {"minReplicas": 1, "maxReplicas": 2, "scaleDownStabilizationSeconds": 30}
@@ -132,18 +132,18 @@ def test_a_foreign_pod_that_crashes_is_not_deleted(cluster: Cluster, foreign: fl
     assert status["restartCount"] >= 1
 
 
-def test_a_missing_model_is_said_with_its_path_and_a_hint(cluster: Cluster) -> None:
+def test_a_missing_model_is_reported_with_its_path_and_a_hint(cluster: Cluster) -> None:
     found = wait_for_reason(cluster, "absent", "ModelNotFound")
     assert f"{manifests.MODELS}/no-such-model" in found["message"]
     assert "spec.model.uri" in found["message"]
 
 
-def test_an_accelerator_of_no_node_is_unschedulable_in_the_schedulers_words(cluster: Cluster) -> None:
+def test_an_accelerator_that_no_node_has_is_reported_in_the_schedulers_words(cluster: Cluster) -> None:
     found = wait_for_reason(cluster, "vast", "Unschedulable")
     assert f"Insufficient {GPU_OF_NO_NODE}" in found["message"]
 
 
-def test_a_gpu_asked_for_and_none_visible_fails_clearly(cluster: Cluster) -> None:
+def test_a_requested_gpu_that_is_not_visible_is_reported(cluster: Cluster) -> None:
     """Needs a node that offers GPUs; the test above covers clusters without one."""
     nodes = (cluster.get("/api/v1/nodes") or {})["items"]
     if not any(int(node["status"]["allocatable"].get(GPU, "0")) for node in nodes):
@@ -154,7 +154,7 @@ def test_a_gpu_asked_for_and_none_visible_fails_clearly(cluster: Cluster) -> Non
     cluster.kubectl("delete", "llmd", "blind")
 
 
-def test_the_broken_ones_did_not_touch_the_good_one(cluster: Cluster) -> None:
+def test_faulty_resources_do_not_affect_the_healthy_one(cluster: Cluster) -> None:
     cluster.kubectl("delete", "llmd", "absent", "vast")
     assert is_true(cluster, "chat", "Ready")
     [pod] = [pod for pod in cluster.pods("chat") if is_ready(pod)]

@@ -45,7 +45,7 @@ def load(cluster: Cluster, operator: Operator, settings: Settings, recorder: Rec
     yield jobs.start_load(cluster, "load", settings.image("engine"), "chat", requests=REQUESTS, clients=CLIENTS)
 
 
-def test_load_makes_a_second_replica_and_the_status_says_why(cluster: Cluster, load: jobs.Load) -> None:
+def test_load_adds_a_second_replica_and_the_status_gives_the_reason(cluster: Cluster, load: jobs.Load) -> None:
     wait_for("2 replicas asked for", lambda: replicas(cluster) == 2, timeout=240, every=0.5)
     decision = wait_for("the decision in the status", lambda: scale_up_in(cluster), timeout=120)
     say(f"{decision['reason']}: {decision['message']}")
@@ -55,7 +55,7 @@ def test_load_makes_a_second_replica_and_the_status_says_why(cluster: Cluster, l
     wait_for("2 pods serve", lambda: serving(cluster) == 2, timeout=300)
 
 
-def test_an_operator_killed_between_its_two_writes_is_followed_by_one_that_ends_at_the_same(
+def test_an_operator_killed_between_its_two_writes_is_replaced_by_one_that_completes_them(
     cluster: Cluster, operator: Operator, load: jobs.Load
 ) -> None:
     before = operator.pods()
@@ -106,7 +106,7 @@ def held_pods(cluster: Cluster) -> list[Object]:
     return pods
 
 
-def test_a_tightened_itl_target_lowers_the_limits_a_relaxed_one_raises_them_and_the_status_says_why(
+def test_the_status_reports_that_a_tight_itl_target_lowers_the_limits_and_a_relaxed_one_raises_them(
     cluster: Cluster, settings: Settings, held_pods: list[Object], recorder: Recorder
 ) -> None:
     streams = jobs.start_client(

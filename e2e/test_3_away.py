@@ -103,14 +103,14 @@ def returned(operator: Operator, away: list[Object]) -> float:
     return time.monotonic()
 
 
-def test_a_returned_operator_acts_on_everything_in_time(cluster: Cluster, operator: Operator, returned: float) -> None:
+def test_a_restarted_operator_acts_on_everything_in_time(cluster: Cluster, operator: Operator, returned: float) -> None:
     left = RESTORED - (time.monotonic() - returned)
     wait_for("the deleted child is back", lambda: child(cluster, "services", "chat-engines"), timeout=left)
     left = RESTORED - (time.monotonic() - returned)
     wait_for(f"{CROWD} resources have a status", lambda: unseen(cluster) == 0, timeout=left)
 
 
-def test_a_returned_operator_shrinks_the_idle_fleet_after_a_full_window_only(
+def test_a_restarted_operator_scales_in_only_after_a_full_window(
     cluster: Cluster, returned: float, recorder: Recorder
 ) -> None:
     began = recorder.now() - (time.monotonic() - returned)

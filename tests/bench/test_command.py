@@ -25,7 +25,7 @@ def test_a_bad_line_of_prompts_is_named(tmp_path: Path, line: str) -> None:
     assert "prompts.jsonl:3" in result.output
 
 
-def test_a_server_that_is_not_there_exits_1_with_a_sentence() -> None:
+def test_an_unreachable_server_exits_1_with_a_sentence() -> None:
     result = CliRunner().invoke(app, ["bench", "http://127.0.0.1:1", "--requests", "1"])
     assert result.exit_code == 1
     assert "cannot be reached" in result.output

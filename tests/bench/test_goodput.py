@@ -30,7 +30,7 @@ def test_every_request_ends_and_the_same_seed_gives_the_same_result() -> None:
     assert first == run(OURS, MODEL, coming)
 
 
-def test_in_overload_deadlines_and_latency_driven_chunks_keep_goodput() -> None:
+def test_under_overload_deadlines_and_latency_driven_chunks_keep_goodput() -> None:
     coming = arrivals(200, 6.0, seed=2)
     ours, plain = run(OURS, MODEL, coming), run(fixed(512), MODEL, coming)
     assert ours.goodput > 1.3 * plain.goodput

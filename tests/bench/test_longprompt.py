@@ -9,7 +9,7 @@ from tests.bench.longprompt.least import least_seconds
 from tests.bench.longprompt.report import Found, p99
 
 
-def test_the_least_is_whole_steps_of_the_target() -> None:
+def test_the_least_prefill_time_is_whole_steps_of_the_target() -> None:
     model = StepTimeModel(base=0.010, prefill_token=0.001)
     # 10 tokens fit into 20 ms with the base; 95 tokens are nine full steps and one of 5
     assert least_seconds(model, 95, 0.020, sequences=4, kv_tokens=100) == pytest.approx(9 * 0.020 + 0.015)
@@ -28,7 +28,7 @@ def test_no_chunks_of_one_size_are_faster_within_the_target() -> None:
         assert worst > target or seconds >= least
 
 
-def test_where_streams_alone_take_the_target_no_prompt_ever_ends() -> None:
+def test_no_prompt_finishes_if_decoding_alone_takes_the_target() -> None:
     assert least_seconds(StepTimeModel(base=0.03, prefill_token=1e-5), 10, 0.02, 1, 1) == math.inf
 
 

@@ -104,32 +104,32 @@ async def test_an_open_loop_sends_at_its_arrival_times_and_does_not_wait_for_ans
     assert sorted(result.arrival for result in seen) == pytest.approx(list(load.arrivals()))
 
 
-async def test_a_refusal_healed_by_a_retry_is_no_failure_and_is_counted_apart() -> None:
+async def test_a_rejection_followed_by_a_successful_retry_is_no_failure_and_counted_separately() -> None:
     report = await reported(Peer(refuse_first=2), requests=4)
     assert (report.failed, report.retries) == (0, 2)
     assert report.refused_then_healed in (1, 2)  # one request may have received both refusals
     assert report.broken_then_healed == 0
 
 
-async def test_refused_more_often_than_a_client_retries_is_a_failure() -> None:
+async def test_a_request_rejected_in_every_attempt_is_a_failure() -> None:
     peer = Peer(refuse_first=100)
     report = await reported(peer, requests=1)
     assert (report.failed, report.failures, len(peer.bodies)) == (1, {"refused": 1}, 3)
     assert "full" in report.first_failures[0]
 
 
-async def test_an_error_of_the_client_is_not_retried() -> None:
+async def test_a_4xx_error_is_not_retried() -> None:
     peer = Peer(refuse_first=100, status=400)
     report = await reported(peer, requests=1)
     assert (report.failures, len(peer.bodies)) == ({"status": 1}, 1)
 
 
-async def test_an_error_of_the_server_is_retried_and_counted_as_broken() -> None:
+async def test_a_5xx_error_is_retried_and_counted_as_broken() -> None:
     report = await reported(Peer(refuse_first=1, status=500), requests=1)
     assert (report.failed, report.broken_then_healed, report.refused_then_healed) == (0, 1, 0)
 
 
-async def test_a_server_that_asks_for_more_than_two_minutes_is_not_asked_again() -> None:
+async def test_a_retry_after_of_more_than_two_minutes_ends_the_retries() -> None:
     peer = Peer(refuse_first=1, retry_after_ms="500000")
     assert (await reported(peer, requests=1)).failures == {"refused": 1}
 
@@ -162,7 +162,7 @@ async def test_an_event_that_is_no_chunk_is_a_failure(tail: str) -> None:
     assert (await reported(peer, requests=1)).failures == {"malformed": 1}
 
 
-async def test_another_text_than_expected_is_a_failure() -> None:
+async def test_an_unexpected_text_is_a_failure() -> None:
     peer = Peer()
     peer.words = lambda asked: ["something", " else"]
     report = await reported(peer, requests=3)
@@ -193,7 +193,7 @@ async def test_once_stopped_it_sends_nothing_more_and_waits_for_what_is_in_fligh
         assert report.requests == 0
 
 
-async def test_a_server_that_is_not_there_is_a_sentence() -> None:
+async def test_an_unreachable_server_is_reported_in_a_sentence() -> None:
     with pytest.raises(BenchError, match="cannot be reached"):
         await run(Load(url="http://127.0.0.1:1", prompts=PROMPTS, concurrency=1, requests=1))
 

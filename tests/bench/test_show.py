@@ -35,7 +35,7 @@ def test_every_row_met_or_recorded_is_exit_code_0(tmp_path: Path, capsys: pytest
 @pytest.mark.parametrize(
     "row", [at_least("x", 1.0, 1.5), at_most("x", 2.0, 1.5), at_least("x", None, 1.5), Row("x", failed="gone")]
 )
-def test_a_missed_bar_and_a_missing_number_are_exit_code_1(tmp_path: Path, row: Row) -> None:
+def test_a_missed_criterion_and_a_missing_number_are_exit_code_1(tmp_path: Path, row: Row) -> None:
     assert not row.good
     assert show.run([part("one", Row("seen", "3")), part("two", row)], tmp_path, tmp_path / "bench.json") == 1
 

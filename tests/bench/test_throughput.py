@@ -36,7 +36,7 @@ def measured(name: str, *rates: float, failed: str | None = None, split: bool = 
 @pytest.mark.parametrize(
     ("name", "requests", "output"), [("engine_load_64", 64, 5245), ("engine_load_spread_192", 192, 38843)]
 )
-def test_the_loads_are_those_of_the_requirement(name: str, requests: int, output: int) -> None:
+def test_the_loads_match_the_requirement(name: str, requests: int, output: int) -> None:
     load = read(name)
     assert (len(load.prompts), load.tokens) == (requests, output)
     assert {len(load.warm_up(64, 8).prompts), max(load.warm_up(64, 8).max_tokens)} == {64, 8}
@@ -50,7 +50,7 @@ def test_a_round_has_the_same_lengths_and_no_prefix_of_another() -> None:
     assert not {prompt[0:2] for prompt in turned.prompts} & {prompt[0:2] for prompt in load.prompts}
 
 
-def test_the_parts_of_a_load_are_the_load() -> None:
+def test_the_parts_of_a_load_add_up_to_the_load() -> None:
     load = read("engine_load_spread_192")
     parts = [load.part(number, 3, 16) for number in range(3)]
     assert sum((part.prompts for part in parts), ()) == load.prompts
@@ -107,7 +107,7 @@ def test_parts_of_one_run_are_added_up() -> None:
     assert measured("static", 50, 100, split=True).tokens_per_second == pytest.approx(200 / 3)
 
 
-def test_vllm_is_installed_without_pictures_and_sound_and_with_a_plain_torch() -> None:
+def test_vllm_is_installed_without_multimodal_extras_and_with_a_plain_torch() -> None:
     metadata = "".join(
         f"Requires-Dist: {line}\n"
         for line in (

@@ -18,7 +18,7 @@ def pair() -> Pair:
     return Pair(piece, run(piece, "exact"), run(piece, "coarse"))
 
 
-def test_both_speeds_serve_the_same_requests_of_the_piece(pair: Pair) -> None:
+def test_both_modes_serve_the_same_requests(pair: Pair) -> None:
     assert (pair.exact.mode, pair.coarse.mode) == ("exact", "coarse")
     assert pair.exact.requests == pair.coarse.requests == len(requests(pair.hour.narrowed(), "test"))
 
@@ -33,7 +33,7 @@ def test_a_tenth_more_in_either_figure_is_a_disagreement(pair: Pair, field: str)
     assert not replace(pair, coarse=off).agree
 
 
-def test_what_was_run_before_is_not_run_again(pair: Pair, tmp_path: Path) -> None:
+def test_a_stored_run_is_not_repeated(pair: Pair, tmp_path: Path) -> None:
     store, said = Store(tmp_path / "agreement.jsonl"), list[str]()
     for mode, found in zip(MODES, (pair.exact, pair.coarse), strict=True):
         store.put(key_of(pair.hour.narrowed(), job(pair.hour, mode)), "known", found.to_dict())
@@ -42,7 +42,7 @@ def test_what_was_run_before_is_not_run_again(pair: Pair, tmp_path: Path) -> Non
     assert again.attainment_off == pytest.approx(pair.attainment_off, abs=1e-5)
 
 
-def test_the_hours_are_inside_their_tracks() -> None:
+def test_the_compared_hours_lie_inside_their_tracks() -> None:
     for hour in HOURS:
         windows = dict(read_track(hour.track).windows).values()
         assert hour.start + hour.seconds <= max(window.start + window.seconds for window in windows)

@@ -42,13 +42,13 @@ def miss_counter() -> MissCounter:
     return MissCounter(track(), replace(track().settings(), cold_start=LEAD), load(), SECONDS)
 
 
-def test_a_schedule_costs_its_pieces_and_a_cold_start_per_replica_that_joins() -> None:
+def test_a_schedule_costs_its_pieces_and_one_cold_start_per_added_replica() -> None:
     assert cost((1, 3, 2), lead=60.0) == 6 * PIECE + 120.0
     assert seconds_saved((1, 3, 2), 1, lead=60.0) == PIECE + 60.0
     assert seconds_saved((3, 3, 3), 1, lead=60.0) == PIECE - 60.0  # a dip saves a piece and costs a start
 
 
-def test_the_windows_last_piece_costs_what_is_left_of_the_window() -> None:
+def test_the_last_piece_costs_the_rest_of_the_window() -> None:
     assert [last_piece(seconds) for seconds in (2_430.0, 600.0, 40.0)] == [30.0, PIECE, 40.0]
     assert cost((1, 3, 2), lead=60.0, last=30.0) == 4 * PIECE + 2 * 30.0 + 120.0
     assert seconds_saved((2, 3), 1, lead=60.0, last=30.0) == 30.0 + 60.0
@@ -82,14 +82,14 @@ def test_no_schedule_of_a_table_is_cheaper_within_the_budget(
         assert missed(found) == min(map(missed, every))
 
 
-def test_more_replicas_come_where_most_is_missed_and_not_where_they_did_not_help() -> None:
+def test_replicas_are_added_where_most_is_missed_unless_they_did_not_help() -> None:
     assert raised((2, 2, 2), (5, 90, 0), excess=50, most=4, ineffective=set()) == (2, 3, 2)
     assert raised((2, 2, 2), (5, 90, 0), excess=93, most=4, ineffective=set()) == (3, 3, 2)
     assert raised((2, 2, 2), (5, 90, 0), excess=50, most=4, ineffective={(1, 2)}) == (3, 2, 2)
     assert raised((4, 4, 2), (5, 90, 0), excess=50, most=4, ineffective=set()) == (4, 4, 2)
 
 
-def test_a_fleet_that_was_saved_goes_on_as_if_nothing_had_been() -> None:
+def test_a_restored_fleet_continues_as_the_original() -> None:
     law, settings = Scheduled((1, 4, 1), LEAD), replace(track().settings(1), cold_start=LEAD)
     fleet, saved = Fleet(track().spec(), settings, law), list[bytes]()
     whole = fleet.run(load(), lambda now: saved.append(fleet.snapshot()) if now == 280.0 else None)
@@ -99,14 +99,14 @@ def test_a_fleet_that_was_saved_goes_on_as_if_nothing_had_been() -> None:
     assert rest.desired == [(at, count) for at, count in whole.desired if at > 280.0]
 
 
-def test_a_table_has_what_is_needed_and_less() -> None:
+def test_a_table_has_sufficient_and_insufficient_counts() -> None:
     found = table(miss_counter(), 0, 3)
     assert min(found[1].values()) == 0  # enough replicas are in there
     assert max(found[1].values()) > 0.1 * miss_counter().offered(1)  # and too few
     assert min(found[0], default=0) == 1  # the quiet pieces get by with the fewest
 
 
-def test_what_a_removal_costs_around_its_piece_is_what_it_costs_in_the_whole() -> None:
+def test_the_local_cost_of_a_removal_equals_its_cost_in_the_whole_schedule() -> None:
     known, counts = miss_counter(), (2, 3, 1)
     extra = known.removal_costs(counts, 0, 3, limit=10_000)
     whole = sum(known.misses((2, 2, 1), 0, 3)) - sum(known.misses(counts, 0, 3))
@@ -131,7 +131,7 @@ def driven(measure: Measure, pieces: int = 3) -> tuple[Counts, list[Task]]:
             return end.value.counts, asked
 
 
-def test_no_piece_of_the_schedule_can_spare_a_replica_and_the_peak_has_the_most() -> None:
+def test_no_piece_of_the_schedule_can_lose_a_replica_and_the_peak_has_the_most() -> None:
     known = miss_counter()
 
     def measure(task: Task) -> dict[str, Any]:
@@ -179,30 +179,30 @@ def steep(_: int, count: int) -> int:
     return (100, 100, 40, 8, 0, 0, 0)[count]
 
 
-def test_tables_that_promised_too_much_are_corrected_by_runs_of_the_whole() -> None:
+def test_optimistic_tables_are_corrected_by_runs_of_the_whole_schedule() -> None:
     world = World(steep, lambda *_: 0)
     counts, _ = driven(world.measure)
     assert counts == (3, 3, 3)  # 24 of the 30 that may be missed
     assert world.wholes[0] == (2, 2, 2)
 
 
-def test_a_schedule_that_misses_too_much_gets_replicas_until_it_does_not() -> None:
+def test_replicas_are_added_until_the_schedule_reaches_the_target() -> None:
     counts, _ = driven(World(lambda k, n: steep(k, n - 1), lambda *_: 500).measure)
     assert counts == (4, 4, 4)
 
 
-def test_who_cannot_reach_the_target_gets_as_near_as_it_can() -> None:
+def test_an_unreachable_target_gets_the_schedule_with_the_fewest_misses() -> None:
     counts, asked = driven(World(lambda k, n: 900 - n, lambda k, n: 900 - n).measure)
     assert counts == (6, 6, 6)  # each helps a little
     assert not any(isinstance(task, RemovalTask) for task in asked)
 
 
-def test_who_cannot_be_helped_at_all_gets_no_more() -> None:
+def test_no_replicas_are_added_if_none_reduces_the_misses() -> None:
     counts, _ = driven(World(lambda *_: 900, lambda *_: 900).measure)
     assert counts == (2, 2, 2)
 
 
-def test_replicas_that_only_move_misses_elsewhere_are_not_tried_for_ever() -> None:
+def test_additions_that_only_move_misses_end() -> None:
     wholes: list[Counts] = []
 
     def measure(task: Task) -> dict[str, Any]:
@@ -217,7 +217,7 @@ def test_replicas_that_only_move_misses_elsewhere_are_not_tried_for_ever() -> No
     assert counts == (2, 2, 2)
 
 
-def test_each_loss_is_run_although_the_nearest_were_refused_before() -> None:
+def test_further_removals_are_tried_after_the_nearest_ones_failed() -> None:
     """Only the last of twenty can be spared, and a look around it says that it is the furthest from that."""
 
     def measure(task: Task) -> dict[str, Any]:
@@ -233,7 +233,7 @@ def test_each_loss_is_run_although_the_nearest_were_refused_before() -> None:
     assert counts == (*[2] * 19, 1)
 
 
-def test_what_seems_possible_around_a_piece_is_decided_by_a_run_of_the_whole() -> None:
+def test_a_removal_is_decided_by_a_run_of_the_whole_schedule() -> None:
     world = World(steep, steep, believed=1_000)  # every removal looks free
     counts, _ = driven(world.measure)
     assert counts == (3, 3, 3)

@@ -16,7 +16,7 @@ def bar(percentile: int, engine: tuple[float, ...]) -> float:
     return compared(percentile, engine, 1.0, engine).bar
 
 
-def test_restless_runs_widen_the_bar_of_p99_and_not_of_the_median() -> None:
+def test_variable_runs_widen_the_bar_of_p99_and_not_of_the_median() -> None:
     assert (bar(50, CALM), bar(99, CALM)) == (0.10, 0.15)
     assert bar(50, RESTLESS) == 0.10
     assert bar(99, RESTLESS) == pytest.approx(0.4)
@@ -24,11 +24,9 @@ def test_restless_runs_widen_the_bar_of_p99_and_not_of_the_median() -> None:
 
 @pytest.mark.parametrize(("simulated", "met"), [(0.89, False), (0.91, True), (1.09, True), (1.11, False)])
 @pytest.mark.parametrize("engine", [CALM, RESTLESS])
-def test_only_the_profile_counts_however_well_the_told_simulator_does(
-    engine: tuple[float, ...], simulated: float, met: bool
-) -> None:
+def test_only_the_profile_run_is_judged_by_the_bar(engine: tuple[float, ...], simulated: float, met: bool) -> None:
     assert compared(50, engine, simulated, told=engine).met is met
 
 
-def test_of_what_was_told_the_run_that_is_furthest_off_is_shown() -> None:
+def test_the_drift_run_with_the_largest_error_is_shown() -> None:
     assert compared(50, (1.0, 2.0, 4.0), 2.0, told=(1.1, 1.5, 4.0)).told_apart == pytest.approx(0.25)

@@ -22,7 +22,7 @@ def bound(records: list[RequestRecord], replicas: int, model: StepTimeModel = MO
     return capacity_bound(records, Engines(replicas, model, 64), SloTargets(0.5, 0.05))
 
 
-def test_nobody_is_left_out_where_everything_fits() -> None:
+def test_the_bound_is_all_requests_if_everything_fits() -> None:
     records = [RequestRecord(0.3 * k, 100, 20) for k in range(50)]
     assert bound(records, replicas=3) == 50
     assert bound([], replicas=1) == 0
@@ -35,7 +35,7 @@ def test_prompts_alone_are_bounded_by_the_time_until_the_last_is_due() -> None:
     assert bound(records, replicas=2) == int(2 * 5.0 / (1.0 + 0.5))
 
 
-def test_the_bound_grows_with_engines_and_never_beyond_what_is_asked() -> None:
+def test_the_bound_grows_with_engines_up_to_the_offered_requests() -> None:
     dice = random.Random(4)
     records = [RequestRecord(0.02 * k, dice.randint(10, 3000), dice.randint(1, 300)) for k in range(1500)]
     found = [bound(records, replicas) for replicas in (1, 2, 4, 64)]

@@ -80,7 +80,7 @@ def test_a_knob_is_searched_in_at_most_nine_runs_and_finds_the_grids_cheapest_th
 
 
 @pytest.mark.parametrize("law", ["hpa-running", "kpa", "apa", "sluice", "wva-v2"])
-def test_the_cheapest_of_the_grid_is_found_in_six_runs_wherever_it_lies(law: str) -> None:
+def test_the_cheapest_grid_setting_is_found_in_six_runs(law: str) -> None:
     grid = LAWS[law].knob.grid
     for last in grid[:-1]:
 
@@ -93,13 +93,13 @@ def test_the_cheapest_of_the_grid_is_found_in_six_runs_wherever_it_lies(law: str
         assert len(asked) <= 6
 
 
-def test_a_law_that_misses_by_far_everywhere_is_left_after_thirds_and_edges() -> None:
+def test_a_law_far_below_the_target_is_left_after_thirds_and_edges() -> None:
     asked: list[Job] = []
     found = driven(tune(TRACK, "hpa-queue", FULL), lambda job: (0.8 - abs(setting(job) - 4.0) / 100, 5.0), asked)
     assert (found[0].setting, len(asked)) == (4.0, 5)
 
 
-def test_a_knob_that_does_nothing_is_not_searched_further() -> None:
+def test_a_knob_without_effect_is_not_searched_further() -> None:
     asked: list[Job] = []
     found = driven(tune(TRACK, "sluice", FULL), lambda _: (0.995, 4.0), asked)
     assert (found[0].setting, len(asked)) == (0.75, 3)  # the nearest to its default
@@ -117,7 +117,7 @@ def test_where_no_setting_reaches_the_target_the_nearest_is_taken() -> None:
     assert found[0].setting == 24.0
 
 
-def test_a_law_that_misses_on_test_is_placed_along_its_curve() -> None:
+def test_a_law_that_misses_on_test_gets_an_interpolated_cost() -> None:
     def worse_on_test(job: Job) -> tuple[float, float]:
         attainment = 1.29 - setting(job) / 100 - (0.10 if job.window == "test" else 0.0)
         return min(1.0, attainment), smooth(job)[1]
@@ -128,7 +128,7 @@ def test_a_law_that_misses_on_test_is_placed_along_its_curve() -> None:
     assert result.default_gpu_hours == pytest.approx(10.0 + 100.0 / 16.0)  # the default reached it
 
 
-def test_a_default_that_reaches_the_target_leaves_no_gap_in_the_curve_of_a_tuned_setting_that_does_not() -> None:
+def test_a_missing_tuned_setting_is_followed_by_adjacent_stricter_ones_even_if_the_default_reaches_the_target() -> None:
     def at(job: Job) -> tuple[float, float]:
         reached = setting(job) <= (48.0 if job.window == "train" else 32.0)
         return (0.995 if reached else 0.95), 10.0 + 100.0 / setting(job)
@@ -140,7 +140,7 @@ def test_a_default_that_reaches_the_target_leaves_no_gap_in_the_curve_of_a_tuned
 
 
 @pytest.mark.parametrize("law", LAWS)
-def test_every_law_is_judged_by_the_same_rule(law: str) -> None:
+def test_every_law_is_scored_by_the_same_rule(law: str) -> None:
     grid, asked = LAWS[law].knob.grid, list[Job]()
 
     def at(job: Job) -> tuple[float, float]:
@@ -151,7 +151,7 @@ def test_every_law_is_judged_by_the_same_rule(law: str) -> None:
     assert {setting(job) for job in asked if job.window == "test"} == {LAWS[law].knob.default, grid[4], grid[5]}
 
 
-def test_a_tuned_law_meets_other_weather_with_as_many_stricter_settings_as_ours() -> None:
+def test_a_tuned_law_gets_as_many_stricter_settings_per_variant_as_sluice() -> None:
     result: LawScore = driven(score_law(TRACK, "kpa", FULL), lambda job: (0.995, 10.0 - setting(job) / 50), [])
     known = {*LAWS["kpa"].knob.grid, *(one.setting for one in result.train)}
     assert result.tuned.setting == max(known)
@@ -159,7 +159,7 @@ def test_a_tuned_law_meets_other_weather_with_as_many_stricter_settings_as_ours(
 
 
 @pytest.mark.parametrize(("law", "most"), [("admission-only", 1.0), ("wva-v1", 5.0), ("hpa-kv", 1.0)])
-def test_a_search_beyond_the_grid_keeps_to_what_the_knob_can_mean(law: str, most: float) -> None:
+def test_a_search_beyond_the_grid_stays_within_the_knobs_range(law: str, most: float) -> None:
     asked: list[Job] = []
     found = driven(tune(TRACK, law, FULL), lambda job: (1.0, 10.0 - setting(job)), asked)
     assert found[0].setting == max(setting(job) for job in asked) == most
@@ -170,7 +170,7 @@ def test_a_law_that_never_reaches_the_target_has_no_cost() -> None:
     assert result.gpu_hours is None
 
 
-def test_the_short_form_tries_few_settings_and_those_lie_all_over_the_grid() -> None:
+def test_the_short_benchmark_tries_few_settings_spread_over_the_grid() -> None:
     asked: list[Job] = []
     grid = LAWS["hpa-running"].knob.grid
     found = driven(tune(TRACK, "hpa-running", SHORT), smooth, asked)
@@ -179,7 +179,7 @@ def test_the_short_form_tries_few_settings_and_those_lie_all_over_the_grid() -> 
     assert {job.window for job in asked} == {"short_train"}
 
 
-def test_a_law_that_the_short_form_does_not_tune_is_judged_at_its_default_alone() -> None:
+def test_the_short_benchmark_runs_an_untuned_law_at_its_default_only() -> None:
     asked: list[Job] = []
     assert "apa" not in SHORT.tuned_laws
     result: LawScore = driven(score_law(TRACK, "apa", SHORT), lambda _: (0.995, 2.0), asked)
@@ -189,7 +189,7 @@ def test_a_law_that_the_short_form_does_not_tune_is_judged_at_its_default_alone(
 
 
 @pytest.mark.parametrize("effort", [FULL, SHORT])
-def test_an_effort_names_laws_tracks_and_weather_that_there_are(effort: Effort) -> None:
+def test_an_effort_names_existing_laws_tracks_and_variants(effort: Effort) -> None:
     assert {*effort.tuned_laws, *effort.overload_laws} <= LAWS.keys()
     assert {*effort.clairvoyant_tracks, *effort.variant_tracks} <= set(NAMES)
     assert set(effort.variant_tracks) <= set(effort.clairvoyant_tracks)  # their R99 is over a clairvoyant
@@ -197,7 +197,7 @@ def test_an_effort_names_laws_tracks_and_weather_that_there_are(effort: Effort) 
     assert all(name in effort.omissions for name in effort.tuned_laws) or effort is FULL
 
 
-def test_the_static_peak_is_the_fewest_that_reach_the_target() -> None:
+def test_the_static_peak_is_the_smallest_fleet_that_reaches_the_target() -> None:
     asked: list[Job] = []
     replicas, found = driven(
         static_peak(TRACK, "test"), lambda job: (1.0 if (job.setting or 0) >= 7 else 0.9, job.setting or 0), asked
@@ -206,14 +206,14 @@ def test_the_static_peak_is_the_fewest_that_reach_the_target() -> None:
     assert {job.law for job in asked} == {STATIC}
 
 
-def test_a_peak_that_no_count_reaches_is_an_error_that_says_how_far_it_came() -> None:
+def test_an_unreachable_target_is_an_error_with_the_best_attainment() -> None:
     asked: list[Job] = []
     with pytest.raises(Unreachable, match=r"T4 test: 32 replicas .* 90\.00%"):
         driven(static_peak(TRACK, "test"), lambda job: (0.9, job.setting or 0), asked)
     assert max(job.setting or 0 for job in asked) == 4 * TRACK.most
 
 
-def test_attainment_at_a_price_lies_on_the_line_between_neighbouring_settings() -> None:
+def test_attainment_at_given_gpu_hours_is_interpolated_between_adjacent_settings() -> None:
     curve = [Trial(1, {"attainment": 0.9, "gpu_hours": 1.0}), Trial(2, {"attainment": 1.0, "gpu_hours": 3.0})]
     assert attained_at(curve, 2.0) == pytest.approx(0.95)
     assert attained_at(curve, 0.5) is None
@@ -236,7 +236,7 @@ if __name__ == "__main__":
     )  # the pipe's last writer, the worker, is gone
 
 
-def test_what_was_measured_is_not_measured_again_and_a_cut_off_line_is(tmp_path: Path) -> None:
+def test_a_stored_piece_is_not_measured_again_and_a_truncated_one_is(tmp_path: Path) -> None:
     def bounds() -> Plan:
         found = yield [WorkBoundTask("T4", "test"), WorkBoundTask("T4", "train")]
         return [one["gpu_hours"] for one in found]
@@ -254,7 +254,9 @@ def test_what_was_measured_is_not_measured_again_and_a_cut_off_line_is(tmp_path:
     assert cut.measured == 1
 
 
-def test_what_others_were_at_when_a_task_raised_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_of_running_tasks_are_stored_when_another_task_raises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     begun, failed = Event(), Event()
 
     def measured(task: Task) -> dict[str, Any]:
@@ -278,7 +280,7 @@ def test_what_others_were_at_when_a_task_raised_is_stored(tmp_path: Path, monkey
     assert key(WorkBoundTask("T4", "train")) not in runner.store
 
 
-def test_a_piece_after_a_line_that_was_cut_off_is_kept(tmp_path: Path) -> None:
+def test_a_piece_stored_after_a_truncated_line_is_kept(tmp_path: Path) -> None:
     store = Store(tmp_path / "pieces.jsonl")
     store.put("a", "one", {"x": 1})
     store.put("b", "two", {"x": 2})
@@ -288,7 +290,7 @@ def test_a_piece_after_a_line_that_was_cut_off_is_kept(tmp_path: Path) -> None:
     assert ("a" in again, "b" in again, again["c"]) == (True, False, {"x": 3})
 
 
-def test_a_store_forgets_what_nobody_asks_for(tmp_path: Path) -> None:
+def test_keep_removes_pieces_that_are_not_listed(tmp_path: Path) -> None:
     store = Store(tmp_path / "pieces.jsonl")
     store.put("a", "one", {"x": 1})
     store.put("b", "two", {"x": 2})
@@ -297,9 +299,7 @@ def test_a_store_forgets_what_nobody_asks_for(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [store.path]
 
 
-def test_a_store_that_is_stopped_while_it_forgets_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_keep_loses_no_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path / "pieces.jsonl")
     store.put("a", "one", {"x": 1})
     store.put("b", "two", {"x": 2})
@@ -327,7 +327,7 @@ def test_a_piece_depends_on_its_job_its_track_and_its_laws_code() -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("law", ["sluice", "static", CLAIRVOYANT, "kpa"])
-def test_a_piece_depends_on_every_file_that_its_run_goes_through(law: str, mode: Mode) -> None:
+def test_a_pieces_key_covers_every_file_of_its_run(law: str, mode: Mode) -> None:
     files = {path.relative_to(Path(__file__).parents[3]).as_posix().split("/", 1)[1] for path in sources(law, mode)}
     exact = {
         "sluice_sim/engine/exact.py", "sluice_engine/scheduler/scheduler.py", "sluice_engine/scheduler/planner.py",
@@ -355,7 +355,7 @@ def test_a_piece_depends_on_every_file_that_its_run_goes_through(law: str, mode:
 
 
 @pytest.mark.parametrize("law", ["sluice", "static", CLAIRVOYANT, "kpa"])
-def test_a_coarse_run_goes_through_no_module_that_its_key_leaves_out(law: str) -> None:
+def test_a_coarse_run_executes_no_module_outside_its_key(law: str) -> None:
     """What ran is asked of the interpreter: every function of ours that was called is in a file of the key."""
     job = Job(track="T4", window="short_train", law=law, counts=(3,) if law == CLAIRVOYANT else ())
     called: set[str] = set()
@@ -377,7 +377,7 @@ def test_a_coarse_run_goes_through_no_module_that_its_key_leaves_out(law: str) -
     assert ours <= set(sources(law, "coarse"))
 
 
-def test_where_a_window_begins_is_nothing_to_a_fleet_that_begins_as_it_goes_on() -> None:
+def test_the_initial_count_is_no_part_of_the_key_of_laws_that_set_their_own() -> None:
     later = replace(TRACK, begin=TRACK.begin + 1, words="other words")
     for law, same in (("kpa", False), (STATIC, True), (CLAIRVOYANT, True)):
         job = Job(track="T4", window="test", law=law, setting=None if law == "kpa" else 4.0)

@@ -77,7 +77,7 @@ def other_peers(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sluice_sim.benchmark.run.store.code_digest", digest)
 
 
-def test_a_piece_says_which_code_and_commit_measured_it(stored: Path) -> None:
+def test_a_piece_records_the_code_and_the_commit_that_measured_it(stored: Path) -> None:
     for line in map(json.loads, stored.read_text().splitlines()):
         assert line["measured_by"] == code_of_key(line["key"]) != ""
         assert line["commit"] == provenance.commit()
@@ -93,7 +93,7 @@ def test_pieces_of_other_code_are_measured_again(stored: Path) -> None:
 
 
 @pytest.mark.usefixtures("other_peers")
-def test_shown_as_stored_they_are_marked_in_both_tables_and_in_json(stored: Path) -> None:
+def test_pieces_of_other_code_are_marked_in_tables_and_json(stored: Path) -> None:
     code = code_digest("kpa", "coarse")
     count, score = scores(Store(stored, any_code=True), "T2")
     assert (count, set(score.other_code), score.other_code["kpa"]) == (0, {"kpa", "llm-d-slo"}, {code})
@@ -115,7 +115,7 @@ def test_one_marked_piece_behind_a_row_marks_the_row(stored: Path) -> None:
     assert scores(Store(stored), "T2")[1].other_code == {"kpa": {"f" * 20}}
 
 
-def test_the_command_marks_rows_bars_and_the_file(stored: Path) -> None:
+def test_the_command_marks_rows_criteria_and_the_file(stored: Path) -> None:
     lines = [json.loads(line) for line in stored.read_text().splitlines()]
     for line in lines:
         line["measured_by"] = "f" * 20
@@ -130,13 +130,13 @@ def test_the_command_marks_rows_bars_and_the_file(stored: Path) -> None:
     assert {line.split()[0] for line in text.splitlines() if " T2: " in line} <= {"met*", "MISSED*"}
 
 
-def test_a_line_that_does_not_say_is_marked(tmp_path: Path) -> None:
+def test_a_stored_line_without_provenance_is_marked(tmp_path: Path) -> None:
     path = tmp_path / "pieces.jsonl"
     path.write_text(json.dumps({"key": "asked-code", "about": "", "value": {"x": 1}}) + "\n")
     assert Store(path)["asked-code"] == {"x": 1, OTHER_CODE: UNKNOWN}
 
 
-def test_the_comparison_of_both_speeds_marks_its_rows(tmp_path: Path) -> None:
+def test_the_agreement_table_marks_rows_of_other_code(tmp_path: Path) -> None:
     outcome = Outcome(**figures(agreement.job(agreement.HOURS[0], "exact")))
     pair = Pair(Hour("T2", 600, 30), outcome, outcome)
     assert "measured by other code" not in "\n".join(text_of(shown([pair])))
@@ -149,7 +149,7 @@ def test_the_comparison_of_both_speeds_marks_its_rows(tmp_path: Path) -> None:
     assert agreement.compare([pair.hour], store) == [replace(pair, other_code=frozenset({"older"}))]
 
 
-def test_a_digest_is_of_what_the_files_do_not_of_where_they_are(tmp_path: Path) -> None:
+def test_a_digest_covers_contents_and_not_paths(tmp_path: Path) -> None:
     texts = {"a.py": '"""Words."""\nX = 1  # one\n', "b/c.py": "X = 1\n", "d.py": "X = 2\n"}
     (tmp_path / "b").mkdir()
     for name, text in texts.items():
@@ -159,7 +159,7 @@ def test_a_digest_is_of_what_the_files_do_not_of_where_they_are(tmp_path: Path) 
     assert digest_of([tmp_path / "a.py", tmp_path / "d.py"]) == digest_of([tmp_path / "d.py", tmp_path / "b/c.py"])
 
 
-def test_after_a_move_pieces_are_valid_again_and_say_what_measured_them(stored: Path, tmp_path: Path) -> None:
+def test_rekeyed_pieces_are_valid_and_keep_the_code_that_measured_them(stored: Path, tmp_path: Path) -> None:
     """The code is now what it is; the store and the list of digests are of the code before."""
     now = codes_now()
     older = {name: f"{index:020x}" for index, name in enumerate(sorted({*now.values()}))}
@@ -178,7 +178,7 @@ def test_after_a_move_pieces_are_valid_again_and_say_what_measured_them(stored: 
     assert stored.read_text().splitlines()[-1] == foreign
 
 
-def test_laws_that_were_one_code_and_are_two_are_no_mere_move() -> None:
+def test_rekeying_fails_if_one_old_digest_maps_to_two_new_ones() -> None:
     assert translation({"a exact": "1", "gone exact": "3"}, {"a exact": "2", "new exact": "4"}) == {"1": "2"}
     with pytest.raises(Ambiguous, match=r"'[ab] exact' was 1"):
         translation({"a exact": "1", "b exact": "1"}, {"a exact": "2", "b exact": "3"})

@@ -38,7 +38,7 @@ def score() -> TrackScore:
     return made
 
 
-def test_the_table_has_the_cheapest_law_first_and_says_who_fails() -> None:
+def test_the_table_lists_the_cheapest_law_first_and_marks_failures() -> None:
     console = Console(width=160, record=True, quiet=False, file=None, force_terminal=False)
     with console.capture() as shown:
         console.print(laws_table(score()))
@@ -49,7 +49,7 @@ def test_the_table_has_the_cheapest_law_first_and_says_who_fails() -> None:
     assert any("1.60 of the work bound" in line for line in lines)
 
 
-def test_the_bars_are_judged_by_the_figures() -> None:
+def test_the_criteria_follow_from_the_figures() -> None:
     judged = acceptance_criteria([score()])
     assert all(reached for sentence, reached in judged.items())
     better = score()
@@ -58,7 +58,7 @@ def test_the_bars_are_judged_by_the_figures() -> None:
     assert not all(reached for sentence, reached in acceptance_criteria([better]).items() if "cheapest" in sentence)
 
 
-def test_whatever_is_cheaper_than_the_clairvoyant_fails_the_bench() -> None:
+def test_any_cost_below_the_clairvoyants_fails_a_criterion() -> None:
     untuned, stormy, constant = score(), score(), score()
     untuned.laws.append(replace(law_score("kpa", 0.995, 5.0), default_gpu_hours=3.9))
     stormy.robust = {"sluice": {"seed 1": 1.1, "seed 2": None}, "kpa": {"seed 1": 0.98}}
@@ -77,7 +77,7 @@ def test_without_a_clairvoyant_laws_are_compared_by_what_they_cost() -> None:
     assert not any("clairvoyant" in sentence for sentence in judged)
 
 
-def test_a_clairvoyant_that_misses_the_target_itself_fails_the_bench() -> None:
+def test_a_clairvoyant_that_misses_the_target_fails_a_criterion() -> None:
     lacking, stormy = score(), score()
     lacking.clairvoyant = Clairvoyant("T4", (3, 4), found(0.985, 3.0), 2.5)
     stormy.variant_attainment = {"cold start 120 s": 0.992, "cold start 300 s": 0.9871}
@@ -96,7 +96,7 @@ def test_the_json_is_plain_and_without_series() -> None:
     assert ratio(None, score()) is None
 
 
-def test_pictures_are_drawn_of_everything_that_is_known(tmp_path: Path) -> None:
+def test_all_plots_with_data_are_drawn(tmp_path: Path) -> None:
     made = score()
     made.robust = {"sluice": {"plain": 1.1, "seed 1": None}, "kpa": {"plain": 1.2, "seed 1": 1.3}}
     written = draw([made], tmp_path)
@@ -107,7 +107,7 @@ def test_pictures_are_drawn_of_everything_that_is_known(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"), [(["--tracks", "T9"], "no track is called T9"), (["--laws", "hpb"], "'hpb' is no law")]
 )
-def test_what_is_unknown_is_named_before_anything_runs(options: list[str], said: str) -> None:
+def test_unknown_tracks_and_laws_are_reported_before_anything_runs(options: list[str], said: str) -> None:
     result = CliRunner().invoke(app, options)
     assert result.exit_code == 2
     assert said in " ".join(result.output.replace("│", " ").split())
@@ -121,7 +121,7 @@ def capped(**runs: tuple[float, float]) -> dict[str, bool]:
     return acceptance_criteria([made])
 
 
-def test_both_dials_are_judged_against_each_alone_at_the_same_price() -> None:
+def test_both_actuators_are_compared_with_each_alone_at_equal_gpu_hours() -> None:
     """Three replicas serve 80 % for 3 GPU-hours and four 96 % for 4: what 3.5 buy is in the middle."""
     other_digests = {"alone": (0.96, 4.0), "alone_3": (0.80, 3.0), "replicas": (0.5, 3.5)}
     ((sentence, beaten),) = capped(sluice=(0.9, 3.5), **other_digests).items()
@@ -132,11 +132,11 @@ def test_both_dials_are_judged_against_each_alone_at_the_same_price() -> None:
     assert not all(capped(sluice=(0.9, 3.5), **(other_digests | {"replicas": (0.91, 3.5)})).values())
 
 
-def test_who_costs_more_must_serve_fewer() -> None:
+def test_an_actuator_that_costs_more_must_serve_less() -> None:
     other_digests = {"alone": (0.96, 4.0), "alone_3": (0.80, 3.0)}
     assert all(capped(sluice=(0.9, 3.5), replicas=(0.7, 3.6), **other_digests).values())
     assert not all(capped(sluice=(0.9, 3.5), replicas=(0.95, 3.6), **other_digests).values())
 
 
-def test_a_dial_that_was_not_measured_is_not_beaten() -> None:
+def test_an_actuator_that_was_not_measured_fails_the_joint_criterion() -> None:
     assert not all(capped(sluice=(0.9, 3.5), alone=(0.8, 3.5)).values())

@@ -48,7 +48,7 @@ def test_actions_and_turns_are_counted_per_hour() -> None:
     assert score.flips_per_hour([(0.0, 1)], 1800) == 0
 
 
-def test_the_cost_at_an_attainment_lies_on_the_line_between_neighbouring_knobs() -> None:
+def test_the_cost_at_an_attainment_is_interpolated_between_adjacent_settings() -> None:
     points = [Point(1, 0.97, 10.0), Point(2, 0.98, 12.0), Point(3, 1.0, 16.0)]
     assert score.cost_at(points) == pytest.approx(14.0)
     assert score.cost_at([Point(1, 0.99, 9.0), Point(2, 0.999, 12.0)]) == 9.0
@@ -74,7 +74,7 @@ def test_the_bounds_take_the_cheapest_requests_first() -> None:
     assert score.least_engine_seconds(records, MODEL, 0.1, 256, share=0.66) == pytest.approx(sum(costs[:2]))
 
 
-def test_where_memory_ends_before_the_batch_a_steps_fixed_cost_is_shared_by_what_fits() -> None:
+def test_a_steps_fixed_cost_is_shared_by_the_sequences_that_fit_in_memory() -> None:
     records = [record(0, True, prompt=999, output=3)]  # 1,000.5 tokens on the mean: half of a pool of 2,001
     own = score.request_seconds(MODEL, 999, 3, batch=10**9)
     assert score.least_engine_seconds(records, MODEL, 0.1, 256, pool=2001) == pytest.approx(own + 2 * 0.02 / 2)

@@ -14,7 +14,7 @@ from sluice_sim.traces import Arrival
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_track_names_its_hardware_its_promise_and_four_windows(name: str) -> None:
+def test_every_track_has_hardware_slo_targets_and_four_windows(name: str) -> None:
     track = read_track(name)
     assert {window for window, _ in track.windows} == {"train", "test", "short_train", "short_test"}
     assert track.words and track.hardware and track.hardware_profile().model.base > 0
@@ -47,7 +47,7 @@ def test_the_overload_track_has_its_priorities_and_tenants() -> None:
     assert sum(one.tenant == "a" for one in found) / len(found) == pytest.approx(0.6, abs=0.02)
 
 
-def test_an_overload_that_comes_and_goes_is_the_overload_in_between() -> None:
+def test_the_wave_track_equals_the_overload_track_during_the_wave() -> None:
     steady, waves = requests(read_track("T5"), "test"), requests(read_track("T5b"), "test")
     seconds = read_track("T5b").window("test").seconds
 
@@ -66,7 +66,7 @@ def test_a_schedule_has_its_replicas_ready_when_their_piece_begins() -> None:
     assert [schedule.at(now) for now in (0, 299, 300, 599, 600, 10_000)] == [2, 2, 5, 5, 1, 1]
 
 
-def test_the_clairvoyant_launches_as_early_as_its_weather_asks() -> None:
+def test_the_clairvoyant_launches_one_cold_start_of_its_variant_early() -> None:
     track = read_track("T2")
     job = Job(track="T2", window="test", law=CLAIRVOYANT, counts=(1, 2), variant="cold start 300 s")
     assert law_of(track, job) == Scheduled((1, 2), lead=300.0)

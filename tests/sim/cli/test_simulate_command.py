@@ -39,7 +39,7 @@ def simulate(folder: Path, *options: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-def test_a_trace_becomes_a_table_and_sentences(tmp_path: Path) -> None:
+def test_the_command_prints_a_table_and_sentences_for_a_trace(tmp_path: Path) -> None:
     trace = tmp_path / "t.csv"
     trace.write_text(TRACE, encoding="utf-8")
     code, out, _ = simulate(tmp_path, "--trace", str(trace), "--profile", PROFILE, "--kv-tokens", "32000")
@@ -48,7 +48,7 @@ def test_a_trace_becomes_a_table_and_sentences(tmp_path: Path) -> None:
         assert word in out
 
 
-def test_a_rate_needs_no_trace_and_repeats_with_its_seed(tmp_path: Path) -> None:
+def test_a_rate_without_a_trace_gives_the_same_arrivals_for_the_same_seed(tmp_path: Path) -> None:
     options = ("--rate", "1", "--seconds", "60", "--prompt-tokens", "60", "--output-tokens", "40", "--seed", "3")
     first = simulate(tmp_path, *options)
     assert first[0] == 0
@@ -87,7 +87,7 @@ BUSY = ("--rate", "3", "--seconds", "60", "--prompt-tokens", "60", "--output-tok
         "--kv-tokens", "32000", "--cold-start", "10")  # fmt: skip
 
 
-def test_one_sentence_says_how_many_gpus_and_whether_the_promise_holds(tmp_path: Path) -> None:
+def test_one_sentence_gives_the_gpus_and_whether_the_slo_is_met(tmp_path: Path) -> None:
     quiet = [part if part != "3" else "0.5" for part in BUSY]
     _, out, err = simulate(tmp_path, *quiet)
     assert "1 GPU at most, mean 1.0; the SLO (TTFT 2000 ms, ITL 100 ms) holds for 100.00% of" in out
@@ -105,7 +105,7 @@ def test_twice_the_traffic_asks_for_more(tmp_path: Path) -> None:
     assert any("load × 2: superposed copies" in note for note in double["notes"])
 
 
-def test_json_has_the_answer_the_figures_and_what_moved(tmp_path: Path) -> None:
+def test_the_json_has_the_answer_the_summary_and_the_decisions(tmp_path: Path) -> None:
     code, out, _ = simulate(tmp_path, *BUSY, "--json", "--mode", "coarse", "--compare", "kpa")
     value = json.loads(out)
     assert code == 0
@@ -146,7 +146,7 @@ def test_the_same_run_is_drawn_as_the_same_svg(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_progress_is_shown_to_its_end_on_a_terminal_and_nowhere_else(tmp_path: Path, terminal: bool) -> None:
+def test_progress_is_shown_only_on_a_terminal(tmp_path: Path, terminal: bool) -> None:
     (tmp_path / "chat.yaml").write_text(YAML, encoding="utf-8")
     paper = StringIO()
     console = Console(file=paper, force_terminal=terminal, width=80, color_system=None, _environ={})
@@ -159,7 +159,9 @@ def test_progress_is_shown_to_its_end_on_a_terminal_and_nowhere_else(tmp_path: P
         assert not terminal or "100%" in lines[-1]
 
 
-def test_a_plot_that_cannot_be_made_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plot_that_cannot_be_made_is_reported_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     code, _, err = simulate(tmp_path, *BUSY, "--plot", str(tmp_path / "run.pdf"))
     assert code == 2 and "must end in .png or .svg, or have no ending for both" in err
     code, _, err = simulate(tmp_path, *BUSY, "--plot", str(tmp_path / "none" / "run.png"))
@@ -169,7 +171,7 @@ def test_a_plot_that_cannot_be_made_is_one_sentence(tmp_path: Path, monkeypatch:
     assert code == 2 and err.strip() == "--plot needs matplotlib: pip install matplotlib"  # before the run, not after
 
 
-def test_a_bundled_trace_is_found_by_its_name_and_scaled_traces_say_so(tmp_path: Path) -> None:
+def test_a_bundled_trace_is_found_by_name_and_scaling_is_noted(tmp_path: Path) -> None:
     code, out, _ = simulate(
         tmp_path, "--trace", "azure2023_conv", "--start", "600", "--seconds", "30", "--scale", "0.5", "--mode", "coarse"
     )
@@ -178,7 +180,7 @@ def test_a_bundled_trace_is_found_by_its_name_and_scaled_traces_say_so(tmp_path:
         assert words in out
 
 
-def test_what_the_reader_must_know_stands_beside_the_result(tmp_path: Path) -> None:
+def test_the_assumptions_are_printed_beside_the_result(tmp_path: Path) -> None:
     trace = tmp_path / "t.jsonl"
     lines = [f'{{"arrival": 0, "input_tokens": {prompt}, "output_tokens": 200}}\n' for prompt in (9000, 8000)]
     trace.write_text("".join(lines), encoding="utf-8")

@@ -42,7 +42,7 @@ def simulate(folder: Path, changes: dict[str, Any], *options: str) -> tuple[dict
     return json.loads(result.stdout) if result.exit_code == 0 else {}, result.stderr
 
 
-def test_with_min_replicas_0_and_no_front_door_one_replica_stays_as_in_a_cluster(tmp_path: Path) -> None:
+def test_with_min_replicas_0_and_no_gateway_one_replica_stays(tmp_path: Path) -> None:
     run = Fleet(spec(scaling={"minReplicas": 0, "scaleToZeroAfterSeconds": 10}), SETTINGS).run(QUIET)
     assert {count for _, count in run.desired} == {count for _, count in run.replicas} == {1}
     assert all(record.good for record in run.records)
@@ -50,13 +50,13 @@ def test_with_min_replicas_0_and_no_front_door_one_replica_stays_as_in_a_cluster
     assert any("one replica stays, as in a cluster" in note for note in value["notes"])
 
 
-def test_no_law_is_compared_without_a_replica_that_nobody_could_wake() -> None:
+def test_a_comparison_keeps_at_least_one_replica() -> None:
     names = ("sluice", "hpa-queue", "kpa", "dynamo-load")
     for row in compare(names, spec(scaling={"minReplicas": 0}), SETTINGS, QUIET):
         assert row.summary.replicas_min == 1 and row.summary.attainment == 1.0
 
 
-def test_a_schedule_is_a_floor_from_its_time_on_for_as_long_as_it_says() -> None:
+def test_a_schedule_raises_the_minimum_for_its_duration() -> None:
     scheduled = Fleet(spec(scaling={"schedules": [EIGHT]}), Settings(MODEL, 32_000, cold_start=10.0, wall=WALL))
     run = scheduled.run(QUIET)
     moves = [(at, count) for (at, count), (_, before) in zip(run.desired[1:], run.desired, strict=False)
@@ -72,7 +72,7 @@ def test_a_trace_that_begins_inside_a_schedule_begins_with_its_replicas() -> Non
     assert run.replicas[0] == (0.0, 2) and run.desired[0] == (0.0, 2)
 
 
-def test_the_clock_is_an_option_and_without_it_schedules_are_said_to_be_left_out(tmp_path: Path) -> None:
+def test_without_a_clock_schedules_are_noted_as_not_simulated(tmp_path: Path) -> None:
     changes = {"scaling": {"schedules": [EIGHT]}}
     value, _ = simulate(tmp_path, changes)
     assert value["summary"]["replicas_max"] == 1
@@ -86,9 +86,7 @@ def test_the_clock_is_an_option_and_without_it_schedules_are_said_to_be_left_out
         assert not any("schedules" in note for note in value["notes"])
 
 
-def test_a_clock_without_a_zone_is_utc_wherever_the_machine_stands(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clock_without_a_zone_is_read_as_utc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         with monkeypatch.context() as away:
             away.setenv("TZ", "America/New_York")
@@ -99,7 +97,7 @@ def test_a_clock_without_a_zone_is_utc_wherever_the_machine_stands(
     assert "the trace begins on Mon 2026-03-02 08:00 UTC" in value["notes"]
 
 
-def test_fields_that_change_nothing_here_are_named_and_only_where_they_are_written(tmp_path: Path) -> None:
+def test_ignored_spec_fields_are_noted_only_if_they_are_set(tmp_path: Path) -> None:
     plain, _ = simulate(tmp_path, {})
     assert not any("spec." in note for note in plain["notes"])
     engine = {"kvCache": {"size": "2Gi", "memoryFraction": 0.5, "cpuOffloadGiB": 4}}
@@ -124,14 +122,12 @@ def test_fields_that_change_nothing_here_are_named_and_only_where_they_are_writt
         (("--start", "5"), "--lengths and --start are about a trace: give --trace with them"),
     ],
 )
-def test_an_option_that_cannot_be_meant_is_one_sentence(
-    tmp_path: Path, options: tuple[str, str], sentence: str
-) -> None:
+def test_an_invalid_option_is_reported_in_one_sentence(tmp_path: Path, options: tuple[str, str], sentence: str) -> None:
     _, error = simulate(tmp_path, {}, *options)
     assert sentence in error and len(error.strip().splitlines()) == 1
 
 
-def test_lengths_beside_a_trace_that_has_its_own_are_refused_unread(tmp_path: Path) -> None:
+def test_a_lengths_file_beside_a_trace_with_lengths_is_rejected_unread(tmp_path: Path) -> None:
     trace = tmp_path / "t.jsonl"
     trace.write_text('{"arrival": 0, "input_tokens": 5, "output_tokens": 5}\n', encoding="utf-8")
     (tmp_path / "chat.yaml").write_text(YAML, encoding="utf-8")

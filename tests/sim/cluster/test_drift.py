@@ -22,12 +22,12 @@ def served(times: Drifting, draw: random.Random) -> list[tuple[float, StepWork, 
     return steps
 
 
-def test_how_slow_a_machine_was_is_read_from_its_steps_whatever_they_computed() -> None:
+def test_slowness_is_estimated_from_steps_of_any_composition() -> None:
     steps = served(Drifting(PROFILE, SLOW), random.Random(1))
     assert slowness(steps, PROFILE) == pytest.approx({**SLOW, 3: 1.0})
 
 
-def test_a_told_simulator_takes_as_long_in_each_second_as_the_machine_did() -> None:
+def test_the_drift_replay_reproduces_the_machines_slowness_per_second() -> None:
     told = Drifting(PROFILE, slowness(served(Drifting(PROFILE, SLOW), random.Random(1)), PROFILE))
     work = StepWork(sequences=8, kv_tokens=800)
     took = [told.end(work, second + 0.5) - second - 0.5 for second in range(7)]

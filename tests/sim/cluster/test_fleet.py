@@ -50,7 +50,7 @@ def run() -> Run:
     return replay()
 
 
-def test_one_request_alone_takes_what_the_profile_says() -> None:
+def test_a_single_request_takes_the_profiles_time() -> None:
     sim, one = engine(), request(1, 0.0, 100, 11)
     sim.submit(one)
     sim.run_until(5.0)
@@ -60,7 +60,7 @@ def test_one_request_alone_takes_what_the_profile_says() -> None:
     assert sim.clock == 5.0
 
 
-def test_steps_taken_at_once_equal_steps_taken_one_by_one() -> None:
+def test_steps_in_closed_form_equal_single_steps() -> None:
     """A scrape cuts runs of steps; cutting at every millisecond leaves single steps. Both live the same life."""
     coarse, fine = engine(), engine()
     lives = []
@@ -81,7 +81,7 @@ def test_steps_taken_at_once_equal_steps_taken_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_answer_ends_where_the_context_is_full_as_no_server_knows_how_long_it_would_be(mode: Mode) -> None:
+def test_an_output_is_cut_at_the_context_length(mode: Mode) -> None:
     def served(output: int) -> RequestRecord:
         return Fleet(spec(), replace(SETTINGS, mode=mode)).run([Arrival(0.0, 8_000, output)]).records[0]
 
@@ -90,7 +90,7 @@ def test_an_answer_ends_where_the_context_is_full_as_no_server_knows_how_long_it
 
 
 @pytest.mark.parametrize("arrival", [Arrival(0.0, 8_192, 1), Arrival(0.0, 8_000, 100, max_tokens=193)])
-def test_a_prompt_without_room_or_more_tokens_named_than_there_is_room_for_is_refused(arrival: Arrival) -> None:
+def test_a_prompt_or_max_tokens_beyond_the_context_is_rejected(arrival: Arrival) -> None:
     assert Fleet(spec(), SETTINGS).run([arrival]).records[0].refused
 
 
@@ -147,7 +147,7 @@ def test_the_simulator_never_loads_torch() -> None:
 
 
 @pytest.mark.parametrize(("mode", "seconds", "failures"), [("exact", 240.0, 0.0), ("coarse", 1_200.0, 1.0)])
-def test_the_tally_counts_each_request_once_however_many_replicas_refuse_it(
+def test_the_error_tally_counts_each_request_once_however_many_replicas_reject_it(
     mode: Mode, seconds: float, failures: float
 ) -> None:
     """Four replicas are offered what seven would serve: who is refused is refused by all in turn, and who is refused by one

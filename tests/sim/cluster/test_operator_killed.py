@@ -67,7 +67,7 @@ class Loop:
             await self.reconciler.reconcile(KEY)
 
 
-async def test_limits_that_were_tight_relax_by_themselves_when_the_operator_is_gone() -> None:
+async def test_tightened_limits_relax_after_their_ttl_without_an_operator() -> None:
     loop = Loop()
     await loop.drive(60)
     assert loop.cluster.deployment["spec"]["replicas"] >= 2

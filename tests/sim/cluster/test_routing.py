@@ -40,7 +40,7 @@ def test_least_loaded_counts_requests_in_flight() -> None:
     assert names(router, ready, Arrival(0, 10, 1)) == ["b", "c", "a"]
 
 
-def test_a_prompt_goes_where_its_beginning_was_sent_unless_too_much_waits_there() -> None:
+def test_a_prompt_is_routed_to_its_prefix_unless_too_much_waits_there() -> None:
     router, one = Router("prefix_aware"), Arrival(0, 1536, 1, (1, 2, 3))
     ready = [Replica("a"), Replica("b"), Replica("c")]
     router.record_sent(Arrival(0, 1024, 1, (1, 2)), "b")
@@ -54,7 +54,7 @@ def test_a_prompt_goes_where_its_beginning_was_sent_unless_too_much_waits_there(
     assert names(router, ready, one)[0] == "b"
 
 
-def test_who_leaves_next_gets_no_conversation_that_it_does_not_know_best() -> None:
+def test_the_scale_in_candidate_gets_only_prompts_of_which_it_has_the_longest_prefix() -> None:
     router, ready = Router("prefix_aware"), [Replica("a"), Replica("b"), Replica("c")]
     router.record_sent(Arrival(0, 512, 1, (1,)), "a")
     router.record_sent(Arrival(0, 512, 1, (1,)), "b")  # what all chats begin with
@@ -68,7 +68,7 @@ def test_who_leaves_next_gets_no_conversation_that_it_does_not_know_best() -> No
     assert names(router, ready, Arrival(0, 512, 1, (9,)))[0] == "a"
 
 
-def test_only_what_has_to_be_computed_is_in_the_way() -> None:
+def test_only_uncached_prompt_tokens_count_as_pending_prefill() -> None:
     router, ready = Router("prefix_aware"), [Replica("a"), Replica("b")]
     router.record_sent(Arrival(0, 1024, 1, (1, 2)), "b")
     again = Arrival(0, 1124, 1, (1, 2))
@@ -77,7 +77,7 @@ def test_only_what_has_to_be_computed_is_in_the_way() -> None:
     assert Router("least_loaded").load(again, ready[1]) == 1124  # knows nothing of prefixes
 
 
-def test_a_long_beginning_is_worth_a_longer_wait_for_each_of_its_tokens() -> None:
+def test_a_longer_cached_prefix_outweighs_more_waiting_tokens_per_token() -> None:
     """Attention makes the tokens of a long prompt dearer: so many waiting tokens per spared one send a short prompt
     elsewhere and a long one not."""
     for blocks, first in ((2, "a"), (100, "b")):
@@ -89,7 +89,7 @@ def test_a_long_beginning_is_worth_a_longer_wait_for_each_of_its_tokens() -> Non
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_replica_is_no_busier_than_before_once_all_first_tokens_are_out(mode: Mode) -> None:
+def test_pending_prefill_tokens_return_to_zero_after_all_first_tokens(mode: Mode) -> None:
     """Loads are taken back as they were counted, whatever the cache or the router has learned since."""
     fleet = Fleet(
         spec(scaling={"minReplicas": 2}), Settings(MODEL, kv_tokens=16_000, mode=mode, routing="prefix_aware")
@@ -108,7 +108,7 @@ def conversations(count: int, turns: int) -> list[Arrival]:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_prefix_aware_routing_finds_what_round_robin_spreads(mode: Mode) -> None:
+def test_prefix_aware_routing_has_a_higher_hit_ratio_than_round_robin(mode: Mode) -> None:
     """7 chats over 2 replicas: an odd number, so that turns do not bring a chat back by accident."""
     arrivals = conversations(7, 4)
     ideal = 7 * 512 * (1 + 2 + 3) / sum(one.prompt for one in arrivals)
@@ -121,7 +121,7 @@ def test_prefix_aware_routing_finds_what_round_robin_spreads(mode: Mode) -> None
     assert found["round_robin"] < 0.8 * ideal
 
 
-def test_what_one_replica_refuses_the_next_one_takes() -> None:
+def test_a_request_rejected_by_one_replica_is_offered_to_the_next() -> None:
     """Two replicas of one place and a short queue each; five requests at once: the router's favourite fills first."""
     small = spec(scaling={"mode": "Off"}, replicas=2, admission={"concurrency": {"min": 1, "max": 1}, "mode": "Fixed"})
     arrivals = [Arrival(6.0 + 0.001 * i, 100, 30, (1,)) for i in range(40)]
@@ -143,7 +143,7 @@ class Watching(Sluice):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_request_arrives_once_however_many_replicas_refuse_it(mode: Mode) -> None:
+def test_a_request_counts_as_one_arrival_however_many_replicas_reject_it(mode: Mode) -> None:
     small = spec(scaling={"mode": "Off"}, replicas=3, admission={"concurrency": {"min": 1, "max": 1}, "mode": "Fixed"})
     arrivals = [Arrival(6.0 + 0.001 * i, 100, 30) for i in range(80)]
     run = Fleet(small, Settings(MODEL, kv_tokens=32_000, mode=mode), Watching()).run(arrivals)

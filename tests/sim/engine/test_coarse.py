@@ -49,7 +49,7 @@ def served(mode: Mode, count: int, every: float, config: SchedulerConfig = CONFI
     return [one.record for one in mine], engine
 
 
-def test_one_after_the_other_takes_exactly_what_exact_mode_takes() -> None:
+def test_sequential_requests_take_exactly_the_time_of_exact_mode() -> None:
     exact, _ = served("exact", 5, 10.0)
     coarse, _ = served("coarse", 5, 10.0)
     for one, other in zip(exact, coarse, strict=True):
@@ -65,7 +65,7 @@ def test_a_full_engine_serves_within_a_few_percent_of_exact() -> None:
     assert _mean(coarse) == pytest.approx(_mean(exact), rel=0.03)
 
 
-def test_preemption_makes_room_and_everybody_ends() -> None:
+def test_preemption_frees_memory_and_every_request_finishes() -> None:
     tight = SchedulerConfig(num_blocks=80, max_model_length=1_024, predicted_admission=False)
     records, engine = served("coarse", 30, 0.05, tight, prompt=60, output=300)
     assert all(record.ended_at is not None for record in records)
@@ -76,7 +76,7 @@ def test_preemption_makes_room_and_everybody_ends() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_tenant_is_charged_for_what_it_was_delivered_not_for_the_token_that_ends_an_answer(mode: Mode) -> None:
+def test_a_tenant_is_not_charged_for_the_end_of_sequence_token(mode: Mode) -> None:
     engine = started(mode)
     for number, most in enumerate((None, 20)):  # the second answer ends because it has all that was asked for
         engine.submit(
@@ -89,7 +89,7 @@ def test_a_tenant_is_charged_for_what_it_was_delivered_not_for_the_token_that_en
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_coarse_scrape_is_what_the_operators_parser_reads_from_the_text(mode: Mode) -> None:
+def test_the_direct_sample_equals_the_parsed_text(mode: Mode) -> None:
     engine = started(mode)
     for one in requests(70, 0.0, 100, 200):
         engine.submit(one)
@@ -109,7 +109,9 @@ def under(mode: Mode, minimum: int, load: float, seconds: float, error: float = 
 
 
 @pytest.mark.parametrize(("minimum", "load", "seconds"), [(2, 1.2, 600.0), (1, 1.5, 300.0)])
-def test_minutes_of_azure_agree_with_exact_within_five_percent(minimum: int, load: float, seconds: float) -> None:
+def test_coarse_mode_agrees_with_exact_mode_on_azure_within_five_percent(
+    minimum: int, load: float, seconds: float
+) -> None:
     """Attainment and GPU-hours, with replicas enough from the beginning and with too few."""
     exact, coarse = (under(mode, minimum, load, seconds) for mode in MODES)
     assert (exact.mode, coarse.mode) == ("exact", "coarse")
@@ -119,7 +121,7 @@ def test_minutes_of_azure_agree_with_exact_within_five_percent(minimum: int, loa
     assert exact.replicas_max > 1
 
 
-def test_chunks_are_cut_as_exact_cuts_them_where_steps_are_slower_than_the_engine_believes() -> None:
+def test_chunks_match_exact_mode_with_a_positive_profile_error() -> None:
     exact, coarse = (under(mode, 2, 3.5, 300.0, error=0.2) for mode in MODES)
     assert 0.9 < exact.attainment < 0.97
     assert coarse.attainment == pytest.approx(exact.attainment, abs=0.01)

@@ -9,14 +9,14 @@ from sluice_sim.benchmark.track import read_track
 from sluice_sim.collector import uncollected
 
 
-def test_it_is_on_again_afterwards_whatever_happens_within() -> None:
+def test_the_collector_is_enabled_again_after_an_exception() -> None:
     with pytest.raises(KeyError), uncollected():
         assert not gc.isenabled()
         raise KeyError
     assert gc.isenabled()
 
 
-def test_whoever_had_switched_it_off_finds_it_off() -> None:
+def test_a_collector_that_was_disabled_stays_disabled() -> None:
     with uncollected():
         with uncollected():
             pass
@@ -24,7 +24,7 @@ def test_whoever_had_switched_it_off_finds_it_off() -> None:
     assert gc.isenabled()
 
 
-def test_a_simulation_makes_no_circle_that_only_the_search_would_free() -> None:
+def test_a_simulation_creates_no_reference_cycles() -> None:
     track = read_track("T4")
     gc.collect()
     simulate(track, Job(track="T4", window="short_test", law="sluice"))

@@ -21,7 +21,7 @@ def test_every_profile_fits_its_own_measurements_within_a_tenth(name: str) -> No
     assert profile.kv_tokens is not None and profile.gpus is not None
 
 
-def test_a_decode_step_and_a_prompt_of_splitwise_come_out_as_measured() -> None:
+def test_the_splitwise_fit_reproduces_a_measured_decode_step_and_prompt() -> None:
     """Llama-2-70B on 4 × H100: the medians of the rows with 32 sequences of 512 tokens, and of one prompt of 2,048."""
     model = named_profile("llama2-70b-h100-tp4").model
     with gzip.open(FOLDER / "profile_splitwise_perf_model.csv.gz", "rt", encoding="utf-8") as file:
@@ -36,7 +36,7 @@ def test_a_decode_step_and_a_prompt_of_splitwise_come_out_as_measured() -> None:
     assert model.predict(StepWork(2048, 2048 * 1024)) * 1000 == pytest.approx(prompt, rel=0.15)
 
 
-def test_sageserves_runs_come_out_as_measured() -> None:
+def test_the_sageserve_fit_reproduces_measured_runs() -> None:
     """32 prompts of 512 tokens and 128 tokens each: about 2.1 s; one prompt of 8,192: about 0.59 s before any token."""
     model = named_profile("llama31-8b-a100-tp2").model
     with gzip.open(FOLDER / "profile_sageserve_llama31_8b_tp2.csv.gz", "rt", encoding="utf-8") as file:

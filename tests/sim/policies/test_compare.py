@@ -52,7 +52,7 @@ def test_the_same_law_on_the_same_trace_gives_the_same_figures() -> None:
     assert under("llm-d-slo") == under("llm-d-slo")
 
 
-def test_ours_moves_both_dials_and_each_ablation_one() -> None:
+def test_sluice_moves_replicas_and_limits_and_each_ablation_one_of_them() -> None:
     both, replicas, admission = (under(name) for name in ("sluice", "replicas-only", "admission-only"))
     assert both.replicas_max > 1 and replicas.replicas_max > 1
     assert (replicas.limit_min, replicas.limit_max) == (64, 64)
@@ -78,7 +78,7 @@ class Script:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_replica_that_is_given_up_while_it_loads_leaves_the_others_alone(mode: Mode) -> None:
+def test_a_loading_replica_can_be_removed_without_effect_on_the_others(mode: Mode) -> None:
     settings = replace(SETTINGS, mode=mode, cold_start=30.0)
     run = Fleet(SPEC, settings, Script(((0.0, 3), (10.0, 1)))).run(load()[:80])
     assert run.failures == 0
@@ -95,7 +95,7 @@ def simulate(folder: Path, *options: str, columns: int = 80) -> tuple[int, str, 
 
 
 @pytest.mark.parametrize("columns", [40, 80, 160])
-def test_the_command_shows_a_line_per_law_ours_first_and_cuts_nothing(tmp_path: Path, columns: int) -> None:
+def test_the_comparison_has_one_line_per_law_sluice_first_and_cuts_no_figure(tmp_path: Path, columns: int) -> None:
     asked = ["sluice", "kpa", "dynamo-throughput", "dynamo-load", "admission-only"]
     code, out, _ = simulate(tmp_path, "--mode", "coarse", "--compare", "kpa,dynamo,admission-only", columns=columns)
     assert code == 0
@@ -111,7 +111,7 @@ def test_the_command_shows_a_line_per_law_ours_first_and_cuts_nothing(tmp_path: 
     assert " ".join(knobs[1]) == "kpa target 100 requests"
 
 
-def test_each_figure_stands_under_its_heading() -> None:
+def test_each_figure_is_in_the_column_of_its_heading() -> None:
     summary = replace(
         under("kpa"), attainment=0.91, attainment_worst=0.82, replicas_mean=1.25, replicas_max=4, gpu_hours=12.5,
         actions_per_hour=7.0, flips_per_hour=3.0,

@@ -37,7 +37,7 @@ def test_own_example_the_second_forecast_by_hand() -> None:
     assert trend.level == pytest.approx(level + slope)
 
 
-def test_own_example_zeros_before_the_first_load_are_skipped_and_nonsense_is_no_load() -> None:
+def test_own_example_leading_zeros_are_skipped_and_non_finite_values_count_as_zero() -> None:
     """ai-dynamo/dynamo, planner/core/load/predictors.py, add_data_point: leading zeros are skipped, NaN and inf are
     zero load."""
     trend = observe(Trend(), 0.0)
@@ -45,7 +45,7 @@ def test_own_example_zeros_before_the_first_load_are_skipped_and_nonsense_is_no_
     assert observe(observe(trend, 50.0), math.nan) == observe(observe(trend, 50.0), 0.0)
 
 
-def test_own_example_a_prompt_takes_its_chunks_with_the_decodes_that_ride_along() -> None:
+def test_own_example_ttft_is_the_prompts_chunks_with_concurrent_decodes() -> None:
     whole, rest = 0.02 + 0.2048 + 0.01, 0.02 + 0.0952 + 0.01
     assert ttft(BY, 2048 + 952, 10_000, 2048) == pytest.approx(whole + rest)
     assert ttft(BY, 0, 10_000, 2048) == 0.0
@@ -57,7 +57,7 @@ def test_own_example_the_best_rate_is_the_largest_batch_within_the_sla() -> None
     assert best_rate(BY, mean, LIMITS, 10.0, 0.05) == pytest.approx(18 / (200 * 0.0488))
 
 
-def test_own_example_a_batch_ends_where_prompts_no_longer_keep_up_with_what_ends() -> None:
+def test_own_example_a_batch_is_bounded_by_the_prefill_that_replaces_it() -> None:
     """ai-dynamo/dynamo, perf_model/agg.py: x ≤ osl·tokens / (isl + osl), and KV tokens / (isl + osl/2), and
     sequences."""
     mean = Traffic(rate=1.0, prompt=1848, output=200, hit=0.0)  # 200 · 2048 / 2048 = 200
@@ -67,14 +67,14 @@ def test_own_example_a_batch_ends_where_prompts_no_longer_keep_up_with_what_ends
     assert best_rate(free, mean, Limits(2048, 256, 1948 * 7.5), 10.0, 0.05) == pytest.approx(7 / (200 * 0.02))
 
 
-def test_own_example_cached_prompts_cost_no_prompt_work_but_their_room() -> None:
+def test_own_example_cached_prompt_tokens_cost_memory_and_no_prefill() -> None:
     """ai-dynamo/dynamo, perf_model/agg.py: the hit rate discounts the prompt's compute, not its KV."""
     cold, warm = (Traffic(rate=1.0, prompt=1000, output=200, hit=hit) for hit in (0.0, 1.0))
     assert best_rate(BY, warm, LIMITS, 10.0, 0.05) == pytest.approx(27 / (200 * 0.0497))
     assert best_rate(BY, cold, LIMITS, 10.0, 0.05) < best_rate(BY, warm, LIMITS, 10.0, 0.05)
 
 
-def test_own_example_where_one_request_alone_misses_its_rate_is_taken() -> None:
+def test_own_example_the_rate_of_one_request_is_used_if_it_alone_misses_the_sla() -> None:
     """ai-dynamo/dynamo, perf_model/agg.py: an SLA that batch 1 misses gives 1 / (osl · iteration)."""
     mean = Traffic(rate=1.0, prompt=1000, output=200, hit=0.0)
     assert best_rate(BY, mean, LIMITS, 10.0, 0.001) == pytest.approx(1 / (200 * 0.0216))
@@ -94,7 +94,7 @@ def test_own_example_the_throughput_loop_acts_at_the_end_of_three_minutes() -> N
     assert counts[180] == math.ceil(9.0 / each) > 1
 
 
-def test_own_example_the_throughput_loop_holds_while_replicas_are_on_their_way() -> None:
+def test_own_example_the_throughput_loop_holds_while_replicas_start() -> None:
     """ai-dynamo/dynamo, planner-design.md, known limitations: later ticks hold while a transition is in progress."""
     law, memory = DYNAMO_THROUGHPUT.default(), DYNAMO_THROUGHPUT.default().initial()
     decision = None
@@ -119,7 +119,9 @@ WORK = Work(prompt=500, prompts=100, context=600, chunk=2048)
         ([Engine(0, 20_000, 500_000)], 0),  # the last one stays
     ],
 )
-def test_own_example_up_if_all_miss_down_if_all_would_keep_four_fifths(engines: list[Engine], expected: int) -> None:
+def test_own_example_the_load_loop_scales_up_if_all_engines_miss_and_down_if_all_keep_a_margin(
+    engines: list[Engine], expected: int
+) -> None:
     assert step(BY, engines, WORK, 2.0, 0.1) == expected
 
 

@@ -20,7 +20,7 @@ def test_twice_the_target_doubles_and_half_of_it_halves() -> None:
     assert per_pod([0.05] * 4, 0.1, 0, 0, 4) == 2
 
 
-def test_within_ten_per_cent_nothing_is_done() -> None:
+def test_within_the_tolerance_of_ten_per_cent_the_count_holds() -> None:
     """Kubernetes, "Horizontal Pod Autoscaling", algorithm details and tolerance: 10 % by default."""
     assert per_pod([0.109] * 7, 0.1, 0, 0, 7) == 7
     assert per_pod([0.091] * 7, 0.1, 0, 0, 7) == 7
@@ -120,7 +120,7 @@ def test_own_example_keda_holds_when_the_query_finds_nothing() -> None:
     assert law.decide(WIDE, fleet([None, None]), law.initial(), 0.0)[0].replicas == 2
 
 
-def test_own_example_keda_counts_the_queues_of_pods_that_leave() -> None:
+def test_own_example_keda_counts_the_queues_of_draining_pods() -> None:
     law = KEDA.default()
     leaving = PodView("old", "draining", 0.0, sample(waiting=20), 0.0)
     observed = Observed((*fleet([sample()]).pods, leaving), 1)

@@ -26,7 +26,7 @@ CALM = KpaMemory(started=True)
         (1000, 888, 10, 0, 10.0, 10.0, 10),  # TestAutoscalerUseOnePodAsMinimumIfEndpointsNotFound
     ],
 )
-def test_counts_of_its_own_table(
+def test_the_counts_match_the_table_of_knatives_own_test(
     stable: float, panic: float, target: float, ready: int, up: float, down: float, expected: int
 ) -> None:
     """knative/serving, autoscaler_test.go: the cases named beside the numbers."""
@@ -80,20 +80,20 @@ def test_with_more_than_one_pod_it_starts_in_panic() -> None:
     assert alone.panic_at is None
 
 
-def test_without_data_nothing_is_decided() -> None:
+def test_without_data_the_count_holds() -> None:
     """knative/serving, autoscaler_test.go: TestAutoscalerNoDataNoAutoscale."""
     law = KPA.default()
     assert law.decide(spec(), fleet([None, None]), law.initial(), 0.0)[0].replicas == 2
 
 
-def test_own_example_seventy_per_cent_of_the_target_are_filled() -> None:
+def test_own_example_utilisation_is_seventy_per_cent_of_the_target() -> None:
     law, wide = KPA.make(10.0), spec(scaling={"maxReplicas": 50})
     inside = [sample(running=8, waiting=6), sample(running=7)]
     assert law.decide(wide, fleet(inside), law.initial(), 0.0)[0].replicas == 3  # 21 / 7
     assert law.decide(wide, fleet([*inside, None]), law.initial(), 0.0)[0].replicas == 5  # 31.5 / 7: as the others
 
 
-def test_own_example_the_stable_mean_remembers_a_minute_and_the_panic_mean_six_seconds() -> None:
+def test_own_example_the_stable_window_is_a_minute_and_the_panic_window_six_seconds() -> None:
     law, wide = KPA.make(10.0), spec(scaling={"maxReplicas": 50})
     memory = law.initial()
     for now in range(0, 60, 5):

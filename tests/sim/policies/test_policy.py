@@ -56,7 +56,7 @@ def _mean_wait(records: list[RequestRecord]) -> float:
     return sum(waits) / len(waits)
 
 
-def test_in_order_of_arrival_more_are_served_well_than_by_priority_and_no_fewer_of_the_important() -> None:
+def test_fcfs_serves_more_requests_within_the_slo_than_priority_and_no_fewer_important_ones() -> None:
     """An important request that is served long before it is due makes those late that are due now. Prompts of 400 to
     5,000 tokens, 1.3 times what one replica serves."""
     dice, good, important = random.Random(3), {}, {}
@@ -76,7 +76,7 @@ def test_in_order_of_arrival_more_are_served_well_than_by_priority_and_no_fewer_
     assert important["fcfs"] >= 0.99
 
 
-def test_who_cannot_be_in_time_keeps_nobody_from_being_served_well() -> None:
+def test_a_late_request_takes_no_capacity_from_requests_that_can_meet_their_deadline() -> None:
     sorted_out, first_come = under("fcfs"), under("fcfs", "replicas-only")
     assert good_share(sorted_out) > 3 * good_share(first_come)
     high, low = ([one for one in sorted_out if bool(one.priority) is more] for more in (True, False))
@@ -84,7 +84,7 @@ def test_who_cannot_be_in_time_keeps_nobody_from_being_served_well() -> None:
 
 
 @pytest.mark.parametrize(("mode", "replicas"), [("exact", 1), ("exact", 2), ("coarse", 2)])
-def test_a_short_queue_sheds_low_priority_first_and_everybody_has_one_end(mode: Mode, replicas: int) -> None:
+def test_a_short_queue_sheds_low_priority_first_and_each_request_ends_once(mode: Mode, replicas: int) -> None:
     short = spec(
         scaling={"minReplicas": replicas, "maxReplicas": replicas},
         engine={"scheduling": {"policy": "priority"}},
@@ -100,7 +100,7 @@ def test_a_short_queue_sheds_low_priority_first_and_everybody_has_one_end(mode: 
     assert mode == "coarse" or good_share(high) >= 0.99  # coarse steps serve in order of arrival
 
 
-def test_coarse_steps_say_that_they_keep_no_policy(tmp_path: Path) -> None:
+def test_coarse_mode_notes_that_it_ignores_the_scheduling_policy(tmp_path: Path) -> None:
     file = tmp_path / "chat.yaml"
     file.write_text(YAML + "  engine: {scheduling: {policy: fair}}\n", encoding="utf-8")
     options = ["--rate", "1", "--seconds", "20", "--mode"]

@@ -39,7 +39,7 @@ DYNAMO = "ai-dynamo/dynamo, planner/config/defaults.py"
         ("dynamo-load", "sla", 1.0, f"{DYNAMO}: the SLA itself"),
     ],
 )
-def test_a_law_s_default_is_the_published_one(law: str, knob: str, value: float, source: str) -> None:
+def test_a_laws_default_is_the_published_one(law: str, knob: str, value: float, source: str) -> None:
     default = LAWS[law].default()
     assert (default.knob.name, default.knob.default, default.setting) == (knob, value, value), source
 
@@ -96,7 +96,7 @@ TEN_IN_150: tuple[Policy, ...] = (Policy("Pods", 10, 150),)
         (kalman.OBSERVATION_NOISE, 10.0, "ai-dynamo/dynamo, planner/core/load/predictors.py"),
     ],
 )
-def test_what_a_law_does_not_let_tune_is_as_published(found: object, value: object, source: str) -> None:
+def test_a_laws_fixed_constants_are_the_published_ones(found: object, value: object, source: str) -> None:
     assert found == (pytest.approx(value) if isinstance(value, float) else value), source
 
 
@@ -118,7 +118,7 @@ def asked(law: str, **numbers: float) -> int | None:
         ("llm-d-tokens", {"kv_occupancy": 0.96}, 3),  # 1.92 / 0.8 = 2.4
     ],
 )
-def test_own_example_each_reads_its_own_number_and_no_other(law: str, numbers: dict[str, float], expected: int) -> None:
+def test_own_example_each_law_reads_only_its_own_metric(law: str, numbers: dict[str, float], expected: int) -> None:
     assert asked(law, **numbers) == expected
     others = {"waiting": 40.0, "running": 300.0, "kv_occupancy": 1.0}
     if law in ("hpa-queue", "hpa-running", "hpa-kv", "keda", "apa"):

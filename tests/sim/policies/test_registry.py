@@ -31,24 +31,24 @@ def test_every_law_has_one_knob_of_nine_values_with_its_default_among_them() -> 
         assert [entry.make(value).setting for value in entry.knob.grid] == list(entry.knob.grid)
 
 
-def test_a_family_stands_for_its_members_and_a_law_is_named_once() -> None:
+def test_a_family_name_expands_to_its_members_without_duplicates() -> None:
     assert named(["llm-d", "kpa", "llm-d-slo"]) == ("llm-d-slo", "llm-d-tokens", "kpa")
     assert named(["hpa"]) == ("hpa-queue", "hpa-running", "hpa-kv")
     assert all(len(named([family])) >= 2 for family in FAMILIES)
 
 
-def test_an_unknown_law_is_answered_with_the_known_ones() -> None:
+def test_an_unknown_law_is_an_error_that_lists_the_known_ones() -> None:
     with pytest.raises(UnknownLaw, match=r"'hpa-cpu' is no law; known are sluice, .*dynamo-load, and hpa, llm-d"):
         named(["kpa", "hpa-cpu"])
 
 
-def test_engines_run_at_their_maximum_under_a_law_that_admits_nothing() -> None:
+def test_a_law_without_admission_pins_the_limits_at_their_maximum() -> None:
     pinned = engines_under(LAWS["kpa"].default(), SPEC).admission
     assert (pinned.concurrency.min, pinned.concurrency.max, pinned.mode) == (64, 64, "Off")
     assert engines_under(OURS, SPEC) is SPEC
 
 
-def test_our_default_is_decide_itself_and_the_knob_plans_with_other_misses() -> None:
+def test_sluices_default_is_decide_itself_and_its_knob_changes_the_planned_misses() -> None:
     observed = fleet([sample(step_model=MODEL)] * 2)
     assert OURS.decide(SPEC, observed, OURS.initial(), 0.0) == decide(SPEC, observed, OURS.initial(), 0.0)
     half = LAWS["sluice"].make(0.5)
@@ -59,7 +59,7 @@ def test_our_default_is_decide_itself_and_the_knob_plans_with_other_misses() -> 
     assert half.decide(SPEC, observed, OURS.initial(), 0.0) == decide(stricter, observed, OURS.initial(), 0.0)
 
 
-def test_the_ablations_move_one_dial_each() -> None:
+def test_each_ablation_moves_either_replicas_or_limits() -> None:
     observed = fleet([sample(step_model=MODEL)] * 2)
     alone = LAWS["replicas-only"].default()
     assert alone.decide(SPEC, observed, alone.initial(), 0.0)[0].bounds == ()
@@ -69,14 +69,14 @@ def test_the_ablations_move_one_dial_each() -> None:
     assert decision.replicas == 4 and decision.bounds
 
 
-def test_a_replica_set_s_own_choice_is_loading_pods_first_then_the_newest() -> None:
+def test_a_replica_set_deletes_unready_pods_first_then_the_newest() -> None:
     """Kubernetes, "ReplicaSet", scaling: pending or unready pods first, then by how recently they became ready."""
     observed = fleet([sample()] * 3, loading=2)
     assert leaving(observed, 4) == ("new-0", "new-1", "pod-2", "pod-1")
 
 
 @pytest.mark.parametrize("name", PEERS)
-def test_a_peer_holds_what_it_cannot_see_and_sets_no_bounds(name: str) -> None:
+def test_a_peer_without_samples_keeps_the_count_and_sets_no_bounds(name: str) -> None:
     law = LAWS[name].default()
     memory = law.initial()
     for call in range(60):
@@ -126,7 +126,7 @@ def pods(draw: st.DrawFn) -> tuple[PodView, ...]:
 
 @settings(max_examples=25, deadline=None)
 @given(history=st.lists(st.tuples(pods(), st.integers(0, 9), st.floats(0.1, 90.0)), max_size=12))
-def test_whatever_it_is_shown_a_law_stays_within_its_bounds(
+def test_a_law_stays_within_its_bounds_for_any_observation(
     history: list[tuple[tuple[PodView, ...], int, float]],
 ) -> None:
     for name in PEERS:

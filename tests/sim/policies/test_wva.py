@@ -65,7 +65,7 @@ def test_own_example_the_autoscaler_runs_once_a_minute_and_its_hpa_waits_four() 
     assert counts[225] == 2 and counts[300] == 3
 
 
-def test_nothing_new_is_wanted_while_a_replica_loads() -> None:
+def test_the_count_holds_while_a_replica_loads() -> None:
     """WVA, docs/user-guide/saturation-analyzer.md, "Cascade Scaling Prevention": timeline with protection."""
     law = WVA_V1.default()
     _, memory = law.decide(WIDE, fleet([sample(waiting=9)] * 2, loading=1), law.initial(), 0.0)
@@ -76,14 +76,14 @@ def test_nothing_new_is_wanted_while_a_replica_loads() -> None:
     ("in_use", "queue", "expected"),
     [(5_000, 0, 12_800), (8_000, 6, 8_000), (4_000, 10, 4_000)],
 )
-def test_a_replica_holds_what_memory_or_what_was_seen_at_saturation_allows(
+def test_a_replicas_capacity_is_its_memory_or_the_load_observed_at_saturation(
     in_use: float, queue: float, expected: float
 ) -> None:
     """WVA, saturation_v2/analyzer_test.go, "k1/k2 interaction": 16,000 tokens, threshold 0.8."""
     assert tokens([Replica(in_use, 16_000, queue)], SHORT, {})[0] == expected
 
 
-def test_what_was_seen_at_saturation_is_remembered_for_outputs_of_that_length() -> None:
+def test_capacity_observed_at_saturation_is_kept_by_output_length() -> None:
     """WVA, saturation_v2/analyzer_test.go, "k2 history" and "Output-length bucketing"."""
     _, _, history = tokens([Replica(8_000, 16_000, 6)], SHORT, {})
     assert tokens([Replica(6_000, 16_000, 2)], SHORT, history)[0] == 8_000
@@ -110,7 +110,7 @@ def test_utilisation_between_the_boundaries_is_a_steady_state() -> None:
     assert step(12_800, 2_000, 2, 0) == -1
 
 
-def test_pending_replicas_count_for_growing_and_not_for_shrinking() -> None:
+def test_pending_replicas_count_for_scale_up_and_not_for_scale_down() -> None:
     """WVA, saturation_v2/analyzer_test.go, "Pending replicas"."""
     assert step(12_800, 11_300, 1, 1) == 0
     assert step(12_800, 1_000, 2, 1) == -1
@@ -138,13 +138,13 @@ def test_own_example_the_demand_of_waiting_prompts_grows_the_pool_through_the_hp
 @pytest.mark.parametrize(
     ("prompt", "batch", "expected"), [(0, 4.0, 0.0), (1000, 1.0, 32.0), (2000, 8.0, 208.0), (500, 2.5, 29.25)]
 )
-def test_prompt_time_of_its_own_table(prompt: float, batch: float, expected: float) -> None:
+def test_the_prompt_time_matches_the_sources_own_table(prompt: float, batch: float, expected: float) -> None:
     """WVA, pkg/analyzer/queueanalyzer_test.go, TestPrefillParms_PrefillTime: α 10, β 0.01, γ 0.001, no output."""
     assert prefill(Parameters(10.0, 0.01, 0.001), Size(prompt, 0), batch) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("batch", "expected"), [(1.0, 1.23), (4.0, 1.575), (8.0, 2.035), (2.5, 1.4025)])
-def test_token_time_of_its_own_table(batch: float, expected: float) -> None:
+def test_the_token_time_matches_the_sources_own_table(batch: float, expected: float) -> None:
     """WVA, pkg/analyzer/queueanalyzer_test.go, TestDecodeParms_DecodeTime: α 1, β 0.1, γ 0.01, one token each."""
     assert decode(Parameters(1.0, 0.1, 0.01), Size(1, 1), batch) == pytest.approx(expected)
 
@@ -161,7 +161,7 @@ def test_the_rate_is_within_the_model_s_range_and_meets_both_targets() -> None:
     assert tight is not None and tight < rate
 
 
-def test_a_constant_rate_of_service_is_the_textbook_s_bounded_queue() -> None:
+def test_a_constant_service_rate_gives_the_m_m_1_k_queue() -> None:
     """M/M/1/K (Kleinrock, "Queueing Systems" I, 3.6): ρ = 0.5, K = 10."""
     steady = solve(0.5, [1.0], 9)
     p0 = (1 - 0.5) / (1 - 0.5**11)
@@ -171,7 +171,7 @@ def test_a_constant_rate_of_service_is_the_textbook_s_bounded_queue() -> None:
     assert steady.wait + steady.service == pytest.approx(inside / steady.throughput)
 
 
-def test_the_closed_tail_equals_the_sum_over_all_states() -> None:
+def test_the_closed_form_of_the_queue_states_equals_their_sum() -> None:
     """WVA, pkg/analyzer/mm1modelstatedependent.go sums every state; here the tail is closed."""
     served = [n / (2.0 + 0.3 * n) for n in range(1, 9)]
     for rate in (0.2, 1.0, served[-1], 2.5):
@@ -186,7 +186,7 @@ def test_the_closed_tail_equals_the_sum_over_all_states() -> None:
         assert steady.wait + steady.service == pytest.approx(everyone / (rate * (1 - p[-1] / total)))
 
 
-def test_the_search_finds_the_edge() -> None:
+def test_the_bisection_finds_the_largest_rate() -> None:
     """WVA, pkg/analyzer/utils.go, BinarySearch: below the region there is no rate, above it the largest."""
     assert largest(0.0, 10.0, 9.0, lambda x: x * x) == pytest.approx(3.0)
     assert largest(0.0, 2.0, 9.0, lambda x: x * x) == 2.0

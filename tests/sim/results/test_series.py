@@ -21,11 +21,11 @@ def test_requests_fall_into_the_piece_of_their_arrival() -> None:
     assert seen.attainment == (0.5, None, 1.0, None)
 
 
-def test_a_long_run_has_no_more_pieces_than_a_picture_has_points() -> None:
+def test_a_long_run_is_aggregated_into_a_bounded_number_of_intervals() -> None:
     assert len(over_time(Run(records=[], seconds=172_800.0)).at) == 240
 
 
-def test_moments_of_one_piece_become_least_mean_and_most() -> None:
+def test_the_samples_of_one_interval_become_minimum_mean_and_maximum() -> None:
     seen = band([(0.0, 1.0), (4.0, 3.0), (21.0, 7.0)], 10.0)
     assert seen.at == (5.0, 25.0)
     assert (seen.low, seen.high) == ((1.0, 7.0), (3.0, 7.0))

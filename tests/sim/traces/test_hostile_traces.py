@@ -55,7 +55,7 @@ def refused(folder: Path, content: str | bytes, lengths: str | None = None, name
         ("x" * 200_000 + "\n", "line 1: expected columns of a CSV, found that field larger"),
     ],
 )
-def test_a_number_or_a_line_beyond_all_measure_is_named_at_once(tmp_path: Path, content: str, sentence: str) -> None:
+def test_an_oversized_number_or_line_is_reported_with_its_place(tmp_path: Path, content: str, sentence: str) -> None:
     said = refused(tmp_path, content)
     assert said.startswith(f"{tmp_path}/t.csv: ")
     assert sentence in said
@@ -76,7 +76,7 @@ def test_a_number_or_a_line_beyond_all_measure_is_named_at_once(tmp_path: Path, 
         ("7,0,1,Gamma,1", LENGTHS.replace('{"10": 1}', '{"10": 1e308}'), "field 10: expected a probability in output"),
     ],
 )
-def test_of_servegens_two_files_the_one_that_is_wrong_is_named_once(
+def test_an_error_names_the_faulty_one_of_servegens_two_files_once(
     tmp_path: Path, rates: str, lengths: str, sentence: str
 ) -> None:
     said = refused(tmp_path, RATES + rates + "\n", lengths)
@@ -92,7 +92,7 @@ def test_a_byte_that_is_no_utf_8_is_found_on_its_line(tmp_path: Path, packed: bo
 
 
 @pytest.mark.parametrize("content", [AZURE + "2023-11-01 10:00:00,5,5\n", record(0)])
-def test_the_mark_that_some_editors_put_before_the_text_is_passed_over(tmp_path: Path, content: str) -> None:
+def test_a_byte_order_mark_is_skipped(tmp_path: Path, content: str) -> None:
     for name in ("t.csv", "t.csv.gz"):
         marked = b"\xef\xbb\xbf" + content.encode()
         (tmp_path / name).write_bytes(gzip.compress(marked) if name.endswith(".gz") else marked)
@@ -100,12 +100,12 @@ def test_the_mark_that_some_editors_put_before_the_text_is_passed_over(tmp_path:
 
 
 @pytest.mark.parametrize("content", [AZURE + "2023-11-01,1,1\n", record(0), mooncake(0), VIDUR])
-def test_a_trace_with_lengths_takes_no_file_of_lengths(tmp_path: Path, content: str) -> None:
+def test_a_lengths_file_is_rejected_for_a_trace_with_lengths(tmp_path: Path, content: str) -> None:
     said = refused(tmp_path, content, lengths=LENGTHS)
     assert "a file of lengths was given, but this trace says how long requests are: leave it out" in said
 
 
-def test_a_week_end_without_requests_is_a_trace_as_any_other(tmp_path: Path) -> None:
+def test_a_trace_may_have_a_weekend_without_requests(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text(record(0) + record(3 * 86_400), encoding="utf-8")
     assert [one.at for one in read_trace(tmp_path / "t.jsonl")] == [0.0, 259_200.0]
 
@@ -125,7 +125,7 @@ FIELDS = st.sampled_from(
 
 @settings(max_examples=60, deadline=None)
 @given(rows=st.lists(st.dictionaries(FIELDS, ODD, max_size=4), min_size=1, max_size=4), end=st.binary(max_size=6))
-def test_whatever_the_lines_hold_it_is_arrivals_in_order_or_one_sentence(
+def test_any_file_gives_ordered_arrivals_or_one_sentence(
     tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, object]], end: bytes
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "odd.jsonl"

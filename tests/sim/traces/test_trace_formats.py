@@ -43,7 +43,7 @@ def text(folder: Path, content: str, name: str = "t.csv") -> Path:
     return path
 
 
-def test_mooncakes_batches_are_spread_over_their_three_seconds_by_seed(tmp_path: Path) -> None:
+def test_mooncakes_batches_are_spread_over_three_seconds_by_seed(tmp_path: Path) -> None:
     path = lines(tmp_path, MOONCAKE)
     found = read_trace(path)
     assert found == read_trace(path)
@@ -73,7 +73,7 @@ ARRIVALS = st.builds(
 
 
 @given(ARRIVALS, ARRIVALS, st.sampled_from([16, 64, 512]))
-def test_identities_of_blocks_are_equal_exactly_where_their_chained_hashes_are(
+def test_block_identities_are_equal_exactly_where_the_chained_hashes_are(
     one: Arrival, other: Arrival, size: int
 ) -> None:
     named, hashed = list[bytes](), list[bytes]()
@@ -85,11 +85,11 @@ def test_identities_of_blocks_are_equal_exactly_where_their_chained_hashes_are(
     assert [named.index(each) for each in named] == [hashed.index(each) for each in hashed]
 
 
-def test_blocks_that_are_no_whole_parts_of_a_traces_are_left_to_be_hashed() -> None:
+def test_a_block_size_that_does_not_divide_the_traces_blocks_is_hashed() -> None:
     assert prompt_identities(Arrival(0, 600, 1, (0, 1)), 1, 48) == []
 
 
-def test_a_record_of_the_bench_is_replayed_in_order_and_a_refused_request_keeps_its_place(tmp_path: Path) -> None:
+def test_a_bench_record_is_replayed_in_order_including_rejected_requests(tmp_path: Path) -> None:
     found = read_trace(lines(tmp_path, RECORDED))
     assert found == (Arrival(0.2, 20, 3), Arrival(0.5, 30, 4), Arrival(0.7, 20, 3))
 
@@ -180,7 +180,7 @@ def test_bad_lengths_are_named(tmp_path: Path) -> None:
         read_trace(path)
 
 
-def test_a_trace_with_times_takes_no_rate(tmp_path: Path) -> None:
+def test_a_rate_is_rejected_for_a_trace_with_times(tmp_path: Path) -> None:
     with pytest.raises(BadTrace, match="a rate was given, but this trace says when requests came"):
         read_trace(lines(tmp_path, MOONCAKE), Part(rate=1.0))
 

@@ -18,13 +18,13 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
-def test_azure_lines_become_arrivals_from_zero(tmp_path: Path) -> None:
+def test_azure_arrivals_are_timed_from_the_first_line(tmp_path: Path) -> None:
     first, second = read_trace(write(tmp_path, GOOD))
     assert first == Arrival(0.0, 374, 44)
     assert second.at == pytest.approx(4.314579)
 
 
-def test_a_packed_trace_reads_the_same_and_can_be_cut(tmp_path: Path) -> None:
+def test_a_gzip_trace_reads_the_same_and_can_be_cut(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv.gz"
     path.write_bytes(gzip.compress(GOOD.encode()))
     assert len(read_trace(path)) == 2
@@ -51,7 +51,7 @@ def test_a_bad_line_is_named_with_its_column_and_what_was_expected(tmp_path: Pat
     assert sentence in str(caught.value)
 
 
-def test_what_is_no_text_is_said(tmp_path: Path) -> None:
+def test_a_file_that_is_not_text_is_reported(tmp_path: Path) -> None:
     for name, content in (("a.csv", b"\xff\xfe\x00"), ("b.csv.gz", b"no gzip"), ("c.csv.gz", gzip.compress(b"x")[:9])):
         path = tmp_path / name
         path.write_bytes(content)
@@ -59,12 +59,12 @@ def test_what_is_no_text_is_said(tmp_path: Path) -> None:
             read_trace(path)
 
 
-def test_made_up_arrivals_depend_on_the_seed_alone() -> None:
+def test_generated_arrivals_depend_on_the_seed_alone() -> None:
     assert poisson(2.0, 60, 100, 50, seed=1) == poisson(2.0, 60, 100, 50, seed=1)
     assert poisson(2.0, 60, 100, 50, seed=1) != poisson(2.0, 60, 100, 50, seed=2)
 
 
-def test_a_profile_is_read_term_by_term_and_a_bad_one_is_said() -> None:
+def test_a_profile_is_parsed_term_by_term_and_a_bad_one_is_reported() -> None:
     assert parse_profile("base=0.03, sequence=0.004").sequence == 0.004
     for text, sentence in (
         ("base=0.03,speed=1", "not 'speed=1'"),

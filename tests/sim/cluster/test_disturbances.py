@@ -26,7 +26,7 @@ def run(replicas: int = 2, arrivals: tuple[Arrival, ...] = LOAD, **changes: obje
     return Fleet(spec(scaling={"minReplicas": replicas}), settings(**changes)).run(arrivals)
 
 
-def test_cold_starts_scatter_around_their_mean_by_seed_and_start() -> None:
+def test_cold_starts_vary_around_their_mean_by_seed_and_start_number() -> None:
     chance = Chance(settings(cold_start=100.0, cold_start_spread=0.3, seed=1))
     drawn = [chance.cold_start(f"replica-{i}", 1) for i in range(200)]
     assert all(70 <= one <= 130 for one in drawn)
@@ -35,7 +35,7 @@ def test_cold_starts_scatter_around_their_mean_by_seed_and_start() -> None:
     assert Chance(settings(cold_start=100.0)).cold_start("replica-1", 1) == 100.0
 
 
-def test_as_many_pods_fail_as_asked_within_an_hour() -> None:
+def test_the_given_share_of_pods_fails_within_an_hour() -> None:
     chance = Chance(settings(pod_failures=0.3))
     drawn = [chance.failure(f"replica-{i}") for i in range(500)]
     failing = [one for one in drawn if one is not None]
@@ -44,7 +44,7 @@ def test_as_many_pods_fail_as_asked_within_an_hour() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_dead_pod_loads_again_and_nobody_is_lost_from_the_books(mode: Mode) -> None:
+def test_a_failed_pod_restarts_and_every_request_is_accounted_for(mode: Mode) -> None:
     long = poisson(0.5, 1500, 60, 150, seed=3)
     found = Fleet(spec(scaling={"minReplicas": 3}), settings(pod_failures=1.0, cold_start=20.0, mode=mode, seed=2)).run(
         long
@@ -62,7 +62,7 @@ def fleet_chance() -> Chance:
     return Chance(settings(pod_failures=1.0, seed=DIES_EARLY))
 
 
-def test_what_had_not_begun_goes_to_the_replicas_that_are_left() -> None:
+def test_requests_without_a_first_token_move_to_the_remaining_replicas() -> None:
     """Both pods are full when the first of them dies: what waited there is served, what had begun is broken."""
     fleet = Fleet(spec(scaling={"minReplicas": 2, "maxReplicas": 2}), settings(pod_failures=1.0, seed=DIES_EARLY))
     dies_at = min(after for pod in ("replica-1", "replica-2") if (after := fleet_chance().failure(pod)) is not None)
@@ -74,7 +74,7 @@ def test_what_had_not_begun_goes_to_the_replicas_that_are_left() -> None:
     assert sum(record.ended_at is not None for record in found.records) == 40 - len(broken)
 
 
-def test_late_metrics_reach_the_law_late_and_look_fresh() -> None:
+def test_delayed_samples_reach_the_law_late_and_appear_fresh() -> None:
     late, chance = settings(metrics_delay=30.0), Chance(settings())
     config, bounds = SchedulerConfig(num_blocks=2_000), Limits()
     pod = Pod("replica-1", 0.0, 0.0, started_engine(settings(), config, bounds, 0.0))
@@ -84,7 +84,7 @@ def test_late_metrics_reach_the_law_late_and_look_fresh() -> None:
     assert view.sample is not None and view.sample_at == 30.0
 
 
-def test_lost_metrics_leave_the_law_with_the_last_ones() -> None:
+def test_after_a_lost_scrape_the_law_sees_the_previous_sample() -> None:
     lost = settings(metrics_loss=1.0)
     chance = Chance(lost)
     assert all(chance.scrape_lost() for _ in range(5))
@@ -93,7 +93,7 @@ def test_lost_metrics_leave_the_law_with_the_last_ones() -> None:
     assert not [said for said in blind.decisions if said.reason.dial == "replicas"]
 
 
-def test_a_slower_truth_shows_in_the_times() -> None:
+def test_a_positive_profile_error_lengthens_the_times() -> None:
     slow, fair = summarise(run(profile_error=0.2)), summarise(run())
     assert slow.itl.p50 is not None and fair.itl.p50 is not None
     assert slow.itl.p50 > 1.15 * fair.itl.p50
@@ -102,13 +102,13 @@ def test_a_slower_truth_shows_in_the_times() -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_the_same_seed_gives_the_same_run_and_another_one_another(mode: Mode) -> None:
-    weather = {"metrics_loss": 0.1, "cold_start_spread": 0.5, "pod_failures": 0.5, "mode": mode, "cold_start": 20.0}
-    one, same, other = (run(1, poisson(4.0, 90, 60, 40, seed=1), seed=seed, **weather) for seed in (1, 1, 2))
+    changes = {"metrics_loss": 0.1, "cold_start_spread": 0.5, "pod_failures": 0.5, "mode": mode, "cold_start": 20.0}
+    one, same, other = (run(1, poisson(4.0, 90, 60, 40, seed=1), seed=seed, **changes) for seed in (1, 1, 2))
     assert one.records == same.records and one.fleet_samples == same.fleet_samples
     assert one.fleet_samples != other.fleet_samples
 
 
-def test_settings_that_no_simulation_can_have_are_said() -> None:
+def test_invalid_settings_are_rejected_with_a_sentence() -> None:
     for wrong in (
         {"interval": 0.0},
         {"cold_start": -1.0},
@@ -121,7 +121,7 @@ def test_settings_that_no_simulation_can_have_are_said() -> None:
             settings(**wrong)
 
 
-def test_a_pod_that_was_started_again_after_hours_is_on_its_way_like_a_new_one() -> None:
+def test_a_pod_that_restarts_after_hours_counts_as_starting() -> None:
     chance = Chance(settings(cold_start=100.0))
     one = Pod("replica-1", 0.0, 100.0)
     one.die(7200.0, chance)
