@@ -16,19 +16,24 @@ class OperatorMetrics:
         self._registry = CollectorRegistry()
         self._reconcile = Counter(
             contract.OPERATOR_RECONCILE,
-            "Passes over one resource, by how they ended",
+            "Reconcile passes by result",
             ["result"],
             registry=self._registry,
         )
-        self._seconds = Histogram(contract.OPERATOR_RECONCILE_SECONDS, "Time of one pass", registry=self._registry)
+        self._seconds = Histogram(
+            contract.OPERATOR_RECONCILE_SECONDS, "Duration of a reconcile pass in seconds", registry=self._registry
+        )
         self._decisions = Counter(
-            contract.OPERATOR_DECISIONS, "Dials moved, by dial and reason", ["kind", "reason"], registry=self._registry
+            contract.OPERATOR_DECISIONS,
+            "Changes of the replica count and of the admission limits, by kind and reason",
+            ["kind", "reason"],
+            registry=self._registry,
         )
         self._scrape_failures = Counter(
-            contract.OPERATOR_SCRAPE_FAILURES, "Engines that did not answer a scrape", registry=self._registry
+            contract.OPERATOR_SCRAPE_FAILURES, "Failed calls to engines", registry=self._registry
         )
         self._last_event = Gauge(
-            contract.OPERATOR_WATCH_LAST_EVENT, "Seconds since a watch last delivered", registry=self._registry
+            contract.OPERATOR_WATCH_LAST_EVENT, "Seconds since the newest watch event", registry=self._registry
         )
         self._leader = Gauge(contract.OPERATOR_LEADER, "1 while this process holds the Lease", registry=self._registry)
 

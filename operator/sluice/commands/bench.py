@@ -25,25 +25,31 @@ def bench(
     url: Annotated[str, typer.Argument(help="The server's address, e.g. http://127.0.0.1:8000.")],
     rate: Annotated[float | None, typer.Option(help="Open loop: requests per second, Poisson.")] = None,
     concurrency: Annotated[int | None, typer.Option(help="Closed loop: requests in flight.  [default: 8]")] = None,
-    requests: Annotated[int | None, typer.Option(help="Stop sending after so many.  [default: 100]")] = None,
-    duration: Annotated[float | None, typer.Option(help="Stop sending after so many seconds.")] = None,
+    requests: Annotated[int | None, typer.Option(help="Number of requests to send.  [default: 100]")] = None,
+    duration: Annotated[float | None, typer.Option(help="Seconds to send requests for.")] = None,
     prompts: Annotated[
         Path | None, typer.Option(help='JSON lines {"prompt", "expect"?}; without it, the corpus of the tiny model.')
     ] = None,
-    check: Annotated[bool, typer.Option(help="Corpus prompts: the answer must be the tiny model's own.")] = False,
-    model: Annotated[str | None, typer.Option(help="Model name.  [default: the first the server names]")] = None,
-    max_tokens: Annotated[int, typer.Option(help="Longest answer.")] = 128,
-    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
-    ignore_eos: Annotated[bool, typer.Option(help="Always generate the longest answer.")] = False,
-    seed: Annotated[int, typer.Option(help="Of arrivals and of the order of prompts.")] = 0,
+    check: Annotated[
+        bool, typer.Option(help="With the corpus: compare each output with the tiny model's reference output.")
+    ] = False,
+    model: Annotated[
+        str | None, typer.Option(help="Model name.  [default: the first one that the server lists]")
+    ] = None,
+    max_tokens: Annotated[int, typer.Option(help="Maximum number of output tokens.")] = 128,
+    temperature: Annotated[float, typer.Option(help="Sampling temperature; 0 is greedy.")] = 0.0,
+    ignore_eos: Annotated[bool, typer.Option(help="Generate max-tokens tokens for each request.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the arrivals and of the order of prompts.")] = 0,
     retries: Annotated[int, typer.Option(help="Retries per request; the official client's default.")] = 2,
-    keep_alive: Annotated[bool, typer.Option(help="Use connections again, as most clients do.")] = True,
-    timeout: Annotated[float, typer.Option(help="Seconds for one attempt.")] = 600.0,
-    ttft_ms: Annotated[float | None, typer.Option(help="Target for the first token.")] = None,
-    itl_ms: Annotated[float | None, typer.Option(help="Target for a request's mean inter-token time.")] = None,
+    keep_alive: Annotated[bool, typer.Option(help="Reuse connections.")] = True,
+    timeout: Annotated[float, typer.Option(help="Timeout of one attempt, in seconds.")] = 600.0,
+    ttft_ms: Annotated[float | None, typer.Option(help="Time-to-first-token target, in milliseconds.")] = None,
+    itl_ms: Annotated[
+        float | None, typer.Option(help="Target of a request's mean inter-token latency, in milliseconds.")
+    ] = None,
     api_key: Annotated[str | None, typer.Option(envvar="SLUICE_API_KEY", help="Bearer token.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the report there as JSON.")] = None,
-    record: Annotated[Path | None, typer.Option(help="Write one JSON line per request there, for `simulate`.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File for the report as JSON.")] = None,
+    record: Annotated[Path | None, typer.Option(help="File for one JSON line per request, for `simulate`.")] = None,
 ) -> None:
     """Send a load to a server with the official client's retries. The exit code is 0 only if no request failed."""
     from sluice.bench import BenchError, Load

@@ -27,10 +27,10 @@ def register(app: typer.Typer) -> None:
 
 
 def chat(
-    question: Annotated[str | None, typer.Argument(help="Ask this one question; without it, a conversation.")] = None,
-    url: Annotated[str, typer.Option(help="Where the OpenAI API answers.", envvar="SLUICE_URL")] = DEFAULT_URL,
-    model: Annotated[str | None, typer.Option(help="Model name. [the first that the server has]")] = None,
-    temperature: Annotated[float, typer.Option(help="0 always gives the likeliest answer.", min=0, max=2)] = 0.0,
+    question: Annotated[str | None, typer.Argument(help="Question to ask; without it, an interactive chat.")] = None,
+    url: Annotated[str, typer.Option(help="Base URL of the OpenAI API.", envvar="SLUICE_URL")] = DEFAULT_URL,
+    model: Annotated[str | None, typer.Option(help="Model name. [the first one that the server lists]")] = None,
+    temperature: Annotated[float, typer.Option(help="Sampling temperature; 0 is greedy.", min=0, max=2)] = 0.0,
 ) -> None:
     """Talk to a model in the terminal."""
     try:
@@ -59,7 +59,7 @@ async def _talk(url: str, model: str | None, question: str | None, temperature: 
             if question is not None:
                 await _turn(session, url, name, history, question, temperature, console)
                 return
-            console.print(f"[dim]{name} at {url}; an empty line or Ctrl-D ends.[/dim]")
+            console.print(f"[dim]{name} at {url}; an empty line or Ctrl-D ends the chat.[/dim]")
             while asked := await asyncio.to_thread(_ask, console):
                 await _turn(session, url, name, history, asked, temperature, console)
         except (aiohttp.ClientConnectionError, TimeoutError) as error:

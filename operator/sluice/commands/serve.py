@@ -23,52 +23,73 @@ def register(app: typer.Typer) -> None:
 
 def serve(
     model: Annotated[str, typer.Argument(help="Folder with config.json, *.safetensors and tokenizer.json.")],
-    served_name: Annotated[Text, _option("served-name", "Model name in requests. [the folder's name]", "NAME")] = None,
+    served_name: Annotated[
+        Text, _option("served-name", "Model name that clients send. [the folder's name]", "NAME")
+    ] = None,
     host: Annotated[Text, _option("host", "Address to listen on. [127.0.0.1]", "ADDRESS")] = None,
     port: Annotated[Text, _option("port", "Port of the OpenAI API. [8000]", "PORT")] = None,
-    admin_port: Annotated[Text, _option("admin-port", "Port of health, metrics, limits. [8001]", "PORT")] = None,
+    admin_port: Annotated[
+        Text, _option("admin-port", "Port of the health, metrics and limits endpoints. [8001]", "PORT")
+    ] = None,
     task: Annotated[Text, _option("task", "auto, generate, embed or score. [the model's]", "TASK")] = None,
     pooling: Annotated[Text, _option("pooling", "Embeddings: auto, mean, cls or last. [the model's]", "NAME")] = None,
     dtype: Annotated[Text, _option("dtype", "auto, float32, bfloat16 or float16. [auto]", "DTYPE")] = None,
     device: Annotated[Text, _option("device", "auto, cpu or cuda. [auto]", "DEVICE")] = None,
-    max_model_length: Annotated[Text, _option("max-model-length", "Context in tokens. [the model's]", "N")] = None,
-    kv_size: Annotated[Text, _option("kv-size", "Size of the KV pool, e.g. 64Mi.", "SIZE")] = None,
+    max_model_length: Annotated[
+        Text, _option("max-model-length", "Maximum prompt plus output length, in tokens. [the model's]", "N")
+    ] = None,
+    kv_size: Annotated[Text, _option("kv-size", "Size of the KV cache, e.g. 64Mi.", "SIZE")] = None,
     kv_memory_fraction: Annotated[
-        Text, _option("kv-memory-fraction", "KV pool as a share of free memory. [0.9]", "SHARE")
+        Text, _option("kv-memory-fraction", "KV cache as a fraction of free memory. [0.9]", "SHARE")
     ] = None,
     block_size: Annotated[Text, _option("block-size", "Tokens per KV block. [16]", "N")] = None,
-    max_num_seqs: Annotated[Text, _option("max-num-seqs", "Most sequences in one step. [256]", "N")] = None,
-    max_batched_tokens: Annotated[Text, _option("max-batched-tokens", "Most tokens in one step. [2048]", "N")] = None,
-    concurrency_min: Annotated[Text, _option("concurrency-min", "Least the limit may fall to. [1]", "N")] = None,
-    concurrency_max: Annotated[
-        Text, _option("concurrency-max", "Most the limit may rise to. [max-num-seqs]", "N")
+    max_num_seqs: Annotated[
+        Text, _option("max-num-seqs", "Maximum number of sequences in one step. [256]", "N")
     ] = None,
-    max_queue: Annotated[Text, _option("max-queue", "Requests that may wait. [1024]", "N")] = None,
-    kv_watermark: Annotated[Text, _option("kv-watermark", "Share of the pool that may fill. [1.0]", "SHARE")] = None,
-    itl_ms: Annotated[Text, _option("itl-ms", "Inter-token target. [50]", "MS")] = None,
-    ttft_ms: Annotated[Text, _option("ttft-ms", "Time-to-first-token target. [2000]", "MS")] = None,
+    max_batched_tokens: Annotated[
+        Text, _option("max-batched-tokens", "Maximum number of tokens in one step. [2048]", "N")
+    ] = None,
+    concurrency_min: Annotated[
+        Text, _option("concurrency-min", "Lower bound of the concurrency limit. [1]", "N")
+    ] = None,
+    concurrency_max: Annotated[
+        Text, _option("concurrency-max", "Upper bound of the concurrency limit. [max-num-seqs]", "N")
+    ] = None,
+    max_queue: Annotated[Text, _option("max-queue", "Maximum number of waiting requests. [1024]", "N")] = None,
+    kv_watermark: Annotated[
+        Text, _option("kv-watermark", "Fraction of the KV cache that admission may fill. [1.0]", "SHARE")
+    ] = None,
+    itl_ms: Annotated[Text, _option("itl-ms", "Inter-token latency target, in milliseconds. [50]", "MS")] = None,
+    ttft_ms: Annotated[Text, _option("ttft-ms", "Time-to-first-token target, in milliseconds. [2000]", "MS")] = None,
     policy: Annotated[Text, _option("policy", "fcfs, priority, srpf, edf or fair. [fcfs]", "NAME")] = None,
     speculation: Annotated[
-        Text, _option("speculation", "Drafts by prompt lookup: auto, on or off. [auto]", "MODE")
+        Text, _option("speculation", "Speculative decoding by prompt lookup: auto, on or off. [auto]", "MODE")
     ] = None,
-    swap_size: Annotated[Text, _option("swap-size", "Host memory for the preempted; 0: none. [64Mi]", "SIZE")] = None,
-    threads: Annotated[Text, _option("threads", "Compute threads on CPU. [from the cgroup]", "N")] = None,
+    swap_size: Annotated[
+        Text, _option("swap-size", "Host memory for the KV cache of preempted requests; 0 disables it. [64Mi]", "SIZE")
+    ] = None,
+    threads: Annotated[Text, _option("threads", "Compute threads on the CPU. [from the cgroup]", "N")] = None,
     pace: Annotated[
-        Text, _option("pace", "Development: hold steps to a model, e.g. base=0.03,sequence=0.004.", "TERMS")
+        Text,
+        _option("pace", "Development: slow steps down to a step-time model, e.g. base=0.03,sequence=0.004.", "TERMS"),
     ] = None,
-    admin_token_file: Annotated[Text, _option("admin-token-file", "File with the token for writes.", "FILE")] = None,
+    admin_token_file: Annotated[
+        Text, _option("admin-token-file", "File with the bearer token for writes to the admin port.", "FILE")
+    ] = None,
     targets_file: Annotated[
-        Text, _option("targets-file", "JSON file with targets and admission range; followed while serving.", "FILE")
+        Text, _option("targets-file", "JSON file with SLO targets and admission bounds, reloaded on change.", "FILE")
     ] = None,
-    drain_seconds: Annotated[Text, _option("drain-seconds", "What runs may take to finish. [300]", "S")] = None,
+    drain_seconds: Annotated[
+        Text, _option("drain-seconds", "Seconds that running requests may take to finish after SIGTERM. [300]", "S")
+    ] = None,
     grace_seconds: Annotated[
-        Text, _option("grace-seconds", "Still serving after SIGTERM: endpoints lag. [5]", "S")
+        Text, _option("grace-seconds", "Seconds to keep serving after SIGTERM, until endpoints are updated. [5]", "S")
     ] = None,
 ) -> None:
     """Serve one model over the OpenAI API.
 
-    Every option may also be set as SLUICE_<OPTION>. Exit codes: 0 drained, 1 requests cut off, 2 bad option or port
-    taken, 3 the engine died, 78 the engine can never serve as configured.
+    Every option may also be set as SLUICE_<OPTION>. Exit codes: 0 drained, 1 requests aborted, 2 invalid option or port
+    in use, 3 engine crashed, 78 the engine cannot serve with this configuration.
     """
     given = {name.replace("_", "-"): value for name, value in locals().items()}
     try:
