@@ -8,7 +8,7 @@ import aiohttp
 from sluice import contract
 from sluice_operator.autoscaler.values import EngineSample
 from sluice_operator.engines.exposition import parse
-from sluice_perfmodel.capacity import Capacity, Replica, Targets, Work, capacity
+from sluice_perfmodel.capacity import Capacity, Replica, ServiceConditions, Targets, Work, capacity
 
 
 async def read_sample(admin: str) -> EngineSample:
@@ -37,4 +37,4 @@ def one_replica(sample: EngineSample, work: Work, targets: Targets, kv_share: fl
         kv_share=kv_share,
         max_concurrency=int(sample.concurrency_max),
     )
-    return capacity(replica, work, targets)
+    return capacity(ServiceConditions(replica, work, targets))

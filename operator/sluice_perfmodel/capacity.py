@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from sluice_perfmodel.queueing import (
+    SlotQueue,
     decoding_at,
     late_probability,
     prefill_time_share,
@@ -30,7 +31,9 @@ __all__ = [
     "Binding",
     "Capacity",
     "Replica",
+    "ServiceConditions",
     "Targets",
+    "Traffic",
     "Work",
     "attainment",
     "binding_of",
@@ -76,72 +79,86 @@ class Targets:
 
 
 @dataclass(frozen=True, slots=True)
+class ServiceConditions:
+    """What one replica serves: its limits, the mean request and the SLO targets."""
+
+    replica: Replica
+    work: Work
+    targets: Targets
+    margin: float = 1.0  # ≥ 1, kept between the mean inter-token time and its target
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """How requests reach the replicas of a fleet."""
+
+    burstiness: float = 1.0  # index of dispersion of the fleet's arrivals; 1: Poisson
+    unevenness: float = 1.0  # split over replicas: 1 random, near 0 even
+
+
+@dataclass(frozen=True, slots=True)
 class Capacity:
-    """The capacity of one replica for a mean request and SLO targets.
+    """The capacity of one replica under its conditions.
 
     `capacity` computes `rate` and `concurrency`. The properties are computed on access, because sentences need them and
     most decisions do not.
     """
 
-    replica: Replica
-    work: Work
-    targets: Targets
-    margin: float
-    burstiness: float
+    conditions: ServiceConditions
+    burstiness: float  # index of dispersion of this replica's arrivals
     concurrency: int  # n*
     rate: float  # requests per second: the arrival rate at which all targets are still met
 
     @property
     def throughput(self) -> float:
         """μ(n*), the service rate with a queue that never empties: requests per second."""
-        return throughput(self.replica.model, self.work, self.concurrency)
+        return throughput(self.conditions.replica.model, self.conditions.work, self.concurrency)
 
     @property
     def itl(self) -> float:
         """S(n*): mean inter-token time, seconds."""
-        return token_seconds(self.replica.model, self.work, self.concurrency)
+        return token_seconds(self.conditions.replica.model, self.conditions.work, self.concurrency)
 
     @property
     def ttft(self) -> float:
         """Time to first token at `rate`, at the attainment percentile, seconds."""
-        share = self.targets.attainment
-        return first_token_seconds(self.replica.model, self.work, self.concurrency, self.rate, share, self.burstiness)
+        one = self.conditions
+        queue = SlotQueue(one.replica.model, one.work, self.concurrency, spread_of(self.burstiness))
+        return first_token_seconds(queue, self.rate, one.targets.attainment)
 
     @property
     def kv_occupancy(self) -> float:
         """Mean KV occupancy at `rate`: running requests times L, over the pool, 0..1."""
-        running = concurrency_at(self.replica.model, self.work, self.rate, self.concurrency)
-        return running * self.work.context / self.replica.kv_tokens if self.replica.kv_tokens > 0 else 0.0
+        replica, work = self.conditions.replica, self.conditions.work
+        running = concurrency_at(replica.model, work, self.rate, self.concurrency)
+        return running * work.context / replica.kv_tokens if replica.kv_tokens > 0 else 0.0
 
     @property
     def binding(self) -> Binding:
         """The bound whose relaxation gains the most capacity."""
-        return binding_of(self.replica, self.work, self.targets, self.margin, self.burstiness)
+        return binding_of(self.conditions, self.burstiness)
 
 
-def capacity(replica: Replica, work: Work, targets: Targets, margin: float = 1.0, burstiness: float = 1.0) -> Capacity:
+def capacity(conditions: ServiceConditions, burstiness: float = 1.0) -> Capacity:
     """The largest load that meets all targets.
 
-    `margin` ≥ 1 is kept between the mean inter-token time and its target. `burstiness` is the index of dispersion of
-    this replica's arrivals (1: Poisson).
+    `burstiness` is the index of dispersion of this replica's arrivals (1: Poisson).
     """
-    concurrency, rate = _operating_point(replica, work, targets, margin, burstiness, HALVINGS)
-    return Capacity(replica, work, targets, margin, burstiness, concurrency, rate)
+    concurrency, rate = _operating_point(conditions, burstiness, HALVINGS)
+    return Capacity(conditions, burstiness, concurrency, rate)
 
 
-def attainment(
-    replica: Replica, work: Work, targets: Targets, rate: float, margin: float = 1.0, burstiness: float = 1.0
-) -> float:
-    """Predicted share of good requests at `rate` per second.
+def attainment(conditions: ServiceConditions, rate: float, burstiness: float = 1.0) -> float:
+    """Predicted share of good requests of one replica at `rate` per second.
 
     The limit n* keeps the inter-token target. The first token is late by the wait for a concurrency slot and for other
     prompts.
     """
-    return _good(replica, work, targets, slo_concurrency(replica, work, targets, margin), rate, spread_of(burstiness))
+    return _good(conditions, slo_concurrency(conditions), rate, spread_of(burstiness))
 
 
-def split_burstiness(burstiness: float, replicas: int, unevenness: float = 1.0) -> float:
-    """The index of dispersion of one replica's arrivals when `replicas` share a stream of index `burstiness`.
+def split_burstiness(traffic: Traffic, replicas: int) -> float:
+    """The index of dispersion of one replica's arrivals when `replicas` share the traffic.
 
     The work in the whole fleet has the spread z = (I + c²)/2. Each of r replicas takes 1/r of it, and the split adds
     u·(1 − 1/r):
@@ -153,25 +170,18 @@ def split_burstiness(burstiness: float, replicas: int, unevenness: float = 1.0) 
     evens out the output lengths.
     """
     count = max(1, replicas)
-    spread = (burstiness + _SETTINGS.service_variance) / 2.0
-    return 2.0 * (spread / count + unevenness * (1.0 - 1.0 / count)) - _SETTINGS.service_variance
+    spread = (traffic.burstiness + _SETTINGS.service_variance) / 2.0
+    split = spread / count + traffic.unevenness * (1.0 - 1.0 / count)
+    return 2.0 * split - _SETTINGS.service_variance
 
 
-def replicas_needed(
-    replica: Replica,
-    work: Work,
-    targets: Targets,
-    rate: float,
-    margin: float = 1.0,
-    burstiness: float = 1.0,
-    unevenness: float = 1.0,
-) -> tuple[int, float]:
+def replicas_needed(conditions: ServiceConditions, rate: float, traffic: Traffic) -> tuple[int, float]:
     """The smallest number of replicas whose attainment meets the target at a total of `rate`, and that attainment.
 
     A target that no number of replicas reaches is scaled by the share that a nearly idle replica reaches. The search is
     a bisection: O(log(rate / μ(n*))) evaluations.
     """
-    fleet = _fleet(replica, work, targets, margin, burstiness, unevenness)
+    fleet = _fleet(conditions, traffic)
     low = max(1, math.ceil(rate / fleet.most - 1e-9))
     reached = fleet.good(low, rate / low)
     if reached >= fleet.goal:
@@ -186,59 +196,49 @@ def replicas_needed(
     return high, fleet.good(high, rate / high)
 
 
-def sustained_rate(
-    replica: Replica,
-    work: Work,
-    targets: Targets,
-    count: int,
-    margin: float = 1.0,
-    burstiness: float = 1.0,
-    unevenness: float = 1.0,
-) -> float:
-    """The largest total rate, requests per second, for which `replicas_needed` returns `count` replicas: its inverse.
+def sustained_rate(conditions: ServiceConditions, count: int, traffic: Traffic) -> float:
+    """The largest total rate, requests per second, for which `replicas_needed` returns `count`: its inverse.
 
     The precision is one part in 2^HALVINGS of the replicas' throughput.
     """
-    fleet = _fleet(replica, work, targets, margin, burstiness, unevenness)
+    fleet = _fleet(conditions, traffic)
     return count * _highest(lambda each: fleet.good(count, each) >= fleet.goal, 0.0, fleet.most, HALVINGS)
 
 
-def binding_of(replica: Replica, work: Work, targets: Targets, margin: float = 1.0, burstiness: float = 1.0) -> Binding:
+def binding_of(conditions: ServiceConditions, burstiness: float = 1.0) -> Binding:
     """The bound that gains the most rate when it is twice as loose; the first one listed wins a tie."""
+    replica, targets = conditions.replica, conditions.targets
     looser: tuple[tuple[Binding, Replica, Targets], ...] = (
         ("InterTokenLatency", replica, replace(targets, itl=2 * targets.itl)),
         ("KVOccupancy", replace(replica, kv_tokens=2 * replica.kv_tokens), targets),
         ("TimeToFirstToken", replica, replace(targets, ttft=2 * targets.ttft)),
         ("ConcurrencyLimit", replace(replica, max_concurrency=2 * replica.max_concurrency), targets),
     )
-    slots, base = slo_concurrency(replica, work, targets, margin), 0.0
+    slots, base = slo_concurrency(conditions), 0.0
     gains: list[tuple[float, Binding]] = []
     for name, one, loosened in looser:
-        if loosened is targets and slo_concurrency(one, work, targets, margin) == slots:
-            base = base or _operating_point(replica, work, targets, margin, burstiness, ROUGHLY)[1]
+        relaxed = replace(conditions, replica=one, targets=loosened)
+        if loosened is targets and slo_concurrency(relaxed) == slots:
+            base = base or _operating_point(conditions, burstiness, ROUGHLY)[1]
             gains.append((base, name))  # n* is not set by this bound: relaxing it changes nothing
         else:
-            gains.append((_operating_point(one, work, loosened, margin, burstiness, ROUGHLY)[1], name))
+            gains.append((_operating_point(relaxed, burstiness, ROUGHLY)[1], name))
     return max(gains, key=lambda gain: gain[0])[1]
 
 
-def first_token_seconds(
-    model: StepTimeModel, work: Work, concurrency: int, rate: float, share: float, burstiness: float = 1.0
-) -> float:
-    """The time to first token that a `share` of requests stays under, in seconds; inf at or beyond μ(concurrency).
+def first_token_seconds(queue: SlotQueue, rate: float, share: float) -> float:
+    """The time to first token that a `share` of requests stays under, in seconds; inf at or beyond μ(slots).
 
-    It holds at `rate` per second and at most `concurrency` running requests. Only the wait for a concurrency slot
-    counts.
+    It holds at `rate` per second. Only the wait for a concurrency slot counts.
     """
-    own = unqueued_ttft(model, work, decoding_at(model, work, concurrency, rate), 1.0)
-    top = throughput(model, work, concurrency)
+    unqueued = unqueued_ttft(queue.model, queue.work, decoding_at(queue, rate), 1.0)
+    top = throughput(queue.model, queue.work, queue.slots)
     if rate <= 0:
-        return own
+        return unqueued
     if rate >= top:
         return math.inf
-    spread = spread_of(burstiness)
-    waits, exceed = waiting_probability(model, work, concurrency, rate, spread), 1.0 - share
-    return own if waits <= exceed else own + spread / (top - rate) * math.log(waits / max(exceed, 1e-6))
+    waits, exceed = waiting_probability(queue, rate), 1.0 - share
+    return unqueued if waits <= exceed else unqueued + queue.spread / (top - rate) * math.log(waits / max(exceed, 1e-6))
 
 
 def queue_limit(rate: float, seconds: float, step_seconds: float) -> int:
@@ -253,31 +253,26 @@ def queue_limit(rate: float, seconds: float, step_seconds: float) -> int:
 class _Fleet:
     """Any number of replicas that share a load: the attainment to reach, and the highest rate planned per replica."""
 
-    replica: Replica
-    work: Work
-    targets: Targets
+    conditions: ServiceConditions
+    traffic: Traffic
     slots: int
     top: float  # throughput of each replica, requests per second
     most: float  # highest planned rate of each replica, requests per second
     goal: float
-    burstiness: float
-    unevenness: float
 
     def good(self, count: int, each: float) -> float:
         """Predicted share of good requests where each of `count` replicas gets `each` requests per second."""
-        spread = spread_of(split_burstiness(self.burstiness, count, self.unevenness))
-        return _good(self.replica, self.work, self.targets, self.slots, each, spread)
+        spread = spread_of(split_burstiness(self.traffic, count))
+        return _good(self.conditions, self.slots, each, spread)
 
 
-def _fleet(
-    replica: Replica, work: Work, targets: Targets, margin: float, burstiness: float, unevenness: float
-) -> _Fleet:
-    slots = slo_concurrency(replica, work, targets, margin)
-    top = throughput(replica.model, work, slots)
-    goal = _goal(replica, work, targets, slots, spread_of(1.0), top)
-    planned = top / targets.attainment if replica.sheds else _SETTINGS.most_utilisation * top
-    most = min(planned, _rate_in_memory(replica, work))
-    return _Fleet(replica, work, targets, slots, top, most, goal, burstiness, unevenness)
+def _fleet(conditions: ServiceConditions, traffic: Traffic) -> _Fleet:
+    slots = slo_concurrency(conditions)
+    top = throughput(conditions.replica.model, conditions.work, slots)
+    goal = _goal(conditions, slots, spread_of(1.0), top)
+    sheds, share = conditions.replica.sheds, conditions.targets.attainment
+    planned = top / share if sheds else _SETTINGS.most_utilisation * top
+    return _Fleet(conditions, traffic, slots, top, min(planned, _rate_in_memory(conditions)), goal)
 
 
 def _highest(good: Callable[[float], bool], low: float, high: float, halvings: int) -> float:
@@ -290,44 +285,48 @@ def _highest(good: Callable[[float], bool], low: float, high: float, halvings: i
     return low
 
 
-def _operating_point(
-    replica: Replica, work: Work, targets: Targets, margin: float, burstiness: float, halvings: int
-) -> tuple[int, float]:
+def _operating_point(conditions: ServiceConditions, burstiness: float, halvings: int) -> tuple[int, float]:
     """n*, and the highest rate that the TTFT target allows, by bisection: lateness grows with the rate."""
-    slots, spread = slo_concurrency(replica, work, targets, margin), spread_of(burstiness)
-    top = throughput(replica.model, work, slots)
-    goal = _goal(replica, work, targets, slots, spread, top)
+    slots, spread = slo_concurrency(conditions), spread_of(burstiness)
+    top = throughput(conditions.replica.model, conditions.work, slots)
+    goal = _goal(conditions, slots, spread, top)
     low = _SETTINGS.least_utilisation * top
-    high = min(_SETTINGS.most_utilisation * top, _rate_in_memory(replica, work))
-    rate = _highest(lambda each: _good(replica, work, targets, slots, each, spread) >= goal, low, high, halvings)
+    high = min(_SETTINGS.most_utilisation * top, _rate_in_memory(conditions))
+    rate = _highest(lambda each: _good(conditions, slots, each, spread) >= goal, low, high, halvings)
     return slots, rate
 
 
-def slo_concurrency(replica: Replica, work: Work, targets: Targets, margin: float = 1.0) -> int:
+def slo_concurrency(conditions: ServiceConditions) -> int:
     """n*: the largest number of running requests that latency, memory and the configured bounds allow."""
-    by_itl = _itl_concurrency(replica.model, work, targets.itl / margin, replica.max_concurrency)
+    replica, work = conditions.replica, conditions.work
+    target = conditions.targets.itl / conditions.margin
+    by_itl = _itl_concurrency(replica.model, work, target, replica.max_concurrency)
     by_kv = math.floor(replica.kv_tokens / max(work.context, 1.0))  # a peak may fill the pool: kv_share is for the mean
     return max(1, min(max(by_itl, replica.min_concurrency), by_kv, replica.max_concurrency))
 
 
-def _rate_in_memory(replica: Replica, work: Work) -> float:
+def _rate_in_memory(conditions: ServiceConditions) -> float:
     """The rate at which mean KV occupancy equals its target (Little's law)."""
-    inside = max(1.0, replica.kv_share * replica.kv_tokens / max(work.context, 1.0))
-    return throughput(replica.model, work, inside)
+    replica, work = conditions.replica, conditions.work
+    running = max(1.0, replica.kv_share * replica.kv_tokens / max(work.context, 1.0))
+    return throughput(replica.model, work, running)
 
 
-def _goal(replica: Replica, work: Work, targets: Targets, slots: int, spread: float, top: float) -> float:
+def _goal(conditions: ServiceConditions, slots: int, spread: float, top: float) -> float:
     """The attainment to plan for: the target's share of the attainment of a nearly idle replica."""
-    return targets.attainment * _good(replica, work, targets, slots, _SETTINGS.least_utilisation * top, spread)
+    idle = _good(conditions, slots, _SETTINGS.least_utilisation * top, spread)
+    return conditions.targets.attainment * idle
 
 
-def _good(replica: Replica, work: Work, targets: Targets, slots: int, rate: float, spread: float) -> float:
-    model = replica.model
-    decoding = decoding_at(model, work, slots, rate)
-    share = prefill_time_share(model, work, decoding, targets.itl, replica.batch_tokens)
-    left = targets.ttft - unqueued_ttft(model, work, decoding, share)
+def _good(conditions: ServiceConditions, slots: int, rate: float, spread: float) -> float:
+    """Predicted share of good requests at `rate` per second."""
+    replica, targets = conditions.replica, conditions.targets
+    queue = SlotQueue(replica.model, conditions.work, slots, spread)
+    decoding = decoding_at(queue, rate)
+    share = prefill_time_share(replica.model, conditions.work, decoding, targets.itl, replica.batch_tokens)
+    left = targets.ttft - unqueued_ttft(replica.model, conditions.work, decoding, share)
     not_in_time = rejection_probability if replica.sheds else late_probability
-    return 1.0 - not_in_time(model, work, slots, rate, left, spread, share)
+    return 1.0 - not_in_time(queue, rate, left, share)
 
 
 def _itl_concurrency(model: StepTimeModel, work: Work, target: float, maximum: int) -> int:

@@ -16,7 +16,7 @@ Prompts share the time that decoding leaves of each second and are served one af
 
 import math
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from sluice_perfmodel.settings import PERFMODEL
 from sluice_perfmodel.step_time import StepTimeModel
@@ -32,29 +32,39 @@ _MOST_EXPONENT: Final = 600.0  # prevents overflow: at such a load nearly all re
 _LOG_NEGLIGIBLE: Final = 23.0  # ln(_NEGLIGIBLE · 1,000): the same ratio at a utilisation of 99.9 %
 
 
+class SlotQueue(NamedTuple):
+    """The queue before the concurrency slots of one replica."""
+
+    model: StepTimeModel
+    work: Work
+    slots: int
+    spread: float = 1.0  # z
+
+
 def spread_of(burstiness: float) -> float:
     """z: spread of counts relative to Poisson arrivals with exponential service (z = 1), within its minimum."""
     return max((burstiness + _SETTINGS.service_variance) / 2.0, _SETTINGS.least_spread)
 
 
 @lru_cache(maxsize=256)  # searches for different bounds repeat loads: half of all sums are cache hits
-def waiting_probability(model: StepTimeModel, work: Work, slots: int, rate: float, spread: float = 1.0) -> float:
-    """Probability that an arrival finds all `slots` (concurrency slots) taken; 1 at or beyond μ(slots)."""
-    top = throughput(model, work, slots)
+def waiting_probability(queue: SlotQueue, rate: float) -> float:
+    """Probability that an arrival finds all concurrency slots taken; 1 at or beyond μ(slots)."""
+    top = throughput(queue.model, queue.work, queue.slots)
     if rate >= top:
         return 1.0
     if rate < _NO_LOAD * top:
         return 0.0
     full = 1.0 / (1.0 - rate / top)
-    return full / (_free(model, work, slots, rate, spread, full) + full)
+    return full / (_free(queue, rate, full) + full)
 
 
 @lru_cache(maxsize=256)
-def _free(model: StepTimeModel, work: Work, slots: int, rate: float, spread: float, full: float) -> float:
+def _free(queue: SlotQueue, rate: float, full: float) -> float:
     """Weight of all states with a free slot, relative to the state with exactly all slots taken.
 
     `full` is the weight of all states without a free slot, on the same scale. The sum stops where they are negligible.
     """
+    model, work, slots, spread = queue
     output, grouped = max(work.output, 1.0), max(_SETTINGS.least_spread, spread)
     groups = max(1, int(slots / grouped + 1e-9))
     fixed = rate * output * model.base / grouped
@@ -119,31 +129,27 @@ def unqueued_ttft(model: StepTimeModel, work: Work, decoding: float, share: floa
     return 1.5 * token_seconds(model, work, decoding) + prefill_seconds(model, work) / share
 
 
-def late_probability(
-    model: StepTimeModel, work: Work, slots: int, rate: float, seconds: float, spread: float, share: float
-) -> float:
+def late_probability(queue: SlotQueue, rate: float, seconds: float, share: float) -> float:
     """Probability that a request waits longer than `seconds` before its own prefill begins.
 
     Both waits have exponential tails, and the probabilities of two rare events add up.
     """
     if seconds <= 0:
         return 1.0
-    top = throughput(model, work, slots)
+    top = throughput(queue.model, queue.work, queue.slots)
     if rate >= top:
         return 1.0
-    for_slot = waiting_probability(model, work, slots, rate, spread) * math.exp(-seconds * (top - rate) / spread)
-    each = prefill_seconds(model, work) / share
+    for_slot = waiting_probability(queue, rate) * math.exp(-seconds * (top - rate) / queue.spread)
+    each = prefill_seconds(queue.model, queue.work) / share
     busy = rate * each
     if busy >= 1.0:
         return 1.0
-    mean = each * _prompt_spread(spread) / 2.0 / (1.0 - busy)
+    mean = each * _prompt_spread(queue.spread) / 2.0 / (1.0 - busy)
     for_prompts = busy * math.exp(-seconds / mean) if mean > 0 else 0.0
     return min(1.0, for_slot + for_prompts)
 
 
-def rejection_probability(
-    model: StepTimeModel, work: Work, slots: int, rate: float, seconds: float, spread: float, share: float
-) -> float:
+def rejection_probability(queue: SlotQueue, rate: float, seconds: float, share: float) -> float:
     """Probability that a request is rejected, where load shedding rejects all that would wait longer than `seconds`.
 
     No request then waits behind a rejected one. Both queues are stable at any load, and beyond the throughput only the
@@ -151,14 +157,14 @@ def rejection_probability(
     """
     if seconds <= 0:
         return 1.0
-    top = throughput(model, work, slots)
+    top = throughput(queue.model, queue.work, queue.slots)
     if rate < _NO_LOAD * top:
         return 0.0
-    grouped = max(_SETTINGS.least_spread, spread)
+    grouped = max(_SETTINGS.least_spread, queue.spread)
     waits = _truncated(top / grouped, rate / top, seconds)
-    for_slot = waits[1] / (_free(model, work, slots, rate, spread, sum(waits)) + sum(waits))
-    each = prefill_seconds(model, work) / share
-    busy, stretched = rate * each, _prompt_spread(spread) / 2.0 * each
+    for_slot = waits[1] / (_free(queue, rate, sum(waits)) + sum(waits))
+    each = prefill_seconds(queue.model, queue.work) / share
+    busy, stretched = rate * each, _prompt_spread(queue.spread) / 2.0 * each
     if stretched <= 0.0:
         return for_slot
     within, beyond = _truncated(1.0 / stretched, busy, seconds)
@@ -183,6 +189,6 @@ def _truncated(drain: float, load: float, seconds: float) -> tuple[float, float]
     return within, beyond
 
 
-def decoding_at(model: StepTimeModel, work: Work, slots: int, rate: float) -> float:
+def decoding_at(queue: SlotQueue, rate: float) -> float:
     """Mean number of decoding sequences: 0 where a request has one output token."""
-    return concurrency_at(model, work, rate, slots) if work.output > 1.0 else 0.0
+    return concurrency_at(queue.model, queue.work, rate, queue.slots) if queue.work.output > 1.0 else 0.0

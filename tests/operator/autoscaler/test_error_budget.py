@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice_operator.autoscaler.explain.replicas import scaled
-from sluice_operator.autoscaler.replicas.capacity_inputs import CapacityInputs
 from sluice_operator.autoscaler.replicas.demand import Demand, budgeted_quantile
 from sluice_operator.autoscaler.replicas.prediction import FleetAssumptions, predict
 from sluice_operator.autoscaler.replicas.recommendation import Recommendation
@@ -14,13 +13,14 @@ from sluice_operator.autoscaler.settings import LAW
 from sluice_operator.autoscaler.signals.error_budget import ErrorTally, Outcome, add_outcome, planned_attainment
 from sluice_operator.autoscaler.targets import targets
 from sluice_perfmodel.arrival_stats import ArrivalStats
-from sluice_perfmodel.capacity import Replica
+from sluice_perfmodel.capacity import Replica, ServiceConditions
+from sluice_perfmodel.settings import PERFMODEL
 from sluice_perfmodel.workload import throughput
 from tests.operator.autoscaler.fleet import MODEL, WORK, Story, spec, with_signals
 
 RATE, AHEAD = 10.0, 240.0
 REPLICA = Replica(MODEL, kv_tokens=100_000, kv_share=0.8, max_concurrency=64, sheds=True)
-INPUTS = CapacityInputs(REPLICA, WORK, targets(spec()))
+CONDITIONS = ServiceConditions(REPLICA, WORK, targets(spec()), PERFMODEL.limit.margin)
 LEAST, MOST = LAW.signals.budget_least, LAW.signals.budget_most
 OUT, IN = LAW.replicas.scale_out_quantile, LAW.replicas.scale_in_quantile
 
@@ -98,7 +98,7 @@ def test_the_planned_quantile_falls_with_the_allowed_misses_to_the_median_and_no
 
 def test_the_sentence_of_a_scale_out_states_the_attainment_that_is_enough_now() -> None:
     demand = Demand(expected=20.0, highest=21.0, backlog=0.0, horizon=60.0, arrivals=ArrivalStats(), level=19.0)
-    prediction = predict(INPUTS, demand, FleetAssumptions(2, 40), 0.99)
+    prediction = predict(CONDITIONS, demand, FleetAssumptions(2, 40), 0.99)
     then, more = prediction.attainment, prediction.scale_out_to
     assert prediction.attainment_now < 0.95
     assert then >= 0.99

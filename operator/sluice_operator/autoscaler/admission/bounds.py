@@ -18,7 +18,7 @@ a limit below the load that produces them would delay it.
 import math
 from dataclasses import dataclass
 
-from sluice_operator.autoscaler.replicas.capacity_inputs import fleet_model, usable_model
+from sluice_operator.autoscaler.replicas.service_conditions import fleet_model, usable_model
 from sluice_operator.autoscaler.settings import LAW
 from sluice_operator.autoscaler.signals.lengths import mean_work
 from sluice_operator.autoscaler.signals.snapshot import Snapshot

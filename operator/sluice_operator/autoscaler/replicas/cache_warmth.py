@@ -17,7 +17,7 @@ def warming_seconds(snapshot: Snapshot, capacity: Capacity | None) -> float:
     """
     if capacity is None:
         return 0.0
-    work, model, concurrency = capacity.work, capacity.replica.model, capacity.concurrency
+    work, model, concurrency = capacity.conditions.work, capacity.conditions.replica.model, capacity.concurrency
     computed = snapshot.window.rate("prompt_tokens_total") - snapshot.window.rate("cached_prompt_tokens_total")
     if work.cached <= 0.0 or computed <= 0.0:
         return 0.0

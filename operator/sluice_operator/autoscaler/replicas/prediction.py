@@ -6,11 +6,18 @@ Attainment is the share of good requests by spec.slo, for the forecast demand.
 import math
 from dataclasses import dataclass, replace
 
-from sluice_operator.autoscaler.replicas.capacity_inputs import CapacityInputs
 from sluice_operator.autoscaler.replicas.demand import Demand
 from sluice_operator.autoscaler.settings import LAW
-from sluice_perfmodel.capacity import Capacity, attainment, capacity, replicas_needed, split_burstiness, sustained_rate
-from sluice_perfmodel.settings import PERFMODEL
+from sluice_perfmodel.capacity import (
+    Capacity,
+    ServiceConditions,
+    Traffic,
+    attainment,
+    capacity,
+    replicas_needed,
+    split_burstiness,
+    sustained_rate,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +56,7 @@ class Prediction:
     def attainment_now(self) -> float:
         """Attainment with the current count at the expected load."""
         one, each = self.capacity, self.demand.expected / (self.fleet.confidence * max(1, self.fleet.current))
-        return attainment(one.replica, one.work, one.targets, each, one.margin, one.burstiness)
+        return attainment(one.conditions, each, one.burstiness)
 
     @property
     def turning_rate(self) -> float:
@@ -67,30 +74,30 @@ class Prediction:
         return self._sustained_rate(current - 1) if self.scale_in_floor < current else 0.0
 
     def _needed(self, rate: float) -> int:
-        return _replicas_needed(self.capacity, rate, self.demand, self.fleet)[0]
+        return replicas_needed(self.capacity.conditions, rate, _traffic(self.demand, self.fleet))[0]
 
     def _sustained_rate(self, count: int) -> float:
-        one, bursts, fleet = self.capacity, self.demand.arrivals.dispersion, self.fleet
-        rate = sustained_rate(one.replica, one.work, one.targets, count, one.margin, bursts, fleet.unevenness)
-        return fleet.confidence * rate
+        traffic = _traffic(self.demand, self.fleet)
+        return self.fleet.confidence * sustained_rate(self.capacity.conditions, count, traffic)
 
 
-def predict(inputs: CapacityInputs, demand: Demand, fleet: FleetAssumptions, planned_attainment: float) -> Prediction:
+def predict(
+    conditions: ServiceConditions, demand: Demand, fleet: FleetAssumptions, planned_attainment: float
+) -> Prediction:
     """Evaluate the model for this demand and the attainment to plan for."""
-    target = replace(inputs.targets, attainment=planned_attainment)
-    share = split_burstiness(demand.arrivals.dispersion, max(1, fleet.current), fleet.unevenness)
-    one = capacity(inputs.replica, inputs.work, target, PERFMODEL.limit.margin, share)
-    scale_out_to, reached = _replicas_needed(one, demand.expected / fleet.confidence, demand, fleet)
+    planned = replace(conditions, targets=replace(conditions.targets, attainment=planned_attainment))
+    traffic = _traffic(demand, fleet)
+    one = capacity(planned, split_burstiness(traffic, max(1, fleet.current)))
+    scale_out_to, reached = replicas_needed(planned, demand.expected / fleet.confidence, traffic)
     served, drained = _served_and_drained(one, demand)
     saturated = _fewest(demand.expected * served + drained, one.throughput * fleet.confidence)
     scale_out_to = max(scale_out_to, saturated)
-    floor, _ = _replicas_needed(one, demand.highest / fleet.confidence, demand, fleet)
+    floor, _ = replicas_needed(planned, demand.highest / fleet.confidence, traffic)
     return Prediction(one, demand, fleet, scale_out_to, max(scale_out_to, floor), reached)
 
 
-def _replicas_needed(one: Capacity, rate: float, demand: Demand, fleet: FleetAssumptions) -> tuple[int, float]:
-    bursts = demand.arrivals.dispersion
-    return replicas_needed(one.replica, one.work, one.targets, rate, one.margin, bursts, fleet.unevenness)
+def _traffic(demand: Demand, fleet: FleetAssumptions) -> Traffic:
+    return Traffic(demand.arrivals.dispersion, fleet.unevenness)
 
 
 def _served_and_drained(one: Capacity, demand: Demand) -> tuple[float, float]:
@@ -101,8 +108,8 @@ def _served_and_drained(one: Capacity, demand: Demand) -> tuple[float, float]:
     the horizon (`backlog_seconds` at least).
     """
     seconds = LAW.replicas.backlog_seconds
-    if one.replica.sheds:
-        return one.targets.attainment, demand.backlog / max(seconds, demand.horizon)
+    if one.conditions.replica.sheds:
+        return one.conditions.targets.attainment, demand.backlog / max(seconds, demand.horizon)
     return 1.0, demand.backlog / seconds
 
 

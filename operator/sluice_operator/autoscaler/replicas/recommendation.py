@@ -6,11 +6,11 @@
 import math
 from dataclasses import dataclass
 
-from sluice_operator.autoscaler.replicas.capacity_inputs import capacity_inputs
 from sluice_operator.autoscaler.replicas.demand import Demand, measure_demand
 from sluice_operator.autoscaler.replicas.prediction import FleetAssumptions, Prediction, predict
 from sluice_operator.autoscaler.replicas.reactive import ReactiveDemand, reactive_demand
 from sluice_operator.autoscaler.replicas.replica_range import ReplicaRange
+from sluice_operator.autoscaler.replicas.service_conditions import service_conditions
 from sluice_operator.autoscaler.settings import LAW
 from sluice_operator.autoscaler.signals import cold_start, error_budget
 from sluice_operator.autoscaler.signals.snapshot import Snapshot
@@ -53,9 +53,9 @@ def recommend(snapshot: Snapshot, allowed: ReplicaRange, confidence: float, curr
         return Recommendation(
             current, allowed, current, current, demand, planned, measured_binding="MetricsMissing", hold=why
         )
-    inputs = capacity_inputs(snapshot)
+    conditions = service_conditions(snapshot)
     assumed = FleetAssumptions(current, allowed.high, confidence, snapshot.signals.balance.unevenness)
-    prediction = None if inputs is None else predict(inputs, demand, assumed, planned)
+    prediction = None if conditions is None else predict(conditions, demand, assumed, planned)
     if prediction is not None:
         capacity: Capacity | None = prediction.capacity
         out, floor, binding = prediction.scale_out_to, prediction.scale_in_floor, ""

@@ -14,8 +14,8 @@ from typing import Final
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.autoscaler.admission.bounds import engine_bounds
 from sluice_operator.autoscaler.admission.shortage import ShortageState, is_waiting_for_replicas, note_shortage
-from sluice_operator.autoscaler.replicas.capacity_inputs import capacity_inputs
 from sluice_operator.autoscaler.replicas.scale_in_order import scale_in_candidates
+from sluice_operator.autoscaler.replicas.service_conditions import service_conditions
 from sluice_operator.autoscaler.signals.freshness import fleet_metrics
 from sluice_operator.autoscaler.signals.snapshot import take_snapshot
 from sluice_operator.autoscaler.signals.state import SignalState
@@ -23,7 +23,6 @@ from sluice_operator.autoscaler.signals.update import update_signals
 from sluice_operator.autoscaler.targets import targets
 from sluice_operator.autoscaler.values import Decision, Observed
 from sluice_perfmodel.capacity import slo_concurrency
-from sluice_perfmodel.settings import PERFMODEL
 from sluice_sim.policies.policy import Knob
 
 Counts = tuple[int, ...]
@@ -95,10 +94,8 @@ def decide_with_count(
     signals = update_signals(state.signals, fleet, observed, targets(spec).ttft, now)
     snapshot = take_snapshot(spec, observed, fleet, signals, now)
     shortage = note_shortage(snapshot, state.shortage, count)
-    inputs = capacity_inputs(snapshot)
-    limit = (
-        None if inputs is None else slo_concurrency(inputs.replica, inputs.work, inputs.targets, PERFMODEL.limit.margin)
-    )
+    conditions = service_conditions(snapshot)
+    limit = None if conditions is None else slo_concurrency(conditions)
     coming = is_waiting_for_replicas(snapshot, shortage, count)
     admitted = engine_bounds(snapshot, limit, coming, observed_since)
     leaving = scale_in_candidates(snapshot, None, (observed.replicas or 0) - count)

@@ -1,30 +1,19 @@
 """Inputs of the capacity model: the mean request, the engines' step-time models and the SLO targets."""
 
 import math
-from dataclasses import dataclass
 
 from sluice_operator.autoscaler.signals.freshness import FleetMetrics
 from sluice_operator.autoscaler.signals.lengths import mean_work
 from sluice_operator.autoscaler.signals.snapshot import Snapshot
 from sluice_operator.autoscaler.targets import max_concurrency, reachable_targets
 from sluice_operator.autoscaler.values import EngineSample
-from sluice_perfmodel.capacity import Replica, Targets
+from sluice_perfmodel.capacity import Replica, ServiceConditions
 from sluice_perfmodel.settings import PERFMODEL
 from sluice_perfmodel.step_time import StepTimeModel
-from sluice_perfmodel.workload import Work
 
 
-@dataclass(frozen=True, slots=True)
-class CapacityInputs:
-    """One replica and the mean request, as the engines report them, and the targets that such requests can miss."""
-
-    replica: Replica
-    work: Work
-    targets: Targets
-
-
-def capacity_inputs(snapshot: Snapshot) -> CapacityInputs | None:
-    """One replica and the mean request; None while models or lengths are not known well enough."""
+def service_conditions(snapshot: Snapshot) -> ServiceConditions | None:
+    """One replica, the mean request and the targets that it can miss; None while models or lengths are not known."""
     spec, measured = snapshot.spec, snapshot.fleet.measured
     model, work = fleet_model(snapshot.fleet), mean_work(snapshot.signals.lengths)
     if model is None or work is None:
@@ -44,7 +33,7 @@ def capacity_inputs(snapshot: Snapshot) -> CapacityInputs | None:
         batch_tokens=batch,
         sheds=spec.admission.mode != "Off",
     )
-    return CapacityInputs(replica, work, reachable_targets(spec, work))
+    return ServiceConditions(replica, work, reachable_targets(spec, work), PERFMODEL.limit.margin)
 
 
 def fleet_model(fleet: FleetMetrics) -> StepTimeModel | None:
