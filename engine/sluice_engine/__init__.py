@@ -14,7 +14,7 @@ __all__ = ["LLM", "SamplingParams"]
 
 
 def __getattr__(name: str) -> object:
-    """Import LLM and SamplingParams on first access: LLM needs torch, SamplingParams needs msgspec."""
+    """Import LLM and SamplingParams on first access, because LLM needs torch."""
     if name == "LLM":
         from sluice_engine.offline.llm import LLM
 

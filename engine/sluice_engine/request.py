@@ -40,9 +40,7 @@ class Request:
     prompt_length: int = 0
     computed: int = 0
     blocks: list[int] = field(default_factory=list)  # the block table
-    freed_leading: int = (
-        0  # leading logical blocks of the block table that are HOLEs: their blocks left the sliding window
-    )
+    freed_leading: int = 0  # leading logical blocks that are HOLEs because they left the sliding window
     hashes: list[bytes] = field(default_factory=list)  # chained, one per full block of `known`
     indexed: int = 0  # leading blocks registered in the prefix index
     slot: int = -1  # row in the runner's per-sequence tables; -1 while waiting

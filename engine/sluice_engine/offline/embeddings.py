@@ -21,7 +21,7 @@ def encode_texts(
         count = len(message.token_ids)
         if not 1 <= count <= model.max_model_length:
             raise ValueError(
-                f"text {index} has {count} tokens; this model reads a text whole and has {model.max_model_length} "
+                f"text {index} has {count} tokens; this model encodes a text in one pass and has {model.max_model_length} "
                 "positions: shorten or split it"
             )
         if not 0 <= min(message.token_ids) <= max(message.token_ids) < model.vocab_size:

@@ -25,8 +25,8 @@ from sluice_engine.server.transport.connection import Connection
 from sluice_engine.text import TextModel
 
 HEARTBEAT_SECONDS: Final = 30.0  # if requests run and no step ends for this long, the engine counts as hung
-SAME_ON_ALL: Final = {"X-Content-Type-Options": "nosniff", "Server": "sluice"}
-INSTEAD: Final = {
+COMMON_HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Server": "sluice"}
+ENDPOINT_OF_TASK: Final = {
     "generate": contract.PATH_CHAT_COMPLETIONS,
     "embed": contract.PATH_EMBEDDINGS,
     "score": contract.PATH_RERANK,
@@ -39,7 +39,7 @@ _R = TypeVar("_R", bound=web.StreamResponse)
 
 
 class Serving:
-    """One engine being served. `text` and `link.ready` are set once `lifecycle` is past LOADING."""
+    """One engine being served. `text` and `engine.ready` are set once `lifecycle` is past LOADING."""
 
     def __init__(
         self, options: EngineOptions, metrics: EngineMetrics, lifecycle: Lifecycle, engine: EngineClient
@@ -101,7 +101,7 @@ class Serving:
         if self.ready.task != task:
             raise BadRequest(
                 f"The model {self.served_name!r} does not {task}; it is served to {self.ready.task}: use "
-                f"{INSTEAD[self.ready.task]}.",
+                f"{ENDPOINT_OF_TASK[self.ready.task]}.",
                 param="model",
                 code="model_not_supported",
             )
@@ -175,7 +175,7 @@ class Serving:
         return self._closing(request, response)
 
     def _common(self, request: web.BaseRequest) -> dict[str, str]:
-        return {contract.HEADER_REQUEST_ID: request_id_of(request), **SAME_ON_ALL}
+        return {contract.HEADER_REQUEST_ID: request_id_of(request), **COMMON_HEADERS}
 
     def _closing(self, request: web.BaseRequest, response: _R) -> _R:
         connection = request.protocol
@@ -188,8 +188,8 @@ def request_id_of(request: web.BaseRequest) -> str:
     """Returns the request's id: the client's if it is short and plain, else a generated one."""
     known = request.get(REQUEST_ID)
     if known is None:
-        given = request.headers.get(contract.HEADER_REQUEST_ID, "")
-        known = request[REQUEST_ID] = given if _REQUEST_ID_PATTERN.fullmatch(given) else uuid.uuid4().hex
+        requested = request.headers.get(contract.HEADER_REQUEST_ID, "")
+        known = request[REQUEST_ID] = requested if _REQUEST_ID_PATTERN.fullmatch(requested) else uuid.uuid4().hex
     return known
 
 

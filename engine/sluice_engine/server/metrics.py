@@ -35,11 +35,11 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 # By ascending severity: the outcome of a request is the most severe of its samples.
-_WORST: Final[tuple[Outcome, ...]] = ("stop", "length", "abort", "error")
+_BY_SEVERITY: Final[tuple[Outcome, ...]] = ("stop", "length", "abort", "error")
 
 
 @dataclass(slots=True)
-class _Answer:
+class _SampleTimes:
     """The state of one sample of a request. Times are monotonic seconds."""
 
     first_at: float
@@ -55,24 +55,24 @@ class _Record:
     prompt_tokens: int
     open: int  # samples that have not finished
     begun: bool = False  # the engine has sent a delta for it
-    answers: dict[str, _Answer] = field(default_factory=dict)
+    samples: dict[str, _SampleTimes] = field(default_factory=dict)
     outcome: Outcome = "stop"
 
     @property
     def first_at(self) -> float:
         """Time of the first token of any sample; infinite if there is none."""
-        return min((answer.first_at for answer in self.answers.values()), default=math.inf)
+        return min((sample.first_at for sample in self.samples.values()), default=math.inf)
 
     @property
     def tokens(self) -> int:
         """Output tokens of all samples."""
-        return sum(answer.tokens for answer in self.answers.values())
+        return sum(sample.tokens for sample in self.samples.values())
 
     @property
     def mean_gap(self) -> float | None:
         """Mean seconds between two tokens of a sample; None if no sample has two tokens."""
-        gaps = self.tokens - len(self.answers)  # negative for a text's vector, which has no tokens
-        return sum(a.last_at - a.first_at for a in self.answers.values()) / gaps if gaps > 0 else None
+        gaps = self.tokens - len(self.samples)  # negative for a text's vector, which has no tokens
+        return sum(a.last_at - a.first_at for a in self.samples.values()) / gaps if gaps > 0 else None
 
 
 class EngineMetrics:
@@ -106,12 +106,12 @@ class EngineMetrics:
         self._limit = self._gauge(contract.ADMISSION_LIMIT, "Limits in force.", "kind", contract.LIMIT_KINDS)
         self._model_seconds = self._gauge(
             contract.STEP_MODEL_SECONDS,
-            "Fitted step-time model, seconds per unit; slower where minutes of tokens were.",
+            "Fitted step-time model, seconds per unit, corrected where token times exceed it for minutes.",
             "term",
             contract.STEP_MODEL_TERMS,
         )
         self._model_error = self._gauge(contract.STEP_MODEL_ERROR, "Mean absolute relative error of the fit.")
-        self._model_steps = self._gauge(contract.STEP_MODEL_STEPS, "Steps the fit has seen.")
+        self._model_steps = self._gauge(contract.STEP_MODEL_STEPS, "Steps used by the fit.")
         self._load_phase = self._gauge(
             contract.LOAD_PHASE_SECONDS, "Seconds the start spent in each phase.", "phase", contract.LOAD_PHASES
         )
@@ -137,18 +137,18 @@ class EngineMetrics:
 
     def _make_counters(self) -> None:
         self._arrived = self._counter(
-            contract.REQUESTS_ARRIVED, "Valid requests at their first arrival anywhere, refused ones too."
+            contract.REQUESTS_ARRIVED, "Valid requests at their first arrival at any replica, including rejected ones."
         )
-        self._again = self._counter(
+        self._offered_again = self._counter(
             contract.REQUESTS_OFFERED_AGAIN,
-            "Valid requests that another replica had refused: refusals less these are lost.",
+            "Valid requests that another replica rejected before; rejections minus these are lost requests.",
         )
         self._requests = self._labelled(contract.REQUESTS, "Requests at their end.", "outcome", contract.OUTCOMES)
         self._slo = self._labelled(
             contract.SLO_REQUESTS, "Completed requests against the SLO.", "result", contract.SLO_RESULTS
         )
         self._rejections = self._labelled(
-            contract.REJECTIONS, "Refused requests.", "reason", contract.REJECTION_REASONS
+            contract.REJECTIONS, "Rejected requests.", "reason", contract.REJECTION_REASONS
         )
         self._block_seconds = self._counter(contract.KV_BLOCK_SECONDS, "Held KV blocks integrated over time.")
         self._busy = self._counter(contract.BUSY_SECONDS, "Seconds spent in steps.")
@@ -157,7 +157,7 @@ class EngineMetrics:
         self._generated = self._counter(contract.GENERATED_TOKENS, "Generated tokens.")
         self._drafted = self._counter(contract.DRAFT_TOKENS, "Draft tokens of speculation that were verified.")
         self._accepted = self._counter(contract.ACCEPTED_DRAFT_TOKENS, "Draft tokens that were accepted.")
-        self._preemptions = self._counter(contract.PREEMPTIONS, "Requests that lost their blocks to others.")
+        self._preemptions = self._counter(contract.PREEMPTIONS, "Preempted requests.")
         self._swaps = self._counter(contract.SWAPS, "Preempted requests that were copied to host memory.")
         self._faults = self._counter(
             contract.METRICS_FAULTS, "Exceptions in recording metrics; what they record is lost."
@@ -261,7 +261,7 @@ class EngineMetrics:
     def rejected_unsubmitted(self, reason: str, *, offered_before: bool = False) -> None:
         """Records a valid request that was rejected before submission to the engine."""
         self._count_offer(offered_before)
-        self._count_refusal(reason)
+        self._count_rejection(reason)
 
     @contained
     def rejected(self, name: str, reason: str) -> None:
@@ -269,7 +269,7 @@ class EngineMetrics:
         Idempotent.
         """
         if self._records.pop(name, None) is not None:  # the record never completes, so the request is counted once
-            self._count_refusal(reason)
+            self._count_rejection(reason)
 
     @contained
     def ended(self, name: str, outcome: Outcome) -> None:
@@ -290,23 +290,23 @@ class EngineMetrics:
         record = self._records.get(delta.request_id)
         if record is None:
             return
-        fresh = len(delta.token_ids)
+        new_tokens = len(delta.token_ids)
         if not record.begun:
             record.begun = True
             self._queue.observe(max(delta.queue_seconds, 0.0))
-        if fresh or delta.vector:  # a vector is the complete output: its time counts as that of the first token
-            answer = record.answers.get(delta.request_id)
-            if answer is None:
-                if not record.answers:
+        if new_tokens or delta.vector:  # a vector is the complete output: its time counts as that of the first token
+            sample = record.samples.get(delta.request_id)
+            if sample is None:
+                if not record.samples:
                     self._ttft.observe(now - record.arrived_at)
-                answer = record.answers[delta.request_id] = _Answer(now, now, 0)
-                between, gap = max(fresh - 1, 0), 0.0
+                sample = record.samples[delta.request_id] = _SampleTimes(now, now, 0)
+                between, gap = max(new_tokens - 1, 0), 0.0
             else:
-                between, gap = fresh, (now - answer.last_at) / fresh
+                between, gap = new_tokens, (now - sample.last_at) / new_tokens
             for _ in range(between):
                 self._itl.observe(gap)
-            answer.last_at = now
-            answer.tokens += fresh
+            sample.last_at = now
+            sample.tokens += new_tokens
         if delta.finish is not None:
             del self._records[delta.request_id]
             self._count_end(record, delta.finish, now)
@@ -314,7 +314,7 @@ class EngineMetrics:
     def _count_end(self, record: _Record, outcome: Outcome, now: float) -> None:
         """Records the end of a sample and, with the last sample, the end of the request."""
         record.open -= 1
-        record.outcome = outcome = max(record.outcome, outcome, key=_WORST.index)
+        record.outcome = outcome = max(record.outcome, outcome, key=_BY_SEVERITY.index)
         if record.open:
             return
         self._requests.labels(outcome).inc()
@@ -326,12 +326,12 @@ class EngineMetrics:
             self._tpot.observe(mean)
         if outcome in ("stop", "length"):
             ttft = record.first_at - record.arrived_at
-            self._slo.labels(_judge(ttft <= self._ttft_target, (mean or 0.0) <= self._itl_target)).inc()
+            self._slo.labels(_slo_result(ttft <= self._ttft_target, (mean or 0.0) <= self._itl_target)).inc()
 
     def _count_offer(self, before: bool) -> None:
-        (self._again if before else self._arrived).inc()
+        (self._offered_again if before else self._arrived).inc()
 
-    def _count_refusal(self, reason: str) -> None:
+    def _count_rejection(self, reason: str) -> None:
         self._requests.labels("rejected").inc()
         if reason in contract.REJECTION_REASONS:
             self._rejections.labels(reason).inc()
@@ -371,7 +371,7 @@ class EngineMetrics:
         return Histogram(name, text, buckets=buckets, registry=self._registry)
 
 
-def _judge(ttft_met: bool, itl_met: bool) -> str:
+def _slo_result(ttft_met: bool, itl_met: bool) -> str:
     if ttft_met:
         return "met" if itl_met else "missed_itl"
     return "missed_ttft" if itl_met else "missed_both"

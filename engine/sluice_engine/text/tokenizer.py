@@ -159,8 +159,8 @@ def _stop_token_ids(folder: Path, tokenizer: Any) -> tuple[int, ...]:
     if eos is not None and (index := tokenizer.token_to_id(eos)) is not None:
         found.add(index)
     for name in ("generation_config.json", "config.json"):
-        given = _read_json(folder / name).get("eos_token_id")
-        entries = given if isinstance(given, list) else [given]
+        value = _read_json(folder / name).get("eos_token_id")
+        entries = value if isinstance(value, list) else [value]
         found.update(entry for entry in entries if type(entry) is int)
     return tuple(sorted(found))
 

@@ -41,8 +41,8 @@ class AdminToken:
             if self._loopback and "Origin" not in request.headers:  # not from a web page in a local browser
                 return
             raise Unauthorized("Writes need an admin token; start the server with --admin-token-file.")
-        given = request.headers.getall("Authorization", [])
-        scheme, _, token = given[0].partition(" ") if len(given) == 1 else ("", "", "")
+        values = request.headers.getall("Authorization", [])
+        scheme, _, token = values[0].partition(" ") if len(values) == 1 else ("", "", "")
         expected = self._digest()
         actual = hashlib.sha256(token.strip().encode("utf-8", "surrogateescape")).digest()
         if expected is None or not hmac.compare_digest(expected, actual) or scheme.lower() != "bearer":

@@ -75,9 +75,9 @@ def only(source: Object, known: frozenset[str], prefix: str = "") -> None:
     """Raises BadRequest if the object has a field that is not in `known`: a misspelt field must not be ignored."""
     for name in source:
         if name not in known:
-            shown = name if len(name) <= 64 and name.isprintable() else "field"
+            printable = name if len(name) <= 64 and name.isprintable() else "field"
             raise BadRequest(
-                f"Unknown field {prefix}{shown!s}.",
-                param=f"{prefix}{shown}" if shown == name else None,
+                f"Unknown field {prefix}{printable}.",
+                param=f"{prefix}{printable}" if printable == name else None,
                 code="unknown_parameter",
             )

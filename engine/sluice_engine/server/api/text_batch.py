@@ -112,8 +112,8 @@ def check_characters(serving: Serving, param: str, content: str) -> None:
 def too_long(param: str, tokens: str, longest: int) -> ContextTooLong:
     """Returns the error for a text beyond the model's positions. It states the fault, the reason and the remedy."""
     return ContextTooLong(
-        f"This model reads a text whole and has {longest} positions; {param} has {tokens} tokens. Shorten it to at "
-        f"most {longest}, or split it.",
+        f"This model encodes a text in one pass and has {longest} positions; {param} has {tokens} tokens. Shorten it to "
+        f"at most {longest} tokens, or split it.",
         param,
     )
 
