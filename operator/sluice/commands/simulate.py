@@ -37,31 +37,38 @@ def register(app: typer.Typer) -> None:
                 ".gz; or a bundled one: azure2023_conv, mooncake_conversation, servegen_m-large_rates_2d."
             ),
         ] = None,
-        lengths: Annotated[str | None, typer.Option(help="With ServeGen rates: its lengths, file or name.")] = None,
+        lengths: Annotated[
+            str | None, typer.Option(help="File or bundled name of the lengths that belong to ServeGen rates.")
+        ] = None,
         rate: Annotated[
             float | None,
             typer.Option(
-                min=0.001, max=10_000, help="Requests per second, without a trace or where it says only a shape."
+                min=0.001,
+                max=10_000,
+                help="Requests per second: without a trace, or for a trace without arrival times.",
             ),
         ] = None,
-        prompt_tokens: Annotated[int, typer.Option(min=1, help="With --rate: tokens of each prompt.")] = 512,
-        output_tokens: Annotated[int, typer.Option(min=1, help="With --rate: mean tokens of an answer.")] = 128,
-        start: Annotated[float, typer.Option(min=0, help="Seconds of the trace to leave out first.")] = 0.0,
+        prompt_tokens: Annotated[int, typer.Option(min=1, help="Prompt tokens of each request; with --rate.")] = 512,
+        output_tokens: Annotated[int, typer.Option(min=1, help="Mean output tokens of a request; with --rate.")] = 128,
+        start: Annotated[float, typer.Option(min=0, help="Seconds of the trace to skip.")] = 0.0,
         seconds: Annotated[
-            float | None, typer.Option(min=1, help="How much of the trace, or how long. [default: all of it, or 600]")
+            float | None, typer.Option(min=1, help="Seconds to simulate. [default: the whole trace, or 600]")
         ] = None,
-        scale: Annotated[float, typer.Option(min=0.001, max=1000, help="So many times the load.")] = 1.0,
-        double: Annotated[bool, typer.Option("--double", help="What if traffic doubles: twice --scale.")] = False,
+        scale: Annotated[float, typer.Option(min=0.001, max=1000, help="Factor of the load.")] = 1.0,
+        double: Annotated[bool, typer.Option("--double", help="Simulate twice the load: doubles --scale.")] = False,
         profile: Annotated[
             str | None,
-            typer.Option(help="Hardware by name, or base=0.03,sequence=0.004,… [default: llama31-8b-a100-tp2]"),
+            typer.Option(
+                help="Step-time profile: a name, or base=0.03,sequence=0.004,… [default: llama31-8b-a100-tp2]"
+            ),
         ] = None,
         kv_tokens: Annotated[
-            int | None, typer.Option(min=16, help="Tokens one replica's KV cache holds. [default: the profile's]")
+            int | None,
+            typer.Option(min=16, help="Tokens that the KV cache of one replica holds. [default: the profile's]"),
         ] = None,
         cold_start: Annotated[float, typer.Option(min=0, help="Seconds from a decision to a ready replica.")] = 60.0,
         cold_start_spread: Annotated[
-            float, typer.Option(min=0, max=1, help="Each cold start is off by up to this share.")
+            float, typer.Option(min=0, max=1, help="Each cold start varies by up to this share, 0 to 1.")
         ] = 0.0,
         interval: Annotated[float, typer.Option(min=0.1, max=300, help="Seconds between two decisions.")] = 5.0,
         clock: Annotated[
@@ -70,24 +77,28 @@ def register(app: typer.Typer) -> None:
         ] = None,
         routing: Annotated[Routing, typer.Option(help="How the gateway chooses a replica.")] = Routing.round_robin,
         mode: Annotated[
-            Mode, typer.Option(help="exact runs the real scheduler; coarse is for days, within 5 % of it.")
+            Mode, typer.Option(help="exact runs the real scheduler; coarse simulates days, within 5 % of exact.")
         ] = Mode.exact,
         pod_failures: Annotated[
-            float, typer.Option(min=0, max=1, help="Share of pods that die in their first hour.")
+            float, typer.Option(min=0, max=1, help="Share of pods that fail in their first hour, 0 to 1.")
         ] = 0.0,
-        metrics_delay: Annotated[float, typer.Option(min=0, help="Seconds by which metrics are late.")] = 0.0,
-        metrics_loss: Annotated[float, typer.Option(min=0, max=1, help="Share of scrapes that bring nothing.")] = 0.0,
+        metrics_delay: Annotated[
+            float, typer.Option(min=0, help="Age of metrics in seconds when the law sees them.")
+        ] = 0.0,
+        metrics_loss: Annotated[
+            float, typer.Option(min=0, max=1, help="Share of scrapes that are lost, 0 to 1.")
+        ] = 0.0,
         profile_error: Annotated[
-            float, typer.Option(min=-0.9, max=10, help="True step time over the published one, less 1.")
+            float, typer.Option(min=-0.9, max=10, help="True step time divided by the published one, minus 1.")
         ] = 0.0,
         compare: Annotated[
-            str | None, typer.Option(help="Other laws on the same load, e.g. hpa,kpa,llm-d; with their defaults.")
+            str | None, typer.Option(help="Other laws at their defaults on the same load, e.g. hpa,kpa,llm-d.")
         ] = None,
         plot: Annotated[
             Path | None, typer.Option(help="Draw the run: PATH.png, PATH.svg, or both without an ending.")
         ] = None,
-        as_json: Annotated[bool, typer.Option("--json", help="Everything as one JSON object.")] = False,
-        seed: Annotated[int, typer.Option(help="Of all that is random.")] = 0,
+        as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+        seed: Annotated[int, typer.Option(help="Seed of all random choices.")] = 0,
     ) -> None:
         """Replay a load in virtual time through the real scheduler and the real control law: how many GPUs are needed,
         is the SLO met, what if traffic doubles.

@@ -60,7 +60,7 @@ def main(also_long: Annotated[bool, typer.Option("--long", help="The 48 hours as
         exact("1 request/s per replica", 1.8, Window(600.0, 600.0), 100.0),
         *([long()] if also_long else []),
     ]
-    table = Table("load", "requests/s", "seconds", "of processor", "× real time", "asked for")
+    table = Table("load", "requests/s", "seconds", "CPU seconds", "× real time", "required")
     for case in cases:
         found = run(case)
         table.add_row(

@@ -70,7 +70,7 @@ def comparison_table(rows: Sequence[Row], spec: LLMDeploymentSpec, caption: str)
         "most",
         "GPU-\nhours",
         "moves\nper h",
-        "turns\nper h",
+        "reversals\nper h",
     ):
         shown.add_column(heading, justify="right", no_wrap=True)
     for row in rows:

@@ -39,16 +39,16 @@ def ignored_fields(spec: LLMDeploymentSpec, settings: Settings) -> Iterator[str]
     """Fields of the spec that have no effect in the simulation, or only a part of their effect."""
     scaling, kv_cache = spec.scaling, spec.engine.kv_cache
     if scaling.schedules and settings.wall is None:
-        yield "spec.scaling.schedules: not simulated, since a trace has no date: say with --clock when it begins"
+        yield "spec.scaling.schedules: not simulated, since a trace has no date: give its start with --clock"
     if scaling.min_replicas == 0 and scaling.mode in ("Auto", "Advise"):
         yield "spec.scaling.minReplicas 0: no gateway holds requests here, so one replica stays, as in a cluster"
     if spec.paused:
-        yield "spec.paused: nothing is decided; set it to false to see what would be"
+        yield "spec.paused: the law decides nothing; set it to false to simulate its decisions"
     written = kv_cache.model_fields_set
     sizes = [name for name, field in (("size", "size"), ("memoryFraction", "memory_fraction")) if field in written]
     if sizes:
         names = " and ".join(f"spec.engine.kvCache.{name}" for name in sizes)
-        yield f"{names}: not simulated; a replica holds {settings.kv_tokens} KV tokens, as the profile or --kv-tokens says"
+        yield f"{names}: not simulated; a replica holds {settings.kv_tokens} KV tokens, from the profile or --kv-tokens"
     if kv_cache.cpu_offload_gib:
         yield "spec.engine.kvCache.cpuOffloadGiB: not simulated; preempted requests compute their prompt again"
 
@@ -56,10 +56,10 @@ def ignored_fields(spec: LLMDeploymentSpec, settings: Settings) -> Iterator[str]
 def context_overflow(arrivals: Sequence[Arrival], context: int) -> Iterator[str]:
     """Requests that an engine with a maximum length of `context` tokens rejects or truncates."""
     served = [one.within(context) for one in arrivals]
-    refused = sum(one is None for one in served)
+    rejected = sum(one is None for one in served)
     cut = sum(one is not None and one.output < asked.output for one, asked in zip(served, arrivals, strict=True))
-    where = "spec.model.maxModelLength says how long prompt and answer may be"
-    if refused:
-        yield f"prompts that leave no room for an answer in {context} tokens, all refused: {refused}; {where}"
+    where = "spec.model.maxModelLength limits prompt and output"
+    if rejected:
+        yield f"prompts without room for an output token in {context} tokens, all rejected: {rejected}; {where}"
     if cut:
-        yield f"answers that end where the context of {context} tokens is full: {cut}; {where}"
+        yield f"outputs cut at the context of {context} tokens: {cut}; {where}"

@@ -89,7 +89,7 @@ def read_input(options: SimulateOptions) -> SimulationInput:
         *context_overflow(arrivals, settings.max_model_length),
     ]
     if profile.gpus not in (None, count):
-        notes.append(f"GPUs: {gpus} per replica, as the profile; spec.engine.accelerator.count is {count}")
+        notes.append(f"GPUs: {gpus} per replica, from the profile; spec.engine.accelerator.count is {count}")
     return SimulationInput(spec, arrivals, settings, gpus, tuple(notes))
 
 

@@ -74,7 +74,7 @@ def _demand(axis: Any, run: Run, scale: float) -> None:
     at = [sample / scale for sample in seen.at]
     axis.step(at, seen.offered, where="mid", color=BLUE, label="offered")
     if any(seen.refused):
-        axis.fill_between(at, seen.refused, step="mid", color=ORANGE, alpha=0.6, label="refused")
+        axis.fill_between(at, seen.refused, step="mid", color=ORANGE, alpha=0.6, label="rejected")
     axis.set_ylabel("requests/s")
     axis.set_ylim(bottom=0)
     _legend(axis)
@@ -83,8 +83,8 @@ def _demand(axis: Any, run: Run, scale: float) -> None:
 def _replicas(axis: Any, run: Run, spec: LLMDeploymentSpec, scale: float) -> None:
     at = [sample.at / scale for sample in run.fleet_samples]
     axis.step([t / scale for t, _ in run.desired], [count for _, count in run.desired], where="post", color=GREY,
-              linestyle="--", label="asked for")  # fmt: skip
-    axis.step(at, [sample.pods for sample in run.fleet_samples], where="post", color=ORANGE, label="there")
+              linestyle="--", label="desired")  # fmt: skip
+    axis.step(at, [sample.pods for sample in run.fleet_samples], where="post", color=ORANGE, label="existing")
     axis.step(at, [sample.ready for sample in run.fleet_samples], where="post", color=BLUE, label="ready")
     most = max(sample.pods for sample in run.fleet_samples)
     if most >= spec.scaling.max_replicas:

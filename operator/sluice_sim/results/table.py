@@ -19,12 +19,12 @@ def sentence(summary: Summary, spec: LLMDeploymentSpec) -> str:
     most = summary.replicas_max * each
     text = (
         f"{most} GPU{'s' if most != 1 else ''} at most, mean {summary.replicas_mean * each:.1f}; the SLO "
-        f"(TTFT {slo.ttft_milliseconds} ms, ITL {slo.itl_milliseconds} ms) holds for {summary.attainment:.2%} of "
+        f"(TTFT {slo.ttft_milliseconds} ms, ITL {slo.itl_milliseconds} ms) is met by {summary.attainment:.2%} of "
         f"{summary.requests} requests"
     )
     if holds:
-        return f"{text} (asked for: {slo.attainment_percent} %)."
-    text += f", short of the {slo.attainment_percent} % asked for"
+        return f"{text} (target: {slo.attainment_percent} %)."
+    text += f", below the target of {slo.attainment_percent} %"
     if summary.replicas_max >= spec.scaling.max_replicas and spec.scaling.mode == "Auto":
         return f"{text}: maxReplicas ({spec.scaling.max_replicas}) was reached."
     return f"{text}; in the worst 5 minutes for {summary.attainment_worst:.2%}."
@@ -33,11 +33,11 @@ def sentence(summary: Summary, spec: LLMDeploymentSpec) -> str:
 def table(summary: Summary, spec: LLMDeploymentSpec) -> Table:
     """The figures, each beside its target in the spec."""
     slo, scaling = spec.slo, spec.scaling
-    shown = Table("", "result", "asked for", title=f"Simulated ({summary.mode} steps)", title_justify="left")
+    shown = Table("", "result", "target", title=f"Simulated ({summary.mode} steps)", title_justify="left")
     shown.add_row("requests", f"{summary.requests} in {summary.seconds:.0f} s", "")
-    shown.add_row("refused", f"{summary.refused}", "")
+    shown.add_row("rejected", f"{summary.refused}", "")
     if summary.pod_failures:
-        shown.add_row("pods that died", f"{summary.pod_failures}, {summary.failed} answers with them", "")
+        shown.add_row("failed pods", f"{summary.pod_failures}, with {summary.failed} requests", "")
     shown.add_row("SLO attainment", f"{summary.attainment:.2%}", f"{slo.attainment_percent} %")
     shown.add_row("… in the worst 5 minutes", f"{summary.attainment_worst:.2%}", "")
     shown.add_row("TTFT p50 / p95 / p99", _times(summary.ttft), f"{slo.ttft_milliseconds} ms")
@@ -49,7 +49,7 @@ def table(summary: Summary, spec: LLMDeploymentSpec) -> Table:
     )
     shown.add_row("replica-hours", f"{summary.replica_hours:.3f}", "")
     shown.add_row("GPU-hours", f"{summary.gpu_hours:.3f}", f"{summary.gpus_per_replica} per replica")
-    shown.add_row("scalings, turns per hour", f"{summary.actions_per_hour:.1f}, {summary.flips_per_hour:.1f}", "")
+    shown.add_row("scalings, reversals per hour", f"{summary.actions_per_hour:.1f}, {summary.flips_per_hour:.1f}", "")
     limits = "–" if summary.limit_min is None else f"{summary.limit_min} – {summary.limit_max}"
     concurrency = spec.admission.concurrency
     shown.add_row("concurrency limit", limits, f"{concurrency.min} – {concurrency.max} ({spec.admission.mode})")

@@ -13,8 +13,8 @@ from sluice_sim.traces.jsonl import jsonl
 
 KNOWN: Final = (azure.COLUMNS, servegen.COLUMNS, lengths.COLUMNS)
 MOST_SILENCE: Final = 3 * 86_400.0  # longest gap between requests, s: a long weekend, 52,000 decisions
-_SAYS_WHEN: Final = "says when requests came: leave it out, or scale the load with --scale"
-_SAYS_LENGTHS: Final = "says how long requests are: leave it out"
+_SAYS_WHEN: Final = "has arrival times: leave it out, or scale the load with --scale"
+_SAYS_LENGTHS: Final = "has request lengths: leave it out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def read_trace(path: Path, part: Part | None = None) -> tuple[Arrival, ...]:
     with opened(path) as file:
         arrivals = tuple(_arrivals(file, part))
         if not arrivals:
-            raise BadTrace("it has no request in the part that was asked for: after its first line one is expected")
+            raise BadTrace("the selected part has no request: expected at least one after the first line")
         _no_long_silence(arrivals)
     return arrivals
 
@@ -55,11 +55,11 @@ def _arrivals(file: TextIO, part: Part) -> Iterator[Arrival]:
     if set(lengths.COLUMNS) <= set(header):
         _refuse(part.lengths, "a file of lengths", _SAYS_LENGTHS)
         if part.rate is None or part.seconds is None:
-            raise BadTrace("it says how long requests are, not when they came: give --rate and --seconds with it")
+            raise BadTrace("it has request lengths and no arrival times: give --rate and --seconds with it")
         return lengths.drawn(_some(lengths.vidur(file, header)), part.rate, part.seconds, part.seed)
     if set(servegen.COLUMNS) <= set(header):
         if part.lengths is None:
-            raise BadTrace("it says when requests came, not how long they are: give --lengths with it")
+            raise BadTrace("it has request rates and no request lengths: give --lengths with it")
         rates = servegen.windows(file, header)
         with opened(part.lengths) as other:
             known = servegen.clients(other)

@@ -106,10 +106,10 @@ def servegen(
     end = start + seconds if seconds is not None else max((one.start + WINDOW for one in rates), default=0.0)
     used = [one for one in rates if one.client in known and one.start < end and one.start + WINDOW > start]
     if not used:
-        raise BadTrace(f"no client with known lengths asks between {start:g} s and {end:g} s")
+        raise BadTrace(f"no client with known lengths has requests between {start:g} s and {end:g} s")
     mean = sum(_overlap(one, start, end) * one.rate for one in used) / (end - start)
     if rate is not None and rate > mean:
-        raise BadTrace(f"the clients with known lengths ask for {mean:.3g} requests/s in this span, not for {rate:g}")
+        raise BadTrace(f"the clients with known lengths have {mean:.3g} requests/s in this span, fewer than {rate:g}")
     keep = 1.0 if rate is None else rate / mean
     grouped: dict[float, list[Window]] = {}
     for one in used:

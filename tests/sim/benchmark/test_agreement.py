@@ -1,4 +1,4 @@
-"""The comparison of both speeds: the same requests both ways, and a disagreement is one."""
+"""Agreement of exact and coarse mode: both serve the same requests, and a difference beyond the bound is reported."""
 
 from dataclasses import replace
 from pathlib import Path

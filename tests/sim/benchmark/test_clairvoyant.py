@@ -1,4 +1,4 @@
-"""The schedule that knows the future: searched on a load of a quarter of an hour."""
+"""The clairvoyant schedule, searched on a load of 15 minutes."""
 
 import itertools
 from collections.abc import Callable, Sequence

@@ -1,5 +1,6 @@
-"""What the fidelity gate allows: a tenth of the median; of p99 15 %, or twice what the engine's own runs differ by. What
-the simulator was told of the machine is shown, and excuses nothing."""
+"""The fidelity bars: 10 % of the median; of p99 15 %, or twice the spread of the engine's own runs.
+
+The runs with the machine's measured slowness are shown and not judged."""
 
 import pytest
 

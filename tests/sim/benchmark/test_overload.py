@@ -1,4 +1,4 @@
-"""What overload is judged by, by hand."""
+"""The overload figures on examples computed by hand."""
 
 import pytest
 

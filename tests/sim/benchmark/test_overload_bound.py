@@ -1,4 +1,4 @@
-"""The capacity bound: no schedule passes it, and it is near what can be served."""
+"""The capacity bound: no schedule exceeds it, and it is close to what can be served."""
 
 import random
 

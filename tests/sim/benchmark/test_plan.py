@@ -1,4 +1,4 @@
-"""How a knob is searched and a law is placed: plans are driven by hand, with figures in place of simulations."""
+"""The search along a knob and the score of a law: plans run on given figures in place of simulations."""
 
 import subprocess
 import sys

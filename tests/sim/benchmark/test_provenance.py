@@ -1,4 +1,4 @@
-"""Stored pieces say which code measured them, and every table marks those that other code than this measured."""
+"""Stored pieces record the code that measured them, and every table marks pieces of other code."""
 
 import json
 from dataclasses import replace

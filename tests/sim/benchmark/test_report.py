@@ -1,4 +1,4 @@
-"""The score as it is shown: table, JSON, bars and pictures from one board, without a simulation."""
+"""The output of the score: table, JSON, acceptance criteria and plots of given results, without a simulation."""
 
 import json
 from dataclasses import replace

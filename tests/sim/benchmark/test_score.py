@@ -1,4 +1,4 @@
-"""The score's arithmetic, by hand."""
+"""The arithmetic of the score on examples computed by hand."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a stored piece depends on of a source file: what runs, not what is said about it."""
+"""A stored piece depends on the executable statements of a source file and not on its comments."""
 
 from sluice_sim.benchmark.run.statements import code_of
 

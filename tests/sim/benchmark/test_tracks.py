@@ -1,4 +1,4 @@
-"""The tracks of the score: what they say, and that their requests are a function of their files."""
+"""The tracks of the score: their fields are complete, and their requests are a function of their files."""
 
 from dataclasses import replace
 

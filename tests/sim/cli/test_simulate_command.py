@@ -1,4 +1,4 @@
-"""`sluice simulate` as a user meets it."""
+"""The command `sluice simulate`: its output, errors and exit codes."""
 
 import json
 import struct
@@ -90,11 +90,11 @@ BUSY = ("--rate", "3", "--seconds", "60", "--prompt-tokens", "60", "--output-tok
 def test_one_sentence_gives_the_gpus_and_whether_the_slo_is_met(tmp_path: Path) -> None:
     quiet = [part if part != "3" else "0.5" for part in BUSY]
     _, out, err = simulate(tmp_path, *quiet)
-    assert "1 GPU at most, mean 1.0; the SLO (TTFT 2000 ms, ITL 100 ms) holds for 100.00% of" in out
-    assert "requests (asked for: 99 %)." in out and "exact steps" in out
+    assert "1 GPU at most, mean 1.0; the SLO (TTFT 2000 ms, ITL 100 ms) is met by 100.00% of" in out
+    assert "requests (target: 99 %)." in out and "exact steps" in out
     assert "of one core" in err and "× real time" in err
     _, out, _ = simulate(tmp_path, *BUSY, "--scale", "4")
-    assert "3 GPUs at most" in out and "short of the 99 % asked for: maxReplicas (3) was reached." in out
+    assert "3 GPUs at most" in out and "below the target of 99 %: maxReplicas (3) was reached." in out
 
 
 def test_twice_the_traffic_asks_for_more(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_the_json_has_the_answer_the_summary_and_the_decisions(tmp_path: Path) -
 
 PANELS = (
     ("requests/s", "offered"),
-    ("replicas", "asked for", "there", "ready"),
+    ("replicas", "desired", "existing", "ready"),
     ("SLO met, %", "good, per 5 s", "target"),
     ("KV cache, %", "held", "target"),
     ("per replica", "limit (median)", "running", "waiting"),
@@ -186,7 +186,7 @@ def test_the_assumptions_are_printed_beside_the_result(tmp_path: Path) -> None:
     trace.write_text("".join(lines), encoding="utf-8")
     _, out, _ = simulate(tmp_path, "--trace", str(trace))
     assert "prompts of up to 9000 tokens: beyond 8192, the longest measured" in out
-    assert "prompts that leave no room for an answer in 8192 tokens, all refused: 1;" in out
-    assert "answers that end where the context of 8192 tokens is full: 1;" in out
+    assert "prompts without room for an output token in 8192 tokens, all rejected: 1;" in out
+    assert "outputs cut at the context of 8192 tokens: 1;" in out
     code, _, err = simulate(tmp_path, *BUSY[:2], "--profile", "unheard-of")
     assert code == 2 and "no profile is named 'unheard-of'; there are llama31-8b-a100-tp2" in err

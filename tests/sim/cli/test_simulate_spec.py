@@ -1,4 +1,4 @@
-"""What the LLMDeployment says is what is simulated, as a cluster would do it; what is not simulated is said."""
+"""The simulation follows the LLMDeployment's spec as a cluster does; fields that are not simulated are noted."""
 
 import json
 import time
@@ -77,7 +77,8 @@ def test_without_a_clock_schedules_are_noted_as_not_simulated(tmp_path: Path) ->
     value, _ = simulate(tmp_path, changes)
     assert value["summary"]["replicas_max"] == 1
     assert any(
-        "schedules: not simulated, since a trace has no date: say with --clock" in note for note in value["notes"]
+        "schedules: not simulated, since a trace has no date: give its start with --clock" in note
+        for note in value["notes"]
     )
     for clock in ("2026-03-02T08:00", "2026-03-02 10:00+02:00"):
         value, _ = simulate(tmp_path, changes, "--clock", clock)
@@ -105,7 +106,7 @@ def test_ignored_spec_fields_are_noted_only_if_they_are_set(tmp_path: Path) -> N
     said = [note for note in value["notes"] if note.startswith("spec.")]
     assert said == [
         "spec.engine.kvCache.size and spec.engine.kvCache.memoryFraction: not simulated; "
-        + "a replica holds 32000 KV tokens, as the profile or --kv-tokens says",
+        + "a replica holds 32000 KV tokens, from the profile or --kv-tokens",
         "spec.engine.kvCache.cpuOffloadGiB: not simulated; preempted requests compute their prompt again",
     ]
 
@@ -135,5 +136,5 @@ def test_a_lengths_file_beside_a_trace_with_lengths_is_rejected_unread(tmp_path:
     result = CliRunner().invoke(app, options)
     assert result.exit_code == 2
     assert result.stderr.strip() == (
-        f"{trace}: a file of lengths was given, but this trace says how long requests are: leave it out"
+        f"{trace}: a file of lengths was given, but this trace has request lengths: leave it out"
     )

@@ -1,4 +1,4 @@
-"""Cold starts, deaths, late and lost metrics, a wrong profile: drawn by seed, seen by the law as in a cluster."""
+"""Cold starts, pod failures, late and lost metrics, a wrong profile: drawn by seed, and visible to the law as in a cluster."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A machine that is slower in some seconds: what is read from its steps, and what the simulator then says of it."""
+"""A machine that is slower in some seconds: the estimate from its steps, and the replay in the simulator."""
 
 import random
 

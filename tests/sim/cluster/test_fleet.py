@@ -1,4 +1,4 @@
-"""The simulator end to end: physics by hand, scaling under a trace, determinism, nothing lost, no torch."""
+"""The simulator end to end: times computed by hand, scaling under a trace, determinism, complete accounting, no torch."""
 
 import subprocess
 import sys

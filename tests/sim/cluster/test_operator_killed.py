@@ -1,4 +1,4 @@
-"""The operator dies while limits are tight: the engine goes back to its own bounds when their time runs out."""
+"""The operator is killed while limits are tight: the engine returns to its base limits when the TTL ends."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Which replica the gateway tries first, and what the engines' real prefix cache makes of it."""
+"""The order in which the gateway tries replicas, and the resulting hit ratio of the engines' real prefix cache."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Coarse mode: the same rules on counts. Agreement with exact, and the same face towards the operator."""
+"""Coarse mode: the scheduler's rules on counts agree with exact mode and give the operator the same metrics."""
 
 import pytest
 

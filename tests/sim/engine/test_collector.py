@@ -1,4 +1,4 @@
-"""The search for circles of dead objects is put off while a simulation runs, and only then."""
+"""The cyclic garbage collector is suspended during a simulation, and only then."""
 
 import gc
 

@@ -1,4 +1,4 @@
-"""Published measurements as step-time models: close to their own rows, and physical."""
+"""Step-time models fitted to published measurements: close to their own rows, with non-negative terms."""
 
 import csv
 import gzip

@@ -1,4 +1,4 @@
-"""Pods for tests of laws: what one call of a law is given, from a few numbers."""
+"""Pods for tests of laws: the observation of one call, built from a few numbers."""
 
 from collections.abc import Sequence
 from dataclasses import replace

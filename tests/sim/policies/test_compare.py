@@ -1,4 +1,4 @@
-"""Laws side by side on one trace: in the simulator, and as the command shows them."""
+"""Comparison of laws on one trace: in the simulator, and in the command's output."""
 
 from dataclasses import dataclass, replace
 from io import StringIO
@@ -121,7 +121,7 @@ def test_each_figure_is_in_the_column_of_its_heading() -> None:
     title, above, below, _, figures, caption = paper.getvalue().splitlines()
     assert (title.strip(), caption.strip()) == ("Laws at their defaults, 1 – 4 replicas", "coarse steps")
     headings = (("SLO", "met"), ("worst", "5 min"), ("replicas", "mean"), ("", "most"), ("GPU-", "hours"),
-                ("moves", "per h"), ("turns", "per h"))  # fmt: skip
+                ("moves", "per h"), ("reversals", "per h"))  # fmt: skip
     values = ("91.00%", "82.00%", "1.25", "4", "12.500", "7.0", "3.0")
     end = 0
     for (upper, lower), value in zip(headings, values, strict=True):

@@ -1,4 +1,4 @@
-"""llm-d's two latency- and token-driven laws, on what their guides say."""
+"""llm-d's two laws, driven by latency and by tokens, on the values of their guides."""
 
 from dataclasses import replace
 

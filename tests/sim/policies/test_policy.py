@@ -1,4 +1,4 @@
-"""The spec's scheduling policy holds in the simulator: priorities and tenants reach the engines' real scheduler."""
+"""The spec's scheduling policy applies in the simulator: priorities and tenants reach the engines' real scheduler."""
 
 import random
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Every number that a peer's authors publish, beside its source: a peer that is not as published proves nothing."""
+"""Every number that a peer's authors publish, beside its source: a comparison is valid only with the published law."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""All laws together: what the registry reachable_targets, and what none of them may do whatever it is shown."""
+"""All laws together: the contents of the registry, and properties that every law keeps for any observation."""
 
 import math
 from dataclasses import fields, replace

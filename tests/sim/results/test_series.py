@@ -1,4 +1,4 @@
-"""A run in pieces: what the picture draws."""
+"""A run in equal intervals, as the plot draws it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Traces that nobody meant well: each is one sentence with file and line, at once, never a traceback or a run of years."""
+"""Malformed traces: each gives one sentence with file and line at once, never a traceback or an endless run."""
 
 import gzip
 import json
@@ -69,7 +69,7 @@ def test_an_oversized_number_or_line_is_reported_with_its_place(tmp_path: Path, 
         ("7,0,1e12,Gamma,1", LENGTHS, "t.csv: line 2, column rate_rps: expected requests per second ≥ 0 and at most"),
         ("7,0,1,Weibull,1e-9", LENGTHS, "t.csv: line 2, column arg1: expected a shape > 0, 0.01 or more, found '1e-9'"),
         ("7,0,1,Gamma,inf", LENGTHS, "t.csv: line 2, column arg1: expected a shape ≥ 0 and at most 1000000"),
-        ("8,0,1,Gamma,1", LENGTHS, "t.csv: no client with known lengths asks between 0 s and 600 s"),
+        ("8,0,1,Gamma,1", LENGTHS, "t.csv: no client with known lengths has requests between 0 s and 600 s"),
         ("7,0,1,Gamma,1", LENGTHS.replace("0,", "1e300,"), "lengths.jsonl: line 1, field t_s: expected seconds ≥ 0"),
         ("7,0,1,Gamma,1", LENGTHS.replace("7", "null"), "lengths.jsonl: line 1, field client: expected a name or a"),
         ("7,0,1,Gamma,1", LENGTHS + DEEP, "lengths.jsonl: line 2: expected a JSON object"),
@@ -102,7 +102,7 @@ def test_a_byte_order_mark_is_skipped(tmp_path: Path, content: str) -> None:
 @pytest.mark.parametrize("content", [AZURE + "2023-11-01,1,1\n", record(0), mooncake(0), VIDUR])
 def test_a_lengths_file_is_rejected_for_a_trace_with_lengths(tmp_path: Path, content: str) -> None:
     said = refused(tmp_path, content, lengths=LENGTHS)
-    assert "a file of lengths was given, but this trace says how long requests are: leave it out" in said
+    assert "a file of lengths was given, but this trace has request lengths: leave it out" in said
 
 
 def test_a_trace_may_have_a_weekend_without_requests(tmp_path: Path) -> None:

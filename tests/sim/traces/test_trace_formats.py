@@ -1,4 +1,4 @@
-"""The trace formats besides Azure's: what is read, what is drawn by seed, what is said about a bad line."""
+"""The trace formats besides Azure's: parsing, random draws by seed, and errors of bad lines."""
 
 import gzip
 import json
@@ -112,7 +112,7 @@ def test_servegen_thinned_keeps_the_mean_and_a_part_is_the_same_part(tmp_path: P
     tail = read_trace(path, Part(lengths=lengths, start=600, seconds=600))
     whole = read_trace(path, Part(lengths=lengths))
     assert [one.prompt for one in tail] == [one.prompt for one in whole if one.at >= 600]
-    with pytest.raises(BadTrace, match=r"ask for 1.5 requests/s in this span, not for 9"):
+    with pytest.raises(BadTrace, match=r"have 1.5 requests/s in this span, fewer than 9"):
         read_trace(path, Part(lengths=lengths, rate=9.0))
 
 
@@ -181,7 +181,7 @@ def test_bad_lengths_are_named(tmp_path: Path) -> None:
 
 
 def test_a_rate_is_rejected_for_a_trace_with_times(tmp_path: Path) -> None:
-    with pytest.raises(BadTrace, match="a rate was given, but this trace says when requests came"):
+    with pytest.raises(BadTrace, match="a rate was given, but this trace has arrival times"):
         read_trace(lines(tmp_path, MOONCAKE), Part(rate=1.0))
 
 

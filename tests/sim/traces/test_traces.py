@@ -1,4 +1,4 @@
-"""Reading traces: what is read, and what is said about a bad one."""
+"""Reading traces: parsed values, and errors of bad lines."""
 
 import gzip
 from pathlib import Path

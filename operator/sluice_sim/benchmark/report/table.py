@@ -72,7 +72,7 @@ def laws_table(score: TrackScore) -> Table:
         "A at 1.10",
         "G/static",
         "acts/h",
-        "turns/h",
+        "reversals/h",
         "hits",
     ):
         shown.add_column(heading, justify="right")

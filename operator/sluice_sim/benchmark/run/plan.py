@@ -67,7 +67,7 @@ def static_peak(track: Track, window: WindowName) -> Plan:
 
 
 def tune(track: Track, law: str, effort: Effort) -> Plan:
-    """Try settings on the train window, at most `effort.tuning_runs_of(law)` of them. Returns all Tried, the best first."""
+    """Try settings on the train window, at most `effort.tuning_runs_of(law)` of them. Returns all trials, the best first."""
     knob, most = LAWS[law].knob, effort.tuning_runs_of(law)
     tried: dict[float, Trial] = {}
     settings = evenly_spaced(knob.grid, min(most, FIRST_ROUND)) if most else []
@@ -79,7 +79,7 @@ def tune(track: Track, law: str, effort: Effort) -> Plan:
 
 
 def score_law(track: Track, law: str, effort: Effort) -> Plan:
-    """Tune on the train window and judge on the test window, with the same rule for every law. Returns a Placed.
+    """Tune on the train window and judge on the test window, with the same rule for every law. Returns a LawScore.
 
     The default and the tuned setting are always judged. If the tuned setting reaches the target, the adjacent cheaper
     setting is judged too; if it misses, stricter settings are judged in turn until one reaches the target.

@@ -1,4 +1,11 @@
-"""The search for the clairvoyant, as a plan whose tasks run on all processors and are each stored when they end."""
+"""The search for the clairvoyant schedule: the denominator of every law's GPU-hours.
+
+"Clairvoyant" is the scheduling literature's word for an algorithm that knows all future arrivals (Buttazzo, "Hard
+Real-Time Computing Systems"). The cheapest schedule of the tables is run as a whole, its misses correct the tables, and
+the search repeats. A schedule that misses too much gets replicas where it misses most. In the final schedule no piece
+can lose a replica without missing the attainment target. It is feasible and not proven optimal. The search is a plan:
+its tasks run on all processors, and each result is stored when its task ends.
+"""
 
 import itertools
 import math

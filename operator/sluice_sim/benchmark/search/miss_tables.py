@@ -1,12 +1,9 @@
-"""The clairvoyant schedule, computed with knowledge of all arrivals: the denominator of every law's GPU-hours.
+"""Tables of missed requests per piece and count of replicas, and the cheapest schedule that they allow.
 
 A schedule is a count per piece of five minutes; each replica is launched one cold start early. Three-hour windows are
-searched separately: each is run with ample replicas, and then with one fewer wherever few requests were missed. This
-yields a table of misses per piece and count. `cheapest` finds the cheapest schedule of the whole that these tables
-allow exactly (a knapsack over time). That schedule is run as a whole, its misses correct the tables, and the search
-repeats. A schedule that misses too much gets replicas where it misses most. In the final schedule no piece can lose a
-replica without missing the attainment target (`hindsight` has the order, `MissCounter.removal_costs` the test). The schedule is
-feasible and not proven optimal: the tables treat pieces as independent except for the starts between them.
+tabulated separately: each is run with ample replicas, and then with one fewer wherever few requests were missed.
+`cheapest` solves the tables exactly (a knapsack over time). The tables treat pieces as independent except for the
+starts between them, so runs of the whole schedule correct them (`clairvoyant`).
 """
 
 import math
