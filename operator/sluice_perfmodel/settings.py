@@ -34,7 +34,7 @@ class ArrivalSettings:
 
     prior_slots: float = 12.0
     """Weight of the prior estimate, in slots. Less weight for the volatility (by independent pieces): T1 needs 9 %
-    fewer GPU-hours, T2 3 %, T3 4 % and T4 3 % more replicas or hours. Doubled: not measured."""
+    less, and T2, T3 and T4 need 3 to 4 % more. Doubled: not measured."""
 
     prior_most: float = 5.0
     """Largest weight of an earlier estimate, in multiples of the prior's. Halved, doubled: not measured."""

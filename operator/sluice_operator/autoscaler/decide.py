@@ -56,15 +56,16 @@ def decide(
     bounds = _bounds(snapshot, recommendation, state, ordered)
     state = replace(state, admission=record_limits(snapshot, admission, bounds))
 
-    decision = _decision(snapshot, recommendation, dial, state)
-    if spec.paused:
-        return decision, state
-    reasons = (*dial.reasons, *limit_reasons, *rejection_reasons)
-    candidate = dial.state.next_candidate
-    return (
-        replace(decision, replicas=dial.replicas, bounds=bounds, next_scale_in_candidate=candidate, reasons=reasons),
-        state,
-    )
+    decision = _without_actions(snapshot, recommendation, dial, state)
+    if not spec.paused:
+        decision = replace(
+            decision,
+            replicas=dial.replicas,
+            bounds=bounds,
+            next_scale_in_candidate=dial.state.next_candidate,
+            reasons=(*dial.reasons, *limit_reasons, *rejection_reasons),
+        )
+    return decision, state
 
 
 def _recommend(snapshot: Snapshot, state: AutoscalerState) -> Recommendation:
@@ -89,10 +90,10 @@ def _bounds(
     return engine_bounds(snapshot, model_limit, coming, state.stabilization.observed_since)
 
 
-def _decision(
+def _without_actions(
     snapshot: Snapshot, recommendation: Recommendation, dial: ReplicaDecision, state: AutoscalerState
 ) -> Decision:
-    """The decision without actions: what is desired, and the figures for the status."""
+    """The decision of a paused resource: what is desired, and the figures for the status."""
     observed, window, cold_starts = snapshot.observed, snapshot.window, snapshot.signals.cold_starts
     removed = 0 if dial.replicas is None else (observed.replicas or 0) - dial.replicas
     return Decision(

@@ -93,7 +93,7 @@ class SignalSettings:
     Retry-After of clients. Halved, doubled: not measured."""
 
     late_start_most: float = 2.0
-    """Largest Retry-After of a late start, in expected cold starts. Basis: as before. Halved, doubled: not measured."""
+    """Largest Retry-After of a late start, in expected cold starts. Basis: a guess. Halved, doubled: not measured."""
 
     # Error budget.
 
