@@ -226,8 +226,8 @@ class Server:
         return contract.EXIT_FAILED if cut else contract.EXIT_OK
 
     async def _drained(self) -> None:
-        """Waits until refusing has begun and no request is in flight."""
-        await self._serving.lifecycle.wait_refusing()
+        """Waits until the grace period is over and no request is in flight."""
+        await self._serving.lifecycle.wait_rejecting()
         await self._serving.idle.wait()
 
     async def _flushed(self) -> None:

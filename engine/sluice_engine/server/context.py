@@ -65,14 +65,14 @@ class Serving:
     def text(self) -> TextModel:
         """The tokenizer. Raises Unavailable while loading."""
         if self._text is None:
-            raise self.lifecycle.refusal() or RuntimeError("serving without a tokenizer")
+            raise self.lifecycle.rejection() or RuntimeError("serving without a tokenizer")
         return self._text
 
     @property
     def ready(self) -> messages.Ready:
         """The engine's Ready message. Raises Unavailable while loading."""
         if self.engine.ready is None:
-            raise self.lifecycle.refusal() or RuntimeError("serving without an engine")
+            raise self.lifecycle.rejection() or RuntimeError("serving without an engine")
         return self.engine.ready
 
     def text_loaded(self, text: TextModel) -> None:
@@ -91,10 +91,10 @@ class Serving:
         A request `arriving` for the model then counts as arrived and rejected: its validity cannot be checked yet, and
         a fleet whose replicas are all loading is not idle.
         """
-        if self.lifecycle.phase is Phase.LOADING and (refusal := self.lifecycle.refusal()) is not None:
+        if self.lifecycle.phase is Phase.LOADING and (rejection := self.lifecycle.rejection()) is not None:
             if arriving is not None:
                 self.metrics.rejected_unsubmitted("loading", offered_before=offered_before(arriving))
-            raise refusal
+            raise rejection
 
     def check_task(self, task: str) -> None:
         """Raises BadRequest if the model is served for another task."""
@@ -108,9 +108,9 @@ class Serving:
 
     def check_accepting(self, request: web.BaseRequest) -> None:
         """Raises Unavailable, and counts the rejection, while no request is accepted."""
-        if (refusal := self.lifecycle.refusal()) is not None:
+        if (rejection := self.lifecycle.rejection()) is not None:
             self.metrics.rejected_unsubmitted("draining", offered_before=offered_before(request))
-            raise refusal
+            raise rejection
 
     def rejection_error(self, message: messages.Rejected) -> Unavailable:
         """Converts the engine's rejection into the error for the client.

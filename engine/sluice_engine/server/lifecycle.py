@@ -3,9 +3,9 @@
     loading ──ready──► serving ──SIGTERM, POST /drain──► lagging ──grace──► refusing
                                                          (unready, still serving)
 
-Endpoints lag: for some seconds after a pod turns unready, clients still connect. During the grace period they are
-served with `Connection: close`. After it they are rejected with Retry-After, and running requests may finish within the
-drain budget.
+Endpoints are updated with a delay: for some seconds after a pod turns unready, clients still connect. During the grace
+period (phase "lagging") they are served with `Connection: close`. After it (phase "refusing") they are rejected with
+Retry-After, and running requests may finish within the drain budget.
 """
 
 import asyncio
@@ -25,20 +25,20 @@ class Phase(enum.Enum):
 
     LOADING = "loading"
     SERVING = "serving"
-    LAGGING = "lagging"
-    REFUSING = "refusing"
+    GRACE_PERIOD = "lagging"
+    REJECTING = "refusing"
     FAILED = "failed"
 
 
 class Lifecycle:
-    """Holds the phase and calls `on_refusing` when refusing begins. `grace_seconds` is the length of the lagging phase."""
+    """Holds the phase and calls `on_rejecting` at the end of the grace period of `grace_seconds`."""
 
     def __init__(
-        self, grace_seconds: float, on_refusing: Callable[[], None], clock: Callable[[], float] = time.monotonic
+        self, grace_seconds: float, on_rejecting: Callable[[], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._grace = grace_seconds
-        self._on_refusing = on_refusing
-        self._refusing = asyncio.Event()
+        self._on_rejecting = on_rejecting
+        self._rejecting = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self.phase = Phase.LOADING
         self.capacity_eta = CapacityEta(clock)
@@ -51,14 +51,14 @@ class Lifecycle:
     @property
     def closing(self) -> bool:
         """Whether responses close their connection."""
-        return self.phase in (Phase.LAGGING, Phase.REFUSING, Phase.FAILED)
+        return self.phase in (Phase.GRACE_PERIOD, Phase.REJECTING, Phase.FAILED)
 
-    def refusal(self) -> Unavailable | None:
+    def rejection(self) -> Unavailable | None:
         """Returns the error for new requests; None while requests are accepted."""
         if self.phase is Phase.LOADING:
             wait = self.capacity_eta.seconds_left or LOADING_RETRY_SECONDS
             return Unavailable("The model is loading.", code="loading", retry_after=wait)
-        if self.phase is Phase.REFUSING:
+        if self.phase is Phase.REJECTING:
             return Unavailable("This server is draining.", code="draining", retry_after=DRAINING_RETRY_SECONDS)
         if self.phase is Phase.FAILED:
             return Unavailable("The engine has exited.", code="engine_failed", retry_after=DRAINING_RETRY_SECONDS)
@@ -72,22 +72,22 @@ class Lifecycle:
     def failed(self) -> None:
         """Enters the failed phase: the engine has exited and no request is accepted."""
         self.phase = Phase.FAILED
-        self._refusing.set()
+        self._rejecting.set()
 
     def drain(self) -> None:
-        """Turns unready at once and refuses after the grace period; refuses at once while loading. Idempotent."""
+        """Turns unready at once and rejects after the grace period; rejects at once while loading. Idempotent."""
         if self.phase is Phase.LOADING:
-            self._refuse()
+            self._reject()
         elif self.phase is Phase.SERVING:
-            self.phase = Phase.LAGGING
-            self._timer = asyncio.get_running_loop().call_later(self._grace, self._refuse)
+            self.phase = Phase.GRACE_PERIOD
+            self._timer = asyncio.get_running_loop().call_later(self._grace, self._reject)
 
-    async def wait_refusing(self) -> None:
+    async def wait_rejecting(self) -> None:
         """Waits until the grace period is over or the engine has failed."""
-        await self._refusing.wait()
+        await self._rejecting.wait()
 
-    def _refuse(self) -> None:
+    def _reject(self) -> None:
         if self.phase is not Phase.FAILED:
-            self.phase = Phase.REFUSING
-            self._on_refusing()
-        self._refusing.set()
+            self.phase = Phase.REJECTING
+            self._on_rejecting()
+        self._rejecting.set()

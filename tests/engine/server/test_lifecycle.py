@@ -28,19 +28,19 @@ from sluice_engine.server.transport.sockets import bind
 async def test_drain_is_unready_at_once_and_rejects_after_the_grace_period() -> None:
     told: list[Phase] = []
     lifecycle = Lifecycle(0.0, lambda: told.append(lifecycle.phase))
-    refusal = lifecycle.refusal()
-    assert refusal is not None
-    assert refusal.code == "loading"
+    rejection = lifecycle.rejection()
+    assert rejection is not None
+    assert rejection.code == "loading"
     lifecycle.loaded()
-    assert (lifecycle.ready, lifecycle.closing, lifecycle.refusal()) == (True, False, None)
+    assert (lifecycle.ready, lifecycle.closing, lifecycle.rejection()) == (True, False, None)
     lifecycle.drain()
-    assert (lifecycle.ready, lifecycle.closing, lifecycle.refusal()) == (False, True, None)
+    assert (lifecycle.ready, lifecycle.closing, lifecycle.rejection()) == (False, True, None)
     lifecycle.drain()
-    await lifecycle.wait_refusing()
-    refusal = lifecycle.refusal()
-    assert refusal is not None
-    assert (refusal.code, int(refusal.headers()["Retry-After"]) >= 1) == ("draining", True)
-    assert told == [Phase.REFUSING]
+    await lifecycle.wait_rejecting()
+    rejection = lifecycle.rejection()
+    assert rejection is not None
+    assert (rejection.code, int(rejection.headers()["Retry-After"]) >= 1) == ("draining", True)
+    assert told == [Phase.REJECTING]
 
 
 @pytest.fixture
