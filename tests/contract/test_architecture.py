@@ -36,6 +36,8 @@ WORDS: Final = {
     "gives way": 0,
     "healing": 0,
     "herd": 0,
+    "homeless": 0,
+    "hopeless": 0,
     "judgement": 0,
     "kubeworld": 0,
     "localworld": 0,
@@ -63,10 +65,13 @@ WORDS: Final = {
     "took_its_time": 0,
     "twin": 0,
     "unbroken": 0,
+    "unheard": 0,
     "unheld": 0,
     "victim": 0,
+    "weather": 0,
     "whoever": 0,
     "wholerunner": 0,
+    "wish": 0,
     "world": 0,
 }
 TEXT: Final = {".py", ".c", ".h", ".yaml", ".tpl"}
