@@ -43,6 +43,15 @@ def configure(stream: TextIO | None = None, *, plain: str = PLAIN) -> None:
     root.setLevel(logging.INFO)
 
 
+def take_over(*libraries: str) -> None:
+    """Send the records of libraries that install handlers of their own, and Python's warnings, to the root handler."""
+    logging.captureWarnings(True)
+    for name in libraries:
+        logger = logging.getLogger(name)
+        logger.handlers.clear()
+        logger.propagate = True
+
+
 def _unused(name: str, line: dict[str, Any]) -> str:
     while name in line:
         name = f"extra_{name}"

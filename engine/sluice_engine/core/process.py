@@ -183,6 +183,8 @@ def _start(channel: Channel, options: EngineOptions) -> "EngineLoop | None":
         from sluice_engine.core.engine import EngineLoop
         from sluice_engine.core.own_process import own_process
         from sluice_engine.errors import StartError
+
+        json_logs.take_over("transformers", "huggingface_hub")
     except ImportError as error:
         channel.send(messages.Failed(REASON_ENGINE_CRASHED, f"The engine's packages cannot be imported: {error}."))
         return None

@@ -21,6 +21,16 @@ def step(self):
     raise {error}
 EngineLoop.step = step
 """
+LIBRARIES = """
+from sluice_engine.core.engine import EngineLoop
+def step(self):
+    import warnings
+    from transformers.utils import logging
+    logging.get_logger("transformers.utils").warning("careful")
+    warnings.warn("outdated")
+    raise ValueError("no row")
+EngineLoop.step = step
+"""
 STATE = """
 from sluice_engine.core.engine import EngineLoop
 EngineLoop.state = lambda self: {"requests": object()}
@@ -60,13 +70,13 @@ async def test_a_step_that_raises_ends_the_process_with_its_traceback_and_reason
 
 async def test_without_a_terminal_each_log_line_is_a_json_object(tiny_llama: Path, tmp_path: Path) -> None:
     log = tmp_path / "log"
-    async with engine_process(
-        tmp_path, options(tiny_llama), STEP.format(error="ValueError('no row')") + RUN, log
-    ) as peer:
+    async with engine_process(tmp_path, options(tiny_llama), LIBRARIES + RUN, log) as peer:
         await peer.until(messages.Failed)
         await status(peer)
-    *_, crash = lines = [json.loads(line) for line in log.read_text().splitlines()]
+    *_, library, warning, crash = lines = [json.loads(line) for line in log.read_text().splitlines()]
     assert all({"time", "level", "logger", "message"} <= set(line) for line in lines)
+    assert (library["logger"], library["message"]) == ("transformers.utils", "careful")
+    assert warning["logger"] == "py.warnings" and "outdated" in warning["message"]
     assert (crash["level"], crash["message"]) == ("error", "the engine crashed")
     assert crash["exception"].endswith("ValueError: no row")
 
