@@ -1,1 +1,1 @@
-"""The operator process: settings, watches, work queue, leader election, watchdog, health, metrics."""
+"""The operator process: watches, work queue, leader election, watchdog, health endpoint."""
