@@ -41,7 +41,7 @@ class Timeline:
         return [seen for seen in self.states if start <= seen.at <= end]
 
     def decisions(self, dial: str | None = None) -> list[Line]:
-        """The decisions of one actuator, or of both."""
+        """The decisions of one dial, or of both."""
         made = [seen.line for seen in self.events if seen.line["event"] == "decision"]
         return [line for line in made if dial is None or line["dial"] == dial]
 

@@ -100,7 +100,7 @@ def test_all_plots_with_data_are_drawn(tmp_path: Path) -> None:
     made = score()
     made.robust = {"sluice": {"plain": 1.1, "seed 1": None}, "kpa": {"plain": 1.2, "seed 1": 1.3}}
     written = draw([made], tmp_path)
-    assert [path.name for path in written] == ["frontier.png", "r99.png", "actuators-T4.png", "robust.png"]
+    assert [path.name for path in written] == ["frontier.png", "r99.png", "dials-T4.png", "robust.png"]
     assert all(path.stat().st_size > 10_000 for path in written)
 
 
@@ -121,7 +121,7 @@ def capped(**runs: tuple[float, float]) -> dict[str, bool]:
     return acceptance_criteria([made])
 
 
-def test_both_actuators_are_compared_with_each_alone_at_equal_gpu_hours() -> None:
+def test_both_dials_are_compared_with_each_alone_at_equal_gpu_hours() -> None:
     """Three replicas serve 80 % for 3 GPU-hours and four 96 % for 4: what 3.5 buy is in the middle."""
     other_digests = {"alone": (0.96, 4.0), "alone_3": (0.80, 3.0), "replicas": (0.5, 3.5)}
     ((sentence, beaten),) = capped(sluice=(0.9, 3.5), **other_digests).items()
@@ -132,11 +132,11 @@ def test_both_actuators_are_compared_with_each_alone_at_equal_gpu_hours() -> Non
     assert not all(capped(sluice=(0.9, 3.5), **(other_digests | {"replicas": (0.91, 3.5)})).values())
 
 
-def test_an_actuator_that_costs_more_must_serve_less() -> None:
+def test_a_dial_that_costs_more_must_serve_less() -> None:
     other_digests = {"alone": (0.96, 4.0), "alone_3": (0.80, 3.0)}
     assert all(capped(sluice=(0.9, 3.5), replicas=(0.7, 3.6), **other_digests).values())
     assert not all(capped(sluice=(0.9, 3.5), replicas=(0.95, 3.6), **other_digests).values())
 
 
-def test_an_actuator_that_was_not_measured_fails_the_joint_criterion() -> None:
+def test_a_dial_that_was_not_measured_fails_the_joint_criterion() -> None:
     assert not all(capped(sluice=(0.9, 3.5), alone=(0.8, 3.5)).values())

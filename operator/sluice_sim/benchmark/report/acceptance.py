@@ -90,10 +90,10 @@ def _overload_criteria(score: TrackScore) -> dict[str, bool]:
 
 
 def _joint_control_criteria(score: TrackScore) -> dict[str, bool]:
-    """Both actuators against each one alone at the same GPU-hours.
+    """Both dials against each one alone at the same GPU-hours.
 
-    The single-actuator results are interpolated linearly between constant fleets, because a fleet may change its size
-    during the window. If all of them cost more than both actuators together, each of them must serve less.
+    The single-dial results are interpolated linearly between constant fleets, because a fleet may change its size
+    during the window. If all of them cost more than both dials together, each of them must serve less.
     """
     ours, hours = score.overload["sluice"]["attainment"], score.overload["sluice"]["gpu_hours"]
     beaten, figures = True, [f"ours {ours:.1%}"]
@@ -105,7 +105,7 @@ def _joint_control_criteria(score: TrackScore) -> dict[str, bool]:
         beaten = beaten and bool(tried) and alone < ours
         figures.append(f"{law} {alone:.1%}")
     sentence = (
-        f"{score.track.name}: both actuators serve more than either alone for the same GPU-hours ({', '.join(figures)})"
+        f"{score.track.name}: both dials serve more than either alone for the same GPU-hours ({', '.join(figures)})"
     )
     return {sentence: beaten}
 

@@ -1,4 +1,4 @@
-"""Plots of the score: attainment over GPU-hours per law, and the actuators over time. Needs matplotlib."""
+"""Plots of the score: attainment over GPU-hours per law, and the dials over time. Needs matplotlib."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,8 +39,8 @@ def draw(scores: Sequence[TrackScore], folder: Path) -> tuple[Path, ...]:
         save(figure, "r99")
     for score in known:
         figure = Figure(figsize=(11, 7), layout="constrained")
-        _actuators(figure.subplots(3, 1, sharex=True, height_ratios=(1.2, 2, 1.3)), score)
-        save(figure, f"actuators-{score.track.name}")
+        _dials(figure.subplots(3, 1, sharex=True, height_ratios=(1.2, 2, 1.3)), score)
+        save(figure, f"dials-{score.track.name}")
     robust = [score for score in scores if score.robust]
     if robust:
         figure = Figure(figsize=(11, 4.2 * len(robust)), layout="constrained")
@@ -88,7 +88,7 @@ def _bars(axis: Any, score: TrackScore) -> None:
     axis.spines[["top", "right"]].set_visible(False)
 
 
-def _actuators(axes: Any, score: TrackScore) -> None:
+def _dials(axes: Any, score: TrackScore) -> None:
     """Load, replicas and attainment over the test window: clairvoyant, sluice at its defaults, the best tuned peer."""
     if score.clairvoyant is None:
         return

@@ -62,7 +62,7 @@ def _overload(score: TrackScore, scope: BenchmarkScope) -> Plan:
     track, window = score.track, scope.effort.test
     laws = [law for law in scope.laws if law in scope.effort.overload_laws]
     jobs = {law: Job(track=track.name, window=window, law=law) for law in laws}
-    if track.load.waves:  # what each actuator achieves alone: constant fleets with admission
+    if track.load.waves:  # what each dial achieves alone: constant fleets with admission
         jobs = {law: job for law, job in jobs.items() if law in OWN}
         for count in range(1, track.most) if "admission-only" in jobs else ():
             name, setting = f"admission-only, {count} of {track.most} replicas", count / track.most
