@@ -67,21 +67,21 @@ def test_a_horizontal_pod_autoscaler_drives_external_mode(cluster: Cluster, oper
 
 def test_a_killed_engine_is_replaced_while_the_other_serves(cluster: Cluster, settings: Settings) -> None:
     # a pod of the last scale-in may still be terminating
-    victim, survivor = (pod for pod in cluster.pods("chat") if is_ready(pod))
+    killed_pod, survivor = (pod for pod in cluster.pods("chat") if is_ready(pod))
     others = jobs.start_client(
         cluster, "others", settings.image("engine"), "chat",
         "--seconds", "20", "--each", "4", "--pin", f"http://{survivor['status']['podIP']}:8000",
     )  # fmt: skip
-    killed = cluster.kubectl("exec", name_of(victim), "--", manifests.PYTHON, "-c", KILL_ENGINE)
+    killed = cluster.kubectl("exec", name_of(killed_pod), "--", manifests.PYTHON, "-c", KILL_ENGINE)
     assert int(killed) >= 1
 
     def healed() -> bool:
         pods = {name_of(pod): pod for pod in cluster.pods("chat")}
-        started = pods.get(name_of(victim), victim)["status"]["containerStatuses"][0]["restartCount"]
-        new = bool(set(pods) - {name_of(victim), name_of(survivor)})
+        started = pods.get(name_of(killed_pod), killed_pod)["status"]["containerStatuses"][0]["restartCount"]
+        new = bool(set(pods) - {name_of(killed_pod), name_of(survivor)})
         return (started >= 1 or new) and sum(is_ready(pod) for pod in pods.values()) == 2
 
-    wait_for(f"the engine of {name_of(victim)} is replaced", healed, timeout=300)
+    wait_for(f"the engine of {name_of(killed_pod)} is replaced", healed, timeout=300)
     account = others.wait(timeout=300)
     assert account["failed"] == []
     assert account["retries"] == 0

@@ -36,11 +36,11 @@ async def test_a_burst_is_held_with_one_wake_up_until_a_replica_is_ready() -> No
 
 
 async def test_the_number_of_held_requests_is_bounded() -> None:
-    nobody: Sequence[Backend] = ()
+    no_backends: Sequence[Backend] = ()
     hold_queue = HoldQueue(hold=True, expected=lambda: 60.0, poll=0.0)
-    asked = [asyncio.create_task(hold_queue.wait(lambda: nobody)) for _ in range(256)]
+    asked = [asyncio.create_task(hold_queue.wait(lambda: no_backends)) for _ in range(256)]
     await asyncio.sleep(0)
-    assert await hold_queue.wait(lambda: nobody) == ()
+    assert await hold_queue.wait(lambda: no_backends) == ()
     for one in asked:
         one.cancel()
     await asyncio.gather(*asked, return_exceptions=True)
@@ -51,8 +51,8 @@ async def test_the_number_of_held_requests_is_bounded() -> None:
     ("hold_queue", "method", "path", "retry_after"),
     [
         (HoldQueue(hold=True, expected=lambda: 40.0, clock=Time(), poll=0.0), "POST", CHAT, "40"),  # waited too long
-        (HoldQueue(hold=True), "GET", "/v1/models", "2"),  # a poll at the models wakes nobody
-        (HoldQueue(), "POST", CHAT, "2"),  # a door that does not hold
+        (HoldQueue(hold=True), "GET", "/v1/models", "2"),  # listing the models does not wake a replica
+        (HoldQueue(), "POST", CHAT, "2"),  # a queue that does not hold requests
     ],
 )
 async def test_a_request_that_is_not_held_gets_a_retry_after(

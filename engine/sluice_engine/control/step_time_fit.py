@@ -1,8 +1,8 @@
 """Fits the engine's step-time model online: five non-negative coefficients, learned from every step.
 
-The fit is least squares on relative errors: each step is weighted by 1/T², with T its predicted time once the group is
-trusted. Weighting by measured times would count fast steps more than slow ones and learn E[1/t]/E[1/t²], a fifth below
-the mean where step times scatter by a third.
+The fit is least squares on relative errors: each step is weighted by 1/T², with T its predicted time once the group
+has enough steps. Weighting by measured times would count fast steps more than slow ones and learn E[1/t]/E[1/t²],
+a fifth below the mean where step times scatter by a third.
 
 Observations are grouped by shape (powers of two of prompt tokens and of sequences). Each group keeps decaying sums. The
 sums decay by `_GROUP_DECAY` at each step of the same shape and by `_KIND_DECAY` at each step of the same kind (with or
@@ -26,7 +26,7 @@ _KIND_DECAY = 0.999  # per step of the same kind, with or without a prompt: adap
 _RIDGE = 1e-6  # pull towards the previous fit in directions that the data does not determine
 _SOLVE_EACH_STEP = 64  # steps after each of which the system is solved; later after every fourth step
 _OUTLIER_RATIO = 4.0  # a step that deviates by more than this factor is a stall of the machine and is clipped
-_TRUSTED_STEPS = 8  # steps of a group before its predictions are used as weights and its outliers are clipped
+_MIN_STEPS = 8  # steps of a group before its predictions are used as weights and its outliers are clipped
 _ERROR_WEIGHT = 0.02  # exponential smoothing of the relative error
 _DRIFT_WEIGHT = 0.1  # exponential smoothing of the signed deviation per kind: about ten steps
 _DRIFT_CLIP = 0.4  # natural logarithm: limits the influence of one stall
@@ -75,7 +75,7 @@ class StepTimeFit:
         if self._steps >= _SOLVE_EACH_STEP:
             predicted = self.model.predict(work)
             self._error += _ERROR_WEIGHT * (min(abs(predicted - seconds) / seconds, 10.0) - self._error)
-            if predicted > 0.0 and sums.steps >= _TRUSTED_STEPS:
+            if predicted > 0.0 and sums.steps >= _MIN_STEPS:
                 self._detect_drift(work.prefill_tokens > 0, math.log(seconds / predicted))
                 seconds = min(max(seconds, predicted / _OUTLIER_RATIO), predicted * _OUTLIER_RATIO)
                 unit = predicted

@@ -8,7 +8,7 @@ end of its chunk (`step_deadline`).
 from collections import deque
 
 SAMPLES = 64
-TRUSTED = 16
+MIN_RATIOS = 16  # fewer give no correction
 PERCENTILE = 0.95
 PERCENTILE_WITH_DEADLINE = 0.8  # where slow steps cut the end of a chunk
 MOST = 3.0  # upper bound: a model with a larger error is wrong and is not corrected
@@ -30,7 +30,7 @@ class TailCorrection:
 
     def tail(self, percentile: float = PERCENTILE) -> float:
         """The ratio at `percentile`, at least 1: the fit corrects overestimates itself."""
-        if len(self._ratios) < TRUSTED:
+        if len(self._ratios) < MIN_RATIOS:
             return 1.0
         if self._stale:
             self._ordered, self._stale = sorted(self._ratios), False

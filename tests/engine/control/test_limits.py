@@ -94,7 +94,7 @@ def test_the_fast_loop_runs_once_a_second() -> None:
     assert not limits.due(0.9) and limits.due(1.0)
 
 
-def test_without_a_trusted_model_the_maximum_is_in_force() -> None:
+def test_without_a_usable_model_the_maximum_is_in_force() -> None:
     limits = LimitController(STARTED)
     limits.tick(0.0, StepTimeModel(base=1.0, steps=1), load())
     assert (limits.concurrency, limits.reason) == (32, "cold")

@@ -79,7 +79,7 @@ def test_a_second_copy_of_the_same_content_is_freed_not_cached() -> None:
     assert (pool.cached, pool.free) == (1, 1)
 
 
-def test_content_that_cannot_be_trusted_is_forgotten() -> None:
+def test_invalid_content_is_removed_from_the_index() -> None:
     pool = BlockPool(1, 2)
     digest = chain([1, 2])[0]
     table = pool.allocate(1)

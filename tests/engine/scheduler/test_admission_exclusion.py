@@ -61,7 +61,7 @@ def test_a_new_request_with_the_id_of_an_excluded_one_is_tested_by_itself() -> N
     assert step(scheduler) == ["again"]
 
 
-def crowded(seed: int, windows: Windows, policy: str) -> tuple[random.Random, Scheduler, list[list[int]]]:
+def overloaded_scheduler(seed: int, windows: Windows, policy: str) -> tuple[random.Random, Scheduler, list[list[int]]]:
     """A scheduler with too few blocks for what is submitted, and two prompts whose beginnings the requests share."""
     dice = random.Random(seed)
     scheduler = engine(blocks=dice.randint(130, 200), tokens=dice.choice([32, 64, 256]), windows=windows, policy=policy)
@@ -97,7 +97,7 @@ def test_the_predicted_peak_falls_while_a_request_decodes_and_the_excluded_one_s
     policy=st.sampled_from(sorted(POLICIES)),
 )
 def test_the_remembered_exclusion_equals_a_new_test(seed: int, windows: Windows, policy: str) -> None:
-    dice, scheduler, prefixes = crowded(seed, windows, policy)
+    dice, scheduler, prefixes = overloaded_scheduler(seed, windows, policy)
     for number in range(25):
         if len(scheduler.waiting) < 3:
             scheduler.submit(drawn(str(number), dice, prefixes))
@@ -114,7 +114,7 @@ def test_steps_taken_at_once_start_each_request_in_the_same_step_as_single_steps
     seed: int, windows: Windows, policy: str
 ) -> None:
     def starts(at_once: bool) -> dict[str, int]:
-        dice, scheduler, prefixes = crowded(seed, windows, policy)
+        dice, scheduler, prefixes = overloaded_scheduler(seed, windows, policy)
         for number in range(12):
             scheduler.submit(drawn(str(number), dice, prefixes))
         found = dict[str, int]()

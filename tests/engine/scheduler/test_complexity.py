@@ -128,7 +128,7 @@ MODEL = StepTimeModel(base=0.01, prefill_token=1e-7, sequence=1e-4, kv_token=1e-
 
 
 def _queue(waiting: int, ttft: float) -> Scheduler:
-    """An engine with a trusted model, one request that runs, and so many that wait, each with a deadline."""
+    """An engine with a usable step-time model, one running request, and so many waiting ones, each with a deadline."""
     engine = scheduler(ttft_target=1e9)
     engine.submit(request("runs"))
     plan = engine.plan(0.0, MODEL)

@@ -1,7 +1,7 @@
 """Step deadlines: only a step whose single chunk is bounded by a target, and whose end no request needs, has one."""
 
 from sluice_engine.control.step_deadline import Cut
-from sluice_engine.control.tail_correction import TRUSTED
+from sluice_engine.control.tail_correction import MIN_RATIOS
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Plan, Scheduler
 from sluice_perfmodel.step_time import StepTimeModel
@@ -52,7 +52,7 @@ def test_only_a_single_unfinished_chunk_beside_decoding_requests_has_a_deadline(
 
 def overrun(scheduler: Scheduler) -> None:
     """One step of six took half as long again as predicted, the others as long."""
-    for number in range(4 * TRUSTED):
+    for number in range(4 * MIN_RATIOS):
         scheduler.state.correction.observe(1.5 if number % 6 == 0 else 1.0, 1.0)
 
 
@@ -86,12 +86,12 @@ def test_a_target_that_is_missed_anyway_cuts_no_chunk() -> None:
 
 def test_deadlines_come_back_after_steps_that_overshot_them_by_far() -> None:
     scheduler = beside_streams()
-    for _ in range(TRUSTED):
+    for _ in range(MIN_RATIOS):
         scheduler.state.overshoot.observe(1.1, 1.0)
     plan = planned(scheduler, request("long", 8000))
     assert plan.deadline is not None and plan.deadline.seconds == TARGET / 1.1
     scheduler = beside_streams()
-    for _ in range(TRUSTED):
+    for _ in range(MIN_RATIOS):
         scheduler.state.overshoot.observe(99.0, 1.0)
     plan = planned(scheduler, request("long", 8000), model=StepTimeModel(base=0.03, prefill_token=1e-4, steps=1000))
     assert plan.deadline is not None and plan.deadline.seconds == (0.03 + TARGET) / 2

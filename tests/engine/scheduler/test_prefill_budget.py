@@ -5,7 +5,7 @@ from itertools import count
 import pytest
 
 from sluice_engine.control.limit_controller import LimitController
-from sluice_engine.control.tail_correction import TRUSTED, TailCorrection
+from sluice_engine.control.tail_correction import MIN_RATIOS, TailCorrection
 from sluice_engine.limits import Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Outcome, Plan, Scheduler, SchedulerConfig
@@ -171,7 +171,7 @@ def test_steps_that_overrun_their_prediction_shorten_the_chunks() -> None:
         outcomes = scheduler.settle(plan, [7] * sum(row.samples for row in plan.rows), now)
         gaps.append(max(outcome.gap for outcome in outcomes if outcome.gap is not None))
     assert max(gaps[2:10]) > 1.1 * 0.05
-    assert max(gaps[TRUSTED + 2 :]) <= 0.05 + 1e-9
+    assert max(gaps[MIN_RATIOS + 2 :]) <= 0.05 + 1e-9
 
 
 def test_steps_that_no_target_bounded_do_not_shorten_later_chunks() -> None:
@@ -180,7 +180,7 @@ def test_steps_that_no_target_bounded_do_not_shorten_later_chunks() -> None:
     for index in range(10):
         scheduler.submit(request(f"s{index}", 10))
     step(scheduler)
-    for number in range(TRUSTED + 2):
+    for number in range(MIN_RATIOS + 2):
         scheduler.submit(request(f"p{number}", 1000, max_tokens=1))
         plan = scheduler.plan(now, MODEL)
         assert plan is not None and plan.work.prefill_tokens and not plan.timed
@@ -191,7 +191,7 @@ def test_steps_that_no_target_bounded_do_not_shorten_later_chunks() -> None:
 
 def test_the_correction_waits_for_samples_and_never_lengthens() -> None:
     correction = TailCorrection()
-    for _ in range(TRUSTED - 1):
+    for _ in range(MIN_RATIOS - 1):
         correction.observe(2.0, 1.0)
     assert correction.tail() == 1.0
     correction.observe(2.0, 1.0)

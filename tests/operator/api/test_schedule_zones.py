@@ -1,4 +1,4 @@
-"""A schedule in a time zone that nobody knows: it alone is left out, and a condition names it."""
+"""A schedule in an unknown time zone: only that schedule is ignored, and a condition names it."""
 
 from typing import Any
 

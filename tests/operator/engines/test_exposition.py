@@ -1,4 +1,4 @@
-"""One scrape is a sample or it is nothing: half-right numbers would be trusted."""
+"""One scrape is a sample or it is nothing: a partly valid answer is rejected whole."""
 
 import pytest
 

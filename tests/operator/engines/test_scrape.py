@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+import aiohttp
 import pytest
 from aiohttp import web
 
@@ -183,19 +184,32 @@ async def test_an_unreachable_engine_does_not_hide_the_others() -> None:
 
 
 async def test_no_more_requests_at_once_than_allowed() -> None:
-    running, most = 0, 0
+    arrived = 0
+    two_arrived, proceed = asyncio.Event(), asyncio.Event()
 
-    async def count(request: web.Request) -> web.Response:
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
-        await asyncio.sleep(0.01)
-        running -= 1
+    async def hold(request: web.Request) -> web.Response:
+        nonlocal arrived
+        if request.query_string != "probe":
+            arrived += 1
+            if arrived == 2:
+                two_arrived.set()
+            await proceed.wait()
         return await good(request)
 
-    async with engine(count) as endpoint, HttpScraper(timeout=60.0, concurrency=2) as scraper:
-        await asyncio.gather(*(scraper.scrape(endpoint) for _ in range(10)))
-    assert most <= 2
+    async with (
+        engine(hold) as endpoint,
+        HttpScraper(timeout=60.0, concurrency=2) as scraper,
+        aiohttp.ClientSession() as session,
+    ):
+        scrapes = [asyncio.create_task(scraper.scrape(endpoint)) for _ in range(10)]
+        await two_arrived.wait()
+        # A third scrape would have been sent before this request and have arrived before it is answered.
+        async with session.get(f"http://{endpoint.host}:{endpoint.port}/metrics?probe") as response:
+            await response.read()
+        assert arrived == 2
+        proceed.set()
+        await asyncio.gather(*scrapes)
+    assert arrived == 10
 
 
 async def test_limits_are_patched_with_the_token() -> None:

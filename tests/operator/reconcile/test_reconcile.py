@@ -114,7 +114,7 @@ async def test_a_recreated_resource_starts_with_a_new_state() -> None:
     reconciler = operator(cluster)
     await reconciler.reconcile(KEY)
     before = reconciler.states[KEY]
-    cluster.store.delete(contract.KIND, KEY.namespace, KEY.name)  # and nobody looked in between
+    cluster.store.delete(contract.KIND, KEY.namespace, KEY.name)  # and no pass ran in between
     cluster.store.apply(manifest())
     await reconciler.reconcile(KEY)
     assert before.uid and reconciler.states[KEY].uid not in ("", before.uid)

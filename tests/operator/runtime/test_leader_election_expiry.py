@@ -1,4 +1,4 @@
-"""Whatever the API server's latency, nobody acts on a Lease that another may have taken. Time is the loop's own."""
+"""At any latency of the API server, no process acts on a Lease that another may have taken. Time is virtual."""
 
 import asyncio
 from dataclasses import dataclass

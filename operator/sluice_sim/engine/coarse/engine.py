@@ -274,9 +274,9 @@ class CoarseEngine:
             next_cached = None
         bounds, decoders = self.limits.current, self._decoding.count
         beside = StepWork(0, 0.0, decoders, self._decoding.context + decoders)
-        trusted = self._published if self.counters.steps >= PERFMODEL.limit.least_model_steps else None
+        usable = self._published if self.counters.steps >= PERFMODEL.limit.least_model_steps else None
         tokens, own = max(MINIMUM_CHUNK, bounds.max_batched_tokens - decoders), ()  # no per-request ITL targets
-        budget = PrefillBudget(tokens, trusted, beside, own, bounds.itl_target, self._correction.tail())
+        budget = PrefillBudget(tokens, usable, beside, own, bounds.itl_target, self._correction.tail())
         room = self._pool - self._held - decoders
         first = 0 if next_cached is None else self._start(budget, next_cached)
         chunks = self._prefill.step(budget, room, self._begin, first)
@@ -284,9 +284,9 @@ class CoarseEngine:
             if job.request.arrival.blocks:
                 self._cache.insert(job.request.arrival.blocks)
         seconds = self._profile.predict(beside) + chunks.seconds
-        if self._model_is_wrong and trusted is not None and decoders:
+        if self._model_is_wrong and usable is not None and decoders:
             work = beside._replace(prefill_tokens=chunks.tokens, prefill_context=chunks.context)
-            self._correction.observe(seconds, trusted.predict(work))
+            self._correction.observe(seconds, usable.predict(work))
         self._advance(1, seconds, chunks.tokens, chunks.context)
         for job in chunks.done:
             self._first_token(job)
