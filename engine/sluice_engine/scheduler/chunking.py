@@ -10,6 +10,8 @@ MINIMUM_CHUNK: Final = 16  # tokens, where decoding alone misses the target: pre
 # Where a target leaves less than this share of a decoding step, prompts take the share all the same (MINIMUM_CHUNK at
 # most): one client's target, barely above the time of decoding, must not stop all prompts.
 PROGRESS: Final = 0.1
+# Longest step with prompt chunks, as a share of the TTFT target: a request that arrives meanwhile waits for its end.
+LONGEST_STEP: Final = 0.25
 
 
 def tightest(targets: Collection[float], decode_seconds: float, default: float, overrun: float = 1.0) -> float:

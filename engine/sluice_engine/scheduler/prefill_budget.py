@@ -41,20 +41,26 @@ class PrefillBudget:
         itl_default: float,
         tail: float = 1.0,
         tail_alone: float | None = None,
+        longest_step: float = math.inf,
     ) -> None:
-        """`itl_targets`: seconds between two tokens, of the requests in `decode`; without any the step is unbounded.
+        """`itl_targets`: seconds between two tokens, of the requests in `decode`.
         `tail`: measured over predicted seconds of slow steps. `tail_alone`: the same for a chunk that is alone in its step
-        and whose end can be cut; None: none can."""
+        and whose end can be cut; None: none can. `longest_step`: seconds of any step, so that a request that arrives during
+        it is still in time; inf: without decoding requests the step is unbounded."""
         self._tokens = tokens
         fitted = model is not None and model.steps >= PERFMODEL.limit.least_model_steps
-        self._model = model if decode.sequences and fitted else None
+        bounded = decode.sequences > 0 or longest_step < math.inf
+        self._model = model if bounded and fitted else None
         self._seconds, self._seconds_alone, self._progress = math.inf, -math.inf, 0.0
         self.target = math.inf  # seconds: the bound of a chunk that is alone
         if self._model is not None:
             decode_seconds = self._model.predict(decode)
             self._progress = PROGRESS * decode_seconds
-            self._seconds = tightest(itl_targets, decode_seconds, itl_default, tail) - decode_seconds
-            if tail_alone is not None:
+            self._seconds = longest_step / tail - decode_seconds
+            if decode.sequences:
+                bound = tightest(itl_targets, decode_seconds, itl_default, tail)
+                self._seconds = min(bound, longest_step / tail) - decode_seconds
+            if tail_alone is not None and decode.sequences:
                 bound = tightest(itl_targets, decode_seconds, itl_default, tail_alone)
                 self.target, self._seconds_alone = bound * tail_alone, bound - decode_seconds
         self._has_chunk = False

@@ -7,13 +7,14 @@ mode.
 """
 
 from dataclasses import replace
+from math import inf
 
 from sluice_engine.control.limit_controller import TICK_SECONDS, LimitController, predicted_wait
 from sluice_engine.control.tail_correction import TailCorrection
 from sluice_engine.limits import Limits
 from sluice_engine.scheduler import SchedulerConfig
-from sluice_engine.scheduler.chunking import MINIMUM_CHUNK
-from sluice_engine.scheduler.load_shedding.lateness import ServiceRate, full_step
+from sluice_engine.scheduler.chunking import LONGEST_STEP, MINIMUM_CHUNK
+from sluice_engine.scheduler.load_shedding.lateness import YIELD_SECONDS, ServiceRate, full_step
 from sluice_engine.scheduler.policies.tenants import TenantCounters, unavoidable_gap
 from sluice_engine.scheduler.prefill_budget import PrefillBudget
 from sluice_operator.autoscaler.values import EngineSample
@@ -97,6 +98,7 @@ class CoarseEngine:
             pace = self._pace() if self.counters.steps >= PERFMODEL.limit.least_model_steps else None
             cached = self._cache.hit(one.blocks, job.known)
             job.work = prefill_seconds(self._published, Work(0, job.known - cached, cached))
+            job.due = request.record.arrived_at + bounds.ttft_target if pace is not None else inf
         now = max(self.clock, request.record.arrived_at)
         conditions = ArrivalConditions(now, full, self._finished_means.output or 0.0, bounds.ttft_target, pace)
         refused = self._waiting.offer(job, conditions, self._max_deferral)
@@ -119,7 +121,8 @@ class CoarseEngine:
             [prefill_seconds(model, Work(0, job.known - job.computed, job.computed)) for job in self._prefill.jobs]
         )
         work = StepWork(0, 0.0, self._decoding.count, self._decoding.context)
-        prompts, beside = full_step(model, work, bounds.itl_target, bounds.max_batched_tokens)
+        longest = LONGEST_STEP * bounds.ttft_target
+        prompts, beside = full_step(model, work, bounds.itl_target, bounds.max_batched_tokens, longest)
         full, running, residence = prompts + beside, len(self._running), self._finished_means.residence
         between = 0.0 if residence is None else residence / max(1, limit)
         return ServiceRate(begun, prompts / full, max(0, limit - running), between, full if running else 0.0)
@@ -127,7 +130,7 @@ class CoarseEngine:
     def run_until(self, until: float, *, lazily: bool = False) -> None:
         """Take every step that begins before `until`."""
         del lazily  # taking steps early costs nothing in a coarse engine
-        prompts, limits = self._prefill.jobs, self.limits
+        prompts, limits = self._prefill, self.limits
         while self.clock < until:
             if self.clock >= self._next_tick or (limits.expires_at is not None and self.clock >= limits.expires_at):
                 self._tick()
@@ -215,27 +218,34 @@ class CoarseEngine:
 
     # --- admission ---------------------------------------------------------------------------------------------
 
-    def _cached_of_next(self) -> int | None:
-        """Cached tokens of the first waiting job if the limits and the memory let it start; None otherwise."""
+    def _cached_of_next(self, late: bool = True) -> int | None:
+        """Cached tokens of the first waiting job if the limits and the memory let it start; None otherwise.
+
+        `late`: also of one that cannot be in time any more, if no other waits."""
         waiting = self._waiting
-        if not (waiting.line or waiting.late):
+        if not (waiting.line or (late and waiting.late)):
             return None
         running = len(self._running)
         if running >= self.limits.concurrency or running >= self._max_num_seqs:
             return None
-        job = waiting.first
-        if job.late and running and self.clock < waiting.late_from:
+        if waiting.first_in_time(self.clock) is None and not late:
             return None
+        job = waiting.first
         cached = self._cache.hit(job.request.arrival.blocks, job.known)
         return cached if not running or self._fits(job, cached) else None
 
-    def _begin(self, budget: PrefillBudget) -> int:
-        """Start the first waiting job if it may start and the budget has a chunk for it.
+    def _begin(self, budget: PrefillBudget, late: bool) -> int:
+        """Start the first waiting job if it may start and the budget has a chunk for it; a late one only if `late`.
 
         Returns the tokens of the chunk, 0 if no job starts. Called only when a step has room for its prompt: until
         then, earlier jobs may still compute a prefix that it shares."""
-        cached = self._cached_of_next()
+        cached = self._cached_of_next(late)
         return 0 if cached is None else self._start(budget, cached)
+
+    def _is_late(self, job: CoarseRequest) -> bool:
+        """Whether a running job yields to others: it cannot be in time any more, even alone (for YIELD_SECONDS)."""
+        left = prefill_seconds(self._published, Work(0, job.known - job.computed, job.computed))
+        return self.clock + left > job.due and self.clock <= job.due + YIELD_SECONDS
 
     def _start(self, budget: PrefillBudget, cached: int) -> int:
         """Start the first waiting job if the budget has a chunk for it. Returns the chunk; both in tokens."""
@@ -276,8 +286,12 @@ class CoarseEngine:
         beside = StepWork(0, 0.0, decoders, self._decoding.context + decoders)
         usable = self._published if self.counters.steps >= PERFMODEL.limit.least_model_steps else None
         tokens, own = max(MINIMUM_CHUNK, bounds.max_batched_tokens - decoders), ()  # no per-request ITL targets
-        budget = PrefillBudget(tokens, usable, beside, own, bounds.itl_target, self._correction.tail())
+        longest = LONGEST_STEP * bounds.ttft_target if self._config.late_last else inf
+        tail = self._correction.tail()
+        budget = PrefillBudget(tokens, usable, beside, own, bounds.itl_target, tail, longest_step=longest)
         room = self._pool - self._held - decoders
+        if self._config.late_last:
+            self._prefill.sort_late(self._is_late)
         first = 0 if next_cached is None else self._start(budget, next_cached)
         chunks = self._prefill.step(budget, room, self._begin, first)
         for job in chunks.done:
@@ -364,6 +378,7 @@ class CoarseEngine:
                 self._prefill.remove(job)
             self._release(job)
             job.known, job.computed = job.request.arrival.prompt + job.request.arrival.output - job.left, 0
+            job.due = inf
             self._waiting.requeue(job)
             self._preemptions += 1
         return bool(self._running)

@@ -30,6 +30,7 @@ class CoarseRequest:
     ends: int = 0
     decoding: bool = False
     work: float = 0.0  # prefill seconds, estimated on arrival
+    due: float = math.inf  # the first token's deadline, s
     late: bool = False  # deferred: served after all requests that can still meet their deadline
     started: float | None = None  # time of its first run, s
 
@@ -58,7 +59,6 @@ class CoarseQueue:
         self.late: deque[CoarseRequest] = deque()  # deferred jobs, behind all of `line`
         self._evictable = EvictionCandidates(counters)
         self._never_run: dict[str, CoarseRequest] = {}  # waiting jobs that have never run
-        self.late_from = -math.inf  # before this time deferred jobs start only on an engine with no running request
 
     def __len__(self) -> int:
         """Number of waiting jobs."""
@@ -72,6 +72,16 @@ class CoarseQueue:
     def first(self) -> CoarseRequest:
         """The next job to start. Raises IndexError if the queue is empty."""
         return self.line[0] if self.line else self.late[0]
+
+    def first_in_time(self, now: float) -> CoarseRequest | None:
+        """The next job that can still meet its deadline; a head of the queue that cannot any more is deferred."""
+        line = self.line
+        while line:
+            job = line[0]
+            if job.started is not None or now + job.work <= job.due:
+                return job
+            self._defer(job)
+        return None
 
     def offer(
         self, job: CoarseRequest, conditions: ArrivalConditions, max_deferral: Callable[[], float]
@@ -100,8 +110,6 @@ class CoarseQueue:
         if refused is not None:
             (self.late if refused.late else self.line).remove(refused)
             self._remove(refused)
-        if others or job.late:
-            self.late_from = conditions.now + conditions.ttft
         for other in others:
             if other is not refused:
                 self._defer(other)
