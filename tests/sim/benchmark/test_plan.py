@@ -271,9 +271,9 @@ def test_results_of_running_tasks_are_stored_when_another_task_raises(
     def bound(window: WindowName) -> Plan:
         yield [WorkBoundTask("T4", window)]
 
-    monkeypatch.setattr(runner_module, "measure", measured)
     monkeypatch.setattr(runner_module, "worker_pool", ThreadPoolExecutor)
-    runner = Runner(Store(tmp_path / "pieces.jsonl"), workers=2)
+    kind = replace(runner_module.TRACKS, measure=measured)
+    runner = Runner(Store(tmp_path / "pieces.jsonl"), workers=2, kind=kind)
     with pytest.raises(RuntimeError, match="no memory left"):
         runner.run([bound("train"), bound("test")])
     assert key(WorkBoundTask("T4", "test")) in Store(runner.store.path)

@@ -59,7 +59,7 @@ def names(table: Any) -> set[str]:
 @pytest.fixture
 def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A store of T2's and T5's short boards."""
-    monkeypatch.setattr(runner_module, "measure", figures)
+    monkeypatch.setattr(runner_module, "TRACKS", replace(runner_module.TRACKS, measure=figures))
     path = tmp_path / "short" / "pieces.jsonl"
     for track in ("T2", "T5"):
         count, score = scores(Store(path), track)

@@ -6,20 +6,35 @@ of the tasks in progress are stored too.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
 from multiprocessing import connection, get_context, parent_process
 from threading import Thread
-from typing import Any
+from typing import Any, Final
 
 from sluice_sim.benchmark.run.store import Store
-from sluice_sim.benchmark.run.tasks import Task, describe, key, measure
-from sluice_sim.benchmark.search.clairvoyant import Plan, TaskResult
+from sluice_sim.benchmark.run.tasks import describe, key, measure
+from sluice_sim.benchmark.search.clairvoyant import TaskResult
 
-_UnderWay = dict[str, tuple[Future[TaskResult], Task]]
+Plan = Generator[Sequence[Any], Sequence[TaskResult], Any]  # yields tasks of one kind
+_UnderWay = dict[str, tuple[Future[TaskResult], Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskKind:
+    """What a runner needs to know of its tasks: their key in the store, their description, and how to run one.
+
+    `measure` is a function of a module, so that worker processes can import it."""
+
+    key: Callable[[Any], str]
+    describe: Callable[[Any], str]
+    measure: Callable[[Any], TaskResult]
+
+
+TRACKS: Final = TaskKind(key, describe, measure)
 
 
 @dataclass(slots=True)
@@ -41,6 +56,7 @@ class Runner:
     store: Store
     workers: int
     say: Callable[[str], None] = lambda _: None
+    kind: TaskKind = field(default_factory=lambda: TRACKS)
     used: set[str] = field(default_factory=set)
     measured: int = 0
     cpu_seconds: float = 0.0
@@ -63,7 +79,7 @@ class Runner:
         """The plans' results. `under_way` holds the tasks that are submitted to workers and not yet stored."""
         results: dict[int, Any] = {}
         waiting: list[_Waiting] = []
-        asked: list[tuple[int, int, str, Task]] = []  # heap ordered by plan, then by order of request
+        asked: list[tuple[int, int, str, Any]] = []  # heap ordered by plan, then by order of request
         turn, queued = count(), set[str]()  # `queued`: keys in the heap or submitted
 
         def go_on(one: _Waiting, value: Sequence[TaskResult] | None) -> None:
@@ -73,13 +89,13 @@ class Runner:
             except StopIteration as end:
                 results[one.number] = end.value
                 return
-            one.keys = [key(task) for task in tasks]
+            one.keys = [self.kind.key(task) for task in tasks]
             self.used.update(one.keys)
             for name, task in zip(one.keys, tasks, strict=True):
                 if name in self.store or name in queued:
                     continue
                 if pool is None:
-                    self._keep(name, task, measure(task))
+                    self._keep(name, task, self.kind.measure(task))
                 else:
                     heappush(asked, (one.number, next(turn), name, task))
                     queued.add(name)
@@ -96,21 +112,21 @@ class Runner:
                 continue
             while pool is not None and asked and len(under_way) < self.workers:
                 _, _, name, task = heappop(asked)
-                under_way[name] = (pool.submit(measure, task), task)
+                under_way[name] = (pool.submit(self.kind.measure, task), task)
             done, _ = wait([future for future, _ in under_way.values()], return_when=FIRST_COMPLETED)
             for name in [name for name, (future, _) in under_way.items() if future in done]:
                 future, task = under_way.pop(name)
                 self._keep(name, task, future.result())
         return [results[number] for number in range(len(plans))]
 
-    def _keep(self, name: str, task: Task, found: TaskResult) -> None:
-        self.store.put(name, describe(task), found)
+    def _keep(self, name: str, task: Any, found: TaskResult) -> None:
+        self.store.put(name, self.kind.describe(task), found)
         self.measured += 1
         self.cpu_seconds += float(found.get("cpu_seconds", 0.0))
         shown = ""
         if "attainment" in found:
             shown = f": {found['attainment']:.2%} at {found['gpu_hours']:.2f} GPU-hours"
-        self.say(describe(task) + shown)
+        self.say(self.kind.describe(task) + shown)
 
 
 def worker_pool(workers: int) -> ProcessPoolExecutor:

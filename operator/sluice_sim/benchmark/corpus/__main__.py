@@ -1,0 +1,93 @@
+"""`python -m sluice_sim.benchmark.corpus` measures the corpus, prints its table and writes it. It resumes."""
+
+import time
+from collections.abc import Sequence
+from io import StringIO
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from sluice_sim.benchmark.corpus.laws import OWN, PEERS
+from sluice_sim.benchmark.corpus.load import Load, read_loads
+from sluice_sim.benchmark.corpus.plan import LoadResult, Scope, load_plan
+from sluice_sim.benchmark.corpus.store import RESULTS, CorpusStore
+from sluice_sim.benchmark.corpus.table import WIDTH, corpus_table
+from sluice_sim.benchmark.corpus.tasks import CORPUS
+from sluice_sim.benchmark.run.runner import Runner
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def main(
+    loads: Annotated[str, typer.Option(help="Loads to measure, separated by commas; all by default.")] = "",
+    families: Annotated[str, typer.Option(help="Families to measure, separated by commas; all by default.")] = "",
+    laws: Annotated[str, typer.Option(help="Peers to run, separated by commas; 'none' for Sluice alone.")] = ",".join(
+        PEERS
+    ),
+    own: Annotated[str, typer.Option(help="Sluice, or one of its variants.")] = OWN,
+    constants: Annotated[bool, typer.Option(help="Also run constant fleets.")] = True,
+    hindsight: Annotated[bool, typer.Option(help="Also search the schedules that know the load.")] = True,
+    ours_only: Annotated[
+        bool, typer.Option("--ours-only", help="Measure Sluice with this code; use all else as stored, whatever code.")
+    ] = False,
+    workers: Annotated[int, typer.Option(min=0, help="Worker processes; 0 measures in this process.")] = 2,
+    out: Annotated[Path, typer.Option(help="Folder of the table and the store.")] = RESULTS,
+) -> None:
+    """Measure the corpus."""
+    chosen = _chosen(loads, families)
+    peers = () if laws == "none" else tuple(_names(laws))
+    unknown = [name for name in peers if name not in PEERS]
+    if unknown:
+        raise typer.BadParameter(f"no peer is called {unknown[0]}; there are {', '.join(PEERS)}", param_hint="--laws")
+    scope = Scope(own=own, peers=peers, with_constants=constants, with_hindsight=hindsight)
+    progress, began = Console(stderr=True), time.monotonic()
+    runner = Runner(
+        CorpusStore(out / "pieces.jsonl", any_code=ours_only),
+        workers,
+        lambda text: progress.print(f"{time.monotonic() - began:6.0f} s  {text}", highlight=False, soft_wrap=True),
+        CORPUS,
+    )
+    results: list[LoadResult] = runner.run([load_plan(load, scope) for load in chosen])
+    text = _report(results)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "table.txt").write_text(text, encoding="utf-8")
+    progress.print(
+        f"{runner.measured} pieces measured in {time.monotonic() - began:.0f} s ({runner.cpu_seconds:.0f} s of processor "
+        f"time), {len(runner.used)} used; written to {out}", highlight=False, soft_wrap=True
+    )  # fmt: skip
+
+
+def _report(results: Sequence[LoadResult]) -> str:
+    """Print the table, and return it as text."""
+    kept = Console(width=WIDTH, record=True, file=StringIO())
+    for console in (Console(width=WIDTH), kept):
+        console.print(corpus_table(results))
+    return kept.export_text()
+
+
+def _chosen(loads: str, families: str) -> list[Load]:
+    """The loads of the names and families, in the order of the table. Raises BadParameter for an unknown one."""
+    known = read_loads()
+    names, groups = set(_names(loads)), set(_names(families))
+    of_groups = {load.family for load in known.values()}
+    for unknown, all_known, hint in (
+        (names - known.keys(), known, "--loads"),
+        (groups - of_groups, of_groups, "--families"),
+    ):
+        if unknown:
+            sentence = f"{min(unknown)!r} is unknown; there are {', '.join(all_known)}"
+            raise typer.BadParameter(sentence, param_hint=hint)
+    if not names and not groups:
+        return list(known.values())
+    return [load for load in known.values() if load.name in names or load.family in groups]
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+if __name__ == "__main__":
+    app()
