@@ -4,9 +4,11 @@ While every running request decodes, none can be admitted and none ends, one ste
 token, and blocks are taken as they fill. `advance(k)` does that in one call, block growth included.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from sluice_engine.scheduler.load_shedding.deadlines import first_token_due
 from sluice_engine.scheduler.plan import Outcome
 from sluice_engine.scheduler.policies.tenants import OUTPUT_WEIGHT
 from sluice_engine.scheduler.settle import StepSettler
@@ -35,8 +37,8 @@ def steady_steps(state: SchedulerState, until: int | None = None) -> int:
         if state.policy.patience is not None or state.policy.by_tenant:
             return 0  # the head of the queue changes as time passes and tokens are delivered
         head = state.waiting.head(now=0.0)
-        if head is None or head.late:
-            return 0
+        if head is None or (not head.late and first_token_due(state, head.request) < math.inf):
+            return 0  # another one is the head as soon as this one can no longer be in time
         excluded = state.admission.steps_excluded(head.request, state.tables.match(head.request))
         most = most if excluded is None else min(most, excluded)
         if most == 0:

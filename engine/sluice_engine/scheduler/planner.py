@@ -1,17 +1,26 @@
 """The planner: which requests get tokens in a step, in which order, and which one is preempted for that.
 
-Decoding requests first, then prompts in the policy's order: chunks of running ones, and the queue.
+Decoding requests first, then prompts that can be in time, in the policy's order: chunks of running ones, and the queue.
+Then late prompts: running ones, and late ones of the queue.
 """
+
+import math
+from typing import Final
 
 from sluice_engine.control.step_deadline import Deadline
 from sluice_engine.request import Request
 from sluice_engine.scheduler.chunking import chunk_context
+from sluice_engine.scheduler.load_shedding.deadlines import misses_deadline
+from sluice_engine.scheduler.load_shedding.ordered_queue import Entry
 from sluice_engine.scheduler.plan import Fork, Join, Plan, Row, StepMode
-from sluice_engine.scheduler.policies.service_order import rank
+from sluice_engine.scheduler.policies.service_order import estimate_prefill, rank
 from sluice_engine.scheduler.prefill_budget import PrefillBudget, deadline
 from sluice_engine.scheduler.state import SchedulerState
 from sluice_engine.scheduler.step_draft import StepDraft
 from sluice_engine.scheduler.transitions import preempt, start, start_samples
+
+Rank = tuple[bool, float, float, int]  # late, the policy's number, the tenant's counter, order of arrival
+BEFORE_LATE: Final[Rank] = (True, -math.inf, 0.0, 0)  # before all late requests of the queue
 
 
 class StepPlanner:
@@ -59,12 +68,13 @@ class StepPlanner:
         draft.kv_tokens, draft.decodes = kv_tokens, len(draft.rows)
 
     def prompts(self, budget: PrefillBudget) -> None:
-        """Chunks of running prompts and, between them in the policy's order, of waiting ones."""
+        """Chunks of running prompts and, between them in their order, of waiting ones. Late running prompts, which hold
+        blocks, come before late waiting ones."""
         state, self._budget = self._state, budget
         started = [(rank(state, r, self._now), r) for r in self._draft.prompts if r.slot >= 0]
         started.sort()
         for place, request in started:
-            self._admit(budget, place)
+            self._admit(budget, BEFORE_LATE if place[0] else place)
             if budget.tokens <= 0:
                 return
             if request.slot < 0:  # preempted for another
@@ -76,15 +86,14 @@ class StepPlanner:
                 self._take(budget, request, min(chunk, self._room(request)))
         self._admit(budget, None)
 
-    def _admit(self, budget: PrefillBudget, before: tuple[bool, float, float, int] | None) -> None:
+    def _admit(self, budget: PrefillBudget, before: Rank | None) -> None:
         """Start waiting requests that rank before `before`; none overtakes a head that does not fit yet."""
         state, draft = self._state, self._draft
         if draft.preempted is not None:  # its blocks are for the request that lacked them
             return
-        held = bool(state.running) and self._now < state.late_from
         while len(state.running) < state.places and budget.tokens > 0:
-            entry = state.waiting.head(self._now)
-            if entry is None or (before is not None and entry[:4] >= before) or (entry.late and held):
+            entry = self._head()
+            if entry is None or (before is not None and entry[:4] >= before):
                 return
             request = entry.request
             hit = self._tables.match(request)
@@ -106,6 +115,18 @@ class StepPlanner:
             draft.dependencies += [(request.request_id, owner) for owner in sorted(filter(None, owners))]
             self._join(request)
             self._take(budget, request, chunk)
+
+    def _head(self) -> Entry | None:
+        """The head of the queue. A request that has become late in the queue is demoted when it comes to the head."""
+        state, now = self._state, self._now
+        while (entry := state.waiting.head(now)) is not None and not entry.late:
+            request = entry.request
+            if not misses_deadline(state, request, entry.work, now):
+                break
+            if not misses_deadline(state, request, estimate_prefill(state, request).prefill_seconds, now):
+                break  # part of its prompt has been cached since it arrived
+            state.waiting.demote(request)
+        return entry
 
     def plan(self, number: int) -> Plan:
         """The draft as a value. Hands over the pending scrubs and copies."""

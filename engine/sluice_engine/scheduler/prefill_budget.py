@@ -18,6 +18,7 @@ from sluice_engine.scheduler.chunking import (
     rounded,
     tightest,
 )
+from sluice_engine.scheduler.load_shedding.deadlines import longest_step
 from sluice_engine.scheduler.plan import StepMode
 from sluice_engine.scheduler.state import SchedulerState
 from sluice_engine.scheduler.step_draft import StepDraft
@@ -62,6 +63,7 @@ class PrefillBudget:
                 self._seconds = min(bound, longest_step / tail) - decode_seconds
             if tail_alone is not None and decode.sequences:
                 bound = tightest(itl_targets, decode_seconds, itl_default, tail_alone)
+                bound = min(bound, longest_step / tail_alone)
                 self.target, self._seconds_alone = bound * tail_alone, bound - decode_seconds
         self._has_chunk = False
         self.alone = False  # the chunk was sized so that its end is cut where the step would miss `target`
@@ -115,7 +117,7 @@ class PrefillBudget:
 
 
 def prefill_budget(state: SchedulerState, draft: StepDraft) -> PrefillBudget:
-    """What the decoding rows of this step leave to prompts. Targets are divided by the overrun of slow steps, which is
+    """What the decoding rows of this step, and requests that arrive during it, leave to prompts. Targets are divided by the overrun of slow steps, which is
     smaller for a chunk whose end can be cut."""
     bounds, correction = state.limits.current, state.correction
     return PrefillBudget(
@@ -126,6 +128,7 @@ def prefill_budget(state: SchedulerState, draft: StepDraft) -> PrefillBudget:
         itl_default=bounds.itl_target,
         tail=correction.tail(),
         tail_alone=correction.tail(PERCENTILE_WITH_DEADLINE) if draft.mode is StepMode.BOUNDED else None,
+        longest_step=longest_step(state),
     )
 
 

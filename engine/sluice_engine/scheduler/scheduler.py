@@ -71,8 +71,6 @@ class Scheduler:
             if rejection.request_id == request.request_id:
                 return rejection
             transitions.evict(state, state.requests[rejection.request_id])
-        if forecast.demoted or not forecast.in_time:
-            state.late_from = state.now(request) + state.limits.current.ttft_target
         for other in forecast.demoted:
             if other.request_id in state.requests:
                 state.waiting.demote(other)

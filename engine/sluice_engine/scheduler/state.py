@@ -65,7 +65,6 @@ class SchedulerState:
     in_flight: StepInFlight | None = None
     booked_ahead: int = 0  # the last step whose effect was booked before it had ended
     draining: bool = False
-    late_from: float = -math.inf  # until then late requests start only where no other request runs
 
     arrivals: int = 0  # requests so far
     preemptions: int = 0  # so far

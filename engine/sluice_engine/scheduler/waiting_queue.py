@@ -13,7 +13,7 @@ from sluice_engine.request import Request
 from sluice_engine.scheduler.load_shedding.eviction import EvictionCandidates
 from sluice_engine.scheduler.load_shedding.ordered_queue import Entry, OrderedQueue
 from sluice_engine.scheduler.policies import Policy, PrefillEstimate
-from sluice_engine.scheduler.policies.tenants import TenantCounters
+from sluice_engine.scheduler.policies.tenants import LeastServed, TenantCounters
 
 _FEW_STALE = 64
 
@@ -28,6 +28,7 @@ class WaitingQueue:
         self.evictable = EvictionCandidates(counters)
         self._counters = counters
         self._heaps: dict[str, list[Entry]] = {}
+        self._in_time_tenants = LeastServed(counters.served)  # of requests that are not late; read by `fair` only
         # By heap key: the requests that are not late; None until first needed.
         self._in_time: dict[str, OrderedQueue] | None = None
         self._entries: dict[str, Entry] = {}
@@ -65,6 +66,7 @@ class WaitingQueue:
             self._late[request.request_id] = None
         else:
             self._add_in_time(entry)
+            self._in_time_tenants.add(request.tenant)
         self.tokens += len(request.known)
         self.work += entry.work
         heapq.heappush(self._heaps.setdefault(self._heap_key(request), []), entry)
@@ -79,6 +81,7 @@ class WaitingQueue:
             del self._late[request.request_id]
         else:
             self._remove_in_time(entry)
+            self._in_time_tenants.remove(request.tenant)
         self.tokens -= len(request.known)
         self.work = self.work - entry.work if self._entries else 0.0
         heap = self._heaps[self._heap_key(request)]
@@ -115,11 +118,16 @@ class WaitingQueue:
         entry = self._entries[request.request_id]
         if not entry.late:
             self._remove_in_time(entry)
+            self._in_time_tenants.remove(request.tenant)
         later = entry._replace(late=True, serial=next(self._serials))
         self._entries[request.request_id] = later
         self._late[request.request_id] = None
-        self._stale += 1
-        heapq.heappush(self._heaps[self._heap_key(request)], later)
+        heap = self._heaps[self._heap_key(request)]
+        if heap[0] is entry:
+            heapq.heapreplace(heap, later)
+        else:
+            self._stale += 1
+            heapq.heappush(heap, later)
         self.evictable.demote(request.request_id, request.priority, request.tenant)
 
     def in_time_with(self, request: Request) -> OrderedQueue:
@@ -153,7 +161,11 @@ class WaitingQueue:
             del self._in_time[key]
 
     def _next_heap_key(self) -> str:
-        return (self._counters.least() or "") if self.policy.by_tenant else ""
+        """`fair`: of the tenant with the least counter, of those with a request that is not late if there are any."""
+        if not self.policy.by_tenant:
+            return ""
+        tenant = self._in_time_tenants.least()
+        return (self._counters.least() or "") if tenant is None else tenant
 
     def _renew(self, entry: Entry) -> Entry:
         late, number, served, order, serial, _, work, request = entry

@@ -35,7 +35,7 @@ def modes_of_a_run(speculation: Mode, chunk_deadlines: bool) -> Counter[object]:
         if step % 8 == 0:
             length = 4000 if step % 16 else 40
             prompt = [100 + step, *(at % CIRCLE for at in range(1, length))]  # no two share a prefix
-            scheduler.submit(Request(str(step), prompt, 300, 0.0))
+            scheduler.submit(Request(str(step), prompt, 300, step * 0.05))
         if plan is None:
             plan = scheduler.plan(step * 0.05, MODEL)
         assert plan is not None

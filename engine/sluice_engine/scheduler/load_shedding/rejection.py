@@ -10,12 +10,13 @@ none arrives later), so a rejection means that the deadline is missed, not at ri
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal, NamedTuple
 
 from sluice_engine.control.limit_controller import predicted_wait
 from sluice_engine.request import Request
 from sluice_engine.scheduler.chunking import tightest
 from sluice_engine.scheduler.config import SchedulerConfig
+from sluice_engine.scheduler.load_shedding.deadlines import NO_DEADLINE, longest_step, yields
 from sluice_engine.scheduler.load_shedding.lateness import Candidate, ServiceRate, demoted, excess, full_step
 from sluice_engine.scheduler.load_shedding.ordered_queue import Entry
 from sluice_engine.scheduler.policies import PrefillEstimate
@@ -23,8 +24,6 @@ from sluice_engine.scheduler.policies.service_order import estimate_prefill
 from sluice_engine.scheduler.policies.tenants import OUTPUT_WEIGHT, PROMPT_WEIGHT, unavoidable_gap
 from sluice_engine.scheduler.state import SchedulerState
 from sluice_perfmodel.step_time import StepWork
-
-NO_DEADLINE: Final = 1e6  # seconds: a target beyond this is none (offline callers have none)
 
 RejectionReason = Literal["draining", "queue_full", "displaced", "slo_unreachable"]
 
@@ -97,8 +96,11 @@ def _patience(state: SchedulerState) -> float:
 def wait_behind_all(state: SchedulerState) -> float:
     """Seconds until a request would start that arrives now and is served after all others."""
     waiting, running, limit = len(state.waiting), len(state.running), state.limits.concurrency
-    rate, place = service_rate(state), predicted_wait(waiting, running, limit, _residence(state))
-    return place if rate is None else max(place, (rate.running_work + state.waiting.work) / rate.prefill_share)
+    rate, place = service_rate(state, state.clock), predicted_wait(waiting, running, limit, _residence(state))
+    if rate is None:
+        return place
+    work = sum(running_work(state, state.clock)) + state.waiting.work
+    return max(place, work / rate.prefill_share)
 
 
 def _residence(state: SchedulerState) -> float:
@@ -127,10 +129,10 @@ def forecast_queue(state: SchedulerState, request: Request, estimate: PrefillEst
     meet theirs: amortised O(√n) while they have slack, O(n log n) where one may have to be demoted; O(1) where no request
     has a deadline. O(running requests) in any case, for the service rate."""
     endless = request.ttft_target is None and state.limits.current.ttft_target >= NO_DEADLINE
-    rate = None if endless or not state.config.late_last else service_rate(state)
+    now = state.now(request)
+    rate = None if endless or not state.config.late_last else service_rate(state, now)
     if rate is None:
         return QueueForecast(None)
-    now = state.now(request)
     newcomer = state.waiting.entry(request, estimate)
     others = state.waiting.in_time_with(request)
     wait = others.wait_if_all_in_time(newcomer, rate, now, state.limits.current.ttft_target)
@@ -169,19 +171,38 @@ def reject_unreachable(request: Request, forecast: QueueForecast) -> Rejection |
     )
 
 
-def service_rate(state: SchedulerState) -> ServiceRate | None:
-    """The present service rate of the queue; None without a fitted model."""
+class RunningWork(NamedTuple):
+    """Seconds of prompt that running requests have to compute."""
+
+    ahead: float  # before a newcomer that can be in time
+    yielding: float  # of requests that miss their deadline in any case
+
+
+def running_work(state: SchedulerState, now: float) -> RunningWork:
+    """The prompt work of running requests at this instant; 0 without a fitted model."""
+    ahead = yielding = 0.0
+    for other in state.running:
+        if other.remaining > 1:
+            estimate = estimate_prefill(state, other)
+            if yields(state, other, estimate.prefill_seconds, now):
+                yielding += estimate.prefill_work
+            else:
+                ahead += estimate.prefill_work
+    return RunningWork(ahead, yielding)
+
+
+def service_rate(state: SchedulerState, now: float) -> ServiceRate | None:
+    """The service rate of the queue at this instant; None without a fitted model."""
     model, bounds = state.fitted_model, state.limits.current
     if model is None:
         return None
-    running_work = sum(estimate_prefill(state, other).prefill_work for other in state.running if other.remaining > 1)
     decoding = [request for request in state.running if request.remaining == 1]
     work = StepWork(sequences=len(decoding), kv_tokens=sum(request.computed for request in decoding))
     targets = {state.itl_target(request) for request in decoding}
     itl = tightest(targets, model.predict(work), bounds.itl_target)
-    prompts, beside = full_step(model, work, itl, bounds.max_batched_tokens)
+    prompts, beside = full_step(model, work, itl, bounds.max_batched_tokens, longest_step(state))
     return ServiceRate(
-        running_work=running_work,
+        running_work=running_work(state, now).ahead,
         prefill_share=prompts / (prompts + beside),
         free_places=max(0, state.limits.concurrency - len(state.running)),
         place_interval=0.0 if state.residence is None else state.residence / max(1, state.limits.concurrency),

@@ -1,7 +1,8 @@
-"""The place of a request in the order of service: its remaining prefill work, and its rank by the policy."""
+"""The place of a request in the order of service: its remaining prefill work, and its rank by deadline and policy."""
 
 from sluice_engine.request import Request
 from sluice_engine.scheduler.chunking import chunk_context
+from sluice_engine.scheduler.load_shedding.deadlines import yields
 from sluice_engine.scheduler.policies import PrefillEstimate
 from sluice_engine.scheduler.state import SchedulerState
 from sluice_perfmodel.step_time import StepWork
@@ -21,9 +22,11 @@ def estimate_prefill(state: SchedulerState, request: Request) -> PrefillEstimate
 
 
 def rank(state: SchedulerState, request: Request, now: float) -> tuple[bool, float, float, int]:
-    """The rank of a running prompt among waiting requests: comparable with the first four fields of `waiting.head`."""
-    policy = state.policy
-    number = policy.number(request, estimate_prefill(state, request))
+    """The rank of a running prompt: whether it yields to those that can be in time, and its place by the policy.
+    Comparable with the first four fields of `waiting.head`."""
+    policy, estimate = state.policy, estimate_prefill(state, request)
+    number = policy.number(request, estimate)
     if policy.patience is not None and number < now and not request.delivered:
         number += policy.patience
-    return False, number, state.counters.served(request.tenant), request.order
+    late = yields(state, request, estimate.prefill_seconds, now)
+    return late, number, state.counters.served(request.tenant), request.order

@@ -6,10 +6,12 @@ of the last one that did), so that an idle time is no credit that starves the ot
 """
 
 import heapq
+from collections.abc import Callable
 
 PROMPT_WEIGHT = 1.0
 OUTPUT_WEIGHT = 2.0
 MAX_IDLE_COUNTERS = 1024  # counters kept of tenants without requests
+_FEW_PAST = 64  # entries of past members that are tolerated
 
 
 def unavoidable_gap(longest: int, pool: int) -> float:
@@ -17,6 +19,45 @@ def unavoidable_gap(longest: int, pool: int) -> float:
     `longest` tokens and a cache of `pool`: max(w_p·L, w_q·M). Theorem 4.4 bounds the difference of their service by
     twice as much."""
     return max(PROMPT_WEIGHT * longest, OUTPUT_WEIGHT * pool)
+
+
+class LeastServed:
+    """A multiset of tenants, and which of them has the least counter. All operations are amortised O(log tenants)."""
+
+    def __init__(self, served: Callable[[str], float]) -> None:
+        """`served`: the counter of a tenant, which never falls while the tenant is a member."""
+        self._served = served
+        self._count: dict[str, int] = {}  # no zeros
+        self._heap: list[tuple[float, str]] = []  # every member, with a counter that may be out of date; and past ones
+
+    def add(self, tenant: str) -> None:
+        """One more of this tenant."""
+        self._count[tenant] = self._count.get(tenant, 0) + 1
+        if self._count[tenant] > 1:
+            return
+        if len(self._heap) > _FEW_PAST + 2 * len(self._count):
+            self._heap = [(self._served(each), each) for each in self._count]
+            heapq.heapify(self._heap)
+        else:
+            heapq.heappush(self._heap, (self._served(tenant), tenant))
+
+    def remove(self, tenant: str) -> None:
+        """One less. Raises KeyError where there is none."""
+        self._count[tenant] -= 1
+        if not self._count[tenant]:
+            del self._count[tenant]
+
+    def least(self) -> str | None:
+        """The member with the least counter; None without members."""
+        while self._heap:
+            value, tenant = self._heap[0]
+            if tenant not in self._count:
+                heapq.heappop(self._heap)
+            elif value < self._served(tenant):
+                heapq.heapreplace(self._heap, (self._served(tenant), tenant))
+            else:
+                return tenant
+        return None
 
 
 class TenantCounters:
