@@ -32,8 +32,8 @@ def modes_of_a_run(speculation: Mode, chunk_deadlines: bool) -> Counter[object]:
     seen: Counter[object] = Counter()
     plan: Plan | None = None
     for step in range(STEPS):
-        if step % 8 == 0:
-            length = 4000 if step % 16 else 40
+        if step == 0 or step % 8 == 6:  # a long prompt is computed while every 32nd step carries no drafts
+            length = 4000 if step % 16 == 14 else 40
             prompt = [100 + step, *(at % CIRCLE for at in range(1, length))]  # no two share a prefix
             scheduler.submit(Request(str(step), prompt, 300, step * 0.05))
         if plan is None:
