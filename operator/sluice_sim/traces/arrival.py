@@ -1,6 +1,7 @@
 """The records of a trace: the arrival time and the lengths of each request."""
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -37,6 +38,14 @@ class Arrival:
         if room < 1 or self.most(context) > room:
             return None
         return self if self.output <= room else replace(self, output=room)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The requests of a trace in order of time, and notes on what its reader added to the file."""
+
+    arrivals: Iterable[Arrival]
+    notes: tuple[str, ...] = ()
 
 
 class BadTrace(ValueError):

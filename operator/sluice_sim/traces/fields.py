@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import math
+import re
 import reprlib
 import zlib
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ from typing import Any, Final, TextIO
 from sluice_sim.traces.arrival import BadTrace
 
 MOST_TOKENS: Final = 10_000_000
+_NO_SPACE: Final = re.compile(r"\S")
 MOST_SECONDS: Final = 366 * 86_400.0  # maximum length of a trace: later times have another unit or count from 1970
 
 
@@ -97,6 +99,29 @@ def objects(lines: Iterator[str]) -> Iterator[tuple[int, dict[str, Any]]]:
         yield line, value
 
 
+def documents(text: str) -> list[Any]:
+    """The JSON documents of a text, one after the other with or without space between them. Raises BadTrace."""
+    decoder, found, at = json.JSONDecoder(), list[Any](), _after_space(text, 0)
+    while at < len(text):
+        try:
+            value, end = decoder.raw_decode(text, at)
+        except json.JSONDecodeError as error:
+            rest = text[error.pos :].strip() or "the end of the file"
+            raise BadTrace(f"line {error.lineno}, column {error.colno}: expected JSON, found {shown(rest)}") from error
+        except (ValueError, RecursionError) as error:  # a number of too many digits, or brackets nested too deeply
+            line = text.count("\n", 0, at) + 1
+            raise BadTrace(f"line {line}: expected JSON, found {shown(text[at:])}") from error
+        found.append(value)
+        at = _after_space(text, end)
+    return found
+
+
+def _after_space(text: str, at: int) -> int:
+    """The position of the first character from `at` on that is no space."""
+    found = _NO_SPACE.search(text, at)
+    return len(text) if found is None else found.start()
+
+
 def tokens_of(text: str, line: int, column: str) -> int:
     """Parse a CSV value as a number of tokens, 1 to MOST_TOKENS. Raises BadTrace."""
     if not (text.isascii() and text.isdecimal() and len(text) <= 8 and 1 <= int(text) <= MOST_TOKENS):
@@ -116,14 +141,20 @@ def number_of(text: str, line: int, column: str, unit: str, most: float) -> floa
     return value
 
 
-def field(value: dict[str, Any], name: str, line: int, what: str, most: float, least: float = 0.0) -> float:
-    """A JSON field with a number from `least` to `most`. `what` describes it, without `most`. Raises BadTrace."""
+def field(value: dict[str, Any], name: str, line: int | str, what: str, most: float, least: float = 0.0) -> float:
+    """A JSON field with a number from `least` to `most`. `what` describes it, without `most`. Raises BadTrace.
+
+    `line` is the number of the line, or words for another place such as `line 3, request 2`."""
     found = value.get(name)
     if isinstance(found, bool) or not isinstance(found, int | float) or not least <= found <= most:
         raise BadTrace(
-            f"line {line}, field {name}: expected {_bounded(what, found, most)}, found {shown(as_json(found))}"
+            f"{_place(line)}, field {name}: expected {_bounded(what, found, most)}, found {shown(as_json(found))}"
         )
     return found
+
+
+def _place(line: int | str) -> str:
+    return f"line {line}" if isinstance(line, int) else line
 
 
 def _bounded(what: str, found: object, most: float) -> str:
@@ -131,12 +162,12 @@ def _bounded(what: str, found: object, most: float) -> str:
     return f"{what} and at most {most:.0f}" if isinstance(found, int | float) and found > most else what
 
 
-def tokens_field(value: dict[str, Any], name: str, line: int, least: int = 1) -> int:
+def tokens_field(value: dict[str, Any], name: str, line: int | str, least: int = 1) -> int:
     """A JSON field with a whole number of tokens, `least` to MOST_TOKENS. Raises BadTrace."""
     what = f"a whole number of tokens ≥ {least}"
     found = field(value, name, line, what, MOST_TOKENS, least)
     if not isinstance(found, int):
-        raise BadTrace(f"line {line}, field {name}: expected {what}, found {shown(as_json(found))}")
+        raise BadTrace(f"{_place(line)}, field {name}: expected {what}, found {shown(as_json(found))}")
     return found
 
 

@@ -1,41 +1,58 @@
-"""Traces with one JSON object per line: Mooncake's, and those that `sluice bench --record` writes."""
+"""Traces in JSON, most with one object per line: Mooncake's, and those that `sluice bench --record` writes."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Final
 
-from sluice_sim.traces.arrival import BLOCK_TOKENS, Arrival, BadTrace
-from sluice_sim.traces.fields import MOST_SECONDS, as_json, field, objects, shown, tokens_field
+from sluice_sim.traces import timestamps
+from sluice_sim.traces.aibrix import aibrix
+from sluice_sim.traces.arrival import BLOCK_TOKENS, Arrival, BadTrace, Load
+from sluice_sim.traces.fields import MOST_SECONDS, as_json, documents, field, objects, shown, tokens_field
+from sluice_sim.traces.prometheus import prometheus
 
 BATCH_SECONDS: Final = 3.0  # Mooncake's timestamps come in batches of three seconds
 
 
-def jsonl(lines: Iterator[str], seed: int) -> Iterator[Arrival]:
-    """Arrivals in order of time. The fields of the first line determine which of the two formats it is.
+def json_documents(text: str, mean: float, seed: int) -> Load:
+    """A file of whole JSON documents: Prometheus' answers, or AIBrix's list of timestamps. Raises BadTrace."""
+    found = documents(text)
+    entries = found[0] if found and isinstance(found[0], list) else None
+    if entries is None or any(isinstance(one, dict) and "metric" in one for one in entries[:1]):
+        return prometheus(found, seed)
+    return aibrix(((f"entry {number}", one) for number, one in enumerate(entries, start=1)), mean, seed)
 
-    Raises BadTrace."""
+
+def jsonl(lines: Iterator[str], mean: float, seed: int) -> Load:
+    """Arrivals in order of time. The fields of the first line determine the format.
+
+    `mean`: output tokens of an AIBrix request without an output length. Raises BadTrace."""
     found = objects(lines)
     first = next(found, None)
     if first is None:
-        return iter(())
-    if "hash_ids" in first[1] or "input_length" in first[1]:
-        return _mooncake(first, found, seed)
-    if "arrival" in first[1]:
-        return _recorded(first, found)
+        return Load(())
+    rest, fields = chain((first,), found), first[1]
+    if "hash_ids" in fields or "input_length" in fields:
+        return Load(_mooncake(rest, seed))
+    if "arrival" in fields:
+        return Load(_recorded(rest))
+    if "requests" in fields:
+        return aibrix(((f"line {line}", value) for line, value in rest), mean, seed)
+    if timestamps.COLUMNS[0] in fields:
+        return timestamps.json_lines(rest)
     raise BadTrace(
-        "line 1: expected the fields of Mooncake (timestamp, input_length, output_length, hash_ids) or of "
-        f"sluice bench --record (arrival, input_tokens, output_tokens), found {shown(', '.join(first[1]))}"
+        "line 1: expected the fields of Mooncake (timestamp, input_length, output_length, hash_ids), of AIBrix "
+        f"(timestamp, requests), of {', '.join(timestamps.COLUMNS)}, or of sluice bench --record (arrival, "
+        f"input_tokens, output_tokens), found {shown(', '.join(fields))}"
     )
 
 
-def _mooncake(
-    first: tuple[int, dict[str, Any]], rest: Iterator[tuple[int, dict[str, Any]]], seed: int
-) -> Iterator[Arrival]:
+def _mooncake(found: Iterable[tuple[int, dict[str, Any]]], seed: int) -> Iterator[Arrival]:
     """Arrivals of a Mooncake trace. Each batch is spread at random over the time until the next, at most 3 s."""
     rng = random.Random(f"{seed}/mooncake")
     batch: list[Arrival] = []
-    for line, value in (first, *rest):
+    for line, value in found:
         at = field(value, "timestamp", line, "milliseconds ≥ 0", 1000.0 * MOST_SECONDS) / 1000.0
         if batch and at < batch[-1].at:
             raise BadTrace(f"line {line}, field timestamp: expected times in order, {at * 1000:g} is earlier")
@@ -65,7 +82,7 @@ def _hash_ids(value: dict[str, Any], line: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _recorded(first: tuple[int, dict[str, Any]], rest: Iterator[tuple[int, dict[str, Any]]]) -> Iterator[Arrival]:
+def _recorded(found: Iterable[tuple[int, dict[str, Any]]]) -> Iterator[Arrival]:
     """Arrivals of a recorded benchmark run.
 
     A rejected request has no lengths. It gets those of the last answered request before it (or else of the first one
@@ -76,7 +93,7 @@ def _recorded(first: tuple[int, dict[str, Any]], rest: Iterator[tuple[int, dict[
             tokens_field(value, "input_tokens", line, least=0),
             tokens_field(value, "output_tokens", line, least=0),
         )
-        for line, value in (first, *rest)
+        for line, value in found
     ]
     answered = next(((prompt, output) for _, prompt, output in lines if prompt and output), None)
     if answered is None:

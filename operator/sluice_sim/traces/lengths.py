@@ -1,5 +1,6 @@
 """Traces with request lengths but without arrival times: Vidur's (MIT). The times are drawn at `--rate`."""
 
+import math
 import random
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -31,3 +32,8 @@ def poisson(rate: float, seconds: float, prompt: int, output: int, seed: int) ->
     while (at := at + rng.expovariate(rate)) < seconds:
         arrivals.append(Arrival(at, prompt, max(1, round(rng.expovariate(1.0 / output)))))
     return tuple(arrivals)
+
+
+def geometric(rng: random.Random, mean: float) -> int:
+    """Draw a number of tokens ≥ 1 from the geometric distribution with this mean; 1 for a mean of 1 or less."""
+    return 1 if mean <= 1.0 else 1 + int(math.log(1.0 - rng.random()) / math.log1p(-1.0 / mean))
