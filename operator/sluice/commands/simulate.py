@@ -29,13 +29,25 @@ def register(app: typer.Typer) -> None:
 
     @app.command(name="simulate")
     def simulate_command(
-        file: Annotated[Path, typer.Argument(help="YAML with one LLMDeployment, as for kubectl apply.")],
+        file: Annotated[
+            Path | None, typer.Argument(help="YAML with one LLMDeployment, as for kubectl apply.", show_default=False)
+        ] = None,
+        spec: Annotated[
+            str | None, typer.Option(help="Several such files under the same load, e.g. a.yaml,b.yaml: a row for each.")
+        ] = None,
         trace: Annotated[
             str | None,
             typer.Option(
-                help="Azure CSV, Mooncake JSONL, ServeGen rates, Vidur lengths or a record of sluice bench, plain or "
-                ".gz; or a bundled one: azure2023_conv, mooncake_conversation, servegen_m-large_rates_2d."
+                help="CSV or JSONL with timestamp_ms, input_tokens, output_tokens; AIBrix, Azure, Mooncake, ServeGen "
+                "rates, Vidur lengths, a record of sluice bench; Prometheus' range output; plain or .gz. Bundled: "
+                "azure2023_conv, mooncake_conversation, servegen_m-large_rates_2d."
             ),
+        ] = None,
+        min_replicas: Annotated[
+            int | None, typer.Option(min=0, help="Overrides spec.scaling.minReplicas.", show_default=False)
+        ] = None,
+        max_replicas: Annotated[
+            int | None, typer.Option(min=1, help="Overrides spec.scaling.maxReplicas.", show_default=False)
         ] = None,
         lengths: Annotated[
             str | None, typer.Option(help="File or bundled name of the lengths that belong to ServeGen rates.")
@@ -49,7 +61,10 @@ def register(app: typer.Typer) -> None:
             ),
         ] = None,
         prompt_tokens: Annotated[int, typer.Option(min=1, help="Prompt tokens of each request; with --rate.")] = 512,
-        output_tokens: Annotated[int, typer.Option(min=1, help="Mean output tokens of a request; with --rate.")] = 128,
+        output_tokens: Annotated[
+            int,
+            typer.Option(min=1, help="Mean output tokens; with --rate, or for AIBrix requests without output length."),
+        ] = 128,
         start: Annotated[float, typer.Option(min=0, help="Seconds of the trace to skip.")] = 0.0,
         seconds: Annotated[
             float | None, typer.Option(min=1, help="Seconds to simulate. [default: the whole trace, or 600]")
@@ -102,11 +117,21 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Replay a load in virtual time through the real scheduler and the real control law: how many GPUs are needed,
         is the SLO met, what if traffic doubles.
+
+        A measured load: save the answer of Prometheus' /api/v1/query_range and give it as --trace. The query is
+
+        {__name__=~"sluice_(requests_arrived|prompt_tokens|generated_tokens)_total|sluice_queue_seconds_count"}
+
+        with the labels of the deployment, and step=60. Rates of the same counters are read too: label_replace gives
+        them the label load, which is requests, scheduled, prompt_tokens or output_tokens. Within a step, arrivals are
+        Poisson at the measured rate and lengths geometric with the measured means, by --seed.
         """
         from sluice_sim.cli.command import BadInput, SimulateOptions, run_simulate
 
         options = SimulateOptions(
-            file=file,
+            specs=tuple(Path(one) for one in _files(file, spec)),
+            min_replicas=min_replicas,
+            max_replicas=max_replicas,
             trace=trace,
             lengths=lengths,
             rate=rate,
@@ -137,3 +162,9 @@ def register(app: typer.Typer) -> None:
             for fault in error.faults:
                 typer.echo(fault, err=True)
             raise typer.Exit(contract.EXIT_USAGE) from error
+
+
+def _files(file: Path | None, spec: str | None) -> list[str]:
+    """FILE and the files of --spec."""
+    several = [name.strip() for name in (spec or "").split(",") if name.strip()]
+    return several if file is None else [str(file), *several]

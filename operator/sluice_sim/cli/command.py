@@ -1,23 +1,22 @@
-"""`sluice simulate` after option parsing: runs the simulations and produces a sentence, a table and a picture."""
+"""`sluice simulate` after option parsing: runs the simulations and shows their results."""
 
-import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import replace
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from sluice_sim.cli.compare import Row, compare, comparison_table, knob_lines, law_names
-from sluice_sim.cli.options import BadInput, SimulateOptions, SimulationInput, read_input
+from sluice_sim.cli.compare import Row, compare, law_names
+from sluice_sim.cli.options import BadInput, Case, SimulateOptions, SimulationInput, read_input
+from sluice_sim.cli.show import Result, draw_all, print_json, print_results, print_warnings
 from sluice_sim.cluster.fleet import Fleet
 from sluice_sim.collector import uncollected
 from sluice_sim.policies.registry import UnknownLaw
-from sluice_sim.results import table
-from sluice_sim.results.picture import NoPicture, draw, paths
-from sluice_sim.results.run import Run
-from sluice_sim.results.summary import Summary, summarise
+from sluice_sim.results.picture import NoPicture, paths
+from sluice_sim.results.summary import summarise
+from sluice_sim.traces import Arrival
 
 __all__ = ["BadInput", "SimulateOptions", "run_simulate"]
 
@@ -25,6 +24,7 @@ __all__ = ["BadInput", "SimulateOptions", "run_simulate"]
 def run_simulate(options: SimulateOptions, as_json: bool = False, console: Console | None = None) -> None:
     """Simulate and print the result. Raises BadInput."""
     console = console or Console()
+    errors = Console(stderr=True)
     try:
         names = law_names(options.compare) if options.compare else ()
         if options.plot is not None:
@@ -32,56 +32,50 @@ def run_simulate(options: SimulateOptions, as_json: bool = False, console: Conso
     except (UnknownLaw, NoPicture) as error:
         raise BadInput((str(error),)) from error
     simulation = read_input(options)
-    run, speed = _simulate(simulation, console)
-    summary = summarise(run, simulation.gpus)
-    rows = _compare(simulation, names, console)
-    sentence = table.sentence(summary, simulation.spec)
+    print_warnings(errors if as_json else console, simulation.cases)
+    results, speed = _simulate(simulation, names, console)
     if as_json:
-        value = table.as_json(summary, run, sentence, simulation.notes) | {"compared": table.compared_json(rows)}
-        console.print(json.dumps(value), highlight=False, markup=False, soft_wrap=True)
+        print_json(console, results)
     else:
-        _print(console, simulation, run, summary, rows)
-        console.print(sentence, highlight=False, markup=False, soft_wrap=True)
-    Console(stderr=True).print(speed, highlight=False, soft_wrap=True)
+        print_results(console, results)
+    errors.print(speed, highlight=False, soft_wrap=True)
     if options.plot is not None:
-        _draw(options.plot, simulation, run, sentence)
+        try:
+            draw_all(options.plot, results, errors)
+        except NoPicture as error:
+            raise BadInput((str(error),)) from error
 
 
-def _print(console: Console, simulation: SimulationInput, run: Run, summary: Summary, rows: tuple[Row, ...]) -> None:
-    console.print(table.table(summary, simulation.spec))
-    for line in (*simulation.notes, *table.decisions(run)):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-    if rows:
-        shown = comparison_table(rows, simulation.spec, f"{simulation.settings.mode} steps")
-        console.print(shown, crop=False)
-        for line in knob_lines(rows):
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-def _draw(plot: Path, simulation: SimulationInput, run: Run, sentence: str) -> None:
-    try:
-        written = draw(run, simulation.spec, sentence, plot)
-    except NoPicture as error:
-        raise BadInput((str(error),)) from error
-    for path in written:
-        Console(stderr=True).print(f"picture: {path}", highlight=False, markup=False, soft_wrap=True)
-
-
-def _simulate(simulation: SimulationInput, console: Console) -> tuple[Run, str]:
-    """The run, and a sentence about the simulation's speed."""
-    began = time.process_time()
-    end = max(simulation.arrivals[-1].at, 1.0)
+def _simulate(simulation: SimulationInput, names: Sequence[str], console: Console) -> tuple[tuple[Result, ...], str]:
+    """The result of each case, and a sentence about the simulations' speed."""
+    began, results = time.process_time(), list[Result]()
+    end, count = max(simulation.arrivals[-1].at, 1.0), len(simulation.cases)
     with _bar(console, "simulating") as advance, uncollected():
-        run = Fleet(simulation.spec, simulation.settings).run(simulation.arrivals, lambda now: advance(now / end))
+        for place, case in enumerate(simulation.cases):
+            run = Fleet(case.spec, case.settings).run(simulation.arrivals, _part(advance, place, count, end))
+            results.append(Result(case, run, summarise(run, case.gpus)))
     seconds = max(time.process_time() - began, 1e-9)
-    return run, f"{run.seconds:.0f} s in {seconds:.1f} s of one core: {run.seconds / seconds:.0f} × real time"
-
-
-def _compare(simulation: SimulationInput, names: tuple[str, ...], console: Console) -> tuple[Row, ...]:
+    simulated = sum(result.run.seconds for result in results)
+    speed = f"{simulated:.0f} s in {seconds:.1f} s of one core: {simulated / seconds:.0f} × real time"
     if not names:
-        return ()
+        return tuple(results), speed
     with _bar(console, "comparing") as advance:
-        return compare(names, simulation.spec, simulation.settings, simulation.arrivals, simulation.gpus, advance)
+        compared = tuple(
+            replace(one, rows=_compare(one.case, simulation.arrivals, names, _part(advance, place, count)))
+            for place, one in enumerate(results)
+        )
+    return compared, speed
+
+
+def _compare(
+    case: Case, arrivals: Sequence[Arrival], names: Sequence[str], advance: Callable[[float], None]
+) -> tuple[Row, ...]:
+    return compare(names, case.spec, case.settings, arrivals, case.gpus, advance)
+
+
+def _part(advance: Callable[[float], None], place: int, count: int, end: float = 1.0) -> Callable[[float], None]:
+    """A callback for the progress, 0 to `end`, of part `place` of `count` equal parts."""
+    return lambda now: advance((place + min(now / end, 1.0)) / count)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""`sluice simulate --compare`: several control laws under the same trace, hardware and random events, side by side."""
+"""Comparisons under the same trace, hardware and random events: several laws (`--compare`), several specs."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from typing import Final
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
+from rich.text import Text
 
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_sim.cluster.fleet import Fleet
@@ -16,6 +17,7 @@ from sluice_sim.results.summary import Summary, summarise
 from sluice_sim.traces import Arrival
 
 WIDTH: Final = 80  # columns of a default terminal
+_NAME_WIDTH: Final = max(len(name) for name in LAWS) + 2  # a law's name with its indentation
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +60,33 @@ def compare(
 
 
 def comparison_table(rows: Sequence[Row], spec: LLMDeploymentSpec, caption: str) -> Table:
-    """A table with one line per law, WIDTH columns on every terminal: a folded line is better than a cut figure."""
+    """A table with one line per law."""
     title = f"Laws at their defaults, {spec.scaling.min_replicas} – {spec.scaling.max_replicas} replicas"
+    shown = _headings("law", title, caption)
+    for row in rows:
+        shown.add_row(row.law.name, *_figures(row.summary))
+    return shown
+
+
+def specs_table(groups: Sequence[tuple[str, Sequence[Row]]], caption: str) -> Table:
+    """A table with one line per spec; with several laws, a line per law under the name of its spec."""
+    laws = max(len(rows) for _, rows in groups) > 1
+    shown = _headings("spec" if not laws else "spec and law", "Specs under the same load", caption)
+    for name, rows in groups:
+        if not laws:
+            shown.add_row(Text(name, overflow="fold"), *_figures(rows[0].summary))
+            continue
+        shown.add_row(Text(name, overflow="fold"))
+        for row in rows:
+            shown.add_row(f"  {row.law.name}", *_figures(row.summary))
+    return shown
+
+
+def _headings(first: str, title: str, caption: str) -> Table:
+    """An empty table, WIDTH columns on every terminal: a folded line is better than a cut figure."""
     shown = Table(title=title, caption=caption, title_justify="left", caption_justify="left", width=WIDTH)
     shown.box, shown.show_edge, shown.pad_edge, shown.collapse_padding = SIMPLE_HEAD, False, False, True
-    shown.add_column("law", no_wrap=True)
+    shown.add_column(first, overflow="fold", min_width=_NAME_WIDTH)
     for heading in (
         "SLO\nmet",
         "worst\n5 min",
@@ -73,19 +97,17 @@ def comparison_table(rows: Sequence[Row], spec: LLMDeploymentSpec, caption: str)
         "reversals\nper h",
     ):
         shown.add_column(heading, justify="right", no_wrap=True)
-    for row in rows:
-        summary, law = row.summary, row.law
-        shown.add_row(
-            law.name,
-            f"{summary.attainment:.2%}",
-            f"{summary.attainment_worst:.2%}",
-            f"{summary.replicas_mean:.2f}",
-            f"{summary.replicas_max}",
-            f"{summary.gpu_hours:.3f}",
-            f"{summary.actions_per_hour:.1f}",
-            f"{summary.flips_per_hour:.1f}",
-        )
     return shown
+
+
+def _figures(summary: Summary) -> Iterator[str]:
+    yield f"{summary.attainment:.2%}"
+    yield f"{summary.attainment_worst:.2%}"
+    yield f"{summary.replicas_mean:.2f}"
+    yield f"{summary.replicas_max}"
+    yield f"{summary.gpu_hours:.3f}"
+    yield f"{summary.actions_per_hour:.1f}"
+    yield f"{summary.flips_per_hour:.1f}"
 
 
 def knob_lines(rows: Sequence[Row]) -> Iterator[str]:

@@ -53,13 +53,36 @@ def ignored_fields(spec: LLMDeploymentSpec, settings: Settings) -> Iterator[str]
         yield "spec.engine.kvCache.cpuOffloadGiB: not simulated; preempted requests compute their prompt again"
 
 
-def context_overflow(arrivals: Sequence[Arrival], context: int) -> Iterator[str]:
-    """Requests that an engine with a maximum length of `context` tokens rejects or truncates."""
-    served = [one.within(context) for one in arrivals]
-    rejected = sum(one is None for one in served)
-    cut = sum(one is not None and one.output < asked.output for one, asked in zip(served, arrivals, strict=True))
-    where = "spec.model.maxModelLength limits prompt and output"
-    if rejected:
-        yield f"prompts without room for an output token in {context} tokens, all rejected: {rejected}; {where}"
+def rejected_prompts(spec: LLMDeploymentSpec, settings: Settings, arrivals: Sequence[Arrival]) -> Iterator[str]:
+    """Prompts without room for an output token: it is the first that a reader has to know of such a result."""
+    context = context_tokens(settings)
+    rejected = sum(one.within(context) is None for one in arrivals)
+    if not rejected:
+        return
+    longest = max(one.prompt + one.output for one in arrivals)
+    if context < settings.max_model_length:
+        limit = f"a replica's KV cache holds {context}: give more with --profile or --kv-tokens"
+    elif spec.model.max_model_length is None:
+        limit = f"set spec.model.maxModelLength ({context} is assumed without it)"
+    else:
+        limit = f"set spec.model.maxModelLength (it is {context})"
+    yield (
+        f"{rejected} of {len(arrivals)} prompts are longer than {context - 1} tokens, all rejected: {limit}; "
+        f"the longest request has {longest} tokens with its output"
+    )
+
+
+def cut_outputs(settings: Settings, arrivals: Sequence[Arrival]) -> Iterator[str]:
+    """Outputs that end at the maximum length of the context."""
+    context = context_tokens(settings)
+    served = ((asked, asked.within(context)) for asked in arrivals)
+    cut = sum(one is not None and one.output < asked.output for asked, one in served)
     if cut:
-        yield f"outputs cut at the context of {context} tokens: {cut}; {where}"
+        yield (
+            f"outputs cut at the context of {context} tokens: {cut}; spec.model.maxModelLength limits prompt and output"
+        )
+
+
+def context_tokens(settings: Settings) -> int:
+    """Maximum tokens of a prompt with its output, as in cluster/fleet.py: the model's, or what the KV cache holds."""
+    return min(settings.max_model_length, settings.kv_tokens // settings.block_size * settings.block_size)

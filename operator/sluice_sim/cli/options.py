@@ -7,12 +7,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from sluice_operator.api import LLMDeploymentSpec
-from sluice_operator.api.yaml_file import BadFile, read_resource
-from sluice_sim.cli.notes import assumptions, context_overflow, ignored_fields
+from sluice_operator.api.yaml_file import BadFile
+from sluice_sim.cli.notes import assumptions, cut_outputs, ignored_fields, rejected_prompts
+from sluice_sim.cli.specs import NamedSpec, read_specs
 from sluice_sim.cluster.scenario import USUAL_MODEL_LENGTH, Mode, Routing, Settings
 from sluice_sim.data import bundled
 from sluice_sim.hardware.profiles import DEFAULT_NAME, BadProfile, Profile, named_profile, read_profile
-from sluice_sim.traces import Arrival, BadTrace, Part, poisson, read_trace, scaled
+from sluice_sim.traces import Arrival, BadTrace, Load, Part, poisson, read_load, scaled
 
 USUAL_SECONDS = 600.0
 
@@ -29,7 +30,9 @@ class BadInput(Exception):
 class SimulateOptions:
     """The options of `sluice simulate`."""
 
-    file: Path
+    specs: tuple[Path, ...]  # one file each
+    min_replicas: int | None = None  # instead of the specs'
+    max_replicas: int | None = None
     trace: str | None = None
     lengths: str | None = None
     rate: float | None = None
@@ -56,41 +59,59 @@ class SimulateOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class SimulationInput:
-    """The validated input of a simulation."""
+class Case:
+    """One spec under the load. `warning` comes before every figure, `notes` beside them."""
 
+    name: str
     spec: LLMDeploymentSpec
-    arrivals: tuple[Arrival, ...]
     settings: Settings
     gpus: int  # per replica
+    warning: str | None
     notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationInput:
+    """The validated input of a simulation: one load, and the cases that it is simulated with."""
+
+    cases: tuple[Case, ...]
+    arrivals: tuple[Arrival, ...]
 
 
 def read_input(options: SimulateOptions) -> SimulationInput:
     """Read the files and validate the options. Raises BadInput."""
     _reject_non_finite(options)
     try:
-        spec = read_resource(options.file)[1].spec
+        specs = read_specs(options.specs, options.min_replicas, options.max_replicas)
         profile = read_profile(options.profile)
-        settings = _settings(options, spec, profile)
-        arrivals = _arrivals(options)
+        settings = [_settings(options, one.spec, profile) for one in specs]
+        load = _load(options)
     except BadFile as error:
         raise BadInput(error.faults) from error
     except (BadTrace, BadProfile, ValueError) as error:
         raise BadInput((str(error),)) from error
     except OSError as error:
         raise BadInput((f"{error.filename} cannot be read: {error.strerror}",)) from error
+    arrivals = tuple(load.arrivals)
+    about = (*_load_notes(options), *load.notes)
+    cases = (_case(one, its, profile, Load(arrivals, about)) for one, its in zip(specs, settings, strict=True))
+    return SimulationInput(tuple(cases), arrivals)
+
+
+def _case(named: NamedSpec, settings: Settings, profile: Profile, load: Load) -> Case:
+    spec, arrivals = named.spec, tuple(load.arrivals)
     count = spec.engine.accelerator.count
     gpus = profile.gpus or max(1, count)
     notes = [
         *assumptions(spec, profile, settings, arrivals),
-        *_load_notes(options),
+        *load.notes,
         *ignored_fields(spec, settings),
-        *context_overflow(arrivals, settings.max_model_length),
+        *cut_outputs(settings, arrivals),
     ]
     if profile.gpus not in (None, count):
         notes.append(f"GPUs: {gpus} per replica, from the profile; spec.engine.accelerator.count is {count}")
-    return SimulationInput(spec, arrivals, settings, gpus, tuple(notes))
+    warning = next(rejected_prompts(spec, settings, arrivals), None)
+    return Case(named.name, spec, settings, gpus, warning, tuple(notes))
 
 
 def _settings(options: SimulateOptions, spec: LLMDeploymentSpec, profile: Profile) -> Settings:
@@ -130,21 +151,24 @@ def _reject_non_finite(options: SimulateOptions) -> None:
             raise BadInput((f"--{field.name.replace('_', '-')}: expected a number, found {value}",))
 
 
-def _arrivals(options: SimulateOptions) -> tuple[Arrival, ...]:
+def _load(options: SimulateOptions) -> Load:
     if options.trace is None and options.rate is None:
         raise BadInput(("Give either --trace FILE or --rate REQUESTS_PER_SECOND.",))
     if options.trace is None and (options.lengths is not None or options.start > 0):
         raise BadInput(("--lengths and --start are about a trace: give --trace with them, or leave them out.",))
     if options.trace is None:
         seconds = options.seconds or USUAL_SECONDS
-        made = poisson(options.rate or 0.0, seconds, options.prompt_tokens, options.output_tokens, options.seed)
-        if not made:
-            raise BadInput((f"--rate {options.rate:g} gives no request in {seconds:g} s: raise it, or --seconds.",))
+        rate, lengths = options.rate or 0.0, (options.prompt_tokens, options.output_tokens)
+        made = Load(poisson(rate, seconds, *lengths, options.seed))
+        if not made.arrivals:
+            raise BadInput((f"--rate {rate:g} gives no request in {seconds:g} s: raise it, or --seconds.",))
     else:
-        lengths = None if options.lengths is None else _trace_file(options.lengths)
-        part = Part(options.start, options.seconds, options.rate, lengths, options.seed)
-        made = read_trace(_trace_file(options.trace), part)
-    return made if options.scale == 1.0 else scaled(made, options.scale, options.seed)
+        file = None if options.lengths is None else _trace_file(options.lengths)
+        part = Part(options.start, options.seconds, options.rate, file, options.seed, options.output_tokens)
+        made = read_load(_trace_file(options.trace), part)
+    if options.scale == 1.0:
+        return made
+    return Load(scaled(tuple(made.arrivals), options.scale, options.seed), made.notes)
 
 
 def _trace_file(name: str) -> Path:

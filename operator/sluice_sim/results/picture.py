@@ -1,5 +1,6 @@
 """The picture of a run: demand, replicas, attainment, KV cache and limits over a common time axis. Needs matplotlib."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -96,15 +97,14 @@ def _replicas(axis: Any, run: Run, spec: LLMDeploymentSpec, scale: float) -> Non
 
 
 def _attainment(axis: Any, run: Run, spec: LLMDeploymentSpec, scale: float) -> None:
+    """One level per interval of arrival time, and nothing where no request arrived."""
     seen = over_time(run)
-    known = [(at / scale, 100.0 * share) for at, share in zip(seen.at, seen.attainment, strict=True)
-             if share is not None]  # fmt: skip
-    axis.plot(
-        [at for at, _ in known], [share for _, share in known], color=GREEN, label=f"good, per {_length(seen.seconds)}"
-    )
+    shares = [math.nan if share is None else 100.0 * share for share in seen.attainment]
+    edges = [place * seen.seconds / scale for place in range(len(shares) + 1)]
+    axis.stairs(shares, edges, baseline=None, color=GREEN, linewidth=1.5, label=f"good, per {_length(seen.seconds)}")
     axis.axhline(float(spec.slo.attainment_percent), color=GREY, linewidth=0.8, label="target")
     axis.set_ylabel("SLO met, %")
-    low = min((share for _, share in known), default=100.0)
+    low = min((share for share in shares if not math.isnan(share)), default=100.0)
     axis.set_ylim(max(0.0, min(low - 2.0, 90.0)), 101.0)
     _legend(axis)
 

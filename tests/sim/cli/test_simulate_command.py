@@ -150,7 +150,9 @@ def test_progress_is_shown_only_on_a_terminal(tmp_path: Path, terminal: bool) ->
     (tmp_path / "chat.yaml").write_text(YAML, encoding="utf-8")
     paper = StringIO()
     console = Console(file=paper, force_terminal=terminal, width=80, color_system=None, _environ={})
-    run_simulate(SimulateOptions(file=tmp_path / "chat.yaml", rate=1.0, seconds=30.0, compare="kpa"), console=console)
+    run_simulate(
+        SimulateOptions(specs=(tmp_path / "chat.yaml",), rate=1.0, seconds=30.0, compare="kpa"), console=console
+    )
     shown = paper.getvalue()
     assert "SLO attainment" in shown
     for what in ("simulating", "comparing"):
@@ -186,7 +188,10 @@ def test_the_assumptions_are_printed_beside_the_result(tmp_path: Path) -> None:
     trace.write_text("".join(lines), encoding="utf-8")
     _, out, _ = simulate(tmp_path, "--trace", str(trace))
     assert "prompts of up to 9000 tokens: beyond 8192, the longest measured" in out
-    assert "prompts without room for an output token in 8192 tokens, all rejected: 1;" in out
+    assert out.startswith(
+        "1 of 2 prompts are longer than 8191 tokens, all rejected: set spec.model.maxModelLength (8192 is assumed "
+        "without it); the longest request has 9200 tokens with its output\n"
+    )
     assert "outputs cut at the context of 8192 tokens: 1;" in out
     code, _, err = simulate(tmp_path, *BUSY[:2], "--profile", "unheard-of")
     assert code == 2 and "no profile is named 'unheard-of'; there are llama31-8b-a100-tp2" in err
