@@ -44,10 +44,10 @@ def register(app: typer.Typer) -> None:
             ),
         ] = None,
         min_replicas: Annotated[
-            int | None, typer.Option(min=0, help="Overrides spec.scaling.minReplicas.", show_default=False)
+            int | None, typer.Option(min=0, help="Instead of the minReplicas of the spec.", show_default=False)
         ] = None,
         max_replicas: Annotated[
-            int | None, typer.Option(min=1, help="Overrides spec.scaling.maxReplicas.", show_default=False)
+            int | None, typer.Option(min=1, help="Instead of the maxReplicas of the spec.", show_default=False)
         ] = None,
         lengths: Annotated[
             str | None, typer.Option(help="File or bundled name of the lengths that belong to ServeGen rates.")
@@ -118,13 +118,15 @@ def register(app: typer.Typer) -> None:
         """Replay a load in virtual time through the real scheduler and the real control law: how many GPUs are needed,
         is the SLO met, what if traffic doubles.
 
-        A measured load: save the answer of Prometheus' /api/v1/query_range and give it as --trace. The query is
+        A measured load: --trace FILE with the answer of Prometheus' query_range to
 
-        {__name__=~"sluice_(requests_arrived|prompt_tokens|generated_tokens)_total|sluice_queue_seconds_count"}
+        {__name__=~"sluice_(requests_arrived|prompt_tokens|generated_tokens)_total"}
 
-        with the labels of the deployment, and step=60. Rates of the same counters are read too: label_replace gives
-        them the label load, which is requests, scheduled, prompt_tokens or output_tokens. Within a step, arrivals are
-        Poisson at the measured rate and lengths geometric with the measured means, by --seed.
+        and step=60. Add sluice_queue_seconds_count if requests were rejected: mean
+        lengths are then those of scheduled requests. Rates of these counters need
+        the label `load` (label_replace): requests, scheduled, prompt_tokens or
+        output_tokens. Within a step, arrivals are Poisson at the measured rate and
+        lengths geometric with the measured means, drawn by --seed.
         """
         from sluice_sim.cli.command import BadInput, SimulateOptions, run_simulate
 

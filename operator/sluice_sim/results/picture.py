@@ -101,7 +101,7 @@ def _attainment(axis: Any, run: Run, spec: LLMDeploymentSpec, scale: float) -> N
     seen = over_time(run)
     shares = [math.nan if share is None else 100.0 * share for share in seen.attainment]
     edges = [place * seen.seconds / scale for place in range(len(shares) + 1)]
-    axis.stairs(shares, edges, baseline=None, color=GREEN, linewidth=1.5, label=f"good, per {_length(seen.seconds)}")
+    axis.stairs(shares, edges, baseline=None, color=GREEN, linewidth=2, label=f"good, per {_length(seen.seconds)}")
     axis.axhline(float(spec.slo.attainment_percent), color=GREY, linewidth=0.8, label="target")
     axis.set_ylabel("SLO met, %")
     low = min((share for share in shares if not math.isnan(share)), default=100.0)

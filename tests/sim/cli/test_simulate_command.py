@@ -70,6 +70,23 @@ def test_bad_input_is_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
         assert len(err.strip().splitlines()) == 1
 
 
+def test_prompts_beyond_the_context_are_the_first_line_whatever_limits_it(tmp_path: Path) -> None:
+    trace = tmp_path / "t.csv"
+    trace.write_text("timestamp_ms,input_tokens,output_tokens\n0,600,10\n1000,700,20\n2000,50,5\n", encoding="utf-8")
+    text = "2 of 3 prompts are longer than 511 tokens, all rejected: {}; the longest request has 720 tokens with its output"
+    pool = text.format("a replica's KV cache holds 512: give more with --profile or --kv-tokens")
+    _, out, _ = simulate(tmp_path, "--trace", str(trace), "--kv-tokens", "520")
+    assert out.splitlines()[0] == pool
+    code, out, err = simulate(tmp_path, "--trace", str(trace), "--kv-tokens", "520", "--json")
+    value = json.loads(out)
+    assert code == 0 and value["notes"][0] == pool and err.splitlines()[0] == pool
+    assert value["summary"]["refused"] == 2
+    limited = tmp_path / "limited.yaml"
+    limited.write_text(YAML.replace('chat"}', 'chat", maxModelLength: 512}'), encoding="utf-8")
+    result = CliRunner().invoke(app, ["simulate", str(limited), "--trace", str(trace)])
+    assert result.stdout.splitlines()[0] == text.format("set spec.model.maxModelLength (it is 512)")
+
+
 def test_each_fault_of_the_file_is_a_sentence_that_names_its_field(tmp_path: Path) -> None:
     file = tmp_path / "chat.yaml"
     for text, sentences in (
