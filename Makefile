@@ -12,7 +12,7 @@ LOAD  ?= kind load docker-image
 # Command that stops and starts a control-plane component; it gets `stop kube-apiserver` or `start kube-apiserver`.
 OUTAGE ?=
 
-.PHONY: demo test e2e lint generate bench bench-control fidelity bench-kernels images gpu clean
+.PHONY: demo test e2e lint generate bench bench-control bench-corpus fidelity bench-kernels images gpu clean
 
 $(READY): pyproject.toml .ci/constraints.txt $(wildcard engine/native/*)
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Sluice needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
@@ -47,6 +47,11 @@ bench: $(READY)
 # two to three hours and resumes where it stopped.
 bench-control: $(READY)
 	$(BIN)/python -m sluice_sim.benchmark $(if $(FULL),--full)
+
+# Scores the law at its defaults on the corpus of train loads beside its peers, constant fleets and schedules that know
+# the load. Resumes where it stopped; exit code 1 on a miss. ARGS: see `python -m sluice_sim.benchmark.corpus --help`.
+bench-corpus: $(READY)
+	$(BIN)/python -m sluice_sim.benchmark.corpus $(ARGS)
 
 # Compares the simulator with the engine on this machine: about ten minutes on a quiet machine.
 fidelity: $(READY)

@@ -1,19 +1,22 @@
 """`python -m sluice_sim.benchmark.corpus` measures the corpus, prints its table and writes it. It resumes."""
 
+import json
+import sys
 import time
 from collections.abc import Sequence
-from io import StringIO
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from sluice_sim.benchmark.corpus.bars import verdicts
 from sluice_sim.benchmark.corpus.laws import OWN, PEERS
 from sluice_sim.benchmark.corpus.load import Load, read_loads
+from sluice_sim.benchmark.corpus.picture import draw_corpus, draw_load
 from sluice_sim.benchmark.corpus.plan import LoadResult, Scope, load_plan
+from sluice_sim.benchmark.corpus.report import as_json, report
 from sluice_sim.benchmark.corpus.store import RESULTS, CorpusStore
-from sluice_sim.benchmark.corpus.table import WIDTH, corpus_table
 from sluice_sim.benchmark.corpus.tasks import CORPUS
 from sluice_sim.benchmark.run.runner import Runner
 
@@ -33,16 +36,17 @@ def main(
     ours_only: Annotated[
         bool, typer.Option("--ours-only", help="Measure Sluice with this code; use all else as stored, whatever code.")
     ] = False,
+    plot: Annotated[str, typer.Option(help="Only draw these loads under Sluice, separated by commas.")] = "",
     workers: Annotated[int, typer.Option(min=0, help="Worker processes; 0 measures in this process.")] = 2,
-    out: Annotated[Path, typer.Option(help="Folder of the table and the store.")] = RESULTS,
+    out: Annotated[Path, typer.Option(help="Folder of the tables, the pictures and the store.")] = RESULTS,
 ) -> None:
-    """Measure the corpus."""
+    """Measure the corpus: Sluice at its defaults beside its peers, constant fleets and schedules that know the load."""
+    if plot:
+        for load in _chosen(plot, ""):
+            draw_load(load, own, out / f"{load.name}.png")
+        return
     chosen = _chosen(loads, families)
-    peers = () if laws == "none" else tuple(_names(laws))
-    unknown = [name for name in peers if name not in PEERS]
-    if unknown:
-        raise typer.BadParameter(f"no peer is called {unknown[0]}; there are {', '.join(PEERS)}", param_hint="--laws")
-    scope = Scope(own=own, peers=peers, with_constants=constants, with_hindsight=hindsight)
+    scope = Scope(own=own, peers=_peers(laws), with_constants=constants, with_hindsight=hindsight)
     progress, began = Console(stderr=True), time.monotonic()
     runner = Runner(
         CorpusStore(out / "pieces.jsonl", any_code=ours_only),
@@ -51,21 +55,43 @@ def main(
         CORPUS,
     )
     results: list[LoadResult] = runner.run([load_plan(load, scope) for load in chosen])
-    text = _report(results)
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "table.txt").write_text(text, encoding="utf-8")
+    whole = scope == Scope() and len(chosen) == len(read_loads())
+    _write(results, _command(), out)
+    if whole and not ours_only:  # a partial run does not use all pieces, so it must not delete the others
+        runner.store.keep(runner.used)
     progress.print(
         f"{runner.measured} pieces measured in {time.monotonic() - began:.0f} s ({runner.cpu_seconds:.0f} s of processor "
         f"time), {len(runner.used)} used; written to {out}", highlight=False, soft_wrap=True
     )  # fmt: skip
+    if not all(verdict.met for verdict in verdicts(results)):
+        raise typer.Exit(1)
 
 
-def _report(results: Sequence[LoadResult]) -> str:
-    """Print the table, and return it as text."""
-    kept = Console(width=WIDTH, record=True, file=StringIO())
-    for console in (Console(width=WIDTH), kept):
-        console.print(corpus_table(results))
-    return kept.export_text()
+def _write(results: Sequence[LoadResult], command: str, out: Path) -> None:
+    """Print the report, and write it with its JSON and its picture."""
+    text = report(results, command)
+    Console(soft_wrap=True).print(text, highlight=False, markup=False)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "table.txt").write_text(text, encoding="utf-8")
+    (out / "score.json").write_text(json.dumps(as_json(results, command), indent=1) + "\n", encoding="utf-8")
+    draw_corpus(results, out / "corpus.png")
+
+
+def _command() -> str:
+    """The command that reproduces these figures."""
+    given = sys.argv[1:]
+    return " ".join(["python -m sluice_sim.benchmark.corpus", *given]) if given else "make bench-corpus"
+
+
+def _peers(laws: str) -> tuple[str, ...]:
+    """The named peers. Raises BadParameter for an unknown one."""
+    if laws == "none":
+        return ()
+    names = tuple(_names(laws))
+    unknown = [name for name in names if name not in PEERS]
+    if unknown:
+        raise typer.BadParameter(f"no peer is called {unknown[0]}; there are {', '.join(PEERS)}", param_hint="--laws")
+    return names
 
 
 def _chosen(loads: str, families: str) -> list[Load]:

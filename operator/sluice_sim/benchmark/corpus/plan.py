@@ -1,7 +1,7 @@
 """What is measured on one load, as a plan: Sluice, the peers, constant fleets, a stock fleet and the hindsight."""
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sluice_sim.benchmark.corpus.constants import Constants, best_attainment, cheapest_reaching, constant_fleets
@@ -40,11 +40,22 @@ class LoadResult:
 
 
 def load_plan(load: Load, scope: Scope) -> LoadPlan:
-    """The runs of one load."""
+    """The runs of one load. Records which other code measured any of them."""
     codes: set[str] = set()
+    plan = _runs(load, scope)
+    sent: Sequence[dict[str, Any]] | None = None
+    while True:
+        try:
+            tasks = next(plan) if sent is None else plan.send(sent)
+        except StopIteration as end:
+            return replace(end.value, other_code=codes)
+        sent = yield tasks
+        codes |= other_digests(sent)
+
+
+def _runs(load: Load, scope: Scope) -> LoadPlan:
     names = [scope.own, *scope.peers]
     found = yield [LawRun(load.name, law) for law in names]
-    codes |= other_digests(found)
     own, *peers = map(from_dict, found)
     constants: Constants = {}
     stock = known = None
@@ -62,5 +73,4 @@ def load_plan(load: Load, scope: Scope) -> LoadPlan:
         constants=constants,
         stock=stock,
         hindsight=known,
-        other_code=codes,
     )

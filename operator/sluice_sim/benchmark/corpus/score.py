@@ -8,6 +8,11 @@ from sluice_sim.benchmark.corpus.figures import Figures
 from sluice_sim.benchmark.corpus.plan import LoadResult
 from sluice_sim.benchmark.search.knob import TARGET
 
+PEER_BETTER: Final = 0.003  # a peer that is better by this share of requests after the first part …
+PEER_COST: Final = 0.99  # … at less than this share of the GPU-hours dominates
+CONSTANT_BETTER: Final = 0.01
+CONSTANT_COST: Final = 0.9
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
@@ -52,17 +57,32 @@ def cheapest_peer(result: LoadResult) -> str | None:
 
 def regret(result: LoadResult) -> float | None:
     """Sluice's misses beyond those of the hindsight schedule that begins as a law does, over all requests."""
-    if result.own.attainment >= TARGET:
-        return None
-    if result.hindsight is None:
+    if result.own.attainment >= TARGET or result.hindsight is None:
         return None
     whole = result.own.whole
     return max(0, whole.missed - result.hindsight.from_fewest.figures.whole.missed) / max(1, whole.offered)
 
 
-REACHES: Final = TARGET
-
-
 def is_reachable(result: LoadResult) -> bool:
     """True if the hindsight schedule that begins as a law does reaches the target."""
-    return result.hindsight is not None and result.hindsight.from_fewest.figures.attainment >= REACHES
+    return result.hindsight is not None and result.hindsight.from_fewest.figures.attainment >= TARGET
+
+
+def dominating_peer(result: LoadResult) -> str | None:
+    """A peer that is better and cheaper after the first part; None if there is none."""
+    own = result.own.after
+    for name, found in result.peers.items():
+        other = found.after
+        if other.attainment > own.attainment + PEER_BETTER and other.gpu_hours < PEER_COST * own.gpu_hours:
+            return name
+    return None
+
+
+def dominating_constant(result: LoadResult) -> int | None:
+    """A constant count that is better and cheaper over the whole load; None if there is none."""
+    own = result.own
+    for count, found in sorted(result.constants.items()):
+        better = found.attainment >= own.attainment + CONSTANT_BETTER
+        if better and found.gpu_hours <= CONSTANT_COST * own.gpu_hours:
+            return count
+    return None

@@ -1,12 +1,14 @@
 """The corpus as a table: one row per load, grouped by family."""
 
 from collections.abc import Sequence
+from statistics import median
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from sluice_sim.benchmark.corpus.bars import BARS, KEPT, families, of_family, without_family
 from sluice_sim.benchmark.corpus.plan import LoadResult
-from sluice_sim.benchmark.corpus.score import score_of
+from sluice_sim.benchmark.corpus.score import dominating_constant, dominating_peer, is_reachable, score_of
 from sluice_sim.benchmark.run.provenance import MARK
 
 WIDTH = 170
@@ -65,3 +67,33 @@ def percent(value: float | None) -> str:
 def ratio(value: float | None) -> str:
     """A ratio as text."""
     return "–" if value is None else f"{value:.2f}"
+
+
+def families_table(results: Sequence[LoadResult]) -> Table:
+    """The medians and verdicts of each family alone, and of all others without it."""
+    shown = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True, width=WIDTH)
+    shown.add_column("family", no_wrap=True)
+    words = ("kept", "over\nclairv.", "over\nconst.", "beaten\nby peer", "by const.")
+    for heading in (*words, *(f"without it:\n{word}" if word == "kept" else word for word in words), "bars met"):
+        shown.add_column(heading, justify="right", no_wrap=True)
+    for family in families(results):
+        others = without_family(results, family)
+        met = [bar(others) for bar in BARS]
+        count = f"{sum(one.met for one in met if one)} of {sum(one is not None for one in met)}"
+        shown.add_row(family, *_medians(of_family(results, family)), *_medians(others), count)
+    return shown
+
+
+def _medians(results: Sequence[LoadResult]) -> list[str]:
+    """Kept of reachable loads, the two median ratios, and the loads on which a peer or a constant count is better."""
+    reachable = [one for one in results if is_reachable(one)]
+    kept = sum(one.own.attainment >= KEPT for one in reachable)
+    clairvoyant = [value for one in reachable if (value := score_of(one).over_clairvoyant) is not None]
+    constant = [value for one in results if (value := score_of(one).over_constant) is not None]
+    return [
+        f"{kept}/{len(reachable)}",
+        ratio(median(clairvoyant) if clairvoyant else None),
+        ratio(median(constant) if constant else None),
+        str(sum(dominating_peer(one) is not None for one in results)),
+        str(sum(dominating_constant(one) is not None for one in results)),
+    ]
