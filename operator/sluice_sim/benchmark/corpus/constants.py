@@ -13,7 +13,7 @@ from sluice_sim.benchmark.search.knob import TARGET
 GRID: Final = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 17, 20, 24, 28, 34, 40, 48, 60)
 AMPLE: Final = 0.999  # attainment beyond which no larger count is tried
 RISE: Final = 0.0005  # least rise of the attainment between two counts of the grid; below it, it has stopped rising
-POOR: Final = 0.95  # attainment below which no smaller count is tried
+POOR: Final = 0.95  # attainment below which not every smaller count is tried
 CHEAPER: Final = 0.9  # a constant fleet "cheaper by a tenth" costs this share
 Constants = dict[int, Figures]
 ConstantPlan = Generator[Sequence[LawRun], Sequence[dict[str, Any]], Constants]
@@ -63,10 +63,15 @@ def _beyond(tried: Constants, most: int) -> set[int]:
 
 
 def _below(tried: Constants) -> set[int]:
-    """The next smaller count of the grid while the smallest one is good."""
+    """The next smaller count of the grid while the smallest one is good; half of it while it serves any piece.
+
+    The schedules need to know which pieces few replicas serve."""
     low = min(tried)
-    smaller = [count for count in GRID if count < low]
-    return {smaller[-1]} if smaller and tried[low].attainment >= POOR else set()
+    if low == 1:
+        return set()
+    if tried[low].attainment >= POOR:
+        return {max(count for count in GRID if count < low)}
+    return {low // 2} if min(tried[low].missed) == 0 else set()
 
 
 def _between(tried: Constants, attainment: float) -> int | None:

@@ -24,7 +24,7 @@ from sluice_sim.benchmark.search.knob import TARGET
 from sluice_sim.benchmark.search.miss_tables import Table, cheapest, raised
 from sluice_sim.benchmark.search.schedule import Counts, last_piece, seconds_saved, with_removals
 
-CORRECTIONS: Final = 4  # runs of the table's cheapest schedule, at most
+CORRECTIONS: Final = 6  # runs of the table's cheapest schedule, at most
 REPAIRS: Final = 4  # runs with more replicas where requests are missed, at most
 REMOVALS: Final = 4  # runs with fewer replicas where few requests are missed, at most
 UNREACHABLE_SLACK: Final = 0.001  # share of requests that may be missed beyond the fewest if the target is out of reach
