@@ -122,7 +122,7 @@ def register(app: typer.Typer) -> None:
 
         {__name__=~"sluice_(requests_arrived|prompt_tokens|generated_tokens)_total"}
 
-        and step=60. Add sluice_queue_seconds_count if requests were rejected: mean
+        and step=15. Add sluice_queue_seconds_count if requests were rejected: mean
         lengths are then those of scheduled requests. Rates of these counters need
         the label `load` (label_replace): requests, scheduled, prompt_tokens or
         output_tokens. Within a step, arrivals are Poisson at the measured rate and

@@ -1,7 +1,7 @@
 """Prometheus' answer to a range query over the engines' metrics: a measured load as requests.
 
 The metrics have counts and sums, no single requests. Within a step the arrivals are Poisson at the measured rate, with
-geometric lengths of the measured means: bursts shorter than a step and heavy tails are not in the metrics.
+geometric lengths of the measured means: bursts within a step and heavy tails are not in the metrics.
 """
 
 import math
@@ -76,8 +76,8 @@ def _notes(steps: Steps, counters: bool, count: int) -> Iterator[str]:
     behind = totals.get("scheduled") or totals["requests"]
     yield (
         f"Prometheus: {count} series of {'counters' if counters else 'rates'}, step {steps.seconds:g} s: Poisson "
-        f"arrivals at each step's rate, geometric lengths of the means in {LENGTH_SECONDS:g} s around it; bursts shorter "
-        "than a step and heavy tails are not in the metrics"
+        f"arrivals at each step's rate, geometric lengths of the means in {LENGTH_SECONDS:g} s around it; bursts within a "
+        "step and heavy tails are not in the metrics"
     )
     yield (
         f"measured means: {totals['requests'] / seconds:.3g} requests/s, prompts of "
