@@ -10,7 +10,7 @@ from sluice_sim.traces import timestamps
 from sluice_sim.traces.aibrix import aibrix
 from sluice_sim.traces.arrival import BLOCK_TOKENS, Arrival, BadTrace, Load
 from sluice_sim.traces.fields import MOST_SECONDS, as_json, documents, field, objects, shown, tokens_field
-from sluice_sim.traces.prometheus import prometheus
+from sluice_sim.traces.prometheus.load import prometheus
 
 BATCH_SECONDS: Final = 3.0  # Mooncake's timestamps come in batches of three seconds
 

@@ -137,3 +137,57 @@ def test_any_file_gives_ordered_arrivals_or_one_sentence(
         assert str(error).startswith(f"{path}: ")
     else:
         assert times == sorted(times) and times[0] >= 0 and times[-1] < 366 * 86_400 + 3
+
+
+def check(path: Path) -> None:
+    """The file gives ordered arrivals or one sentence with its name."""
+    try:
+        times = [one.at for one in read_trace(path)]
+    except BadTrace as error:
+        assert str(error).startswith(f"{path}: ")
+    else:
+        assert times == sorted(times) and times[0] >= 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    requests=st.lists(st.dictionaries(st.sampled_from(["prompt_length", "Output Length"]), ODD), max_size=3),
+    row=st.dictionaries(st.sampled_from(["timestamp", "requests"]), ODD, max_size=1),
+    whole=st.booleans(),
+)
+def test_any_aibrix_workload_gives_ordered_arrivals_or_one_sentence(
+    tmp_path_factory: pytest.TempPathFactory, requests: list[object], row: dict[str, object], whole: bool
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "odd-aibrix.json"
+    usual = {"timestamp": 5, "requests": [{"prompt_length": 3, "output_length": 4}, *requests]}
+    path.write_text(json.dumps([usual, row] if whole else usual) + "\n" + json.dumps(row) * (not whole), "utf-8")
+    check(path)
+
+
+NAMES = st.sampled_from(
+    ["sluice_requests_arrived_total", "sluice_prompt_tokens_total", "sluice_generated_tokens_total"]
+)
+SAMPLE = st.one_of(ODD, st.tuples(st.integers(0, 9), st.integers(0, 99).map(str)), st.tuples(ODD, ODD))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    odd=st.lists(st.tuples(NAMES, st.lists(SAMPLE, max_size=3)), max_size=2),
+    large=st.floats(0, 1e308),
+    data=st.dictionaries(st.sampled_from(["resultType", "result"]), ODD, max_size=1),
+)
+def test_any_answer_of_prometheus_gives_ordered_arrivals_or_one_sentence(
+    tmp_path_factory: pytest.TempPathFactory, odd: list[tuple[str, list[object]]], large: float, data: dict[str, object]
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "odd-prometheus.json"
+    usual = [
+        {"metric": {"__name__": name}, "values": [[0, "0"], [60, value]]}
+        for name, value in (
+            ("sluice_requests_arrived_total", "30"),
+            ("sluice_prompt_tokens_total", str(large)),
+            ("sluice_generated_tokens_total", "300"),
+        )
+    ]
+    series = [*usual, *({"metric": {"__name__": name, "pod": "b"}, "values": values} for name, values in odd)]
+    path.write_text(json.dumps({"data": {"resultType": "matrix", "result": series} | data}), encoding="utf-8")
+    check(path)

@@ -1,0 +1,1 @@
+"""Prometheus' answers to range queries over the engines' metrics: series, amounts per step, drawn requests."""
