@@ -3,6 +3,7 @@
 import http.client
 import json
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -18,6 +19,7 @@ import yaml
 
 from sluice_operator import render
 from sluice_operator.api import parse
+from sluice_sim.traces.prometheus.series import COUNTERS
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -43,12 +45,13 @@ def run(command: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
 
 def test_each_block_is_run_somewhere() -> None:
     shell = blocks("bash")
-    assert len(shell) == 4, "a new block: run it here, in .ci/run or in e2e, then count it"
+    assert len(shell) == 6, "a new block: run it here, in .ci/run or in e2e, then count it"
     ci = (ROOT / ".ci/run").read_text()
     assert all(line in ci for line in commands(shell[0]))  # the two commands
     assert all(".venv/bin/sluice" in line for line in commands(shell[1]) + commands(shell[2]))  # below
     assert "install" in shell[3]  # e2e/test_4_readme.py
     assert (ROOT / "e2e/test_4_readme.py").exists()
+    assert all(".venv/bin/sluice simulate" in line for line in commands(shell[4])) and "curl" in shell[5]  # below
 
 
 def test_the_resource_of_the_readme_is_valid_and_renders() -> None:
@@ -124,3 +127,32 @@ def test_the_laptop_quickstart_answers(laptop: int) -> None:
     assert "keeps the keys and values" in " ".join(answer.stdout.split())
     load = run(bench)
     assert load.returncode == 0, load.stdout + load.stderr
+
+
+MINUTE = 1_772_438_400  # any time on the minute, seconds since 1970
+
+
+def prometheus_answer() -> str:
+    """What Prometheus answers to the README's query: two samples of each counter that it selects."""
+    arguments = shlex.split(blocks("bash")[5].replace("\\\n", " "))
+    query = arguments[arguments.index("--data-urlencode") + 1].removeprefix("query=")
+    selected = re.search(r'__name__=~"([^"]+)"', query)
+    assert selected is not None
+    found = [name for name in COUNTERS if re.fullmatch(selected[1], name)]  # Prometheus anchors a pattern
+    assert found == list(COUNTERS)
+    series = [{"metric": {"__name__": name}, "values": [[MINUTE, "0"], [MINUTE + 60, "1000"]]} for name in found]
+    return json.dumps({"status": "success", "data": {"resultType": "matrix", "result": series}})
+
+
+def test_the_simulations_of_the_readme_print_an_answer(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("timestamp_ms,input_tokens,output_tokens\n0,100,20\n1500,300,40\n")
+    (tmp_path / "load.json").write_text(prometheus_answer())
+
+    def here(name: re.Match[str]) -> str:
+        return str(tmp_path) if name[0] == "/tmp" else str(tmp_path / name[0])
+
+    for line, answers in zip(commands(blocks("bash")[4]), (1, 1, 2), strict=True):
+        done = run(re.sub(r"(log\.csv|load\.json|/tmp(?=/run))", here, line))
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("the SLO (TTFT") == answers
+    assert (tmp_path / "run.png").exists()
