@@ -65,6 +65,8 @@ def test_counters_become_poisson_arrivals_of_the_measured_rates_and_lengths(tmp_
 
 def test_the_seed_alone_determines_the_draw(tmp_path: Path) -> None:
     path = write(tmp_path, answer(*STEADY))
+    golden = [(0.057, 303, 178), (0.077, 513, 120), (0.144, 93, 4)]
+    assert [(round(one.at, 3), one.prompt, one.output) for one in read_trace(path)[:3]] == golden
     assert read_trace(path) == read_trace(path) != read_trace(path, Part(seed=1))
 
 
