@@ -24,6 +24,7 @@ from tests.bench import (
     show,
     speculation,
 )
+from tests.bench.longprompt.behind_report import report as behind
 from tests.bench.longprompt.report import report as longprompt
 from tests.bench.show import Part
 from tests.bench.throughput.measure import LOAD_64, SPREAD_192
@@ -36,6 +37,7 @@ PARTS: Sequence[Part] = (
     Part("spread", lambda out, say: throughput(SPREAD_192, out, say)),
     Part("batching", batching.report),
     Part("longprompt", longprompt),
+    Part("behind", behind),
     Part("speculation", speculation.report),
     Part("goodput", goodput.report),
     Part("admission", pools.report),

@@ -5,6 +5,12 @@ import math
 import pytest
 
 from sluice_perfmodel.step_time import StepTimeModel, StepWork
+from sluice_sim.cluster.request import RequestRecord
+from sluice_sim.engine.step_times import RecordedStep
+from tests.bench.fidelity.timeline import Timeline
+from tests.bench.longprompt.behind import AFTER, Case, found
+from tests.bench.longprompt.behind import Found as Served
+from tests.bench.longprompt.behind_report import rows
 from tests.bench.longprompt.least import least_seconds
 from tests.bench.longprompt.report import Found, p99
 
@@ -41,3 +47,21 @@ def test_p99_and_medians_over_episodes() -> None:
     ]
     found = Found("x", episodes)
     assert (found.p99_over_target, found.ttft_over_least) == (1.0, 1.5)
+
+
+def test_a_case_has_the_first_tokens_of_long_and_short_prompts_and_the_streams_gaps_until_then() -> None:
+    case = Case("fcfs", longs=1, streams=1, shorts=1)
+    timeline = Timeline(case.arrivals, [], clock=lambda: 0.0, wait=lambda _: None, begun=100.0)
+    for at, first in ((0.0, 0.5), (AFTER, AFTER + 9.0), (AFTER + 0.5, AFTER + 1.0)):
+        timeline.records.append(RequestRecord(at, 1, 1, first_at=first))
+    timeline.steps += [RecordedStep(100.0 + AFTER + at, 0.1) for at in (-0.5, 0.5, 0.6, 0.8, 9.0, 9.5)]
+    result = found(case, timeline)
+    assert (result.long, result.short) == ((9.0,), (0.5,))
+    assert result.gaps == pytest.approx((0.1, 0.2, 8.2))
+
+
+def test_long_prompts_are_compared_with_the_same_ones_without_short_prompts() -> None:
+    alone = Served(Case("fcfs", 2, shorts=0), (10.0, 20.0), (), ())
+    beside = Served(Case("edf", 2), (24.0, 12.0), (0.5, 0.9), ())
+    short, long = rows({each.case: each for each in (alone, beside)})
+    assert (short.value, short.met, long.value, long.met) == ("0.9 s", True, "1.2", True)

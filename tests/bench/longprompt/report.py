@@ -5,7 +5,6 @@ It has rows for the latency-driven chunks and for each fixed size, and a plot of
 
 import json
 import statistics
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any
 
 from tests.bench import figure, processor
 from tests.bench.longprompt.episode import LONG_PROMPT, STREAMS, TARGET_OVER_P50
+from tests.bench.longprompt.lines import measured
 from tests.bench.row import Report, Row, at_most
 from tests.bench.throughput.llama import ensure
 
@@ -22,7 +22,6 @@ LEARNING: Sequence[int | None] = (2048, None)  # train the step model; not count
 ORDER: Sequence[int | None] = (128, 256, None, 512, 1024, None, 2048, None)  # None: latency-driven
 MOST_P99 = 1.1  # times T
 MOST_TTFT = 1.3  # times the least that the step model allows at T
-SECONDS = 1200.0
 DRIVEN = "latency-driven"
 
 
@@ -85,18 +84,7 @@ def _run(order: Sequence[int | None], log: Path, say: Callable[[str], None]) -> 
     """The episodes, measured in a separate process. Raises RuntimeError if it ends early."""
     command = [sys.executable, "-m", "tests.bench.longprompt.episode"]
     command += [str(ensure()), str(processor.describe().cores), json.dumps(order)]
-    found: list[dict[str, Any]] = []
-    with log.open("w") as file, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=file, text=True) as running:
-        try:
-            for line in running.stdout or ():
-                found.append(json.loads(line))
-                say(f"long prompt {len(found)} of {len(order)}")
-            running.wait(timeout=SECONDS)
-        finally:
-            running.kill()
-    if len(found) < len(order):
-        raise RuntimeError(f"the engine ended after {len(found)} of {len(order)} long prompts; its log is {log}")
-    return found
+    return measured(command, len(order), log, lambda number: say(f"long prompt {number} of {len(order)}"))
 
 
 def _line(found: Found) -> str:
