@@ -10,13 +10,15 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from sluice_sim.benchmark.corpus.ablation import ablation_plan, ablation_table
 from sluice_sim.benchmark.corpus.bars import verdicts
-from sluice_sim.benchmark.corpus.laws import OWN, PEERS
+from sluice_sim.benchmark.corpus.laws import OWN, PEERS, VARIANTS
 from sluice_sim.benchmark.corpus.load import Load, read_loads
 from sluice_sim.benchmark.corpus.picture import draw_corpus, draw_load
 from sluice_sim.benchmark.corpus.plan import LoadResult, Scope, load_plan
 from sluice_sim.benchmark.corpus.report import as_json, report
 from sluice_sim.benchmark.corpus.store import RESULTS, CorpusStore
+from sluice_sim.benchmark.corpus.table import WIDTH
 from sluice_sim.benchmark.corpus.tasks import CORPUS
 from sluice_sim.benchmark.run.runner import Runner
 
@@ -36,6 +38,9 @@ def main(
     ours_only: Annotated[
         bool, typer.Option("--ours-only", help="Measure Sluice with this code; use all else as stored, whatever code.")
     ] = False,
+    variants: Annotated[
+        str, typer.Option(help="Only compare Sluice with these variants, separated by commas, or 'all' of them.")
+    ] = "",
     plot: Annotated[str, typer.Option(help="Only draw these loads under Sluice, separated by commas.")] = "",
     workers: Annotated[int, typer.Option(min=0, help="Worker processes; 0 measures in this process.")] = 2,
     out: Annotated[Path, typer.Option(help="Folder of the tables, the pictures and the store.")] = RESULTS,
@@ -46,6 +51,7 @@ def main(
             draw_load(load, own, out / f"{load.name}.png")
         return
     chosen = _chosen(loads, families)
+    compared = _variants(variants)
     scope = Scope(own=own, peers=_peers(laws), with_constants=constants, with_hindsight=hindsight)
     progress, began = Console(stderr=True), time.monotonic()
     runner = Runner(
@@ -54,6 +60,10 @@ def main(
         lambda text: progress.print(f"{time.monotonic() - began:6.0f} s  {text}", highlight=False, soft_wrap=True),
         CORPUS,
     )
+    if compared:
+        losses = runner.run([ablation_plan(chosen, own, name) for name in compared])
+        Console(width=WIDTH).print(ablation_table(dict(zip(compared, losses, strict=True))))
+        return
     results: list[LoadResult] = runner.run([load_plan(load, scope) for load in chosen])
     whole = scope == Scope() and len(chosen) == len(read_loads())
     _write(results, _command(), out)
@@ -109,6 +119,16 @@ def _chosen(loads: str, families: str) -> list[Load]:
     if not names and not groups:
         return list(known.values())
     return [load for load in known.values() if load.name in names or load.family in groups]
+
+
+def _variants(text: str) -> tuple[str, ...]:
+    """The named variants of Sluice. Raises BadParameter for an unknown one."""
+    names = tuple(VARIANTS) if text == "all" else tuple(_names(text))
+    unknown = [name for name in names if name not in VARIANTS]
+    if unknown:
+        sentence = f"no variant is called {unknown[0]}; there are {', '.join(VARIANTS) or 'none'}"
+        raise typer.BadParameter(sentence, param_hint="--variants")
+    return names
 
 
 def _names(text: str) -> list[str]:

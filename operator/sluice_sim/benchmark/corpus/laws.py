@@ -1,6 +1,6 @@
 """The laws that the corpus runs by name: Sluice, its variants, the peers, a constant count, and a stock engine."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,8 +16,9 @@ SCHEDULE: Final = "schedule"  # a written schedule
 STOCK: Final = "stock"  # the same count without either, as an engine without Sluice
 ABLATIONS: Final = ("replicas-only", "admission-only")  # of the registry; they are no peers
 PEERS: Final = tuple(name for name in LAWS if name not in (OWN, *ABLATIONS))
-# Variants of Sluice by name, for ablations and sensitivity: a rule that is off, or a constant × ½ or × 2.
-VARIANTS: Final[Mapping[str, Callable[[], Law]]] = {}
+# Variants of Sluice by name, for ablations and sensitivity: a rule that is off, or a constant × ½ or × 2. An entry
+# builds the law, for example `lambda: Sluice(settings=replace(LAW, memory=1800.0))`.
+VARIANTS: Final[dict[str, Callable[[], Law]]] = {}
 STOCK_COUNT: Final = Knob("replicas", 1.0, (1.0,), "replicas")
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from statistics import median
+from typing import Final
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -11,8 +12,8 @@ from sluice_sim.benchmark.corpus.plan import LoadResult
 from sluice_sim.benchmark.corpus.score import dominating_constant, dominating_peer, is_reachable, score_of
 from sluice_sim.benchmark.run.provenance import MARK
 
-WIDTH = 170
-HEADINGS = (
+WIDTH: Final = 170
+HEADINGS: Final = (
     "SLO met", "first part", "after", "GPU-h", "after", "mean", "most", "over\nclairv.", "over\nconst.", "count",
     "its SLO", "over\npeer", "peer", "regret", "clairv.\nSLO", "from one\nSLO", "stock\n−ours",
 )  # fmt: skip

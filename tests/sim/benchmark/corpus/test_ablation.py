@@ -1,0 +1,78 @@
+"""The effect of a variant of the law over families, and over all but the family that the rule serves."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from sluice_sim.benchmark.corpus.__main__ import app
+from sluice_sim.benchmark.corpus.ablation import Loss, ablation_plan, ablation_table, effect, served_family
+from sluice_sim.benchmark.corpus.figures import to_dict
+from sluice_sim.benchmark.corpus.laws import VARIANTS, law_named
+from tests.sim.benchmark.corpus.figures import figures, load
+
+OWN = figures(0.99, 10.0)
+
+
+def losses(*rows: tuple[str, float, float]) -> list[Loss]:
+    """(load, GPU-hours over the law's, points lost)."""
+    return [
+        Loss(load=load(name), own=OWN, variant=figures(0.99 - points / 100.0, 10.0 * cost))
+        for name, cost, points in rows
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cost", "points", "pays"),
+    [
+        (1.01, 0.0, True),
+        (1.002, 0.0, False),
+        (1.0, 0.2, True),
+        (1.0, 0.05, False),
+        (1.01, -0.5, False),
+        (0.9, 0.5, False),
+    ],
+)
+def test_a_rule_pays_if_the_law_without_it_costs_or_misses_more(cost: float, points: float, pays: bool) -> None:
+    assert effect(losses(("conv-1", cost, points))).pays == pays
+
+
+def test_every_family_counts_the_same_however_many_loads_it_has() -> None:
+    found = effect(losses(("conv-1", 1.0, 0.0), ("conv-3", 1.0, 0.0), ("conv-10", 1.0, 0.0), ("kv-1", 1.0, 1.0)))
+    assert found.points == pytest.approx(0.005)
+
+
+def test_a_rule_that_serves_one_family_alone_does_not_pay_elsewhere() -> None:
+    found = losses(("conv-1", 1.0, 0.0), ("kv-1", 1.2, 0.0), ("tail-1", 1.0, 0.0))
+    assert effect(found).pays
+    assert served_family(found) == "kv-bound"
+    assert text_of({"no-memory": found}).split()[-2:] == ["yes", "no"]
+
+
+def test_the_plan_pairs_the_law_with_the_variant_on_every_load() -> None:
+    plan = ablation_plan([load("conv-1"), load("kv-1")], "sluice", "other")
+    tasks = next(plan)
+    assert [(task.load, task.law) for task in tasks] == [
+        ("conv-1", "sluice"), ("conv-1", "other"), ("kv-1", "sluice"), ("kv-1", "other"),
+    ]  # fmt: skip
+    with pytest.raises(StopIteration) as end:
+        plan.send([to_dict(figures(0.99, hours)) for hours in (1.0, 2.0, 3.0, 4.0)])
+    assert [(one.own.gpu_hours, one.variant.gpu_hours) for one in end.value.value] == [(1.0, 2.0), (3.0, 4.0)]
+
+
+def test_the_command_compares_variants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(VARIANTS, "half", lambda: law_named("sluice", 0.5))
+    options = ["--loads", "r1-1", "--variants", "all", "--workers", "0", "--out", str(tmp_path)]
+    ran = CliRunner().invoke(app, options)
+    assert ran.exit_code == 0 and "half" in ran.stdout and "deepseek-r1" in ran.stdout
+    wrong = CliRunner().invoke(app, [*options[:-2], "--variants", "nosuch"], env={"COLUMNS": "400", "TERM": "dumb"})
+    assert wrong.exit_code == 2 and "no variant is called nosuch" in wrong.output
+
+
+def text_of(found: dict[str, Sequence[Loss]] | dict[str, list[Loss]]) -> str:
+    console = Console(width=200)
+    with console.capture() as captured:
+        console.print(ablation_table(found))
+    return captured.get().strip()
