@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sluice_engine.control.limit_controller import LimitController
 from sluice_engine.limits import Limits
 from sluice_engine.request import Request
-from sluice_engine.scheduler import Plan, Scheduler, SchedulerConfig
+from sluice_engine.scheduler import Plan, Scheduler, SchedulerConfig, steady_steps
 from sluice_engine.scheduler.chunking import LONGEST_STEP, chunk_context
 from sluice_engine.scheduler.load_shedding.lateness import YIELD_SECONDS
 from sluice_engine.scheduler.policies import POLICIES
@@ -150,6 +150,24 @@ def test_a_head_that_has_become_late_in_the_queue_does_not_block_the_next_one(po
         _, now = step(scheduler, now)
     plan, _ = step(scheduler, 62.0)
     assert [row.request_id for row in plan.rows] == ["second"]
+
+
+def test_decode_steps_are_not_taken_at_once_while_the_head_without_memory_may_become_late() -> None:
+    scheduler = engine("fcfs", seqs=3, blocks=520)
+    scheduler.submit(request("runs", 7000, 0.0, max_tokens=400, ttft_target=60.0))
+    now = 0.0
+    while scheduler.requests["runs"].remaining != 1:
+        _, now = step(scheduler, now)
+    scheduler.submit(request("head", 2000, now, ttft_target=4.0))
+    scheduler.submit(request("small", SHORT, now, max_tokens=300, ttft_target=100.0))
+    late_from = now + 4.0 - (alone(scheduler.requests["head"]) - MODEL.base)
+    while now <= late_from:
+        assert steady_steps(scheduler.state) == 0
+        plan, now = step(scheduler, now)
+        assert len(plan.rows) == 1
+    plan, now = step(scheduler, now)
+    assert [row.request_id for row in plan.rows] == ["runs", "small"]
+    assert steady_steps(scheduler.state) > 0  # the only waiting request is late: its place is final
 
 
 def test_with_fair_a_late_request_of_the_tenant_served_least_waits_for_others_in_time() -> None:

@@ -114,7 +114,9 @@ def test_every_request_finishes_and_the_block_counts_add_up(load: dict[str, obje
 @settings(max_examples=60, deadline=None)
 @given(loads, st.data())
 def test_k_steps_at_once_equal_k_single_ones_stop_tokens_included(load: dict[str, object], data: st.DataObject) -> None:
+    """With a fitted model requests become late in the queue meanwhile."""
     ends: dict[str, int] = {}  # tokens known when the stop token is sampled, of those that do not end by max_tokens
+    model = load["model"] if isinstance(load["model"], StepTimeModel) else None
 
     def world() -> Scheduler:
         engine = build(load)
@@ -127,7 +129,7 @@ def test_k_steps_at_once_equal_k_single_ones_stop_tokens_included(load: dict[str
         return engine
 
     def single(engine: Scheduler, now: float) -> list[tuple[object, ...]]:
-        plan = engine.plan(now)
+        plan = engine.plan(now, model)
         assert plan is not None
         sampled = [
             9 if ends.get(row.request_id) == row.start + len(row.tokens) else 0 for row in plan.rows if row.samples
@@ -151,14 +153,14 @@ def test_k_steps_at_once_equal_k_single_ones_stop_tokens_included(load: dict[str
         left = {r.request_id: ends[r.request_id] + 1 - len(r.known) for r in many.running if r.request_id in ends}
         steady = steady_steps(many.state, min(left.values(), default=None))
         if steady == 0:
-            now += 1.0
+            now += 0.3
             assert single(one, now) == single(many, now)
         else:
             count = data.draw(st.integers(1, steady))
-            times = [now + 1.0 + i for i in range(count)]
+            times = [now + 0.3 * (1 + i) for i in range(count)]
             work = steady_work(many.state)
             for index, time in enumerate(times):
-                plan = one.plan(time)
+                plan = one.plan(time, model)
                 assert plan is not None and plan.preempted is None
                 assert plan.work.sequences == work.sequences and plan.work.prefill_tokens == 0
                 assert plan.work.kv_tokens == work.kv_tokens + index * work.sequences
