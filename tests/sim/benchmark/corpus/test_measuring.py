@@ -19,7 +19,7 @@ from sluice_sim.benchmark.run import provenance, sources
 from sluice_sim.benchmark.run.runner import Runner
 from tests.sim.benchmark.corpus.figures import figures
 
-NAME = "r1-1"  # the load with the fewest requests
+NAME = "poisson-1"  # a cheap load
 RUNS = {
     "sluice": LawRun(NAME, "sluice"),
     "peer": LawRun(NAME, "kpa"),

@@ -1,6 +1,7 @@
 """The searches for constant fleets and for schedules, on a fleet whose misses are known in closed form."""
 
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from sluice_sim.benchmark.corpus.tasks import LawRun
 from sluice_sim.benchmark.search.schedule import PIECE, cost
 from tests.sim.benchmark.corpus.figures import figures
 
-LOAD = read_loads()["on-off-3"]  # 12 pieces, size 3, 2 GPUs per replica
+LOAD = replace(read_loads()["on-off-3"], seconds=3600.0)  # 12 pieces, size 3, 2 GPUs per replica
 NEEDS = (1, 1, 4, 4, 1, 1, 2, 6, 2, 1, 1, 1)  # replicas per piece
 PER_PIECE = 1000  # requests of a piece; a replica too few misses a fifth of them
 Plan = Generator[Sequence[LawRun], Sequence[dict[str, Any]], Any]
