@@ -14,6 +14,7 @@ from sluice_sim.benchmark.corpus.score import (
     as_good_constant,
     cheapest_peer,
     dominating_constant,
+    dominating_constant_after,
     dominating_peer,
     is_reachable,
     score_of,
@@ -115,7 +116,10 @@ def few_better_constants(results: Sequence[LoadResult]) -> Verdict | None:
     compared = [one for one in results if one.constants]
     beaten = [f"{one.load.name} by {count}" for one in compared if (count := dominating_constant(one)) is not None]
     sentence = f"a constant count better by 1 point and cheaper by a tenth on ≤ {BEATEN_SHARE:.0%} of the loads"
-    shown = f"{sentence} ({len(beaten)} of {len(compared)}: {', '.join(beaten) or 'none'})"
+    after = sum(dominating_constant_after(one) is not None for one in compared)
+    shown = (
+        f"{sentence} ({len(beaten)} of {len(compared)}: {', '.join(beaten) or 'none'}; after the first part {after})"
+    )
     return Verdict(shown, len(beaten) <= BEATEN_SHARE * len(compared)) if compared else None
 
 

@@ -27,6 +27,7 @@ from sluice_sim.benchmark.search.schedule import Counts, last_piece, seconds_sav
 CORRECTIONS: Final = 6  # runs of the table's cheapest schedule, at most
 REPAIRS: Final = 4  # runs with more replicas where requests are missed, at most
 REMOVALS: Final = 4  # runs with fewer replicas where few requests are missed, at most
+WORTHWHILE: Final = 0.95  # share of the excess misses that a repair may leave
 UNREACHABLE_SLACK: Final = 0.001  # share of requests that may be missed beyond the fewest if the target is out of reach
 SchedulePlan = Generator[Sequence[LawRun], Sequence[dict[str, Any]], Any]
 
@@ -128,7 +129,7 @@ class _Search:
             if more == best.counts:
                 break
             found = yield from self._run(more, from_fewest=from_fewest)
-            if found.excess < best.excess:
+            if found.excess <= WORTHWHILE * best.excess:
                 best = found
             else:
                 ineffective |= {(k, count) for k, count in enumerate(best.counts) if more[k] > count}

@@ -41,7 +41,7 @@ def draw_corpus(results: Sequence[LoadResult], target: Path) -> None:
         height=0.25,
     )
     axes[0].axvline(99.0, color="black", linewidth=0.8)
-    axes[0].set_xlim(80.0, 100.2)
+    axes[0].set_xlim(60.0, 100.4)
     axes[0].set_title("SLO met, %: after the first part (blue) and in it (grey)", loc="left", fontsize=9)
     scores = [score_of(one) for one in results]
     _ratios(axes[1], places, [one.over_clairvoyant for one in scores], BLUE)

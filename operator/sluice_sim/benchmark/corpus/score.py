@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sluice_sim.benchmark.corpus.constants import Constants, best_attainment, cheapest_reaching
-from sluice_sim.benchmark.corpus.figures import Figures
+from sluice_sim.benchmark.corpus.figures import Figures, Part
 from sluice_sim.benchmark.corpus.plan import LoadResult
 from sluice_sim.benchmark.search.knob import TARGET
 
@@ -80,9 +80,15 @@ def dominating_peer(result: LoadResult) -> str | None:
 
 def dominating_constant(result: LoadResult) -> int | None:
     """A constant count that is better and cheaper over the whole load; None if there is none."""
-    own = result.own
-    for count, found in sorted(result.constants.items()):
-        better = found.attainment >= own.attainment + CONSTANT_BETTER
-        if better and found.gpu_hours <= CONSTANT_COST * own.gpu_hours:
-            return count
-    return None
+    ahead = (count for count, found in sorted(result.constants.items()) if _is_ahead(found.whole, result.own.whole))
+    return next(ahead, None)
+
+
+def dominating_constant_after(result: LoadResult) -> int | None:
+    """A constant count that is better and cheaper after the first part; None if there is none."""
+    ahead = (count for count, found in sorted(result.constants.items()) if _is_ahead(found.after, result.own.after))
+    return next(ahead, None)
+
+
+def _is_ahead(other: Part, own: Part) -> bool:
+    return other.attainment >= own.attainment + CONSTANT_BETTER and other.gpu_hours <= CONSTANT_COST * own.gpu_hours

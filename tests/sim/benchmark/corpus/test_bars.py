@@ -70,6 +70,12 @@ def test_a_constant_count_may_win_on_one_load_in_ten(beaten: int, holds: bool) -
     assert met(bars.few_better_constants([loses] * beaten + [result(GOOD)] * (10 - beaten))) == holds
 
 
+def test_a_constant_count_that_is_ahead_in_the_first_part_alone_is_counted_apart() -> None:
+    verdict = bars.few_better_constants([result(figures(0.97, 4.5, after=1.0))])
+    assert not met(verdict)
+    assert verdict is not None and "after the first part 0" in verdict.sentence
+
+
 def test_our_engine_may_lose_two_tenths_of_a_point_to_a_stock_one() -> None:
     assert met(bars.engine_never_worse([result(GOOD, stock=(2, figures(0.9915, 4.0)))]))
     assert not met(bars.engine_never_worse([result(GOOD, stock=(2, figures(0.9925, 4.0)))]))
