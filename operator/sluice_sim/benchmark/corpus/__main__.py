@@ -11,14 +11,14 @@ import typer
 from rich.console import Console
 
 from sluice_sim.benchmark.corpus.ablation import ablation_plan, ablation_table
-from sluice_sim.benchmark.corpus.bars import verdicts
 from sluice_sim.benchmark.corpus.laws import OWN, PEERS, VARIANTS
 from sluice_sim.benchmark.corpus.load import Load, read_loads
-from sluice_sim.benchmark.corpus.picture import draw_corpus, draw_load
 from sluice_sim.benchmark.corpus.plan import LoadResult, Scope, load_plan
-from sluice_sim.benchmark.corpus.report import as_json, report
+from sluice_sim.benchmark.corpus.report.bars import verdicts
+from sluice_sim.benchmark.corpus.report.picture import draw_corpus, draw_load
+from sluice_sim.benchmark.corpus.report.table import WIDTH
+from sluice_sim.benchmark.corpus.report.text import as_json, report
 from sluice_sim.benchmark.corpus.store import RESULTS, CorpusStore
-from sluice_sim.benchmark.corpus.table import WIDTH
 from sluice_sim.benchmark.corpus.tasks import CORPUS
 from sluice_sim.benchmark.run.runner import Runner
 

@@ -13,7 +13,7 @@ RESULTS: Final = TRACK_RESULTS.parent / "corpus"
 class CorpusStore(Store):
     """With `any_code`, pieces of peers, constants and schedules count as measured whatever code measured them.
 
-    Sluice's own pieces never do: this is the loop of somebody who changes the law."""
+    Sluice's own pieces never do: this is the loop of an engineer who changes the law."""
 
     def __init__(self, path: Path, *, any_code: bool = False) -> None:
         super().__init__(path, any_code=any_code)

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from sluice_sim.benchmark.corpus import bars
-from sluice_sim.benchmark.corpus.bars import Verdict, own_bars, verdicts
 from sluice_sim.benchmark.corpus.hindsight import Hindsight, Schedule
 from sluice_sim.benchmark.corpus.plan import LoadResult
-from sluice_sim.benchmark.corpus.score import score_of
+from sluice_sim.benchmark.corpus.report import bars
+from sluice_sim.benchmark.corpus.report.bars import Verdict, own_bars, verdicts
+from sluice_sim.benchmark.corpus.report.score import score_of
 from tests.sim.benchmark.corpus.figures import figures, load, result
 
 GOOD = figures(0.99, 4.0)

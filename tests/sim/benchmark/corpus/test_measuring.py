@@ -59,7 +59,7 @@ def test_a_change_of_a_peer_makes_the_peers_stale(monkeypatch: pytest.MonkeyPatc
 
 def test_the_tables_of_the_report_are_no_part_of_any_measurement() -> None:
     files = {path.name for path in sources.reached(tasks._ROOTS, tasks._STOP)}
-    assert not {"bars.py", "table.py", "report.py", "hindsight.py", "plan.py", "loads.toml"} & files
+    assert not {"bars.py", "table.py", "text.py", "hindsight.py", "plan.py", "loads.toml"} & files
 
 
 def test_a_load_of_other_parameters_has_another_key(monkeypatch: pytest.MonkeyPatch) -> None:

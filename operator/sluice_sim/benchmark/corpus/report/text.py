@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from sluice_sim.benchmark.corpus.bars import Verdict, verdicts
 from sluice_sim.benchmark.corpus.figures import Figures, to_dict
 from sluice_sim.benchmark.corpus.hindsight import Schedule
 from sluice_sim.benchmark.corpus.plan import LoadResult
-from sluice_sim.benchmark.corpus.score import score_of
-from sluice_sim.benchmark.corpus.table import WIDTH, corpus_table, families_table
+from sluice_sim.benchmark.corpus.report.bars import Verdict, verdicts
+from sluice_sim.benchmark.corpus.report.score import score_of
+from sluice_sim.benchmark.corpus.report.table import WIDTH, corpus_table, families_table
 from sluice_sim.benchmark.run.provenance import footnote
 
 NOTES: Final = """\

@@ -7,9 +7,9 @@ from typing import Final
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from sluice_sim.benchmark.corpus.bars import BARS, KEPT, families, of_family, without_family
 from sluice_sim.benchmark.corpus.plan import LoadResult
-from sluice_sim.benchmark.corpus.score import dominating_constant, dominating_peer, is_reachable, score_of
+from sluice_sim.benchmark.corpus.report.bars import BARS, KEPT, families, of_family, without_family
+from sluice_sim.benchmark.corpus.report.score import dominating_constant, dominating_peer, is_reachable, score_of
 from sluice_sim.benchmark.run.provenance import MARK
 
 WIDTH: Final = 170

@@ -10,7 +10,7 @@ from statistics import median
 from typing import Final
 
 from sluice_sim.benchmark.corpus.plan import LoadResult
-from sluice_sim.benchmark.corpus.score import (
+from sluice_sim.benchmark.corpus.report.score import (
     as_good_constant,
     cheapest_peer,
     dominating_constant,

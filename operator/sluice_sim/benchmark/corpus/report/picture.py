@@ -8,7 +8,7 @@ from sluice_sim.benchmark.corpus.arrivals import arrivals_of
 from sluice_sim.benchmark.corpus.laws import law_named
 from sluice_sim.benchmark.corpus.load import Load
 from sluice_sim.benchmark.corpus.plan import LoadResult
-from sluice_sim.benchmark.corpus.score import score_of
+from sluice_sim.benchmark.corpus.report.score import score_of
 from sluice_sim.cluster.fleet import Fleet
 from sluice_sim.collector import uncollected
 from sluice_sim.results.picture import BLUE, GREY, ORANGE, draw

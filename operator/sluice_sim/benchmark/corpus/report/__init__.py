@@ -1,0 +1,1 @@
+"""The scores, bars, tables, text and pictures of the corpus."""
