@@ -32,6 +32,7 @@ class Request:
     sampling: SamplingParams = GREEDY  # its seed is set where randomness matters
     priority: int = 0  # −100..100, higher is sooner
     tenant: str = ""
+    offered_before: bool = False  # another replica rejected it: that one counted its arrival
     ttft_target: float | None = None  # seconds from arrival; None: no own target, so it is never rejected for it
     itl_target: float | None = None  # seconds; None: the engine's
     pooling: bool = False  # embedding or score: computed in a single step, caches no KV and has no output tokens

@@ -4,14 +4,14 @@ import math
 from collections.abc import Collection
 from typing import Final
 
+from sluice_perfmodel.settings import PERFMODEL
 from sluice_perfmodel.step_time import StepTimeModel
 
 MINIMUM_CHUNK: Final = 16  # tokens, where decoding alone misses the target: prefill always progresses
 # Where a target leaves less than this share of a decoding step, prompts take the share all the same (MINIMUM_CHUNK at
 # most): one client's target, barely above the time of decoding, must not stop all prompts.
 PROGRESS: Final = 0.1
-# Longest step with prompt chunks, as a share of the TTFT target: a request that arrives meanwhile waits for its end.
-LONGEST_STEP: Final = 0.25
+LONGEST_STEP: Final = PERFMODEL.shadow.longest_step  # of a step with prompt chunks, as a share of the TTFT target
 
 
 def tightest(targets: Collection[float], decode_seconds: float, default: float, overrun: float = 1.0) -> float:

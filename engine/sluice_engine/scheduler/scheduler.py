@@ -33,6 +33,7 @@ from sluice_engine.scheduler.planner import StepPlanner
 from sluice_engine.scheduler.policies.service_order import estimate_prefill
 from sluice_engine.scheduler.prefill_budget import prefill_budget
 from sluice_engine.scheduler.settle import StepSettler
+from sluice_engine.scheduler.shadow import observe_arrival
 from sluice_engine.scheduler.state import SchedulerState, StepInFlight
 from sluice_engine.scheduler.step_draft import StepDraft
 from sluice_engine.scheduler.waiting_queue import WaitingQueue
@@ -65,6 +66,7 @@ class Scheduler:
             each.order = state.arrivals + number
             each.hashes = list(request.hashes)
         estimate = estimate_prefill(state, request)
+        observe_arrival(state, request, estimate)
         forecast = forecast_queue(state, request, estimate)
         rejection = reject_unreachable(request, forecast) or reject_or_evict(state, request, weight, forecast.in_time)
         if rejection is not None:

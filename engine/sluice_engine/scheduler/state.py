@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sluice_engine.control.limit_controller import LimitController
+from sluice_engine.control.shadow_observer import ShadowObserver
 from sluice_engine.control.tail_correction import TailCorrection
 from sluice_engine.kvcache.block_pool import BlockPool
 from sluice_engine.kvcache.block_tables import BlockTables
@@ -54,6 +55,7 @@ class SchedulerState:
     preempted_steered: dict[str, Request] = field(default_factory=dict)  # while they await input; in no queue
 
     admission: AdmissionCheck = field(init=False)
+    shadow: ShadowObserver = field(default_factory=ShadowObserver)
     speculation: Speculation = field(init=False)
     counters: TenantCounters = field(default_factory=TenantCounters)
     lengths: OutputLengths = field(default_factory=OutputLengths)

@@ -28,6 +28,15 @@ class Histogram:
 
 
 @dataclass(frozen=True, slots=True)
+class ShadowTotals:
+    """What an engine's shadow queues have counted since its start (`sluice_perfmodel.shadow_queues`), in requests."""
+
+    requests: float
+    unreachable: float  # late even alone
+    late: tuple[float, ...]  # per load of LOADS
+
+
+@dataclass(frozen=True, slots=True)
 class EngineSample:
     """One scrape of one engine's /metrics, parsed. Counters are totals since the engine started."""
 
@@ -58,6 +67,7 @@ class EngineSample:
     load_seconds: tuple[tuple[str, float], ...] = ()  # (phase, seconds)
     failed_total: float = 0.0  # ended by an error of the engine
     offered_again_total: float = 0.0  # that another replica had rejected before
+    shadow: ShadowTotals | None = None  # None: the engine publishes none
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ from collections import defaultdict
 from typing import Final
 
 from sluice import contract
-from sluice_operator.autoscaler.values import EngineSample, Histogram
+from sluice_operator.autoscaler.values import EngineSample, Histogram, ShadowTotals
 from sluice_operator.engines.text_format import BadExposition, Labels, read_samples
+from sluice_perfmodel.shadow_queues import LOAD_NAMES
 from sluice_perfmodel.step_time import StepTimeModel
 
 __all__ = ["BadExposition", "parse"]
@@ -44,6 +45,9 @@ _WANTED: Final = tuple(
             contract.STEP_MODEL_STEPS,
             contract.CACHE_CONFIG_INFO,
             contract.LOAD_PHASE_SECONDS,
+            contract.SHADOW_REQUESTS,
+            contract.SHADOW_UNREACHABLE,
+            contract.SHADOW_LATE,
         }
     )
 )
@@ -119,6 +123,7 @@ def parse(text: str) -> EngineSample:
         load_seconds=tuple(sorted(series.by_label(contract.LOAD_PHASE_SECONDS, "phase").items())),
         failed_total=outcomes.get("error", 0.0),
         offered_again_total=series.counter(contract.REQUESTS_OFFERED_AGAIN),
+        shadow=_shadow(series),
     )
 
 
@@ -153,6 +158,18 @@ def _histogram(series: _Series, name: str) -> Histogram:
     if not math.isinf(bounds[-1]) or any(a > b for a, b in itertools.pairwise(counts)):
         raise BadExposition(f"{name} is no histogram: its buckets must grow and end with +Inf")
     return Histogram(bounds=bounds, counts=counts, sum=series.counter(f"{name}_sum"))
+
+
+def _shadow(series: _Series) -> ShadowTotals | None:
+    """The counters of the shadow queues; None where the engine does not publish each load."""
+    late = series.by_label(contract.SHADOW_LATE, "load")
+    if any(name not in late for name in LOAD_NAMES):
+        return None
+    return ShadowTotals(
+        requests=series.counter(contract.SHADOW_REQUESTS),
+        unreachable=series.counter(contract.SHADOW_UNREACHABLE),
+        late=tuple(late[name] for name in LOAD_NAMES),
+    )
 
 
 def _step_model(series: _Series) -> StepTimeModel | None:

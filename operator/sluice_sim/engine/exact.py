@@ -22,7 +22,7 @@ from sluice_engine.scheduler.lookahead import planning_time
 from sluice_operator.autoscaler.values import EngineSample
 from sluice_operator.engines.exposition import parse
 from sluice_perfmodel.step_time import StepTimeModel, StepWork
-from sluice_sim.engine.exposition import EngineCounters, EngineState
+from sluice_sim.engine.exposition import EngineCounters, EngineState, shadow_totals
 from sluice_sim.engine.offered_request import OfferedRequest
 from sluice_sim.engine.step_times import StepTimes
 from sluice_sim.traces import prompt_identities, prompt_tokens
@@ -109,6 +109,7 @@ class SimEngine:
             priority=one.priority,
             tenant=one.tenant,
             hashes=prompt_identities(one, request.number, self.scheduler.config.block_size),
+            offered_before=request.offered_before,
         )
         refusal = self.scheduler.submit(engine_request)
         if refusal is not None:
@@ -194,6 +195,7 @@ class SimEngine:
             preemptions=scheduler.preemptions,
             limits=self.limits,
             model=self.limits.published(self._times.belief),
+            shadow=shadow_totals(scheduler.state.shadow.queues),
         )
 
     def lost(self) -> list[OfferedRequest]:

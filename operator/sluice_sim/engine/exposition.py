@@ -13,7 +13,8 @@ from typing import Final
 
 from sluice import contract
 from sluice_engine.control.limit_controller import LimitController
-from sluice_operator.autoscaler.values import EngineSample, Histogram
+from sluice_operator.autoscaler.values import EngineSample, Histogram, ShadowTotals
+from sluice_perfmodel.shadow_queues import LOAD_NAMES, ShadowQueues
 from sluice_perfmodel.step_time import StepTimeModel
 
 BUCKETS: Final = (*contract.LATENCY_BUCKETS, inf)
@@ -71,6 +72,7 @@ class EngineState:
     preemptions: int
     limits: LimitController
     model: StepTimeModel
+    shadow: ShadowTotals
 
     def admission(self) -> tuple[int, ...]:
         """The limits in force, in the order of contract.LIMIT_KINDS."""
@@ -82,6 +84,11 @@ class EngineState:
             bounds.max_queue,
             bounds.max_batched_tokens,
         )
+
+
+def shadow_totals(queues: ShadowQueues) -> ShadowTotals:
+    """The counters of an engine's shadow queues."""
+    return ShadowTotals(float(queues.arrived), float(queues.unreachable), tuple(queues.late))
 
 
 @dataclass(slots=True)
@@ -137,11 +144,15 @@ class EngineCounters:
             contract.KV_BLOCK_SECONDS: self.block_seconds,
             contract.BUSY_SECONDS: self.busy_seconds,
             contract.PREEMPTIONS: state.preemptions,
+            contract.SHADOW_REQUESTS: state.shadow.requests,
+            contract.SHADOW_UNREACHABLE: state.shadow.unreachable,
             contract.STEP_MODEL_STEPS: self.steps,
             contract.STEP_MODEL_ERROR: 0.0,
         }
         for kind, value in zip(contract.LIMIT_KINDS, state.admission(), strict=True):
             gauges[f'{contract.ADMISSION_LIMIT}{{kind="{kind}"}}'] = value
+        for name, late in zip(LOAD_NAMES, state.shadow.late, strict=True):
+            gauges[f'{contract.SHADOW_LATE}{{load="{name}"}}'] = late
         states = (state.held, state.cached, state.blocks - state.held - state.cached)
         for block_state, blocks in zip(contract.KV_STATES, states, strict=True):
             gauges[f'{contract.KV_BLOCKS}{{state="{block_state}"}}'] = blocks
@@ -182,4 +193,5 @@ class EngineCounters:
             itl=self.itl.histogram(),
             step_model=replace(state.model, steps=self.steps, error_ratio=0.0) if self.steps else None,
             offered_again_total=float(self.offered_again),
+            shadow=state.shadow,
         )

@@ -13,12 +13,11 @@ from typing import Final, NamedTuple
 
 from sluice_engine.scheduler.chunking import MINIMUM_CHUNK, PROGRESS
 from sluice_engine.scheduler.load_shedding.demotable import Demotable
+from sluice_perfmodel.settings import PERFMODEL
 from sluice_perfmodel.step_time import StepTimeModel, StepWork
 
 SHORTEST: Final = 1e-9  # seconds: no division by zero where a model predicts that prompts take no time
-# A running prompt that missed its deadline yields for so long, then takes its place in the policy's order again: without
-# an end, sustained load would let it hold its memory for ever. 2 s instead of 20: 1.1 points of attainment on long prompts.
-YIELD_SECONDS: Final = 20.0
+YIELD_SECONDS: Final = PERFMODEL.shadow.yield_seconds  # a running prompt that missed its deadline yields for so long
 ROUNDING: Final = 1e-9  # relative: more than the order of addition changes in a sum
 
 

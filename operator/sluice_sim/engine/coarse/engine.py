@@ -10,6 +10,7 @@ from dataclasses import replace
 from math import inf
 
 from sluice_engine.control.limit_controller import TICK_SECONDS, LimitController, predicted_wait
+from sluice_engine.control.shadow_observer import ShadowObserver, shadow_limits
 from sluice_engine.control.tail_correction import TailCorrection
 from sluice_engine.limits import Limits
 from sluice_engine.scheduler import SchedulerConfig
@@ -28,7 +29,7 @@ from sluice_sim.engine.coarse.finished_means import FinishedRequestMeans
 from sluice_sim.engine.coarse.load_window import CoarseLoadWindow
 from sluice_sim.engine.coarse.prefill import CoarsePrefill
 from sluice_sim.engine.coarse.waiting_queue import ArrivalConditions, CoarseQueue, CoarseRequest
-from sluice_sim.engine.exposition import EngineCounters, EngineState
+from sluice_sim.engine.exposition import EngineCounters, EngineState, shadow_totals
 from sluice_sim.engine.offered_request import OfferedRequest
 from sluice_sim.engine.ramp import steps_within
 
@@ -67,6 +68,7 @@ class CoarseEngine:
         self._held = 0  # computed tokens of running requests
         self._cache = CoarseCache(self._pool, config.block_size)
         self._finished_means = FinishedRequestMeans()
+        self._shadow = ShadowObserver()
         self._preemptions = 0
         self._next_tick = now
         self._limit_can_move = (
@@ -99,6 +101,8 @@ class CoarseEngine:
             cached = self._cache.hit(one.blocks, job.known)
             job.work = prefill_seconds(self._published, Work(0, job.known - cached, cached))
             job.due = request.record.arrived_at + bounds.ttft_target if pace is not None else inf
+        if not offered_before:
+            self._observe_arrival(request)
         now = max(self.clock, request.record.arrived_at)
         conditions = ArrivalConditions(now, full, self._finished_means.output or 0.0, bounds.ttft_target, pace)
         refused = self._waiting.offer(job, conditions, self._max_deferral)
@@ -108,6 +112,17 @@ class CoarseEngine:
         self.counters.rejected += 1
         self.pending_prefill_tokens -= refused.request.prefill_tokens
         return refused.request
+
+    def _observe_arrival(self, request: OfferedRequest) -> None:
+        """Give the shadow queues a request that is new to the fleet."""
+        one, decoding = request.arrival, self._decoding
+        cached = self._cache.hit(one.blocks, one.prompt)
+        output = self._finished_means.output if self.counters.steps >= PERFMODEL.limit.least_model_steps else None
+        context = decoding.context / decoding.count if decoding.count else None
+        work = Work(output or 1.0, one.prompt - cached, cached)
+        limits = shadow_limits(self.limits.current, self._pool, self._max_num_seqs)
+        model = None if output is None else self._published
+        self._shadow.arrive(request.record.arrived_at, work, limits, model, context)
 
     def _max_deferral(self) -> float:
         bounds, limit = self.limits.current, self.limits.concurrency
@@ -161,6 +176,7 @@ class CoarseEngine:
             preemptions=self._preemptions,
             limits=self.limits,
             model=self.limits.published(self._published),
+            shadow=shadow_totals(self._shadow.queues),
         )
 
     def lost(self) -> list[OfferedRequest]:

@@ -1,0 +1,140 @@
+"""Shadow queues: how many of an engine's requests would have been late had its load been x times as high.
+
+Each engine feeds its own arrivals to a few fluid queues, one per load factor x of `LOADS`, and publishes how many
+requests each of them makes late. A fleet of r replicas would have served its load as r' replicas do at x = r/r', so the
+counters of the past answer "would fewer (or more) replicas have been enough?" without a model of the arrivals: bursts
+and heavy tails are replayed as they came. (Ghost caches answer the same question for cache sizes.)
+
+A shadow queue holds n running requests and v seconds of prompt work. With a decoding step of D(n) = base + sequence·n
+seconds, prompts fill each step up to the inter-token target, so a step with prompt work takes S = D + P and prompts get
+the share P/S of the time:
+
+    dv/dt = −P/S while v > 0        dn/dt = −n/(o·S), or −n/(o·D) without prompt work    (o: mean output tokens)
+
+A request with w seconds of prompt work is late if S + max((v + w)/(P/S), w/(P/S) + its wait for one of the n* places)
+exceeds the TTFT target. Late requests are served last, so they do not join the queue. A request that is late even alone
+is unreachable: no number of replicas serves it in time; it is counted apart, and its work uses the time that is left.
+"""
+
+import math
+from typing import Final, NamedTuple
+
+from sluice_perfmodel.settings import PERFMODEL
+from sluice_perfmodel.step_time import StepTimeModel
+
+LOADS: Final = (0.125, 0.25, 1 / 3, 0.5, 2 / 3, 0.8, 1.0, 1.25, 1.5, 2.0, 4.0)
+LOAD_NAMES: Final = tuple(f"{load:.3g}" for load in LOADS)  # values of the metric's label
+_GOLDEN: Final = (math.sqrt(5.0) - 1.0) / 2.0  # its multiples modulo 1 thin evenly (Weyl sequence)
+_COPIES: Final = math.ceil(LOADS[-1]) - 1
+_LEAST_SHARE: Final = 0.1  # of a decoding step, which prompts get at least, as in the scheduler's chunks
+_LEAST_SECONDS: Final = 1e-9
+
+
+class ShadowEngine(NamedTuple):
+    """What a shadow queue assumes of its engine. Seconds, tokens."""
+
+    base: float  # of a step
+    sequence: float  # of a step, per running request at the mean context
+    output: float  # mean output tokens of a request
+    places: float  # n*: requests that may run at once
+    itl: float  # target
+    ttft: float  # target
+    longest_prefill: float  # prompt work of one step, at most
+
+
+class EngineLimits(NamedTuple):
+    """The limits of an engine that its shadow queues share. Seconds, tokens."""
+
+    itl: float
+    ttft: float
+    batch_tokens: int
+    kv_tokens: float
+    sequences: float
+    longest_step: float
+
+
+def shadow_engine(model: StepTimeModel, context: float, output: float, limits: EngineLimits) -> ShadowEngine:
+    """The engine by its step-time model, the mean context of its running requests and their mean output, in tokens."""
+    sequence = max(model.sequence + model.kv_token * context, _LEAST_SECONDS)
+    by_itl = (limits.itl - model.base) / sequence
+    by_memory = limits.kv_tokens / max(context, 1.0)
+    prefill = min(model.prefill_token * limits.batch_tokens, limits.longest_step - model.base)
+    return ShadowEngine(
+        base=max(model.base, _LEAST_SECONDS),
+        sequence=sequence,
+        output=max(output, 1.0),
+        places=max(1.0, min(by_itl, by_memory, limits.sequences)),
+        itl=limits.itl,
+        ttft=limits.ttft,
+        longest_prefill=max(prefill, _LEAST_SECONDS),
+    )
+
+
+class ShadowQueues:
+    """The queues of one engine, and its counters since the start."""
+
+    def __init__(self) -> None:
+        self.arrived = 0
+        self.unreachable = 0  # late even alone
+        self.late = [0.0] * len(LOADS)  # per load; a request counts as part of a whole where the load has copies of it
+        self._work = [0.0] * len(LOADS)
+        self._unreachable_work = [0.0] * len(LOADS)
+        self._running = [0.0] * len(LOADS)
+        self._previous = [0.0] * _COPIES  # work of the requests before, newest first
+        self._at = 0.0
+
+    def arrive_unjudged(self) -> None:
+        """Count a request of an engine whose step times are not known yet."""
+        self.arrived += 1
+
+    def arrive(self, now: float, own: float, engine: ShadowEngine) -> None:
+        """A request with `own` seconds of prompt work arrives at `now`. O(len(LOADS)).
+
+        Loads below 1 take each request with probability x, evenly. Loads above 1 take copies of the requests before, half
+        way between two arrivals: round robin over fewer replicas spreads them like that. All arrivals are judged."""
+        elapsed, self._at = max(0.0, now - self._at), now
+        self.arrived += 1
+        drawn = self.arrived * _GOLDEN % 1.0
+        base, sequence, output, places, itl, ttft, longest = engine
+        reachable = own + base <= ttft
+        self.unreachable += not reachable
+        previous, yielded = self._previous, PERFMODEL.shadow.yield_seconds
+        for index, load in enumerate(LOADS):
+            running, work, lost = self._running[index], self._work[index], self._unreachable_work[index]
+            beside = base + sequence * min(running, places)
+            prefill = longest if running < 1.0 else min(max(itl - beside, _LEAST_SHARE * beside), longest)
+            step = beside + prefill
+            share = prefill / step
+            place_seconds = output * step / places
+            if load > 1.0:
+                done = min(work, share * elapsed / 2.0)
+                extra = load - 1.0
+                for copy in range(int(extra) + (drawn < extra % 1.0)):
+                    more = previous[copy]
+                    if max((work - done + more) / share, (running + 1.0 - places) * place_seconds) <= ttft:
+                        running += 1.0
+                        work += more
+                    else:
+                        self.late[index] += 1.0 / load
+            busy = min((work + lost) / share, elapsed)
+            steps = busy / step + (elapsed - busy) / beside
+            if running <= places:
+                running *= math.exp(-steps / output)
+            else:
+                running = max(0.0, running - places * steps / output)
+            work -= share * busy
+            if work < 0.0:
+                lost, work = max(0.0, lost + work), 0.0
+            elif lost > yielded * share:  # overdue work takes its place in the order again
+                work, lost = work + lost - yielded * share, yielded * share
+            wait = max((work + own) / share, own / share + max(0.0, running + 1.0 - places) * place_seconds)
+            if reachable and step + wait > ttft:
+                self.late[index] += 1.0 / max(load, 1.0)
+            elif load >= 1.0 or drawn < load:
+                running += 1.0
+                if reachable:
+                    work += own
+                else:
+                    lost += own * max(load, 1.0)
+            self._running[index], self._work[index], self._unreachable_work[index] = running, work, lost
+        self._previous = [own if reachable else 0.0, *previous[:-1]]
