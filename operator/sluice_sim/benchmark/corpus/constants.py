@@ -1,6 +1,6 @@
 """Constant fleets on a load: which counts are run, and the cheapest count that reaches an attainment."""
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
@@ -19,15 +19,31 @@ Constants = dict[int, Figures]
 ConstantPlan = Generator[Sequence[LawRun], Sequence[dict[str, Any]], Constants]
 
 
-def constant_fleets(load: Load, own: Figures) -> ConstantPlan:
-    """Run the counts of the grid around the load's size, then those that bracket the target and Sluice's attainment."""
+def constant_fleets(load: Load) -> ConstantPlan:
+    """Run the counts of the grid around the load's size, then those that bracket the target.
+
+    They do not depend on any law, so that a change of the law leaves the schedules that follow from them valid."""
     tried: Constants = {}
-    asked: list[int] = [count for count in GRID if load.size / 2 <= count <= min(load.most, 1.5 * load.size)]
+    asked: set[int] = {count for count in GRID if load.size / 2 <= count <= min(load.most, 1.5 * load.size)}
     while asked:
-        found = yield [LawRun(load.name, CONSTANT, float(count)) for count in asked]
-        tried |= dict(zip(asked, map(from_dict, found), strict=True))
-        asked = _next(tried, load, own)
+        yield from _run(load, asked, tried)
+        asked = _beyond(tried, load.most) | _below(tried) or _between(tried, TARGET)
     return tried
+
+
+def bracketing(load: Load, known: Constants, own: Figures) -> ConstantPlan:
+    """Run the counts that bracket Sluice's attainment, and the one that is cheaper by a tenth. Returns all counts."""
+    tried = dict(known)
+    while asked := _between(tried, own.attainment) | _tenth_cheaper(tried, own):
+        yield from _run(load, asked, tried)
+    return tried
+
+
+def _run(load: Load, asked: Iterable[int], tried: Constants) -> Generator[Sequence[LawRun], Sequence[dict[str, Any]]]:
+    """Run the counts and add their figures to those tried."""
+    counts = sorted(asked)
+    found = yield [LawRun(load.name, CONSTANT, float(count)) for count in counts]
+    tried |= dict(zip(counts, map(from_dict, found), strict=True))
 
 
 def cheapest_reaching(tried: Mapping[int, Figures], attainment: float) -> int | None:
@@ -38,16 +54,6 @@ def cheapest_reaching(tried: Mapping[int, Figures], attainment: float) -> int | 
 def best_attainment(tried: Mapping[int, Figures]) -> float:
     """The highest attainment of any constant count."""
     return max(found.attainment for found in tried.values())
-
-
-def _next(tried: Constants, load: Load, own: Figures) -> list[int]:
-    """The counts to run next; none if the search has ended."""
-    asked = {*_beyond(tried, load.most), *_below(tried)}
-    if asked:
-        return sorted(asked)
-    reachable = best_attainment(tried)
-    between = {_between(tried, min(target, reachable)) for target in (TARGET, own.attainment)}
-    return sorted(count for count in {*between, _tenth_cheaper(tried, own)} if count is not None)
 
 
 def _beyond(tried: Constants, most: int) -> set[int]:
@@ -74,16 +80,17 @@ def _below(tried: Constants) -> set[int]:
     return {low // 2} if min(tried[low].missed) == 0 else set()
 
 
-def _between(tried: Constants, attainment: float) -> int | None:
-    """A count between the largest that misses the attainment and the smallest that reaches it; None if adjacent."""
-    high = cheapest_reaching(tried, attainment)
-    low = max((count for count in tried if high is None or count < high), default=0)
-    return (low + high) // 2 if high is not None and high - low > 1 else None
+def _between(tried: Constants, attainment: float) -> set[int]:
+    """A count between the largest that misses the attainment and the smallest that reaches it, if any is left.
+
+    An attainment that no count reaches is replaced by the highest."""
+    high = cheapest_reaching(tried, min(attainment, best_attainment(tried))) or max(tried)
+    low = max((count for count in tried if count < high), default=0)
+    return {(low + high) // 2} if high - low > 1 else set()
 
 
-def _tenth_cheaper(tried: Constants, own: Figures) -> int | None:
+def _tenth_cheaper(tried: Constants, own: Figures) -> set[int]:
     """The largest count that is cheaper than Sluice by a tenth, if it lies in a gap of the counts tried."""
     per_replica = min(found.gpu_hours / count for count, found in tried.items())
     count = int(CHEAPER * own.gpu_hours / per_replica)
-    in_gap = any(low < count < high for low, high in pairwise(sorted(tried)))
-    return count if in_gap else None
+    return {count} if any(low < count < high for low, high in pairwise(sorted(tried))) else set()

@@ -4,7 +4,13 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sluice_sim.benchmark.corpus.constants import Constants, best_attainment, cheapest_reaching, constant_fleets
+from sluice_sim.benchmark.corpus.constants import (
+    Constants,
+    best_attainment,
+    bracketing,
+    cheapest_reaching,
+    constant_fleets,
+)
 from sluice_sim.benchmark.corpus.figures import Figures, from_dict
 from sluice_sim.benchmark.corpus.hindsight import Hindsight, hindsight
 from sluice_sim.benchmark.corpus.laws import OWN, PEERS, STOCK
@@ -60,12 +66,13 @@ def _runs(load: Load, scope: Scope) -> LoadPlan:
     constants: Constants = {}
     stock = known = None
     if scope.with_constants:
-        constants = yield from constant_fleets(load, own)
+        constants = yield from constant_fleets(load)
         count = cheapest_reaching(constants, min(TARGET, best_attainment(constants))) or max(constants)
         (one,) = yield [LawRun(load.name, STOCK, float(count))]
         stock = (count, from_dict(one))
-    if scope.with_hindsight and constants:
-        known = yield from hindsight(load, constants)
+        if scope.with_hindsight:
+            known = yield from hindsight(load, constants)
+        constants = yield from bracketing(load, constants, own)
     return LoadResult(
         load=load,
         own=own,

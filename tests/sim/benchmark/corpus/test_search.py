@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from sluice_sim.benchmark.corpus.constants import cheapest_reaching, constant_fleets
+from sluice_sim.benchmark.corpus.constants import bracketing, cheapest_reaching, constant_fleets
 from sluice_sim.benchmark.corpus.figures import Figures, Part, to_dict
 from sluice_sim.benchmark.corpus.hindsight import Hindsight, hindsight, table_of
 from sluice_sim.benchmark.corpus.laws import CONSTANT
-from sluice_sim.benchmark.corpus.load import Load, read_loads
+from sluice_sim.benchmark.corpus.load import read_loads
 from sluice_sim.benchmark.corpus.tasks import LawRun
 from sluice_sim.benchmark.search.schedule import PIECE, cost
 from tests.sim.benchmark.corpus.figures import figures
@@ -52,32 +52,45 @@ def answer(task: LawRun) -> Figures:
 
 def driven(plan: Plan, answers: Callable[[LawRun], Figures] = answer) -> tuple[Any, list[LawRun]]:
     asked: list[LawRun] = []
-    tasks = next(plan)
+    sent: list[dict[str, Any]] | None = None
     while True:
-        asked += tasks
         try:
-            tasks = plan.send([to_dict(answers(task)) for task in tasks])
+            tasks = next(plan) if sent is None else plan.send(sent)
         except StopIteration as end:
             return end.value, asked
-
-
-def constants(own: Figures, load: Load = LOAD) -> tuple[dict[int, Figures], list[LawRun]]:
-    found, asked = driven(constant_fleets(load, own))
-    return found, asked
+        asked += tasks
+        sent = [to_dict(answers(task)) for task in tasks]
 
 
 def test_the_constants_bracket_the_target_and_the_law() -> None:
-    found, asked = constants(figures(0.95, 5.0))
-    assert cheapest_reaching(found, 0.99) == 6
+    base, asked = driven(constant_fleets(LOAD))
+    assert cheapest_reaching(base, 0.99) == 6
+    own = figures(0.95, 5.0)
+    found, more = driven(bracketing(LOAD, base, own))
     assert cheapest_reaching(found, 0.95) == 4  # 4 replicas miss 400 of 12,000
     assert {3, 4, 5, 6} <= set(found)
-    assert len(asked) == len(set(asked)) <= 8
+    assert len({*asked, *more}) == len(asked) + len(more) <= 8
+
+
+def test_a_large_fleet_is_bracketed_within_the_gaps_of_the_grid() -> None:
+    needs = (23,) * len(NEEDS)
+    load = replace(LOAD, size=30)
+
+    def answers(task: LawRun) -> Figures:
+        return outcome([round(task.setting or 1.0)] * len(needs), needs)
+
+    base, asked = driven(constant_fleets(load), answers)
+    assert cheapest_reaching(base, 0.99) == 23
+    assert len(asked) <= 10
+    found, more = driven(bracketing(load, base, outcome([19] * len(needs), needs)), answers)
+    assert cheapest_reaching(found, found[19].attainment) == 19
+    assert len(more) <= 3
 
 
 def test_the_constants_end_where_the_attainment_stops_rising() -> None:
     needs = (200, *NEEDS[1:])  # one piece that no count serves
     found, _ = driven(
-        constant_fleets(LOAD, figures(0.95, 5.0)),
+        constant_fleets(LOAD),
         lambda task: outcome([round(task.setting or 1.0)] * len(NEEDS), needs),
     )
     assert max(found) <= 8
@@ -115,7 +128,7 @@ def searched(needs: Sequence[int] = NEEDS) -> tuple[Hindsight, list[LawRun]]:
             counts[0] = LOAD.least
         return outcome(counts, needs)
 
-    fleets, _ = driven(constant_fleets(LOAD, figures(0.95, 5.0)), answers)
+    fleets, _ = driven(constant_fleets(LOAD), answers)
     found, asked = driven(hindsight(LOAD, fleets), answers)
     assert isinstance(found, Hindsight)
     return found, asked
