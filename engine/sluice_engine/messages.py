@@ -32,7 +32,8 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     once for all of them; each sample has its own deltas and its own finish. A rejection of the request rejects all
     samples.
 
-    `ttft_target` and `itl_target` (seconds) are the client's own SLO targets; None means the engine's.
+    `ttft_target` and `itl_target` (seconds) are the client's own SLO targets; None means the engine's. `offered_before`
+    is True if another replica rejected the request and has counted its arrival.
     """
 
     request_id: str
@@ -44,6 +45,7 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     ttft_target: float | None = None
     itl_target: float | None = None
     samples: tuple[tuple[str, int | None], ...] = ()
+    offered_before: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -63,6 +65,7 @@ class Encode(msgspec.Struct, frozen=True, tag=True):
     priority: int = 0
     tenant: str = ""
     ttft_target: float | None = None
+    offered_before: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -166,10 +169,19 @@ class Rejected(msgspec.Struct, frozen=True, tag=True):
     message: str
 
 
+class ShadowCounts(msgspec.Struct, frozen=True, array_like=True):
+    """What the shadow queues have counted since the previous report, in requests (`sluice_perfmodel.shadow_queues`)."""
+
+    requests: int
+    unreachable: int
+    late: tuple[float, ...]  # per load of LOADS
+
+
 class StepReport(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """One step: its outputs and every value that `/metrics` needs from it.
 
-    A report is also sent without a step (seconds == 0) when the limits change or a request finishes while no step runs.
+    A report is also sent without a step (seconds == 0) when the limits change, or a request finishes or is rejected while
+    no step runs.
     """
 
     deltas: tuple[Delta, ...] = ()
@@ -196,6 +208,7 @@ class StepReport(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     model_steps: int
     draft_tokens: int = 0  # verified in this step
     accepted_draft_tokens: int = 0
+    shadow: ShadowCounts | None = None  # None: no arrival since the previous report
 
 
 class StateReply(msgspec.Struct, frozen=True, tag=True):

@@ -75,6 +75,7 @@ class Request:
             tenant=self.tenant,
             ttft_target=self.ttft_target,
             itl_target=self.itl_target,
+            offered_before=self.offered_before,
         )
 
     @property

@@ -6,6 +6,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from sluice import contract
+from sluice_perfmodel.shadow_queues import LOAD_NAMES
 from tests.engine.serving import CHAT, Served, body
 
 GAUGES: Final[dict[str, tuple[str, tuple[str, ...]] | None]] = {
@@ -27,6 +28,9 @@ COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]] | None]] = {
     contract.REQUESTS: ("outcome", contract.OUTCOMES),
     contract.SLO_REQUESTS: ("result", contract.SLO_RESULTS),
     contract.REJECTIONS: ("reason", contract.REJECTION_REASONS),
+    contract.SHADOW_REQUESTS: None,
+    contract.SHADOW_UNREACHABLE: None,
+    contract.SHADOW_LATE: ("load", LOAD_NAMES),
     contract.KV_BLOCK_SECONDS: None,
     contract.BUSY_SECONDS: None,
     contract.PROMPT_TOKENS_TOTAL: None,

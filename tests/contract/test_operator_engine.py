@@ -13,7 +13,7 @@ from sluice_engine.server.api.limits import parse_patch
 from sluice_engine.server.metrics import EngineMetrics
 from sluice_operator.autoscaler.observation import take_in
 from sluice_operator.autoscaler.state import AutoscalerState
-from sluice_operator.autoscaler.values import Bounds, Observed, PodView
+from sluice_operator.autoscaler.values import Bounds, Observed, PodView, ShadowTotals
 from sluice_operator.engines.client import limits_body
 from sluice_operator.engines.exposition import parse
 from sluice_operator.engines.text_format import (
@@ -25,6 +25,7 @@ from sluice_operator.engines.text_format import (
     Sample,
     read_samples,
 )
+from sluice_perfmodel.shadow_queues import LOADS
 from tests.operator.autoscaler.fleet import spec
 
 OPTIONS = engine_options(model="/m", served_name="chat", concurrency_min=2, concurrency_max=32, max_queue=64)
@@ -97,6 +98,13 @@ def test_what_the_engine_publishes_is_a_sample() -> None:
     assert (sample.arrived_total, sample.finished_total, sample.preemptions_total) == (1, 1, 2)
     assert sample.step_model is not None and sample.step_model.sequence == 0.002 and sample.step_model.steps == 400
     assert dict(sample.load_seconds)["warm"] == 0.5
+
+
+def test_the_operator_reads_what_the_shadow_queues_counted() -> None:
+    metrics = serving_engine()
+    late = tuple(0.5 * index for index in range(len(LOADS)))
+    metrics.on_step(report(shadow=messages.ShadowCounts(7, 2, late)), 12.0)
+    assert parse(metrics.render().decode()).shadow == ShadowTotals(7.0, 2.0, late)
 
 
 def test_a_loading_engine_is_scraped_and_reports_its_rejections() -> None:

@@ -78,7 +78,12 @@ class EngineLoop:
     @property
     def has_work(self) -> bool:
         """True if a step would compute something or a report is due."""
-        return bool(self.scheduler.requests or self._final_deltas or self._limits_changed or self._running_step)
+        return bool(self.scheduler.requests or self._running_step or self._report_due)
+
+    @property
+    def _report_due(self) -> bool:
+        """True if there is something to report although no step ends."""
+        return bool(self._final_deltas or self._limits_changed or self._step_reporter.arrivals_due)
 
     def submit(self, message: messages.Submit | messages.Encode) -> messages.Rejected | None:
         """Queue a request. Returns the rejection, of this request or of an evicted waiting request, or None. A request
@@ -129,8 +134,8 @@ class EngineLoop:
             self._limits_changed |= self.limits.tick(now, model, self.window.load(self.scheduler.occupancy, now))
 
     def step(self) -> messages.StepReport | None:
-        """Run one step and return its report, or a report without a step if only limits changed or a request finished,
-        else None.
+        """Run one step and return its report, or a report without a step if only limits changed or a request finished or
+        was rejected, else None.
 
         With overlap, the next step already runs when this returns.
         """
@@ -139,7 +144,7 @@ class EngineLoop:
             self._running_step = self._begin()
         if self._running_step is None:
             self._last_end = None
-            return self._report(None, (), self._clock(), 0.0) if self._final_deltas or self._limits_changed else None
+            return self._report(None, (), self._clock(), 0.0) if self._report_due else None
         if self._prepared_step is None:
             self._prepared_step = self._prepare_ahead()
         return self._finish(self._running_step)

@@ -5,6 +5,7 @@ from collections import deque
 from sluice_engine import messages
 from sluice_engine.control.limit_controller import LimitController
 from sluice_engine.scheduler import Plan, Scheduler
+from sluice_perfmodel.shadow_queues import LOADS
 from sluice_perfmodel.step_time import StepTimeModel, StepWork
 
 _STATE_LIMITS = ("concurrency_min", "concurrency_max", "max_queue", "max_batched_tokens", "kv_watermark")
@@ -18,6 +19,12 @@ class StepReporter:
         self.last_steps: deque[dict[str, object]] = deque(maxlen=_LAST_STEPS)
         self._scheduler, self._limits = scheduler, limits
         self._preemptions = self._swaps = self._drafted = self._accepted = 0
+        self._shadow = messages.ShadowCounts(0, 0, (0.0,) * len(LOADS))
+
+    @property
+    def arrivals_due(self) -> bool:
+        """True if the shadow queues have seen an arrival since the last report."""
+        return self._scheduler.shadow.arrived != self._shadow.requests
 
     def report(
         self, plan: Plan | None, deltas: tuple[messages.Delta, ...], ended: float, seconds: float, model: StepTimeModel
@@ -56,10 +63,21 @@ class StepReporter:
             model_steps=model.steps,
             draft_tokens=drafted - self._drafted,
             accepted_draft_tokens=accepted - self._accepted,
+            shadow=self._shadow_counts() if self.arrivals_due else None,
         )
         self._preemptions, self._swaps = scheduler.preemptions, scheduler.swaps
         self._drafted, self._accepted = drafted, accepted
         return report
+
+    def _shadow_counts(self) -> messages.ShadowCounts:
+        """The counts since the last call."""
+        queues, before = self._scheduler.shadow, self._shadow
+        self._shadow = messages.ShadowCounts(queues.arrived, queues.unreachable, tuple(queues.late))
+        return messages.ShadowCounts(
+            queues.arrived - before.requests,
+            queues.unreachable - before.unreachable,
+            tuple(now - then for now, then in zip(queues.late, before.late, strict=True)),
+        )
 
 
 def _line(plan: Plan, seconds: float) -> dict[str, object]:

@@ -55,6 +55,7 @@ def _generation_request(message: messages.Submit, model: LoadedModel) -> Request
         tenant=message.tenant,
         ttft_target=message.ttft_target,
         itl_target=message.itl_target,
+        offered_before=message.offered_before,
     )
 
 
@@ -67,6 +68,7 @@ def _pooling_request(message: messages.Encode) -> Request:
         priority=message.priority,
         tenant=message.tenant,
         ttft_target=message.ttft_target,
+        offered_before=message.offered_before,
         pooling=True,
         token_types=message.token_types,
     )

@@ -27,17 +27,18 @@ from sluice_engine.scheduler.load_shedding.rejection import (
     reject_while_draining,
     weight_of,
 )
+from sluice_engine.scheduler.load_shedding.shadow_arrivals import observe_arrival
 from sluice_engine.scheduler.lookahead import book_ahead, can_overlap, room_ahead, step_mode
 from sluice_engine.scheduler.plan import Outcome, Plan, StepMode
 from sluice_engine.scheduler.planner import StepPlanner
 from sluice_engine.scheduler.policies.service_order import estimate_prefill
 from sluice_engine.scheduler.prefill_budget import prefill_budget
 from sluice_engine.scheduler.settle import StepSettler
-from sluice_engine.scheduler.shadow import observe_arrival
 from sluice_engine.scheduler.state import SchedulerState, StepInFlight
 from sluice_engine.scheduler.step_draft import StepDraft
 from sluice_engine.scheduler.waiting_queue import WaitingQueue
 from sluice_engine.speculation.controller import Speculation
+from sluice_perfmodel.shadow_queues import ShadowQueues
 from sluice_perfmodel.step_time import StepTimeModel
 
 
@@ -197,6 +198,11 @@ class Scheduler:
     def speculation(self) -> Speculation:
         """Counts and costs of draft tokens."""
         return self.state.speculation
+
+    @property
+    def shadow(self) -> ShadowQueues:
+        """The shadow queues, with their counters so far."""
+        return self.state.shadow.queues
 
     @property
     def draining(self) -> bool:

@@ -26,6 +26,7 @@ from sluice_engine import messages
 from sluice_engine.config import EngineOptions
 from sluice_engine.limits import LimitsInForce, at_start
 from sluice_engine.server.containment import FaultLog, contained
+from sluice_perfmodel.shadow_queues import LOAD_NAMES
 
 Outcome = Literal["stop", "length", "abort", "error", "rejected"]
 # `_created` series double the number of series, and those of a counter and a histogram with one name collide.
@@ -150,6 +151,11 @@ class EngineMetrics:
         self._rejections = self._labelled(
             contract.REJECTIONS, "Rejected requests.", "reason", contract.REJECTION_REASONS
         )
+        self._shadow_requests = self._counter(contract.SHADOW_REQUESTS, "Requests that the shadow queues have seen.")
+        self._shadow_unreachable = self._counter(contract.SHADOW_UNREACHABLE, "Of these, late even alone.")
+        self._shadow_late = self._labelled(
+            contract.SHADOW_LATE, "Of the others, late had the load been this multiple of itself.", "load", LOAD_NAMES
+        )
         self._block_seconds = self._counter(contract.KV_BLOCK_SECONDS, "Held KV blocks integrated over time.")
         self._busy = self._counter(contract.BUSY_SECONDS, "Seconds spent in steps.")
         self._prompt_total = self._counter(contract.PROMPT_TOKENS_TOTAL, "Prompt tokens of scheduled requests.")
@@ -217,6 +223,8 @@ class EngineMetrics:
         self._swaps.inc(report.swaps)
         self._drafted.inc(report.draft_tokens)
         self._accepted.inc(report.accepted_draft_tokens)
+        if report.shadow is not None:
+            self._count_shadow(report.shadow)
         if report.seconds > 0:
             self._step.observe(report.seconds)
         for term, value in zip(contract.STEP_MODEL_TERMS, report.model, strict=True):
@@ -335,6 +343,12 @@ class EngineMetrics:
         self._requests.labels("rejected").inc()
         if reason in contract.REJECTION_REASONS:
             self._rejections.labels(reason).inc()
+
+    def _count_shadow(self, counts: messages.ShadowCounts) -> None:
+        self._shadow_requests.inc(counts.requests)
+        self._shadow_unreachable.inc(counts.unreachable)
+        for name, late in zip(LOAD_NAMES, counts.late, strict=True):
+            self._shadow_late.labels(name).inc(late)
 
     def _integrate(self, report: messages.StepReport) -> None:
         """Adds blocks × seconds since the last report.

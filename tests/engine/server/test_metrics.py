@@ -1,5 +1,6 @@
 """The bookkeeping behind `/metrics`, driven by messages and an injected clock."""
 
+import msgspec
 import pytest
 
 from sluice import contract
@@ -7,6 +8,7 @@ from sluice_engine import messages
 from sluice_engine.config import engine_options
 from sluice_engine.limits import at_start
 from sluice_engine.server.metrics import EngineMetrics
+from sluice_perfmodel.shadow_queues import LOAD_NAMES
 
 OPTIONS = engine_options(model="m", served_name="m", itl_target=0.1, ttft_target=1.0)
 
@@ -93,6 +95,18 @@ def test_a_request_offered_to_another_replica_before_is_no_second_arrival() -> N
     assert story.value(contract.REQUESTS_ARRIVED) == 0
     assert story.value(f'{contract.REQUESTS}{{outcome="stop"}}') == 1
     assert story.value(f'{contract.REJECTIONS}{{reason="draining"}}') == 1
+
+
+def test_shadow_counts_add_up_from_the_first_scrape_on() -> None:
+    story = Story()
+    late = [f'{contract.SHADOW_LATE}{{load="{name}"}}' for name in LOAD_NAMES]
+    names = [contract.SHADOW_REQUESTS, contract.SHADOW_UNREACHABLE, *late]
+    assert [story.value(name) for name in names] == [0.0] * len(names)
+    counts = messages.ShadowCounts(3, 1, tuple(0.25 * index for index in range(len(LOAD_NAMES))))
+    for report in (story.report(), story.report(seconds=0.0)):
+        story.metrics.on_step(msgspec.structs.replace(report, shadow=counts), story.now)
+        story.step()
+    assert [story.value(name) for name in names] == [6.0, 2.0, *(0.5 * index for index in range(len(late)))]
 
 
 def test_a_request_with_several_samples_counts_once() -> None:

@@ -3,7 +3,9 @@
 import pytest
 
 from sluice import contract
+from sluice_operator.autoscaler.values import ShadowTotals
 from sluice_operator.engines.exposition import BadExposition, parse
+from sluice_perfmodel.shadow_queues import LOAD_NAMES
 from tests.operator.fake_cluster import exposition
 
 
@@ -22,6 +24,15 @@ def test_outcomes_and_misses_are_summed() -> None:
     sample = parse(text)
     assert (sample.finished_total, sample.slo_met_total, sample.slo_missed_total) == (7, 5, 2)
     assert sample.failed_total == 2
+
+
+def test_shadow_queues_are_read_in_the_order_of_the_loads_and_only_complete() -> None:
+    lines = [f'{contract.SHADOW_LATE}{{load="{name}"}} {index}\n' for index, name in enumerate(LOAD_NAMES)]
+    text = exposition() + f"{contract.SHADOW_REQUESTS} 40\n{contract.SHADOW_UNREACHABLE} 3\n"
+    expected = ShadowTotals(40.0, 3.0, tuple(float(index) for index in range(len(LOAD_NAMES))))
+    assert parse(text + "".join(reversed(lines))).shadow == expected
+    assert parse(text + "".join(lines[:-1])).shadow is None
+    assert parse(text).shadow is None
 
 
 @pytest.mark.parametrize("value", ["NaN", "-1", "+Inf", "1e19"])

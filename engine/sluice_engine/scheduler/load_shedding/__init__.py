@@ -1,1 +1,3 @@
-"""Which requests are rejected, evicted or demoted when not all can meet their TTFT deadline. No torch."""
+"""Which requests are rejected, evicted or demoted when not all can meet their TTFT deadline, and which would miss it at
+other loads. No torch.
+"""

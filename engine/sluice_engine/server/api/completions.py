@@ -55,6 +55,7 @@ async def _complete(
     generation = generation.without_prompt()
     params = _params(serving, generation, len(tokens))
     builder = ResponseBuilder(serving, request, generation, response_format, Usage(prompt=len(tokens)))
+    again = offered_before(request)
     message = messages.Submit(
         builder.ids[0],
         tokens,
@@ -64,8 +65,9 @@ async def _complete(
         ttft_target=generation.ttft_target,
         itl_target=generation.itl_target,
         samples=tuple((each, sample_seed(params.seed, index)) for index, each in enumerate(builder.ids) if index),
+        offered_before=again,
     )
-    serving.metrics.started(builder.ids, arrived_at, len(tokens), offered_before=offered_before(request))
+    serving.metrics.started(builder.ids, arrived_at, len(tokens), offered_before=again)
     try:
         stream = await serving.engine.submit(message)
         del body, tokens, message  # the response may take minutes; only the engine needs the prompt now

@@ -126,7 +126,7 @@ async def compute(
     Raises Unavailable if the engine rejects a text and InternalError if it fails on one: a call succeeds or fails as a
     whole.
     """
-    name = uuid.uuid4().hex
+    name, again = uuid.uuid4().hex, offered_before(request)
     encodes = [
         messages.Encode(
             f"{name}-{index}",
@@ -135,6 +135,7 @@ async def compute(
             each.token_types,
             scheduling.priority,
             ttft_target=scheduling.ttft_target,
+            offered_before=again,
         )
         for index, each in enumerate(texts)
     ]
@@ -145,7 +146,7 @@ async def compute(
     vectors: dict[str, bytes] = {}
     queued = 0.0
     try:
-        await _send(request, serving, first, stream)
+        await _send(serving, first, stream)
         while len(vectors) < len(encodes):
             deltas = await _take(request, serving, stream)
             for delta in deltas:
@@ -158,7 +159,7 @@ async def compute(
                     raise InternalError(request_id_of(request))
                 vectors[delta.request_id] = delta.vector
                 queued = max(queued, delta.queue_seconds)
-            await _send(request, serving, islice(waiting, len(deltas)), stream)
+            await _send(serving, islice(waiting, len(deltas)), stream)
     except ApiError:
         if stream.rejected is None:
             for message in encodes:
@@ -176,16 +177,18 @@ async def compute(
             serving.metrics.ended(message.request_id, "stop" if message.request_id in vectors else "abort")
         if stream.rejected is not None:  # the call moves to the next replica, which counts all its texts
             for _ in waiting:
-                serving.metrics.rejected_unsubmitted(stream.rejected.reason, offered_before=offered_before(request))
+                serving.metrics.rejected_unsubmitted(stream.rejected.reason, offered_before=again)
     return BatchResult(
         [vectors[message.request_id] for message in encodes], sum(len(each.token_ids) for each in texts), queued
     )
 
 
-async def _send(request: web.BaseRequest, serving: Serving, encodes: Iterable[messages.Encode], stream: Stream) -> None:
-    batch, again = tuple(encodes), offered_before(request)
+async def _send(serving: Serving, encodes: Iterable[messages.Encode], stream: Stream) -> None:
+    batch = tuple(encodes)
     for message in batch:
-        serving.metrics.started(message.names, message.arrived_at, len(message.token_ids), offered_before=again)
+        serving.metrics.started(
+            message.names, message.arrived_at, len(message.token_ids), offered_before=message.offered_before
+        )
     await serving.engine.submit(*batch, stream=stream)
 
 

@@ -157,9 +157,11 @@ def test_a_request_rejected_by_another_replica_is_served_and_no_second_arrival(s
             await runner.cleanup()
 
     arrived, done = served.metric(contract.REQUESTS_ARRIVED), served.metric(contract.REQUESTS, outcome="length")
+    shadowed = served.metric(contract.SHADOW_REQUESTS)
     assert asyncio.run(asked()) == [200, 200, 200]
     assert served.metric(contract.REQUESTS, outcome="length") == done + 3
     assert served.metric(contract.REQUESTS_ARRIVED) == arrived + 1  # only the one with its first attempt here
+    assert served.metric(contract.SHADOW_REQUESTS) == shadowed + 1
 
 
 def test_a_body_in_a_hundred_thousand_chunks_is_read(served: Served) -> None:
