@@ -28,6 +28,10 @@ _GOLDEN: Final = (math.sqrt(5.0) - 1.0) / 2.0  # its multiples modulo 1 thin eve
 _COPIES: Final = math.ceil(LOADS[-1]) - 1
 _LEAST_SHARE: Final = 0.1  # of a decoding step, which prompts get at least, as in the scheduler's chunks
 _LEAST_SECONDS: Final = 1e-9
+# Per load: itself, copies of each earlier request, the chance of one copy more, and the weight of one late request.
+_DRAWS: Final = tuple(
+    (load, int(max(load - 1.0, 0.0)), max(load - 1.0, 0.0) % 1.0, 1.0 / max(load, 1.0)) for load in LOADS
+)
 
 
 class ShadowEngine(NamedTuple):
@@ -77,9 +81,7 @@ class ShadowQueues:
         self.arrived = 0
         self.unreachable = 0  # late even alone
         self.late = [0.0] * len(LOADS)  # per load; a request counts as part of a whole where the load has copies of it
-        self._work = [0.0] * len(LOADS)
-        self._unreachable_work = [0.0] * len(LOADS)
-        self._running = [0.0] * len(LOADS)
+        self._queues = [(0.0, 0.0, 0.0)] * len(LOADS)  # running requests; seconds of work, of unreachable work
         self._previous = [0.0] * _COPIES  # work of the requests before, newest first
         self._at = 0.0
 
@@ -98,24 +100,27 @@ class ShadowQueues:
         base, sequence, output, places, itl, ttft, longest = engine
         reachable = own + base <= ttft
         self.unreachable += not reachable
-        previous, yielded = self._previous, PERFMODEL.shadow.yield_seconds
-        for index, load in enumerate(LOADS):
-            running, work, lost = self._running[index], self._work[index], self._unreachable_work[index]
+        previous, late, queues, yielded = self._previous, self.late, self._queues, PERFMODEL.shadow.yield_seconds
+        for index, (load, copies, chance, weight) in enumerate(_DRAWS):
+            running, work, lost = queues[index]
             beside = base + sequence * min(running, places)
-            prefill = longest if running < 1.0 else min(max(itl - beside, _LEAST_SHARE * beside), longest)
+            prefill = itl - beside
+            if running < 1.0 or prefill > longest:
+                prefill = longest
+            elif prefill < _LEAST_SHARE * beside:
+                prefill = min(_LEAST_SHARE * beside, longest)
             step = beside + prefill
             share = prefill / step
             place_seconds = output * step / places
             if load > 1.0:
                 done = min(work, share * elapsed / 2.0)
-                extra = load - 1.0
-                for copy in range(int(extra) + (drawn < extra % 1.0)):
-                    more = previous[copy]
-                    if max((work - done + more) / share, (running + 1.0 - places) * place_seconds) <= ttft:
+                for more in previous[: copies + (drawn < chance)]:
+                    wait, place = (work - done + more) / share, (running + 1.0 - places) * place_seconds
+                    if wait <= ttft and place <= ttft:
                         running += 1.0
                         work += more
                     else:
-                        self.late[index] += 1.0 / load
+                        late[index] += weight
             busy = min((work + lost) / share, elapsed)
             steps = busy / step + (elapsed - busy) / beside
             if running <= places:
@@ -127,14 +132,16 @@ class ShadowQueues:
                 lost, work = max(0.0, lost + work), 0.0
             elif lost > yielded * share:  # overdue work takes its place in the order again
                 work, lost = work + lost - yielded * share, yielded * share
-            wait = max((work + own) / share, own / share + max(0.0, running + 1.0 - places) * place_seconds)
+            wait = (work + own) / share
+            if running + 1.0 > places:
+                wait = max(wait, own / share + (running + 1.0 - places) * place_seconds)
             if reachable and step + wait > ttft:
-                self.late[index] += 1.0 / max(load, 1.0)
+                late[index] += weight
             elif load >= 1.0 or drawn < load:
                 running += 1.0
                 if reachable:
                     work += own
                 else:
                     lost += own * max(load, 1.0)
-            self._running[index], self._work[index], self._unreachable_work[index] = running, work, lost
+            queues[index] = (running, work, lost)
         self._previous = [own if reachable else 0.0, *previous[:-1]]
