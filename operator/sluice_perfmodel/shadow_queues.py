@@ -14,6 +14,7 @@ the share P/S of the time:
 A request with w seconds of prompt work is late if S + max((v + w)/(P/S), w/(P/S) + its wait for one of the n* places)
 exceeds the TTFT target. Late requests are served last, so they do not join the queue. A request that is late even alone
 is unreachable: no number of replicas serves it in time; it is counted apart, and its work uses the time that is left.
+Any other is in time at an idle engine, n < 1 and v = 0.
 """
 
 import math
@@ -98,7 +99,7 @@ class ShadowQueues:
         self.arrived += 1
         drawn = self.arrived * _GOLDEN % 1.0
         base, sequence, output, places, itl, ttft, longest = engine
-        reachable = own + base <= ttft
+        reachable = own + base * max(1.0, own / longest) <= ttft
         self.unreachable += not reachable
         previous, late, queues, yielded = self._previous, self.late, self._queues, PERFMODEL.shadow.yield_seconds
         for index, (load, copies, chance, weight) in enumerate(_DRAWS):
@@ -119,7 +120,7 @@ class ShadowQueues:
                     if wait <= ttft and place <= ttft:
                         running += 1.0
                         work += more
-                    else:
+                    elif more > 0.0:  # else a copy of an unreachable request
                         late[index] += weight
             busy = min((work + lost) / share, elapsed)
             steps = busy / step + (elapsed - busy) / beside
@@ -135,7 +136,8 @@ class ShadowQueues:
             wait = (work + own) / share
             if running + 1.0 > places:
                 wait = max(wait, own / share + (running + 1.0 - places) * place_seconds)
-            if reachable and step + wait > ttft:
+            idle = running < 1.0 and work < _LEAST_SECONDS  # a reachable request is in time there
+            if reachable and not idle and step + wait > ttft:
                 late[index] += weight
             elif load >= 1.0 or drawn < load:
                 running += 1.0
