@@ -49,7 +49,7 @@ def test_a_rejection_is_reported_although_no_step_follows(tiny_llama: Path) -> N
     engine = EngineLoop(options(tiny_llama, ttft_target=2.0))
     submit(engine, "first", [5, 6, 7], 2)
     run(engine)
-    engine.fit.model = StepTimeModel(base=0.5, prefill_token=0.1, steps=1000)  # a slow machine
+    engine.fit.model = StepTimeModel(base=0.1, prefill_token=0.1, steps=1000)  # a slow machine
     submit(engine, "second", [5, 6, 7], 2)
     run(engine)
     prompts = {"late": tuple(range(3, 15)), "unreachable": tuple(range(3, 33))}
