@@ -134,6 +134,10 @@ class ShadowSettings:
     """Longest step with prompt chunks, as a share of the TTFT target: a request that arrives meanwhile waits for its
     end, and then for the step with its own prompt. It binds on processors only. Halved, doubled: not measured."""
 
+    output_seconds: float = 120.0
+    """Time constant, in seconds, of the mean output. Basis: lengths change slower than rates, and the mean of a heavy
+    tail needs the samples. Halved, doubled: not measured."""
+
     yield_seconds: float = 20.0
     """Seconds after its deadline for which a running prompt yields to requests that can be in time; then it takes its
     place in the order again, so that sustained load cannot let it hold its memory for ever. 2 s: DeepSeek-R1 × 0.1 on

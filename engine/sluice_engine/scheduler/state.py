@@ -72,6 +72,8 @@ class SchedulerState:
     preemptions: int = 0  # so far
     swaps: int = 0  # of these preemptions, with a copy to host memory
     residence: float | None = None  # mean seconds that a request runs, smoothed
+    finished: int = 0  # requests that ended with a whole output, so far
+    finished_tokens: int = 0  # output tokens of these
     mean_output: float | None = None  # mean output tokens of finished requests, smoothed
     mean_prompt: float | None = None  # mean prompt tokens that they had to compute, smoothed
 

@@ -1,6 +1,6 @@
 """What a scheduler's shadow queues see of an arriving request."""
 
-from sluice_engine.control.shadow_observer import shadow_limits
+from sluice_engine.control.shadow_observer import DecodeProgress, shadow_limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler.policies import PrefillEstimate
 from sluice_engine.scheduler.state import SchedulerState
@@ -15,10 +15,11 @@ def observe_arrival(state: SchedulerState, request: Request, estimate: PrefillEs
         return
     decoding = [one.computed for one in state.running if one.remaining == 1]
     context = sum(decoding) / len(decoding) if decoding else None
+    generated = state.finished_tokens + sum(one.generated for one in state.running)
+    progress = DecodeProgress(generated, state.finished, context)
     uncached = estimate.prefill_tokens
-    work = Work(state.mean_output or 1.0, uncached, len(request.known) - uncached)
+    prompt = Work(1.0, uncached, len(request.known) - uncached)
     limits = shadow_limits(
         state.limits.current, state.pool.num_blocks * state.pool.block_size, state.config.max_num_seqs
     )
-    model = None if state.mean_output is None else state.fitted_model
-    state.shadow.arrive(state.now(request), work, limits, model, context)
+    state.shadow.arrive(state.now(request), prompt, limits, state.fitted_model, progress)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from math import inf
 
 from sluice_engine.control.limit_controller import TICK_SECONDS, LimitController, predicted_wait
-from sluice_engine.control.shadow_observer import ShadowObserver, shadow_limits
+from sluice_engine.control.shadow_observer import DecodeProgress, ShadowObserver, shadow_limits
 from sluice_engine.control.tail_correction import TailCorrection
 from sluice_engine.limits import Limits
 from sluice_engine.scheduler import SchedulerConfig
@@ -117,12 +117,12 @@ class CoarseEngine:
         """Give the shadow queues a request that is new to the fleet."""
         one, decoding = request.arrival, self._decoding
         cached = self._cache.hit(one.blocks, one.prompt)
-        output = self._finished_means.output if self.counters.steps >= PERFMODEL.limit.least_model_steps else None
         context = decoding.context / decoding.count if decoding.count else None
-        work = Work(output or 1.0, one.prompt - cached, cached)
+        progress = DecodeProgress(self.counters.generated, self.counters.finished, context)
+        prompt = Work(1.0, one.prompt - cached, cached)
         limits = shadow_limits(self.limits.current, self._pool, self._max_num_seqs)
-        model = None if output is None else self._published
-        self._shadow.arrive(request.record.arrived_at, work, limits, model, context)
+        model = self._published if self.counters.steps >= PERFMODEL.limit.least_model_steps else None
+        self._shadow.arrive(request.record.arrived_at, prompt, limits, model, progress)
 
     def _max_deferral(self) -> float:
         bounds, limit = self.limits.current, self.limits.concurrency
