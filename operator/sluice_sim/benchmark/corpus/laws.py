@@ -6,6 +6,7 @@ from typing import Final
 
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.autoscaler.values import Decision, Observed
+from sluice_sim.benchmark.candidate.law import Replay
 from sluice_sim.benchmark.search.schedule import Static
 from sluice_sim.policies.policy import Knob, Law
 from sluice_sim.policies.registry import LAWS
@@ -18,7 +19,7 @@ ABLATIONS: Final = ("replicas-only", "admission-only")  # of the registry; they 
 PEERS: Final = tuple(name for name in LAWS if name not in (OWN, *ABLATIONS))
 # Variants of Sluice by name, for ablations and sensitivity: a rule that is off, or a constant × ½ or × 2. An entry
 # builds the law, for example `lambda: Sluice(settings=replace(LAW, memory=1800.0))`.
-VARIANTS: Final[dict[str, Callable[[], Law]]] = {}
+VARIANTS: Final[dict[str, Callable[[], Law]]] = {"replay": Replay}
 STOCK_COUNT: Final = Knob("replicas", 1.0, (1.0,), "replicas")
 
 
