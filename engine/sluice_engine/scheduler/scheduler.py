@@ -1,8 +1,9 @@
 """Iteration-level batching: each step hands tokens to requests until their `computed` catches up with `known`.
 
 Order within a step: one token for each decoding request, so that no stream stalls behind a prompt; then prompts that can
-meet their TTFT deadline, in the order of the policy, running and waiting ones; then late ones. Without free blocks, the last running request is preempted (one per step;
-its full blocks stay cached) and resumes in its turn, when its whole sequence and a margin fit.
+meet their TTFT deadline, in the order of the policy, running and waiting ones; then late ones. Without free blocks, the
+last running request is preempted (one per step; its full blocks stay cached) and resumes in its turn, when its whole
+sequence and a margin fit.
 
 The `Scheduler` owns the `SchedulerState` and is its public face. A step is planned (`planner`) and settled (`settle`);
 requests move between the queue, the running ones and the end (`transitions`). No torch, no clock: time is an argument.
