@@ -117,8 +117,8 @@ class PrefillBudget:
 
 
 def prefill_budget(state: SchedulerState, draft: StepDraft) -> PrefillBudget:
-    """What the decoding rows of this step, and requests that arrive during it, leave to prompts. Targets are divided by the overrun of slow steps, which is
-    smaller for a chunk whose end can be cut."""
+    """What the decoding rows of this step, and requests that arrive during it, leave to prompts. Targets are divided by
+    the overrun of slow steps, which is smaller for a chunk whose end can be cut."""
     bounds, correction = state.limits.current, state.correction
     return PrefillBudget(
         tokens=max(MINIMUM_CHUNK, bounds.max_batched_tokens - len(draft.rows)),
