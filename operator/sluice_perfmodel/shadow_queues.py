@@ -28,6 +28,7 @@ LOAD_NAMES: Final = tuple(f"{load:.3g}" for load in LOADS)  # values of the metr
 _GOLDEN: Final = (math.sqrt(5.0) - 1.0) / 2.0  # its multiples modulo 1 thin evenly (Weyl sequence)
 _COPIES: Final = math.ceil(LOADS[-1]) - 1
 _LEAST_SHARE: Final = 0.1  # of a decoding step, which prompts get at least, as in the scheduler's chunks
+_LEAST_CHUNK: Final = 16  # tokens that a step computes at least, as in the scheduler's chunks
 _LEAST_SECONDS: Final = 1e-9
 # Per load: itself, copies of each earlier request, the chance of one copy more, and the weight of one late request.
 _DRAWS: Final = tuple(
@@ -63,7 +64,8 @@ def shadow_engine(model: StepTimeModel, context: float, output: float, limits: E
     sequence = max(model.sequence + model.kv_token * context, _LEAST_SECONDS)
     by_itl = (limits.itl - model.base) / sequence
     by_memory = limits.kv_tokens / max(context, 1.0)
-    prefill = min(model.prefill_token * limits.batch_tokens, limits.longest_step - model.base)
+    longest = max(limits.longest_step - model.base, model.prefill_token * _LEAST_CHUNK)
+    prefill = min(model.prefill_token * limits.batch_tokens, longest)
     return ShadowEngine(
         base=max(model.base, _LEAST_SECONDS),
         sequence=sequence,

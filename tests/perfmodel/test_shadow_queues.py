@@ -95,3 +95,12 @@ def test_the_tightest_of_the_limits_bounds_the_places() -> None:
     assert shadow_engine(model, 1000.0, 50.0, limits._replace(kv_tokens=3e4)).places == pytest.approx(30.0)
     assert shadow_engine(model, 1000.0, 50.0, limits._replace(sequences=8)).places == 8
     assert shadow_engine(model, 1000.0, 50.0, limits._replace(longest_step=0.1)).longest_prefill == pytest.approx(0.08)
+
+
+def test_an_engine_with_slow_steps_still_serves_short_prompts() -> None:
+    """A step alone takes more than a quarter of the target: prompts get the scheduler's least chunk in each."""
+    slow = StepTimeModel(base=0.6, prefill_token=0.001, prefill_context=0.0, sequence=0.001, kv_token=0.0, steps=100)
+    limits = EngineLimits(1.0, 2.0, 2048, 10_000.0, 8.0, 0.5)
+    queues = ShadowQueues()
+    queues.arrive(0.0, 0.01, shadow_engine(slow, 10.0, 5.0, limits))
+    assert (queues.unreachable, max(queues.late)) == (0, 0.0)
