@@ -14,7 +14,7 @@ import pytest
 
 from sluice_operator.autoscaler import decide
 from sluice_operator.autoscaler.signals.histograms import BOUNDS
-from sluice_operator.autoscaler.values import Decision, EngineSample, Histogram, Observed
+from sluice_operator.autoscaler.values import Decision, EngineSample, Histogram, Observed, ShadowTotals
 from sluice_perfmodel.step_time import StepTimeModel
 from tests.operator.autoscaler.fleet import MODEL, Engine, Story, spec, with_signals
 
@@ -23,7 +23,8 @@ BAD = (math.nan, -1.0, math.inf, 1e30)
 COLD = replace(MODEL, steps=3)
 # decide() reads none of these metrics.
 UNREAD = {"concurrency_min", "concurrency_max", "busy_seconds_total", "preemptions_total", "load_seconds"}
-NUMBERS = [f.name for f in fields(EngineSample) if f.name not in UNREAD | {"ttft", "itl", "step_model"}]
+NUMBERS = [f.name for f in fields(EngineSample) if f.name not in UNREAD | {"ttft", "itl", "step_model", "shadow"}]
+SHADOW = [f.name for f in fields(ShadowTotals)]
 TERMS = [f.name for f in fields(StepTimeModel) if f.name != "error_ratio"]
 
 Bend = Callable[[EngineSample], EngineSample]
@@ -76,6 +77,11 @@ def with_term(name: str, value: float) -> Bend:
     return lambda sample: replace(sample, step_model=replace(MODEL, **changes))
 
 
+def with_shadow(name: str, value: float) -> Bend:
+    changes: dict[str, Any] = {name: (0.0, value) if name == "late" else value}
+    return lambda sample: replace(sample, shadow=replace(ShadowTotals(100.0, 1.0, (0.0, 2.0)), **changes))
+
+
 def with_counts(name: str, place: int, value: float) -> Bend:
     def bend(sample: EngineSample) -> EngineSample:
         counts = list(getattr(sample, name).counts)
@@ -97,6 +103,7 @@ INVALID = {
         for place in (0, 5, -1)
         for bad in BAD
     },
+    **{f"shadow.{name}={bad}": with_shadow(name, bad) for name in SHADOW for bad in BAD},
     "falling buckets": lambda sample: replace(sample, ttft=Histogram(BOUNDS, (9.0, *sample.ttft.counts[1:]))),
     "foreign buckets": lambda sample: replace(sample, itl=Histogram((1.0, math.inf), (5.0, 6.0))),
 }

@@ -104,6 +104,11 @@ def is_valid(sample: EngineSample) -> bool:
         return False
     if sample.kv_occupancy > 1.01:  # a share, with room for rounding
         return False
+    shadow = sample.shadow
+    if shadow is not None:
+        counts = (shadow.requests, shadow.unreachable, *shadow.late)
+        if not (min(counts) >= 0.0 and max(counts) < settings.largest_value and math.isfinite(sum(counts))):
+            return False
     model = sample.step_model
     if model is not None:
         terms = (model.base, model.prefill_token, model.prefill_context, model.sequence, model.kv_token)
