@@ -12,7 +12,7 @@ from sluice_operator.autoscaler import decide
 from sluice_operator.autoscaler.signals.histograms import BOUNDS
 from sluice_operator.autoscaler.signals.state import ReadyState
 from sluice_operator.autoscaler.state import AutoscalerState
-from sluice_operator.autoscaler.values import EngineSample, Histogram, Observed, PodPhase, PodView
+from sluice_operator.autoscaler.values import EngineSample, Histogram, Observed, PodPhase, PodView, ShadowTotals
 from tests.operator.autoscaler.fleet import MODEL, Engine, Story, spec, with_signals
 from tests.operator.runtime.memory_size import size_of
 
@@ -165,7 +165,8 @@ NUMBER = st.one_of(
     st.sampled_from([math.nan, -1.0, math.inf, 1e30, 0.0, 1.0]),
 )
 PHASES: tuple[PodPhase, ...] = ("unschedulable", "scheduling", "pulling", "loading", "ready", "draining", "failed")
-FIELDS = [f.name for f in fields(EngineSample) if f.name not in ("ttft", "itl", "step_model", "load_seconds")]
+OTHERS = ("ttft", "itl", "step_model", "load_seconds", "shadow")  # no single numbers
+FIELDS = [f.name for f in fields(EngineSample) if f.name not in OTHERS]
 
 
 @st.composite
@@ -176,12 +177,13 @@ def samples(draw: st.DrawFn) -> EngineSample:
     counts = tuple(float(growing) for _ in BOUNDS)
     histogram = draw(st.sampled_from([Histogram(), Histogram(BOUNDS, counts), Histogram((1.0,), (5.0,))]))
     model = draw(st.sampled_from([None, MODEL, replace(MODEL, base=math.nan), replace(MODEL, base=0.0, sequence=0.0)]))
+    shadow = draw(st.sampled_from([None, ShadowTotals(draw(NUMBER), draw(NUMBER), (draw(NUMBER), draw(NUMBER)))]))
     totals = {
         "arrived_total": draw(st.floats(0, 1e4)),
         "generated_tokens_total": draw(st.floats(0, 1e6)),
         "finished_total": draw(st.floats(0, 1e4)),
     }
-    return replace(base, ttft=histogram, itl=histogram, step_model=model, **(totals | values))
+    return replace(base, ttft=histogram, itl=histogram, step_model=model, shadow=shadow, **(totals | values))
 
 
 @st.composite

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluice_operator.autoscaler import decide
-from sluice_operator.autoscaler.values import EngineSample, Observed, PodPhase, PodView
+from sluice_operator.autoscaler.values import EngineSample, Observed, PodPhase, PodView, ShadowTotals
 from sluice_sim.policies.policy import GRID, engines_under, leaving
 from sluice_sim.policies.registry import FAMILIES, LAWS, UnknownLaw, named
 from sluice_sim.policies.sluice import OURS, AdmissionOnly
@@ -113,11 +113,11 @@ def pods(draw: st.DrawFn) -> tuple[PodView, ...]:
     """Pods with some of their numbers absurd, their scrapes old, lost or from the future."""
     found = []
     for index in range(draw(st.integers(0, 5))):
-        names = [
-            one.name for one in fields(EngineSample) if one.name not in ("ttft", "itl", "step_model", "load_seconds")
-        ]
+        others = ("ttft", "itl", "step_model", "load_seconds", "shadow")
+        names = [one.name for one in fields(EngineSample) if one.name not in others]
+        counted = draw(st.sampled_from([None, ShadowTotals(draw(NUMBERS), draw(NUMBERS), (draw(NUMBERS),))]))
         odd: dict[str, Any] = draw(st.dictionaries(st.sampled_from(names), NUMBERS, max_size=5))
-        one = replace(sample(step_model=draw(st.sampled_from([None, MODEL]))), **odd)
+        one = replace(sample(step_model=draw(st.sampled_from([None, MODEL])), shadow=counted), **odd)
         age = draw(st.sampled_from([0.0, 1.0, 60.0, 400.0, -5.0]))
         seen = draw(st.sampled_from([one, one, None]))
         found.append(PodView(f"p{index}", draw(st.sampled_from(PHASES)), 0.0, seen, age))
