@@ -134,6 +134,14 @@ class ShadowSettings:
     """Longest step with prompt chunks, as a share of the TTFT target: a request that arrives meanwhile waits for its
     end, and then for the step with its own prompt. It binds on processors only. Halved, doubled: not measured."""
 
+    least_chunk: int = 16
+    """Prompt tokens that a step computes at least, where decoding alone misses its target: prefill always progresses.
+    Halved, doubled: not measured."""
+
+    least_share: float = 0.1
+    """Share of a decoding step that prompts get at least (`least_chunk` at most). Basis: a client's target barely above
+    the time of decoding must not stop all prompts. Halved, doubled: not measured."""
+
     output_seconds: float = 120.0
     """Time constant, in seconds, of the mean output. Basis: lengths change slower than rates, and the mean of a heavy
     tail needs the samples. Halved, doubled: not measured."""

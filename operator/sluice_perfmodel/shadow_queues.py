@@ -27,8 +27,8 @@ LOADS: Final = (0.125, 0.25, 1 / 3, 0.5, 2 / 3, 0.8, 1.0, 1.25, 1.5, 2.0, 4.0)
 LOAD_NAMES: Final = tuple(f"{load:.3g}" for load in LOADS)  # values of the metric's label
 _GOLDEN: Final = (math.sqrt(5.0) - 1.0) / 2.0  # its multiples modulo 1 thin evenly (Weyl sequence)
 _COPIES: Final = math.ceil(LOADS[-1]) - 1
-_LEAST_SHARE: Final = 0.1  # of a decoding step, which prompts get at least, as in the scheduler's chunks
-_LEAST_CHUNK: Final = 16  # tokens that a step computes at least, as in the scheduler's chunks
+_LEAST_SHARE: Final = PERFMODEL.shadow.least_share
+_LEAST_CHUNK: Final = PERFMODEL.shadow.least_chunk
 _LEAST_SECONDS: Final = 1e-9
 # Per load: itself, copies of each earlier request, the chance of one copy more, and the weight of one late request.
 _DRAWS: Final = tuple(

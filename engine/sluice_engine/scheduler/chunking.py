@@ -7,10 +7,10 @@ from typing import Final
 from sluice_perfmodel.settings import PERFMODEL
 from sluice_perfmodel.step_time import StepTimeModel
 
-MINIMUM_CHUNK: Final = 16  # tokens, where decoding alone misses the target: prefill always progresses
+MINIMUM_CHUNK: Final = PERFMODEL.shadow.least_chunk  # tokens, where decoding alone misses the target
 # Where a target leaves less than this share of a decoding step, prompts take the share all the same (MINIMUM_CHUNK at
 # most): one client's target, barely above the time of decoding, must not stop all prompts.
-PROGRESS: Final = 0.1
+PROGRESS: Final = PERFMODEL.shadow.least_share
 LONGEST_STEP: Final = PERFMODEL.shadow.longest_step  # of a step with prompt chunks, as a share of the TTFT target
 
 

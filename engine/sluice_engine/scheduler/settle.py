@@ -175,7 +175,6 @@ class StepSettler:
             state.residence = smoothed(state.residence, self._now - request.first_scheduled_at)
             if not request.pooling:
                 state.finished += 1
-                state.finished_tokens += request.generated
                 state.mean_output = smoothed(state.mean_output, float(request.generated))
                 uncached = request.prompt_length - request.cached_tokens
                 state.mean_prompt = smoothed(state.mean_prompt, float(uncached))

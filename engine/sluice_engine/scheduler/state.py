@@ -73,7 +73,7 @@ class SchedulerState:
     swaps: int = 0  # of these preemptions, with a copy to host memory
     residence: float | None = None  # mean seconds that a request runs, smoothed
     finished: int = 0  # requests that ended with a whole output, so far
-    finished_tokens: int = 0  # output tokens of these
+    ended_tokens: int = 0  # output tokens of all requests that ended, cancelled ones included
     mean_output: float | None = None  # mean output tokens of finished requests, smoothed
     mean_prompt: float | None = None  # mean prompt tokens that they had to compute, smoothed
 

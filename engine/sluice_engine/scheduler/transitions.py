@@ -92,6 +92,7 @@ def cancel(state: SchedulerState, request_id: str) -> bool:
         end(state, request, forget=False)
         return True
     del state.requests[request_id]
+    state.ended_tokens += request.generated
     state.speculation.forget(request_id)
     if state.preempted_steered.pop(request_id, None) is None and not state.sample_groups.discard(request):
         state.waiting.remove(request)
@@ -110,6 +111,7 @@ def evict(state: SchedulerState, request: Request) -> None:
 def end(state: SchedulerState, request: Request, forget: bool) -> None:
     """A running request is finished; `forget` where what it computed may be wrong."""
     del state.requests[request.request_id]
+    state.ended_tokens += request.generated
     state.speculation.forget(request.request_id)
     state.tables.release(request, forget)
     enqueue_next_sample(state, request)

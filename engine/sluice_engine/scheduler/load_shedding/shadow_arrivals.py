@@ -10,16 +10,20 @@ from sluice_perfmodel.workload import Work
 def observe_arrival(state: SchedulerState, request: Request, estimate: PrefillEstimate) -> None:
     """Give the shadow queues a request that is new to the fleet: one that another replica rejected was seen there.
 
-    O(running requests), for their mean context."""
+    O(running requests), for their progress."""
     if request.offered_before:
         return
-    decoding = [one.computed for one in state.running if one.remaining == 1]
-    context = sum(decoding) / len(decoding) if decoding else None
-    generated = state.finished_tokens + sum(one.generated for one in state.running)
-    progress = DecodeProgress(generated, state.finished, context)
     uncached = estimate.prefill_tokens
     prompt = Work(1.0, uncached, len(request.known) - uncached)
     limits = shadow_limits(
         state.limits.current, state.pool.num_blocks * state.pool.block_size, state.config.max_num_seqs
     )
-    state.shadow.arrive(state.now(request), prompt, limits, state.fitted_model, progress)
+    state.shadow.arrive(state.now(request), prompt, limits, state.fitted_model, decode_progress(state))
+
+
+def decode_progress(state: SchedulerState) -> DecodeProgress:
+    """The decoding so far. A cancelled request keeps its tokens: they are exposure without an end. O(running requests)."""
+    decoding = [one.computed for one in state.running if one.remaining == 1]
+    context = sum(decoding) / len(decoding) if decoding else None
+    generated = state.ended_tokens + sum(one.generated for one in state.running)
+    return DecodeProgress(generated, state.finished, context)

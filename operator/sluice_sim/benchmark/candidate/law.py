@@ -61,7 +61,7 @@ class Replay:
 def replicas_needed(spec: LLMDeploymentSpec, state: ReplayState, now: float) -> int:
     """The largest of what the memory, the lasting load with its growth, and the KV caches need."""
     missed_share = 1.0 - float(spec.slo.attainment_percent) / 100.0
-    most = max(1, int(state.ready / LOADS[0]), 1)  # the replay knows no larger fleet
+    most = max(1, int(state.ready / LOADS[0]))  # the replay knows no larger fleet
     error = model_error(tuple(slot for slot in state.slots if slot.ended > now - REPLAY.error_seconds))
     remembered = tuple(slot for slot in state.slots if slot.ended > now - REPLAY.memory_seconds)
     lead = cold_start.expected_seconds(state.admission.signals.cold_starts)
