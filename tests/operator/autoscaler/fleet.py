@@ -1,7 +1,7 @@
 """A fleet of fluid engines for stories about decide(): time is injected, every number follows from the physics.
 
 Each engine serves what its limit lets run at the rate of the step-time model; it publishes the contract's
-counters, gauges and histograms as a scrape would read them.
+counters, gauges and histograms as a scrape would read them. Its shadow queues take its arrivals one by one.
 """
 
 import math
@@ -12,13 +12,25 @@ from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.autoscaler import decide
 from sluice_operator.autoscaler.signals.histograms import BOUNDS
 from sluice_operator.autoscaler.state import AutoscalerState
-from sluice_operator.autoscaler.values import ColdStart, Decision, EngineSample, Histogram, Observed, PodPhase, PodView
-from sluice_perfmodel.capacity import Work, throughput, token_seconds
+from sluice_operator.autoscaler.values import (
+    ColdStart,
+    Decision,
+    EngineSample,
+    Histogram,
+    Observed,
+    PodPhase,
+    PodView,
+    ShadowTotals,
+)
+from sluice_perfmodel.settings import PERFMODEL
+from sluice_perfmodel.shadow_queues import EngineLimits, ShadowEngine, ShadowQueues, shadow_engine
 from sluice_perfmodel.step_time import StepTimeModel
+from sluice_perfmodel.workload import Work, prefill_seconds, throughput, token_seconds
 
 MODEL = StepTimeModel(base=0.03, prefill_token=0.0002, sequence=0.004, kv_token=2e-6, steps=1000)
 WORK = Work(output=40, uncached=60)
 ITL, TTFT = 0.1, 2.0
+BLOCK = 16  # tokens
 
 
 def spec(**changes: Any) -> LLMDeploymentSpec:
@@ -52,6 +64,13 @@ class Engine:
     totals: dict[str, float] = field(default_factory=dict)
     ttft: list[float] = field(default_factory=lambda: [0.0] * len(BOUNDS))
     itl: list[float] = field(default_factory=lambda: [0.0] * len(BOUNDS))
+    shadow: ShadowQueues = field(default_factory=ShadowQueues)
+    at_once: float = field(init=False)  # requests that it runs at once, whatever the bounds of the operator
+    clock: float = 0.0
+    due: float = 0.0  # of the next request, the part that has arrived
+
+    def __post_init__(self) -> None:
+        self.at_once = self.limit
 
     @property
     def running(self) -> float:
@@ -59,10 +78,11 @@ class Engine:
 
     @property
     def occupancy(self) -> float:
-        return min(1.0, self.running * math.ceil(WORK.context / 16) / self.kv_blocks)
+        return min(1.0, self.running * math.ceil(WORK.context / BLOCK) / self.kv_blocks)
 
     def pass_time(self, rate: float, seconds: float) -> None:
         arrived = rate * seconds
+        self._observe_arrivals(rate, seconds)
         step = token_seconds(MODEL, WORK, self.running)
         done = min(self.inside + arrived, throughput(MODEL, WORK, self.running) * seconds) if self.inside else 0.0
         wait = max(0.0, self.inside - self.limit) / max(throughput(MODEL, WORK, self.running), 1e-9)
@@ -86,6 +106,28 @@ class Engine:
             for index, bound in enumerate(BOUNDS):
                 buckets[index] += amount if value <= bound else 0.0
 
+    def _observe_arrivals(self, rate: float, seconds: float) -> None:
+        """Give the shadow queues the requests that arrive in the next `seconds`, evenly spaced."""
+        begun, before = self.clock, self.due
+        self.clock += seconds
+        self.due += rate * seconds
+        arriving = math.floor(self.due + 1e-9)
+        self.due -= arriving
+        model, engine = self.model, self._shadow_engine()
+        for place in range(1, arriving + 1):
+            if model is None or engine is None:
+                self.shadow.arrive_unjudged()
+            else:
+                self.shadow.arrive(begun + (place - before) / rate, prefill_seconds(model, WORK), engine)
+
+    def _shadow_engine(self) -> ShadowEngine | None:
+        """What its shadow queues assume of it; None while the step times are not known."""
+        if self.model is None or self.model.steps < PERFMODEL.limit.least_model_steps:
+            return None
+        longest = PERFMODEL.shadow.longest_step * TTFT
+        limits = EngineLimits(ITL, TTFT, 2048, self.kv_blocks * BLOCK, self.at_once, longest)
+        return shadow_engine(self.model, WORK.context, WORK.output, limits)
+
     def sample(self) -> EngineSample:
         total = self.totals.get
         return EngineSample(
@@ -94,7 +136,7 @@ class Engine:
             tokens_in_flight=self.inside * WORK.context,
             kv_occupancy=self.occupancy,
             kv_blocks=self.kv_blocks,
-            block_size=16,
+            block_size=BLOCK,
             concurrency=self.limit,
             concurrency_min=2,
             concurrency_max=64,
@@ -113,6 +155,7 @@ class Engine:
             ttft=Histogram(BOUNDS, tuple(self.ttft), 0.0),
             itl=Histogram(BOUNDS, tuple(self.itl), 0.0),
             step_model=self.model,
+            shadow=ShadowTotals(float(self.shadow.arrived), float(self.shadow.unreachable), tuple(self.shadow.late)),
         )
 
 

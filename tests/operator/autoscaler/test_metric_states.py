@@ -15,6 +15,7 @@ import pytest
 from sluice_operator.autoscaler import decide
 from sluice_operator.autoscaler.signals.histograms import BOUNDS
 from sluice_operator.autoscaler.values import Decision, EngineSample, Histogram, Observed, ShadowTotals
+from sluice_perfmodel.shadow_queues import LOADS
 from sluice_perfmodel.step_time import StepTimeModel
 from tests.operator.autoscaler.fleet import MODEL, Engine, Story, spec, with_signals
 
@@ -78,8 +79,13 @@ def with_term(name: str, value: float) -> Bend:
 
 
 def with_shadow(name: str, value: float) -> Bend:
-    changes: dict[str, Any] = {name: (0.0, value) if name == "late" else value}
-    return lambda sample: replace(sample, shadow=replace(ShadowTotals(100.0, 1.0, (0.0, 2.0)), **changes))
+    counts = (*[0.0] * (len(LOADS) - 1), value)
+    changes: dict[str, Any] = {name: counts if name == "late" else value}
+
+    def bend(sample: EngineSample) -> EngineSample:
+        return replace(sample, shadow=None if sample.shadow is None else replace(sample.shadow, **changes))
+
+    return bend
 
 
 def with_counts(name: str, place: int, value: float) -> Bend:

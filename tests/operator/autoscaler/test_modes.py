@@ -13,6 +13,7 @@ from sluice_operator.autoscaler.signals.histograms import BOUNDS
 from sluice_operator.autoscaler.signals.state import ReadyState
 from sluice_operator.autoscaler.state import AutoscalerState
 from sluice_operator.autoscaler.values import EngineSample, Histogram, Observed, PodPhase, PodView, ShadowTotals
+from sluice_perfmodel.shadow_queues import LOADS
 from tests.operator.autoscaler.fleet import MODEL, Engine, Story, spec, with_signals
 from tests.operator.runtime.memory_size import size_of
 
@@ -177,7 +178,8 @@ def samples(draw: st.DrawFn) -> EngineSample:
     counts = tuple(float(growing) for _ in BOUNDS)
     histogram = draw(st.sampled_from([Histogram(), Histogram(BOUNDS, counts), Histogram((1.0,), (5.0,))]))
     model = draw(st.sampled_from([None, MODEL, replace(MODEL, base=math.nan), replace(MODEL, base=0.0, sequence=0.0)]))
-    shadow = draw(st.sampled_from([None, ShadowTotals(draw(NUMBER), draw(NUMBER), (draw(NUMBER), draw(NUMBER)))]))
+    late = st.sampled_from([tuple(draw(NUMBER) for _ in LOADS), (0.0,) * len(LOADS), (1.0, 2.0)])
+    shadow = draw(st.one_of(st.none(), st.builds(ShadowTotals, NUMBER, NUMBER, late)))
     totals = {
         "arrived_total": draw(st.floats(0, 1e4)),
         "generated_tokens_total": draw(st.floats(0, 1e6)),
