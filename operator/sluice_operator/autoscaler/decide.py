@@ -1,10 +1,11 @@
 """The control law: one decision about replicas and admission as a pure function of (spec, observed, state, now).
 
-1. The observation is folded into the signals, and all rules read one snapshot of them.
-2. The model and the measurements recommend a number of replicas; their agreement sets the model confidence.
-3. The replicas dial stabilizes the recommendation for the mode of the spec.
+1. The scrapes are folded into the signals and the history; all rules read one snapshot of them.
+2. Replicas needed: the fewest that would have served the last quarter of an hour within the SLO, that the lasting load
+   needs by the time a replica ordered now is ready, and whose KV caches have room; whichever is most.
+3. The replicas dial moves the count: out at once, in one by one after the stabilization window.
 4. The admission dial sets bounds per engine, tight while replicas are missing.
-5. Every change carries its reason in words and numbers.
+5. Every change carries its reason in words and numbers. README.md is the law with its equations and an example.
 """
 
 from dataclasses import replace
@@ -21,8 +22,7 @@ from sluice_operator.autoscaler.admission.reporting import (
 from sluice_operator.autoscaler.admission.shortage import is_waiting_for_replicas, note_shortage
 from sluice_operator.autoscaler.observation import take_in
 from sluice_operator.autoscaler.replicas.dial import ReplicaDecision, current_count, decide_replicas
-from sluice_operator.autoscaler.replicas.model_confidence import update_confidence
-from sluice_operator.autoscaler.replicas.recommendation import Recommendation, recommend
+from sluice_operator.autoscaler.replicas.need import Need, replicas_needed
 from sluice_operator.autoscaler.replicas.replica_range import replica_range
 from sluice_operator.autoscaler.replicas.scale_in_order import scale_in_candidates
 from sluice_operator.autoscaler.replicas.stabilization import note_idle
@@ -30,6 +30,7 @@ from sluice_operator.autoscaler.signals import cold_start
 from sluice_operator.autoscaler.signals.snapshot import Snapshot
 from sluice_operator.autoscaler.state import AutoscalerState
 from sluice_operator.autoscaler.values import Bounds, Decision, Observed
+from sluice_perfmodel.capacity import slo_concurrency
 
 
 def decide(
@@ -41,65 +42,45 @@ def decide(
     """
     snapshot, state = take_in(spec, observed, state, now)
 
-    recommendation = _recommend(snapshot, state)
-    contradicts, confirms = recommendation.contradicts_model, recommendation.confirms_model
-    state = replace(state, confidence=update_confidence(state.confidence, contradicts, confirms, now))
+    # A schedule's replicas are ordered one cold start early.
+    lead = cold_start.planned_seconds(snapshot.signals.cold_starts) or 0.0
+    allowed = replica_range(spec, observed, lead)
+    need = replicas_needed(snapshot, state.history, allowed, current_count(spec, observed, state.replicas, allowed))
 
-    stabilization = note_idle(snapshot, state.stabilization)
-    dial = decide_replicas(snapshot, recommendation, state.replicas, stabilization)
+    dial = decide_replicas(snapshot, need, state.replicas, note_idle(snapshot, state.stabilization))
     ordered = dial.ordered(observed)
-    state = replace(state, replicas=dial.state, stabilization=dial.stabilization)
-    state = replace(state, shortage=note_shortage(snapshot, state.shortage, ordered))
+    shortage = note_shortage(snapshot, state.shortage, ordered)
+    state = replace(state, replicas=dial.state, stabilization=dial.stabilization, shortage=shortage)
 
-    limit_reasons, admission = report_limit(snapshot, recommendation, state.admission)
-    rejection_reasons, admission = report_rejections(snapshot, recommendation, admission, ordered)
-    bounds = _bounds(snapshot, recommendation, state, ordered)
+    limit_reasons, admission = report_limit(snapshot, need, state.admission)
+    rejection_reasons, admission = report_rejections(snapshot, need, admission, ordered)
+    bounds = _bounds(snapshot, need, state, ordered)
     state = replace(state, admission=record_limits(snapshot, admission, bounds))
 
-    decision = _without_actions(snapshot, recommendation, dial, state)
+    decision = _without_actions(snapshot, need, dial, state)
     if not spec.paused:
-        decision = replace(
-            decision,
-            replicas=dial.replicas,
-            bounds=bounds,
-            next_scale_in_candidate=dial.state.next_candidate,
-            reasons=(*dial.reasons, *limit_reasons, *rejection_reasons),
-        )
+        reasons = (*dial.reasons, *limit_reasons, *rejection_reasons)
+        decision = replace(decision, replicas=dial.replicas, bounds=bounds, reasons=reasons)
     return decision, state
 
 
-def _recommend(snapshot: Snapshot, state: AutoscalerState) -> Recommendation:
-    """The recommendation from the current count, inside the range of this moment.
-
-    The replicas of a schedule are ordered one cold start early.
-    """
-    lead = cold_start.planned_seconds(snapshot.signals.cold_starts) or 0.0
-    allowed = replica_range(snapshot.spec, snapshot.observed, lead)
-    current = current_count(snapshot.spec, snapshot.observed, state.replicas, allowed)
-    return recommend(snapshot, allowed, state.confidence.value, current)
-
-
-def _bounds(
-    snapshot: Snapshot, recommendation: Recommendation, state: AutoscalerState, ordered: int
-) -> tuple[tuple[str, Bounds], ...]:
+def _bounds(snapshot: Snapshot, need: Need, state: AutoscalerState, ordered: int) -> tuple[tuple[str, Bounds], ...]:
     """The bounds per engine, up to n* of the model; none while the resource is paused."""
     if snapshot.spec.paused:
         return ()
-    model_limit = None if recommendation.capacity is None else recommendation.capacity.concurrency
+    model_limit = None if need.conditions is None else slo_concurrency(need.conditions)
     coming = is_waiting_for_replicas(snapshot, state.shortage, ordered)
     return engine_bounds(snapshot, model_limit, coming, state.stabilization.observed_since)
 
 
-def _without_actions(
-    snapshot: Snapshot, recommendation: Recommendation, dial: ReplicaDecision, state: AutoscalerState
-) -> Decision:
+def _without_actions(snapshot: Snapshot, need: Need, dial: ReplicaDecision, state: AutoscalerState) -> Decision:
     """The decision of a paused resource: what is desired, and the figures for the status."""
     observed, window, cold_starts = snapshot.observed, snapshot.window, snapshot.signals.cold_starts
     removed = 0 if dial.replicas is None else (observed.replicas or 0) - dial.replicas
     return Decision(
         replicas=None,
         desired=dial.desired,
-        scale_in_candidates=scale_in_candidates(snapshot, dial.state.next_candidate, removed),
+        scale_in_candidates=scale_in_candidates(snapshot, removed),
         kv_occupancy=snapshot.kv_occupancy,
         ttft=status_figures.latency(snapshot, window.ttft),
         itl=status_figures.latency(snapshot, window.itl),
@@ -107,6 +88,6 @@ def _without_actions(
         concurrency=limit_in_force(snapshot),
         cold_start=cold_start.median_start(cold_starts),
         retry_after=cold_start.remaining_seconds(cold_starts, snapshot.fleet, snapshot.now),
-        forecast=status_figures.forecast_status(snapshot, recommendation, state.confidence.value),
+        forecast=status_figures.forecast_status(snapshot, need, state.history),
         metrics=status_figures.metrics_state(snapshot),
     )

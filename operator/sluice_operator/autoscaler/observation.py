@@ -1,8 +1,9 @@
-"""One observation as the snapshot that all rules read, with the signals of the state brought up to date."""
+"""One observation as the snapshot that all rules read, with the signals and the history brought up to date."""
 
 from dataclasses import replace
 
 from sluice_operator.api import LLMDeploymentSpec
+from sluice_operator.autoscaler.replicas.history import extended
 from sluice_operator.autoscaler.signals.freshness import fleet_metrics
 from sluice_operator.autoscaler.signals.snapshot import Snapshot, take_snapshot
 from sluice_operator.autoscaler.signals.update import update_signals
@@ -14,8 +15,9 @@ from sluice_operator.autoscaler.values import Observed
 def take_in(
     spec: LLMDeploymentSpec, observed: Observed, state: AutoscalerState, now: float
 ) -> tuple[Snapshot, AutoscalerState]:
-    """The snapshot of this observation, and the state with its signals folded in."""
+    """The snapshot of this observation, and the state with its measurements folded in."""
     fleet = fleet_metrics(observed, state.signals.window.scrape_gap, now)
-    state = state.begun(now)
-    signals = update_signals(state.signals, fleet, observed, targets(spec).ttft, now)
-    return take_snapshot(spec, observed, fleet, signals, now), replace(state, signals=signals)
+    state, ttft = state.begun(now), targets(spec).ttft
+    signals, delta = update_signals(state.signals, fleet, observed, ttft, now)
+    history = extended(state.history, delta, (len(fleet.ready), bool(fleet.starting)), ttft, now)
+    return take_snapshot(spec, observed, fleet, signals, now), replace(state, signals=signals, history=history)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from sluice_operator.autoscaler.admission.reporting import AdmissionState
 from sluice_operator.autoscaler.admission.shortage import ShortageState
 from sluice_operator.autoscaler.replicas.dial import ReplicaState
-from sluice_operator.autoscaler.replicas.model_confidence import ConfidenceState
+from sluice_operator.autoscaler.replicas.history import History
 from sluice_operator.autoscaler.replicas.stabilization import StabilizationState
 from sluice_operator.autoscaler.signals.state import SignalState
 
@@ -18,7 +18,7 @@ class AutoscalerState:
     """The whole state; bounded. Opaque to all code outside the autoscaler."""
 
     signals: SignalState = field(default_factory=SignalState)
-    confidence: ConfidenceState = field(default_factory=ConfidenceState)
+    history: History = field(default_factory=History)
     stabilization: StabilizationState = field(default_factory=StabilizationState)
     shortage: ShortageState = field(default_factory=ShortageState)
     replicas: ReplicaState = field(default_factory=ReplicaState)
@@ -31,7 +31,7 @@ class AutoscalerState:
             return self
         return AutoscalerState(
             signals=self.signals.estimates(),
-            confidence=ConfidenceState(self.confidence.value),
+            history=self.history.without_measurements(now),
             stabilization=StabilizationState(observed_since=now),
         )
 

@@ -1,8 +1,11 @@
 """The figures of the fleet that a decision carries for the status."""
 
+from collections.abc import Sequence
 from typing import Literal
 
-from sluice_operator.autoscaler.replicas.recommendation import Recommendation
+from sluice_operator.autoscaler.replicas.history import History
+from sluice_operator.autoscaler.replicas.need import Need
+from sluice_operator.autoscaler.replicas.rules import predicted_late
 from sluice_operator.autoscaler.signals.histograms import BOUNDS, quantile
 from sluice_operator.autoscaler.signals.lengths import mean_work
 from sluice_operator.autoscaler.signals.snapshot import Snapshot
@@ -10,7 +13,7 @@ from sluice_operator.autoscaler.signals.windows import WindowSums
 from sluice_operator.autoscaler.values import ForecastStatus
 
 
-def latency(snapshot: Snapshot, counts: tuple[float, ...]) -> float | None:
+def latency(snapshot: Snapshot, counts: Sequence[float]) -> float | None:
     """The attainment percentile of a histogram, seconds; the last finite bound at most, as the status needs a number."""
     seconds = quantile(counts, snapshot.targets.attainment)
     return None if seconds is None else min(seconds, BOUNDS[-2])
@@ -19,23 +22,26 @@ def latency(snapshot: Snapshot, counts: tuple[float, ...]) -> float | None:
 def attainment(window: WindowSums) -> float | None:
     """Share of good requests among those of the window that ended, were rejected or are already late."""
     outcome = window.outcome
-    return outcome.met / (outcome.met + outcome.missed) if outcome.met + outcome.missed > 0 else None
+    return _share(outcome.met, outcome.met + outcome.missed)
 
 
-def forecast_status(snapshot: Snapshot, recommendation: Recommendation, confidence: float) -> ForecastStatus | None:
-    """The estimates that the status keeps over a restart; None while no engine is measured."""
-    if recommendation.measured_binding == "MetricsMissing":
+def forecast_status(snapshot: Snapshot, need: Need, history: History) -> ForecastStatus | None:
+    """What the law expects and how well it expected so far; None while no engine is measured."""
+    if need.binding == "MetricsMissing":
         return None
-    demand, work = recommendation.demand, mean_work(snapshot.signals.lengths)
+    work, past = mean_work(snapshot.signals.lengths), history.comparisons
+    requests = sum(one.requests for one in past)
+    unreachable, missed = sum(one.unreachable for one in past), sum(one.missed for one in past)
     return ForecastStatus(
-        rate=demand.level,
-        planned=demand.expected,
-        dispersion=demand.arrivals.dispersion,
-        volatility=demand.arrivals.volatility,
+        rate=snapshot.window.rate("arrived_total"),
+        growth=need.replay.growth,
+        remembered=need.replay.remembered,
+        predicted=_share(requests - predicted_late(past) - unreachable, requests),
+        attained=_share(requests - missed, requests),
+        model_error=need.replay.error,
         output_tokens=work.output if work else 0.0,
         prompt_tokens=work.uncached + work.cached if work else 0.0,
         cached_tokens=work.cached if work else 0.0,
-        confidence=confidence,
     )
 
 
@@ -50,3 +56,8 @@ def metrics_state(snapshot: Snapshot) -> Literal["Fresh", "Partial", "Stale", "N
         return "Partial"
     traffic = fleet.in_flight or window.count("arrived_total") or window.count("finished_total")
     return "Fresh" if traffic else "NoTraffic"
+
+
+def _share(part: float, whole: float) -> float | None:
+    """A share within 0..1; None of nothing."""
+    return min(max(part / whole, 0.0), 1.0) if whole > 0.0 else None

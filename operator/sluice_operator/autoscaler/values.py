@@ -133,16 +133,19 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class ForecastStatus:
-    """Learned estimates that the status keeps over a restart: arrival statistics, request lengths, model confidence."""
+    """What the law expects and how well it expected so far; the status keeps it over a restart."""
 
     rate: float  # requests per second, now
-    planned: float  # requests per second, when a replica ordered now is ready
-    dispersion: float
-    volatility: float
+    growth: float  # factor by which the load grows until a replica ordered now is ready, 1 or more
+    remembered: int  # replicas that the last quarter of an hour needed
+    predicted: (
+        float | None
+    )  # share of the last hour's requests that the replay predicts to be good, 0..1; None: no data
+    attained: float | None  # share that was good in the same time
+    model_error: float  # factor on the load by which the replay is corrected, 1 or more
     output_tokens: float = 0.0
     prompt_tokens: float = 0.0
     cached_tokens: float = 0.0
-    confidence: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +156,6 @@ class Decision:
     desired: int  # the law's result, set or only advised
     bounds: tuple[tuple[str, Bounds], ...] = ()  # pod name → bounds; a pod left out keeps its last until its TTL
     scale_in_candidates: tuple[str, ...] = ()  # scale-in candidates, in order of removal
-    next_scale_in_candidate: str | None = None  # routers start no conversation on it
     reasons: tuple[Reason, ...] = ()  # only for dials that moved
     kv_occupancy: float | None = None  # fleet figures for the status
     ttft: float | None = None  # seconds, at the attainment percentile, over the window

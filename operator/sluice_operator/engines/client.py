@@ -176,7 +176,7 @@ def limits_body(bounds: Bounds | None, retry_after: float, ttl: float = 0.0) -> 
     """Return the body of PATCH /limits (`contract.LIMIT_FIELDS`). `ttl`: minimum validity in seconds."""
     notice = {
         "retry_after_seconds": retry_after,
-        "ttl_seconds": max(ttl, LAW.admission.ttl_seconds if bounds is None else bounds.ttl),
+        "ttl_seconds": max(ttl, LAW.ttl_seconds if bounds is None else bounds.ttl),
     }
     if bounds is None:
         return notice

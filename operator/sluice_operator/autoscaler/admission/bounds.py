@@ -78,7 +78,7 @@ def _bounds(snapshot: Snapshot, common: _Common, pod: PodView, sample: EngineSam
         kv_watermark=1.0,  # the scheduler's own per-request forecast keeps the needed blocks free
         itl_target=snapshot.targets.itl,
         ttft_target=snapshot.targets.ttft,
-        ttl=LAW.admission.ttl_seconds,
+        ttl=LAW.ttl_seconds,
     )
 
 
@@ -90,8 +90,7 @@ def _slow_start(pod: PodView, observed_since: float | None, now: float) -> float
     """
     if observed_since is None or pod.since <= observed_since:
         return 1.0
-    settings = LAW.admission
-    return min(1.0, max(settings.slow_start_share, (now - pod.since) / settings.slow_start_seconds))
+    return min(1.0, max(LAW.slow_start_share, (now - pod.since) / LAW.slow_start_seconds))
 
 
 def _queue(snapshot: Snapshot, common: _Common, sample: EngineSample, most: int) -> int:

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from statistics import median_low
 
 from sluice_operator.autoscaler.explain import admission as explain
-from sluice_operator.autoscaler.replicas.recommendation import Recommendation
+from sluice_operator.autoscaler.replicas.need import Need
+from sluice_operator.autoscaler.replicas.service_conditions import memory_binds
 from sluice_operator.autoscaler.settings import LAW
 from sluice_operator.autoscaler.signals import cold_start
 from sluice_operator.autoscaler.signals.histograms import BOUNDS
@@ -30,32 +31,30 @@ def limit_in_force(snapshot: Snapshot) -> int | None:
     return int(median_low([sample.concurrency for _, sample in measured])) if measured else None
 
 
-def report_limit(
-    snapshot: Snapshot, recommendation: Recommendation, state: AdmissionState
-) -> tuple[tuple[Reason, ...], AdmissionState]:
+def report_limit(snapshot: Snapshot, need: Need, state: AdmissionState) -> tuple[tuple[Reason, ...], AdmissionState]:
     """The reason of a change of the limit in force, where it moved enough to matter to requests."""
-    settings, now, limit = LAW.admission, snapshot.now, limit_in_force(snapshot)
+    now, limit = snapshot.now, limit_in_force(snapshot)
     if limit is None:
         return (), state
     if state.reported_limit is None:
-        return (), state if recommendation.capacity is None else replace(state, reported_limit=(now, limit))
+        return (), state if need.conditions is None else replace(state, reported_limit=(now, limit))
     at, before = state.reported_limit
-    if now - at < settings.report_every_seconds or abs(limit - before) < max(1.0, settings.reported_change * before):
+    if now - at < LAW.slot_seconds or abs(limit - before) < max(1.0, LAW.reported_change * before):
         return (), state
     fell = limit < before
     running = max(sample.running for _, sample in snapshot.fleet.measured)
-    if fell and running < settings.reported_load * limit:
+    if fell and running < limit / 2.0:  # it affects no request
         return (), state
     reported = replace(state, reported_limit=(now, limit), reported_fall=fell)
     if (not fell and not state.reported_fall) or snapshot.spec.admission.mode == "Off":
         return (), reported
-    binding = _binding(snapshot, recommendation, state, limit, fell)
-    itl = _mean_itl(window_sums(snapshot.signals.window, now, settings.report_every_seconds).itl)
-    return (explain.limit_changed(recommendation, (before, limit), itl, snapshot.spec, binding),), reported
+    binding = _binding(snapshot, need, state, limit, fell)
+    itl = _mean_itl(window_sums(snapshot.signals.window, now, LAW.slot_seconds).itl)
+    return (explain.limit_changed(snapshot, need, (before, limit), itl, binding),), reported
 
 
 def report_rejections(
-    snapshot: Snapshot, recommendation: Recommendation, state: AdmissionState, ordered: int
+    snapshot: Snapshot, need: Need, state: AdmissionState, ordered: int
 ) -> tuple[tuple[Reason, ...], AdmissionState]:
     """The reason of rejections: one when they begin, and one per interval while they recur.
 
@@ -66,10 +65,10 @@ def report_rejections(
     if limit is None or count < 1.0:
         return (), state
     last = state.rejections_reported_at
-    if last is not None and now - last < LAW.admission.rejections_again_seconds:
+    if last is not None and now - last < LAW.memory_seconds:
         return (), state
     coming = cold_start.remaining_seconds(snapshot.signals.cold_starts, snapshot.fleet, now)
-    why = explain.requests_rejected(snapshot, recommendation, limit, coming, ordered)
+    why = explain.requests_rejected(snapshot, need, limit, coming, ordered)
     return (why,), replace(state, rejections_reported_at=now)
 
 
@@ -81,12 +80,11 @@ def record_limits(snapshot: Snapshot, state: AdmissionState, bounds: Sequence[tu
     return replace(state, limits=tuple(sorted(limits.items())))
 
 
-def _binding(snapshot: Snapshot, recommendation: Recommendation, state: AdmissionState, limit: int, fell: bool) -> str:
+def _binding(snapshot: Snapshot, need: Need, state: AdmissionState, limit: int, fell: bool) -> str:
     """What holds the limit where it is."""
     if limit >= min((value for _, value in state.limits), default=0):
         return "TimeToFirstToken" if fell and snapshot.has_overdue_first_tokens else "Bounds"
-    capacity = recommendation.capacity
-    return "KVOccupancy" if capacity is not None and capacity.binding == "KVOccupancy" else "InterTokenLatency"
+    return "KVOccupancy" if need.conditions is not None and memory_binds(need.conditions) else "InterTokenLatency"
 
 
 def _mean_itl(counts: Sequence[float]) -> float | None:

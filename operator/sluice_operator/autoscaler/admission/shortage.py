@@ -25,6 +25,6 @@ def is_waiting_for_replicas(snapshot: Snapshot, state: ShortageState, ordered: i
     """Whether replicas are missing and still expected: a node that must be created first also takes a minute."""
     if ordered <= len(snapshot.fleet.ready):
         return False
-    usual = LAW.signals.usual_cold_start_seconds
+    usual = LAW.usual_cold_start_seconds
     patience = max(cold_start.planned_seconds(snapshot.signals.cold_starts) or 0.0, usual)
     return state.since is None or snapshot.now - state.since < patience

@@ -5,32 +5,24 @@ from typing import Final
 
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.autoscaler.explain import wording
-from sluice_operator.autoscaler.replicas.prediction import Prediction
-from sluice_operator.autoscaler.replicas.recommendation import Recommendation
+from sluice_operator.autoscaler.replicas.history import Slot
+from sluice_operator.autoscaler.replicas.need import Need, last_minute, served
 from sluice_operator.autoscaler.replicas.replica_range import ReplicaRange
+from sluice_operator.autoscaler.signals.snapshot import Snapshot
 from sluice_operator.autoscaler.values import Reason
-from sluice_perfmodel.capacity import Capacity
 
 OTHER_WRITER: Final = "OtherWriter"  # binding where an external writer set the count
 
 
-def scaled(spec: LLMDeploymentSpec, recommendation: Recommendation, after: int, window: float) -> Reason:
+def scaled(snapshot: Snapshot, need: Need, after: int, window: float) -> Reason:
     """The law changed the replica count; a scale-in follows `window` seconds in which fewer were enough."""
-    binding, before, reactive = recommendation.binding, recommendation.current, recommendation.reactive
+    binding, before = need.binding, need.current
     why = wording.BINDING_WORDS.get(binding, binding)
     if after < before and binding != "Idle":
         why = "fewer are enough"
-    if after > before and reactive is not None:
-        body = (
-            f"{reactive.observation[0].upper()}{reactive.observation[1:]}, which the model did not predict; "
-            f"the ratio of {reactive.ratio:.2f} is followed, to twice the ready replicas at most."
-        )
-    elif after > before:
-        body = "" if recommendation.prediction is None else _up(spec, recommendation, recommendation.prediction, after)
-    else:
-        body = _down(spec, recommendation, after, window)
-    sentence = f"{before} → {wording.replicas(after)}: {why}. {body}".strip()
-    return Reason("replicas", before, after, binding, sentence, wording.numbers(recommendation))
+    body = _up(snapshot, need, after) if after > before else _down(snapshot, need, after, window)
+    sentence = f"{before} → {wording.replicas(after)}: {why}. {body}"
+    return Reason("replicas", before, after, binding, sentence, wording.numbers(snapshot, need))
 
 
 def bounded(allowed: ReplicaRange, before: int, after: int) -> Reason:
@@ -107,49 +99,63 @@ def unrecorded_write(before: int, after: int) -> Reason:
     return Reason("replicas", before, after, "CarriedOutBeforeRecorded", sentence)
 
 
-def _up(spec: LLMDeploymentSpec, recommendation: Recommendation, prediction: Prediction, after: int) -> str:
-    demand, turn, needed = prediction.demand, prediction.turning_rate, recommendation.scale_out_to
-    waiting = f" and {demand.backlog:.0f} waiting" if demand.backlog else ""
-    capped = f" {needed} are needed, maxReplicas is {after}." if needed > after else ""
-    fewer = f" Up to {wording.rate(turn)} req/s {after - 1} would do." if turn > 0.0 else ""
-    return (
-        f"{wording.rate(demand.expected)} req/s expected in {demand.horizon:.0f} s (cold start){waiting}, one replica "
-        f"holds {_one(spec, prediction.capacity)}.{capped}{_attainment(spec, recommendation, prediction)}{fewer}"
-    )
-
-
-def _attainment(spec: LLMDeploymentSpec, recommendation: Recommendation, prediction: Prediction) -> str:
-    """The predicted attainment before and after, where the change restores the target."""
-    now, then, planned = prediction.attainment_now, prediction.attainment, recommendation.planned_attainment
-    if not now < planned <= then:
-        return ""
-    target = float(spec.slo.attainment_percent)
-    spent = planned >= target / 100.0 - 5e-4
-    spare = "" if spent else f", {wording.percent(planned)} is enough by the error budget"
-    return (
-        f" {wording.percent(now)} of requests would be good as it is, {wording.percent(then)} with "
-        f"{recommendation.scale_out_to} (target {target:g} %{spare})."
-    )
-
-
-def _down(spec: LLMDeploymentSpec, recommendation: Recommendation, after: int, window: float) -> str:
-    before, prediction, left = recommendation.current, recommendation.prediction, wording.replicas(after)
-    if prediction is None or recommendation.binding == "Idle":
-        return f"No more than {left} needed for {window:.0f} s. Any load that needs {before} would have kept them."
-    return (
-        f"{wording.rate(recommendation.demand.highest)} req/s at most, one replica holds "
-        f"{_one(spec, prediction.capacity)}; no more than {left} needed for {window:.0f} s. "
-        f"Above {wording.rate(prediction.turning_rate)} req/s {before} would have stayed."
-    )
-
-
-def _one(spec: LLMDeploymentSpec, one: Capacity) -> str:
-    """One replica's capacity in the terms of its binding constraint."""
-    rate, binding = f"{wording.rate(one.rate)} req/s", one.binding
-    if binding == "KVOccupancy":
+def _up(snapshot: Snapshot, need: Need, after: int) -> str:
+    """What needs the replicas, and why fewer are not enough."""
+    replay, spec = need.replay, snapshot.spec
+    capped = f" {need.replicas} are needed, maxReplicas is {after}." if need.replicas > after else ""
+    if need.binding == "KVOccupancy":
         target = spec.scaling.target_kv_occupancy_percent
-        return f"{rate} with {one.kv_occupancy:.0%} of its KV cache held (target {target} %)"
-    if binding == "TimeToFirstToken":
-        percent = spec.slo.attainment_percent
-        return f"{rate} at {one.ttft:.2g} s TTFT p{percent} (target {spec.slo.ttft_milliseconds / 1000:g})"
-    return f"{rate} at {one.itl * 1000:.0f} ms between tokens (target {spec.slo.itl_milliseconds})"
+        return (
+            f"Running requests hold {replay.held:.1f} times the KV cache of a replica, and each is planned to be filled to "
+            f"{target} % (targetKVOccupancyPercent): up to {(after - 1) * target / 100:.1f} {after - 1} would do.{capped}"
+        )
+    if need.binding == "MissedSLO":
+        outcome = snapshot.window.outcome
+        return (
+            f"{outcome.missed:.0f} of {outcome.met + outcome.missed:.0f} requests missed it in "
+            f"{snapshot.window.seconds:.0f} s, and the engines' step times are not known yet, so the share missed is "
+            f"followed, to twice the ready replicas at most.{capped}"
+        )
+    if need.binding == "LastingLoad":
+        load = replay.error * replay.growth
+        grown = f" at {replay.growth:.2g} times its load, which the trend gives in {replay.lead:.0f} s (cold start)"
+        served = _served(last_minute(replay, snapshot.now), need.replicas, load)
+        return f"Of its requests{grown if replay.growth > 1.0 else ''} {served} (target {_target(spec)}).{_error(need)}{capped}"
+    served = _served(replay.slots, need.replicas, replay.error)
+    return f"Of its requests {served} (target {_target(spec)}).{_error(need)}{capped}"
+
+
+def _down(snapshot: Snapshot, need: Need, after: int, window: float) -> str:
+    """Why fewer are enough, and what would have kept the others."""
+    left = wording.replicas(after)
+    if need.binding == "Idle" or need.conditions is None or not need.replay.slots:
+        return (
+            f"No more than {left} needed for {window:.0f} s. Any load that needs {need.current} would have kept them."
+        )
+    served = _percent_served(need.replay.slots, after, need.replay.error)
+    return (
+        f"{left[0].upper()}{left[1:]} would have served {served} of the last quarter of an hour's requests in time "
+        f"(target {_target(snapshot.spec)}).{_error(need)} No more were needed for {window:.0f} s."
+    )
+
+
+def _served(slots: tuple[Slot, ...], replicas: int, load: float) -> str:
+    """What so many replicas would have served, and one fewer."""
+    words = f"{wording.replicas(replicas)} would have served {_percent_served(slots, replicas, load)} in time"
+    return f"{words}, {replicas - 1} only {_percent_served(slots, replicas - 1, load)}" if replicas > 1 else words
+
+
+def _percent_served(slots: tuple[Slot, ...], replicas: int, load: float) -> str:
+    """The share that so many replicas would have served in time, in percent."""
+    return wording.percent(max(0.0, served(slots, replicas, load)))
+
+
+def _error(need: Need) -> str:
+    """Why the law is careful, where it is."""
+    if need.replay.error <= 1.0:
+        return ""
+    return f" More requests missed the SLO than the replay says, so it counts {need.replay.error:.2f} times the load."
+
+
+def _target(spec: LLMDeploymentSpec) -> str:
+    return f"{float(spec.slo.attainment_percent):g} %"

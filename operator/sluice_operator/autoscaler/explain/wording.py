@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import Final
 
-from sluice_operator.autoscaler.replicas.recommendation import Recommendation
+from sluice_operator.autoscaler.replicas.need import Need
+from sluice_operator.autoscaler.signals.snapshot import Snapshot
 
 BINDING_WORDS: Final[Mapping[str, str]] = {
-    "InterTokenLatency": "ITL binds",
+    "RecentLoad": "the last quarter of an hour needs them",
+    "LastingLoad": "the last minute needs them",
     "KVOccupancy": "KV cache binds",
-    "TimeToFirstToken": "TTFT binds",
-    "ConcurrencyLimit": "the concurrency limit binds",
-    "Queue": "the queue binds",
+    "MissedSLO": "the SLO is missed",
     "Idle": "idle",
 }
 
@@ -30,27 +30,17 @@ def replicas(count: int) -> str:
     return f"{count} replica" if count == 1 else f"{count} replicas"
 
 
-def numbers(recommendation: Recommendation) -> tuple[tuple[str, float], ...]:
+def numbers(snapshot: Snapshot, need: Need) -> tuple[tuple[str, float], ...]:
     """The inputs of a decision, for `Reason.numbers`."""
-    demand, prediction = recommendation.demand, recommendation.prediction
-    found = [
-        ("expectedRate", demand.expected),
-        ("highestRate", demand.highest),
-        ("waiting", demand.backlog),
-        ("horizonSeconds", demand.horizon),
-        ("dispersion", demand.arrivals.dispersion),
-    ]
-    if prediction is not None:
-        one = prediction.capacity
-        found += [
-            ("replicaRate", one.rate),
-            ("replicaConcurrency", float(one.concurrency)),
-            ("replicaItlSeconds", one.itl),
-            ("replicaTtftSeconds", one.ttft),
-            ("replicaKvOccupancy", one.kv_occupancy),
-            ("predictedAttainment", prediction.attainment_now),
-            ("predictedAttainmentAfter", prediction.attainment),
-        ]
-    if recommendation.reactive is not None:
-        found.append(("ratio", recommendation.reactive.ratio))
+    replay = need.replay
+    found = (
+        ("requestsPerSecond", snapshot.window.rate("arrived_total")),
+        ("waiting", snapshot.fleet.waiting),
+        ("growth", replay.growth),
+        ("leadSeconds", replay.lead),
+        ("modelError", replay.error),
+        ("rememberedReplicas", float(replay.remembered)),
+        ("lastingReplicas", float(replay.lasting)),
+        ("inMemoryReplicas", float(replay.in_memory)),
+    )
     return tuple((name, round(value, 4)) for name, value in found)

@@ -1,1 +1,1 @@
-"""The replica dial: demand, capacity, recommendation, stabilization and scale-in order."""
+"""The replicas dial: the history, the rules on it, the need, stabilization and scale-in order."""

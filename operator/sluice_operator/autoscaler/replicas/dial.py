@@ -4,18 +4,14 @@ from dataclasses import dataclass, replace
 
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.autoscaler.explain import replicas as explain
-from sluice_operator.autoscaler.replicas.cache_warmth import warming_seconds
-from sluice_operator.autoscaler.replicas.recommendation import Recommendation
+from sluice_operator.autoscaler.replicas.need import Need
 from sluice_operator.autoscaler.replicas.replica_range import ReplicaRange
-from sluice_operator.autoscaler.replicas.scale_in_order import choose_next_candidate
 from sluice_operator.autoscaler.replicas.stabilization import (
     StabilizationState,
     next_count,
-    record_floor,
-    scale_in_window,
-    seconds_below,
+    record_need,
+    stabilization_window,
 )
-from sluice_operator.autoscaler.settings import LAW
 from sluice_operator.autoscaler.signals import cold_start
 from sluice_operator.autoscaler.signals.snapshot import Snapshot
 from sluice_operator.autoscaler.values import Observed, Reason
@@ -28,7 +24,6 @@ class ReplicaState:
     last_set: int | None = None  # the count that was set, once it was observed in force
     advised: int | None = None  # mode Advise's newest advice, from which it continues
     reported: tuple[int, int] | None = None  # (before, after) of the newest reason: reported once
-    next_candidate: str | None = None  # the next scale-in candidate: fixed until it is removed or needed again
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +49,15 @@ def current_count(spec: LLMDeploymentSpec, observed: Observed, state: ReplicaSta
 
 
 def decide_replicas(
-    snapshot: Snapshot, recommendation: Recommendation, state: ReplicaState, stabilization: StabilizationState
+    snapshot: Snapshot, need: Need, state: ReplicaState, stabilization: StabilizationState
 ) -> ReplicaDecision:
     """The count for the mode of the spec. A change is reported once, although each call decides it until in force."""
     if snapshot.spec.scaling.mode in ("External", "Off"):
-        decision = _follow_spec(snapshot, recommendation, state, stabilization)
+        decision = _follow_spec(snapshot, need, state, stabilization)
     elif snapshot.observed.replicas is None:
-        decision = _create(snapshot, recommendation, state, stabilization)
+        decision = _create(snapshot, need, state, stabilization)
     else:
-        decision = _scale(snapshot, recommendation, state, stabilization)
+        decision = _scale(snapshot, need, state, stabilization)
     if not decision.reasons:
         return replace(decision, state=replace(decision.state, reported=None))
     newest = (decision.reasons[-1].before, decision.reasons[-1].after)
@@ -71,39 +66,30 @@ def decide_replicas(
 
 
 def _follow_spec(
-    snapshot: Snapshot, recommendation: Recommendation, state: ReplicaState, stabilization: StabilizationState
+    snapshot: Snapshot, need: Need, state: ReplicaState, stabilization: StabilizationState
 ) -> ReplicaDecision:
     """Modes External and Off: spec.replicas."""
     count, mode, observed = snapshot.spec.replicas, snapshot.spec.scaling.mode, snapshot.observed.replicas
     reasons: tuple[Reason, ...] = ()
     if observed is None:
-        reasons = (explain.created(recommendation.allowed, count, mode),)
+        reasons = (explain.created(need.allowed, count, mode),)
     elif observed != count:
-        reasons = (explain.follows_spec(recommendation.current, count, mode),)
+        reasons = (explain.follows_spec(need.current, count, mode),)
     return ReplicaDecision(count, count, reasons, replace(state, last_set=None, advised=None), stabilization)
 
 
-def _create(
-    snapshot: Snapshot, recommendation: Recommendation, state: ReplicaState, stabilization: StabilizationState
-) -> ReplicaDecision:
+def _create(snapshot: Snapshot, need: Need, state: ReplicaState, stabilization: StabilizationState) -> ReplicaDecision:
     """Modes Auto and Advise while no Deployment exists."""
-    count = recommendation.current
-    reason = explain.created(recommendation.allowed, count, snapshot.spec.scaling.mode)
+    count = need.current
+    reason = explain.created(need.allowed, count, snapshot.spec.scaling.mode)
     return ReplicaDecision(count, count, (reason,), state, stabilization)
 
 
-def _scale(
-    snapshot: Snapshot, recommendation: Recommendation, state: ReplicaState, stabilization: StabilizationState
-) -> ReplicaDecision:
-    """Modes Auto and Advise: the recommendation, stabilized."""
-    mode, current, now = snapshot.spec.scaling.mode, recommendation.current, snapshot.now
-    warming = warming_seconds(snapshot, recommendation.capacity)
-    window = scale_in_window(snapshot, warming)
-    stabilization = record_floor(snapshot, recommendation, stabilization, window)
-    low = seconds_below(stabilization, current, now) >= LAW.replicas.scale_in_notice * window
-    due = low and warming > 0.0 and _may_scale_in(snapshot, recommendation)
-    state = replace(state, next_candidate=choose_next_candidate(snapshot, state.next_candidate, due))
-    after = next_count(snapshot, recommendation, stabilization, window)
+def _scale(snapshot: Snapshot, need: Need, state: ReplicaState, stabilization: StabilizationState) -> ReplicaDecision:
+    """Modes Auto and Advise: the need, stabilized."""
+    mode, current, now = snapshot.spec.scaling.mode, need.current, snapshot.now
+    stabilization = record_need(snapshot, need, stabilization)
+    after = next_count(snapshot, need, stabilization)
     if after < current:
         stabilization = replace(stabilization, scaled_in_at=now)
     reasons: tuple[Reason, ...] = ()
@@ -111,7 +97,7 @@ def _scale(
     if mode == "Auto" and state.last_set is not None and observed is not None and observed != state.last_set:
         reasons = (explain.external_write(state.last_set, observed),)
     if after != current:
-        reasons = (*reasons, _why(snapshot, recommendation, after, window))
+        reasons = (*reasons, _why(snapshot, need, after))
     if mode == "Advise":
         advice = tuple(explain.advised(reason) for reason in reasons)
         return ReplicaDecision(None, after, advice, replace(state, last_set=None, advised=after), stabilization)
@@ -120,15 +106,9 @@ def _scale(
     return ReplicaDecision(after, after, reasons, state, stabilization)
 
 
-def _may_scale_in(snapshot: Snapshot, recommendation: Recommendation) -> bool:
-    """Whether the next step down may come: only then is its candidate named."""
-    above = recommendation.current > max(recommendation.allowed.low, 1)
-    return snapshot.spec.scaling.mode == "Auto" and above and not recommendation.hold and not snapshot.fleet.starting
-
-
-def _why(snapshot: Snapshot, recommendation: Recommendation, after: int, window: float) -> Reason:
+def _why(snapshot: Snapshot, need: Need, after: int) -> Reason:
     """The reason of a change from the current count."""
-    current, allowed = recommendation.current, recommendation.allowed
+    current, allowed = need.current, need.allowed
     start = cold_start.expected_seconds(snapshot.signals.cold_starts)
     if not allowed.low <= current <= allowed.high:
         return explain.bounded(allowed, current, after)
@@ -136,4 +116,4 @@ def _why(snapshot: Snapshot, recommendation: Recommendation, after: int, window:
         return explain.scaled_from_zero(after, snapshot.observed.held or 0, start)
     if after == 0:
         return explain.scaled_to_zero(snapshot.spec, start)
-    return explain.scaled(snapshot.spec, recommendation, after, window)
+    return explain.scaled(snapshot, need, after, stabilization_window(snapshot))

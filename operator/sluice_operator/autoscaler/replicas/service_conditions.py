@@ -1,13 +1,14 @@
 """Inputs of the capacity model: the mean request, the engines' step-time models and the SLO targets."""
 
 import math
+from dataclasses import replace
 
 from sluice_operator.autoscaler.signals.freshness import FleetMetrics
 from sluice_operator.autoscaler.signals.lengths import mean_work
 from sluice_operator.autoscaler.signals.snapshot import Snapshot
 from sluice_operator.autoscaler.targets import max_concurrency, reachable_targets
 from sluice_operator.autoscaler.values import EngineSample
-from sluice_perfmodel.capacity import Replica, ServiceConditions
+from sluice_perfmodel.capacity import Replica, ServiceConditions, slo_concurrency
 from sluice_perfmodel.settings import PERFMODEL
 from sluice_perfmodel.step_time import StepTimeModel
 
@@ -34,6 +35,12 @@ def service_conditions(snapshot: Snapshot) -> ServiceConditions | None:
         sheds=spec.admission.mode != "Off",
     )
     return ServiceConditions(replica, work, reachable_targets(spec, work), PERFMODEL.limit.margin)
+
+
+def memory_binds(conditions: ServiceConditions) -> bool:
+    """Whether more KV memory alone would let a replica run more requests at once."""
+    roomier = replace(conditions, replica=replace(conditions.replica, kv_tokens=2.0 * conditions.replica.kv_tokens))
+    return slo_concurrency(roomier) > slo_concurrency(conditions)
 
 
 def fleet_model(fleet: FleetMetrics) -> StepTimeModel | None:

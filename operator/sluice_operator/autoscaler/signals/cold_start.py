@@ -1,6 +1,6 @@
 """Cold start: the time from the order of a replica to ready, per phase, over the last starts of a deployment.
 
-It is the horizon of the forecast, the least time that a replica is kept, and the Retry-After of a client that finds no
+It is how far ahead the growth of the load is planned for, and the Retry-After of a client that finds no
 replica. The status keeps the starts, so that a new operator has them.
 """
 
@@ -37,12 +37,12 @@ def record_cold_starts(state: ColdStartState, observed: Observed) -> ColdStartSt
     recorded = tuple(sorted(pod.name for pod in observed.pods if pod.name in known))
     # A predecessor's starts are the newest of its fleet: starts that it no longer lists are older.
     starts = (*new, *state.starts) if state.recorded is None else (*state.starts, *new)
-    return replace(state, starts=starts[-LAW.signals.cold_starts_kept :], recorded=recorded)
+    return replace(state, starts=starts[-LAW.cold_starts_kept :], recorded=recorded)
 
 
 def is_valid_start(start: ColdStart) -> bool:
     """Whether all its numbers are valid: NaN compares false with everything."""
-    return all(0.0 <= getattr(start, phase) <= LAW.signals.longest_cold_start_seconds for phase in PHASES)
+    return all(0.0 <= getattr(start, phase) <= LAW.starting_most_seconds for phase in PHASES)
 
 
 def planned_seconds(state: ColdStartState) -> float | None:
@@ -51,12 +51,12 @@ def planned_seconds(state: ColdStartState) -> float | None:
     Between two starts it is the lower one, because the very first start pulled the image.
     """
     totals = sorted(start.total for _, start in state.starts)
-    return totals[int(LAW.signals.cold_start_quantile * (len(totals) - 1))] if totals else None
+    return totals[int(LAW.cold_start_quantile * (len(totals) - 1))] if totals else None
 
 
 def expected_seconds(state: ColdStartState) -> float:
     """The planned duration of a start, or the usual one where none was measured, in seconds."""
-    return planned_seconds(state) or LAW.signals.usual_cold_start_seconds
+    return planned_seconds(state) or LAW.usual_cold_start_seconds
 
 
 def median_start(state: ColdStartState) -> ColdStart | None:
@@ -68,10 +68,9 @@ def median_start(state: ColdStartState) -> ColdStart | None:
 def remaining_seconds(state: ColdStartState, fleet: FleetMetrics, now: float) -> float | None:
     """Seconds until the next starting replica should serve; None where none is starting.
 
-    A start that takes longer than expected gets another tenth of its age, up to twice the expected time.
+    A start that takes longer than expected is looked at again after a scrape interval.
     """
     if not fleet.starting:
         return None
-    expected, late, most = expected_seconds(state), LAW.signals.late_start_share, LAW.signals.late_start_most
     ages = [max(now - pod.since if pod.start_age is None else pod.start_age, 0.0) for pod in fleet.starting]
-    return min(min(max(expected - age, late * age, 1.0), max(most * expected, 1.0)) for age in ages)
+    return max(expected_seconds(state) - max(ages), LAW.usual_scrape_seconds)

@@ -9,6 +9,7 @@ from typing import Final
 from sluice_operator.autoscaler.settings import LAW
 from sluice_operator.autoscaler.signals.histograms import is_valid_histogram
 from sluice_operator.autoscaler.values import EngineSample, Observed, PodView
+from sluice_perfmodel.shadow_queues import LOADS
 
 COUNTERS: Final = (
     "arrived_total",
@@ -42,7 +43,6 @@ class FleetMetrics:
 
     ready: tuple[PodView, ...] = ()
     measured: tuple[tuple[PodView, EngineSample], ...] = ()  # ready, with a valid and fresh sample
-    loading: tuple[tuple[PodView, EngineSample], ...] = ()  # loading, with a fresh sample: they count rejected requests
     starting: tuple[PodView, ...] = ()  # scheduling, pulling or loading: they will serve
 
     @property
@@ -68,18 +68,16 @@ class FleetMetrics:
 
 def fleet_metrics(observed: Observed, scrape_gap: float | None, now: float) -> FleetMetrics:
     """Classify the pods. Stale is older than three scrapes, by the local monotonic clock."""
-    settings = LAW.signals
-    gap = settings.usual_scrape_seconds if scrape_gap is None else scrape_gap
-    oldest = max(settings.stale_after_least_seconds, settings.stale_after_scrapes * gap)
+    gap = LAW.usual_scrape_seconds if scrape_gap is None else scrape_gap
+    oldest = max(LAW.usual_scrape_seconds, LAW.stale_after_scrapes * gap)
     ready = tuple(pod for pod in observed.pods if pod.phase == "ready")
     return FleetMetrics(
         ready=ready,
         measured=_fresh_samples(ready, oldest, now),
-        loading=_fresh_samples([pod for pod in observed.pods if pod.phase == "loading"], oldest, now),
         starting=tuple(
             pod
             for pod in observed.pods
-            if pod.phase in ("scheduling", "pulling", "loading") and now - pod.since < settings.starting_most_seconds
+            if pod.phase in ("scheduling", "pulling", "loading") and now - pod.since < LAW.starting_most_seconds
         ),
     )
 
@@ -97,21 +95,22 @@ def _fresh_samples(pods: Iterable[PodView], oldest: float, now: float) -> tuple[
 
 def is_valid(sample: EngineSample) -> bool:
     """Whether every number is valid. NaN compares false with everything."""
-    settings = LAW.signals
     values = _numbers(sample)
     # The sum detects a NaN, which comparisons of the other values would not.
-    if not (min(values) >= 0.0 and max(values) < settings.largest_value and math.isfinite(sum(values))):
+    if not (min(values) >= 0.0 and max(values) < LAW.largest_value and math.isfinite(sum(values))):
         return False
     if sample.kv_occupancy > 1.01:  # a share, with room for rounding
         return False
     shadow = sample.shadow
     if shadow is not None:
+        if len(shadow.late) != len(LOADS):
+            return False
         counts = (shadow.requests, shadow.unreachable, *shadow.late)
-        if not (min(counts) >= 0.0 and max(counts) < settings.largest_value and math.isfinite(sum(counts))):
+        if not (min(counts) >= 0.0 and max(counts) < LAW.largest_value and math.isfinite(sum(counts))):
             return False
     model = sample.step_model
     if model is not None:
         terms = (model.base, model.prefill_token, model.prefill_context, model.sequence, model.kv_token)
-        if not (model.steps >= 0 and all(0.0 <= term < settings.largest_step_term_seconds for term in terms)):
+        if not (model.steps >= 0 and all(0.0 <= term < LAW.largest_value for term in terms)):
             return False
     return is_valid_histogram(sample.ttft) and is_valid_histogram(sample.itl)

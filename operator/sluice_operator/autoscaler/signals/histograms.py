@@ -19,7 +19,7 @@ def is_valid_histogram(histogram: Histogram) -> bool:
     if histogram.bounds != BOUNDS or len(counts) != len(BOUNDS):
         return False
     # The sum detects a NaN, which sorting would not.
-    return counts[0] >= 0.0 and sum(counts) < LAW.signals.largest_value * len(counts) and sorted(counts) == list(counts)
+    return counts[0] >= 0.0 and sum(counts) < LAW.largest_value * len(counts) and sorted(counts) == list(counts)
 
 
 def overflow(counts: Sequence[float]) -> float:

@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass
 
 from sluice_operator.autoscaler.settings import LAW
-from sluice_operator.autoscaler.signals.freshness import COUNTERS
 from sluice_operator.autoscaler.signals.scrape_deltas import FleetDelta
 from sluice_perfmodel.workload import Work
 
@@ -27,21 +26,16 @@ def add_lengths(old: Lengths, delta: FleetDelta, joined: float, now: float) -> L
     Requests that joined the batch have half of their tokens on average. They count half as finished, which keeps tokens
     per request right while the load grows or falls.
     """
-    keep = decay(old.at, now)  # restored lengths (at: infinity) start to decay now
-    grew = dict(zip(COUNTERS, delta.counters, strict=True))
+    keep = math.exp(-max(0.0, now - old.at) / LAW.lengths_seconds)  # restored lengths (at: infinity) decay from now on
+    grew, finished = delta.increase, delta.increase("finished_total")
     return Lengths(
         at=now,
-        finished=old.finished * keep + grew["finished_total"] + joined / 2.0,
-        started=old.started * keep + grew["finished_total"] + joined,
-        generated=old.generated * keep + grew["generated_tokens_total"],
-        prompt=old.prompt * keep + grew["prompt_tokens_total"],
-        cached=old.cached * keep + grew["cached_prompt_tokens_total"],
+        finished=old.finished * keep + finished + joined / 2.0,
+        started=old.started * keep + finished + joined,
+        generated=old.generated * keep + grew("generated_tokens_total"),
+        prompt=old.prompt * keep + grew("prompt_tokens_total"),
+        cached=old.cached * keep + grew("cached_prompt_tokens_total"),
     )
-
-
-def decay(begun: float, now: float) -> float:
-    """The share of a decaying sum that is left after the time since `begun`."""
-    return math.exp(-max(0.0, now - begun) / LAW.signals.lengths_seconds)
 
 
 def mean_work(lengths: Lengths) -> Work | None:
@@ -49,7 +43,7 @@ def mean_work(lengths: Lengths) -> Work | None:
 
     An embedding, score or rerank request counts as one output token, because it takes one step.
     """
-    if min(lengths.finished, lengths.started) < LAW.replicas.least_requests:
+    if min(lengths.finished, lengths.started) < LAW.least_requests:
         return None
     output, prompt = lengths.generated / lengths.finished, lengths.prompt / lengths.started
     cached = min(prompt, lengths.cached / lengths.started)

@@ -24,7 +24,6 @@ class Snapshot:
     now: float  # monotonic seconds
     targets: Targets
     window: WindowSums  # the last half minute
-    short: WindowSums  # the last seconds
 
     @property
     def is_idle(self) -> bool:
@@ -41,14 +40,14 @@ class Snapshot:
     def kv_occupancy(self) -> float | None:
         """Share of the fleet's KV blocks that running requests hold, 0..1; None without fresh samples.
 
-        It is the mean of the last seconds by the engines' own integral, which includes changes between scrapes. The
-        gauges are used where the integral has no data yet.
+        It is the mean of the window by the engines' own integral, which includes changes between scrapes. The gauges are
+        used where the integral has no data yet.
         """
         measured = self.fleet.measured
         if not measured:
             return None
-        if self.short.block_seconds > 0:
-            return min(1.0, self.short.count("kv_block_seconds_total") / self.short.block_seconds)
+        if self.window.block_seconds > 0:
+            return min(1.0, self.window.count("kv_block_seconds_total") / self.window.block_seconds)
         return min(1.0, math.fsum(sample.kv_occupancy for _, sample in measured) / len(measured))
 
 
@@ -63,6 +62,5 @@ def take_snapshot(
         signals=signals,
         now=now,
         targets=targets(spec),
-        window=window_sums(signals.window, now, LAW.signals.window_seconds),
-        short=window_sums(signals.window, now, LAW.signals.short_window_seconds),
+        window=window_sums(signals.window, now, LAW.window_seconds),
     )

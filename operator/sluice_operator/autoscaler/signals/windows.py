@@ -7,17 +7,28 @@ the target is for a request's mean, which no bucket of single tokens shows.
 """
 
 import math
+from array import array
 from dataclasses import dataclass, replace
 from typing import Final
 
 from sluice_operator.autoscaler.settings import LAW
-from sluice_operator.autoscaler.signals.error_budget import Outcome
-from sluice_operator.autoscaler.signals.freshness import COUNTERS
 from sluice_operator.autoscaler.signals.scrape_deltas import FleetDelta, PodTotals, merge, sum_rows
 
-_MET, _MISSED = COUNTERS.index("slo_met_total"), COUNTERS.index("slo_missed_total")
-_FAILED, _REJECTED, _AGAIN = (COUNTERS.index(f"{name}_total") for name in ("failed", "rejected", "offered_again"))
-_MISSED_NAME: Final = "slo_missed_total"
+_MISSED: Final = "slo_missed_total"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Requests by outcome: good, late or failed, and rejected by all replicas."""
+
+    met: float
+    late: float
+    rejected: float
+
+    @property
+    def missed(self) -> float:
+        """Requests that missed the SLO."""
+        return self.late + max(0.0, self.rejected)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +37,7 @@ class WindowState:
 
     pods: tuple[PodTotals, ...] = ()
     deltas: tuple[FleetDelta, ...] = ()  # oldest first
-    scrape_gap: float | None = None  # smoothed seconds between two scrapes of one pod
+    scrape_gap: float | None = None  # seconds between the two newest scrapes of one pod
     reset_until: float = 0.0  # until then, a counter reset hides load
 
 
@@ -43,8 +54,8 @@ class WindowSums:
 
     def count(self, name: str) -> float:
         """Increase of a counter of `COUNTERS`; for SLO misses the larger of the count and the overdue first tokens."""
-        increase = self._increase(COUNTERS.index(name))
-        return max(increase, self.overdue) if name == _MISSED_NAME else increase
+        increase = math.fsum([delta.increase(name) for delta in self.deltas])
+        return max(increase, self.overdue) if name == _MISSED else increase
 
     def rate(self, name: str) -> float:
         """Increase per second."""
@@ -59,8 +70,10 @@ class WindowSums:
         those offered again are the requests that no replica served. Two engines count the two, possibly in two deltas,
         so over one delta the difference may be negative.
         """
-        late = self.count(_MISSED_NAME) + self._increase(_FAILED)
-        return Outcome(self._increase(_MET), late, self._increase(_REJECTED) - self._increase(_AGAIN))
+        late = self.count(_MISSED) + self.count("failed_total")
+        return Outcome(
+            self.count("slo_met_total"), late, self.count("rejected_total") - self.count("offered_again_total")
+        )
 
     @property
     def block_seconds(self) -> float:
@@ -68,12 +81,12 @@ class WindowSums:
         return sum(delta.block_seconds for delta in self.deltas)
 
     @property
-    def ttft(self) -> tuple[float, ...]:
+    def ttft(self) -> "array[float]":
         """Cumulative counts per bucket; empty without observations."""
         return sum_rows([delta.ttft for delta in self.deltas])
 
     @property
-    def itl(self) -> tuple[float, ...]:
+    def itl(self) -> "array[float]":
         """Cumulative counts of inter-token times per bucket; empty without observations."""
         return sum_rows([delta.itl for delta in self.deltas])
 
@@ -82,9 +95,6 @@ class WindowSums:
         """First tokens beyond the last bucket, where that is a miss."""
         return sum(delta.overdue for delta in self.deltas)
 
-    def _increase(self, place: int) -> float:
-        return math.fsum([delta.counters[place] for delta in self.deltas])
-
 
 def window_sums(state: WindowState, now: float, seconds: float) -> WindowSums:
     """The sums over the last `seconds`."""
@@ -92,15 +102,9 @@ def window_sums(state: WindowState, now: float, seconds: float) -> WindowSums:
     return WindowSums(tuple([delta for delta in state.deltas if delta.at > oldest]))
 
 
-def engines_outcome(delta: FleetDelta) -> Outcome:
-    """The outcomes by the engines' own counts: an overdue request is counted once, when it ends."""
-    sums = delta.counters
-    return Outcome(sums[_MET], sums[_MISSED] + sums[_FAILED], sums[_REJECTED] - sums[_AGAIN])
-
-
 def append(deltas: tuple[FleetDelta, ...], delta: FleetDelta) -> tuple[FleetDelta, ...]:
     """Add a delta, or merge it into the last one where they are too close to be kept apart."""
-    if not deltas or delta.at - deltas[-1].at >= LAW.signals.delta_seconds:
+    if not deltas or delta.at - deltas[-1].at >= LAW.delta_seconds:
         return (*deltas, delta)
     last = deltas[-1]
     return (*deltas[:-1], replace(merge([last, delta]), at=last.at, seconds=last.seconds))

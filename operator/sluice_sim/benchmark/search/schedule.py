@@ -91,14 +91,14 @@ def decide_with_count(
     """`count` replicas, the least loaded drained first, with the slow loop of admission."""
     observed_since = now if state.observed_since is None else state.observed_since
     fleet = fleet_metrics(observed, state.signals.window.scrape_gap, now)
-    signals = update_signals(state.signals, fleet, observed, targets(spec).ttft, now)
+    signals, _ = update_signals(state.signals, fleet, observed, targets(spec).ttft, now)
     snapshot = take_snapshot(spec, observed, fleet, signals, now)
     shortage = note_shortage(snapshot, state.shortage, count)
     conditions = service_conditions(snapshot)
     limit = None if conditions is None else slo_concurrency(conditions)
     coming = is_waiting_for_replicas(snapshot, shortage, count)
     admitted = engine_bounds(snapshot, limit, coming, observed_since)
-    leaving = scale_in_candidates(snapshot, None, (observed.replicas or 0) - count)
+    leaving = scale_in_candidates(snapshot, (observed.replicas or 0) - count)
     decision = Decision(replicas=count, desired=count, bounds=admitted, scale_in_candidates=leaving)
     return decision, ScheduleState(signals, shortage, observed_since)
 

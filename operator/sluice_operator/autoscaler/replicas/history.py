@@ -1,0 +1,182 @@
+"""The recent past: what each load would have made late by the engines' shadow queues, and what came.
+
+Slots of the last quarter of an hour answer how many replicas would have been enough; five-minute comparisons of the last
+hour tell how far the replay can be believed; counts of arrivals show the trend.
+"""
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import log
+from operator import add
+from typing import Final
+
+from sluice_operator.autoscaler.settings import LAW
+from sluice_operator.autoscaler.signals.scrape_deltas import FleetDelta
+from sluice_perfmodel.shadow_queues import LOADS
+
+_LOGS: Final = tuple(log(load) for load in LOADS)
+_COMPARISONS: Final = 12  # per `error_seconds`
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A part of the past in which `replicas` were ready. Times in seconds."""
+
+    begun: float
+    ended: float
+    replicas: int
+    requests: float
+    unreachable: float  # late even alone
+    lateness: "array[float]"  # requests late by the shadow queues, per load of LOADS
+
+    @property
+    def reachable(self) -> float:
+        """Requests that some number of replicas serves in time."""
+        return self.requests - self.unreachable
+
+    @property
+    def floor(self) -> float:
+        """Requests that even the largest fleet of the replay makes late."""
+        return self.lateness[0]
+
+    def late(self, replicas: float) -> float:
+        """Requests that so many replicas would have made late: linear in the logarithm of the load.
+
+        Beyond the loads that the engines replay, more replicas make none late, and fewer serve no more requests than at
+        the highest load."""
+        load, late = self.replicas / replicas, self.lateness
+        if load < LOADS[0] * (1.0 - 1e-9):
+            return 0.0
+        if load >= LOADS[-1]:
+            return max(0.0, self.reachable - max(0.0, self.reachable - late[-1]) * LOADS[-1] / load)
+        place = max(1, bisect_right(_LOGS, log(load)))
+        low, high = _LOGS[place - 1], _LOGS[place]
+        share = (log(load) - low) / (high - low)
+        return late[place - 1] + (late[place] - late[place - 1]) * max(0.0, share)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Some minutes of settled fleets: what the replay predicts for the replicas that were ready, and what came."""
+
+    begun: float
+    ended: float
+    requests: float
+    unreachable: float
+    lateness: "array[float]"  # per load of LOADS; 1 is the load that came
+    missed: float
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The past that the rules read; bounded. Times are monotonic seconds."""
+
+    slots: tuple[Slot, ...] = ()  # oldest first
+    comparisons: tuple[Comparison, ...] = ()
+    arrivals: tuple[tuple[float, float], ...] = ()  # (end of a bin, requests per second), oldest first
+    counted: tuple[float, float] = (0.0, 0.0)  # (begin of the bin that is counted, its requests so far)
+    ready: int = 0
+    ready_since: float = 0.0  # when the number of ready replicas changed last
+    settled_since: float = 0.0  # when the fleet changed last, or a replica was still starting
+    seen_at: float = 0.0
+    restored: int = 0  # replicas that a predecessor remembered …
+    restored_until: float = 0.0  # … and for how long that counts
+
+    def without_measurements(self, now: float) -> "History":
+        """The history of a clock that began anew: only what is remembered counts, for as long as a memory lasts."""
+        return History(restored=self.restored, restored_until=now + LAW.memory_seconds, seen_at=now)
+
+
+def extended(past: History, delta: FleetDelta | None, fleet: tuple[int, bool], ttft: float, now: float) -> History:
+    """The history with the newest scrapes. `fleet`: replicas ready, and whether others are starting.
+
+    `ttft` is the target in seconds. Scrapes that soon after a change of the fleet are left out of the slots: the shadow
+    queues still hold the requests of the fleet before."""
+    ready, starting = fleet
+    changed = ready != past.ready
+    ready_since = now if changed and past.ready else past.ready_since
+    settled_since = now if changed or starting else past.settled_since
+    slots, comparisons = past.slots, past.comparisons
+    if delta is not None and ready:
+        if ready_since == 0.0 or now - ready_since > min(ttft, LAW.slot_seconds):
+            slots = _with_slot(slots, _slot(past.seen_at, now, ready, delta))
+        if now - settled_since > LAW.settled_seconds:
+            comparisons = _with_comparison(comparisons, _comparison(past.seen_at, now, delta))
+    past = _count_arrivals(past, 0.0 if delta is None else delta.increase("arrived_total"), now)
+    return replace(
+        past,
+        slots=tuple([slot for slot in slots if slot.ended > now - LAW.memory_seconds]),
+        comparisons=tuple([one for one in comparisons if one.ended > now - LAW.error_seconds]),
+        ready=ready,
+        ready_since=ready_since,
+        settled_since=settled_since,
+        seen_at=now,
+    )
+
+
+def between(slots: Sequence[Slot], begin: float, end: float) -> tuple[Slot, ...]:
+    """The slots that ended in (begin, end]."""
+    return tuple([slot for slot in slots if begin < slot.ended <= end])
+
+
+def late_at(slots: Sequence[Slot], replicas: float, load: float = 1.0) -> float:
+    """Requests that `replicas` would have made late at `load` times the load."""
+    return sum([slot.late(replicas / load) for slot in slots])
+
+
+def _slot(begun: float, now: float, ready: int, delta: FleetDelta) -> Slot:
+    return Slot(begun, now, ready, delta.increase("shadow_requests"), delta.increase("shadow_unreachable"), delta.late)
+
+
+def _with_slot(slots: tuple[Slot, ...], new: Slot) -> tuple[Slot, ...]:
+    """The new piece, merged into the last slot while that is short and of the same fleet."""
+    last = slots[-1] if slots else None
+    if last is None or last.replicas != new.replicas or new.ended - last.begun > LAW.slot_seconds:
+        return (*slots, new)
+    merged = replace(
+        last,
+        ended=new.ended,
+        requests=last.requests + new.requests,
+        unreachable=last.unreachable + new.unreachable,
+        lateness=array("d", map(add, last.lateness, new.lateness)),
+    )
+    return (*slots[:-1], merged)
+
+
+def _comparison(begun: float, now: float, delta: FleetDelta) -> Comparison:
+    missed = delta.increase("slo_missed_total") + delta.increase("failed_total") + delta.increase("rejected_total")
+    return Comparison(
+        begun,
+        now,
+        delta.increase("shadow_requests"),
+        delta.increase("shadow_unreachable"),
+        delta.late,
+        missed - delta.increase("offered_again_total"),
+    )
+
+
+def _with_comparison(comparisons: tuple[Comparison, ...], new: Comparison) -> tuple[Comparison, ...]:
+    last = comparisons[-1] if comparisons else None
+    if last is None or new.ended - last.begun > LAW.error_seconds / _COMPARISONS:
+        return (*comparisons, new)
+    merged = Comparison(
+        last.begun,
+        new.ended,
+        last.requests + new.requests,
+        last.unreachable + new.unreachable,
+        array("d", map(add, last.lateness, new.lateness)),
+        last.missed + new.missed,
+    )
+    return (*comparisons[:-1], merged)
+
+
+def _count_arrivals(past: History, requests: float, now: float) -> History:
+    """Close the bin that is counted once it is long enough. Half an hour of bins covers the longest cold start."""
+    begun, counted = past.counted
+    counted += requests
+    if now - begun < LAW.bin_seconds:
+        return replace(past, counted=(begun, counted))
+    kept = [one for one in past.arrivals if one[0] > now - LAW.starting_most_seconds]
+    return replace(past, arrivals=(*kept, (now, counted / (now - begun))), counted=(now, 0.0))
