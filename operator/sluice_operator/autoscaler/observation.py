@@ -17,7 +17,7 @@ def take_in(
 ) -> tuple[Snapshot, AutoscalerState]:
     """The snapshot of this observation, and the state with its measurements folded in."""
     fleet = fleet_metrics(observed, state.signals.window.scrape_gap, now)
-    state, ttft = state.begun(now), targets(spec).ttft
-    signals, delta = update_signals(state.signals, fleet, observed, ttft, now)
-    history = extended(state.history, delta, (len(fleet.ready), bool(fleet.starting)), ttft, now)
+    state = state.begun(now)
+    signals, delta = update_signals(state.signals, fleet, observed, targets(spec).ttft, now)
+    history = extended(state.history, delta, (len(fleet.ready), bool(fleet.starting)), now)
     return take_snapshot(spec, observed, fleet, signals, now), replace(state, signals=signals, history=history)

@@ -79,8 +79,9 @@ class LawSettings:
     state."""
 
     usual_scrape_seconds: float = 5.0
-    """Seconds between two scrapes of one pod until they are measured, and the least age of a stale sample. Source: the
-    operator's default interval."""
+    """Seconds between two scrapes of one pod until they are measured, the least age of a stale sample, and how long after
+    a change of the fleet the shadow queues still hold the requests of the fleet before. Source: the operator's default
+    interval."""
 
     stale_after_scrapes: float = 3.0
     """Scrape intervals after which a sample is stale. Basis: two lost scrapes in a row are noise, three are an outage."""

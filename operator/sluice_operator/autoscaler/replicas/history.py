@@ -86,21 +86,21 @@ class History:
 
     def without_measurements(self, now: float) -> "History":
         """The history of a clock that began anew: only what is remembered counts, for as long as a memory lasts."""
-        return History(restored=self.restored, restored_until=now + LAW.memory_seconds, seen_at=now)
+        return History(counted=(now, 0.0), restored=self.restored, restored_until=now + LAW.memory_seconds, seen_at=now)
 
 
-def extended(past: History, delta: FleetDelta | None, fleet: tuple[int, bool], ttft: float, now: float) -> History:
+def extended(past: History, delta: FleetDelta | None, fleet: tuple[int, bool], now: float) -> History:
     """The history with the newest scrapes. `fleet`: replicas ready, and whether others are starting.
 
-    `ttft` is the target in seconds. Scrapes that soon after a change of the fleet are left out of the slots: the shadow
-    queues still hold the requests of the fleet before."""
+    Scrapes right after a change of the fleet are left out of the slots: the shadow queues still hold the requests of the
+    fleet before. Counted, they order twice the replicas that a start under overload needs."""
     ready, starting = fleet
     changed = ready != past.ready
     ready_since = now if changed and past.ready else past.ready_since
     settled_since = now if changed or starting else past.settled_since
     slots, comparisons = past.slots, past.comparisons
     if delta is not None and ready:
-        if ready_since == 0.0 or now - ready_since > min(ttft, LAW.slot_seconds):
+        if ready_since == 0.0 or now - ready_since > LAW.usual_scrape_seconds:
             slots = _with_slot(slots, _slot(past.seen_at, now, ready, delta))
         if now - settled_since > LAW.settled_seconds:
             comparisons = _with_comparison(comparisons, _comparison(past.seen_at, now, delta))
