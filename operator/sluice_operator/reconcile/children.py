@@ -102,15 +102,14 @@ async def order_scale_in(
 ) -> None:
     """Write the pod-deletion-cost of the scale-in candidates, if the Deployment's count falls to `replicas`.
 
-    The ReplicaSet controller deletes the lowest cost first, all else being equal. The next candidate is annotated in
-    advance for gateways that read the annotation, and its cost is reset when the pod is needed again.
+    The ReplicaSet controller deletes the lowest cost first, all else being equal. The cost of a pod that stays is reset
+    once the scale-in is carried out.
     """
     current = replicas_of(fleet.deployment)
     is_scale_in = replicas is not None and current is not None and replicas < current
     if not is_scale_in and (decision.replicas is None or not _is_carried_out(fleet, decision.replicas)):
         return
-    following = () if decision.next_scale_in_candidate is None else (decision.next_scale_in_candidate,)
-    candidates = decision.scale_in_candidates or following
+    candidates = decision.scale_in_candidates
     costs = {name: place - len(candidates) for place, name in enumerate(candidates)}
     for pod in fleet.pods:
         cost = costs.get(pod.view.name, _DEFAULT_DELETION_COST)

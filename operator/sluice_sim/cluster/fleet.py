@@ -199,7 +199,6 @@ class Fleet:
         observed = Observed(pods=views, replicas=self._wanted, wall=None if began is None else began + now)
         decision, self._memory = self._law.decide(self.spec, observed, self._memory, now)
         self._limit(decision, now)
-        self._router.next_scale_in_candidate = decision.next_scale_in_candidate
         run.fleet_samples.append(self._fleet_sample(now))
         run.decisions += [DecisionReason(now, reason) for reason in decision.reasons]
         run.replicas.append((now, len(self._pods)))

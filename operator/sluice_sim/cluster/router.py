@@ -1,9 +1,7 @@
 """The order in which the gateway tries the replicas.
 
 `sluice up` and a Service use round robin. Least loaded counts requests in flight. Prefix-aware weighs, per replica, the
-cached prompt tokens (estimated from the prompts sent to it before) against its waiting prompt tokens. The replica that
-the operator marked as the next scale-in candidate (by its pod-deletion-cost) comes last, unless it has more of the
-prompt's prefix than every other replica.
+cached prompt tokens (estimated from the prompts sent to it before) against its waiting prompt tokens.
 """
 
 from collections import OrderedDict
@@ -45,7 +43,6 @@ class Router:
     """One routing policy and its state."""
 
     def __init__(self, policy: Routing) -> None:
-        self.next_scale_in_candidate: str | None = None  # `Decision.next_scale_in_candidate`
         self._policy = policy
         self._turn = 0
         self._sent: OrderedDict[int, set[str]] = OrderedDict()  # block → replicas that were sent it
@@ -91,13 +88,10 @@ class Router:
 
     def _by_prefix(self, ready: list[AnyTarget], arrival: Arrival) -> list[AnyTarget]:
         known = self._known(ready, arrival)
-        elsewhere = max((blocks for name, blocks in known.items() if name != self.next_scale_in_candidate), default=0)
 
-        def cost(one: AnyTarget) -> tuple[bool, float, int]:
-            left_out = one.name == self.next_scale_in_candidate and known[one.name] <= elsewhere
+        def cost(one: AnyTarget) -> tuple[float, int]:
             spared = known[one.name] * BLOCK_TOKENS
             return (
-                left_out,
                 WAITING_TOKEN_WEIGHT * one.pending_prefill_tokens - spared * (1.0 + spared / ATTENTION),
                 one.requests,
             )

@@ -120,31 +120,24 @@ async def test_a_recreated_resource_starts_with_a_new_state() -> None:
     assert before.uid and reconciler.states[KEY].uid not in ("", before.uid)
 
 
-async def test_the_next_scale_in_candidate_is_annotated_in_advance_and_reset() -> None:
-    """A router in front can read it."""
+async def test_the_deletion_cost_of_a_pod_that_stays_is_reset_once_the_scale_in_is_carried_out() -> None:
     cluster = cluster_with()
-    cluster.pods = [pod("a"), pod("b")]
+    cluster.pods = [pod("a"), pod("b"), pod("c")]
     reconciler, cost = operator(cluster), "controller.kubernetes.io/pod-deletion-cost"
     await reconciler.reconcile(KEY)
     document = await cluster.get(contract.KIND, KEY.namespace, KEY.name)
     assert document is not None
     resource = parse(document)
-
-    async def carried_out(next_scale_in_candidate: str | None) -> list[str | None]:
-        """The costs of the pods after a decision that keeps two and names this one."""
-        fleet, _ = await observe(cluster.resource, reconciler.states[KEY].observation, reconciler.context)
-        decision = Decision(replicas=2, desired=2, next_scale_in_candidate=next_scale_in_candidate)
-        await order_scale_in(resource, fleet, decision, 2, reconciler.context)
-        return [(each["metadata"].get("annotations") or {}).get(cost) for each in cluster.pods]
-
-    assert await carried_out(None) == [None, None]
-    cluster.writes.clear()
-    assert await carried_out("b") == [None, "-1"]
-    assert await carried_out("b") == [None, "-1"]
-    assert cluster.writes.count("apply Pod b") == 1
-    kept, given_back = await carried_out(None)
-    assert (kept, cluster.writes.count("apply Pod b")) == (None, 2)
-    assert int(given_back or 0) >= 0
-    cluster.pods.append(pod("c"))  # more than were asked for: the controller has not acted on the last order yet
     cluster.pods[0]["metadata"]["annotations"] = {cost: "-1"}
-    assert (await carried_out(None))[0] == "-1"
+
+    async def costs() -> list[int]:
+        """The costs of the pods after a decision that keeps two."""
+        fleet, _ = await observe(cluster.resource, reconciler.states[KEY].observation, reconciler.context)
+        await order_scale_in(resource, fleet, Decision(replicas=2, desired=2), 2, reconciler.context)
+        return [int((each["metadata"].get("annotations") or {}).get(cost, 0)) for each in cluster.pods]
+
+    assert await costs() == [-1, 0, 0], "the controller has not removed a pod yet"
+    cluster.pods.pop()
+    cluster.writes.clear()
+    assert await costs() == await costs() == [0, 0]
+    assert cluster.writes == ["apply Pod a"]

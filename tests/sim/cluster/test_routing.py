@@ -54,20 +54,6 @@ def test_a_prompt_is_routed_to_its_prefix_unless_too_much_waits_there() -> None:
     assert names(router, ready, one)[0] == "b"
 
 
-def test_the_scale_in_candidate_gets_only_prompts_of_which_it_has_the_longest_prefix() -> None:
-    router, ready = Router("prefix_aware"), [Replica("a"), Replica("b"), Replica("c")]
-    router.record_sent(Arrival(0, 512, 1, (1,)), "a")
-    router.record_sent(Arrival(0, 512, 1, (1,)), "b")  # what all chats begin with
-    router.record_sent(Arrival(0, 1024, 1, (1, 2)), "a")
-    router.next_scale_in_candidate = "a"
-    ready[1].pending_prefill_tokens = ready[2].pending_prefill_tokens = 40_000
-    assert names(router, ready, Arrival(0, 512, 1, (9,)))[-1] == "a"
-    assert names(router, ready, Arrival(0, 1024, 1, (1, 3)))[-1] == "a"
-    assert names(router, ready, Arrival(0, 1536, 1, (1, 2, 4)))[0] == "a"
-    router.next_scale_in_candidate = None
-    assert names(router, ready, Arrival(0, 512, 1, (9,)))[0] == "a"
-
-
 def test_only_uncached_prompt_tokens_count_as_pending_prefill() -> None:
     router, ready = Router("prefix_aware"), [Replica("a"), Replica("b")]
     router.record_sent(Arrival(0, 1024, 1, (1, 2)), "b")
