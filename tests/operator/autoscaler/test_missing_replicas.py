@@ -44,7 +44,7 @@ def wanting(quota: bool) -> Stuck:
 def test_bounds_are_relaxed_once_no_replica_has_started_for_a_cold_start(quota: bool) -> None:
     story = wanting(quota)
     assert story.most() < 20
-    story.run(LAW.signals.usual_cold_start_seconds - 5, OVER)
+    story.run(LAW.usual_cold_start_seconds - 5, OVER)
     assert story.most() < 20
     later: list[Decision] = story.run(600, OVER)
     assert {dict(d.bounds)["chat-1"].concurrency_max for d in later[2:]} == {64}

@@ -58,9 +58,7 @@ def record_need(snapshot: Snapshot, need: Need, state: StabilizationState) -> St
     """
     now = snapshot.now
     count = need.allowed.inside(max(need.replicas, need.current if need.hold else 0))
-    if state.needs and now - state.seen_at > 3.0 * max(
-        LAW.usual_scrape_seconds, snapshot.signals.window.scrape_gap or 0.0
-    ):
+    if now - state.seen_at > 3.0 * max(LAW.usual_scrape_seconds, snapshot.signals.window.scrape_gap or 0.0):
         # The fleet was not observed (another mode, a pause, failed writes): a whole window starts again.
         state = replace(state, observed_since=now)
     begin = now - stabilization_window(snapshot)
