@@ -49,7 +49,8 @@ def replicas_needed(snapshot: Snapshot, history: History, allowed: ReplicaRange,
         return Need(current, allowed, current, "MetricsMissing", replay, hold=why)
     found = {"RecentLoad": replay.remembered, "LastingLoad": replay.lasting, "KVOccupancy": replay.in_memory}
     if _has_no_replay(snapshot):
-        found["MissedSLO"] = _by_misses(snapshot, replay, current)
+        settled = snapshot.now - history.settled_since > LAW.settled_seconds
+        found["MissedSLO"] = _by_misses(snapshot, replay, current, settled)
     replicas = max(1, *found.values())
     binding = next(name for name, count in found.items() if count >= max(found.values()))
     if replicas <= max(1, allowed.low) and snapshot.is_idle:
@@ -102,23 +103,24 @@ def _held(snapshot: Snapshot) -> float:
 
 
 def _has_no_replay(snapshot: Snapshot) -> bool:
-    """Whether an engine serves requests that its shadow queues do not judge: its model is cold, or it has none."""
-    return any(
-        sample.arrived_total > 0.0 and (sample.shadow is None or usable_model(sample) is None)
-        for _, sample in snapshot.fleet.measured
-    )
+    """Whether the shadow queues of no engine judge its requests: all models are cold, or there are none.
+
+    A new replica is cold for its first steps; the others tell enough until then."""
+    serving = [sample for _, sample in snapshot.fleet.measured if sample.arrived_total > 0.0]
+    return bool(serving) and all(sample.shadow is None or usable_model(sample) is None for sample in serving)
 
 
-def _by_misses(snapshot: Snapshot, replay: Replay, current: int) -> int:
+def _by_misses(snapshot: Snapshot, replay: Replay, current: int, settled: bool) -> int:
     """The count without a replay: more by the share of requests that missed the SLO, beyond chance.
 
-    At most `growth_most` times the ready replicas, because misses show that more are needed but not how many. Fewer, one
-    by one, where no request waits and the KV caches of the others have room.
+    At most `growth_most` times the ready replicas, because misses show that more are needed but not how many, and only
+    in a fleet that is `settled`: after a change, misses of the fleet before still come. Fewer, one by one, where no
+    request waits and the KV caches of the others have room.
     """
     outcome, ready = snapshot.window.outcome, len(snapshot.fleet.ready)
     offered = outcome.met + outcome.missed
     expected = (1.0 - snapshot.targets.attainment) * offered
-    if outcome.missed > expected + LAW.significance * math.sqrt(max(expected, 1.0)) and not snapshot.fleet.starting:
+    if outcome.missed > expected + LAW.significance * math.sqrt(max(expected, 1.0)) and settled:
         return min(max(ready + 1, round(ready * offered / max(outcome.met, 1.0))), int(LAW.growth_most * ready))
     if snapshot.is_idle:
         return 1
