@@ -1,7 +1,7 @@
 """The recent past: what each load would have made late by the engines' shadow queues, and what came.
 
 Slots of the last quarter of an hour answer how many replicas would have been enough; five-minute comparisons of the last
-hour tell how far the replay can be believed; counts of arrivals show the trend.
+hour tell by how much the replay is wrong; counts of arrivals show the trend.
 """
 
 from array import array
