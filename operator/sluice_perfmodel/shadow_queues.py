@@ -43,7 +43,7 @@ class ShadowEngine(NamedTuple):
     sequence: float  # of a step, per running request at the mean context
     output: float  # mean output tokens of a request
     places: float  # n*: requests that may run at once
-    itl: float  # target
+    itl: float  # target; inf where requests have one output token
     ttft: float  # target
     longest_prefill: float  # prompt work of one step, at most
 
@@ -60,9 +60,13 @@ class EngineLimits(NamedTuple):
 
 
 def shadow_engine(model: StepTimeModel, context: float, output: float, limits: EngineLimits) -> ShadowEngine:
-    """The engine by its step-time model, the mean context of its running requests and their mean output, in tokens."""
+    """The engine by its step-time model, the mean context of its running requests and their mean output, in tokens.
+
+    Embeddings and scores have an output of at most one token: there is no inter-token time that prompts could lengthen.
+    """
+    itl = limits.itl if output > 1.0 else math.inf
     sequence = max(model.sequence + model.kv_token * context, _LEAST_SECONDS)
-    by_itl = (limits.itl - model.base) / sequence
+    by_itl = (itl - model.base) / sequence
     by_memory = limits.kv_tokens / max(context, 1.0)
     longest = max(limits.longest_step - model.base, model.prefill_token * _LEAST_CHUNK)
     prefill = min(model.prefill_token * limits.batch_tokens, longest)
@@ -71,7 +75,7 @@ def shadow_engine(model: StepTimeModel, context: float, output: float, limits: E
         sequence=sequence,
         output=max(output, 1.0),
         places=max(1.0, min(by_itl, by_memory, limits.sequences)),
-        itl=limits.itl,
+        itl=itl,
         ttft=limits.ttft,
         longest_prefill=max(prefill, _LEAST_SECONDS),
     )

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from sluice_perfmodel.shadow_queues import LOAD_NAMES, LOADS, EngineLimits, ShadowEngine, ShadowQueues, shadow_engine
 from sluice_perfmodel.step_time import StepTimeModel
+from sluice_perfmodel.workload import Work, prefill_seconds, throughput
 
 ENGINE = ShadowEngine(base=0.02, sequence=0.0005, output=200.0, places=100.0, itl=0.1, ttft=2.0, longest_prefill=0.5)
+EMBEDDING = StepTimeModel(base=0.04, prefill_token=1e-4, sequence=1e-3, steps=100)
 AS_IT_WAS = LOADS.index(1.0)
 
 # Seconds between two arrivals, and seconds of prompt work.
@@ -104,3 +106,29 @@ def test_an_engine_with_slow_steps_still_serves_short_prompts() -> None:
     queues = ShadowQueues()
     queues.arrive(0.0, 0.01, shadow_engine(slow, 10.0, 5.0, limits))
     assert (queues.unreachable, max(queues.late)) == (0, 0.0)
+
+
+def embedded(text: int, rate: float) -> ShadowQueues:
+    """Poisson arrivals of texts of so many tokens, `rate` per second, whose ITL target is below one step."""
+    limits = EngineLimits(itl=0.03, ttft=1.0, batch_tokens=2048, kv_tokens=1e5, sequences=64, longest_step=0.25)
+    chance, now, queues = random.Random(7), 0.0, ShadowQueues()
+    for _ in range(2_000):
+        now += chance.expovariate(rate)
+        engine = shadow_engine(EMBEDDING, context=text, output=1.0, limits=limits)
+        queues.arrive(now, prefill_seconds(EMBEDDING, Work(1.0, text)), engine)
+    return queues
+
+
+def embedding_throughput(text: int) -> float:
+    """Texts per second where each step computes 2,048 tokens."""
+    return throughput(EMBEDDING, Work(1.0, text), 2048 / text)
+
+
+def test_an_embedding_engine_at_half_its_throughput_has_none_late() -> None:
+    assert embedded(500, 0.5 * embedding_throughput(500)).late[AS_IT_WAS] == 0.0
+
+
+def test_longer_texts_at_the_same_rate_make_more_late() -> None:
+    rate = 0.5 * embedding_throughput(250)
+    late = [embedded(text, rate).late[AS_IT_WAS] for text in (250, 500, 1000)]
+    assert late[0] < late[1] < late[2]
