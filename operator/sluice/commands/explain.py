@@ -1,11 +1,16 @@
-"""`sluice explain NAME`: the reasons for the replicas and limits of an LLMDeployment, in the operator's sentences."""
+"""`sluice explain NAME`: the reasons for the replicas and limits of an LLMDeployment, in the operator's sentences.
+
+The last lines compare the last hour's prediction with what happened, and give the load that the autoscaler plans for.
+"""
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from sluice import contract
+
+_NOTABLE: Final = 1.005  # smaller factors are 1.00 when printed
 
 
 def register(app: typer.Typer) -> None:
@@ -17,7 +22,7 @@ def explain(
     name: Annotated[str, typer.Argument(help="metadata.name of the LLMDeployment.")],
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Its namespace.")] = "default",
 ) -> None:
-    """Print the last decisions and the conditions of an LLMDeployment."""
+    """Print the conditions and the last decisions of an LLMDeployment, and how well the autoscaler predicted."""
     try:
         from sluice_operator.cluster.client import ClusterError
         from sluice_operator.cluster.kube import KubeClient, connect
@@ -43,7 +48,7 @@ def explain(
 
 
 def sentences(resource: dict[str, Any]) -> list[str]:
-    """The status as lines of text: the summary, the conditions that need attention, and each decision with its time."""
+    """The status as lines of text: summary, conditions that need attention, decisions with their times, and forecast."""
     status = resource.get("status") or {}
     if not status:
         return ["No operator has reconciled this resource. Check that one is running."]
@@ -55,7 +60,10 @@ def sentences(resource: dict[str, Any]) -> list[str]:
     ]
     decisions = status.get("decisions") or ()
     lines += [f"{entry['time']}  {_shown(entry)}" for entry in decisions]
-    return lines if decisions else [*lines, "No decision yet: no change was needed."]
+    if not decisions:
+        lines.append("No decision yet: no change was needed.")
+    target = ((resource.get("spec") or {}).get("slo") or {}).get("attainmentPercent")
+    return [*lines, *_forecast(status.get("forecast") or {}, target)]
 
 
 _REPORTED = frozenset(
@@ -68,6 +76,33 @@ _REPORTED = frozenset(
         ("Paused", "True"),
     }
 )
+
+
+def _forecast(forecast: dict[str, Any], target: str | None) -> list[str]:
+    """How the last hour's prediction compared with what happened, and the load that the autoscaler plans for."""
+    error, growth = forecast.get("modelError"), forecast.get("growth")
+    if error is None or growth is None:
+        return ["The autoscaler has no estimate of the load yet, because no engine has returned metrics."]
+    predicted, attained = forecast.get("predictedAttainmentPercent"), forecast.get("attainmentPercent")
+    if predicted is None or attained is None:
+        compared = "No request of the last hour could be compared with the replay of the engines' shadow queues."
+    else:
+        aim = f" (target {target} %)" if target else ""
+        compared = (
+            f"In the last hour, the replay predicted {_percent(predicted)} good requests for the replicas that were "
+            f"ready; {_percent(attained)} were good{aim}."
+        )
+    planned = "the load as measured"
+    if error >= _NOTABLE:
+        planned = f"{error:.2f} times the load, because more requests missed the SLO than the replay predicted"
+    if growth >= _NOTABLE:
+        planned += f", and for growth by a factor of {growth:.2f} until a replica created now would be ready"
+    return [compared, f"The autoscaler plans for {planned}."]
+
+
+def _percent(value: float) -> str:
+    """A share with one decimal, or two where one would round it to 100 %."""
+    return f"{value:.2f} %" if 99.95 <= value < 100.0 else f"{value:.1f} %"
 
 
 def _shown(entry: dict[str, Any]) -> str:

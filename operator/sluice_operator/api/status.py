@@ -54,28 +54,28 @@ class MeasuredStart(ColdStart):
 
 
 class ForecastStatus(Model):
-    """The autoscaler's estimates of the load. A restarted operator continues from them."""
+    """The autoscaler's estimates of the load and of its own error. A restarted operator continues from them."""
 
     requests_per_second: float | None = None
     """requestsPerSecond is the current arrival rate, rejected requests included."""
-    planned_requests_per_second: float | None = None
-    """plannedRequestsPerSecond is the arrival rate that the operator provisions for: a quantile of the forecast at the
-    time when a replica created now would be ready."""
-    dispersion: float | None = None
-    """dispersion is the index of dispersion (variance over mean) of arrival counts: 1 for Poisson arrivals, more for
-    bursty ones."""
-    volatility: float | None = None
-    """volatility is the standard deviation of changes of the arrival rate, relative to the rate, per square root of a
-    second."""
+    growth: float | None = None
+    """growth is the factor by which the load grows until a replica created now would be ready, 1 or more."""
+    remembered_replicas: int | None = None
+    """rememberedReplicas is the number of replicas that the load of the last quarter of an hour needed."""
+    predicted_attainment_percent: float | None = None
+    """predictedAttainmentPercent is the share of the last hour's requests that the replay of the engines' shadow queues
+    predicts to be good with the replicas that were ready, in percent. It is absent until requests could be compared."""
+    attainment_percent: float | None = None
+    """attainmentPercent is the share of requests that were good in the same time, in percent."""
+    model_error: float | None = None
+    """modelError is the factor on the load by which the autoscaler corrects the replay, 1 or more. It is more than 1 if
+    more requests missed the SLO than the replay predicts."""
     output_tokens: float | None = None
     """outputTokens is the mean number of output tokens per request."""
     prompt_tokens: float | None = None
     """promptTokens is the mean number of prompt tokens per request."""
     cached_prompt_tokens: float | None = None
     """cachedPromptTokens is the mean number of prompt tokens per request found in the prefix cache."""
-    model_trust: float | None = None
-    """modelTrust is the confidence in the engines' step-time model, from 0.5 to 1. It is 1 while measurements agree
-    with the model."""
 
 
 class DecisionRecord(Model):
@@ -148,7 +148,7 @@ class LLMDeploymentStatus(Model):
     """coldStarts are the most recent measured cold starts, newest last. The forecast horizon is the 80th percentile of their
     total times."""
     forecast: ForecastStatus | None = None
-    """forecast contains the autoscaler's estimates of the load."""
+    """forecast contains the autoscaler's estimates of the load and of its own error."""
     reason: str | None = None
     """reason is the cause of the current state, as one CamelCase word."""
     decisions: Annotated[

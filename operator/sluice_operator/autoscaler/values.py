@@ -133,14 +133,12 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class ForecastStatus:
-    """What the law expects and how well it expected so far; the status keeps it over a restart."""
+    """The load, and how well the replay has predicted; the status keeps these estimates over a restart."""
 
     rate: float  # requests per second, now
     growth: float  # factor by which the load grows until a replica ordered now is ready, 1 or more
     remembered: int  # replicas that the last quarter of an hour needed
-    predicted: (
-        float | None
-    )  # share of the last hour's requests that the replay predicts to be good, 0..1; None: no data
+    predicted: float | None  # share of the last hour's requests that are good by the replay, 0..1; None: no data
     attained: float | None  # share that was good in the same time
     model_error: float  # factor on the load by which the replay is corrected, 1 or more
     output_tokens: float = 0.0

@@ -1,23 +1,12 @@
 """The autoscaler's estimates in the status, and their restoration when an operator starts."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from sluice_operator.autoscaler.handover import restored_state
 from sluice_operator.autoscaler.signals.cold_start import PHASES
 from sluice_operator.autoscaler.state import AutoscalerState
 from sluice_operator.autoscaler.values import ColdStart, ForecastStatus
-
-_FORECAST: Final = (
-    ("rate", "requestsPerSecond"),
-    ("planned", "plannedRequestsPerSecond"),
-    ("dispersion", "dispersion"),
-    ("volatility", "volatility"),
-    ("output_tokens", "outputTokens"),
-    ("prompt_tokens", "promptTokens"),
-    ("cached_tokens", "cachedPromptTokens"),
-    ("confidence", "modelTrust"),
-)
 
 
 def phases(start: ColdStart) -> dict[str, float]:
@@ -26,8 +15,23 @@ def phases(start: ColdStart) -> dict[str, float]:
 
 
 def forecast_fields(forecast: ForecastStatus) -> dict[str, float]:
-    """Return the forecast in the format of `status.forecast`."""
-    return {wire: float(f"{getattr(forecast, name):.4g}") for name, wire in _FORECAST}
+    """Return the forecast in the format of `status.forecast`, with four significant digits. Unknown shares are omitted."""
+    found = {
+        "requestsPerSecond": forecast.rate,
+        "growth": forecast.growth,
+        "rememberedReplicas": forecast.remembered,
+        "predictedAttainmentPercent": _percent(forecast.predicted),
+        "attainmentPercent": _percent(forecast.attained),
+        "modelError": forecast.model_error,
+        "outputTokens": forecast.output_tokens,
+        "promptTokens": forecast.prompt_tokens,
+        "cachedPromptTokens": forecast.cached_tokens,
+    }
+    return {
+        name: value if isinstance(value, int) else float(f"{value:.4g}")
+        for name, value in found.items()
+        if value is not None
+    }
 
 
 def cold_starts_of(state: AutoscalerState) -> list[dict[str, Any]]:
@@ -44,7 +48,29 @@ def restored(status: Mapping[str, Any]) -> AutoscalerState:
             for entry in status.get("coldStarts") or ()
         )
         wire = status.get("forecast") or {}
-        forecast = ForecastStatus(**{name: float(wire[key]) for name, key in _FORECAST}) if wire else None
-    except (KeyError, TypeError, ValueError, AttributeError):
+        forecast = _forecast_of(wire) if wire else None
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return AutoscalerState()
     return restored_state(starts, forecast)
+
+
+def _forecast_of(wire: Mapping[str, Any]) -> ForecastStatus:
+    return ForecastStatus(
+        rate=float(wire["requestsPerSecond"]),
+        growth=float(wire["growth"]),
+        remembered=int(wire["rememberedReplicas"]),
+        predicted=_share(wire.get("predictedAttainmentPercent")),
+        attained=_share(wire.get("attainmentPercent")),
+        model_error=float(wire["modelError"]),
+        output_tokens=float(wire["outputTokens"]),
+        prompt_tokens=float(wire["promptTokens"]),
+        cached_tokens=float(wire["cachedPromptTokens"]),
+    )
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100.0 * share
+
+
+def _share(percent: float | None) -> float | None:
+    return None if percent is None else float(percent) / 100.0

@@ -67,12 +67,11 @@ def test_only_the_newest_starts_are_kept_and_each_once() -> None:
     assert totals == [float(number) for number in range(24, 40)]
 
 
-def test_a_new_operator_restores_cold_starts_lengths_and_arrival_statistics() -> None:
+def test_a_new_operator_restores_cold_starts_and_lengths() -> None:
     story = busy_day()
     before = story.state
     story.state = restored(status_of(story))
     assert story.state.signals.cold_starts.starts == before.signals.cold_starts.starts
-    assert story.state.signals.arrivals.prior.slots > 12
     story.replicas = len(story.engines)
     story.now += 5
     first = story.decide()
@@ -97,8 +96,8 @@ def test_a_status_that_does_not_parse_restores_nothing(status: dict[str, Any]) -
 
 def test_invalid_numbers_of_a_status_are_left_out() -> None:
     phases = dict.fromkeys(cold_start.PHASES, -5.0)
-    wire = {"requestsPerSecond": 1, "plannedRequestsPerSecond": 1, "dispersion": 1e9, "volatility": -1}
-    wire |= {"outputTokens": math.nan, "promptTokens": 1e30, "cachedPromptTokens": -1, "modelTrust": 7}
+    wire = {"requestsPerSecond": 1, "growth": math.nan, "rememberedReplicas": -1, "modelError": 0.2}
+    wire |= {"outputTokens": math.nan, "promptTokens": 1e30, "cachedPromptTokens": -1}
     assert restored({"coldStarts": [{"pod": "a", **phases}], "forecast": wire}) == AutoscalerState()
 
 
@@ -149,14 +148,6 @@ def test_a_starting_replica_gives_the_remaining_seconds() -> None:
 def test_the_written_status_is_valid_for_the_resource() -> None:
     document = manifest() | {"status": status_of(busy_day()) | {"decisions": [], "conditions": []}}
     assert isinstance(parse(document, strict=False), LLMDeployment)
-
-
-def test_a_restored_volatility_of_zero_is_raised_to_its_minimum() -> None:
-    story = busy_day()
-    story.state = restored(status_of(story) | {"forecast": status_of(story)["forecast"] | {"volatility": 0}})
-    assert story.state.signals.arrivals.prior.volatility > 0
-    story.run(120, 4.0)
-    assert story.decisions[-1][1].forecast is not None
 
 
 def test_recurring_rejections_are_reported_once_per_interval() -> None:

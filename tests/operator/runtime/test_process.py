@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 
 from sluice import contract
 from sluice.cli import app
-from sluice.commands.explain import sentences
 from sluice_operator.cluster.client import ClusterError
 from sluice_operator.cluster.kube import KubeClient, path
 from sluice_operator.runtime import watches
@@ -102,21 +101,3 @@ def test_a_pod_without_an_address_has_no_endpoint() -> None:
     assert cluster.endpoint({"metadata": {"name": "a"}, "status": {}}) is None
     endpoint = cluster.endpoint({"metadata": {"name": "a"}, "status": {"podIP": "10.1.1.1"}})
     assert endpoint is not None and (endpoint.host, endpoint.port) == ("10.1.1.1", contract.ADMIN_PORT)
-
-
-def test_explain_prints_decisions_as_sentences() -> None:
-    decision = {"time": "2026-11-21T09:00:00Z", "kind": "replicas", "from": 1, "to": 2, "reason": "Queue"}
-    slo = {"type": "SLOMet", "status": "False", "reason": "Missed", "message": "95 % were good."}
-    status = {
-        "replicasSummary": "1/2",
-        "reason": "Serving",
-        "conditions": [slo],
-        "decisions": [decision | {"message": "1 → 2 replicas: the queue."}, decision],
-    }
-    assert sentences({"status": status}) == [
-        "1/2 replicas ready. Serving",
-        "SLOMet=False (Missed): 95 % were good.",
-        "2026-11-21T09:00:00Z  1 → 2 replicas: the queue.",
-        "2026-11-21T09:00:00Z  1 → 2 replicas: Queue.",
-    ]
-    assert sentences({}) == ["No operator has reconciled this resource. Check that one is running."]
