@@ -12,6 +12,7 @@ from sluice_engine.limits import at_start
 from sluice_engine.server.api.limits import parse_patch
 from sluice_engine.server.metrics import EngineMetrics
 from sluice_operator.autoscaler.observation import take_in
+from sluice_operator.autoscaler.signals.windows import window_sums
 from sluice_operator.autoscaler.state import AutoscalerState
 from sluice_operator.autoscaler.values import Bounds, Observed, PodView, ShadowTotals
 from sluice_operator.engines.client import limits_body
@@ -144,8 +145,8 @@ def test_a_request_rejected_by_one_replica_and_served_by_the_next_counts_as_serv
     for at, samples in ((10.0, before), (20.0, after)):
         pods = tuple(PodView(name, "ready", 0.0, sample, at) for name, sample in zip("xy", samples, strict=True))
         _, state = take_in(spec(), Observed(pods=pods, replicas=2), state, at)
-    errors = state.signals.errors
-    assert (errors.met, errors.late, errors.rejected) == (4, 1, 1)
+    outcome = window_sums(state.signals.window, 20.0, 30.0).outcome
+    assert (outcome.met, outcome.late, outcome.rejected) == (4, 1, 1)
     assert sum(sample.arrived_total for sample in after) - sum(sample.arrived_total for sample in before) == 7
 
 
