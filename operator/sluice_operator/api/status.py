@@ -145,8 +145,8 @@ class LLMDeploymentStatus(Model):
     cold_starts: Annotated[
         tuple[MeasuredStart, ...], Field(max_length=16, json_schema_extra={"x-kubernetes-list-type": "atomic"})
     ] = ()
-    """coldStarts are the most recent measured cold starts, newest last. The forecast horizon is the 80th percentile of their
-    total times."""
+    """coldStarts are the most recent measured cold starts, newest last. The operator plans for the growth of the load over
+    the 80th percentile of their total times."""
     forecast: ForecastStatus | None = None
     """forecast contains the autoscaler's estimates of the load and of its own error."""
     reason: str | None = None

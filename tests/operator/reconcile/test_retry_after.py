@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from sluice_operator.autoscaler.settings import LAW
 from tests.operator.fake_cluster import KEY, Clock, Engines, cluster_with, deployed, manifest, operator, pod
 
 
@@ -30,7 +31,8 @@ class Short:
 async def test_each_engine_gets_the_retry_after_of_the_missing_replica(admission: dict[str, Any]) -> None:
     short = Short(**admission)
     await short.told()
-    assert [await short.told(2.0) for _ in range(3)] == [{"a": left, "b": left} for left in (8.0, 6.0, 4.0)]
+    least = LAW.usual_scrape_seconds
+    assert [await short.told(2.0) for _ in range(3)] == [{"a": left, "b": left} for left in (8.0, 6.0, least)]
 
 
 async def test_no_retry_after_is_sent_once_all_replicas_are_ready() -> None:
