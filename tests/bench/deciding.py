@@ -1,25 +1,27 @@
 """Processor time of one decision for a fleet, typical and worst case: it bounds the operator's time per deployment.
 
-The worst case is a pass that changes a target (it searches for the binding constraint) with the largest state: half an
-hour of slots, a full window of passes, and engines with thousands of sequences.
+The worst case is a pass that changes the count (it explains what fewer would have served) with the largest state: a
+slot for every quarter of a minute, an hour of comparisons, and a past that searches for the most replicas.
 """
 
 import time
+from array import array
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from sluice_operator.autoscaler import decide
-from sluice_operator.autoscaler.signals.arrival_history import ArrivalState
+from sluice_operator.autoscaler.replicas.history import Comparison, History, Slot
+from sluice_operator.autoscaler.settings import LAW
 from sluice_operator.autoscaler.values import Observed
+from sluice_perfmodel.shadow_queues import LOADS
 from sluice_perfmodel.step_time import StepTimeModel
 from tests.bench.row import Report, at_most
 from tests.counting import count_calls
-from tests.operator.autoscaler.fleet import Engine, Story, spec, with_signals
+from tests.operator.autoscaler.fleet import Engine, Story, spec
 
 LIGHT: Final = StepTimeModel(base=0.02, prefill_token=2e-6, sequence=2e-5, kv_token=1e-9, steps=1000)
-SLOTS: Final = 180
 REPLICAS: Final = 64
 MOST_MS: Final = 5.0
 
@@ -72,12 +74,33 @@ def slowest(replicas: int) -> Story:
         "engine": {"scheduling": {"maxNumSeqs": 4096}},
     }
     story = _fleet(replicas, big, LIGHT)
-    slots = tuple((slot, 10.0 * replicas) for slot in range(int(story.now // 10) - SLOTS, int(story.now // 10)))
-    story.state = with_signals(story.state, arrivals=ArrivalState(slots))
+    story.state = replace(story.state, history=full_history(replicas, story.now))
     story.spec = story.spec.model_copy(
         update={"scaling": story.spec.scaling.model_copy(update={"min_replicas": 1, "max_replicas": 1000})}
     )
     return story
+
+
+def full_history(replicas: int, now: float) -> History:
+    """As much as a history keeps: a load that fewer than six times the replicas do not serve."""
+    late = array("d", [0.0 if load < 0.16 else 10.0 * load * replicas for load in LOADS])
+    slots = range(int(LAW.memory_seconds / LAW.slot_seconds))
+    comparisons, bins = range(12), range(int(LAW.starting_most_seconds / LAW.bin_seconds))
+    minutes = LAW.error_seconds / len(comparisons)
+    return History(
+        slots=tuple(
+            Slot(now - LAW.slot_seconds * (age + 1), now - LAW.slot_seconds * age, replicas, 40.0 * replicas, 0.0, late)
+            for age in reversed(slots)
+        ),
+        comparisons=tuple(
+            Comparison(now - minutes * (age + 1), now - minutes * age, 800.0 * replicas, 0.0, late, 40.0 * replicas)
+            for age in reversed(comparisons)
+        ),
+        arrivals=tuple((now - LAW.bin_seconds * age, 3.0 * replicas - age) for age in reversed(bins)),
+        counted=(now, 0.0),
+        ready=replicas,
+        seen_at=now,
+    )
 
 
 def _fleet(replicas: int, changes: dict[str, Any], model: StepTimeModel | None = None) -> Story:

@@ -1,4 +1,4 @@
-"""A deployment of embeddings or scores: no token is generated, and the model sizes the fleet all the same."""
+"""A deployment of embeddings or scores: no token is generated, and the replay sizes the fleet all the same."""
 
 import math
 from dataclasses import replace
@@ -7,9 +7,10 @@ import pytest
 
 from sluice_operator.autoscaler import decide
 from sluice_operator.autoscaler.state import AutoscalerState
-from sluice_operator.autoscaler.values import Decision, Observed, PodView
-from sluice_perfmodel.capacity import Work, throughput
+from sluice_operator.autoscaler.values import Decision, Observed, PodView, ShadowTotals
+from sluice_perfmodel.shadow_queues import EngineLimits, ShadowQueues, shadow_engine
 from sluice_perfmodel.step_time import StepTimeModel
+from sluice_perfmodel.workload import Work, prefill_seconds, throughput
 from tests.operator.autoscaler.fleet import Engine, spec
 
 TEXT = 100  # tokens
@@ -22,9 +23,14 @@ def served(rate: float, text: int = TEXT, seconds: float = 150.0) -> Decision:
     """The decision for one replica at this rate, texts per second, with every target met so far."""
     asked = spec(scaling={"maxReplicas": 16}, slo={"itlMilliseconds": 10})
     memory, now, replicas = AutoscalerState(), 0.0, 1
+    limits = EngineLimits(itl=0.01, ttft=2.0, batch_tokens=2048, kv_tokens=32_000, sequences=AT_ONCE, longest_step=0.5)
+    shadow, work = ShadowQueues(), Work(1, text)
     while True:
         now += 5.0
         total = rate * now
+        while shadow.arrived < total - 1e-9:
+            engine = shadow_engine(MODEL, work.context, work.output, limits)
+            shadow.arrive((shadow.arrived + 1) / rate, prefill_seconds(MODEL, work), engine)
         sample = replace(
             Engine().sample(),
             running=min(rate, AT_ONCE),
@@ -33,6 +39,7 @@ def served(rate: float, text: int = TEXT, seconds: float = 150.0) -> Decision:
             slo_met_total=total,
             prompt_tokens_total=text * total,
             step_model=MODEL,
+            shadow=ShadowTotals(shadow.arrived, shadow.unreachable, tuple(shadow.late)),
         )
         observed = Observed((PodView("texts-1", "ready", -100.0, sample, now),), replicas=replicas)
         decision, memory = decide(asked, observed, memory, now)

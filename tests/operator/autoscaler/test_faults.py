@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluice_operator.autoscaler import decide
-from sluice_operator.autoscaler.signals.arrival_history import ArrivalState
-from sluice_operator.autoscaler.signals.cold_start import ColdStartState
+from sluice_operator.autoscaler.replicas.history import History
+from sluice_operator.autoscaler.settings import LAW
 from sluice_operator.autoscaler.signals.histograms import BOUNDS
 from sluice_operator.autoscaler.state import AutoscalerState
 from sluice_operator.autoscaler.values import ColdStart, Decision, EngineSample, Histogram, Observed, PodView
-from tests.operator.autoscaler.fleet import Engine, Story, spec, with_signals
+from tests.operator.autoscaler.fleet import Engine, Story, spec
 from tests.operator.runtime.memory_size import size_of
 
 WINDOW = 20
@@ -139,7 +139,7 @@ def test_whatever_fails_counts_and_limits_stay_in_range_without_flapping(
             assert 2 <= bounds.concurrency_min <= bounds.concurrency_max <= 64
             assert 1 <= bounds.max_queue < 10_000 and 0 < bounds.kv_watermark <= 1
     rough.check()
-    assert size_of(rough.story.state) < 256 * KB
+    assert size_of(rough.story.state) < 64 * KB
 
 
 def calm(looks: int) -> Rough:
@@ -167,18 +167,29 @@ def test_a_fault_of_one_pod_delays_a_scale_in_that_was_due(weather: str) -> None
             assert decision.replicas == move.before
 
 
-def test_the_state_of_64_replicas_with_full_histories_stays_under_256_kb() -> None:
-    story = Story(spec=spec(scaling={"minReplicas": 1, "maxReplicas": 64}), replicas=64, interval=1.0)
-    story.run(60, 100.0)
-    full = tuple((slot, 1000.0 + slot) for slot in range(-180, 0))
-    starts = tuple((f"chat-{n}", ColdStart(1.5, 2.5, 3.5, 4.5, 12.5)) for n in range(16))
-    wanted = tuple((float(n), n) for n in range(61))
-    state = story.state
-    whole = replace(
-        with_signals(state, arrivals=ArrivalState(full), cold_starts=ColdStartState(starts)),
-        stabilization=replace(state.stabilization, floors=wanted),
+@pytest.mark.parametrize(("interval", "most"), [(5.0, 112 * KB), (1.0, 136 * KB)])
+def test_the_state_of_64_replicas_with_a_full_history_stays_small(interval: float, most: int) -> None:
+    story = Story(spec=spec(scaling={"minReplicas": 64, "maxReplicas": 64}), replicas=64, interval=interval)
+    story.started = {name: ColdStart(1.5, 2.5, 3.5, 4.5, 12.5) for name in story.engines}
+    story.run(100, 20.0)
+    story.state = replace(story.state, history=full(story.state.history, story.now))
+    story.run(interval, 20.0)
+    assert len(story.state.history.slots) > LAW.memory_seconds / LAW.slot_seconds - 1
+    assert size_of(story.state) < most
+
+
+def full(history: History, now: float) -> History:
+    """The history with as many slots, comparisons and arrivals as it keeps."""
+    slot, comparison = history.slots[-1], history.comparisons[-1]
+    slots = math.floor(LAW.memory_seconds / LAW.slot_seconds)
+    return replace(
+        history,
+        slots=tuple(replace(slot, ended=now - LAW.slot_seconds * place) for place in reversed(range(slots))),
+        comparisons=tuple(
+            replace(comparison, ended=now - LAW.error_seconds / 12 * place) for place in reversed(range(12))
+        ),
+        arrivals=tuple((now - LAW.bin_seconds * place, float(place)) for place in reversed(range(60))),
     )
-    assert size_of(whole) < 256 * KB
 
 
 def test_an_unused_state_is_small() -> None:

@@ -2,13 +2,11 @@
 
 import itertools
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from sluice_operator.api import LLMDeployment, parse
-from sluice_operator.autoscaler.replicas.model_confidence import ConfidenceState
 from sluice_operator.autoscaler.settings import LAW
 from sluice_operator.autoscaler.signals import cold_start
 from sluice_operator.autoscaler.signals.freshness import fleet_metrics
@@ -16,7 +14,7 @@ from sluice_operator.autoscaler.state import AutoscalerState
 from sluice_operator.autoscaler.values import ColdStart, Decision, Observed, PodView
 from sluice_operator.status.build import measurements
 from sluice_operator.status.estimates import cold_starts_of, restored
-from tests.operator.autoscaler.fleet import MODEL, Engine, Story, spec
+from tests.operator.autoscaler.fleet import Story, spec
 from tests.operator.fake_cluster import manifest
 
 
@@ -32,25 +30,16 @@ def status_of(story: Story) -> dict[str, Any]:
     return measurements(decision, ()) | {"coldStarts": cold_starts_of(story.state)}
 
 
-def test_cold_starts_are_measured_per_phase_and_become_the_forecast_horizon() -> None:
+def test_cold_starts_are_measured_per_phase_and_become_the_time_that_growth_is_planned_for() -> None:
     story = busy_day()
     start = cold_start.median_start(story.state.signals.cold_starts)
     assert start is not None and start.total == pytest.approx(40, abs=5)
     assert start.schedule + start.pull + start.load + start.warm == start.total
-    said = [s for s in story.sentences() if "cold start" in s]
-    assert "expected in 65 s (cold start)" in said[0]  # nothing was measured yet
-    story.run(30, 9.0)
-    assert "expected in 45 s (cold start)" in story.sentences()[-1]
-
-
-def test_a_replica_is_kept_for_at_least_a_cold_start() -> None:
-    story = Story(cold_start=150, replicas=1)
-    story.run(60, 1.25)
-    story.run(260, 4.0)
-    began = story.now
-    story.run(400, 0.3)
-    down = next(at for at, d in story.decisions if at > began and d.replicas == 1)
-    assert down - began >= 150  # the window alone is 60 s
+    leads = [dict(r.numbers)["leadSeconds"] for _, d in story.decisions for r in d.reasons if r.dial == "replicas"]
+    assert leads[0] == LAW.usual_cold_start_seconds  # nothing was measured yet
+    story.run(60, 9.0)
+    again = next(r for _, d in story.decisions[-12:] for r in d.reasons if r.dial == "replicas")
+    assert dict(again.numbers)["leadSeconds"] == start.total
 
 
 def test_only_the_newest_starts_are_kept_and_each_once() -> None:
@@ -67,7 +56,7 @@ def test_only_the_newest_starts_are_kept_and_each_once() -> None:
     assert totals == [float(number) for number in range(24, 40)]
 
 
-def test_a_new_operator_restores_cold_starts_and_lengths() -> None:
+def test_a_new_operator_process_restores_cold_starts_and_lengths() -> None:
     story = busy_day()
     before = story.state
     story.state = restored(status_of(story))
@@ -78,6 +67,47 @@ def test_a_new_operator_restores_cold_starts_and_lengths() -> None:
     assert first.cold_start is not None and first.forecast is not None
     assert first.forecast.output_tokens == pytest.approx(40, rel=0.2)  # with the first scrape
     assert first.replicas == len(story.engines)
+
+
+def handed_over(story: Story) -> Story:
+    """The story under a new operator process, which knows only what the status keeps."""
+    story.state = restored(status_of(story))
+    return story
+
+
+def test_a_new_operator_process_keeps_the_remembered_count_for_as_long_as_a_memory_lasts() -> None:
+    story = busy_day()
+    story.run(300, 0.3)
+    assert story.replicas == 2
+    began = story.now
+    handed_over(story)
+    later = story.run(LAW.memory_seconds, 0.3)
+    assert {d.replicas for d in later} == {2}
+    assert later[-1].forecast is not None and later[-1].forecast.remembered == 2
+    story.run(300, 0.3)
+    fell = next(at for at, d in story.decisions if at > began and d.replicas == 1)
+    window = story.spec.scaling.scale_down_stabilization_seconds
+    assert LAW.memory_seconds + window <= fell - began <= LAW.memory_seconds + window + 15
+
+
+def test_what_is_remembered_orders_no_replica_beyond_the_range() -> None:
+    wide = Story(spec=spec(scaling={"maxReplicas": 8}), replicas=8)
+    wide.run(60, 25.0)
+    assert wide.decisions[-1][1].forecast is not None and wide.decisions[-1][1].forecast.remembered > 3
+    handed_over(wide).spec = spec()
+    wide.run(5, 1.0)
+    assert wide.replicas == 3
+
+
+@pytest.mark.parametrize("rate", [1.25, 2.0, 3.0])
+def test_a_new_operator_process_takes_the_load_that_it_finds_for_no_growth(rate: float) -> None:
+    story = Story()
+    story.run(200, rate)
+    assert story.replicas == 1
+    handed_over(story)
+    found = story.run(300, rate)
+    assert {d.replicas for d in found} == {1}
+    assert {d.forecast.growth for d in found if d.forecast is not None} == {1.0}
 
 
 @pytest.mark.parametrize(
@@ -99,20 +129,6 @@ def test_invalid_numbers_of_a_status_are_left_out() -> None:
     wire = {"requestsPerSecond": 1, "growth": math.nan, "rememberedReplicas": -1, "modelError": 0.2}
     wire |= {"outputTokens": math.nan, "promptTokens": 1e30, "cachedPromptTokens": -1}
     assert restored({"coldStarts": [{"pod": "a", **phases}], "forecast": wire}) == AutoscalerState()
-
-
-def test_confidence_in_a_wrong_model_falls_and_recovers() -> None:
-    slow = replace(MODEL, base=0.015, sequence=0.002)  # the published model is twice as fast as the engine
-    story = Story(spec=spec(scaling={"maxReplicas": 8}))
-    story.engines = {"chat-1": Engine(limit=30, model=slow)}
-    for _ in range(20):
-        story.run(15, 4.0)
-        for engine in story.engines.values():
-            engine.model = slow
-    assert story.state.confidence.value < 0.95
-    fallen = story.state.confidence.value
-    story.run(300, 4.0)
-    assert story.state.confidence.value > fallen
 
 
 def test_rejections_are_reported_once_with_what_would_end_them() -> None:
@@ -153,12 +169,12 @@ def test_the_written_status_is_valid_for_the_resource() -> None:
 def test_recurring_rejections_are_reported_once_per_interval() -> None:
     story = Story(spec=spec(scaling={"maxReplicas": 1}))
     story.run(60, 1.25)
-    for _ in range(8):
+    for _ in range(24):
         story.run(20, 12.0)
         story.run(60, 0.3)
     said = [at for at, d in story.decisions for reason in d.reasons if reason.binding == "Refusing"]
     assert len(said) >= 2
-    assert all(later - sooner >= LAW.admission.rejections_again_seconds for sooner, later in itertools.pairwise(said))
+    assert all(later - sooner >= LAW.memory_seconds for sooner, later in itertools.pairwise(said))
 
 
 def test_each_cold_start_is_recorded_once_in_a_fleet_larger_than_the_record() -> None:
@@ -179,24 +195,12 @@ def test_each_cold_start_is_recorded_once_in_a_fleet_larger_than_the_record() ->
     ] == before  # starts that it does not list are older
 
 
-@pytest.mark.parametrize(("rate", "enough"), [(1.6, 1), (2.2, 1), (4.0, 2), (9.0, 3)])
-def test_confidence_and_count_recover_from_misses_without_a_capacity_cause(rate: float, enough: int) -> None:
-    story = Story(spec=spec(scaling={"maxReplicas": 10}), replicas=enough)
-    story.run(300, rate)
-    assert story.replicas == enough
-    story.state = replace(story.state, confidence=ConfidenceState(LAW.replicas.confidence_least))
-    assert max(decision.desired for decision in story.run(300, rate)) > enough
-    story.run(1500, rate)
-    assert story.replicas == enough
-    assert story.state.confidence.value >= 0.9
-
-
-def test_a_late_start_is_expected_within_two_cold_starts() -> None:
+def test_a_late_start_is_expected_after_the_next_scrape() -> None:
     def remaining(age: float) -> float | None:
         pod = PodView("a", "loading", since=0.0, start_age=age)
         fleet = fleet_metrics(Observed(pods=(pod,)), 5.0, 10.0)
         return cold_start.remaining_seconds(cold_start.ColdStartState(), fleet, 10.0)
 
-    usual = LAW.signals.usual_cold_start_seconds
-    assert remaining(3.0 * 3600) == 2.0 * usual
+    usual = LAW.usual_cold_start_seconds
+    assert remaining(3.0 * 3600) == LAW.usual_scrape_seconds
     assert remaining(20.0) == usual - 20.0

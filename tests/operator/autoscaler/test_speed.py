@@ -7,7 +7,7 @@ import pytest
 from tests.bench.deciding import calls, slowest, usual
 from tests.operator.autoscaler.fleet import Story
 
-MOST_CALLS = 8_000  # 64 replicas; 5,850 take 3 to 4 ms of a processor
+MOST_CALLS = 6_000  # 64 replicas; 4,700 take 3 ms of a processor
 MOST_PER_REPLICA = 60
 
 

@@ -70,11 +70,9 @@ class FleetDelta:
 def pod_totals(name: str, at: float, sample: EngineSample) -> PodTotals:
     """The totals of one scrape; a histogram or shadow queues without observations count as zeros."""
     shadow = sample.shadow or _NO_SHADOW
-    row = array("d", _counters(sample))
-    row.extend((shadow.requests, shadow.unreachable, *shadow.late))
-    row.extend(sample.ttft.counts or _NO_COUNTS)
-    row.extend(sample.itl.counts or _NO_COUNTS)
-    return PodTotals(name, at, row, sample.running)
+    counts = (sample.ttft.counts or _NO_COUNTS) + (sample.itl.counts or _NO_COUNTS)
+    values = (*_counters(sample), shadow.requests, shadow.unreachable, *shadow.late, *counts)
+    return PodTotals(name, at, array("d", values), sample.running)
 
 
 def pod_delta(old: PodTotals, new: PodTotals, kv_blocks: float, now: float, ttft_target: float) -> FleetDelta | None:
