@@ -54,7 +54,8 @@ class MeasuredStart(ColdStart):
 
 
 class ForecastStatus(Model):
-    """The autoscaler's estimates of the load and of its own error. A restarted operator continues from them."""
+    """The autoscaler's estimates of the load and of its own error. A restarted operator continues from rememberedReplicas
+    and the mean tokens, and measures the others anew."""
 
     requests_per_second: float | None = None
     """requestsPerSecond is the current arrival rate, rejected requests included."""

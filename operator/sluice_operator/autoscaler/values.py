@@ -133,7 +133,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class ForecastStatus:
-    """The load, and how well the replay has predicted; the status keeps these estimates over a restart."""
+    """The load, and how well the replay has predicted. A restart keeps `remembered` and the mean tokens."""
 
     rate: float  # requests per second, now
     growth: float  # factor by which the load grows until a replica ordered now is ready, 1 or more
