@@ -121,7 +121,7 @@ METRICS_FAULTS: Final = "sluice_metrics_faults_total"  # exceptions while record
 
 STEP_MODEL_SECONDS: Final = "sluice_step_model_seconds"  # {term}
 STEP_MODEL_ERROR: Final = "sluice_step_model_error_ratio"
-STEP_MODEL_STEPS: Final = "sluice_step_model_steps"  # steps behind the fit; a model with few has low confidence
+STEP_MODEL_STEPS: Final = "sluice_step_model_steps"  # steps behind the fit; a model with few is not used
 MODEL_INFO: Final = "sluice_model_info"  # {version, dtype, model}
 CACHE_CONFIG_INFO: Final = "sluice_cache_config_info"  # {block_size, num_blocks}
 LOAD_PHASE_SECONDS: Final = "sluice_load_phase_seconds"  # {phase=fetch|load|compile|warm}

@@ -113,8 +113,7 @@ class Scaling(Model):
     Defaults to 80."""
     scale_down_stabilization_seconds: Annotated[int, Field(ge=0, le=86_400)] = 120
     """scaleDownStabilizationSeconds is how long fewer replicas must have been sufficient before one is removed, in
-    seconds. The effective window is no shorter than a cold start (600 s at most), and up to three times as long if
-    prefix caches save much work, because a new replica starts with an empty cache. Defaults to 120."""
+    seconds. Replicas that the load of the last 15 minutes needed count as needed. Defaults to 120."""
     scale_to_zero_after_seconds: Annotated[int, Field(ge=10, le=604_800)] = 600
     """scaleToZeroAfterSeconds is how long no request must have arrived before the last replica is removed, in seconds.
     It applies only with minReplicas 0. Defaults to 600."""

@@ -118,9 +118,9 @@ def _up(snapshot: Snapshot, need: Need, after: int) -> str:
         )
     if need.binding == "LastingLoad":
         load = replay.error * replay.growth
-        grown = f" at {replay.growth:.2g} times its load, which the trend gives in {replay.lead:.0f} s (cold start)"
+        grown = f" at {replay.growth:.2f} times its load, as the trend gives in {replay.lead:.0f} s (cold start),"
         served = _served(last_minute(replay, snapshot.now), need.replicas, load)
-        return f"Of its requests{grown if replay.growth > 1.0 else ''} {served} (target {_target(spec)}).{_error(need)}{capped}"
+        return f"Of its requests{grown if replay.growth >= 1.005 else ''} {served} (target {_target(spec)}).{_error(need)}{capped}"
     served = _served(replay.slots, need.replicas, replay.error)
     return f"Of its requests {served} (target {_target(spec)}).{_error(need)}{capped}"
 
