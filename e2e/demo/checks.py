@@ -43,7 +43,7 @@ def stayed_at_one(states: Sequence[Seen]) -> Check:
     """Half a load causes no second replica."""
     replicas = [(seen.line["replicas"], seen.line["desired"]) for seen in states]
     return Check(
-        "half of what one replica holds leaves replicas at 1",
+        "half of what one replica serves leaves replicas at 1",
         bool(replicas) and all(pair == (1, 1) for pair in replicas),
         f"replicas, desired: {sorted(set(replicas))}",
     )
@@ -55,6 +55,16 @@ def scaled_up(before: Line, ready_two: float | None, most: int) -> Check:
         "the load drives replicas from 1 to 2 or more",
         before["replicas"] == 1 and ready_two is not None,
         f"from {before['replicas']} to {most} ready",
+    )
+
+
+def is_remembered(idle: Sequence[Seen]) -> Check:
+    """The replicas that a recent burst needed are kept while no request comes."""
+    desired = [seen.line["desired"] for seen in idle]
+    return Check(
+        "without load the replicas that the burst needed stay",
+        bool(desired) and min(desired) >= 2,
+        f"desired: {sorted(set(desired))}",
     )
 
 

@@ -13,20 +13,21 @@ from openai import AsyncOpenAI
 from rich.console import Console
 
 from e2e.demo import checks, wanted
-from e2e.demo.capacity import mean_work, one_replica, read_sample
 from e2e.demo.checks import Check
 from e2e.demo.fleet import DemoFailed, Fleet, Line
 from e2e.demo.processor import Share, watch_shares
+from e2e.demo.replica import Service, mean_work, one_replica, read_sample
 from sluice.bench import Load, Prompt, Report, run
 from sluice_engine.tiny import corpus
-from sluice_perfmodel.capacity import Capacity, Targets
+from sluice_perfmodel.slo_limits import Targets
 
 QUESTIONS: Final = ("What is the KV cache?", "What is continuous batching?", "What is a token?")
 MEASURING_USERS: Final = 4  # together with the single questions before, the engine's fit has two batch sizes
-HALF, OVER = 0.5, 1.5  # of one replica's capacity: too little for a second replica, and enough for one and a half
+HALF, OVER = 0.5, 1.5  # of what one replica serves: in time by one replica, and late by one but not by two
 SECONDS_HALF, SECONDS_BOTH = 20.0, 17.0  # under half a load; under the full load with two replicas
 SECONDS_GROWN: Final = 8.0  # under the full load after all desired replicas are ready
 MOST_SECONDS: Final = 150.0  # longest wait within one phase
+SECONDS_IDLE: Final = 30.0  # longer than scaleDownStabilizationSeconds
 LOAD_MOST_SECONDS: Final = 2 * MOST_SECONDS + SECONDS_BOTH + SECONDS_GROWN
 
 
@@ -37,7 +38,6 @@ class Record:
     checks: list[Check] = field(default_factory=list)
     reports: dict[str, Report] = field(default_factory=dict)
     shares: dict[str, Share] = field(default_factory=dict)
-    capacity: Capacity | None = None
 
 
 class Story:
@@ -62,10 +62,10 @@ class Story:
         try:
             self._say.print(f"\nReady at {self._url}/v1\n")
             await self._ask()
-            capacity = await self._measure(first)
-            calm_from = await self._half_load(capacity)
-            await self._overload(capacity, calm_from)
-            await self._shrink()
+            served = await self._measure(first)
+            calm_from = await self._half_load(served)
+            await self._overload(served, calm_from)
+            await self._idle()
         finally:
             watcher.cancel()
             await asyncio.gather(watcher, return_exceptions=True)
@@ -94,9 +94,9 @@ class Story:
             Check("three questions are answered in clear sentences", right == len(QUESTIONS), f"{right} answers")
         )
 
-    async def _measure(self, first: Line) -> Capacity:
-        """Send a little traffic, so that the engine fits its step-time model, and compute the capacity from it."""
-        self._say.rule("What one replica holds, by its own measurements")
+    async def _measure(self, first: Line) -> Service:
+        """Send a little traffic, so that the engine fits its step-time model, and compute from it what it serves."""
+        self._say.rule("What one replica serves, by its own measurements")
         admin = first["pods"][0]["admin"]
         before = await read_sample(admin)
         await self._load("measuring", Load(
@@ -105,8 +105,8 @@ class Story:
         sample = await read_sample(admin)
         work = mean_work(before, sample)
         targets = Targets(ttft=wanted.TTFT_MS / 1000, itl=wanted.ITL_MS / 1000)
-        capacity = one_replica(sample, work, targets, wanted.KV_PERCENT / 100)
-        if capacity is None or sample.step_model is None:
+        served = one_replica(sample, work, targets)
+        if served is None or sample.step_model is None:
             raise DemoFailed("the engine has published no step model")
         model = sample.step_model
         self._say.print(
@@ -114,22 +114,21 @@ class Story:
             f"{model.prefill_token * 1e3:.3f} ms per prompt token, fitted over {model.steps} steps "
             f"(off by {model.error_ratio:.1%}).\n"
             f"A request is {work.uncached:.0f} new prompt tokens and {work.output:.0f} answer tokens. So one replica "
-            f"holds {capacity.rate:.2f} requests/s, {capacity.concurrency} at once; {capacity.binding} binds.\n"
+            f"serves {served.rate:.2f} requests/s, {served.concurrency} at once.\n"
         )
-        self._record.capacity = capacity
-        return capacity
+        return served
 
-    async def _half_load(self, capacity: Capacity) -> float:
+    async def _half_load(self, served: Service) -> float:
         """Run half the load; returns its start time."""
-        rate = HALF * capacity.rate
+        rate = HALF * served.rate
         self._say.rule(f"Half of that: {rate:.2f} requests/s for {SECONDS_HALF:g} s")
         start = time.monotonic()
         await self._load("half", self._open_loop(rate, SECONDS_HALF, seed=2))
         self._record.checks.append(checks.stayed_at_one(self._fleet.timeline.between(start, time.monotonic())))
         return start
 
-    async def _overload(self, capacity: Capacity, calm_from: float) -> None:
-        rate = OVER * capacity.rate
+    async def _overload(self, served: Service, calm_from: float) -> None:
+        rate = OVER * served.rate
         self._say.rule(f"{OVER:g} times that: {rate:.2f} requests/s until a second replica has shared it")
         timeline = self._fleet.timeline
         before, pod = timeline.states[-1].line, timeline.states[-1].line["pods"][0]["name"]
@@ -160,18 +159,11 @@ class Story:
         ]
         self._record.checks.extend(checks.fell_and_rose(*moved))
 
-    async def _shrink(self) -> None:
-        self._say.rule("No load: back to one replica")
-        try:
-            await self._fleet.until_state(
-                lambda line: line["replicas"] == 1 and len(line["pods"]) == 1,
-                "the scale-down to one replica",
-                MOST_SECONDS,
-            )
-            passed, told = True, "1 replica, none draining"
-        except DemoFailed as failure:
-            passed, told = False, str(failure)
-        self._record.checks.append(Check("without load replicas go back to 1", passed, told))
+    async def _idle(self) -> None:
+        self._say.rule("No load: the burst may come back, so its replicas stay for a quarter of an hour")
+        start = time.monotonic()
+        await asyncio.sleep(SECONDS_IDLE)
+        self._record.checks.append(checks.is_remembered(self._fleet.timeline.between(start, time.monotonic())))
 
     def _open_loop(self, rate: float, seconds: float, seed: int) -> Load:
         return Load(

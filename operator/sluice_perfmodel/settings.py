@@ -10,75 +10,6 @@ from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
-class ArrivalSettings:
-    """Arrival statistics and their forecast."""
-
-    usual_dispersion: float = 1.0
-    """Index of dispersion of the counts, until measured. Source: 1 is a Poisson process. Halved, doubled: not
-    measured."""
-
-    usual_volatility: float = 0.013
-    """Volatility of the level per √second, until measured, as a share of the level. Basis: 10 % in a minute. Halved,
-    doubled: not measured."""
-
-    dispersion_bounds: tuple[float, float] = (0.25, 50.0)
-    """Least and largest index of dispersion. Basis: beyond them the estimate is an error. Halved, doubled: not
-    measured."""
-
-    least_volatility: float = 1e-3
-    """Least volatility per √second: 6 % in an hour. Basis: no load is assumed to be constant. Halved, doubled: not
-    measured."""
-
-    most_volatility: float = 0.2
-    """Largest volatility per √second: the level doubles in 30 s. Halved, doubled: not measured."""
-
-    prior_slots: float = 12.0
-    """Weight of the prior estimate, in slots. Less weight for the volatility (by independent pieces): T1 needs 9 %
-    less, and T2, T3 and T4 need 3 to 4 % more. Doubled: not measured."""
-
-    prior_most: float = 5.0
-    """Largest weight of an earlier estimate, in multiples of the prior's. Halved, doubled: not measured."""
-
-    level_slots: int = 60
-    """Slots used to estimate the level of the load. Basis: older ones have no weight left. Halved, doubled: not
-    measured."""
-
-    least_trend_slots: int = 12
-    """Fewest slots used to detect a trend. Basis: fewer cannot tell one from noise. Halved, doubled: not measured."""
-
-    trend_horizons: float = 4.0
-    """Horizons of the past in which a trend is looked for. Halved, doubled: not measured."""
-
-
-@dataclass(frozen=True, slots=True)
-class CapacitySettings:
-    """Queueing and capacity of one replica."""
-
-    service_variance: float = 1.0
-    """Squared coefficient of variation of output lengths. Measured: 0.8 to 1.2 on the Azure 2023 trace. Halved,
-    doubled: not measured."""
-
-    prompt_variance: float = 2.0
-    """Squared coefficient of variation of prompt work. Measured: 1.3 (Azure 2023) to 2.5 (ServeGen). Halved, doubled:
-    not measured."""
-
-    least_spread: float = 0.1
-    """Least spread z of the work in the queue. Basis: even with a perfect split of a steady stream, output lengths stay
-    random. Halved, doubled: not measured."""
-
-    least_prefill_share: float = 0.05
-    """Least share of a second for prompts, however many sequences decode. Halved, doubled: not measured."""
-
-    most_utilisation: float = 0.95
-    """Largest planned utilisation without load shedding. Basis: beyond it 1 % more load changes the predicted wait by
-    its own size, and no load estimate is that accurate. Halved: not measured."""
-
-    least_utilisation: float = 0.05
-    """Utilisation of a nearly idle replica. Basis: a request late at this load is late by its own length, and more
-    replicas do not help. Halved, doubled: not measured."""
-
-
-@dataclass(frozen=True, slots=True)
 class LimitSettings:
     """The concurrency limit: the engine's fast loop, one period per second."""
 
@@ -156,8 +87,6 @@ class ShadowSettings:
 class PerformanceModelSettings:
     """The constants of the performance model, by the modules that read them."""
 
-    arrivals: ArrivalSettings = field(default_factory=ArrivalSettings)
-    capacity: CapacitySettings = field(default_factory=CapacitySettings)
     limit: LimitSettings = field(default_factory=LimitSettings)
     shadow: ShadowSettings = field(default_factory=ShadowSettings)
 

@@ -47,13 +47,3 @@ def throughput(model: StepTimeModel, work: Work, concurrency: float) -> float:
     """μ(n): requests per second with n running sequences; inf where the model costs no time."""
     seconds = max(work.output, 1.0) * token_seconds(model, work, concurrency)
     return concurrency / seconds if seconds > 0 else math.inf
-
-
-def concurrency_at(model: StepTimeModel, work: Work, rate: float, limit: float) -> float:
-    """The n at which μ(n) equals `rate`: running requests in steady state; `limit` where the rate is not reached."""
-    output = max(work.output, 1.0)
-    per_sequence = token_seconds(model, work, 1.0) - model.base
-    left = 1.0 - rate * output * per_sequence
-    if left <= 0:
-        return limit
-    return min(limit, rate * output * model.base / left)

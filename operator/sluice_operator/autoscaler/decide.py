@@ -30,7 +30,7 @@ from sluice_operator.autoscaler.signals import cold_start
 from sluice_operator.autoscaler.signals.snapshot import Snapshot
 from sluice_operator.autoscaler.state import AutoscalerState
 from sluice_operator.autoscaler.values import Bounds, Decision, Observed
-from sluice_perfmodel.capacity import slo_concurrency
+from sluice_perfmodel.slo_limits import slo_concurrency
 
 
 def decide(

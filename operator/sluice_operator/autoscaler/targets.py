@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 from sluice_operator.api import LLMDeploymentSpec
-from sluice_perfmodel.capacity import Targets
+from sluice_perfmodel.slo_limits import Targets
 from sluice_perfmodel.workload import Work
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Final
 
-from sluice_perfmodel.capacity import Work, prefill_seconds
 from sluice_perfmodel.step_time import StepTimeModel
+from sluice_perfmodel.workload import Work, prefill_seconds
 from sluice_sim.cluster.request import RequestRecord
 from sluice_sim.results.run import PodLifetime
 

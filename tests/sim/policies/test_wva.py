@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from sluice_perfmodel.capacity import Targets
+from sluice_perfmodel.slo_limits import Targets
 from sluice_sim.policies.wva.mm1_queue import largest, solve
 from sluice_sim.policies.wva.queueing import (
     WVA_QUEUEING,

@@ -24,7 +24,7 @@ from sluice_operator.autoscaler.signals.lengths import mean_work
 from sluice_operator.autoscaler.signals.snapshot import Snapshot
 from sluice_operator.autoscaler.targets import max_concurrency
 from sluice_operator.autoscaler.values import Bounds, EngineSample, PodView
-from sluice_perfmodel.capacity import queue_limit
+from sluice_perfmodel.slo_limits import queue_limit
 from sluice_perfmodel.step_time import StepTimeModel
 from sluice_perfmodel.workload import Work, throughput, token_seconds
 

@@ -10,8 +10,8 @@ from sluice_operator.autoscaler.replicas.service_conditions import service_condi
 from sluice_operator.autoscaler.settings import LAW
 from sluice_operator.autoscaler.signals import cold_start
 from sluice_operator.autoscaler.signals.snapshot import Snapshot
-from sluice_perfmodel.capacity import ServiceConditions
 from sluice_perfmodel.shadow_queues import LOADS
+from sluice_perfmodel.slo_limits import ServiceConditions
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Inputs of the capacity model: the mean request, the engines' step-time models and the SLO targets."""
+"""Inputs of the performance model: the mean request, the engines' step-time models and the SLO targets."""
 
 import math
 from dataclasses import replace
@@ -8,8 +8,8 @@ from sluice_operator.autoscaler.signals.lengths import mean_work
 from sluice_operator.autoscaler.signals.snapshot import Snapshot
 from sluice_operator.autoscaler.targets import max_concurrency, reachable_targets
 from sluice_operator.autoscaler.values import EngineSample
-from sluice_perfmodel.capacity import Replica, ServiceConditions, slo_concurrency
 from sluice_perfmodel.settings import PERFMODEL
+from sluice_perfmodel.slo_limits import Replica, ServiceConditions, slo_concurrency
 from sluice_perfmodel.step_time import StepTimeModel
 
 
@@ -22,17 +22,14 @@ def service_conditions(snapshot: Snapshot) -> ServiceConditions | None:
     pool = _mean([sample.kv_blocks * sample.block_size for _, sample in measured])
     if pool <= 0:
         return None
-    most, batch = max_concurrency(spec), spec.engine.scheduling.max_batched_tokens
+    most = max_concurrency(spec)
     if work.output <= 1.0:  # such requests run for one step: its token budget bounds them
-        most = max(1, min(most, int(batch / max(work.uncached, 1.0))))
+        most = max(1, min(most, int(spec.engine.scheduling.max_batched_tokens / max(work.uncached, 1.0))))
     replica = Replica(
         model=model,
         kv_tokens=pool,
-        kv_share=spec.scaling.target_kv_occupancy_percent / 100.0,
         max_concurrency=most,
         min_concurrency=min(spec.admission.concurrency.min, most),
-        batch_tokens=batch,
-        sheds=spec.admission.mode != "Off",
     )
     return ServiceConditions(replica, work, reachable_targets(spec, work), PERFMODEL.limit.margin)
 

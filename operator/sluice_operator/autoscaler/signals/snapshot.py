@@ -10,7 +10,7 @@ from sluice_operator.autoscaler.signals.state import SignalState
 from sluice_operator.autoscaler.signals.windows import WindowSums, window_sums
 from sluice_operator.autoscaler.targets import targets
 from sluice_operator.autoscaler.values import Observed
-from sluice_perfmodel.capacity import Targets
+from sluice_perfmodel.slo_limits import Targets
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from sluice_operator.autoscaler.signals.state import SignalState
 from sluice_operator.autoscaler.signals.update import update_signals
 from sluice_operator.autoscaler.targets import targets
 from sluice_operator.autoscaler.values import Decision, Observed
-from sluice_perfmodel.capacity import slo_concurrency
+from sluice_perfmodel.slo_limits import slo_concurrency
 from sluice_sim.policies.policy import Knob
 
 Counts = tuple[int, ...]

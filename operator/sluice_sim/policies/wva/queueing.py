@@ -14,7 +14,7 @@ from typing import ClassVar, Final
 
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.autoscaler.targets import max_concurrency, targets
-from sluice_perfmodel.capacity import Targets
+from sluice_perfmodel.slo_limits import Targets
 from sluice_perfmodel.step_time import StepTimeModel
 from sluice_sim.policies.base import PeerLaw, Recommendation
 from sluice_sim.policies.metrics import increase

@@ -1,14 +1,26 @@
-"""The capacity of one replica, from the engine's own measurements: its step-time model and the requests that it served.
+"""What one replica serves, from the engine's own measurements: its step-time model and the requests that it served.
 
-No figure is set manually: the operator's capacity model turns the published metrics into a rate.
+No figure is set manually: the performance model turns the published metrics into a rate.
 """
+
+from dataclasses import dataclass
 
 import aiohttp
 
 from sluice import contract
 from sluice_operator.autoscaler.values import EngineSample
 from sluice_operator.engines.exposition import parse
-from sluice_perfmodel.capacity import Capacity, Replica, ServiceConditions, Targets, Work, capacity
+from sluice_perfmodel.settings import PERFMODEL
+from sluice_perfmodel.slo_limits import Replica, ServiceConditions, Targets, slo_concurrency
+from sluice_perfmodel.workload import Work, throughput
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What one replica serves within the inter-token target."""
+
+    concurrency: int  # n*: running requests
+    rate: float  # requests per second with n* running
 
 
 async def read_sample(admin: str) -> EngineSample:
@@ -27,14 +39,14 @@ def mean_work(before: EngineSample, after: EngineSample) -> Work:
     return Work(output=output, uncached=max(prompt - cached, 1.0), cached=cached)
 
 
-def one_replica(sample: EngineSample, work: Work, targets: Targets, kv_share: float) -> Capacity | None:
-    """The highest load at which one replica meets the targets; None before the engine has published a model."""
+def one_replica(sample: EngineSample, work: Work, targets: Targets) -> Service | None:
+    """The throughput of one replica at n*; None before the engine has published a model."""
     if sample.step_model is None:
         return None
     replica = Replica(
         model=sample.step_model,
         kv_tokens=sample.kv_blocks * sample.block_size,
-        kv_share=kv_share,
         max_concurrency=int(sample.concurrency_max),
     )
-    return capacity(ServiceConditions(replica, work, targets))
+    concurrency = slo_concurrency(ServiceConditions(replica, work, targets, PERFMODEL.limit.margin))
+    return Service(concurrency, throughput(sample.step_model, work, concurrency))
