@@ -14,6 +14,7 @@ from e2e.cluster import CUSTOM, Cluster, Object, Recorder, is_ready, name_of, ru
 from e2e.operator_pod import Operator
 from e2e.settings import Settings
 from sluice import contract
+from sluice_operator.autoscaler.settings import LAW
 
 RESTORED = 30.0  # seconds within which a child is restored, and within which the operator acts after an outage
 SLO = {"ttftMilliseconds": 3000, "itlMilliseconds": 120}  # values that differ from the engine's defaults
@@ -25,6 +26,7 @@ AT_REST = 90e6  # bytes of an idle operator
 MOST_MEMORY = 300e6  # bytes with 1,000 resources
 SHARE = AT_REST + (MOST_MEMORY - AT_REST) * CROWD / 1000
 STABILISATION = 30.0  # seconds: chat's scaleDownStabilizationSeconds
+REMEMBERED = LAW.memory_seconds  # a new operator keeps what its predecessor remembered for as long
 GROWTH = 10e6  # bytes that a repetition of the same work may add
 
 
@@ -114,7 +116,7 @@ def test_a_restarted_operator_scales_in_only_after_a_full_window(
     cluster: Cluster, returned: float, recorder: Recorder
 ) -> None:
     began = recorder.now() - (time.monotonic() - returned)
-    wait_for("1 replica", lambda: len(cluster.pods("chat")) == len(serving(cluster)) == 1, timeout=400)
+    wait_for("1 replica", lambda: len(cluster.pods("chat")) == len(serving(cluster)) == 1, timeout=REMEMBERED + 300)
     fell = next(at for at, what, value in recorder.seen if at > began and (what, value) == ("replicas", 1.0))
     say(f"replicas fell {fell - began:.0f} s after the operator's return\n{cluster.kubectl('get', 'llmd', 'chat')}")
     for entry in (cluster.resource("chat") or {})["status"]["decisions"]:
