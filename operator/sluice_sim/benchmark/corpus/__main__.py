@@ -3,15 +3,15 @@
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from sluice_sim.benchmark.corpus.ablation import ablation_plan, ablation_table
-from sluice_sim.benchmark.corpus.laws import OWN, PEERS, VARIANTS
+from sluice_sim.benchmark.corpus.ablation import Loss, ablation_plan, ablation_table, sensitivity_table
+from sluice_sim.benchmark.corpus.laws import OWN, PEERS
 from sluice_sim.benchmark.corpus.load import Load, read_loads
 from sluice_sim.benchmark.corpus.plan import LoadResult, Scope, load_plan
 from sluice_sim.benchmark.corpus.report.bars import verdicts
@@ -20,6 +20,7 @@ from sluice_sim.benchmark.corpus.report.table import WIDTH
 from sluice_sim.benchmark.corpus.report.text import as_json, report
 from sluice_sim.benchmark.corpus.store import RESULTS, CorpusStore
 from sluice_sim.benchmark.corpus.tasks import CORPUS
+from sluice_sim.benchmark.corpus.variants import CONSTANTS, RULES, VARIANTS
 from sluice_sim.benchmark.run.runner import Runner
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -39,7 +40,10 @@ def main(
         bool, typer.Option("--ours-only", help="Measure Sluice with this code; use all else as stored, whatever code.")
     ] = False,
     variants: Annotated[
-        str, typer.Option(help="Only compare Sluice with these variants, separated by commas, or 'all' of them.")
+        str,
+        typer.Option(
+            help="Only compare Sluice with these variants, separated by commas, or with 'rules', 'constants' or 'all'."
+        ),
     ] = "",
     plot: Annotated[str, typer.Option(help="Only draw these loads under Sluice, separated by commas.")] = "",
     workers: Annotated[int, typer.Option(min=0, help="Worker processes; 0 measures in this process.")] = 2,
@@ -62,7 +66,7 @@ def main(
     )
     if compared:
         losses = runner.run([ablation_plan(chosen, own, name) for name in compared])
-        Console(width=WIDTH).print(ablation_table(dict(zip(compared, losses, strict=True))))
+        _write_variants(dict(zip(compared, losses, strict=True)), out)
         return
     results: list[LoadResult] = runner.run([load_plan(load, scope) for load in chosen])
     whole = scope == Scope() and len(chosen) == len(read_loads())
@@ -85,6 +89,22 @@ def _write(results: Sequence[LoadResult], command: str, out: Path) -> None:
     (out / "table.txt").write_text(text, encoding="utf-8")
     (out / "score.json").write_text(json.dumps(as_json(results, command), indent=1) + "\n", encoding="utf-8")
     draw_corpus(results, out / "corpus.png")
+
+
+def _write_variants(found: Mapping[str, Sequence[Loss]], out: Path) -> None:
+    """Print the tables of the variants. Write the one of all rules, and the one of all constants."""
+    for group, table, file in (
+        (RULES, ablation_table, "ablation.txt"),
+        (CONSTANTS, sensitivity_table, "sensitivity.txt"),
+    ):
+        mine = {name: losses for name, losses in found.items() if name in group}
+        if not mine:
+            continue
+        console = Console(width=WIDTH, record=True)
+        console.print(table(mine))
+        if mine.keys() == group.keys():
+            out.mkdir(parents=True, exist_ok=True)
+            (out / file).write_text(f"{_command()}\n\n{console.export_text()}", encoding="utf-8")
 
 
 def _command() -> str:
@@ -123,10 +143,11 @@ def _chosen(loads: str, families: str) -> list[Load]:
 
 def _variants(text: str) -> tuple[str, ...]:
     """The named variants of Sluice. Raises BadParameter for an unknown one."""
-    names = tuple(VARIANTS) if text == "all" else tuple(_names(text))
+    groups = {"rules": tuple(RULES), "constants": tuple(CONSTANTS), "all": tuple(VARIANTS)}
+    names = groups.get(text) or tuple(_names(text))
     unknown = [name for name in names if name not in VARIANTS]
     if unknown:
-        sentence = f"no variant is called {unknown[0]}; there are {', '.join(VARIANTS) or 'none'}"
+        sentence = f"no variant is called {unknown[0]}; there are {', '.join(VARIANTS)}"
         raise typer.BadParameter(sentence, param_hint="--variants")
     return names
 

@@ -1,4 +1,4 @@
-"""What a variant of Sluice gains or loses on the corpus: a rule switched off, or a constant halved or doubled.
+"""What a variant of Sluice gains or loses on the corpus: a rule that is left out, or a constant halved or doubled.
 
 A rule stays if the law without it costs more or misses more, also on the families other than the one where the rule
 gains most: that family may have chosen it.
@@ -13,9 +13,11 @@ from typing import Any, Final
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from sluice_operator.autoscaler.settings import LAW
 from sluice_sim.benchmark.corpus.figures import Figures, from_dict
 from sluice_sim.benchmark.corpus.load import Load
 from sluice_sim.benchmark.corpus.tasks import LawRun
+from sluice_sim.benchmark.corpus.variants import CONSTANTS, SENSITIVE
 
 LEAST_COST: Final = 0.003  # share of the GPU-hours that a rule must save …
 LEAST_POINTS: Final = 0.001  # … or share of the requests that it must keep
@@ -106,6 +108,25 @@ def ablation_table(found: Mapping[str, Sequence[Loss]]) -> Table:
         elsewhere = effect(others) if others else None
         cells = [*_cells(whole), family, *_cells(there), *_cells(elsewhere)]
         shown.add_row(variant, *cells, _word(whole), _word(elsewhere))
+    return shown
+
+
+def sensitivity_table(found: Mapping[str, Sequence[Loss]]) -> Table:
+    """One row per constant: its value halved and doubled, and what that does to GPU-hours and attainment."""
+    shown = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, width=150)
+    shown.add_column("constant", no_wrap=True)
+    for heading in ("value", "halved", "GPU-hours", "points", "doubled", "GPU-hours", "points"):
+        shown.add_column(heading, justify="right", no_wrap=True)
+    for constant in SENSITIVE:
+        names = f"{constant}-half", f"{constant}-double"
+        if found.keys().isdisjoint(names):
+            continue
+        cells = [f"{getattr(LAW, constant):g}"]
+        for name in names:
+            losses = found.get(name)
+            value = CONSTANTS[name].constants[constant]
+            cells += [f"{value:g}", *_cells(None if losses is None else effect(losses))]
+        shown.add_row(constant, *cells)
     return shown
 
 

@@ -1,12 +1,11 @@
 """The laws that the corpus runs by name: Sluice, its variants, the peers, a constant count, and a stock engine."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.autoscaler.values import Decision, Observed
-from sluice_sim.benchmark.candidate.law import Replay
+from sluice_sim.benchmark.corpus.variants import VARIANTS
 from sluice_sim.benchmark.search.schedule import Static
 from sluice_sim.policies.policy import Knob, Law
 from sluice_sim.policies.registry import LAWS
@@ -17,9 +16,6 @@ SCHEDULE: Final = "schedule"  # a written schedule
 STOCK: Final = "stock"  # the same count without either, as an engine without Sluice
 ABLATIONS: Final = ("replicas-only", "admission-only")  # of the registry; they are no peers
 PEERS: Final = tuple(name for name in LAWS if name not in (OWN, *ABLATIONS))
-# Variants of Sluice by name, for ablations and sensitivity: a rule that is off, or a constant × ½ or × 2. An entry
-# builds the law, for example `lambda: Sluice(settings=replace(LAW, memory=1800.0))`.
-VARIANTS: Final[dict[str, Callable[[], Law]]] = {"replay": Replay}
 STOCK_COUNT: Final = Knob("replicas", 1.0, (1.0,), "replicas")
 
 
@@ -51,6 +47,6 @@ def law_named(name: str, setting: float | None = None) -> Law:
     if name in (CONSTANT, STOCK):
         return (Static if name == CONSTANT else StockFleet)(setting or 1.0)
     if name in VARIANTS:
-        return VARIANTS[name]()
+        return VARIANTS[name]
     entry = LAWS[name]
     return entry.default() if setting is None else entry.make(setting)

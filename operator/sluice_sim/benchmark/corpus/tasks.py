@@ -12,6 +12,7 @@ from sluice_sim.benchmark.corpus.arrivals import arrivals_of, data_of
 from sluice_sim.benchmark.corpus.figures import figures_of, to_dict
 from sluice_sim.benchmark.corpus.laws import CONSTANT, OWN, PEERS, SCHEDULE, STOCK, is_ours, law_named
 from sluice_sim.benchmark.corpus.load import Load, read_loads
+from sluice_sim.benchmark.corpus.variants import VARIANTS
 from sluice_sim.benchmark.run.provenance import LENGTH, digest_of
 from sluice_sim.benchmark.run.runner import TaskKind
 from sluice_sim.benchmark.run.sources import reached, sources
@@ -48,6 +49,8 @@ def key(task: LawRun) -> str:
     for said in ("family", "size"):  # no figure depends on these
         del described[said]
     parts = [json.dumps(described, sort_keys=True), json.dumps(asdict(task), sort_keys=True)]
+    if task.law in VARIANTS:
+        parts.append(VARIANTS[task.law].description())
     digest = hashlib.sha256("\n".join(parts).encode())
     for path in data_of(load):
         digest.update(f"\n{path.name} {_digest(path)}".encode())

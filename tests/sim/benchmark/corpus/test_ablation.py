@@ -1,16 +1,26 @@
 """The effect of a variant of the law over families, and over all but the family that the rule serves."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from sluice_sim.benchmark.corpus import __main__ as command
 from sluice_sim.benchmark.corpus.__main__ import app
-from sluice_sim.benchmark.corpus.ablation import Loss, ablation_plan, ablation_table, effect, served_family
+from sluice_sim.benchmark.corpus.ablation import (
+    Loss,
+    ablation_plan,
+    ablation_table,
+    effect,
+    sensitivity_table,
+    served_family,
+)
 from sluice_sim.benchmark.corpus.figures import to_dict
-from sluice_sim.benchmark.corpus.laws import VARIANTS, law_named
+from sluice_sim.benchmark.corpus.tasks import CORPUS
+from sluice_sim.benchmark.corpus.variants import VARIANTS, Variant
 from tests.sim.benchmark.corpus.figures import figures, load
 
 OWN = figures(0.99, 10.0)
@@ -63,12 +73,34 @@ def test_the_plan_pairs_the_law_with_the_variant_on_every_load() -> None:
 
 
 def test_the_command_compares_variants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(VARIANTS, "half", lambda: law_named("sluice", 0.5))
-    options = ["--loads", "poisson-1", "--variants", "all", "--workers", "0", "--out", str(tmp_path)]
-    ran = CliRunner().invoke(app, options)
-    assert ran.exit_code == 0 and "half" in ran.stdout and "poisson" in ran.stdout
-    wrong = CliRunner().invoke(app, [*options[:-2], "--variants", "nosuch"], env={"COLUMNS": "400", "TERM": "dumb"})
+    monkeypatch.setattr(command, "RULES", {"no-memory": VARIANTS["no-memory"]})
+    monkeypatch.setattr(command, "CONSTANTS", {f"rise_seconds-{word}": Variant() for word in ("half", "double")})
+    measured = replace(CORPUS, measure=lambda task: to_dict(figures(0.99, 2.0 if task.law == "sluice" else 3.0)))
+    monkeypatch.setattr(command, "CORPUS", measured)
+    options = ["--loads", "poisson-1", "--workers", "0", "--out", str(tmp_path), "--variants"]
+    for group, file in (("rules", "ablation.txt"), ("constants", "sensitivity.txt")):
+        ran = CliRunner().invoke(app, [*options, group])
+        text = (tmp_path / file).read_text(encoding="utf-8")
+        assert ran.exit_code == 0 and text.startswith("python -m sluice_sim.benchmark.corpus")
+        assert text.split("\n\n", 1)[1] in ran.stdout and "+50.00%" in text
+    (tmp_path / "sensitivity.txt").unlink()
+    one = CliRunner().invoke(app, [*options, "rise_seconds-double"])
+    assert one.exit_code == 0 and "rise_seconds" in one.stdout
+    assert not (tmp_path / "sensitivity.txt").exists(), "not all constants were compared"
+    wrong = CliRunner().invoke(app, [*options, "nosuch"], env={"COLUMNS": "400", "TERM": "dumb"})
     assert wrong.exit_code == 2 and "no variant is called nosuch" in wrong.output
+
+
+def test_a_constant_has_one_row_with_both_values() -> None:
+    found = {"growth_most-half": losses(("conv-1", 1.02, 0.1)), "significance-double": losses(("conv-1", 1.0, -0.2))}
+    console = Console(width=200)
+    with console.capture() as captured:
+        console.print(sensitivity_table(found))
+    rows = [line.split() for line in captured.get().splitlines() if "_" in line or "significance" in line]
+    assert rows == [
+        ["growth_most", "2", "1.5", "+2.00%", "-0.100", "3", "–", "–"],
+        ["significance", "2", "1", "–", "–", "4", "+0.00%", "+0.200"],
+    ]
 
 
 def text_of(found: dict[str, Sequence[Loss]] | dict[str, list[Loss]]) -> str:

@@ -1,23 +1,30 @@
-"""The rules of the candidate law on pasts that a pocket calculator checks."""
+"""The rules of the replicas dial on pasts that a pocket calculator checks."""
+
+from array import array
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sluice_operator.autoscaler.replicas.history import Comparison, Slot, late_at
+from sluice_operator.autoscaler.replicas.rules import enough, growth, in_memory, lasting, model_error
+from sluice_operator.autoscaler.settings import LAW
 from sluice_perfmodel.shadow_queues import LOADS
-from sluice_sim.benchmark.candidate.history import Delta, Slot, extended, late_at
-from sluice_sim.benchmark.candidate.rules import enough, growth, in_memory, lasting, model_error
-from sluice_sim.benchmark.candidate.settings import REPLAY
 
 # 100 requests a slot on one replica: 40 late at that load, 10 with two replicas, 1 with three, none with four or more.
 LATE = tuple({1 / 3: 1.0, 0.5: 10.0, 2 / 3: 20.0, 0.8: 28.0}.get(load, 0.0 if load < 0.5 else 40.0) for load in LOADS)
 
 
-def slot(begun: float = 0.0, replicas: int = 1, late: tuple[float, ...] = LATE, missed: float = 0.0) -> Slot:
-    return Slot(begun, begun + 15.0, replicas, True, Delta(100.0, 0.0, late, 100.0 - missed, missed))
-
-
 QUIET = (0.0,) * len(LOADS)
+
+
+def slot(begun: float = 0.0, replicas: int = 1, late: tuple[float, ...] = LATE, unreachable: float = 0.0) -> Slot:
+    return Slot(begun, begun + 15.0, replicas, 100.0, unreachable, array("d", late))
+
+
+def compared(missed: float, late: tuple[float, ...] = LATE, unreachable: float = 0.0) -> list[Comparison]:
+    """Five minutes in which so many of 100 requests missed the SLO."""
+    return [Comparison(0.0, 300.0, 100.0, unreachable, array("d", late), missed)]
 
 
 def test_the_fewest_replicas_that_keep_the_misses_within_the_target() -> None:
@@ -55,28 +62,24 @@ def test_more_load_or_a_stricter_target_never_needs_fewer(load: float, share: fl
 
 
 def test_unreachable_requests_need_no_replica() -> None:
-    only_unreachable = Slot(0.0, 15.0, 1, True, Delta(100.0, 5.0, QUIET, 95.0, 5.0))
-    assert enough([only_unreachable], 1.0, 0.01, 8) == 1
-    assert model_error((only_unreachable,)) == 1.0
+    assert enough([slot(late=QUIET, unreachable=5.0)], 1.0, 0.01, 8) == 1
+    assert model_error(compared(5.0, QUIET, unreachable=5.0)) == 1.0
 
 
 def test_the_replay_is_corrected_only_by_misses_beyond_chance() -> None:
-    assert model_error((slot(late=QUIET, missed=2.0),)) == 1.0
-    assert model_error((slot(missed=40.0),)) == 1.0, "the replay has as many"
-    assert model_error((slot(missed=90.0),)) == REPLAY.error_most
+    assert model_error([]) == 1.0
+    assert model_error(compared(2.0, QUIET)) == 1.0
+    assert model_error(compared(40.0)) == 1.0, "the replay has as many"
+    assert model_error(compared(90.0)) == LAW.error_most
     below = tuple(20.0 if load == 1.0 else late for load, late in zip(LOADS, LATE, strict=True))
-    assert 1.0 < model_error((slot(late=below, missed=40.0),)) < 1.25
-
-
-def test_the_misses_of_a_fleet_that_has_just_changed_correct_nothing() -> None:
-    changing = Slot(0.0, 15.0, 1, False, Delta(100.0, 0.0, QUIET, 10.0, 90.0))
-    assert model_error((changing,)) == 1.0
+    came = 40.0 - LAW.significance * 40.0**0.5
+    assert model_error(compared(40.0, below)) == pytest.approx(1.0 + 0.25 * (came - 20.0) / (40.0 - 20.0))
 
 
 def test_a_steady_rise_is_continued_for_a_cold_start() -> None:
     ramp = [(30.0 * place, 10.0 + place) for place in range(10)]  # one request/s more every 30 s, 19 at the end
     assert growth(ramp, 60.0) == pytest.approx(21.0 / 18.5)
-    assert growth(ramp, 6000.0) == REPLAY.growth_most
+    assert growth(ramp, 6000.0) == LAW.growth_most
 
 
 def test_a_burst_or_a_fall_is_no_trend() -> None:
@@ -96,15 +99,3 @@ def test_only_what_both_halves_of_a_minute_need_is_lasting() -> None:
 def test_kv_occupancy_needs_replicas_for_its_target() -> None:
     assert in_memory(1.8, 0.9) == 2
     assert in_memory(1.81, 0.9) == 3
-
-
-def test_the_past_is_kept_in_slots_and_forgotten() -> None:
-    past: tuple[Slot, ...] = ()
-    for place in range(100):
-        new = Slot(5.0 * place, 5.0 * place + 5.0, 1, True, Delta(requests=1.0))
-        past = extended(past, new, 15.0, 300.0)
-    assert all(one.ended - one.begun <= 15.0 for one in past)
-    assert 300.0 <= past[-1].ended - past[0].begun <= 330.0
-    assert sum(one.delta.requests for one in past) == pytest.approx((past[-1].ended - past[0].begun) / 5.0)
-    other_fleet = Slot(500.0, 505.0, 2, True, Delta(requests=1.0))
-    assert extended(past, other_fleet, 15.0, 300.0)[-1] == other_fleet

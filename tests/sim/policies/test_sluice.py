@@ -1,12 +1,12 @@
-"""The candidate law on simulated fleets: a story over minutes."""
+"""Sluice's law on simulated fleets: a story over minutes."""
 
 from dataclasses import replace
 
 from sluice_operator.api import LLMDeploymentSpec
-from sluice_sim.benchmark.candidate.law import Replay
 from sluice_sim.cluster.fleet import Fleet
 from sluice_sim.cluster.scenario import Settings
 from sluice_sim.hardware.profiles import read_profile
+from sluice_sim.policies.sluice import OURS
 from sluice_sim.results.run import Run
 from sluice_sim.traces import Arrival, poisson
 
@@ -24,7 +24,7 @@ def run(*parts: tuple[float, float], settings: Settings = SETTINGS) -> Run:
     for seed, (rate, seconds) in enumerate(parts):
         arrivals += [replace(one, at=one.at + begun) for one in poisson(rate, seconds, 1000, 200, seed)]
         begun += seconds
-    return Fleet(SPEC, settings, Replay()).run(arrivals)
+    return Fleet(SPEC, settings, OURS).run(arrivals)
 
 
 def count_at(run: Run, at: float) -> int:
