@@ -95,9 +95,8 @@ def next_limit(
 def slowed(model: StepTimeModel, state: LimitState) -> StepTimeModel:
     """The model to publish: scaled up by `slowness` when steps have been slower than predicted for minutes.
 
-    The operator sizes the fleet by it, so it must include a slowness that lasts. It is never scaled down. A model that
-    is too slow costs replicas but no SLO miss. Engines with that model also keep their steps short, so fewer replicas
-    would not do (T2 with steps a fifth faster: 95 % instead of 99.99 %).
+    The operator computes n* and the queue limits from it, so it must include a slowness that lasts. It is never scaled
+    down: a bound that is too low delays requests, one that is too high misses the inter-token target.
     """
     return model if state.slowness <= 1.0 + _SETTINGS.slowness_noise else model.scaled(state.slowness)
 
