@@ -1,11 +1,12 @@
 """What the replay of the recent past adds to a deployment's day: memory, growth, and the correction by misses."""
 
+import math
 from dataclasses import dataclass, field, replace
 
 import pytest
 
 from sluice_operator.autoscaler.settings import LAW
-from sluice_operator.autoscaler.values import ColdStart, Decision, ForecastStatus, Reason
+from sluice_operator.autoscaler.values import ColdStart, Decision, ForecastStatus, Observed, Reason
 from sluice_perfmodel.shadow_queues import LOADS
 from sluice_perfmodel.step_time import StepTimeModel
 from tests.operator.autoscaler.fleet import MODEL, Story, spec
@@ -27,6 +28,20 @@ class Learning(Story):
             young = name in self.started and self.now - self._ready.setdefault(name, self.now) < self.learning
             engine.model = replace(self.model, steps=3) if young else self.model
         super().serve(rate, seconds, pieces)
+
+
+@dataclass
+class Flapping(Story):
+    """A story in which one replica is ready, then for as long is not, and so on."""
+
+    period: float = math.inf
+
+    def observed(self) -> Observed:
+        whole, name = super().observed(), next(iter(self.engines))
+        if int(self.now // self.period) % 2 == 0:
+            return whole
+        pods = [replace(pod, phase="loading", since=self.now) if pod.name == name else pod for pod in whole.pods]
+        return replace(whole, pods=tuple(pods))
 
 
 def calm() -> Story:
@@ -74,6 +89,27 @@ def test_a_recurring_burst_keeps_its_replicas_for_a_quarter_of_an_hour_and_not_l
 def test_a_burst_of_five_seconds_changes_no_count(rate: float) -> None:
     story = calm()
     assert {d.desired for d in [*story.run(5, rate), *story.run(120, CALM)]} == {1}
+
+
+@pytest.mark.parametrize("period", [5.0, 10.0, 15.0])
+def test_a_replica_whose_readiness_flaps_does_not_empty_the_memory(period: float) -> None:
+    story = Flapping(spec=WIDE, replicas=3)
+    story.run(60, 9.0)
+    story.period = period
+    assert {d.replicas for d in story.run(2.0 * LAW.memory_seconds, 9.0)} == {3}
+    story.run(60, 25.0)
+    assert story.replicas is not None and story.replicas > 3
+
+
+def test_no_replica_is_removed_while_another_one_starts() -> None:
+    story = Story(spec=WIDE, cold_start=1500)
+    story.run(60, CALM)
+    story.run(60, OVER)
+    assert story.replicas == 2
+    assert {d.replicas for d in story.run(1300, 0.1)} == {2}
+    assert story.loading
+    story.run(300, 0.1)
+    assert story.replicas == 1
 
 
 def test_the_replay_knows_no_larger_fleet_than_eight_times_the_ready_one() -> None:
@@ -160,6 +196,7 @@ def test_a_model_that_is_too_fast_by_a_quarter_is_corrected_by_the_misses_that_c
     found = forecast(story.decisions[-1][1])
     assert found.predicted is not None and found.attained is not None
     assert found.predicted > found.attained > 0.99
+    assert found.remembered == 2, "the memory is replayed at the corrected load"
     assert 1.0 < found.model_error <= LAW.error_most
     story.run(LAW.error_seconds, CALM)
     assert forecast(story.decisions[-1][1]).model_error == 1.0

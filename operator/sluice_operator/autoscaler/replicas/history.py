@@ -8,7 +8,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import log
+from math import inf, log
 from operator import add
 from typing import Final
 
@@ -93,14 +93,16 @@ def extended(past: History, delta: FleetDelta | None, fleet: tuple[int, bool], n
     """The history with the newest scrapes. `fleet`: replicas ready, and whether others are starting.
 
     Scrapes right after a change of the fleet are left out of the slots: the shadow queues still hold the requests of the
-    fleet before. Counted, they order twice the replicas that a start under overload needs."""
+    fleet before. Counted, they order twice the replicas that a start under overload needs. A replica whose readiness
+    flaps must not empty the memory: after half of `rise_seconds` without a slot, every scrape counts."""
     ready, starting = fleet
     changed = ready != past.ready
     ready_since = now if changed and past.ready else past.ready_since
     settled_since = now if changed or starting else past.settled_since
     slots, comparisons = past.slots, past.comparisons
     if delta is not None and ready:
-        if ready_since == 0.0 or now - ready_since > LAW.usual_scrape_seconds:
+        unseen = now - slots[-1].ended if slots else inf
+        if now - ready_since > LAW.usual_scrape_seconds or unseen > LAW.rise_seconds / 2.0:
             slots = _with_slot(slots, _slot(past.seen_at, now, ready, delta))
         if now - settled_since > LAW.settled_seconds:
             comparisons = _with_comparison(comparisons, _comparison(past.seen_at, now, delta))
