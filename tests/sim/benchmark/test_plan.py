@@ -343,7 +343,7 @@ def test_a_pieces_key_covers_every_file_of_its_run(law: str, mode: Mode) -> None
     assert not any("/server/" in name or "/model/" in name for name in files)
     for name in (
         "sluice_operator/autoscaler/decide.py",
-        "sluice_operator/autoscaler/replicas/recommendation.py",
+        "sluice_operator/autoscaler/replicas/rules.py",
         "sluice_sim/policies/sluice.py",
     ):
         assert (name in files) == (law == "sluice")

@@ -44,7 +44,8 @@ def test_the_command_prints_a_table_and_sentences_for_a_trace(tmp_path: Path) ->
     trace.write_text(TRACE, encoding="utf-8")
     code, out, _ = simulate(tmp_path, "--trace", str(trace), "--profile", PROFILE, "--kv-tokens", "32000")
     assert code == 0
-    for word in ("SLO attainment", "TTFT p50 / p95 / p99", "replica-hours", "600 in", "1 → 2 replicas: ITL binds."):
+    move = "1 → 2 replicas: the last quarter of an hour needs them."
+    for word in ("SLO attainment", "TTFT p50 / p95 / p99", "replica-hours", "600 in", move):
         assert word in out
 
 
@@ -123,7 +124,7 @@ def test_twice_the_traffic_asks_for_more(tmp_path: Path) -> None:
 
 
 def test_the_json_has_the_answer_the_summary_and_the_decisions(tmp_path: Path) -> None:
-    code, out, _ = simulate(tmp_path, *BUSY, "--json", "--mode", "coarse", "--compare", "kpa")
+    code, out, _ = simulate(tmp_path, *BUSY, "--json", "--mode", "coarse", "--compare", "kpa", "--double")
     value = json.loads(out)
     assert code == 0
     assert value["summary"]["mode"] == "coarse" and "GPUs at most" in value["answer"]
@@ -142,7 +143,7 @@ PANELS = (
 
 
 def test_a_plot_without_an_ending_is_written_as_png_and_svg(tmp_path: Path) -> None:
-    code, _, err = simulate(tmp_path, *BUSY, "--plot", str(tmp_path / "run"))
+    code, _, err = simulate(tmp_path, *BUSY, "--double", "--plot", str(tmp_path / "run"))
     assert code == 0 and "run.png" in err and "run.svg" in err
     png = (tmp_path / "run.png").read_bytes()
     width, height = struct.unpack(">II", png[16:24])

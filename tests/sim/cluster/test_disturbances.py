@@ -103,7 +103,7 @@ def test_a_positive_profile_error_lengthens_the_times() -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_the_same_seed_gives_the_same_run_and_another_one_another(mode: Mode) -> None:
     changes = {"metrics_loss": 0.1, "cold_start_spread": 0.5, "pod_failures": 0.5, "mode": mode, "cold_start": 20.0}
-    one, same, other = (run(1, poisson(4.0, 90, 60, 40, seed=1), seed=seed, **changes) for seed in (1, 1, 2))
+    one, same, other = (run(1, poisson(6.0, 120, 60, 40, seed=1), seed=seed, **changes) for seed in (1, 1, 2))
     assert one.records == same.records and one.fleet_samples == same.fleet_samples
     assert one.fleet_samples != other.fleet_samples
 

@@ -8,12 +8,19 @@ import pytest
 
 from sluice_engine.limits import Limits
 from sluice_engine.scheduler import SchedulerConfig
+from sluice_operator.api import LLMDeploymentSpec
+from sluice_operator.autoscaler.settings import LAW
+from sluice_operator.autoscaler.signals.scrape_deltas import FleetDelta
+from sluice_operator.autoscaler.signals.windows import WindowSums
+from sluice_operator.autoscaler.state import AutoscalerState
+from sluice_operator.autoscaler.values import Decision, Observed
 from sluice_sim.cluster.fleet import Fleet
 from sluice_sim.cluster.request import RequestRecord
 from sluice_sim.cluster.scenario import MODES, Mode, Settings
 from sluice_sim.engine.exact import SimEngine
 from sluice_sim.engine.offered_request import OfferedRequest
 from sluice_sim.engine.step_times import Profiled
+from sluice_sim.policies.sluice import Sluice
 from sluice_sim.results.run import Run
 from sluice_sim.results.summary import summarise
 from sluice_sim.traces import Arrival, poisson
@@ -32,8 +39,8 @@ def request(number: int, at: float, prompt: int, output: int) -> OfferedRequest:
 
 
 def day() -> list[Arrival]:
-    """A minute of half load, a minute and a half above what one replica holds, two and a half of quiet."""
-    parts = ((0, 60, 1.2), (60, 90, 3.9), (150, 150, 0.2))
+    """A minute of half load, a minute and a half above what one replica serves, and quiet for longer than the memory."""
+    parts = ((0, 60, 1.2), (60, 90, 4.5), (150, LAW.memory_seconds + 300, 0.2))
     return [
         Arrival(start + one.at, one.prompt, one.output)
         for index, (start, seconds, rate) in enumerate(parts)
@@ -112,7 +119,7 @@ def test_the_fleet_grows_under_load_shrinks_after_it_and_says_why(run: Run) -> N
     assert (summary.replicas_min, summary.replicas_max) == (1, 2)
     moves = [said.reason for said in run.decisions if said.reason.dial == "replicas"]
     assert [(move.before, move.after) for move in moves] == [(1, 2), (2, 1)]
-    assert all("one replica holds" in move.sentence for move in moves)
+    assert all("would have served" in move.sentence for move in moves)
 
 
 def test_the_limit_falls_under_load_and_rises_when_the_second_replica_takes_its_half(run: Run) -> None:
@@ -146,17 +153,32 @@ def test_the_simulator_never_loads_torch() -> None:
     )
 
 
+class Tally(Sluice):
+    """Sluice's law, and the deltas of all its passes."""
+
+    deltas: list[FleetDelta]
+
+    def decide(
+        self, spec: LLMDeploymentSpec, observed: Observed, memory: AutoscalerState, now: float
+    ) -> tuple[Decision, AutoscalerState]:
+        decision, memory = super().decide(spec, observed, memory, now)
+        Tally.deltas += [delta for delta in memory.signals.window.deltas[-1:] if delta.at == now]
+        return decision, memory
+
+
 @pytest.mark.parametrize(("mode", "seconds", "failures"), [("exact", 240.0, 0.0), ("coarse", 1_200.0, 1.0)])
-def test_the_error_tally_counts_each_request_once_however_many_replicas_reject_it(
+def test_the_window_counts_each_request_once_however_many_replicas_reject_it(
     mode: Mode, seconds: float, failures: float
 ) -> None:
-    """Four replicas are offered what seven would serve: who is refused is refused by all in turn, and who is refused by one
-    may be served by the next. Some of them die: whom they had begun with is lost, the others go on to their sisters."""
+    """Four replicas are offered the load of seven: a request is rejected by all in turn, or served by a later one. Some
+    replicas die: their running requests are lost, and the waiting ones are offered to the others."""
     full = spec(scaling={"minReplicas": 4, "maxReplicas": 4})
-    fleet = Fleet(full, replace(SETTINGS, mode=mode, begin=4, pod_failures=failures))
-    run = fleet.run(poisson(20.0, seconds, 60, 40, seed=3))
+    Tally.deltas = []
+    run = Fleet(full, replace(SETTINGS, mode=mode, begin=4, pod_failures=failures), Tally()).run(
+        poisson(20.0, seconds, 60, 40, seed=3)
+    )
     good, missed = sum(one.good for one in run.records), sum(not one.good for one in run.records)
-    kept = fleet._memory.signals.errors
+    kept = WindowSums(tuple(Tally.deltas)).outcome
     assert missed > 0.2 * len(run.records) and (run.failures > 0) == (failures > 0)
     assert kept.met == pytest.approx(good, rel=0.03)
     assert kept.missed == pytest.approx(missed, rel=0.03)

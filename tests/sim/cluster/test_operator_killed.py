@@ -43,7 +43,7 @@ class Loop:
         self.clock = Clock()
         config = SchedulerConfig(num_blocks=3000, block_size=16, max_num_seqs=64, max_model_length=8192)
         self.engine = SimEngine(Profiled(MODEL), config, STARTED, self.clock.now)
-        self.arrivals = poisson(3.5, 400.0, 60, 40, 1)
+        self.arrivals = poisson(6.0, 400.0, 60, 40, 1)
         self.sent = 0
         admission = {"concurrency": {"min": 2, "max": 64}}
         slo = {"ttftMilliseconds": 2000, "itlMilliseconds": 100}
