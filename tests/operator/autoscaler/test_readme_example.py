@@ -260,7 +260,7 @@ def test_the_constants_in_the_text_are_those_of_the_law() -> None:
         f"the mean of the last two; 1 to {LAW.growth_most:.0f}",
         f"the load, 1 to {LAW.error_most:g}, at which the replay has as many late requests as missed in the last hour",
         f"had not changed for {LAW.settled_seconds:.0f} s",
-        f"a scrape within {LAW.usual_scrape_seconds:.0f} s of a change of the fleet",
+        f"a scrape within {LAW.usual_scrape_seconds:.0f} s of a change of the fleet enters no slot, unless none did for {HALF:.0f} s",
         f"fewer than {PERFMODEL.limit.least_model_steps} steps",
         f"the {100 * LAW.cold_start_quantile:.0f} % quantile of the last {LAW.cold_starts_kept} measured ones",
         f"{LAW.usual_cold_start_seconds:.0f} s until one is measured",
