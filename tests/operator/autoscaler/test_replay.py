@@ -177,6 +177,13 @@ def test_misses_of_a_smaller_fleet_order_nothing_for_the_larger_one(rate: float,
     assert max(d.desired for d in story.run(600, rate)) == most
 
 
+@pytest.mark.parametrize("interval", [1.0, 15.0, 30.0, 60.0])
+def test_a_step_orders_about_as_much_however_often_engines_are_scraped(interval: float) -> None:
+    story = Story(spec=WIDE, interval=interval)
+    story.run(600, CALM)
+    assert max(d.desired for d in story.run(900, 9.0)) <= 5  # three serve it
+
+
 # --- the correction by misses --------------------------------------------------------------------------------------
 
 

@@ -94,15 +94,15 @@ def extended(past: History, delta: FleetDelta | None, fleet: tuple[int, bool], n
 
     Scrapes right after a change of the fleet are left out of the slots: the shadow queues still hold the requests of the
     fleet before. Counted, they order twice the replicas that a start under overload needs. A replica whose readiness
-    flaps must not empty the memory: after half of `rise_seconds` without a slot, every scrape counts."""
+    flaps must not empty the memory: once scrapes of half of `rise_seconds` were left out, the next one counts."""
     ready, starting = fleet
     changed = ready != past.ready
     ready_since = now if changed and past.ready else past.ready_since
     settled_since = now if changed or starting else past.settled_since
     slots, comparisons = past.slots, past.comparisons
     if delta is not None and ready:
-        unseen = now - slots[-1].ended if slots else inf
-        if now - ready_since > LAW.usual_scrape_seconds or unseen > LAW.rise_seconds / 2.0:
+        left_out = past.seen_at - slots[-1].ended if slots else inf
+        if now - ready_since > LAW.usual_scrape_seconds or left_out > LAW.rise_seconds / 2.0:
             slots = _with_slot(slots, _slot(past.seen_at, now, ready, delta))
         if now - settled_since > LAW.settled_seconds:
             comparisons = _with_comparison(comparisons, _comparison(past.seen_at, now, delta))
