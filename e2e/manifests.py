@@ -32,7 +32,13 @@ def llm_deployment(name: str, **spec: Any) -> Object:
             "model": {"uri": "pvc://models/tiny", "servedName": name, "dtype": "float32"},
             "engine": engine(),
             "slo": {"ttftMilliseconds": 2000, "itlMilliseconds": 100},
-            "scaling": {"mode": "Auto", "minReplicas": 1, "maxReplicas": 3, "scaleDownStabilizationSeconds": 30},
+            "scaling": {
+                "mode": "Auto",
+                "minReplicas": 1,
+                "maxReplicas": 3,
+                "scaleDownStabilizationSeconds": 30,
+                "burstMemorySeconds": 60,
+            },
             "rollout": {"drainSeconds": 120},
         }
         | spec,

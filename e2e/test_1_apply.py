@@ -68,7 +68,7 @@ def foreign(cluster: Cluster, operator: Operator, settings: Settings) -> float:
 def test_apply_creates_a_serving_model_with_true_conditions(
     cluster: Cluster, recorder: Recorder, foreign: float
 ) -> None:
-    scaling = {"minReplicas": 1, "maxReplicas": 2, "scaleDownStabilizationSeconds": 30}
+    scaling = {"minReplicas": 1, "maxReplicas": 2, "scaleDownStabilizationSeconds": 30, "burstMemorySeconds": 60}
     cluster.apply(
         manifests.llm_deployment("chat", scaling=scaling),
         manifests.llm_deployment("absent", model={"uri": "pvc://models/no-such-model"}),

@@ -14,7 +14,6 @@ from e2e.cluster import CUSTOM, Cluster, Object, Recorder, is_ready, name_of, ru
 from e2e.operator_pod import Operator
 from e2e.settings import Settings
 from sluice import contract
-from sluice_operator.autoscaler.settings import LAW
 
 RESTORED = 30.0  # seconds within which a child is restored, and within which the operator acts after an outage
 SLO = {"ttftMilliseconds": 3000, "itlMilliseconds": 120}  # values that differ from the engine's defaults
@@ -26,7 +25,7 @@ AT_REST = 90e6  # bytes of an idle operator
 MOST_MEMORY = 300e6  # bytes with 1,000 resources
 SHARE = AT_REST + (MOST_MEMORY - AT_REST) * CROWD / 1000
 STABILISATION = 30.0  # seconds: chat's scaleDownStabilizationSeconds
-REMEMBERED = LAW.memory_seconds  # a new operator keeps what its predecessor remembered for as long
+REMEMBERED = 60.0  # seconds: chat's burstMemorySeconds, for which a new operator keeps what its predecessor remembered
 GROWTH = 10e6  # bytes that a repetition of the same work may add
 
 

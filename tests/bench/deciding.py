@@ -84,7 +84,7 @@ def slowest(replicas: int) -> Story:
 def full_history(replicas: int, now: float) -> History:
     """As much as a history keeps: a load that fewer than six times the replicas do not serve."""
     late = array("d", [0.0 if load < 0.16 else 10.0 * load * replicas for load in LOADS])
-    slots = range(int(LAW.memory_seconds / LAW.slot_seconds))
+    slots = range(int(900.0 / LAW.slot_seconds))
     comparisons, bins = range(12), range(int(LAW.starting_most_seconds / LAW.bin_seconds))
     minutes = LAW.error_seconds / len(comparisons)
     return History(

@@ -113,7 +113,10 @@ class Scaling(Model):
     Defaults to 80."""
     scale_down_stabilization_seconds: Annotated[int, Field(ge=0, le=86_400)] = 120
     """scaleDownStabilizationSeconds is how long fewer replicas must have been sufficient before one is removed, in
-    seconds. Replicas that the load of the last 15 minutes needed count as needed. Defaults to 120."""
+    seconds. Defaults to 120."""
+    burst_memory_seconds: Annotated[int, Field(ge=60, le=3600)] = 900
+    """burstMemorySeconds is how long the operator keeps the replicas that a burst needed, in seconds. A longer time serves
+    bursts that come back less often and costs more GPU-hours after each. Defaults to 900."""
     scale_to_zero_after_seconds: Annotated[int, Field(ge=10, le=604_800)] = 600
     """scaleToZeroAfterSeconds is how long no request must have arrived before the last replica is removed, in seconds.
     It applies only with minReplicas 0. Defaults to 600."""

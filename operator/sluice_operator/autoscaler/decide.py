@@ -15,7 +15,7 @@ from sluice_operator.autoscaler import status_figures
 from sluice_operator.autoscaler.admission.bounds import engine_bounds
 from sluice_operator.autoscaler.admission.reporting import (
     limit_in_force,
-    record_limits,
+    record_bounds,
     report_limit,
     report_rejections,
 )
@@ -55,7 +55,7 @@ def decide(
     limit_reasons, admission = report_limit(snapshot, need, state.admission)
     rejection_reasons, admission = report_rejections(snapshot, need, admission, ordered)
     bounds = _bounds(snapshot, need, state, ordered)
-    state = replace(state, admission=record_limits(snapshot, admission, bounds))
+    state = replace(state, admission=record_bounds(admission, bounds))
 
     decision = _without_actions(snapshot, need, dial, state)
     if not spec.paused:

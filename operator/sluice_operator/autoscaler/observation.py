@@ -19,5 +19,5 @@ def take_in(
     fleet = fleet_metrics(observed, state.signals.window.scrape_gap, now)
     state = state.begun(now)
     signals, delta = update_signals(state.signals, fleet, observed, targets(spec).ttft, now)
-    history = extended(state.history, delta, (len(fleet.ready), bool(fleet.starting)), now)
+    history = extended(state.history, delta, len(fleet.ready), float(spec.scaling.burst_memory_seconds), now)
     return take_snapshot(spec, observed, fleet, signals, now), replace(state, signals=signals, history=history)

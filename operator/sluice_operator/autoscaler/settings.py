@@ -3,7 +3,7 @@
 Each field states its unit, its source or the measurement behind it, and the rules that read it. What halving or doubling
 one does to attainment and cost is in `tests/bench/results/corpus/sensitivity.txt`. The constants of the performance
 model, which engines share, are in `sluice_perfmodel`. What a user may choose is in the spec and not here: the range of
-replicas, the KV occupancy target, the stabilization window and the idle time before scale to zero.
+replicas, the memory of bursts, the KV occupancy target, the stabilization window and the idle time before scale to zero.
 """
 
 from dataclasses import dataclass
@@ -16,16 +16,12 @@ class LawSettings:
 
     # What the replay remembers (replicas/history.py).
 
-    memory_seconds: float = 900.0
-    """Seconds for which a burst is remembered. Basis: bursts of real loads come back within minutes. An hour costs 2 to
-    15 % more GPU-hours for 0.1 points, and a flash crowd is paid for four times as long."""
-
     slot_seconds: float = 15.0
     """Seconds of one slot of the history. Basis: three scrapes at 5 s. It bounds the state."""
 
     settled_seconds: float = 60.0
-    """Seconds after a change of the fleet in which misses are not compared with the replay. Basis: they are those of the
-    fleet before. Compared at once, a start under overload orders 48 replicas where 7 are needed."""
+    """Seconds after a change of the number of ready replicas in which misses are not compared with the replay, nor order
+    replicas. Basis: an answer's length; until then requests of the fleet before miss."""
 
     # How many replicas a load needs (replicas/rules.py).
 

@@ -30,6 +30,7 @@ from sluice_perfmodel.workload import Work, prefill_seconds, throughput, token_s
 MODEL = StepTimeModel(base=0.03, prefill_token=0.0002, sequence=0.004, kv_token=2e-6, steps=1000)
 WORK = Work(output=40, uncached=60)
 ITL, TTFT = 0.1, 2.0
+MEMORY = 900.0  # seconds: the default of scaling.burstMemorySeconds
 BLOCK = 16  # tokens
 
 

@@ -14,7 +14,7 @@ from sluice_operator.autoscaler.settings import LAW
 from sluice_operator.autoscaler.signals.histograms import BOUNDS
 from sluice_operator.autoscaler.state import AutoscalerState
 from sluice_operator.autoscaler.values import ColdStart, Decision, EngineSample, Histogram, Observed, PodView
-from tests.operator.autoscaler.fleet import Engine, Story, spec
+from tests.operator.autoscaler.fleet import MEMORY, Engine, Story, spec
 from tests.operator.runtime.memory_size import size_of
 
 WINDOW = 20
@@ -167,28 +167,32 @@ def test_a_fault_of_one_pod_delays_a_scale_in_that_was_due(weather: str) -> None
             assert decision.replicas == move.before
 
 
-@pytest.mark.parametrize(("interval", "most"), [(5.0, 112 * KB), (1.0, 136 * KB)])
+@pytest.mark.parametrize(("interval", "most"), [(5.0, 88 * KB), (1.0, 108 * KB)])
 def test_the_state_of_64_replicas_with_a_full_history_stays_small(interval: float, most: int) -> None:
     story = Story(spec=spec(scaling={"minReplicas": 64, "maxReplicas": 64}), replicas=64, interval=interval)
     story.started = {name: ColdStart(1.5, 2.5, 3.5, 4.5, 12.5) for name in story.engines}
     story.run(100, 20.0)
     story.state = replace(story.state, history=full(story.state.history, story.now))
     story.run(interval, 20.0)
-    assert len(story.state.history.slots) > LAW.memory_seconds / LAW.slot_seconds - 1
+    assert len(story.state.history.slots) >= MEMORY / LAW.rise_seconds
     assert size_of(story.state) < most
 
 
 def full(history: History, now: float) -> History:
     """The history with as many slots, comparisons and arrivals as it keeps."""
     slot, comparison = history.slots[-1], history.comparisons[-1]
-    slots = math.floor(LAW.memory_seconds / LAW.slot_seconds)
+    slots = math.floor(MEMORY / LAW.rise_seconds) + 4
+    each = MEMORY / slots
     return replace(
         history,
-        slots=tuple(replace(slot, ended=now - LAW.slot_seconds * place) for place in reversed(range(slots))),
+        slots=tuple(
+            replace(slot, begun=now - each * (place + 2.0), ended=now - each * place)
+            for place in reversed(range(slots))
+        ),
         comparisons=tuple(
             replace(comparison, ended=now - LAW.error_seconds / 12 * place) for place in reversed(range(12))
         ),
-        arrivals=tuple((now - LAW.bin_seconds * place, float(place)) for place in reversed(range(60))),
+        arrivals=tuple((now - LAW.bin_seconds * place, float(place)) for place in reversed(range(20))),
     )
 
 

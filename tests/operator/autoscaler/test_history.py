@@ -10,7 +10,7 @@ from sluice_operator.autoscaler.settings import LAW
 from sluice_operator.autoscaler.signals.scrape_deltas import FleetDelta, pod_delta, pod_totals
 from sluice_operator.autoscaler.values import ShadowTotals
 from sluice_perfmodel.shadow_queues import LOADS
-from tests.operator.autoscaler.fleet import Engine
+from tests.operator.autoscaler.fleet import MEMORY, Engine
 
 EVERY = 5.0  # seconds between two scrapes
 
@@ -31,22 +31,23 @@ def counted(requests: float = 1.0, late: float = 0.0, missed: float = 0.0, again
     return delta
 
 
-def observed(
-    past: History, seconds: float, ready: int = 1, delta: FleetDelta | None = None, *, starting: bool = False
-) -> History:
+def observed(past: History, seconds: float, ready: int = 1, delta: FleetDelta | None = None) -> History:
     """The history after so many seconds of the same scrapes."""
     for _ in range(round(seconds / EVERY)):
-        past = extended(past, delta or counted(), (ready, starting), past.seen_at + EVERY)
+        past = extended(past, delta or counted(), ready, MEMORY, past.seen_at + EVERY)
     return past
 
 
-def test_the_past_is_kept_in_slots_of_one_width_and_forgotten_after_the_memory() -> None:
-    past = observed(History(), 2.0 * LAW.memory_seconds)
+def test_the_past_is_kept_in_slots_and_forgotten_after_the_memory() -> None:
+    past = observed(History(), 2.0 * MEMORY)
     slots = past.slots
-    assert all(slot.ended - slot.begun <= LAW.slot_seconds + EVERY for slot in slots)
+    newest = [slot for slot in slots if slot.begun >= past.seen_at - LAW.rise_seconds]
+    assert all(slot.ended - slot.begun <= LAW.slot_seconds for slot in newest)
+    assert all(slot.ended - slot.begun <= LAW.rise_seconds for slot in slots)
+    assert len(slots) <= MEMORY / LAW.rise_seconds + LAW.rise_seconds / LAW.slot_seconds + 1
     assert all(one.ended == other.begun for one, other in itertools.pairwise(slots))
     kept = slots[-1].ended - slots[0].begun
-    assert LAW.memory_seconds <= kept <= LAW.memory_seconds + LAW.slot_seconds
+    assert MEMORY - EVERY <= kept <= MEMORY + LAW.rise_seconds
     assert sum(slot.requests for slot in slots) == pytest.approx(kept / EVERY)
 
 
@@ -71,12 +72,9 @@ def test_the_first_scrape_of_a_new_operator_enters_a_slot() -> None:
 def test_only_the_misses_of_a_settled_fleet_are_compared() -> None:
     """Misses right after a change are those of the fleet before."""
     calm = observed(History(), LAW.settled_seconds + 60.0)
-    before = sum(one.requests for one in calm.comparisons)
     changing = observed(calm, LAW.settled_seconds, ready=2, delta=counted(missed=1.0))
     assert sum(one.missed for one in changing.comparisons) == 0.0
-    starting = observed(changing, 120.0, ready=2, delta=counted(missed=1.0), starting=True)
-    assert sum(one.requests for one in starting.comparisons) == before
-    settled = observed(starting, LAW.settled_seconds + 60.0, ready=2, delta=counted(missed=1.0))
+    settled = observed(changing, LAW.settled_seconds + 60.0, ready=2, delta=counted(missed=1.0))
     assert sum(one.missed for one in settled.comparisons) > 0.0
 
 
@@ -92,23 +90,23 @@ def test_an_hour_of_comparisons_is_bounded() -> None:
     assert LAW.error_seconds <= past.comparisons[-1].ended - past.comparisons[0].begun <= 1.1 * LAW.error_seconds
 
 
-def test_arrivals_are_counted_per_bin_and_kept_for_the_longest_cold_start() -> None:
-    past = observed(History(), LAW.starting_most_seconds + 600.0)
+def test_arrivals_are_counted_per_bin_and_kept_for_two_trends() -> None:
+    past = observed(History(), 2.0 * LAW.trend_seconds + 600.0)
     assert {round(rate, 9) for _, rate in past.arrivals} == {1.0 / EVERY}
-    assert len(past.arrivals) == pytest.approx(LAW.starting_most_seconds / LAW.bin_seconds, abs=1)
+    assert len(past.arrivals) == pytest.approx(2.0 * LAW.trend_seconds / LAW.bin_seconds, abs=1)
 
 
 def test_a_scrape_without_a_delta_is_no_measurement() -> None:
     past = observed(History(), 60.0)
-    later = extended(past, None, (1, False), past.seen_at + EVERY)
+    later = extended(past, None, 1, MEMORY, past.seen_at + EVERY)
     assert (later.slots, later.comparisons) == (past.slots, past.comparisons)
 
 
 def test_a_clock_that_begins_anew_keeps_only_the_restored_count() -> None:
-    past = replace(observed(History(), 300.0), restored=4, restored_until=900.0)
+    past = replace(observed(History(), 300.0), restored=4, restored_at=0.0)
     begun = past.without_measurements(10.0)
     assert (begun.slots, begun.comparisons, begun.arrivals) == ((), (), ())
-    assert (begun.restored, begun.restored_until) == (4, 10.0 + LAW.memory_seconds)
+    assert (begun.restored, begun.restored_at) == (4, 10.0)
 
 
 def test_slots_between_two_times_are_those_that_ended_there() -> None:

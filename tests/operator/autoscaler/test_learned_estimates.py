@@ -14,7 +14,7 @@ from sluice_operator.autoscaler.state import AutoscalerState
 from sluice_operator.autoscaler.values import ColdStart, Decision, Observed, PodView
 from sluice_operator.status.build import measurements
 from sluice_operator.status.estimates import cold_starts_of, restored
-from tests.operator.autoscaler.fleet import Story, spec
+from tests.operator.autoscaler.fleet import MEMORY, Story, spec
 from tests.operator.fake_cluster import manifest
 
 
@@ -81,13 +81,13 @@ def test_a_new_operator_process_keeps_the_remembered_count_for_as_long_as_a_memo
     assert story.replicas == 2
     began = story.now
     handed_over(story)
-    later = story.run(LAW.memory_seconds, 0.3)
+    later = story.run(MEMORY, 0.3)
     assert {d.replicas for d in later} == {2}
     assert later[-1].forecast is not None and later[-1].forecast.remembered == 2
     story.run(300, 0.3)
     fell = next(at for at, d in story.decisions if at > began and d.replicas == 1)
     window = story.spec.scaling.scale_down_stabilization_seconds
-    assert LAW.memory_seconds + window <= fell - began <= LAW.memory_seconds + window + 15
+    assert MEMORY + window <= fell - began <= MEMORY + window + 15
 
 
 def test_what_is_remembered_orders_no_replica_beyond_the_range() -> None:
@@ -174,7 +174,7 @@ def test_recurring_rejections_are_reported_once_per_interval() -> None:
         story.run(60, 0.3)
     said = [at for at, d in story.decisions for reason in d.reasons if reason.binding == "Refusing"]
     assert len(said) >= 2
-    assert all(later - sooner >= LAW.memory_seconds for sooner, later in itertools.pairwise(said))
+    assert all(later - sooner >= LAW.trend_seconds for sooner, later in itertools.pairwise(said))
 
 
 def test_each_cold_start_is_recorded_once_in_a_fleet_larger_than_the_record() -> None:

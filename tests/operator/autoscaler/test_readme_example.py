@@ -20,7 +20,7 @@ from sluice_operator.autoscaler.values import ColdStart, Decision, Observed, Pod
 from sluice_perfmodel.settings import PERFMODEL
 from sluice_perfmodel.shadow_queues import LOADS, EngineLimits, ShadowQueues, shadow_engine
 from sluice_perfmodel.step_time import StepTimeModel
-from tests.operator.autoscaler.fleet import Engine, spec
+from tests.operator.autoscaler.fleet import MEMORY, Engine, spec
 
 README = (Path(autoscaler.__file__).parent / "README.md").read_text()
 QUEUE, GIVEN, WORKING = re.findall(r"^```text\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
@@ -65,7 +65,7 @@ def line(block: str, label: str) -> str:
 
 def given() -> Example:
     attainment, kv_target, ready, cold_start = numbers(line(GIVEN, "target:"))
-    unreachable, missed, late, at, more_late, more_at = _hour()
+    requests, unreachable, missed, late, at, more_late, more_at = _hour()
     assert (at, more_at) == (1.0, 1.25)
     lateness = array("d", [late if load <= at else more_late for load in LOADS])
     labels = ("earlier", "minute, 1st half", "minute, 2nd half")
@@ -76,15 +76,15 @@ def given() -> Example:
         ready=int(ready),
         cold_start=cold_start,
         slots=tuple(_slot(line(GIVEN, label), end, int(ready)) for label, end in zip(labels, ends, strict=True)),
-        hour=Comparison(NOW - 3_000.0, NOW, 3_000.0, unreachable, lateness, missed),
+        hour=Comparison(NOW - 3_000.0, NOW, requests, unreachable, lateness, missed),
         counts=tuple(int(count) for count in numbers(line(GIVEN, "arrivals per 30 s:"))),
         occupancy=tuple(numbers(line(GIVEN, "KV occupancy:"))),
     )
 
 
 def _hour() -> tuple[float, ...]:
-    unreachable, missed, late, at, more_late, more_at = numbers(line(GIVEN, "last hour:"))
-    return unreachable, missed, late, at, more_late, more_at
+    requests, unreachable, missed, late, at, more_late, more_at = numbers(line(GIVEN, "last hour:"))
+    return requests, unreachable, missed, late, at, more_late, more_at
 
 
 def _slot(row: str, end: float, ready: int) -> Slot:
@@ -128,7 +128,7 @@ def _queue_line(load: float, name: str, many: float, each: float, last: float, q
 
 def test_the_working_follows_from_the_rules() -> None:
     one = given()
-    error = model_error([one.hour])
+    error = model_error([one.hour], 1.0 - one.attainment)
     factor = error * growth(one.arrivals, one.cold_start)
     memory, first, second = _memory(one, error), _half(one, 1, factor), _half(one, 2, factor)
     expected = [_error(one), _growth(one), *memory, *first, *second, _kv(one), _need(one)]
@@ -136,13 +136,13 @@ def test_the_working_follows_from_the_rules() -> None:
 
 
 def _error(one: Example) -> str:
-    unreachable, missed, late, at, more_late, more_at = _hour()
+    _, unreachable, missed, late, at, more_late, more_at = _hour()
     came = missed - unreachable
     certain = came - LAW.significance * sqrt(came)
     return (
         f"model error  missed: {missed:.0f} − {unreachable:.0f} = {came:.0f}, beyond chance {came:.0f} − "
         f"{LAW.significance:.0f}·√{came:.0f} = {certain:.0f}; e = {at:.0f} + {more_at - at:.2f}·({certain:.0f} − {late:.0f})/"
-        f"({more_late:.0f} − {late:.0f}) = {model_error([one.hour]):.2f}"
+        f"({more_late:.0f} − {late:.0f}) = {model_error([one.hour], 1.0 - one.attainment):.2f}"
     )
 
 
@@ -253,13 +253,13 @@ def test_the_constants_in_the_text_are_those_of_the_law() -> None:
     text = " ".join(README.split())
     for words in (
         f"slots of {LAW.slot_seconds:.0f} s.",
-        f"enough(slots of {LAW.memory_seconds:.0f} s, e, 0)",
+        f"enough(slots of the last `burstMemorySeconds`, {MEMORY:.0f} by default, e, 0)",
         f"halves of the last {LAW.rise_seconds:.0f} s of enough(half, e·g, {LAW.significance:.0f}), at most {LAW.growth_most:.0f}·r",
         f"own integral over {LAW.window_seconds:.0f} s",
         f"arrivals per {LAW.bin_seconds:.0f} s of the last {LAW.trend_seconds:.0f} s (or one cold start)",
         f"the mean of the last two; 1 to {LAW.growth_most:.0f}",
         f"the load, 1 to {LAW.error_most:g}, at which the replay has as many late requests as missed in the last hour",
-        f"had not changed for {LAW.settled_seconds:.0f} s",
+        f"the {LAW.settled_seconds:.0f} s after a change of the fleet",
         f"a scrape within {LAW.usual_scrape_seconds:.0f} s of a change of the fleet enters no slot, unless none did for {HALF:.0f} s",
         f"fewer than {PERFMODEL.limit.least_model_steps} steps",
         f"the {100 * LAW.cold_start_quantile:.0f} % quantile of the last {LAW.cold_starts_kept} measured ones",

@@ -63,17 +63,17 @@ def test_more_load_or_a_stricter_target_never_needs_fewer(load: float, share: fl
 
 def test_unreachable_requests_need_no_replica() -> None:
     assert enough([slot(late=QUIET, unreachable=5.0)], 1.0, 0.01, 8) == 1
-    assert model_error(compared(5.0, QUIET, unreachable=5.0)) == 1.0
+    assert model_error(compared(5.0, QUIET, unreachable=5.0), 0.4) == 1.0
 
 
 def test_the_replay_is_corrected_only_by_misses_beyond_chance() -> None:
-    assert model_error([]) == 1.0
-    assert model_error(compared(2.0, QUIET)) == 1.0
-    assert model_error(compared(40.0)) == 1.0, "the replay has as many"
-    assert model_error(compared(90.0)) == LAW.error_most
+    assert model_error([], 0.4) == 1.0
+    assert model_error(compared(2.0, QUIET), 0.4) == 1.0
+    assert model_error(compared(40.0), 0.4) == 1.0, "the replay has as many"
+    assert model_error(compared(90.0), 0.4) == LAW.error_most
     below = tuple(20.0 if load == 1.0 else late for load, late in zip(LOADS, LATE, strict=True))
     came = 40.0 - LAW.significance * 40.0**0.5
-    assert model_error(compared(40.0, below)) == pytest.approx(1.0 + 0.25 * (came - 20.0) / (40.0 - 20.0))
+    assert model_error(compared(40.0, below), 0.4) == pytest.approx(1.0 + 0.25 * (came - 20.0) / (40.0 - 20.0))
 
 
 def test_a_steady_rise_is_continued_for_a_cold_start() -> None:
@@ -99,3 +99,8 @@ def test_only_what_both_halves_of_a_minute_need_is_lasting() -> None:
 def test_kv_occupancy_needs_replicas_for_its_target() -> None:
     assert in_memory(1.8, 0.9) == 2
     assert in_memory(1.81, 0.9) == 3
+
+
+def test_minutes_in_which_the_replay_says_that_replicas_lack_correct_nothing() -> None:
+    assert model_error(compared(90.0), 0.39) == 1.0
+    assert model_error([*compared(90.0), *compared(10.0, QUIET)], 0.39) == LAW.error_most

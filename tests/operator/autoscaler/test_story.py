@@ -6,10 +6,9 @@ from dataclasses import replace
 import pytest
 
 from sluice_operator.autoscaler import decide
-from sluice_operator.autoscaler.settings import LAW
 from sluice_operator.autoscaler.state import AutoscalerState
 from sluice_operator.autoscaler.values import Observed, PodView
-from tests.operator.autoscaler.fleet import Engine, Story, spec
+from tests.operator.autoscaler.fleet import MEMORY, Engine, Story, spec
 
 HALF, OVER, QUIET = 1.25, 4.0, 0.3
 
@@ -65,7 +64,7 @@ def test_scale_in_waits_for_a_whole_window_after_the_last_need(window: int) -> N
     story.run(1400, QUIET)
     when = next(at for at, d in story.decisions if d.replicas == 1)
     # Some of the load's last requests must be out of the memory before one replica is enough.
-    assert window + LAW.memory_seconds - 60 <= when - began <= window + LAW.memory_seconds + 30
+    assert window + MEMORY - 60 <= when - began <= window + MEMORY + 30
 
 
 def test_after_a_restart_no_scale_in_until_a_whole_window_was_observed() -> None:

@@ -19,7 +19,7 @@ from sluice_operator.autoscaler.values import Bounds, Reason
 class AdmissionState:
     """The bounds that were set and the reports that were made."""
 
-    limits: tuple[tuple[str, int], ...] = ()  # pod → last concurrency_max that was set
+    least_bound: int = 0  # the lowest concurrency_max that an engine was sent last
     reported_limit: tuple[float, int] | None = None  # (when, concurrency) that the next report starts from
     reported_fall: bool = False  # the newest such report was about a fall: only then is a rise reported
     rejections_reported_at: float | None = None  # None: never
@@ -65,24 +65,21 @@ def report_rejections(
     if limit is None or count < 1.0:
         return (), state
     last = state.rejections_reported_at
-    if last is not None and now - last < LAW.memory_seconds:
+    if last is not None and now - last < LAW.trend_seconds:
         return (), state
     coming = cold_start.remaining_seconds(snapshot.signals.cold_starts, snapshot.fleet, now)
     why = explain.requests_rejected(snapshot, need, limit, coming, ordered)
     return (why,), replace(state, rejections_reported_at=now)
 
 
-def record_limits(snapshot: Snapshot, state: AdmissionState, bounds: Sequence[tuple[str, Bounds]]) -> AdmissionState:
-    """Keep the upper bound that each ready engine was sent last."""
-    ready = {pod.name for pod in snapshot.fleet.ready}
-    limits = {name: value for name, value in state.limits if name in ready}
-    limits |= {name: value.concurrency_max for name, value in bounds}
-    return replace(state, limits=tuple(sorted(limits.items())))
+def record_bounds(state: AdmissionState, bounds: Sequence[tuple[str, Bounds]]) -> AdmissionState:
+    """Keep the lowest upper bound that an engine was sent last."""
+    return replace(state, least_bound=min((one.concurrency_max for _, one in bounds), default=state.least_bound))
 
 
 def _binding(snapshot: Snapshot, need: Need, state: AdmissionState, limit: int, fell: bool) -> str:
     """What holds the limit where it is."""
-    if limit >= min((value for _, value in state.limits), default=0):
+    if limit >= state.least_bound:
         return "TimeToFirstToken" if fell and snapshot.has_overdue_first_tokens else "Bounds"
     return "KVOccupancy" if need.conditions is not None and memory_binds(need.conditions) else "InterTokenLatency"
 

@@ -17,7 +17,8 @@ OTHER_WRITER: Final = "OtherWriter"  # binding where an external writer set the 
 def scaled(snapshot: Snapshot, need: Need, after: int, window: float) -> Reason:
     """The law changed the replica count; a scale-in follows `window` seconds in which fewer were enough."""
     binding, before = need.binding, need.current
-    why = wording.BINDING_WORDS.get(binding, binding)
+    past = wording.minutes(snapshot.spec.scaling.burst_memory_seconds)
+    why = f"the last {past} need them" if binding == "RecentLoad" else wording.BINDING_WORDS.get(binding, binding)
     if after < before and binding != "Idle":
         why = "fewer are enough"
     body = _up(snapshot, need, after) if after > before else _down(snapshot, need, after, window)
@@ -132,9 +133,10 @@ def _down(snapshot: Snapshot, need: Need, after: int, window: float) -> str:
         return (
             f"No more than {left} needed for {window:.0f} s. Any load that needs {need.current} would have kept them."
         )
+    past = wording.minutes(snapshot.spec.scaling.burst_memory_seconds)
     served = _percent_served(need.replay.slots, after, need.replay.error)
     return (
-        f"{left[0].upper()}{left[1:]} would have served {served} of the last quarter of an hour's requests in time "
+        f"{left[0].upper()}{left[1:]} would have served {served} of the requests of the last {past} in time "
         f"(target {_target(snapshot.spec)}).{_error(need)} No more were needed for {window:.0f} s."
     )
 

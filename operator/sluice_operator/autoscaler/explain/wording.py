@@ -7,7 +7,6 @@ from sluice_operator.autoscaler.replicas.need import Need
 from sluice_operator.autoscaler.signals.snapshot import Snapshot
 
 BINDING_WORDS: Final[Mapping[str, str]] = {
-    "RecentLoad": "the last quarter of an hour needs them",
     "LastingLoad": "the last minute needs them",
     "KVOccupancy": "KV cache binds",
     "MissedSLO": "the SLO is missed",
@@ -23,6 +22,11 @@ def percent(share: float) -> str:
 def rate(value: float) -> str:
     """Requests per second with two significant digits."""
     return f"{value:.0f}" if value >= 20 else f"{value:.2g}"
+
+
+def minutes(seconds: float) -> str:
+    """A time in minutes with its noun: "15 minutes", "1.5 minutes"."""
+    return f"{seconds / 60.0:.3g} minute" + ("" if seconds == 60.0 else "s")
 
 
 def replicas(count: int) -> str:

@@ -59,7 +59,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Some minutes of settled fleets: what the replay predicts for the replicas that were ready, and what came."""
+    """Some minutes: what the replay predicts for the replicas that were ready, and what came."""
 
     begun: float
     ended: float
@@ -78,42 +78,43 @@ class History:
     arrivals: tuple[tuple[float, float], ...] = ()  # (end of a bin, requests per second), oldest first
     counted: tuple[float, float] = (0.0, 0.0)  # (begin of the bin that is counted, its requests so far)
     ready: int = 0
-    ready_since: float = 0.0  # when the number of ready replicas changed last
-    settled_since: float = 0.0  # when the fleet changed last, or a replica was still starting
+    ready_since: float = 0.0  # when the number of ready replicas changed last, or was seen first
     seen_at: float = 0.0
     restored: int = 0  # replicas that a predecessor remembered …
-    restored_until: float = 0.0  # … and for how long that counts
+    restored_at: float = 0.0  # … and since when that counts
 
     def without_measurements(self, now: float) -> "History":
         """The history of a clock that began anew: only what is remembered counts, for as long as a memory lasts."""
-        return History(counted=(now, 0.0), restored=self.restored, restored_until=now + LAW.memory_seconds, seen_at=now)
+        return History(
+            counted=(now, 0.0),
+            ready_since=now,
+            restored=self.restored,
+            restored_at=now,
+            seen_at=now,
+        )
 
 
-def extended(past: History, delta: FleetDelta | None, fleet: tuple[int, bool], now: float) -> History:
-    """The history with the newest scrapes. `fleet`: replicas ready, and whether others are starting.
+def extended(past: History, delta: FleetDelta | None, ready: int, memory: float, now: float) -> History:
+    """The history with the newest scrapes, at which `ready` replicas were ready. `memory` is in seconds.
 
     Scrapes right after a change of the fleet are left out of the slots: the shadow queues still hold the requests of the
     fleet before. Counted, they order twice the replicas that a start under overload needs. A replica whose readiness
     flaps must not empty the memory: once scrapes of half of `rise_seconds` were left out, the next one counts."""
-    ready, starting = fleet
-    changed = ready != past.ready
-    ready_since = now if changed and past.ready else past.ready_since
-    settled_since = now if changed or starting else past.settled_since
+    ready_since = now if ready != past.ready and past.ready else past.ready_since
     slots, comparisons = past.slots, past.comparisons
     if delta is not None and ready:
         left_out = past.seen_at - slots[-1].ended if slots else inf
         if now - ready_since > LAW.usual_scrape_seconds or left_out > LAW.rise_seconds / 2.0:
-            slots = _with_slot(slots, _slot(past.seen_at, now, ready, delta))
-        if now - settled_since > LAW.settled_seconds:
+            slots = (*slots, _slot(past.seen_at, now, ready, delta))
+        if now - ready_since > LAW.settled_seconds:
             comparisons = _with_comparison(comparisons, _comparison(past.seen_at, now, delta))
     past = _count_arrivals(past, 0.0 if delta is None else delta.increase("arrived_total"), now)
     return replace(
         past,
-        slots=tuple([slot for slot in slots if slot.ended > now - LAW.memory_seconds]),
+        slots=_merged(slots, memory, now),
         comparisons=tuple([one for one in comparisons if one.ended > now - LAW.error_seconds]),
         ready=ready,
         ready_since=ready_since,
-        settled_since=settled_since,
         seen_at=now,
     )
 
@@ -132,19 +133,27 @@ def _slot(begun: float, now: float, ready: int, delta: FleetDelta) -> Slot:
     return Slot(begun, now, ready, delta.increase("shadow_requests"), delta.increase("shadow_unreachable"), delta.late)
 
 
-def _with_slot(slots: tuple[Slot, ...], new: Slot) -> tuple[Slot, ...]:
-    """The new piece, merged into the last slot while that is short and of the same fleet."""
-    last = slots[-1] if slots else None
-    if last is None or last.replicas != new.replicas or new.ended - last.begun > LAW.slot_seconds:
-        return (*slots, new)
-    merged = replace(
-        last,
-        ended=new.ended,
-        requests=last.requests + new.requests,
-        unreachable=last.unreachable + new.unreachable,
-        lateness=array("d", map(add, last.lateness, new.lateness)),
-    )
-    return (*slots[:-1], merged)
+def _merged(slots: Sequence[Slot], memory: float, now: float) -> tuple[Slot, ...]:
+    """The slots of the last `memory` seconds, neighbours of the same fleet merged: the last minute in slots of `slot_seconds`, older
+    ones in slots of a minute, because only their sum is asked for."""
+    kept: list[Slot] = []
+    for slot in slots:
+        if slot.ended <= now - memory:
+            continue
+        width = LAW.slot_seconds if slot.ended > now - LAW.rise_seconds else LAW.rise_seconds
+        if kept and kept[-1].replicas == slot.replicas and slot.ended - kept[-1].begun <= width:
+            last = kept[-1]
+            kept[-1] = Slot(
+                last.begun,
+                slot.ended,
+                slot.replicas,
+                last.requests + slot.requests,
+                last.unreachable + slot.unreachable,
+                array("d", map(add, last.lateness, slot.lateness)),
+            )
+        else:
+            kept.append(slot)
+    return tuple(kept)
 
 
 def _comparison(begun: float, now: float, delta: FleetDelta) -> Comparison:
@@ -175,10 +184,10 @@ def _with_comparison(comparisons: tuple[Comparison, ...], new: Comparison) -> tu
 
 
 def _count_arrivals(past: History, requests: float, now: float) -> History:
-    """Close the bin that is counted once it is long enough. Half an hour of bins covers the longest cold start."""
+    """Close the bin that is counted once it is long enough."""
     begun, counted = past.counted
     counted += requests
     if now - begun < LAW.bin_seconds:
         return replace(past, counted=(begun, counted))
-    kept = [one for one in past.arrivals if one[0] > now - LAW.starting_most_seconds]
+    kept = [one for one in past.arrivals if one[0] > now - 2.0 * LAW.trend_seconds]
     return replace(past, arrivals=(*kept, (now, counted / (now - begun))), counted=(now, 0.0))

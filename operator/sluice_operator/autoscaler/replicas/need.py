@@ -49,7 +49,7 @@ def replicas_needed(snapshot: Snapshot, history: History, allowed: ReplicaRange,
         return Need(current, allowed, current, "MetricsMissing", replay, hold=why)
     found = {"RecentLoad": replay.remembered, "LastingLoad": replay.lasting, "KVOccupancy": replay.in_memory}
     if _has_no_replay(snapshot):
-        settled = snapshot.now - history.settled_since > LAW.settled_seconds
+        settled = not snapshot.fleet.starting and snapshot.now - history.ready_since > LAW.settled_seconds
         found["MissedSLO"] = _by_misses(snapshot, replay, current, settled)
     replicas = max(1, *found.values())
     binding = next(name for name, count in found.items() if count >= max(found.values()))
@@ -63,11 +63,11 @@ def replayed(snapshot: Snapshot, history: History) -> Replay:
     now, spec, missed_share = snapshot.now, snapshot.spec, 1.0 - snapshot.targets.attainment
     lead = cold_start.expected_seconds(snapshot.signals.cold_starts)
     trend = [one for one in history.arrivals if one[0] > now - max(LAW.trend_seconds, lead)]
-    error, grown = model_error(history.comparisons), growth(trend, lead)
+    error, grown = model_error(history.comparisons, missed_share), growth(trend, lead)
     most = int(history.ready / LOADS[0])  # the replay knows no larger fleet
     doubled = min(most, int(LAW.growth_most * history.ready))
     held = _held(snapshot)
-    restored = history.restored if now < history.restored_until else 1
+    restored = history.restored if now - history.restored_at < spec.scaling.burst_memory_seconds else 1
     return Replay(
         slots=history.slots,
         error=error,

@@ -64,10 +64,13 @@ def growth(arrivals: Sequence[tuple[float, float]], ahead: float) -> float:
     return min(max(1.0, expected / recent), LAW.growth_most)
 
 
-def model_error(comparisons: Sequence[Comparison]) -> float:
+def model_error(comparisons: Sequence[Comparison], missed_share: float) -> float:
     """The factor on the load, 1 to `error_most`, at which the replay has as many misses as came, beyond chance.
 
-    It corrects a step-time model that is too fast, and whatever else the replay does not know."""
+    It corrects a step-time model that is too fast, and whatever else the replay does not know. Only minutes count in
+    which the replay says that the replicas were enough: in a shortage more requests miss than it replays, because a
+    backlog stays."""
+    comparisons = [one for one in comparisons if one.lateness[_MEASURED] <= missed_share * one.requests]
     came = sum([one.missed - one.unreachable for one in comparisons])
     came -= LAW.significance * sqrt(max(came, 1.0))
     before, misses = 1.0, predicted_late(comparisons)

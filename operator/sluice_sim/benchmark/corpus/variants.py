@@ -21,7 +21,6 @@ from sluice_sim.policies.sluice import MISSES, OURS
 
 # The fields of `LAW` that change a decision on replicas.
 SENSITIVE: Final = (
-    "memory_seconds",
     "slot_seconds",
     "settled_seconds",
     "rise_seconds",
@@ -159,8 +158,11 @@ RULES: Final[Mapping[str, Variant]] = {
     "no-one-by-one": Variant(rules={(dial, "next_count"): _at_once}),
     "no-order": Variant(rules={(scale_in_order, "_cost"): _no_order}),
 }
-# Each constant of `SENSITIVE`, halved and doubled.
+# The default of spec.scaling.burstMemorySeconds and each constant of `SENSITIVE`, halved and doubled.
 CONSTANTS: Final[Mapping[str, Variant]] = {
+    "burst_memory_seconds-half": Variant(scaling={"burst_memory_seconds": 450}),
+    "burst_memory_seconds-double": Variant(scaling={"burst_memory_seconds": 1800}),
+} | {
     f"{name}-{word}": Variant(constants={name: scaled(name, factor)})
     for name in SENSITIVE
     for word, factor in (("half", 0.5), ("double", 2.0))

@@ -80,13 +80,13 @@ def test_an_error_in_a_variant_leaves_the_law_as_it_was() -> None:
         raise RuntimeError("broken")
 
     place = need, "enough"
-    before, memory_seconds = getattr(*place), LAW.memory_seconds
+    before, trend_seconds = getattr(*place), LAW.trend_seconds
     story = Story()
     story.run(30.0, 1.0)
-    law = Variant(constants={"memory_seconds": 1.0}, rules={place: broken})
+    law = Variant(constants={"trend_seconds": 1.0}, rules={place: broken})
     with pytest.raises(RuntimeError, match="broken"):
         law.decide(story.spec, story.observed(), law.initial(), story.now)
-    assert (getattr(*place), LAW.memory_seconds) == (before, memory_seconds)
+    assert (getattr(*place), LAW.trend_seconds) == (before, trend_seconds)
 
 
 def test_without_any_rule_of_the_load_no_replica_is_added() -> None:
@@ -102,7 +102,7 @@ def test_runs_of_different_variants_have_different_keys() -> None:
 
 
 def test_another_value_of_a_variant_has_another_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    task = tasks.LawRun("poisson-1", "memory_seconds-half")
+    task = tasks.LawRun("poisson-1", "trend_seconds-half")
     before = tasks.key(task)
-    monkeypatch.setitem(VARIANTS, task.law, Variant(constants={"memory_seconds": 300.0}))
+    monkeypatch.setitem(VARIANTS, task.law, Variant(constants={"trend_seconds": 300.0}))
     assert tasks.key(task) != before
