@@ -9,6 +9,7 @@ import pytest
 from sluice_engine.limits import Limits
 from sluice_engine.scheduler import SchedulerConfig
 from sluice_operator.api import LLMDeploymentSpec
+from sluice_operator.api.spec import Scaling
 from sluice_operator.autoscaler.signals.scrape_deltas import FleetDelta
 from sluice_operator.autoscaler.signals.windows import WindowSums
 from sluice_operator.autoscaler.state import AutoscalerState
@@ -39,7 +40,7 @@ def request(number: int, at: float, prompt: int, output: int) -> OfferedRequest:
 
 def day() -> list[Arrival]:
     """A minute of half load, a minute and a half above what one replica serves, and quiet for longer than the memory."""
-    parts = ((0, 60, 1.2), (60, 90, 4.5), (150, 900.0 + 300, 0.2))
+    parts = ((0, 60, 1.2), (60, 90, 4.5), (150, Scaling().burst_memory_seconds + 300, 0.2))
     return [
         Arrival(start + one.at, one.prompt, one.output)
         for index, (start, seconds, rate) in enumerate(parts)

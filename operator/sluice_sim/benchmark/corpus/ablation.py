@@ -13,11 +13,10 @@ from typing import Any, Final
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from sluice_operator.autoscaler.settings import LAW
 from sluice_sim.benchmark.corpus.figures import Figures, from_dict
 from sluice_sim.benchmark.corpus.load import Load
 from sluice_sim.benchmark.corpus.tasks import LawRun
-from sluice_sim.benchmark.corpus.variants import CONSTANTS, SENSITIVE
+from sluice_sim.benchmark.corpus.variants import CONSTANTS, DEFAULTS, SENSITIVE, default
 
 LEAST_COST: Final = 0.003  # share of the GPU-hours that a rule must save …
 LEAST_POINTS: Final = 0.001  # … or share of the requests that it must keep
@@ -117,14 +116,14 @@ def sensitivity_table(found: Mapping[str, Sequence[Loss]]) -> Table:
     shown.add_column("constant", no_wrap=True)
     for heading in ("value", "halved", "GPU-hours", "points", "doubled", "GPU-hours", "points"):
         shown.add_column(heading, justify="right", no_wrap=True)
-    for constant in SENSITIVE:
+    for constant in (*DEFAULTS, *SENSITIVE):
         names = f"{constant}-half", f"{constant}-double"
         if found.keys().isdisjoint(names):
             continue
-        cells = [f"{getattr(LAW, constant):g}"]
+        cells = [f"{default(constant):g}"]
         for name in names:
-            losses = found.get(name)
-            value = CONSTANTS[name].constants[constant]
+            losses, variant = found.get(name), CONSTANTS[name]
+            value = (variant.scaling if constant in DEFAULTS else variant.constants)[constant]
             cells += [f"{value:g}", *_cells(None if losses is None else effect(losses))]
         shown.add_row(constant, *cells)
     return shown

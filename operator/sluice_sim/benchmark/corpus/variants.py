@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from sluice_operator.api import LLMDeploymentSpec
+from sluice_operator.api.spec import Scaling
 from sluice_operator.autoscaler.replicas import dial, need, scale_in_order
 from sluice_operator.autoscaler.replicas.history import Slot, between
 from sluice_operator.autoscaler.replicas.rules import enough
@@ -19,7 +20,8 @@ from sluice_operator.autoscaler.values import Decision, Observed
 from sluice_sim.policies.policy import Knob
 from sluice_sim.policies.sluice import MISSES, OURS
 
-# The fields of `LAW` that change a decision on replicas.
+# The defaults of spec.scaling, and the fields of `LAW`, that change a decision on replicas.
+DEFAULTS: Final = ("burst_memory_seconds", "scale_down_stabilization_seconds")
 SENSITIVE: Final = (
     "slot_seconds",
     "settled_seconds",
@@ -94,14 +96,21 @@ def _set(values: Sequence[tuple[object, str, object]]) -> Iterator[None]:
             object.__setattr__(owner, name, value)
 
 
-def scaled(name: str, factor: float) -> float:
-    """The constant times the factor, inside its range."""
-    value: float = getattr(LAW, name)
+def scaled(name: str, factor: float) -> Variant:
+    """The constant or default times the factor, inside its range."""
+    value = default(name)
+    found = type(value)(factor * value)
     if name in _FACTORS:
-        return 1.0 + factor * (value - 1.0)
-    if name in _SHARES:
-        return min(1.0, factor * value)
-    return type(value)(factor * value)
+        found = 1.0 + factor * (value - 1.0)
+    elif name in _SHARES:
+        found = min(1.0, factor * value)
+    return Variant(scaling={name: int(found)}) if name in DEFAULTS else Variant(constants={name: found})
+
+
+def default(name: str) -> float:
+    """The value of the constant or default under Sluice."""
+    value: float = getattr(Scaling() if name in DEFAULTS else LAW, name)
+    return value
 
 
 def _no_replicas(*_: Any) -> int:
@@ -158,13 +167,10 @@ RULES: Final[Mapping[str, Variant]] = {
     "no-one-by-one": Variant(rules={(dial, "next_count"): _at_once}),
     "no-order": Variant(rules={(scale_in_order, "_cost"): _no_order}),
 }
-# The default of spec.scaling.burstMemorySeconds and each constant of `SENSITIVE`, halved and doubled.
+# Each constant and default, halved and doubled.
 CONSTANTS: Final[Mapping[str, Variant]] = {
-    "burst_memory_seconds-half": Variant(scaling={"burst_memory_seconds": 450}),
-    "burst_memory_seconds-double": Variant(scaling={"burst_memory_seconds": 1800}),
-} | {
-    f"{name}-{word}": Variant(constants={name: scaled(name, factor)})
-    for name in SENSITIVE
+    f"{name}-{word}": scaled(name, factor)
+    for name in (*DEFAULTS, *SENSITIVE)
     for word, factor in (("half", 0.5), ("double", 2.0))
 }
 VARIANTS: Final = {name: replace(one, name=name) for name, one in (*RULES.items(), *CONSTANTS.items())}

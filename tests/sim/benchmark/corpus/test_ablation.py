@@ -92,12 +92,18 @@ def test_the_command_compares_variants(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_constant_has_one_row_with_both_values() -> None:
-    found = {"growth_most-half": losses(("conv-1", 1.02, 0.1)), "significance-double": losses(("conv-1", 1.0, -0.2))}
+    memory = losses(("conv-1", 1.05, -0.1))
+    found = {
+        "burst_memory_seconds-double": memory,
+        "growth_most-half": losses(("conv-1", 1.02, 0.1)),
+        "significance-double": losses(("conv-1", 1.0, -0.2)),
+    }
     console = Console(width=200)
     with console.capture() as captured:
         console.print(sensitivity_table(found))
     rows = [line.split() for line in captured.get().splitlines() if "_" in line or "significance" in line]
     assert rows == [
+        ["burst_memory_seconds", "900", "450", "–", "–", "1800", "+5.00%", "+0.100"],
         ["growth_most", "2", "1.5", "+2.00%", "-0.100", "3", "–", "–"],
         ["significance", "2", "1", "–", "–", "4", "+0.00%", "+0.200"],
     ]

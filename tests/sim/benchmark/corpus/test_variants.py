@@ -43,10 +43,11 @@ def test_every_constant_is_varied_or_changes_no_decision_on_replicas() -> None:
     """A new constant belongs to one of the two."""
     assert set(SENSITIVE) | OTHERS == {field.name for field in fields(LawSettings)}
     assert not OTHERS & set(SENSITIVE)
-    assert all(value > 0 for one in CONSTANTS.values() for value in one.constants.values())
+    assert all(value > 0 for one in CONSTANTS.values() for value in (*one.constants.values(), *one.scaling.values()))
 
 
 def test_factors_stay_at_least_one_and_shares_at_most_one() -> None:
+    assert CONSTANTS["burst_memory_seconds-half"].scaling == {"burst_memory_seconds": 450}
     assert CONSTANTS["growth_most-half"].constants == {"growth_most": 1.5}
     assert CONSTANTS["cold_start_quantile-double"].constants == {"cold_start_quantile": 1.0}
     assert CONSTANTS["cold_starts_kept-half"].constants == {"cold_starts_kept": 8}
