@@ -134,8 +134,8 @@ def _slot(begun: float, now: float, ready: int, delta: FleetDelta) -> Slot:
 
 
 def _merged(slots: Sequence[Slot], memory: float, now: float) -> tuple[Slot, ...]:
-    """The slots of the last `memory` seconds, neighbours of the same fleet merged: the last minute in slots of `slot_seconds`, older
-    ones in slots of a minute, because only their sum is asked for."""
+    """The slots of the last `memory` seconds, adjacent ones of the same fleet merged: those of the last minute to
+    `slot_seconds`, older ones to a minute, because only their sum is asked for."""
     kept: list[Slot] = []
     for slot in slots:
         if slot.ended <= now - memory:
