@@ -56,6 +56,13 @@ class Effect:
         keeps = self.points >= LEAST_POINTS and self.cost > -LEAST_COST
         return saves or keeps
 
+    @property
+    def trades(self) -> bool:
+        """True if the rule saves enough on one figure and costs as much on the other: it buys attainment, or sells it."""
+        buys = self.points >= LEAST_POINTS and self.cost <= -LEAST_COST
+        sells = self.points <= -LEAST_POINTS and self.cost >= LEAST_COST
+        return buys or sells
+
 
 def ablation_plan(loads: Sequence[Load], own: str, variant: str) -> AblationPlan:
     """Run the law and the variant on all loads."""
@@ -74,12 +81,12 @@ def effect(losses: Sequence[Loss]) -> Effect:
 
 
 def served_family(losses: Sequence[Loss]) -> str:
-    """The family where the rule gains most: each 0.1 point counts as much as 0.3 % of the GPU-hours."""
+    """The family where the rule keeps most requests; where it keeps too few to count, the one where it saves most."""
     names = {one.load.family for one in losses}
 
-    def gain(family: str) -> float:
+    def gain(family: str) -> tuple[float, float]:
         found = effect([one for one in losses if one.load.family == family])
-        return found.cost / LEAST_COST + found.points / LEAST_POINTS
+        return (found.points if found.points >= LEAST_POINTS else 0.0), found.cost
 
     return max(sorted(names), key=gain)
 
@@ -135,4 +142,6 @@ def _cells(found: Effect | None) -> list[str]:
 
 
 def _word(found: Effect | None) -> str:
-    return "–" if found is None else "yes" if found.pays else "no"
+    if found is None:
+        return "–"
+    return "yes" if found.pays else "trade" if found.trades else "no"

@@ -61,6 +61,12 @@ def test_a_rule_that_serves_one_family_alone_does_not_pay_elsewhere() -> None:
     assert text_of({"no-memory": found}).split()[-2:] == ["yes", "no"]
 
 
+def test_a_rule_that_buys_attainment_for_gpu_hours_is_a_trade_in_the_family_where_it_keeps_most() -> None:
+    found = losses(("conv-1", 0.5, 7.0), ("kv-1", 1.0, 0.0))
+    assert served_family(found) == found[0].load.family
+    assert text_of({"no-memory": found}).split()[-2:] == ["trade", "no"]
+
+
 def test_the_plan_pairs_the_law_with_the_variant_on_every_load() -> None:
     plan = ablation_plan([load("conv-1"), load("kv-1")], "sluice", "other")
     tasks = next(plan)
