@@ -295,3 +295,25 @@ def holding(share: float) -> Bend:
 def test_a_fleet_without_models_shrinks_only_with_free_memory_and_no_waiting_request(bend: Bend, replicas: int) -> None:
     decision = look(brink(COLD), {"chat-1": bend, "chat-2": bend})
     assert (decision.replicas, decision.metrics) == (replicas, "Fresh")
+
+
+def test_one_engine_without_a_model_orders_nothing_by_misses_while_the_others_have_a_replay() -> None:
+    story = Story(replicas=2, spec=spec(scaling={"minReplicas": 2}))
+    story.engines["chat-2"].model = None
+    story.run(120, BUSY)
+    story.engines["chat-2"].totals["slo_missed_total"] = 50.0
+    story.run(60, BUSY)
+    assert story.sentences() == []
+    story.engines["chat-1"].model = None
+    story.engines["chat-2"].totals["slo_missed_total"] = 100.0
+    story.run(5, BUSY)
+    assert story.replicas == 3
+
+
+def test_the_kv_caches_of_engines_that_are_not_measured_count_like_the_others() -> None:
+    story = Story(replicas=3, spec=spec(scaling={"targetKVOccupancyPercent": 50, "maxReplicas": 8}))
+    story.run(30, QUIET)
+    full = dict.fromkeys(("chat-1", "chat-2"), holding(0.65))
+    decision = look(story, full, ages={"chat-3": 100.0})
+    assert decision.metrics == "Partial"
+    assert decision.replicas == 4  # three hold 1.95 caches, and each is planned to be half full
