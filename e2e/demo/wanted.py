@@ -32,7 +32,7 @@ spec:
     attainmentPercent: "99"
   scaling:
     minReplicas: 1
-    maxReplicas: 3
+    maxReplicas: 2
     targetKVOccupancyPercent: {kv}
     scaleDownStabilizationSeconds: 20
   admission:
