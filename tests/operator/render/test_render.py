@@ -58,6 +58,7 @@ WITHOUT_CHILD: dict[str, Any] = {
     "scaling.maxReplicas": 9,
     "scaling.targetKVOccupancyPercent": 50,
     "scaling.scaleDownStabilizationSeconds": 1,
+    "scaling.burstMemorySeconds": 60,
     "scaling.scaleToZeroAfterSeconds": 60,
     "scaling.schedules": [{"cron": "0 8 * * *", "durationSeconds": 60, "minReplicas": 1}],
     "admission.maxQueueSeconds": 1,
