@@ -155,7 +155,9 @@ def test_the_reason_of_a_growing_load_has_its_growth_and_the_time_that_it_is_pla
     for place in range(1, 41):
         story.run(30, CALM + 0.1 * place)
     sentence = story.sentences()[0]
-    assert sentence.startswith("1 → 2 replicas: the last minute needs them. Of its requests at 1.")
+    assert sentence.startswith(
+        "1 → 2 replicas: needed for the load of the last minute at its growth. Of its requests at 1."
+    )
     assert "times its load, as the trend gives in 60 s (cold start), 2 replicas would have served" in sentence
     assert "(target 99 %)" in sentence
 

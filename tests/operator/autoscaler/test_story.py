@@ -27,7 +27,7 @@ def test_load_that_rises_and_falls_scales_out_and_in_one_at_a_time_with_reasons(
     assert story.replicas == 2
     up = next(reason for d in rising for reason in d.reasons if reason.dial == "replicas")
     assert (up.before, up.after) == (1, 2)
-    assert up.sentence.startswith("1 → 2 replicas: the last ")
+    assert up.sentence.startswith("1 → 2 replicas: ")
     assert "2 replicas would have served" in up.sentence and ", 1 only " in up.sentence
     story.run(120, OVER)
     assert story.replicas == 2

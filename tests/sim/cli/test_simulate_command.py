@@ -44,7 +44,7 @@ def test_the_command_prints_a_table_and_sentences_for_a_trace(tmp_path: Path) ->
     trace.write_text(TRACE, encoding="utf-8")
     code, out, _ = simulate(tmp_path, "--trace", str(trace), "--profile", PROFILE, "--kv-tokens", "32000")
     assert code == 0
-    move = "1 → 2 replicas: the last 15 minutes need them."
+    move = "1 → 2 replicas: needed for the load of the last 15 minutes."
     for word in ("SLO attainment", "TTFT p50 / p95 / p99", "replica-hours", "600 in", move):
         assert word in out
 

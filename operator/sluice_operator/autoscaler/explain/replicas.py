@@ -18,7 +18,11 @@ def scaled(snapshot: Snapshot, need: Need, after: int, window: float) -> Reason:
     """The law changed the replica count; a scale-in follows `window` seconds in which fewer were enough."""
     binding, before = need.binding, need.current
     past = wording.minutes(snapshot.spec.scaling.burst_memory_seconds)
-    why = f"the last {past} need them" if binding == "RecentLoad" else wording.BINDING_WORDS.get(binding, binding)
+    why = (
+        f"needed for the load of the last {past}"
+        if binding == "RecentLoad"
+        else wording.BINDING_WORDS.get(binding, binding)
+    )
     if after < before and binding != "Idle":
         why = "fewer are enough"
     body = _up(snapshot, need, after) if after > before else _down(snapshot, need, after, window)

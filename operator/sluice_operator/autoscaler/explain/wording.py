@@ -7,7 +7,7 @@ from sluice_operator.autoscaler.replicas.need import Need
 from sluice_operator.autoscaler.signals.snapshot import Snapshot
 
 BINDING_WORDS: Final[Mapping[str, str]] = {
-    "LastingLoad": "the last minute needs them",
+    "LastingLoad": "needed for the load of the last minute at its growth",
     "KVOccupancy": "KV cache binds",
     "MissedSLO": "the SLO is missed",
     "Idle": "idle",
@@ -25,8 +25,8 @@ def rate(value: float) -> str:
 
 
 def minutes(seconds: float) -> str:
-    """A time in minutes with its noun: "15 minutes", "1.5 minutes"."""
-    return f"{seconds / 60.0:.3g} minute" + ("" if seconds == 60.0 else "s")
+    """A time after "the last": "15 minutes", "minute"."""
+    return "minute" if seconds == 60.0 else f"{seconds / 60.0:.3g} minutes"
 
 
 def replicas(count: int) -> str:
