@@ -2,7 +2,7 @@
 
 1. The scrapes are folded into the signals and the history; all rules read one snapshot of them.
 2. Replicas needed: the fewest that would have served the last quarter of an hour within the SLO, that the lasting load
-   needs by the time a replica ordered now is ready, and whose KV caches have room; whichever is most.
+   needs by the time a replica ordered now is ready, whose throughput holds what comes and whose KV caches have room.
 3. The replicas dial moves the count: out at once, in one by one after the stabilization window.
 4. The admission dial sets bounds per engine, tight while replicas are missing.
 5. Every change carries its reason in words and numbers. README.md is the law with its equations and an example.

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice_operator.autoscaler.replicas.history import Comparison, Slot, late_at
-from sluice_operator.autoscaler.replicas.rules import enough, growth, in_memory, lasting, model_error
+from sluice_operator.autoscaler.replicas.rules import by_throughput, enough, growth, in_memory, lasting, model_error
 from sluice_operator.autoscaler.settings import LAW
 from sluice_perfmodel.shadow_queues import LOADS
 
@@ -104,3 +104,11 @@ def test_kv_occupancy_needs_replicas_for_its_target() -> None:
 def test_minutes_in_which_the_replay_says_that_replicas_lack_correct_nothing() -> None:
     assert model_error(compared(90.0), 0.39) == 1.0
     assert model_error([*compared(90.0), *compared(10.0, QUIET)], 0.39) == LAW.error_most
+
+
+def test_the_throughput_of_the_fleet_holds_what_comes() -> None:
+    steady = [(30.0, 9.0), (60.0, 9.0)]
+    assert [by_throughput(steady, load, 3.0, 16) for load in (0.3, 1.0, 1.01, 2.0)] == [1, 3, 4, 6]
+    assert by_throughput(steady, 2.0, 3.0, 5) == 5, "no more than the last minutes may order"
+    assert by_throughput([(30.0, 9.0), (60.0, 1.0)], 1.0, 3.0, 16) == 1, "both bins must need the replicas"
+    assert by_throughput(steady[:1], 1.0, 3.0, 16) == by_throughput(steady, 1.0, 0.0, 16) == 1

@@ -114,6 +114,13 @@ def _up(snapshot: Snapshot, need: Need, after: int) -> str:
             f"Running requests hold {replay.held:.1f} times the KV cache of a replica, and each is planned to be filled to "
             f"{target} % (targetKVOccupancyPercent): up to {(after - 1) * target / 100:.1f} {after - 1} would do.{capped}"
         )
+    if need.binding == "Throughput":
+        load = replay.error * replay.growth
+        return (
+            f"{wording.rate(snapshot.window.rate('arrived_total'))} req/s come, {load:.2f} times as many are planned for, and "
+            f"one replica serves {wording.rate(replay.throughput)}: up to {wording.rate((after - 1) * replay.throughput / load)} req/s "
+            f"{after - 1} would do.{_error(need)}{capped}"
+        )
     if need.binding == "MissedSLO":
         outcome = snapshot.window.outcome
         return (

@@ -9,6 +9,7 @@ from sluice_operator.autoscaler.signals.snapshot import Snapshot
 BINDING_WORDS: Final[Mapping[str, str]] = {
     "LastingLoad": "needed for the load of the last minute at its growth",
     "KVOccupancy": "KV cache binds",
+    "Throughput": "more comes than they serve",
     "MissedSLO": "the SLO is missed",
     "Idle": "idle",
 }
@@ -45,6 +46,8 @@ def numbers(snapshot: Snapshot, need: Need) -> tuple[tuple[str, float], ...]:
         ("modelError", replay.error),
         ("rememberedReplicas", float(replay.remembered)),
         ("lastingReplicas", float(replay.lasting)),
+        ("byThroughputReplicas", float(replay.by_throughput)),
+        ("replicaRate", replay.throughput),
         ("inMemoryReplicas", float(replay.in_memory)),
     )
     return tuple((name, round(value, 4)) for name, value in found)

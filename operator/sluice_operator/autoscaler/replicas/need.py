@@ -5,13 +5,14 @@ from dataclasses import dataclass
 
 from sluice_operator.autoscaler.replicas.history import History, Slot, between, late_at
 from sluice_operator.autoscaler.replicas.replica_range import ReplicaRange
-from sluice_operator.autoscaler.replicas.rules import enough, growth, in_memory, lasting, model_error
+from sluice_operator.autoscaler.replicas.rules import by_throughput, enough, growth, in_memory, lasting, model_error
 from sluice_operator.autoscaler.replicas.service_conditions import service_conditions, usable_model
 from sluice_operator.autoscaler.settings import LAW
 from sluice_operator.autoscaler.signals import cold_start
 from sluice_operator.autoscaler.signals.snapshot import Snapshot
 from sluice_perfmodel.shadow_queues import LOADS
-from sluice_perfmodel.slo_limits import ServiceConditions
+from sluice_perfmodel.slo_limits import ServiceConditions, slo_concurrency
+from sluice_perfmodel.workload import throughput
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,8 @@ class Replay:
     lead: float  # seconds until then
     remembered: int  # enough for the memory
     lasting: int  # needed by both halves of the last minute, with the growth
+    by_throughput: int  # needed to hold what comes, with the growth
+    throughput: float  # of one replica, requests per second; 0 while its model is cold
     in_memory: int  # needed by the KV caches
     held: float  # sum of all replicas' KV occupancy
 
@@ -43,11 +46,17 @@ class Need:
 
 def replicas_needed(snapshot: Snapshot, history: History, allowed: ReplicaRange, current: int) -> Need:
     """The fewest replicas that the past, the lasting load and the KV caches need; `current` where nothing is measured."""
-    replay = replayed(snapshot, history)
+    conditions = service_conditions(snapshot)
+    replay = replayed(snapshot, history, conditions)
     if not snapshot.fleet.measured:
         why = "no engine could be measured" if snapshot.fleet.ready else "no replica is ready yet"
         return Need(current, allowed, current, "MetricsMissing", replay, hold=why)
-    found = {"RecentLoad": replay.remembered, "LastingLoad": replay.lasting, "KVOccupancy": replay.in_memory}
+    found = {
+        "RecentLoad": replay.remembered,
+        "LastingLoad": replay.lasting,
+        "Throughput": replay.by_throughput,
+        "KVOccupancy": replay.in_memory,
+    }
     if _has_no_replay(snapshot):
         settled = not snapshot.fleet.starting and snapshot.now - history.ready_since > LAW.settled_seconds
         found["MissedSLO"] = _by_misses(snapshot, replay, current, settled)
@@ -55,10 +64,10 @@ def replicas_needed(snapshot: Snapshot, history: History, allowed: ReplicaRange,
     binding = next(name for name, count in found.items() if count >= max(found.values()))
     if replicas <= max(1, allowed.low) and snapshot.is_idle:
         binding = "Idle"
-    return Need(current, allowed, replicas, binding, replay, service_conditions(snapshot), _hold(snapshot))
+    return Need(current, allowed, replicas, binding, replay, conditions, _hold(snapshot))
 
 
-def replayed(snapshot: Snapshot, history: History) -> Replay:
+def replayed(snapshot: Snapshot, history: History, conditions: ServiceConditions | None) -> Replay:
     """The rules on this history."""
     now, spec, missed_share = snapshot.now, snapshot.spec, 1.0 - snapshot.targets.attainment
     lead = cold_start.expected_seconds(snapshot.signals.cold_starts)
@@ -66,7 +75,7 @@ def replayed(snapshot: Snapshot, history: History) -> Replay:
     error, grown = model_error(history.comparisons, missed_share), growth(trend, lead)
     most = int(history.ready / LOADS[0])  # the replay knows no larger fleet
     doubled = min(most, int(LAW.growth_most * history.ready))
-    held = _held(snapshot)
+    held, each = _held(snapshot), 0.0 if conditions is None else _throughput(conditions)
     restored = history.restored if now - history.restored_at < spec.scaling.burst_memory_seconds else 1
     return Replay(
         slots=history.slots,
@@ -75,6 +84,8 @@ def replayed(snapshot: Snapshot, history: History) -> Replay:
         lead=lead,
         remembered=max(enough(history.slots, error, missed_share, most), restored),
         lasting=lasting(history.slots, now, error * grown, missed_share, doubled),
+        by_throughput=by_throughput(history.arrivals, _reachable_share(history) * error * grown, each, doubled),
+        throughput=each,
         in_memory=in_memory(held, spec.scaling.target_kv_occupancy_percent / 100.0),
         held=held,
     )
@@ -89,6 +100,17 @@ def served(slots: tuple[Slot, ...], replicas: int, load: float) -> float:
 def last_minute(replay: Replay, now: float) -> tuple[Slot, ...]:
     """The slots that `lasting` reads."""
     return between(replay.slots, now - LAW.rise_seconds, now)
+
+
+def _reachable_share(history: History) -> float:
+    """The share of the remembered requests that some number of replicas serves in time; the others order none."""
+    requests = sum([slot.requests for slot in history.slots])
+    return sum([slot.reachable for slot in history.slots]) / requests if requests > 0.0 else 1.0
+
+
+def _throughput(one: ServiceConditions) -> float:
+    """μ(n*) of one replica, requests per second."""
+    return throughput(one.replica.model, one.work, slo_concurrency(one))
 
 
 def _held(snapshot: Snapshot) -> float:

@@ -43,6 +43,18 @@ def in_memory(held: float, target: float) -> int:
     return ceil(held / target - 1e-9)
 
 
+def by_throughput(arrivals: Sequence[tuple[float, float]], load: float, each: float, most: int) -> int:
+    """The fewest replicas, at most `most`, whose throughput holds what comes, at `load` times the load.
+
+    `arrivals` are (time, requests per second) of consecutive bins: both of the last two must need the replicas. `each` is
+    the throughput of one replica, requests per second. Long answers fill a replica over minutes: until then no request is
+    late, and the replay does not see that what comes is too much."""
+    if len(arrivals) < 2 or each <= 0.0:
+        return 1
+    rate = load * min(arrivals[-1][1], arrivals[-2][1])
+    return max(1, min(most, ceil(rate / each - 1e-9)))
+
+
 def growth(arrivals: Sequence[tuple[float, float]], ahead: float) -> float:
     """The factor, 1 to `growth_most`, by which the load grows in `ahead` seconds.
 

@@ -156,6 +156,7 @@ RULES: Final[Mapping[str, Variant]] = {
     "no-memory": Variant(rules={(need, "enough"): _no_replicas}),
     "no-lasting": Variant(rules={(need, "lasting"): _no_replicas}),
     "no-halves": Variant(rules={(need, "lasting"): _last_half}),
+    "no-throughput": Variant(rules={(need, "by_throughput"): _no_replicas}),
     "no-growth": Variant(rules={(need, "growth"): _as_measured}),
     "no-kv": Variant(rules={(need, "in_memory"): _no_replicas}),
     "no-model-error": Variant(rules={(need, "model_error"): _as_measured}),
