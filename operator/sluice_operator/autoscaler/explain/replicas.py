@@ -165,7 +165,7 @@ def _percent_served(slots: tuple[Slot, ...], replicas: int, load: float) -> str:
 
 def _error(need: Need) -> str:
     """Why the law is careful, where it is."""
-    if need.replay.error <= 1.0:
+    if need.replay.error < 1.005:
         return ""
     return f" More requests missed the SLO than the replay says, so it counts {need.replay.error:.2f} times the load."
 
