@@ -58,16 +58,6 @@ def scaled_up(before: Line, ready_two: float | None, most: int) -> Check:
     )
 
 
-def is_remembered(idle: Sequence[Seen]) -> Check:
-    """The replicas that a recent burst needed are kept while no request comes."""
-    desired = [seen.line["desired"] for seen in idle]
-    return Check(
-        "without load the replicas that the burst needed stay",
-        bool(desired) and min(desired) >= 2,
-        f"desired: {sorted(set(desired))}",
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Course:
     """A limit over the overload: its median before the load, its minimum until the second replica was ready, and its

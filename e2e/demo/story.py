@@ -27,7 +27,6 @@ HALF, OVER = 0.5, 1.5  # of what one replica serves: in time by one replica, and
 SECONDS_HALF, SECONDS_BOTH = 20.0, 17.0  # under half a load; under the full load with two replicas
 SECONDS_GROWN: Final = 8.0  # under the full load after all desired replicas are ready
 MOST_SECONDS: Final = 150.0  # longest wait within one phase
-SECONDS_IDLE: Final = 30.0  # longer than scaleDownStabilizationSeconds
 LOAD_MOST_SECONDS: Final = 2 * MOST_SECONDS + SECONDS_BOTH + SECONDS_GROWN
 
 
@@ -65,7 +64,7 @@ class Story:
             served = await self._measure(first)
             calm_from = await self._half_load(served)
             await self._overload(served, calm_from)
-            await self._idle()
+            await self._shrink()
         finally:
             watcher.cancel()
             await asyncio.gather(watcher, return_exceptions=True)
@@ -159,11 +158,18 @@ class Story:
         ]
         self._record.checks.extend(checks.fell_and_rose(*moved))
 
-    async def _idle(self) -> None:
-        self._say.rule("No load: the burst may come back, so its replicas stay for a quarter of an hour")
-        start = time.monotonic()
-        await asyncio.sleep(SECONDS_IDLE)
-        self._record.checks.append(checks.is_remembered(self._fleet.timeline.between(start, time.monotonic())))
+    async def _shrink(self) -> None:
+        self._say.rule("No load: back to one replica, once the burst is forgotten")
+        try:
+            await self._fleet.until_state(
+                lambda line: line["replicas"] == 1 and len(line["pods"]) == 1,
+                "the scale-down to one replica",
+                MOST_SECONDS,
+            )
+            passed, told = True, "1 replica, none draining"
+        except DemoFailed as failure:
+            passed, told = False, str(failure)
+        self._record.checks.append(Check("without load replicas go back to 1", passed, told))
 
     def _open_loop(self, rate: float, seconds: float, seed: int) -> Load:
         return Load(

@@ -35,6 +35,7 @@ spec:
     maxReplicas: 2
     targetKVOccupancyPercent: {kv}
     scaleDownStabilizationSeconds: 20
+    burstMemorySeconds: 60
   admission:
     concurrency: {{min: 2, max: 32}}
     maxQueueSeconds: 20

@@ -125,7 +125,7 @@ class Reason:
     dial: Dial
     before: int
     after: int
-    binding: str  # CamelCase: InterTokenLatency, KVOccupancy, TimeToFirstToken, Queue, Idle, MinReplicas, ...
+    binding: str  # CamelCase: RecentLoad, LastingLoad, Throughput, KVOccupancy, Idle, MinReplicas, ...
     sentence: str
     numbers: tuple[tuple[str, float], ...] = ()
     advised: bool = False  # only reported: scaling.mode is Advise

@@ -1,12 +1,14 @@
 """The autoscaler's estimates in the status, and their restoration when an operator starts."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from sluice_operator.autoscaler.handover import restored_state
 from sluice_operator.autoscaler.signals.cold_start import PHASES
 from sluice_operator.autoscaler.state import AutoscalerState
 from sluice_operator.autoscaler.values import ColdStart, ForecastStatus
+
+_UNREADABLE: Final = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 
 
 def phases(start: ColdStart) -> dict[str, float]:
@@ -40,18 +42,25 @@ def cold_starts_of(state: AutoscalerState) -> list[dict[str, Any]]:
 
 
 def restored(status: Mapping[str, Any]) -> AutoscalerState:
-    """Return the estimates of the previous operator process from its status, or an empty
-    state if they do not parse."""
+    """Return the estimates of the previous operator process from its status. A part that does not parse is left out: the
+    forecast may be that of an older version."""
     try:
-        starts = tuple(
-            (str(entry["pod"]), ColdStart(*(float(entry[phase]) for phase in PHASES)))
-            for entry in status.get("coldStarts") or ()
-        )
+        starts = _starts_of(status)
+    except _UNREADABLE:
+        starts = ()
+    try:
         wire = status.get("forecast") or {}
         forecast = _forecast_of(wire) if wire else None
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-        return AutoscalerState()
+    except _UNREADABLE:
+        forecast = None
     return restored_state(starts, forecast)
+
+
+def _starts_of(status: Mapping[str, Any]) -> tuple[tuple[str, ColdStart], ...]:
+    return tuple(
+        (str(entry["pod"]), ColdStart(*(float(entry[phase]) for phase in PHASES)))
+        for entry in status.get("coldStarts") or ()
+    )
 
 
 def _forecast_of(wire: Mapping[str, Any]) -> ForecastStatus:

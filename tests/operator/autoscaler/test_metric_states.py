@@ -274,6 +274,7 @@ def test_a_fleet_without_models_scales_out_by_the_misses_that_came() -> None:
     story = Story(replicas=1)
     story.engines["chat-1"].model = COLD
     story.run(120, 5.0)
+    assert story.replicas == 3, "the second replica knows its throughput"
     first, *later = story.sentences()
     assert first.startswith("1 → 2 replicas: the SLO is missed. ")
     assert not [one for one in later if "SLO is missed" in one], "misses of one replica are not counted against two"

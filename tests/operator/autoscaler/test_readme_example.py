@@ -12,7 +12,7 @@ from statistics import linear_regression, mean
 from sluice_operator import autoscaler
 from sluice_operator.autoscaler import decide
 from sluice_operator.autoscaler.replicas.history import Comparison, History, Slot, late_at
-from sluice_operator.autoscaler.replicas.rules import enough, growth, in_memory, lasting, model_error
+from sluice_operator.autoscaler.replicas.rules import by_throughput, enough, growth, in_memory, lasting, model_error
 from sluice_operator.autoscaler.settings import LAW
 from sluice_operator.autoscaler.signals.cold_start import ColdStartState
 from sluice_operator.autoscaler.state import AutoscalerState
@@ -40,6 +40,7 @@ class Example:
     hour: Comparison
     counts: tuple[int, ...]  # arrivals per bin, oldest first
     occupancy: tuple[float, ...]
+    throughput: float
 
     @property
     def missed_share(self) -> float:
@@ -79,6 +80,7 @@ def given() -> Example:
         hour=Comparison(NOW - 3_000.0, NOW, requests, unreachable, lateness, missed),
         counts=tuple(int(count) for count in numbers(line(GIVEN, "arrivals per 30 s:"))),
         occupancy=tuple(numbers(line(GIVEN, "KV occupancy:"))),
+        throughput=numbers(line(GIVEN, "throughput of a replica:"))[0],
     )
 
 
@@ -131,7 +133,7 @@ def test_the_working_follows_from_the_rules() -> None:
     error = model_error([one.hour], 1.0 - one.attainment)
     factor = error * growth(one.arrivals, one.cold_start)
     memory, first, second = _memory(one, error), _half(one, 1, factor), _half(one, 2, factor)
-    expected = [_error(one), _growth(one), *memory, *first, *second, _kv(one), _need(one)]
+    expected = [_error(one), _growth(one), *memory, *first, *second, _throughput(one, factor), _kv(one), _need(one)]
     assert expected == WORKING.splitlines()
 
 
@@ -200,6 +202,25 @@ def _replay(one: Example, slots: Sequence[Slot], replicas: int, factor: float, c
     )
 
 
+def _throughput(one: Example, factor: float) -> str:
+    share, rate = _reachable(one), min(one.counts[-2:]) / LAW.bin_seconds
+    reachable, requests = (sum(getattr(slot, name) for slot in one.slots) for name in ("reachable", "requests"))
+    return (
+        f"throughput   reachable {reachable:.0f} of {requests:.0f}, rate min({one.counts[-2]}, {one.counts[-1]}) / "
+        f"{LAW.bin_seconds:.0f} = {rate:.3f}: {share:.4f}·{factor:.3f}·{rate:.3f} / {one.throughput:.2f} = "
+        f"{share * factor * rate / one.throughput:.2f}: {_by_throughput(one, factor)} replicas"
+    )
+
+
+def _by_throughput(one: Example, factor: float) -> int:
+    """decide() has no model of the example's engines, so the rule is asked itself."""
+    return by_throughput(one.arrivals, _reachable(one) * factor, one.throughput, 2 * one.ready)
+
+
+def _reachable(one: Example) -> float:
+    return sum(slot.reachable for slot in one.slots) / sum(slot.requests for slot in one.slots)
+
+
 def _kv(one: Example) -> str:
     held = sum(one.occupancy)
     count = in_memory(held, one.kv_target)
@@ -214,7 +235,7 @@ def _need(one: Example) -> str:
     assert found["lastingReplicas"] == lasting(one.slots, NOW, factor, share, 2 * one.ready) == min(halves)
     return (
         f"need         memory {found['rememberedReplicas']:.0f}, lasting min({halves[0]}, {halves[1]}) = "
-        f"{found['lastingReplicas']:.0f}, KV caches {found['inMemoryReplicas']:.0f}: {decision.replicas} replicas "
+        f"{found['lastingReplicas']:.0f}, throughput {_by_throughput(one, factor)}, KV caches {found['inMemoryReplicas']:.0f}: {decision.replicas} replicas "
         f"({decision.reasons[0].binding})"
     )
 

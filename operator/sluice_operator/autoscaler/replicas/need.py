@@ -1,4 +1,4 @@
-"""How many replicas the load needs: the largest of what the recent past, the lasting load and the KV caches need."""
+"""How many replicas the load needs: the most that the recent past, the lasting load, its rate or the KV caches need."""
 
 import math
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Replay:
     lead: float  # seconds until then
     remembered: int  # enough for the memory
     lasting: int  # needed by both halves of the last minute, with the growth
-    by_throughput: int  # needed to hold what comes, with the growth
+    by_throughput: int  # needed to serve the reachable requests at their rate, with the growth
     throughput: float  # of one replica, requests per second; 0 while its model is cold
     in_memory: int  # needed by the KV caches
     held: float  # sum of all replicas' KV occupancy
@@ -45,7 +45,9 @@ class Need:
 
 
 def replicas_needed(snapshot: Snapshot, history: History, allowed: ReplicaRange, current: int) -> Need:
-    """The fewest replicas that the past, the lasting load and the KV caches need; `current` where nothing is measured."""
+    """The fewest replicas that serve the past, the lasting load and its rate, and whose KV caches have room.
+
+    It is `current` where nothing is measured."""
     conditions = service_conditions(snapshot)
     replay = replayed(snapshot, history, conditions)
     if not snapshot.fleet.measured:

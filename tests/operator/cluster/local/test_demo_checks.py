@@ -1,6 +1,6 @@
 """The demo's checks read what happened: they pass on a story that happened and fail on one that did not."""
 
-from e2e.demo.checks import Course, Dial, course, dial_of, fell_and_rose, is_grown, is_remembered, stayed_at_one
+from e2e.demo.checks import Course, Dial, course, dial_of, fell_and_rose, is_grown, stayed_at_one
 from e2e.demo.fleet import Seen
 
 
@@ -48,9 +48,3 @@ def test_a_second_replica_under_half_a_load_fails() -> None:
     assert stayed_at_one([seen(0, ("a", "ready", 9))]).passed
     assert not stayed_at_one([seen(0, ("a", "ready", 9), desired=2)]).passed
     assert not stayed_at_one([]).passed
-
-
-def test_replicas_that_stay_without_load_pass_and_a_return_to_one_fails() -> None:
-    assert is_remembered([seen(0, desired=3), seen(1, desired=2)]).passed
-    assert not is_remembered([seen(0, desired=2), seen(1, desired=1)]).passed
-    assert not is_remembered([]).passed
