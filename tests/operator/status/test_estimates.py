@@ -60,3 +60,10 @@ def test_the_forecast_is_valid_for_the_resource_and_is_read_back(
 def test_a_number_of_replicas_without_bound_restores_nothing() -> None:
     wire = forecast_fields(KNOWN) | {"rememberedReplicas": float("inf")}
     assert restored({"forecast": wire}) == AutoscalerState()
+
+
+def test_cold_starts_outlive_a_forecast_of_an_older_version() -> None:
+    start = {"pod": "a", "schedule": 1.0, "pull": 2.0, "load": 3.0, "warm": 4.0, "total": 10.0}
+    found = restored({"coldStarts": [start], "forecast": {"dispersion": 2.0, "modelTrust": 1.0}})
+    assert found.signals.cold_starts.starts == (("a", ColdStart(1.0, 2.0, 3.0, 4.0, 10.0)),)
+    assert restored({"coldStarts": [{"pod": "a"}], "forecast": forecast_fields(KNOWN)}).history.restored == 12345
