@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from sluice_sim.benchmark.corpus.ablation import Loss, ablation_plan, ablation_table, sensitivity_table
+from sluice_sim.benchmark.corpus.bound import bound_plan, bound_text
 from sluice_sim.benchmark.corpus.laws import OWN, PEERS
 from sluice_sim.benchmark.corpus.load import Load, read_loads
 from sluice_sim.benchmark.corpus.plan import LoadResult, Scope, load_plan
@@ -45,6 +46,9 @@ def main(
             help="Only compare Sluice with these variants, separated by commas, or with 'rules', 'constants' or 'all'."
         ),
     ] = "",
+    bound: Annotated[
+        bool, typer.Option("--bound", help="Only compare Sluice with schedules that know the load and begin late.")
+    ] = False,
     plot: Annotated[str, typer.Option(help="Only draw these loads under Sluice, separated by commas.")] = "",
     workers: Annotated[int, typer.Option(min=0, help="Worker processes; 0 measures in this process.")] = 2,
     out: Annotated[Path, typer.Option(help="Folder of the tables, the pictures and the store.")] = RESULTS,
@@ -68,6 +72,10 @@ def main(
         losses = runner.run([ablation_plan(chosen, own, name) for name in compared])
         _write_variants(dict(zip(compared, losses, strict=True)), out)
         return
+    if bound:
+        found = [one for one in runner.run([bound_plan(load, own) for load in chosen]) if one is not None]
+        _write_text(f"{_command()}\n\n{bound_text(found)}", out / "bound.txt")
+        return
     results: list[LoadResult] = runner.run([load_plan(load, scope) for load in chosen])
     whole = scope == Scope() and len(chosen) == len(read_loads())
     _write(results, _command(), out)
@@ -83,12 +91,16 @@ def main(
 
 def _write(results: Sequence[LoadResult], command: str, out: Path) -> None:
     """Print the report, and write it with its JSON and its picture."""
-    text = report(results, command)
-    Console(soft_wrap=True).print(text, highlight=False, markup=False)
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "table.txt").write_text(text, encoding="utf-8")
+    _write_text(report(results, command), out / "table.txt")
     (out / "score.json").write_text(json.dumps(as_json(results, command), indent=1) + "\n", encoding="utf-8")
     draw_corpus(results, out / "corpus.png")
+
+
+def _write_text(text: str, file: Path) -> None:
+    """Print the text and write it."""
+    Console(soft_wrap=True).print(text, highlight=False, markup=False)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
 
 
 def _write_variants(found: Mapping[str, Sequence[Loss]], out: Path) -> None:

@@ -10,7 +10,16 @@ from typing import Any, Final
 
 from sluice_sim.benchmark.corpus.arrivals import arrivals_of, data_of
 from sluice_sim.benchmark.corpus.figures import figures_of, to_dict
-from sluice_sim.benchmark.corpus.laws import CONSTANT, OWN, PEERS, SCHEDULE, STOCK, is_ours, law_named
+from sluice_sim.benchmark.corpus.laws import (
+    CONSTANT,
+    OWN,
+    PEERS,
+    SCHEDULE,
+    STOCK,
+    is_ours,
+    late_schedule,
+    law_named,
+)
 from sluice_sim.benchmark.corpus.load import Load, read_loads
 from sluice_sim.benchmark.corpus.variants import VARIANTS
 from sluice_sim.benchmark.run.provenance import LENGTH, digest_of
@@ -19,6 +28,7 @@ from sluice_sim.benchmark.run.sources import reached, sources
 from sluice_sim.benchmark.search.schedule import Scheduled
 from sluice_sim.cluster.fleet import Fleet
 from sluice_sim.collector import uncollected
+from sluice_sim.policies.policy import Law
 
 OWN_PREFIX: Final = "own"  # of the keys of Sluice's own pieces
 # Folders of the law: a change makes Sluice's own pieces stale and no others. Constant fleets read the admission bounds
@@ -33,7 +43,8 @@ class LawRun:
     """One run of a law on a load. `setting` None means the law's default; for a constant fleet it is the count.
 
     A schedule has `counts` per piece of `schedule.PIECE` seconds and begins with the first of them; `from_fewest` makes
-    it begin as a law does, with the load's fewest replicas and its first order at t = 0."""
+    it begin as a law does, with the load's fewest replicas and its first order at t = 0. A late schedule begins so too;
+    its `setting` is the delay in seconds."""
 
     load: str
     law: str
@@ -62,6 +73,8 @@ def describe(task: LawRun) -> str:
     """A description of the task, for readers of the store and of the progress output."""
     if task.counts:
         start = " from the fewest" if task.from_fewest else ""
+        if task.setting is not None:
+            start = f", {task.law} by {task.setting:g} s"
         return f"{task.load}: schedule of {sum(task.counts) / len(task.counts):.2f} replicas{start}"
     return f"{task.load}: {task.law}{'' if task.setting is None else f' {task.setting:g}'}"
 
@@ -69,8 +82,7 @@ def describe(task: LawRun) -> str:
 def measure(task: LawRun) -> dict[str, Any]:
     """Run the task. It takes seconds."""
     load = read_loads()[task.load]
-    law = Scheduled(task.counts, load.cold_start) if task.counts else law_named(task.law, task.setting)
-    arrivals = arrivals_of(load)
+    law, arrivals = _law(task, load), arrivals_of(load)
     began = time.process_time()
     with uncollected():
         run = Fleet(load.spec(), load.settings(_begin(task, load)), law).run(arrivals)
@@ -90,6 +102,15 @@ def code_of_law(law: str) -> str:
     kind = PEERS[0] if law in PEERS else "static"
     others = files | set(sources(kind, "coarse"))
     return digest_of(path for path in others if not any(part in path.as_posix() for part in _OF_THE_LAW))
+
+
+def _law(task: LawRun, load: Load) -> Law:
+    """The law that the task runs."""
+    if not task.counts:
+        return law_named(task.law, task.setting)
+    if task.setting is None:
+        return Scheduled(task.counts, load.cold_start)
+    return late_schedule(task.law, task.counts, load, task.setting)
 
 
 def _begin(task: LawRun, load: Load) -> int | None:

@@ -78,12 +78,16 @@ class Store:
             file.write(line.encode())
 
     def keep(self, keys: Iterable[str]) -> None:
-        """Rewrite the file with these pieces only, without those of older code."""
-        wanted = {self._held(key) for key in keys} - {None}
+        """Rewrite the file with these pieces and all others that are valid for the same code, without those of older code.
+
+        The others belong to further parts of a benchmark, such as its ablation.
+        """
+        wanted = {held for key in keys if (held := self._held(key)) is not None}
+        valid = {code_of_key(key) for key in wanted} - {""}
         if not self.path.exists():
             return
         lines = self.path.read_text(encoding="utf-8").splitlines()
-        kept = {json.loads(line)["key"]: line for line in lines if _key(line) in wanted}
+        kept = {key: line for line in lines if (key := _key(line)) in wanted or (key and code_of_key(key) in valid)}
         written = self.path.with_suffix(".new")  # an interruption leaves either the old or the new file
         written.write_text("".join(f"{line}\n" for line in kept.values()), encoding="utf-8")
         written.replace(self.path)
