@@ -1,0 +1,55 @@
+"""Why a model cannot be fetched: a reason of the wire contract, and a sentence with the cause and the remedy."""
+
+import errno
+from pathlib import Path
+
+from sluice import contract
+from sluice_engine.sources.progress import size_text
+
+
+class SourceError(Exception):
+    """The model cannot be fetched. `reason` is a REASON_* of `sluice.contract`.
+
+    `transient`: the same attempt may succeed later without anyone's help. `retry_after`: the seconds that the server
+    asked to wait, None if it did not.
+    """
+
+    def __init__(self, reason: str, message: str, *, transient: bool = False, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.transient = transient
+        self.retry_after = retry_after
+
+
+def disk_full(folder: Path, needed: int, free: int) -> SourceError:
+    """The error for a file system without room for `needed` more bytes."""
+    return SourceError(
+        contract.REASON_DISK_FULL,
+        f"The model needs {size_text(needed)} more in {folder}, and {size_text(free)} are free. Enlarge the volume, "
+        f"choose another cache, or remove models with `sluice model rm`.",
+    )
+
+
+def write_failed(folder: Path, error: OSError) -> SourceError:
+    """The error for a failed write to the cache."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return SourceError(
+            contract.REASON_DISK_FULL,
+            f"The disk of {folder} became full during the download. Enlarge the volume, choose another cache, or remove "
+            f"models with `sluice model rm`; the download then continues where it stopped.",
+        )
+    return SourceError(
+        contract.REASON_DOWNLOAD_FAILED,
+        f"The cache {folder} cannot be written: {error}. Check its permissions (a pod writes as user 65532).",
+    )
+
+
+def stalled(uri: str, seconds: float) -> SourceError:
+    """The error for a transfer that received next to nothing for `seconds`."""
+    return SourceError(
+        contract.REASON_DOWNLOAD_STALLED,
+        f"The download of {uri} received no data for {seconds:.0f} s. It continues where it stopped; if this repeats, "
+        f"check the network or use a mirror (HF_ENDPOINT, AWS_ENDPOINT_URL).",
+        transient=True,
+    )

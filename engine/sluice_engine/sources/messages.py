@@ -1,0 +1,45 @@
+"""Messages between `fetch` and the download's process: its task, and one JSON object per line back."""
+
+from pathlib import Path
+
+import msgspec
+
+
+class Task(msgspec.Struct, frozen=True):
+    """One download."""
+
+    uri: str
+    cache: str
+    stall_seconds: float
+    lease_seconds: float
+
+    @property
+    def cache_folder(self) -> Path:
+        """The cache as a path."""
+        return Path(self.cache)
+
+
+class State(msgspec.Struct, frozen=True, tag="state"):
+    """The progress of the model, whichever process downloads it. `total` is 0 until it is known."""
+
+    received: int
+    total: int
+
+
+class Result(msgspec.Struct, frozen=True, tag="result"):
+    """The model is complete in `folder`."""
+
+    folder: str
+    revision: str
+
+
+class Failure(msgspec.Struct, frozen=True, tag="failure"):
+    """The fields of a SourceError."""
+
+    reason: str
+    message: str
+    transient: bool = False
+    retry_after: float | None = None
+
+
+FromWorker = State | Result | Failure
