@@ -7,7 +7,7 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping
 
-from sluice import contract, json_logs
+from sluice import contract
 from sluice_engine.server.app import Server, StartFailed, write_termination_message
 from sluice_engine.server.options import OptionInvalid, parse
 from sluice_engine.server.transport.sockets import PortTaken
@@ -20,7 +20,6 @@ def serve(raw: Mapping[str, str | None], say: Callable[[str], None]) -> int:
 
     Returns the exit code (contract.EXIT_*).
     """
-    json_logs.configure()
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         options, settings = parse(raw)

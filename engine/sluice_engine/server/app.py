@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import socket
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -18,15 +19,24 @@ import orjson
 from aiohttp import web
 
 from sluice import contract
+from sluice.model_uri import LocalModel, parse_uri
 from sluice_engine import messages
 from sluice_engine.config import EngineOptions
+from sluice_engine.errors import StartError
+from sluice_engine.limits import at_start
+from sluice_engine.pulled import held, servable
 from sluice_engine.server.api import admin, data_routes
+from sluice_engine.server.auth.metrics import AccessMetrics
+from sluice_engine.server.auth.secret_files import SecretFiles
 from sluice_engine.server.context import Serving
 from sluice_engine.server.engine_client import EngineClient
 from sluice_engine.server.errors import Unavailable
 from sluice_engine.server.lifecycle import DRAINING_RETRY_SECONDS, Lifecycle, Phase
+from sluice_engine.server.limit_log import LimitLog
 from sluice_engine.server.metrics import EngineMetrics
-from sluice_engine.server.options import ServerSettings
+from sluice_engine.server.model_fetch import ModelFetch
+from sluice_engine.server.mounted_files import FileFault
+from sluice_engine.server.options import SecretPaths, ServerSettings
 from sluice_engine.server.targets import TargetsFile, follow
 from sluice_engine.server.transport.connection import HttpServer
 from sluice_engine.server.transport.connection_limits import (
@@ -37,6 +47,8 @@ from sluice_engine.server.transport.connection_limits import (
 )
 from sluice_engine.server.transport.router import Router
 from sluice_engine.server.transport.sockets import bind, is_loopback
+from sluice_engine.server.transport.tls import TlsEndpoint, TlsSite
+from sluice_engine.sources import SourceError, default_cache
 from sluice_engine.text import TokenizerInvalid, load_text_model
 
 FLUSH_SECONDS: Final = 1.0  # seconds for the last bytes of aborted streams
@@ -49,6 +61,9 @@ CONFIG_REASONS: Final = frozenset(
         contract.REASON_ACCELERATOR_NOT_FOUND,
         contract.REASON_INSUFFICIENT_MEMORY,
         contract.REASON_INVALID_OPTION,
+        contract.REASON_SECRET_NOT_FOUND,
+        contract.REASON_SECRET_INVALID,
+        *contract.FETCH_REASONS,
     }
 )
 
@@ -68,16 +83,22 @@ class Server:
     """One `sluice serve` process. `run()` may be called once."""
 
     def __init__(self, options: EngineOptions, settings: ServerSettings) -> None:
+        """Raises StartFailed if the key file or the certificate cannot be used: the server never starts without them."""
         self._targets = TargetsFile(settings.targets_file, options)
         self._targets.poll()
         self._options = options = msgspec.structs.replace(options, limits=self._targets.limits)
         self._settings = settings
         self._stop = asyncio.Event()
+        self._interactive = False  # stopped by Ctrl-C: no endpoint list lags behind, so there is no grace period
         self._stop_now = asyncio.Event()
         metrics = EngineMetrics(options)
         self._engine = EngineClient(options, self)
         lifecycle = Lifecycle(options.grace_seconds, lambda: self._engine.send(messages.Drain()))
         self._serving = Serving(options, metrics, lifecycle, self._engine)
+        self._fetch = self._serving.fetch = ModelFetch(options.model, settings, self.on_loading)
+        self._limit_log = LimitLog(at_start(options.limits))
+        self._held = contextlib.ExitStack()  # the model folder: `sluice model rm` refuses to remove it meanwhile
+        self._secrets = load_secrets(settings.secrets, self._serving.access_metrics, self._send_weights)
 
     # --- messages of the engine ------------------------------------------------------------------------------------
 
@@ -91,6 +112,7 @@ class Server:
         self._serving.check_complete()
         # The file may have changed before the engine was connected.
         self._engine.send(messages.BaseLimits(self._targets.limits))
+        self._send_weights(self._secrets.weights)
         self._serving.metrics.on_ready(message)
         paced = ", held to a given step time by --pace" if message.paced else ""
         log.info(
@@ -107,6 +129,7 @@ class Server:
     def on_step(self, report: messages.StepReport, now: float) -> None:
         """Records a step."""
         self._serving.metrics.on_step(report, now)
+        self._limit_log.on_step(report)
 
     def on_rejected(self, message: messages.Rejected) -> None:
         """Records a rejection by the engine."""
@@ -116,6 +139,9 @@ class Server:
         """Records an exception of the methods above: requests continue, and the measurement is lost."""
         self._serving.metrics.on_fault(error)
 
+    def _send_weights(self, weights: Mapping[str, float]) -> None:
+        self._engine.send(messages.TenantWeights(dict(weights)))
+
     # --- the process -----------------------------------------------------------------------------------------------
 
     async def run(self) -> int:
@@ -123,15 +149,19 @@ class Server:
 
         Raises OptionInvalid (a port is taken) and StartFailed.
         """
-        check_model(self._options.model)
+        model = parse_uri(self._options.model)
+        if isinstance(model, LocalModel):
+            check_model(model.path)
         raise_open_files()
         runners = await self._listen()
         self._handle_signals()
-        engine = asyncio.create_task(self._engine.run(), name="engine")
+        folder = asyncio.create_task(self._fetched(), name="fetch")
+        engine = asyncio.create_task(self._run_engine(folder), name="engine")
         background = [
-            asyncio.create_task(self._load_text()),
+            asyncio.create_task(self._load_text(folder)),
             asyncio.create_task(self._reap()),
             asyncio.create_task(follow(self._targets, self._serving.set_base_limits)),
+            *map(asyncio.create_task, self._secrets.followers(self._serving.threads)),
         ]
         stopping = asyncio.create_task(self._stopping(), name="stopping")
         try:
@@ -144,14 +174,16 @@ class Server:
             return stopping.result()
         finally:
             self._serving.lifecycle.failed()
-            for task in (*background, stopping):
+            self._fetch.stop()
+            for task in (*background, stopping, folder):
                 task.cancel()
             await self._engine.stop()
-            with contextlib.suppress(asyncio.CancelledError):
+            with contextlib.suppress(asyncio.CancelledError, StartFailed):
                 await engine
             for runner in runners:
                 await runner.cleanup()
             self._serving.threads.shutdown(wait=False, cancel_futures=True)
+            self._held.close()
 
     async def _listen(self) -> list[web.ServerRunner]:
         settings = self._settings
@@ -163,25 +195,32 @@ class Server:
             raise
         loopback = is_loopback(data_socket)
         token = admin.AdminToken(settings.admin_token_file, loopback=loopback)
-        ports = (
-            (data_socket, data_routes.routes(self._options.served_name), ConnectionLimits(data_connections())),
-            (admin_socket, admin.routes(token), ConnectionLimits(ADMIN_CONNECTIONS)),
-        )
-        runners = []
-        for listener, routes, limits in ports:
-            runners.append(await self._start(listener, Router(self._serving, routes, loopback=loopback), limits))
+        access, tls = self._secrets.access, self._secrets.tls
+        data = Router(self._serving, data_routes.routes(self._options.served_name), loopback=loopback, access=access)
+        control = Router(self._serving, admin.routes(token), loopback=loopback)
+        runners = [
+            await self._start(data_socket, data, ConnectionLimits(data_connections()), tls),
+            await self._start(admin_socket, control, ConnectionLimits(ADMIN_CONNECTIONS)),
+        ]
         log.info(
-            "listening on http://%s:%d, admin on port %d",
+            "listening on %s://%s:%d, %s, admin on port %d",
+            "http" if tls is None else "https",
             settings.host,
             data_socket.getsockname()[1],
+            "no API key needed" if settings.secrets.api_keys is None else "with API keys",
             admin_socket.getsockname()[1],
         )
         return runners
 
-    async def _start(self, listener: socket.socket, router: Router, limits: ConnectionLimits) -> web.ServerRunner:
+    async def _start(
+        self, listener: socket.socket, router: Router, limits: ConnectionLimits, tls: TlsEndpoint | None = None
+    ) -> web.ServerRunner:
         runner = web.ServerRunner(HttpServer(router, limits), shutdown_timeout=FLUSH_SECONDS)
         await runner.setup()
-        await web.SockSite(runner, listener, backlog=BACKLOG).start()
+        site = (
+            web.SockSite(runner, listener, backlog=BACKLOG) if tls is None else TlsSite(runner, listener, tls, BACKLOG)
+        )
+        await site.start()
         return runner
 
     def _handle_signals(self) -> None:
@@ -195,7 +234,9 @@ class Server:
             log.info("%s again: exiting immediately", name)
             self._stop_now.set()
         else:
-            log.info("%s: draining", name)
+            running = self._engine.in_flight
+            log.info("%s: %s", name, f"{running} requests are finished first" if running else "stopping")
+            self._interactive = number == signal.SIGINT
             self._stop.set()
 
     async def _stopping(self) -> int:
@@ -204,7 +245,7 @@ class Server:
         lifecycle = self._serving.lifecycle
         if lifecycle.phase is Phase.LOADING:
             return contract.EXIT_OK
-        lifecycle.drain()
+        lifecycle.drain(grace=not self._interactive)
         drained = asyncio.create_task(self._drained())
         now = asyncio.create_task(self._stop_now.wait())
         budget = self._options.grace_seconds + self._options.drain_seconds
@@ -248,10 +289,26 @@ class Server:
         cause = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit code {status}"
         raise StartFailed(contract.REASON_ENGINE_CRASHED, f"The engine process ended with {cause}; see its log above.")
 
-    async def _load_text(self) -> None:
+    async def _fetched(self) -> Path:
+        """The model's folder on this machine. Raises StartFailed."""
+        try:
+            fetched = await self._fetch.run()
+            cache = self._settings.cache or default_cache()
+            folder = await asyncio.to_thread(servable, fetched, self._options.dtype, cache)
+        except (SourceError, StartError) as error:
+            raise StartFailed(error.reason, str(error)) from error
+        check_model(folder)
+        self._held.enter_context(held(folder))
+        return folder
+
+    async def _run_engine(self, folder: "asyncio.Task[Path]") -> int:
+        return await self._engine.run(await folder)
+
+    async def _load_text(self, folder: "asyncio.Task[Path]") -> None:
+        path = await folder
         loop = asyncio.get_running_loop()
         try:
-            text = await loop.run_in_executor(self._serving.threads, load_text_model, Path(self._options.model))
+            text = await loop.run_in_executor(self._serving.threads, load_text_model, path)
         except TokenizerInvalid as error:
             raise StartFailed(contract.REASON_MODEL_INVALID, f"{error}.") from error
         self._serving.text_loaded(text)
@@ -263,6 +320,17 @@ class Server:
             reap_orphans(self._engine.pid)
 
 
+def load_secrets(
+    paths: SecretPaths, metrics: AccessMetrics, on_weights: Callable[[Mapping[str, float]], None]
+) -> SecretFiles:
+    """Returns the loaded secrets. Raises StartFailed."""
+    try:
+        return SecretFiles(paths, metrics, on_weights)
+    except FileFault as error:
+        reason = contract.REASON_SECRET_NOT_FOUND if error.fault == "missing" else contract.REASON_SECRET_INVALID
+        raise StartFailed(reason, str(error)) from error
+
+
 def reap_orphans(except_pid: int | None) -> None:
     """Reaps exited children up to `except_pid`, whose exit status asyncio collects itself."""
     with contextlib.suppress(ChildProcessError):
@@ -272,19 +340,18 @@ def reap_orphans(except_pid: int | None) -> None:
             os.waitpid(child.si_pid, 0)
 
 
-def check_model(model: str) -> None:
+def check_model(folder: Path) -> None:
     """Checks before any process is spawned that the model folder exists. Raises StartFailed."""
-    folder = Path(model)
     if not folder.is_dir():
         raise StartFailed(
             contract.REASON_MODEL_NOT_FOUND,
-            f"There is no model at {model}: no such folder. Give a folder with config.json, *.safetensors and "
+            f"There is no model at {folder}: no such folder. Give a folder with config.json, *.safetensors and "
             "tokenizer.json, or make a small one with `sluice model tiny DIR`.",
         )
     if not (folder / "config.json").is_file():
         raise StartFailed(
             contract.REASON_MODEL_NOT_FOUND,
-            f"There is no model at {model}: the folder has no config.json. A model folder has config.json, "
+            f"There is no model at {folder}: the folder has no config.json. A model folder has config.json, "
             "*.safetensors and tokenizer.json.",
         )
 

@@ -17,10 +17,13 @@ from sluice import contract
 from sluice_engine import messages
 from sluice_engine.config import EngineOptions
 from sluice_engine.limits import Limits, LimitsInForce, at_start
+from sluice_engine.server.auth.caller import CALLER
+from sluice_engine.server.auth.metrics import AccessMetrics
 from sluice_engine.server.engine_client import EngineClient
 from sluice_engine.server.errors import BadRequest, Unavailable
 from sluice_engine.server.lifecycle import Lifecycle, Phase
 from sluice_engine.server.metrics import EngineMetrics
+from sluice_engine.server.model_fetch import ModelFetch
 from sluice_engine.server.transport.connection import Connection
 from sluice_engine.text import TextModel
 
@@ -46,10 +49,12 @@ class Serving:
     ) -> None:
         self.options = options
         self.metrics = metrics
+        self.access_metrics = AccessMetrics()
         self.lifecycle = lifecycle
         self.engine = engine
         self.threads = ThreadPoolExecutor(2, thread_name_prefix="encode")
         self.loading: messages.Loading | None = None
+        self.fetch: ModelFetch | None = None  # set by the server's start
         self.created = int(time.time())
         self.idle = asyncio.Event()  # set while no handler runs
         self.idle.set()
@@ -175,7 +180,9 @@ class Serving:
         return self._closing(request, response)
 
     def _common(self, request: web.BaseRequest) -> dict[str, str]:
-        return {contract.HEADER_REQUEST_ID: request_id_of(request), **COMMON_HEADERS}
+        caller = request.get(CALLER)
+        rates = {} if caller is None else caller.headers()
+        return {contract.HEADER_REQUEST_ID: request_id_of(request), **COMMON_HEADERS, **rates}
 
     def _closing(self, request: web.BaseRequest, response: _R) -> _R:
         connection = request.protocol

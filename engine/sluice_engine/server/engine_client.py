@@ -153,10 +153,11 @@ class EngineClient:
         """The engine's process id; None before it is spawned."""
         return None if self._process is None else self._process.pid
 
-    async def run(self) -> int:
-        """Spawns the engine process and serves its socket until it exits. Returns its exit status, negative for a
-        signal.
+    async def run(self, model: Path) -> int:
+        """Spawns the engine process for the model's folder and serves its socket until it exits. Returns its exit
+        status, negative for a signal.
         """
+        options = msgspec.structs.replace(self._options, model=str(model))
         folder = Path(tempfile.mkdtemp(prefix="sluice-"))  # mode 0700
         path = folder / "engine.sock"
         server = await asyncio.start_unix_server(self._serve, path=str(path))
@@ -168,7 +169,7 @@ class EngineClient:
                 "-m",
                 "sluice_engine.core.process",
                 str(path),
-                env={**os.environ, ENV_OPTIONS: msgspec.json.encode(self._options).decode()},
+                env={**os.environ, ENV_OPTIONS: msgspec.json.encode(options).decode()},
                 start_new_session=True,
                 stdin=asyncio.subprocess.DEVNULL,
             )

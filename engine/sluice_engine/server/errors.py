@@ -5,11 +5,13 @@ ApiError
 │   ├── ContextTooLong    400 context_length_exceeded
 │   └── Unsupported       400 unsupported_parameter
 ├── Unauthorized          401 invalid_api_key
+├── Forbidden             403 model_not_allowed
 ├── NotFound              404 (an unknown path; model_not_found)
 ├── MethodNotAllowed      405
 ├── RequestTimeout        408
 ├── TooLarge              413
 ├── UnsupportedMedia      415
+├── RateLimited           429 rate_limit_exceeded with Retry-After
 ├── Unavailable           503 with Retry-After
 └── InternalError         500 with the request id only
 """
@@ -78,6 +80,13 @@ class Unauthorized(ApiError):
         return {"WWW-Authenticate": "Bearer"}
 
 
+class Forbidden(ApiError):
+    """The key is valid and does not permit this request."""
+
+    status = 403
+    kind = "permission_error"
+
+
 class NotFound(ApiError):
     """The path or the model is unknown."""
 
@@ -121,6 +130,24 @@ class UnsupportedMedia(ApiError):
     kind = "invalid_request_error"
 
 
+class RateLimited(ApiError):
+    """The tenant has used its rate. `unit` is "requests" or "tokens", and is the error's type as at OpenAI.
+
+    `retry_after` is in seconds. It is exact, so a client that waits that long is served.
+    """
+
+    status = 429
+
+    def __init__(self, message: str, unit: str, *, retry_after: float) -> None:
+        super().__init__(message, code="rate_limit_exceeded")
+        self.kind = unit
+        self._retry_after = retry_after
+
+    def headers(self) -> dict[str, str]:
+        """Returns Retry-After and retry-after-ms."""
+        return _retry_headers(self._retry_after)
+
+
 class Unavailable(ApiError):
     """The server is full, draining or loading. The same request may succeed later or on another replica.
 
@@ -135,11 +162,8 @@ class Unavailable(ApiError):
         self._retry_after = min(max(retry_after, 0.001), 120.0) if math.isfinite(retry_after) else 120.0
 
     def headers(self) -> dict[str, str]:
-        """Returns Retry-After in whole seconds, and retry-after-ms, which the OpenAI clients read first."""
-        return {
-            contract.HEADER_RETRY_AFTER: str(max(1, math.ceil(self._retry_after))),
-            "retry-after-ms": str(max(1, math.ceil(self._retry_after * 1000))),
-        }
+        """Returns Retry-After and retry-after-ms."""
+        return _retry_headers(self._retry_after)
 
 
 class InternalError(ApiError):
@@ -151,3 +175,11 @@ class InternalError(ApiError):
 
 class ClientTooSlow(Exception):
     """The client reads its stream too slowly: its buffer is full or a write timed out, and the request is aborted."""
+
+
+def _retry_headers(seconds: float) -> dict[str, str]:
+    """Retry-After in whole seconds, and retry-after-ms, which the OpenAI clients read first."""
+    return {
+        contract.HEADER_RETRY_AFTER: str(max(1, math.ceil(seconds))),
+        "retry-after-ms": str(max(1, math.ceil(seconds * 1000))),
+    }

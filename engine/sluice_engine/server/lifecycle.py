@@ -74,9 +74,12 @@ class Lifecycle:
         self.phase = Phase.FAILED
         self._rejecting.set()
 
-    def drain(self) -> None:
-        """Turns unready at once and rejects after the grace period; rejects at once while loading. Idempotent."""
-        if self.phase is Phase.LOADING:
+    def drain(self, *, grace: bool = True) -> None:
+        """Turns unready at once and rejects after the grace period; rejects at once while loading or without `grace`.
+
+        Idempotent.
+        """
+        if self.phase is Phase.LOADING or not grace:
             self._reject()
         elif self.phase is Phase.SERVING:
             self.phase = Phase.GRACE_PERIOD

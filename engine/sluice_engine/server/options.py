@@ -7,9 +7,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 
 from sluice import contract
+from sluice.model_uri import UriInvalid, name_of, parse_uri
 from sluice_engine.config import SWAP_SIZE, EngineOptions
 from sluice_engine.limits import Limits
 from sluice_engine.scheduler import policies
@@ -22,6 +23,7 @@ DTYPES: Final = ("auto", "float32", "bfloat16", "float16")
 TASKS: Final = ("auto", "generate", "embed", "score")
 POOLINGS: Final = ("auto", "mean", "cls", "last")
 DEVICES: Final = ("auto", "cpu", "cuda")
+FETCH_ERRORS: Final[tuple[Literal["exit", "retry"], ...]] = ("exit", "retry")
 POLICIES: Final = tuple(policies.POLICIES)
 Word = TypeVar("Word", bound=str)
 
@@ -31,14 +33,26 @@ class OptionInvalid(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class SecretPaths:
+    """Files of the data port's secrets. Without `api_keys` no key is needed; certificate and key come together or not."""
+
+    api_keys: Path | None = None
+    certificate: Path | None = None
+    private_key: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """Addresses of the HTTP process, the admin token's file and the targets file."""
+    """Settings of the HTTP process alone: addresses, the files that it reads, and how it gets the model."""
 
     host: str
     port: int
     admin_port: int
     admin_token_file: Path | None
     targets_file: Path | None = None
+    secrets: SecretPaths = SecretPaths()
+    cache: Path | None = None  # of downloaded models; None: the user's
+    fetch_errors: Literal["exit", "retry"] = "exit"  # what a failed download does
 
 
 def parse(raw: Mapping[str, str | None]) -> tuple[EngineOptions, ServerSettings]:
@@ -50,6 +64,10 @@ def parse(raw: Mapping[str, str | None]) -> tuple[EngineOptions, ServerSettings]
     model = raw.get("model") or ""
     if not model:
         raise OptionInvalid("MODEL is required: the folder with the model's config.json.")
+    try:
+        uri = parse_uri(model)
+    except UriInvalid as error:
+        raise OptionInvalid(f"MODEL: {error}") from error
     token_file = raw.get("admin-token-file")
     settings = ServerSettings(
         host=raw.get("host") or "127.0.0.1",
@@ -57,6 +75,9 @@ def parse(raw: Mapping[str, str | None]) -> tuple[EngineOptions, ServerSettings]
         admin_port=reader.integer("admin-port", 0, 65535, contract.ADMIN_PORT),
         admin_token_file=Path(token_file) if token_file else None,
         targets_file=Path(targets_file) if (targets_file := raw.get("targets-file")) else None,
+        secrets=_secrets(raw),
+        cache=Path(cache).expanduser() if (cache := raw.get("cache")) else None,
+        fetch_errors=reader.choice("fetch-errors", FETCH_ERRORS),
     )
     if settings.admin_token_file is not None and not settings.admin_token_file.is_file():
         raise OptionInvalid(f"--admin-token-file: there is no file {token_file}.")
@@ -66,7 +87,7 @@ def parse(raw: Mapping[str, str | None]) -> tuple[EngineOptions, ServerSettings]
     limits = _limits(reader, max_num_seqs)
     options = EngineOptions(
         model=model,
-        served_name=raw.get("served-name") or Path(model).resolve().name,
+        served_name=raw.get("served-name") or name_of(uri),
         task=reader.choice("task", TASKS),
         pooling=reader.choice("pooling", POOLINGS),
         dtype=reader.choice("dtype", DTYPES),
@@ -86,6 +107,14 @@ def parse(raw: Mapping[str, str | None]) -> tuple[EngineOptions, ServerSettings]
         grace_seconds=reader.number("grace-seconds", 0.0, 3600.0, contract.DRAIN_GRACE_SECONDS, zero=True),
     )
     return options, settings
+
+
+def _secrets(raw: Mapping[str, str | None]) -> SecretPaths:
+    names = ("api-keys-file", "tls-cert-file", "tls-key-file")
+    paths = SecretPaths(*(Path(text) if (text := raw.get(name)) else None for name in names))
+    if (paths.certificate is None) != (paths.private_key is None):
+        raise OptionInvalid("--tls-cert-file and --tls-key-file belong together: give both, or neither.")
+    return paths
 
 
 def _limits(reader: "_Reader", max_num_seqs: int) -> Limits:

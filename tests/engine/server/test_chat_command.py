@@ -16,21 +16,21 @@ def test_one_question_prints_the_streamed_answer(served: Served) -> None:
     assert len(result.stdout.split()) > 3
 
 
-def test_a_conversation_ends_with_an_empty_line(served: Served) -> None:
+def test_all_of_a_pipe_is_one_question(served: Served) -> None:
     url = f"http://127.0.0.1:{served.port}"
     result = CliRunner().invoke(app, ["chat", "--url", url], input="What is a replica?\nAnd a request?\n\n")
     assert result.exit_code == contract.EXIT_OK
-    assert len(result.stdout.splitlines()) >= 3
+    assert len(result.stdout.strip().splitlines()) == 1  # one answer
 
 
 def test_faults_are_one_sentence(served: Served) -> None:
-    for arguments, words in (
-        (["--url", f"http://127.0.0.1:{free_ports(1)[0]}"], "cannot be reached"),
-        (["--url", "localhost"], "--url must be an http URL"),
-        (["--url", f"http://127.0.0.1:{served.port}", "--model", "other"], "404"),
+    for arguments, words, code in (
+        (["--url", f"http://127.0.0.1:{free_ports(1)[0]}"], "cannot be reached", contract.EXIT_FAILED),
+        (["--url", "localhost"], "--url must be an http URL", contract.EXIT_USAGE),
+        (["--url", f"http://127.0.0.1:{served.port}", "--model", "other"], "404", contract.EXIT_FAILED),
     ):
         result = CliRunner().invoke(app, ["chat", "hi", *arguments])
-        assert result.exit_code == contract.EXIT_FAILED
+        assert result.exit_code == code
         assert words in result.stderr
         assert len(result.stderr.strip().splitlines()) == 1
 

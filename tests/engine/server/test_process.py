@@ -185,7 +185,7 @@ def test_a_missing_accelerator_is_an_error_and_never_a_fallback(tiny_model: Path
     assert code == contract.EXIT_CONFIG
     assert len(said) == 1, said  # one sentence, no traceback
     assert json.loads(termination.read_text()) == {"reason": contract.REASON_ACCELERATOR_NOT_FOUND, "message": said[0]}
-    for step in ("Check that the pod requests one", "a CUDA build of torch", "--device cpu"):
+    for step in ("that the pod requests a GPU", "torch is a CUDA build", "--device cpu"):
         assert step in said[0]
     log = (tmp_path / "log").read_text()
     assert "Traceback" not in log and "on cpu" not in log  # no fallback to the CPU

@@ -66,18 +66,29 @@ async def livez(request: web.BaseRequest, serving: Serving) -> web.StreamRespons
 
 
 async def readyz(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:
-    """GET /readyz: 200 if the pod accepts new clients, else 503; with the phase and the load's progress."""
+    """GET /readyz: 200 if the pod accepts new clients, else 503; with the phase, the load's progress, and why the model
+    cannot be fetched.
+    """
     lifecycle = serving.lifecycle
     body: dict[str, object] = {"status": lifecycle.phase.value}
     if serving.loading is not None and serving.engine.ready is None:
-        body["load"] = {"phase": serving.loading.phase, "fraction": serving.loading.fraction}
+        body["load"] = {
+            "phase": serving.loading.phase,
+            "fraction": serving.loading.fraction,
+            "text": serving.fetch.text if serving.fetch is not None else "",
+        }
+    if serving.fetch is not None and (problem := serving.fetch.problem) is not None:
+        body["problem"] = {"reason": problem.reason, "message": problem.message}
+    if serving.fetch is not None and serving.fetch.revision is not None:
+        body["revision"] = serving.fetch.revision
     ready = lifecycle.ready and serving.live() is None
     return serving.response(request, 200 if ready else 503, orjson.dumps(body))
 
 
 async def metrics(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:
     """GET /metrics in Prometheus' text format."""
-    return serving.response(request, 200, serving.metrics.render(), {"Content-Type": CONTENT_TYPE})
+    body = serving.metrics.render() + serving.access_metrics.render()
+    return serving.response(request, 200, body, {"Content-Type": CONTENT_TYPE})
 
 
 async def get_limits(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:

@@ -17,11 +17,14 @@ from sluice_engine.sampling_params import SamplingParams
 from sluice_engine.seeds import sample_seed
 from sluice_engine.server.api import request_schema
 from sluice_engine.server.api.response import ResponseBuilder
-from sluice_engine.server.api.sse import ChatFormat, CompletionFormat, ResponseFormat, Usage
+from sluice_engine.server.api.sse import ChatFormat, CompletionFormat, ResponseFormat
+from sluice_engine.server.auth.caller import caller_of
 from sluice_engine.server.context import Serving, offered_before, request_id_of
 from sluice_engine.server.engine_client import EngineFailed
 from sluice_engine.server.errors import BadRequest, ContextTooLong, InternalError
+from sluice_engine.server.request_log import entry_of
 from sluice_engine.server.transport.body import read_object, release
+from sluice_engine.server.usage import Usage
 from sluice_engine.text.chat_template import TemplateFailed
 
 INLINE_CHARACTERS: Final = 2048  # shorter prompts are encoded on the event loop: a thread costs more than they do
@@ -54,14 +57,19 @@ async def _complete(
     tokens = await _encode(serving, generation)
     generation = generation.without_prompt()
     params = _params(serving, generation, len(tokens))
-    builder = ResponseBuilder(serving, request, generation, response_format, Usage(prompt=len(tokens)))
+    caller = caller_of(request)
+    caller.take_prompt(len(tokens))
+    entry = entry_of(request)
+    entry.arrived_at, entry.usage = arrived_at, Usage(prompt=len(tokens))
+    builder = ResponseBuilder(serving, request, generation, response_format, entry.usage)
     again = offered_before(request)
     message = messages.Submit(
         builder.ids[0],
         tokens,
         params,
         arrived_at,
-        priority=generation.priority,
+        priority=caller.priority(generation.priority),
+        tenant=caller.tenant,
         ttft_target=generation.ttft_target,
         itl_target=generation.itl_target,
         samples=tuple((each, sample_seed(params.seed, index)) for index, each in enumerate(builder.ids) if index),

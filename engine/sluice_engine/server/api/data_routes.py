@@ -5,19 +5,21 @@ from aiohttp import web
 
 from sluice import contract
 from sluice_engine.server.api import completions, embeddings, rerank
+from sluice_engine.server.auth.caller import caller_of
 from sluice_engine.server.context import Serving
 from sluice_engine.server.errors import NotFound
 from sluice_engine.server.transport.router import Routes
 
 
 async def list_models(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:
-    """GET /v1/models."""
+    """GET /v1/models: the models that the caller may use."""
     serving.check_loaded()
-    return serving.response(request, 200, orjson.dumps({"object": "list", "data": [_model(serving)]}))
+    models = [_model(serving)] if caller_of(request).may_use(serving.served_name) else []
+    return serving.response(request, 200, orjson.dumps({"object": "list", "data": models}))
 
 
 async def get_model(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:
-    """GET /v1/models/{id}."""
+    """GET /v1/models/{id}. Raises Forbidden for a model that the caller may not use."""
     serving.check_loaded()
     if request.rel_url.path != f"{contract.PATH_MODELS}/{serving.served_name}":
         raise NotFound(
@@ -25,6 +27,7 @@ async def get_model(request: web.BaseRequest, serving: Serving) -> web.StreamRes
             param="model",
             code="model_not_found",
         )
+    caller_of(request).check_model(serving.served_name)
     return serving.response(request, 200, orjson.dumps(_model(serving)))
 
 

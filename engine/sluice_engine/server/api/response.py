@@ -15,11 +15,14 @@ from aiohttp import web
 from sluice import contract
 from sluice_engine import messages
 from sluice_engine.server.api.request_schema import Generation
-from sluice_engine.server.api.sse import EventEncoder, ResponseFormat, Usage, complete_response
+from sluice_engine.server.api.sse import EventEncoder, ResponseFormat, complete_response
+from sluice_engine.server.auth.caller import caller_of
 from sluice_engine.server.context import Serving, close_after_response, request_id_of
 from sluice_engine.server.engine_client import EngineFailed, Stream
 from sluice_engine.server.errors import ApiError, ClientTooSlow, InternalError
 from sluice_engine.server.metrics import Outcome
+from sluice_engine.server.request_log import entry_of
+from sluice_engine.server.usage import Usage
 from sluice_engine.text import Choice, Piece
 
 WRITE_SECONDS: Final = 30.0  # seconds; a client that reads nothing for this long is disconnected
@@ -47,6 +50,7 @@ class ResponseBuilder:
         self._generation = generation
         self._format = response_format
         self._usage = usage
+        self._caller = caller_of(request)
         self._id = f"{response_format.prefix}{uuid.uuid4().hex}"
         self._created = int(time.time())
         choices = generation.choices
@@ -62,6 +66,7 @@ class ResponseBuilder:
         for choice in self._choices.values():
             self._serving.engine.cancel(choice.id, "abort")
             self._serving.metrics.ended(choice.id, _outcome(choice))
+        entry_of(self._request).finish = ", ".join(sorted({_outcome(each) for each in self._choices.values()}))
 
     async def collect(self, stream: Stream) -> web.StreamResponse:
         """Returns the complete response at once. Raises Unavailable, InternalError, ClientTooSlow."""
@@ -110,6 +115,7 @@ class ResponseBuilder:
             while self._open:
                 await self._write(response, self._events(encoder, await self._next(stream)), stream)
         except ApiError as error:
+            entry_of(self._request).error = error.code
             close_after_response(self._request)
             await self._write_last(response, encoder.error(error.body()))
         return response
@@ -152,6 +158,7 @@ class ResponseBuilder:
             before = choice.tokens
             new = choice.take(delta)
             self._usage.completion += choice.tokens - before
+            self._caller.charge(choice.tokens - before)
             if choice.id in moved:
                 piece = moved[choice.id][1]
                 piece.text += new.text
@@ -177,6 +184,8 @@ class ResponseBuilder:
         # The first sample computes the prompt. The others hit the cache, which is no property of the request.
         leader = next((delta for delta in deltas if delta.request_id == self.ids[0]), deltas[0])
         self._usage.cached = leader.cached_tokens
+        entry = entry_of(self._request)
+        entry.queue_seconds, entry.first_at = leader.queue_seconds, time.monotonic()
         return deltas
 
     async def _next(self, stream: Stream) -> list[messages.Delta]:
@@ -185,6 +194,7 @@ class ResponseBuilder:
         except (ApiError, EngineFailed) as error:
             raise self._failure(error) from error.__cause__
         if (rejected := stream.rejected) is not None:
+            self._caller.charge(-self._usage.prompt)
             raise self._serving.rejection_error(rejected)
         return deltas
 

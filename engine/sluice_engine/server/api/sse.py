@@ -3,33 +3,15 @@
 The part of an event that is equal for all tokens of a request is encoded once. Only the text is encoded per token.
 """
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
 
 from sluice_engine.server.api.logprobs import Vocabulary, chat_logprobs, completion_logprobs
+from sluice_engine.server.usage import Usage
 from sluice_engine.text import Entry
 
 DONE: Final = b"data: [DONE]\n\n"
-
-
-@dataclass(slots=True)
-class Usage:
-    """Token counts of one request, updated while it runs."""
-
-    prompt: int
-    cached: int = 0
-    completion: int = 0
-
-    def as_json(self) -> dict[str, Any]:
-        """Returns OpenAI's usage object."""
-        return {
-            "prompt_tokens": self.prompt,
-            "completion_tokens": self.completion,
-            "total_tokens": self.prompt + self.completion,
-            "prompt_tokens_details": {"cached_tokens": self.cached},
-        }
 
 
 class ChatFormat:

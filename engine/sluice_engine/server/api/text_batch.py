@@ -22,9 +22,12 @@ from sluice import contract
 from sluice_engine import messages
 from sluice_engine.server.api.fields import Object, integer, text
 from sluice_engine.server.api.request_schema import MAX_PRIORITY, targets
+from sluice_engine.server.auth.caller import caller_of
 from sluice_engine.server.context import Serving, offered_before, request_id_of
 from sluice_engine.server.engine_client import EngineFailed, Stream
 from sluice_engine.server.errors import ApiError, BadRequest, ContextTooLong, InternalError
+from sluice_engine.server.request_log import entry_of
+from sluice_engine.server.usage import Usage
 
 INLINE_CHARACTERS: Final = 2048  # shorter texts are encoded on the event loop: a thread costs more than they do
 MAX_TEXTS: Final = 2048  # per call; OpenAI's limit
@@ -126,14 +129,19 @@ async def compute(
     Raises Unavailable if the engine rejects a text and InternalError if it fails on one: a call succeeds or fails as a
     whole.
     """
+    caller, tokens = caller_of(request), sum(len(each.token_ids) for each in texts)
+    caller.take_prompt(tokens)
     name, again = uuid.uuid4().hex, offered_before(request)
+    entry = entry_of(request)
+    entry.arrived_at, entry.usage = scheduling.arrived_at, Usage(prompt=tokens)
     encodes = [
         messages.Encode(
             f"{name}-{index}",
             each.token_ids,
             scheduling.arrived_at,
             each.token_types,
-            scheduling.priority,
+            caller.priority(scheduling.priority),
+            caller.tenant,
             ttft_target=scheduling.ttft_target,
             offered_before=again,
         )
@@ -176,11 +184,11 @@ async def compute(
                 serving.metrics.rejected(message.request_id, stream.rejected.reason)
             serving.metrics.ended(message.request_id, "stop" if message.request_id in vectors else "abort")
         if stream.rejected is not None:  # the call moves to the next replica, which counts all its texts
+            caller.charge(-tokens)
             for _ in waiting:
                 serving.metrics.rejected_unsubmitted(stream.rejected.reason, offered_before=again)
-    return BatchResult(
-        [vectors[message.request_id] for message in encodes], sum(len(each.token_ids) for each in texts), queued
-    )
+    entry.queue_seconds, entry.finish = queued, "stop"
+    return BatchResult([vectors[message.request_id] for message in encodes], tokens, queued)
 
 
 async def _send(serving: Serving, encodes: Iterable[messages.Encode], stream: Stream) -> None:

@@ -11,8 +11,10 @@ from typing import Final
 
 from aiohttp import web
 
+from sluice_engine.server.auth.access import AccessControl
 from sluice_engine.server.context import Serving, request_id_of
 from sluice_engine.server.errors import ApiError, BadRequest, ClientTooSlow, InternalError, MethodNotAllowed, NotFound
+from sluice_engine.server.request_log import entry_of, log_end
 from sluice_engine.server.transport.body import release
 from sluice_engine.server.transport.connection import Connection
 
@@ -32,7 +34,11 @@ class Router:
     the Host header, as a protection against DNS rebinding by web pages.
     """
 
-    def __init__(self, serving: Serving, routes: Routes, *, loopback: bool) -> None:
+    def __init__(
+        self, serving: Serving, routes: Routes, *, loopback: bool, access: AccessControl | None = None
+    ) -> None:
+        """`access` authorizes every request on a known route; None for the admin port, which checks its own token."""
+        self._access = access
         self._serving = serving
         self._routes = routes
         self._loopback = loopback
@@ -42,9 +48,23 @@ class Router:
         connection = request.protocol
         if isinstance(connection, Connection):
             connection.headers_done()
+        if request.method != "POST":
+            return await self._respond(request)
+        entry_of(request)
+        status: int | None = None
+        try:
+            response = await self._respond(request)
+            if request.transport is not None and not request.transport.is_closing():
+                status = response.status
+            return response
+        finally:
+            log_end(request, self._serving.served_name, status)
+
+    async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
             return await self._route(request)
         except ApiError as error:
+            entry_of(request).error = error.code
             return self._serving.response(request, error.status, error.body(), error.headers())
         except (ConnectionError, ClientTooSlow):
             return self._abandon(request)
@@ -53,6 +73,7 @@ class Router:
             if request.writer.output_size > 0:
                 return self._abandon(request)
             failure = InternalError(request_id_of(request))
+            entry_of(request).error = failure.code
             return self._serving.response(request, failure.status, failure.body())
 
     async def _route(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -67,6 +88,8 @@ class Router:
         if handler is None:
             allowed = ", ".join(methods)
             raise MethodNotAllowed(f"This path allows {allowed}.", allowed)
+        if self._access is not None:
+            self._access.authorize(request, self._serving.served_name)
         with self._serving.busy():
             try:
                 return await handler(request, self._serving)

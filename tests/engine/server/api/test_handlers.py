@@ -17,6 +17,7 @@ from sluice_engine import messages
 from sluice_engine.config import EngineOptions
 from sluice_engine.server.api import data_routes
 from sluice_engine.server.api.request_schema import Generation
+from sluice_engine.server.auth.access import AccessControl
 from sluice_engine.server.context import Serving
 from sluice_engine.server.engine_client import EngineClient, Listener
 from sluice_engine.server.lifecycle import Lifecycle
@@ -86,11 +87,18 @@ class Desk:
         return {each: count for each, count in found.items() if count}
 
 
+def without_keys(serving: Serving) -> AccessControl:
+    """Admits every request, as a server without a key file."""
+    return AccessControl(None, serving.access_metrics.refused)
+
+
 async def desk_of(
     model: Path,
     task: Literal["generate", "embed"],
     make: Callable[[EngineMetrics], FakeEngineClient] = FakeEngineClient,
+    access: AccessControl | None = None,
 ) -> AsyncIterator[Desk]:
+    """A data port that needs no key, or admits by `access`."""
     story = Story()
     client = make(story.metrics)
     serving = Serving(OPTIONS, story.metrics, Lifecycle(0.0, lambda: None), client)
@@ -103,7 +111,8 @@ async def desk_of(
     )  # fmt: skip
     serving.check_complete()
     limits = ConnectionLimits(8)
-    server = HttpServer(Router(serving, data_routes.routes("m"), loopback=True), limits)
+    access = without_keys(serving) if access is None else access
+    server = HttpServer(Router(serving, data_routes.routes("m"), loopback=True, access=access), limits)
     runner = web.ServerRunner(server)
     await runner.setup()
     listener = bind("127.0.0.1", 0, "--port")

@@ -204,3 +204,14 @@ def test_a_disconnected_collected_request_frees_its_blocks(served: Served, clien
         )
     served.wait(lambda: served.blocks()["held"] == 0)
     assert served.metric("sluice_generated_tokens_total") - generated < 1900
+
+
+def test_the_official_client_needs_a_right_key(served_with_keys: Served) -> None:
+    with served_with_keys.client() as client:
+        assert [model.id for model in client.models.list()] == ["tiny"]
+        raw = client.chat.completions.with_raw_response.create(model="tiny", messages=MESSAGES, max_tokens=2)
+        assert raw.headers["x-ratelimit-limit-requests"] == "1000000000"
+        assert int(raw.headers["x-ratelimit-remaining-tokens"]) > 0
+        with pytest.raises(openai.AuthenticationError) as caught:
+            client.with_options(api_key="wrong").chat.completions.create(model="tiny", messages=MESSAGES)
+        assert caught.value.code == "invalid_api_key"

@@ -1,0 +1,61 @@
+"""Access to the data port: every request on a known route passes here before its body is read.
+
+A request without a valid key gets 401, a request for a model that its key may not use 403, and a request beyond its
+tenant's rate 429.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from aiohttp import web
+
+from sluice_engine.server.auth.caller import CALLER, Caller
+from sluice_engine.server.auth.key_file import ApiKey
+from sluice_engine.server.auth.key_store import ANONYMOUS, KeyStore
+from sluice_engine.server.auth.rate_limits import RateLimits
+from sluice_engine.server.errors import ApiError, Forbidden, RateLimited, Unauthorized
+
+COSTLY_METHODS: Final = frozenset({"POST"})  # a read of /v1/models needs a key and counts towards no rate
+
+
+class AccessControl:
+    """Authorizes requests by the keys in force; without a key file every request belongs to one tenant."""
+
+    def __init__(
+        self,
+        store: KeyStore | None,
+        on_refused: Callable[[ApiError], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`store` None: no key is needed. `on_refused` is called for each refused request."""
+        self._store = store
+        self._rates = RateLimits(clock)
+        self._on_refused = on_refused
+
+    def replace(self, store: KeyStore) -> None:
+        """Puts a new key file in force for the next requests. Tenants keep their buckets."""
+        self._store = store
+        self._rates.keep(store.tenants)
+
+    def authorize(self, request: web.BaseRequest, served_name: str) -> None:
+        """Attaches the caller to the request. Raises Unauthorized, Forbidden, RateLimited."""
+        try:
+            caller = request[CALLER] = Caller(self._key_of(request), self._rates)
+            if request.method in COSTLY_METHODS:
+                caller.check_model(served_name)
+                caller.take_request()
+        except (Unauthorized, Forbidden, RateLimited) as error:
+            self._on_refused(error)
+            raise
+
+    def _key_of(self, request: web.BaseRequest) -> ApiKey:
+        if self._store is None:
+            return ANONYMOUS
+        key = self._store.find(request.headers.getall("Authorization", []))
+        if key is None:
+            raise Unauthorized(
+                "The API key is wrong: no key of this server has its SHA-256. Send one that is in the key file.",
+                code="invalid_api_key",
+            )
+        return key

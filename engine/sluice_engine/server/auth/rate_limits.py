@@ -1,0 +1,103 @@
+"""Rate limits per tenant as token buckets: requests per minute, and tokens per minute.
+
+A bucket holds one minute's allowance and is refilled continuously, as at OpenAI and Anthropic. Prompt tokens are taken
+at admission, cached ones too (OpenAI does, Anthropic exempts them). Output tokens are taken as they are produced
+(Anthropic; OpenAI reserves max_tokens at admission instead), so the bucket may go below zero: the tenant's next request
+then waits until the debt is refilled. Each replica counts on its own, as with Envoy's local rate limit.
+"""
+
+import math
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from sluice_engine.server.auth.key_file import ApiKey
+from sluice_engine.server.errors import RateLimited
+
+SECONDS: Final = 60.0
+Unit = Literal["requests", "tokens"]
+
+
+@dataclass(slots=True)
+class TokenBucket:
+    """A bucket of `capacity` tokens, which is refilled within a minute. `level` may be negative; times in seconds."""
+
+    capacity: float
+    level: float
+    refilled_at: float
+
+    def refill(self, now: float) -> None:
+        """Adds what was refilled until `now`."""
+        gained = max(now - self.refilled_at, 0.0) * self.capacity / SECONDS
+        self.level, self.refilled_at = min(self.capacity, self.level + gained), now
+
+    def wait_for(self, amount: float) -> float:
+        """Seconds until the bucket holds `amount`, or is full if that is more than it can hold."""
+        return max(0.0, min(amount, self.capacity) - self.level) * SECONDS / self.capacity
+
+
+class RateLimits:
+    """The buckets of all tenants that have been seen. One event loop uses it."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._buckets: dict[tuple[str, Unit], TokenBucket] = {}
+
+    def take(self, key: ApiKey, unit: Unit, amount: int) -> None:
+        """Takes `amount` at once. Raises RateLimited if the bucket does not hold it; a full bucket holds any amount."""
+        bucket = self._bucket(key, unit)
+        if bucket is None:
+            return
+        wait = bucket.wait_for(amount)
+        if wait > 0:
+            raise RateLimited(
+                f"The key {key.name!r} has a limit of {bucket.capacity:.0f} {unit} per minute; this request needs {amount}. "
+                f"Send it again in {math.ceil(wait)} s.",
+                unit,
+                retry_after=wait,
+            )
+        bucket.level -= amount
+
+    def charge(self, key: ApiKey, amount: int) -> None:
+        """Takes tokens that were produced, below zero if need be; a negative amount is a refund."""
+        bucket = self._bucket(key, "tokens")
+        if bucket is not None:
+            bucket.level = min(bucket.level - amount, bucket.capacity)
+
+    def headers(self, key: ApiKey) -> dict[str, str]:
+        """Returns OpenAI's headers for the limits that the key has. `reset` is the time until the bucket is full."""
+        found = {}
+        for unit in ("requests", "tokens"):
+            bucket = self._bucket(key, unit)
+            if bucket is not None:
+                found[f"x-ratelimit-limit-{unit}"] = f"{bucket.capacity:.0f}"
+                found[f"x-ratelimit-remaining-{unit}"] = str(max(0, math.floor(bucket.level)))
+                found[f"x-ratelimit-reset-{unit}"] = duration(bucket.wait_for(bucket.capacity))
+        return found
+
+    def keep(self, tenants: Collection[str]) -> None:
+        """Drops the buckets of all other tenants."""
+        self._buckets = {place: bucket for place, bucket in self._buckets.items() if place[0] in tenants}
+
+    def _bucket(self, key: ApiKey, unit: Unit) -> TokenBucket | None:
+        """The tenant's bucket, refilled until now; None without a limit. A changed limit keeps at most its new capacity."""
+        rate = key.requests_per_minute if unit == "requests" else key.tokens_per_minute
+        if rate is None:
+            return None
+        now = self._clock()
+        bucket = self._buckets.get((key.name, unit))
+        if bucket is None:
+            bucket = self._buckets[key.name, unit] = TokenBucket(rate, rate, now)
+        bucket.refill(now)
+        if bucket.capacity != rate:
+            bucket.capacity, bucket.level = rate, min(bucket.level, rate)
+        return bucket
+
+
+def duration(seconds: float) -> str:
+    """Returns a duration as OpenAI writes it: "0s", "120ms", "1.5s", "6m0s"."""
+    milliseconds = math.ceil(seconds * 1000)
+    if 0 < milliseconds < 1000:
+        return f"{milliseconds}ms"
+    minutes, rest = divmod(milliseconds, 60_000)
+    return f"{minutes}m{rest / 1000:g}s" if minutes else f"{rest / 1000:g}s"
