@@ -6,19 +6,37 @@ packages that it needs. Exit codes: 0 done, 1 failed, 2 bad input (one sentence 
 """
 
 import importlib
-from typing import Final
+from typing import Annotated, Final
 
 import typer
 
+from sluice import __version__
+
 app = typer.Typer(
     name="sluice",
-    help="Serve LLMs on Kubernetes, or on this machine.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
+    rich_markup_mode=None,
 )
 
-COMMANDS: Final = ("serve", "up", "chat", "bench", "simulate", "operate", "explain", "model", "crds")
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"sluice {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def sluice(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Serve LLMs on Kubernetes, or on this machine."""
+
+
+COMMANDS: Final = ("serve", "up", "chat", "bench", "simulate", "operate", "explain", "model", "key", "crds")
 
 for _name in COMMANDS:
     importlib.import_module(f"sluice.commands.{_name}").register(app)

@@ -5,6 +5,7 @@ emulates all of them. None of them imports another; all import this module, and 
 sides. It uses the standard library only, so that every image can contain it.
 """
 
+import re
 from typing import Final
 
 # --- Kubernetes ------------------------------------------------------------------------------------------------
@@ -53,11 +54,24 @@ HEADER_ATTEMPT: Final = "x-sluice-attempt"
 
 # --- how the operator starts an engine -------------------------------------------------------------------------
 
+SOURCE_TOKEN_MOUNT: Final = "/etc/sluice/source"
+SOURCE_TOKEN_FILE: Final = "token"  # the entry of spec.model.tokenSecretRef
+ENV_HUB_TOKEN_PATH: Final = "HF_TOKEN_PATH"  # read by huggingface_hub
+CACHE_MOUNT: Final = "/var/cache/sluice"  # the volume of spec.model.cache
+NODE_CACHE: Final = "/var/lib/sluice/models"  # the same on a node
 MODEL_MOUNT: Final = "/models"  # a pvc:// volume is mounted here, read-only
 ADMIN_TOKEN_MOUNT: Final = "/etc/sluice/admin"
 ADMIN_TOKEN_KEY: Final = "token"  # key in the Secret, and file name under ADMIN_TOKEN_MOUNT
 TARGETS_MOUNT: Final = "/etc/sluice/targets"  # a directory mount, so that the kubelet updates the file in running pods
 TARGETS_FILE: Final = "targets.json"  # key in the ConfigMap, and file name under TARGETS_MOUNT
+API_KEYS_MOUNT: Final = "/etc/sluice/keys"  # the user's Secret as a directory, so that running pods see a new version
+API_KEYS_FILE: Final = "keys.yaml"  # key in the Secret, and file name under API_KEYS_MOUNT
+# Name of an entry in the key file, which is the tenant's name.
+KEY_NAME: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9._@/]{0,126}[A-Za-z0-9])?", re.ASCII)
+KEY_NAME_WORDS: Final = "1 to 128 letters, digits and - . _ @ /, with a letter or digit at both ends"
+TLS_MOUNT: Final = "/etc/sluice/tls"
+TLS_CERTIFICATE_FILE: Final = "tls.crt"  # keys of a Secret of type kubernetes.io/tls
+TLS_KEY_FILE: Final = "tls.key"
 # Each option of `sluice serve` may also be set as SLUICE_<OPTION>, e.g. --max-num-seqs as SLUICE_MAX_NUM_SEQS.
 ENV_PREFIX: Final = "SLUICE_"
 ENV_PACE: Final = "SLUICE_PACE"
@@ -73,7 +87,23 @@ REASON_ACCELERATOR_NOT_FOUND: Final = "AcceleratorNotFound"
 REASON_INSUFFICIENT_MEMORY: Final = "InsufficientMemory"
 REASON_ENGINE_CRASHED: Final = "EngineCrashed"
 REASON_PORT_TAKEN: Final = "PortTaken"
+REASON_SECRET_NOT_FOUND: Final = "SecretNotFound"
+REASON_SECRET_INVALID: Final = "SecretInvalid"
 REASON_INVALID_OPTION: Final = "InvalidOption"
+# Reasons that a starting engine reports while it cannot fetch its model; it stays up and tries again.
+REASON_MODEL_ACCESS_DENIED: Final = "ModelAccessDenied"
+REASON_REVISION_NOT_FOUND: Final = "RevisionNotFound"
+REASON_RATE_LIMITED: Final = "RateLimited"
+REASON_SOURCE_UNREACHABLE: Final = "SourceUnreachable"
+REASON_DOWNLOAD_FAILED: Final = "DownloadFailed"
+REASON_DOWNLOAD_STALLED: Final = "DownloadStalled"
+REASON_DOWNLOAD_CORRUPT: Final = "DownloadCorrupt"
+REASON_DISK_FULL: Final = "DiskFull"
+FETCH_REASONS: Final = (
+    REASON_MODEL_ACCESS_DENIED, REASON_REVISION_NOT_FOUND, REASON_SECRET_NOT_FOUND, REASON_RATE_LIMITED,
+    REASON_SOURCE_UNREACHABLE, REASON_DOWNLOAD_FAILED, REASON_DOWNLOAD_STALLED, REASON_DOWNLOAD_CORRUPT,
+    REASON_DISK_FULL,
+)  # fmt: skip
 
 DRAIN_GRACE_SECONDS: Final = 5.0  # after SIGTERM new requests are still served for this time: endpoints lag
 CONNECTION_MAX_AGE_SECONDS: Final = 300.0  # jittered by ± 10 %
@@ -117,6 +147,12 @@ PREEMPTIONS: Final = "sluice_preemptions_total"
 SWAPS: Final = "sluice_swaps_total"  # preemptions that copied KV blocks to host memory
 DRAFT_TOKENS: Final = "sluice_draft_tokens_total"  # proposed by speculation and verified
 ACCEPTED_DRAFT_TOKENS: Final = "sluice_accepted_draft_tokens_total"
+API_KEYS: Final = "sluice_api_keys"  # in force
+# {reason}; no part of sluice_rejections_total: what a key may not do is no lack of capacity, and scales nothing
+ACCESS_REFUSALS: Final = "sluice_access_refusals_total"
+MOUNTED_FILE_FAULT: Final = "sluice_mounted_file_fault"  # {file}: 1 while the newest content cannot be used
+MOUNTED_FILE_RELOADS: Final = "sluice_mounted_file_reloads_total"  # {file}
+MOUNTED_FILE_FAILURES: Final = "sluice_mounted_file_reload_failures_total"  # {file}
 METRICS_FAULTS: Final = "sluice_metrics_faults_total"  # exceptions while recording metrics
 
 STEP_MODEL_SECONDS: Final = "sluice_step_model_seconds"  # {term}
@@ -133,8 +169,12 @@ LIMIT_KINDS: Final = ("concurrency", "concurrency_min", "concurrency_max", "queu
 OUTCOMES: Final = ("stop", "length", "abort", "error", "rejected")
 SLO_RESULTS: Final = ("met", "missed_ttft", "missed_itl", "missed_both")
 REJECTION_REASONS: Final = (
-    "queue_full", "displaced", "slo_unreachable", "kv_full", "rate_limited", "loading", "draining",
+    "queue_full", "displaced", "slo_unreachable", "kv_full", "loading", "draining",
 )  # fmt: skip
+ACCESS_REFUSAL_REASONS: Final = ("unauthorized", "forbidden", "rate_limited")
+FILE_API_KEYS: Final = "api_keys"
+FILE_TLS_CERTIFICATE: Final = "tls_certificate"
+MOUNTED_FILES: Final = (FILE_API_KEYS, FILE_TLS_CERTIFICATE)
 LOAD_PHASES: Final = ("fetch", "load", "compile", "warm")
 
 LATENCY_BUCKETS: Final = (
@@ -184,3 +224,4 @@ EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2  # bad input from the user: one sentence per fault on stderr
 EXIT_ENGINE_DIED: Final = 3
 EXIT_CONFIG: Final = 78  # the engine can never serve as configured (EX_CONFIG): model missing, no accelerator
+EXIT_INTERRUPTED: Final = 130  # ended by Ctrl-C before it was done (128 + SIGINT), as in a shell

@@ -13,7 +13,7 @@ from sluice import contract
 from sluice.bench import retry
 from sluice.bench.load import BenchError, Load, Prompt
 from sluice.bench.result import FailureKind, Result
-from sluice.bench.stream import Stream, StreamError, read
+from sluice.completion_stream import Stream, StreamError, read
 
 
 @dataclass(frozen=True, slots=True)

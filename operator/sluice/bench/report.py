@@ -39,7 +39,8 @@ class Report:
     model: str
     rate: float | None
     concurrency: int | None
-    requests: int
+    requests: int  # finished
+    unfinished: int  # in flight when the load was interrupted; in no other figure
     failed: int
     failures: dict[str, int]  # kind → count
     first_failures: tuple[str, ...]  # messages of the first five failures
@@ -72,7 +73,8 @@ class Tally:
     """Running totals without the output texts, so that a long load needs little memory."""
 
     load: Load
-    requests: int = 0
+    sent: int = 0
+    requests: int = 0  # finished
     met: int = 0
     refused_then_healed: int = 0
     broken_then_healed: int = 0
@@ -113,6 +115,7 @@ class Tally:
             rate=load.rate,
             concurrency=load.concurrency,
             requests=self.requests,
+            unfinished=self.sent - self.requests,
             failed=self.failures.total(),
             failures=dict(self.failures),
             first_failures=tuple(self.first_failures),

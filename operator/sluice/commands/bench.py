@@ -1,19 +1,16 @@
 """`sluice bench`: runs a load against a server and reports latencies and failures as its users observe them."""
 
-import asyncio
-import contextlib
 import json
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sluice import contract
+from sluice.sentences import say
 
 if TYPE_CHECKING:
-    from sluice.bench import Load, Prompt, Report, Result
+    from sluice.bench import Load
 
 
 def register(app: typer.Typer) -> None:
@@ -22,13 +19,19 @@ def register(app: typer.Typer) -> None:
 
 
 def bench(
-    url: Annotated[str, typer.Argument(help="The server's address, e.g. http://127.0.0.1:8000.")],
-    rate: Annotated[float | None, typer.Option(help="Open loop: requests per second, Poisson.")] = None,
+    url: Annotated[str, typer.Argument(help="The server's address, e.g. http://127.0.0.1:8000.", show_default=False)],
+    rate: Annotated[
+        float | None, typer.Option(help="Open loop: requests per second, Poisson.  [default: a closed loop]")
+    ] = None,
     concurrency: Annotated[int | None, typer.Option(help="Closed loop: requests in flight.  [default: 8]")] = None,
-    requests: Annotated[int | None, typer.Option(help="Number of requests to send.  [default: 100]")] = None,
-    duration: Annotated[float | None, typer.Option(help="Seconds to send requests for.")] = None,
+    requests: Annotated[
+        int | None, typer.Option(help="Number of requests to send.  [default: 100, or no bound with --duration]")
+    ] = None,
+    duration: Annotated[
+        float | None, typer.Option(help="Seconds to send requests for.  [default: until all are sent]")
+    ] = None,
     prompts: Annotated[
-        Path | None, typer.Option(help='JSON lines {"prompt", "expect"?}; without it, the corpus of the tiny model.')
+        Path | None, typer.Option(help='JSON lines {"prompt", "expect"?}.  [default: the corpus of the tiny model]')
     ] = None,
     check: Annotated[
         bool, typer.Option(help="With the corpus: compare each output with the tiny model's reference output.")
@@ -43,21 +46,47 @@ def bench(
     retries: Annotated[int, typer.Option(help="Retries per request; the official client's default.")] = 2,
     keep_alive: Annotated[bool, typer.Option(help="Reuse connections.")] = True,
     timeout: Annotated[float, typer.Option(help="Timeout of one attempt, in seconds.")] = 600.0,
-    ttft_ms: Annotated[float | None, typer.Option(help="Time-to-first-token target, in milliseconds.")] = None,
-    itl_ms: Annotated[
-        float | None, typer.Option(help="Target of a request's mean inter-token latency, in milliseconds.")
+    ttft_ms: Annotated[
+        float | None, typer.Option(help="Time-to-first-token target, in milliseconds.  [default: none]")
     ] = None,
-    api_key: Annotated[str | None, typer.Option(envvar="SLUICE_API_KEY", help="Bearer token.")] = None,
+    itl_ms: Annotated[
+        float | None,
+        typer.Option(help="Target of a request's mean inter-token latency, in milliseconds.  [default: none]"),
+    ] = None,
+    api_key: Annotated[
+        str | None,
+        typer.Option(help="API key, sent as a bearer token.", envvar=["SLUICE_API_KEY", "OPENAI_API_KEY"]),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="File for the report as JSON.")] = None,
     record: Annotated[Path | None, typer.Option(help="File for one JSON line per request, for `simulate`.")] = None,
+    profile_out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Measure the step times of a `sluice serve` with a load of its own, and write them into this file "
+            "for `sluice simulate --profile`."
+        ),
+    ] = None,
+    admin_url: Annotated[
+        str | None,
+        typer.Option(help="Admin port of the engine, for --profile-out.  [default: the host of URL, port 8001]"),
+    ] = None,
 ) -> None:
-    """Send a load to a server with the official client's retries. The exit code is 0 only if no request failed."""
+    """Send a load to a server with the official client's retries.
+
+    Ctrl-C ends the load and reports the requests that finished.
+
+    Exit codes: 0 no request failed, 1 some did, 2 bad input, 130 ended by Ctrl-C.
+    """
     from sluice.bench import BenchError, Load
+    from sluice.bench.prompts import corpus_prompts, read_prompts
 
     try:
+        if profile_out is not None:
+            _refuse(rate=rate, concurrency=concurrency, requests=requests, duration=duration, prompts=prompts, out=out,
+                    record=record)  # fmt: skip
         load = Load(
             url=url,
-            prompts=_read(prompts) if prompts is not None else _corpus(check=check),
+            prompts=read_prompts(prompts) if prompts is not None else corpus_prompts(check=check),
             model=model,
             rate=rate,
             concurrency=8 if rate is None and concurrency is None else concurrency,
@@ -75,104 +104,54 @@ def bench(
             api_key=api_key,
         )
     except BenchError as wrong:
-        typer.echo(str(wrong), err=True)
+        say(str(wrong), err=True)
         raise typer.Exit(contract.EXIT_USAGE) from wrong
     try:
-        report = _run(load, record)
-        if out is not None:
-            out.write_text(json.dumps(report.to_dict(), indent=2) + "\n")
+        raise typer.Exit(
+            _measure(load, admin_url, profile_out) if profile_out is not None else _report(load, out, record)
+        )
     except (BenchError, OSError) as failure:
-        typer.echo(str(failure), err=True)
+        say(str(failure), err=True)
         raise typer.Exit(contract.EXIT_FAILED) from failure
-    _show(report)
-    if not report.ok:
-        raise typer.Exit(contract.EXIT_FAILED)
 
 
-def _corpus(*, check: bool) -> "tuple[Prompt, ...]":
-    from sluice.bench import BenchError, Prompt
+def _refuse(**given: object) -> None:
+    """Refuse the options of a load beside --profile-out. Raises BenchError."""
+    from sluice.bench import BenchError
 
+    names = [f"--{name}" for name, value in given.items() if value is not None]
+    if names:
+        raise BenchError(f"--profile-out sends a load of its own: leave out {', '.join(names)}.")
+
+
+def _report(load: "Load", out: Path | None, record: Path | None) -> int:
+    """Run the load and show its report. Raises BenchError, OSError."""
+    from sluice.bench.terminal import run_shown, show
+
+    report, interrupted = run_shown(load, record)
+    if out is not None:
+        out.write_text(json.dumps(report.to_dict(), indent=2) + "\n")
+    show(report)
+    if interrupted:
+        return contract.EXIT_INTERRUPTED
+    return contract.EXIT_OK if report.ok else contract.EXIT_FAILED
+
+
+def _measure(load: "Load", admin_url: str | None, file: Path) -> int:
+    """Measure a profile and write it. Raises BenchError, OSError."""
+    import asyncio
+    from datetime import UTC, datetime
+
+    from sluice.bench.engine_profile import default_admin_url, lines, measure
+
+    admin = admin_url or default_admin_url(load.base_url)
+    today = f"{datetime.now(UTC):%Y-%m-%d}"
     try:
-        from sluice_engine.tiny import corpus
-    except ModuleNotFoundError as missing:
-        raise BenchError(
-            "The corpus comes with the engine, which is not installed here: give --prompts FILE."
-        ) from missing
-    return tuple(Prompt(pair.question, pair.answer if check else None) for pair in corpus.load())
-
-
-def _read(path: Path) -> "tuple[Prompt, ...]":
-    from sluice.bench import BenchError, Prompt
-
-    found = []
-    try:
-        lines = path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as failure:
-        raise BenchError(f"{path} cannot be read: {failure}.") from failure
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            item = json.loads(line)
-            text, expect = item["prompt"], item.get("expect")
-        except (ValueError, KeyError, TypeError, AttributeError) as wrong:
-            raise BenchError(f'{path}:{number} is not a JSON object with a "prompt".') from wrong
-        if not isinstance(text, str) or not isinstance(expect, str | None):
-            raise BenchError(f'{path}:{number}: "prompt" and "expect" must be strings.')
-        found.append(Prompt(text, expect))
-    return tuple(found)
-
-
-def _run(load: "Load", record: Path | None) -> "Report":
-    from sluice.bench import run
-
-    with contextlib.ExitStack() as stack:
-        advance = stack.enter_context(_progress(load))
-        file = stack.enter_context(record.open("w")) if record is not None else None
-
-        def on_result(result: "Result") -> None:
-            advance(result)
-            if file is not None:
-                file.write(json.dumps(result.record()) + "\n")
-
-        return asyncio.run(run(load, on_result))
-
-
-@contextlib.contextmanager
-def _progress(load: "Load") -> "Iterator[Callable[[Result], None]]":
-    """A progress bar on a terminal, nothing otherwise."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        TextColumn("[bold cyan]asking"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[failed]} failed"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("asking", total=load.requests, failed=0)
-        failed = 0
-
-        def advance(result: "Result") -> None:
-            nonlocal failed
-            failed += result.failure is not None
-            bar.update(task, advance=1, failed=failed)
-
-        yield advance
-
-
-def _show(report: "Report") -> None:
-    """A table on a terminal, one JSON line otherwise."""
-    if not sys.stdout.isatty():
-        typer.echo(json.dumps(report.to_dict()))
-        return
-    from rich.console import Console
-
-    from sluice.bench.show import table
-
-    Console().print(table(report))
+        profile = asyncio.run(measure(load, admin, today, lambda sentence: say(sentence, err=True)))
+    except KeyboardInterrupt:
+        say("Ended by Ctrl-C: no profile is written.", err=True)
+        return contract.EXIT_INTERRUPTED
+    file.write_text(profile.to_json())
+    for line in lines(profile, str(file)):
+        say(line)
+    return contract.EXIT_OK

@@ -19,10 +19,19 @@ def register(app: typer.Typer) -> None:
 
 
 def explain(
-    name: Annotated[str, typer.Argument(help="metadata.name of the LLMDeployment.")],
+    name: Annotated[
+        str | None, typer.Argument(help="metadata.name of the LLMDeployment; not needed for --local if only one runs.")
+    ] = None,
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Its namespace.")] = "default",
+    local: Annotated[bool, typer.Option("--local", help="Explain a running sluice up on this machine.")] = False,
 ) -> None:
     """Print the conditions and the last decisions of an LLMDeployment, and how well the autoscaler predicted."""
+    if local:
+        _explain_local(name)
+        return
+    if name is None:
+        typer.echo("Name an LLMDeployment of the cluster, or give --local for the sluice up on this machine.", err=True)
+        raise typer.Exit(contract.EXIT_USAGE)
     try:
         from sluice_operator.cluster.client import ClusterError
         from sluice_operator.cluster.kube import KubeClient, connect
@@ -43,8 +52,29 @@ def explain(
     if resource is None:
         typer.echo(f"no LLMDeployment {name} in namespace {namespace}: see kubectl get llmd -A", err=True)
         raise typer.Exit(contract.EXIT_FAILED)
-    for line in sentences(resource):
-        typer.echo(line)
+    _print(sentences(resource))
+
+
+def _explain_local(name: str | None) -> None:
+    from sluice.up.state_file import NotRunning, read_running
+    from sluice.up.wording import local_words
+
+    try:
+        resource = read_running(name)
+    except NotRunning as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(contract.EXIT_FAILED) from error
+    _print([local_words(line) for line in sentences(resource)])
+
+
+def _print(lines: list[str]) -> None:
+    """Print the lines; a terminal wraps them at words."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console()
+    for line in lines:
+        console.print(Text(line), soft_wrap=not console.is_terminal)
 
 
 def sentences(resource: dict[str, Any]) -> list[str]:
@@ -52,7 +82,8 @@ def sentences(resource: dict[str, Any]) -> list[str]:
     status = resource.get("status") or {}
     if not status:
         return ["No operator has reconciled this resource. Check that one is running."]
-    lines = [f"{status.get('replicasSummary', '?')} replicas ready. {status.get('reason', '')}".strip()]
+    ready, desired = status.get("readyReplicas", "?"), status.get("desiredReplicas", "?")
+    lines = [f"{ready}/{desired} replicas ready. {_reason(status)}".strip()]
     lines += [
         f"{entry['type']}={entry['status']} ({entry['reason']}): {entry.get('message', '')}"
         for entry in status.get("conditions") or ()
@@ -64,6 +95,12 @@ def sentences(resource: dict[str, Any]) -> list[str]:
         lines.append("No decision yet: no change was needed.")
     target = ((resource.get("spec") or {}).get("slo") or {}).get("attainmentPercent")
     return [*lines, *_forecast(status.get("forecast") or {}, target)]
+
+
+def _reason(status: dict[str, Any]) -> str:
+    """The reason of the Ready condition."""
+    ready = [entry for entry in status.get("conditions") or () if entry.get("type") == "Ready"]
+    return str(ready[0].get("reason", "")) if ready else ""
 
 
 _REPORTED = frozenset(
@@ -80,17 +117,17 @@ _REPORTED = frozenset(
 
 def _forecast(forecast: dict[str, Any], target: str | None) -> list[str]:
     """How the last hour's prediction compared with what happened, and the load that the autoscaler plans for."""
-    error, growth = forecast.get("modelError"), forecast.get("growth")
-    if error is None or growth is None:
+    if "modelError" not in forecast or "growth" not in forecast:
         return ["The autoscaler has no estimate of the load yet, because no engine has returned metrics."]
+    error, growth = float(forecast["modelError"]), float(forecast["growth"])
     predicted, attained = forecast.get("predictedAttainmentPercent"), forecast.get("attainmentPercent")
     if predicted is None or attained is None:
         compared = "No request of the last hour could be compared with the replay of the engines' shadow queues."
     else:
         aim = f" (target {target} %)" if target else ""
         compared = (
-            f"In the last hour, the replay predicted {_percent(predicted)} good requests for the replicas that were "
-            f"ready; {_percent(attained)} were good{aim}."
+            f"In the last hour, the replay predicted {_percent(float(predicted))} good requests for the replicas that were "
+            f"ready; {_percent(float(attained))} were good{aim}."
         )
     planned = "the load as measured"
     if error >= _NOTABLE:

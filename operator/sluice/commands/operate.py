@@ -3,6 +3,7 @@
 import typer
 
 from sluice import contract
+from sluice.commands.log_options import LogFormat, LogLevel, configure_logs
 
 
 def register(app: typer.Typer) -> None:
@@ -10,7 +11,7 @@ def register(app: typer.Typer) -> None:
     app.command("operator")(operate)
 
 
-def operate() -> None:
+def operate(log_format: LogFormat = None, log_level: LogLevel = None) -> None:
     """Run the operator for LLMDeployments until it receives a signal.
 
     Reads SLUICE_ENGINE_IMAGE, SLUICE_NAMESPACE (empty: all), SLUICE_INTERVAL_SECONDS, SLUICE_HEALTH_PORT,
@@ -28,4 +29,5 @@ def operate() -> None:
     except InvalidSettings as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(contract.EXIT_USAGE) from error
+    configure_logs(log_format, log_level)
     raise typer.Exit(main(settings))

@@ -1,10 +1,14 @@
 """`sluice serve MODEL`: one engine with an OpenAI API, without Kubernetes."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from sluice import contract
+from sluice.commands.log_options import LogFormat, LogLevel, configure_logs
+from sluice.commands.model.failures import reported
+from sluice.commands.model.pull import local_folder
 
 
 def _option(name: str, text: str, metavar: str) -> typer.models.OptionInfo:
@@ -22,7 +26,9 @@ def register(app: typer.Typer) -> None:
 
 
 def serve(
-    model: Annotated[str, typer.Argument(help="Folder with config.json, *.safetensors and tokenizer.json.")],
+    model: Annotated[
+        str, typer.Argument(help="A known or pulled name such as smollm2, a model folder, a .gguf or hf://org/name.")
+    ],
     served_name: Annotated[
         Text, _option("served-name", "Model name that clients send. [the folder's name]", "NAME")
     ] = None,
@@ -76,6 +82,26 @@ def serve(
     admin_token_file: Annotated[
         Text, _option("admin-token-file", "File with the bearer token for writes to the admin port.", "FILE")
     ] = None,
+    api_keys_file: Annotated[
+        Text,
+        _option(
+            "api-keys-file",
+            "YAML list of API keys, reloaded on change; see `sluice key new`. [no key is needed]",
+            "FILE",
+        ),
+    ] = None,
+    tls_cert_file: Annotated[
+        Text, _option("tls-cert-file", "PEM certificate chain of the OpenAI API, reloaded on change. [no TLS]", "FILE")
+    ] = None,
+    tls_key_file: Annotated[
+        Text, _option("tls-key-file", "PEM private key of the certificate, without a password.", "FILE")
+    ] = None,
+    cache: Annotated[
+        Text, _option("cache", "Folder of downloaded models, shared by engines. [~/.cache/sluice/models]", "DIR")
+    ] = None,
+    fetch_errors: Annotated[
+        Text, _option("fetch-errors", "What a failed download does: exit, or retry until it succeeds. [exit]", "MODE")
+    ] = None,
     targets_file: Annotated[
         Text, _option("targets-file", "JSON file with SLO targets and admission bounds, reloaded on change.", "FILE")
     ] = None,
@@ -85,6 +111,8 @@ def serve(
     grace_seconds: Annotated[
         Text, _option("grace-seconds", "Seconds to keep serving after SIGTERM, until endpoints are updated. [5]", "S")
     ] = None,
+    log_format: LogFormat = None,
+    log_level: LogLevel = None,
 ) -> None:
     """Serve one model over the OpenAI API.
 
@@ -92,6 +120,7 @@ def serve(
     in use, 3 engine crashed, 78 the engine cannot serve with this configuration.
     """
     given = {name.replace("_", "-"): value for name, value in locals().items()}
+    configure_logs(log_format, log_level)
     try:
         from sluice_engine.server import serve as run
     except ImportError as error:
@@ -99,4 +128,8 @@ def serve(
             f"`sluice serve` needs the engine extra ({error.name} is missing): pip install 'sluice[engine]'", err=True
         )
         raise typer.Exit(contract.EXIT_USAGE) from error
+    with reported():
+        folder = local_folder(model, dtype or "auto")
+    if folder != model:
+        given |= {"model": folder, "served-name": served_name or Path(model).name.removesuffix(".gguf")}
     raise typer.Exit(run(given, lambda sentence: typer.echo(sentence, err=True)))

@@ -74,7 +74,8 @@ def register(app: typer.Typer) -> None:
         profile: Annotated[
             str | None,
             typer.Option(
-                help="Step-time profile: a name, or base=0.03,sequence=0.004,… [default: llama31-8b-a100-tp2]"
+                help="Step-time profile: a file of `sluice bench --profile-out`, a name, or terms as "
+                "base=0.03,sequence=0.004,….  [default: llama31-8b-a100-tp2]"
             ),
         ] = None,
         kv_tokens: Annotated[

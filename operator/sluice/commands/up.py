@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from sluice import contract
+from sluice.commands.log_options import LogFormat, LogLevel, configure_logs
 
 
 def register(app: typer.Typer) -> None:
@@ -19,15 +20,25 @@ def register(app: typer.Typer) -> None:
         state_dir: Annotated[
             Path | None, typer.Option(help="Keep the replicas' logs in this folder. [default: one that is removed]")
         ] = None,
+        api_keys_file: Annotated[
+            Path | None,
+            typer.Option(
+                help="YAML list of API keys, reloaded on change; see `sluice key new`. [default: no key needed]"
+            ),
+        ] = None,
+        log_format: LogFormat = None,
+        log_level: LogLevel = None,
     ) -> None:
         """Run an LLMDeployment as processes on this machine: scaled, with admission control, behind one URL.
 
-        Shows a live table on a terminal, JSON lines otherwise. Ctrl-C drains the replicas and leaves no process.
+        Shows a live table on a terminal, log lines otherwise or with --log-format. Ctrl-C drains the replicas and
+        leaves no process. Exit codes: 0 stopped, 2 invalid file, port in use, or no replica can start as configured.
         """
-        raise typer.Exit(_run(file, port, interval, state_dir))
+        configure_logs(log_format, log_level, level="warning")  # this command shows its events itself
+        raise typer.Exit(_run(file, port, interval, state_dir, api_keys_file))
 
 
-def _run(file: Path, port: int, interval: float, state_dir: Path | None) -> int:
+def _run(file: Path, port: int, interval: float, state_dir: Path | None, api_keys: Path | None) -> int:
     import asyncio
     import os
     import sys
@@ -35,15 +46,19 @@ def _run(file: Path, port: int, interval: float, state_dir: Path | None) -> int:
     from tempfile import TemporaryDirectory
 
     from rich.console import Console
+    from rich.text import Text
 
+    from sluice import logs
+    from sluice.commands.model.pull import local_uri
+    from sluice.up.fault import CannotServe
     from sluice.up.file import read_local_resource
     from sluice.up.loop import UpOptions, up
-    from sluice.up.show import JsonLines, LiveTable, Show
+    from sluice.up.show import LiveTable, LogLines, Show
     from sluice_gateway import PortTaken
     from sluice_operator.api.yaml_file import BadFile
 
     try:
-        local = read_local_resource(file)
+        local = read_local_resource(file, api_keys, local_uri)
     except BadFile as error:
         for fault in error.faults:
             typer.echo(fault, err=True)
@@ -54,12 +69,20 @@ def _run(file: Path, port: int, interval: float, state_dir: Path | None) -> int:
             state_dir = Path(stack.enter_context(TemporaryDirectory(prefix="sluice-up-")))
         else:
             state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        show: Show = LiveTable(console) if console.is_terminal else JsonLines(typer.echo)
+        chosen = logs.from_environment().format
+        lines = logs.TextLines(colour=logs.has_colour(sys.stdout)) if chosen == "text" else logs.JsonLines()
+        live = console.is_terminal and chosen == "auto"
+        show: Show = LiveTable(console) if live else LogLines(typer.echo, lines)
         stack.callback(show.close)
         try:
-            asyncio.run(up(local, UpOptions(port, interval, state_dir), show))
+            asyncio.run(up(local, UpOptions(port, interval, state_dir, api_keys and api_keys.resolve()), show))
         except PortTaken as error:
             typer.echo(f"{error}: choose another by --port", err=True)
+            return contract.EXIT_USAGE
+        except CannotServe as error:
+            show.close()
+            errors = Console(stderr=True)
+            errors.print(Text(str(error)), soft_wrap=not errors.is_terminal)  # a terminal wraps at words
             return contract.EXIT_USAGE
         if show.gone:  # stdout is a closed pipe, as in `sluice up | head`: avoids Python's second error message at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

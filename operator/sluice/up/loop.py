@@ -9,10 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from sluice import contract
+from sluice.up.fault import CannotServe, permanent_fault
 from sluice.up.file import LocalResource
 from sluice.up.show import Show
 from sluice.up.snapshot import take
+from sluice.up.state_file import StateFile
+from sluice.up.wording import PERMANENT, local_words
 from sluice_gateway import Backend, Gateway, HoldQueue
+from sluice_operator.api import LLMDeployment
 from sluice_operator.autoscaler.values import Decision
 from sluice_operator.cluster.client import Key
 from sluice_operator.cluster.local import LocalCluster, LocalClusterOptions
@@ -36,6 +41,7 @@ class UpOptions:
     port: int
     interval: float
     state_dir: Path
+    api_keys: Path | None = None
 
 
 class Loop:
@@ -48,11 +54,15 @@ class Loop:
         self._changed = asyncio.Event()
         self._stop = asyncio.Event()
         self._shown: Decision | None = None
+        self._served = False  # a replica was ready
+        self._state_file = StateFile(local.key)
         self.hold_queue = HoldQueue(
             hold=local.resource.spec.scaling.min_replicas == 0, expected=self._expected, on_held=self._changed.set
         )
         self.cluster = LocalCluster(
-            LocalClusterOptions(options.state_dir),
+            LocalClusterOptions(
+                options.state_dir, replicas=local.resource.spec.scaling.max_replicas, api_keys=options.api_keys
+            ),
             on_change=self._changed.set,
             on_event=self._on_event,
             held=lambda: self.hold_queue.held,
@@ -83,8 +93,24 @@ class Loop:
         self._stop.set()
         self._changed.set()
 
-    async def run(self, url: str) -> None:
-        """Reconcile at the interval and soon after any change, until `stop` is called or the output has no reader."""
+    async def _publish(self) -> None:
+        """Write what `sluice explain --local` reads. Serving does not depend on it."""
+        resource = await self.cluster.get(contract.KIND, self._key.namespace, self._key.name)
+        try:
+            if resource is not None:
+                self._state_file.write(resource)
+        except OSError as error:
+            _log.warning("`sluice explain --local` cannot explain this process: %s", error)
+
+    def forget(self) -> None:
+        """Remove what `sluice explain --local` reads."""
+        self._state_file.remove()
+
+    async def run(self, url: str) -> CannotServe | None:
+        """Reconcile at the interval and soon after any change, until `stop` is called or the output has no reader.
+
+        Returns the fault if no replica was ever ready and none can become so.
+        """
         while not self._stop.is_set() and not self._show.gone:
             self._changed.clear()
             try:
@@ -93,8 +119,14 @@ class Loop:
                 _log.debug("pass failed", exc_info=True)
                 self._show.event("note", {"reason": "PassFailed", "message": str(error), "warning": True})
             self._show_decision()
-            self._show.snapshot(await take(self._key, self.cluster, self._reconciler, url))
+            snapshot = await take(self._key, self.cluster, self._reconciler, url)
+            self._show.snapshot(snapshot)
+            await self._publish()
+            self._served = self._served or snapshot.ready > 0
+            if not self._served and (fault := permanent_fault(snapshot)) is not None:
+                return fault
             await self._pause()
+        return None
 
     async def _pause(self) -> None:
         try:
@@ -124,27 +156,46 @@ class Loop:
             )
 
     def _on_event(self, reason: str, message: str, warning: bool) -> None:
-        if reason in DECISIONS:  # reported in full as a decision
+        if reason in DECISIONS or reason in PERMANENT:  # reported as a decision, and with the replica
             return
-        self._show.event("note", {"reason": reason, "message": message, "warning": warning})
+        self._show.event("note", {"reason": reason, "message": local_words(message), "warning": warning})
 
 
 async def up(local: LocalResource, options: UpOptions, show: Show) -> None:
     """Run until SIGINT or SIGTERM; returns after every replica has drained and every process has ended.
 
-    Raises PortTaken.
+    Raises PortTaken, and CannotServe after the same end.
     """
     async with HttpScraper() as scraper:
         loop = Loop(local, options, show, scraper)
         async with Gateway(loop.backends, port=options.port, hold_queue=loop.hold_queue) as gateway, _signals(loop):
-            show.event("started", {"name": local.key.name, "url": gateway.url, "logs": str(options.state_dir)})
+            started = {"name": local.key.name, "url": gateway.url, "logs": str(options.state_dir)}
+            show.event("started", {"message": f"{gateway.url}, logs in {options.state_dir}", **started})
+            if (note := memory_note(local.resource)) is not None:
+                show.event("note", {"reason": "MemoryShared", "message": note, "warning": False})
+            fault = None
             try:
-                await loop.run(gateway.url)
+                fault = await loop.run(gateway.url)
             finally:
-                show.event("stopping", {"message": "draining; press Ctrl-C again to end at once"})
+                why = "no replica can start" if fault is not None else "draining; press Ctrl-C again to end at once"
+                show.event("stopping", {"message": why})
                 gateway.drain()
                 await loop.cluster.close()
+                loop.forget()
     show.event("stopped", {"message": "no process is left"})
+    if fault is not None:
+        raise fault
+
+
+def memory_note(resource: LLMDeployment) -> str | None:
+    """How the replicas share this machine's memory; None if the file gives the size of their KV cache, or for one."""
+    most, kv_cache = resource.spec.scaling.max_replicas, resource.spec.engine.kv_cache
+    if kv_cache.size or most == 1:
+        return None
+    return (
+        f"each of up to {most} replicas takes {kv_cache.memory_percent / most:.0f} % of the free memory for its KV cache "
+        f"({kv_cache.memory_percent} % shared by maxReplicas); spec.engine.kvCache.size sets another size"
+    )
 
 
 @asynccontextmanager

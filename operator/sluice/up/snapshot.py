@@ -1,15 +1,17 @@
 """A snapshot of the loop, taken from the observations of the last pass without a scrape of its own."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from sluice.up.wording import local_words
 from sluice_operator.autoscaler.values import EngineSample
 from sluice_operator.cluster.client import Key, Object
 from sluice_operator.cluster.local import LocalCluster
 from sluice_operator.cluster.pod_status import phase_of
 from sluice_operator.reconcile.reconciler import Reconciler
 from sluice_operator.render import names
+from sluice_operator.status.build import by_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,8 @@ class PodLine:
     kv_percent: float | None = None
     pid: int | None = None
     admin: str | None = None  # base URL of its admin port
-    trouble: str | None = None
+    reason: str | None = None  # of its problem, in CamelCase
+    trouble: str | None = None  # the problem as a sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,33 +99,30 @@ def _line(pod: Object, sample: EngineSample | None, cluster: LocalCluster) -> Po
         phase=phase,
         pid=cluster.pid(pod),
         admin=f"http://{endpoint.host}:{endpoint.port}" if endpoint else None,
-        trouble=f"{problem.reason}: {problem.message}" if problem else None,
+        reason=problem.reason if problem else None,
+        trouble=local_words(f"{problem.reason}: {problem.message}") if problem else None,
     )
-    if sample is None:
+    if sample is None or base.pid is None:
         return base
-    return PodLine(
-        name=base.name,
-        phase=phase,
+    return replace(
+        base,
         limit=int(sample.concurrency),
         queue=int(sample.queue_limit),
         running=int(sample.running),
         waiting=int(sample.waiting),
         kv_percent=_scaled(sample.kv_occupancy, 100),
-        pid=base.pid,
-        admin=base.admin,
-        trouble=base.trouble,
     )
 
 
 def _why(status: Mapping[str, Any], lines: tuple[PodLine, ...]) -> str:
-    """The first pod's problem, else the latest decision on replicas, else the status reason."""
+    """The first pod's problem, else the latest decision on replicas, else the reason of the Ready condition."""
     for line in lines:
         if line.trouble:
             return line.trouble
     for decision in reversed(status.get("decisions") or ()):
         if decision.get("kind") == "replicas" and decision.get("message"):
-            return str(decision["message"])
-    return str(status.get("reason") or "Starting")
+            return local_words(str(decision["message"]))
+    return str(by_type(status).get("Ready", {}).get("reason", "Starting"))
 
 
 def _scaled(value: float | None, scale: float) -> float | None:

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from sluice_sim.cli.compare import Row, compare, law_names
 from sluice_sim.cli.options import BadInput, Case, SimulateOptions, SimulationInput, read_input
-from sluice_sim.cli.show import Result, draw_all, print_json, print_results, print_warnings
+from sluice_sim.cli.show import Result, draw_all, print_json, print_line, print_results, print_warnings
 from sluice_sim.cluster.fleet import Fleet
 from sluice_sim.collector import uncollected
 from sluice_sim.policies.registry import UnknownLaw
@@ -38,7 +38,7 @@ def run_simulate(options: SimulateOptions, as_json: bool = False, console: Conso
         print_json(console, results)
     else:
         print_results(console, results)
-    errors.print(speed, highlight=False, soft_wrap=True)
+    print_line(errors, speed)
     if options.plot is not None:
         try:
             draw_all(options.plot, results, errors)

@@ -15,9 +15,9 @@ def assumptions(
     """The profile, the settings, and where the trace exceeds the profile's measured range."""
     model, policy = profile.model, spec.engine.scheduling.policy
     costs = (
-        f"{model.base * 1e3:.3g} ms per step + {model.sequence * 1e6:.3g} µs per sequence + "
-        f"{model.kv_token * 1e9:.3g} ns per KV token + {model.prefill_token * 1e6:.3g} µs per prompt token + "
-        f"{model.prefill_context * 1e9:.3g} ns per prompt token and token before it"
+        f"{_digits(model.base * 1e3)} ms per step + {_digits(model.sequence * 1e6)} µs per sequence + "
+        f"{_digits(model.kv_token * 1e9)} ns per KV token + {_digits(model.prefill_token * 1e6)} µs per prompt token + "
+        f"{_digits(model.prefill_context * 1e9)} ns per prompt token and token before it"
     )
     yield f"profile: {profile.words}: {costs}; {settings.kv_tokens} KV tokens"
     spread = f" ± {settings.cold_start_spread:.0%}" if settings.cold_start_spread else ""
@@ -35,6 +35,11 @@ def assumptions(
         yield f"coarse steps serve first come first served, not by the policy {policy} of spec.engine.scheduling"
 
 
+def _digits(value: float) -> str:
+    """Three significant digits, without an exponent."""
+    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+
+
 def ignored_fields(spec: LLMDeploymentSpec, settings: Settings) -> Iterator[str]:
     """Fields of the spec that have no effect in the simulation, or only a part of their effect."""
     scaling, kv_cache = spec.scaling, spec.engine.kv_cache
@@ -45,7 +50,7 @@ def ignored_fields(spec: LLMDeploymentSpec, settings: Settings) -> Iterator[str]
     if spec.paused:
         yield "spec.paused: the law decides nothing; set it to false to simulate its decisions"
     written = kv_cache.model_fields_set
-    sizes = [name for name, field in (("size", "size"), ("memoryFraction", "memory_fraction")) if field in written]
+    sizes = [name for name, field in (("size", "size"), ("memoryPercent", "memory_percent")) if field in written]
     if sizes:
         names = " and ".join(f"spec.engine.kvCache.{name}" for name in sizes)
         yield f"{names}: not simulated; a replica holds {settings.kv_tokens} KV tokens, from the profile or --kv-tokens"

@@ -93,7 +93,7 @@ def read_input(options: SimulateOptions) -> SimulationInput:
     except OSError as error:
         raise BadInput((f"{error.filename} cannot be read: {error.strerror}",)) from error
     arrivals = tuple(load.arrivals)
-    about = (*_load_notes(options), *load.notes)
+    about = (*_profile_note(options), *_load_notes(options), *load.notes)
     cases = (_case(one, its, profile, Load(arrivals, about)) for one, its in zip(specs, settings, strict=True))
     return SimulationInput(tuple(cases), arrivals)
 
@@ -175,6 +175,15 @@ def _trace_file(name: str) -> Path:
     """The user's file of this name, or else the bundled one."""
     path = Path(name)
     return path if path.exists() else bundled(name) or path
+
+
+def _profile_note(options: SimulateOptions) -> Iterator[str]:
+    """Whose step times are assumed without --profile, and how to measure others."""
+    if options.profile is None:
+        yield (
+            f"no --profile is given, so the step times are those of {DEFAULT_NAME}: measure a server of your own with "
+            "sluice bench URL --profile-out FILE, and give --profile FILE"
+        )
 
 
 def _load_notes(options: SimulateOptions) -> Iterator[str]:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.text import Text
 
+from sluice.sentences import wrapped
 from sluice_sim.cli.compare import Row, comparison_table, knob_lines, specs_table
 from sluice_sim.cli.options import Case
 from sluice_sim.policies.sluice import OURS
@@ -36,7 +36,7 @@ class Result:
 def print_warnings(console: Console, cases: Sequence[Case]) -> None:
     """Print what makes a result useless, before the simulation and every figure."""
     for line in _lines(cases, [[] if case.warning is None else [case.warning] for case in cases]):
-        console.print(Text(line, style="bold yellow"), soft_wrap=True)
+        print_line(console, line, style="bold yellow")
 
 
 def print_results(console: Console, results: Sequence[Result]) -> None:
@@ -60,19 +60,21 @@ def draw_all(plot: Path, results: Sequence[Result], console: Console) -> None:
         spec = result.case.name.replace("/", "_").removesuffix(".yaml")
         target = plot if len(results) == 1 else plot.with_name(f"{plot.stem}-{spec}{plot.suffix}")
         for path in draw(result.run, result.case.spec, result.sentence, target):
-            _print_line(console, f"picture: {path}")
+            print_line(console, f"picture: {path}")
 
 
 def _print_one(console: Console, result: Result) -> None:
     case = result.case
     console.print(table.table(result.summary, case.spec))
     for line in (*case.notes, *table.decisions(result.run)):
-        _print_line(console, line)
+        print_line(console, line)
     if result.rows:
         console.print(comparison_table(result.rows, case.spec, _caption(case)), crop=False)
         for line in knob_lines(result.rows):
-            _print_line(console, line)
-    _print_line(console, result.sentence)
+            print_line(console, line)
+    if (lost := table.misses(result.summary)) is not None:
+        print_line(console, lost)
+    print_line(console, result.sentence)
 
 
 def _print_several(console: Console, results: Sequence[Result]) -> None:
@@ -81,12 +83,14 @@ def _print_several(console: Console, results: Sequence[Result]) -> None:
     console.print(specs_table(groups, _caption(results[0].case)), crop=False)
     cases = [result.case for result in results]
     for line in _lines(cases, [case.notes for case in cases]):
-        _print_line(console, line)
+        print_line(console, line)
     if results[0].rows:
         for line in knob_lines(results[0].rows):
-            _print_line(console, line)
+            print_line(console, line)
     for result in results:
-        _print_line(console, f"{result.case.name}: {result.sentence}")
+        if (lost := table.misses(result.summary)) is not None:
+            print_line(console, f"{result.case.name}: {lost}")
+        print_line(console, f"{result.case.name}: {result.sentence}")
 
 
 def _lines(cases: Sequence[Case], notes: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -110,5 +114,7 @@ def _caption(case: Case) -> str:
     return f"{case.settings.mode} steps"
 
 
-def _print_line(console: Console, line: str) -> None:
-    console.print(line, highlight=False, markup=False, soft_wrap=True)
+def print_line(console: Console, line: str, style: str | None = None) -> None:
+    """Print a sentence: on a terminal wrapped at words, elsewhere as one line."""
+    shown = wrapped(line, console.width) if console.is_terminal else line
+    console.print(shown, style=style, highlight=False, markup=False, soft_wrap=True)

@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Final
 
+from sluice_perfmodel.profile_file import parse_profile_file
 from sluice_perfmodel.step_time import StepTimeModel, parse_model
 from sluice_sim.hardware.measurements import Fit, sageserve, splitwise
 
@@ -66,12 +68,28 @@ def named_profile(name: str) -> Profile:
 
 
 def read_profile(text: str | None) -> Profile:
-    """Parse --profile: a name or explicit terms; None gives the default. Raises BadProfile."""
+    """Parse --profile: a name, a file or explicit terms; None gives the default. Raises BadProfile."""
     if text is None or text in HARDWARE:
         return named_profile(text or DEFAULT_NAME)
+    if Path(text).exists():
+        return _read_file(Path(text))
     if "=" not in text:
-        raise BadProfile(f"--profile: no profile is named {text!r}; there are {', '.join(HARDWARE)}, or give base=…")
+        raise BadProfile(
+            f"--profile: {text!r} is neither a file of `sluice bench URL --profile-out FILE` nor one of "
+            f"{', '.join(HARDWARE)}, nor terms such as base=0.03,sequence=0.004"
+        )
     return Profile(parse_profile(text), "given by --profile")
+
+
+def _read_file(path: Path) -> Profile:
+    try:
+        found = parse_profile_file(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadProfile(f"--profile: {path} cannot be read: {error}") from error
+    except ValueError as error:
+        raise BadProfile(f"--profile: {path} {error}") from error
+    words = f"{found.words} (mean error {found.model.error_ratio:.0%})"
+    return Profile(found.model, words, kv_tokens=found.kv_tokens, longest_prompt=found.longest_prompt)
 
 
 def parse_profile(text: str) -> StepTimeModel:

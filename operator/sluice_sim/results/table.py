@@ -30,6 +30,17 @@ def sentence(summary: Summary, spec: LLMDeploymentSpec) -> str:
     return f"{text}; in the worst 5 minutes for {summary.attainment_worst:.2%}."
 
 
+def misses(summary: Summary) -> str | None:
+    """How the requests that were not good ended, in one sentence whose counts add up; None if all were good."""
+    lost = summary.requests - round(summary.attainment * summary.requests)
+    if not lost:
+        return None
+    late = lost - summary.refused - summary.failed
+    counts = ((summary.refused, "rejected"), (summary.failed, "lost with a replica"), (late, "late or unfinished"))
+    parts = ", ".join(f"{count} {how}" for count, how in counts if count)
+    return f"{lost} of {summary.requests} requests were not good: {parts}."
+
+
 def table(summary: Summary, spec: LLMDeploymentSpec) -> Table:
     """The figures, each beside its target in the spec."""
     slo, scaling = spec.slo, spec.scaling

@@ -13,6 +13,10 @@ from typer.testing import CliRunner
 
 from sluice.cli import app
 from sluice_sim.cli.command import SimulateOptions, run_simulate
+from sluice_sim.cluster.request import RequestRecord
+from sluice_sim.results.run import Run
+from sluice_sim.results.summary import summarise
+from sluice_sim.results.table import misses
 
 YAML = """
 apiVersion: sluice.dev/v1alpha1
@@ -212,4 +216,13 @@ def test_the_assumptions_are_printed_beside_the_result(tmp_path: Path) -> None:
     )
     assert "outputs cut at the context of 8192 tokens: 1;" in out
     code, _, err = simulate(tmp_path, *BUSY[:2], "--profile", "unheard-of")
-    assert code == 2 and "no profile is named 'unheard-of'; there are llama31-8b-a100-tp2" in err
+    assert code == 2 and "'unheard-of' is neither a file of" in err and "llama31-8b-a100-tp2" in err
+
+
+def test_every_request_that_was_not_good_is_accounted_for() -> None:
+    records = [
+        RequestRecord(0.0, 1, 1, refused=index < 3, failed=3 <= index < 5, good=index >= 9) for index in range(20)
+    ]
+    run = Run(records, replicas=[(0.0, 1)], seconds=10.0)
+    text = "9 of 20 requests were not good: 3 rejected, 2 lost with a replica, 4 late or unfinished."
+    assert misses(summarise(run)) == text

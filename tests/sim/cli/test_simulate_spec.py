@@ -101,11 +101,11 @@ def test_a_clock_without_a_zone_is_read_as_utc(tmp_path: Path, monkeypatch: pyte
 def test_ignored_spec_fields_are_noted_only_if_they_are_set(tmp_path: Path) -> None:
     plain, _ = simulate(tmp_path, {})
     assert not any("spec." in note for note in plain["notes"])
-    engine = {"kvCache": {"size": "2Gi", "memoryFraction": 0.5, "cpuOffloadGiB": 4}}
+    engine = {"kvCache": {"size": "2Gi", "memoryPercent": 50, "cpuOffloadGiB": 4}}
     value, _ = simulate(tmp_path, {"engine": engine})
     said = [note for note in value["notes"] if note.startswith("spec.")]
     assert said == [
-        "spec.engine.kvCache.size and spec.engine.kvCache.memoryFraction: not simulated; "
+        "spec.engine.kvCache.size and spec.engine.kvCache.memoryPercent: not simulated; "
         + "a replica holds 32000 KV tokens, from the profile or --kv-tokens",
         "spec.engine.kvCache.cpuOffloadGiB: not simulated; preempted requests compute their prompt again",
     ]

@@ -109,7 +109,9 @@ def test_prefix_aware_routing_has_a_higher_hit_ratio_than_round_robin(mode: Mode
 
 def test_a_request_rejected_by_one_replica_is_offered_to_the_next() -> None:
     """Two replicas of one place and a short queue each; five requests at once: the router's favourite fills first."""
-    small = spec(scaling={"mode": "Off"}, replicas=2, admission={"concurrency": {"min": 1, "max": 1}, "mode": "Fixed"})
+    small = spec(
+        scaling={"mode": "External"}, replicas=2, admission={"concurrency": {"min": 1, "max": 1}, "mode": "Fixed"}
+    )
     arrivals = [Arrival(6.0 + 0.001 * i, 100, 30, (1,)) for i in range(40)]
     run = Fleet(small, Settings(MODEL, kv_tokens=32_000, routing="prefix_aware")).run(arrivals)
     assert 0 < sum(record.refused for record in run.records) < 39
@@ -130,7 +132,9 @@ class Watching(Sluice):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_request_counts_as_one_arrival_however_many_replicas_reject_it(mode: Mode) -> None:
-    small = spec(scaling={"mode": "Off"}, replicas=3, admission={"concurrency": {"min": 1, "max": 1}, "mode": "Fixed"})
+    small = spec(
+        scaling={"mode": "External"}, replicas=3, admission={"concurrency": {"min": 1, "max": 1}, "mode": "Fixed"}
+    )
     arrivals = [Arrival(6.0 + 0.001 * i, 100, 30) for i in range(80)]
     run = Fleet(small, Settings(MODEL, kv_tokens=32_000, mode=mode), Watching()).run(arrivals)
     samples = [pod.sample for pod in Watching.shown.pods if pod.sample is not None]

@@ -2,10 +2,15 @@
 
 import csv
 import gzip
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from sluice_perfmodel.step_time import StepWork
+from sluice_perfmodel.profile_file import MeasuredProfile
+from sluice_perfmodel.step_time import StepTimeModel, StepWork
 from sluice_sim.data import FOLDER
 from sluice_sim.hardware.profiles import HARDWARE, BadProfile, named_profile, read_profile
 
@@ -50,8 +55,51 @@ def test_a_profile_is_a_name_terms_or_the_default() -> None:
     assert read_profile(None).words == named_profile("llama31-8b-a100-tp2").words
     given = read_profile("base=0.02,sequence=0.001")
     assert (given.model.base, given.gpus, given.kv_tokens) == (0.02, None, None)
-    with pytest.raises(BadProfile, match="no profile is named 'x'"):
+    with pytest.raises(BadProfile, match="'x' is neither a file of `sluice bench URL --profile-out FILE` nor one of"):
         read_profile("x")
+
+
+MEASURED = MeasuredProfile(
+    words="tiny (float32) at http://127.0.0.1:8000, measured 2026-11-24",
+    model=StepTimeModel(0.001, 2e-5, 3e-8, 4e-4, 5e-9, error_ratio=0.07, steps=900),
+    kv_tokens=8192,
+    longest_prompt=958,
+)
+
+
+def test_a_measured_profile_comes_back_from_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "machine.json"
+    file.write_text(MEASURED.to_json())
+    found = read_profile(str(file))
+    assert (found.model, found.kv_tokens, found.longest_prompt, found.gpus) == (MEASURED.model, 8192, 958, None)
+    assert found.words == f"{MEASURED.words} (mean error 7%)"
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"kind": "x"}, "is no profile"),
+        ({"step_seconds": {"base": 1}}, "must have step_seconds with base, prefill_token"),
+        ({"step_seconds": {**asdict(MEASURED.model), "base": -1}}, "must have step_seconds"),
+        ({"kv_tokens": 0}, "kv_tokens of 1 or more"),
+        ({"longest_prompt": "long"}, "longest_prompt, a number of 0 or more, not 'long'"),
+        ({"error_ratio": float("nan")}, "error_ratio, a number of 0 or more, not nan"),
+    ],
+)
+def test_a_bad_profile_file_is_named_with_its_fault(tmp_path: Path, change: dict[str, Any], fault: str) -> None:
+    file = tmp_path / "machine.json"
+    file.write_text(json.dumps(json.loads(MEASURED.to_json()) | change))
+    with pytest.raises(BadProfile, match=fault) as caught:
+        read_profile(str(file))
+    assert str(caught.value).startswith(f"--profile: {file} ")
+
+
+def test_a_profile_file_by_which_a_decode_takes_no_time_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "machine.json"
+    without = replace(MEASURED, model=StepTimeModel(0.0, 2e-5, 3e-8))
+    file.write_text(without.to_json())
+    with pytest.raises(BadProfile, match="takes no time"):
+        read_profile(str(file))
 
 
 def _median(values: list[float]) -> float:

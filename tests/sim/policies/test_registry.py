@@ -113,7 +113,7 @@ def pods(draw: st.DrawFn) -> tuple[PodView, ...]:
     """Pods with some of their numbers absurd, their scrapes old, lost or from the future."""
     found = []
     for index in range(draw(st.integers(0, 5))):
-        others = ("ttft", "itl", "step_model", "load_seconds", "shadow")
+        others = ("ttft", "itl", "step_model", "load_seconds", "shadow", "start")
         names = [one.name for one in fields(EngineSample) if one.name not in others]
         counted = draw(st.sampled_from([None, ShadowTotals(draw(NUMBERS), draw(NUMBERS), (draw(NUMBERS),))]))
         odd: dict[str, Any] = draw(st.dictionaries(st.sampled_from(names), NUMBERS, max_size=5))

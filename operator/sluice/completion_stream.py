@@ -2,11 +2,11 @@
 
 import json
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
-from sluice.bench.result import FailureKind
+StreamFault = Literal["no_done", "stream_error", "malformed"]
 
 LONGEST_EVENT: Final = 1 << 20  # bytes; a server that sends more without an empty line does not speak SSE
 
@@ -14,9 +14,9 @@ LONGEST_EVENT: Final = 1 << 20  # bytes; a server that sends more without an emp
 class StreamError(Exception):
     """The stream is not one that a client could use."""
 
-    def __init__(self, kind: FailureKind, message: str) -> None:
+    def __init__(self, kind: StreamFault, message: str) -> None:
         super().__init__(message)
-        self.kind: FailureKind = kind
+        self.kind: StreamFault = kind
 
 
 @dataclass(slots=True)
@@ -42,8 +42,8 @@ class Stream:
         return "".join(self.pieces)
 
 
-async def read(chunks: AsyncIterator[bytes], stream: Stream) -> None:
-    """Feed `stream` to the end of `chunks`.
+async def read(chunks: AsyncIterator[bytes], stream: Stream, on_text: Callable[[str], None] = lambda _: None) -> None:
+    """Feed `stream` to the end of `chunks`; `on_text` receives each piece of text as it arrives.
 
     Raises StreamError where the official client would, or if the stream is truncated. Data after `[DONE]` is read and
     ignored, because a connection is reusable only if the body is read to its end.
@@ -56,7 +56,10 @@ async def read(chunks: AsyncIterator[bytes], stream: Stream) -> None:
         waiting += chunk
         *events, waiting = waiting.replace(b"\r\n", b"\n").split(b"\n\n")
         for data in _data(events):
+            before = len(stream.pieces)
             _take(stream, data, now)
+            for piece in stream.pieces[before:]:
+                on_text(piece)
             if stream.done:
                 break
         if len(waiting) > LONGEST_EVENT:
