@@ -58,7 +58,7 @@ def away(cluster: Cluster, operator: Operator) -> Iterator[list[Object]]:
     Yields the two pods. At the end an operator runs again in any case.
     """
     cluster.patch("llmd", "chat", {"spec": {"slo": SLO, "scaling": {"minReplicas": 2}}})
-    cluster.apply(manifests.llm_deployment("spare", scaling={"mode": "Off"}, replicas=0))
+    cluster.apply(manifests.llm_deployment("spare", scaling={"mode": "External"}, replicas=0))
     wait_for("2 pods serve", lambda: len(serving(cluster)) == 2, timeout=300)
     wait_for("the engines have the new targets", lambda: all(map(has_targets, limits(cluster))), timeout=120)
     wait_for("spare has its children", lambda: child(cluster, "services", "spare"), timeout=60)

@@ -41,7 +41,7 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     params: SamplingParams
     arrived_at: float
     priority: int = 0  # −100..100, higher is sooner
-    tenant: str = ""  # for fair sharing, from a verified key; "": the default tenant, so far of all HTTP requests
+    tenant: str = ""  # name of the verified API key, for fair shares and the prefix cache; "" without a key file
     ttft_target: float | None = None
     itl_target: float | None = None
     samples: tuple[tuple[str, int | None], ...] = ()
@@ -96,6 +96,12 @@ class BaseLimits(msgspec.Struct, frozen=True, tag=True):
     limits: Limits
 
 
+class TenantWeights(msgspec.Struct, frozen=True, tag=True):
+    """The shares of tenants under contention. A tenant without an entry has weight 1; replaces all earlier weights."""
+
+    weights: dict[str, float]
+
+
 class Drain(msgspec.Struct, frozen=True, tag=True):
     """Reject new requests from now on and finish the accepted ones."""
 
@@ -106,7 +112,7 @@ class StateRequest(msgspec.Struct, frozen=True, tag=True):
     token: int
 
 
-ToEngine = Submit | Encode | Cancel | LimitsPatch | BaseLimits | Drain | StateRequest
+ToEngine = Submit | Encode | Cancel | LimitsPatch | BaseLimits | TenantWeights | Drain | StateRequest
 
 # --- engine process → HTTP process -----------------------------------------------------------------------------
 

@@ -36,3 +36,21 @@ def test_a_model_folder_that_is_a_file_exits_2(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["model", "tiny", str(tmp_path / "file")])
     assert result.exit_code == 2
     assert "is a file" in result.output
+
+
+def test_the_help_shows_each_default_and_the_exit_code_of_ctrl_c() -> None:
+    result = CliRunner().invoke(app, ["bench", "--help"], env={"COLUMNS": "200"})
+    for word in (
+        "[default: 8]",
+        "[default: 100, or no bound with --duration]",
+        "[default: 128]",
+        "130 ended by Ctrl-C",
+    ):
+        assert word in " ".join(result.output.split())
+
+
+def test_a_profile_has_a_load_of_its_own() -> None:
+    options = ["--profile-out", "machine.json", "--rate", "2", "--out", "x"]
+    result = CliRunner().invoke(app, ["bench", "http://127.0.0.1:1", *options])
+    assert result.exit_code == 2
+    assert "leave out --rate, --out" in result.output

@@ -205,3 +205,19 @@ async def test_connection_errors_are_retried_and_then_a_failure(monkeypatch: pyt
     load = Load(url="http://127.0.0.1:1", prompts=PROMPTS, model="tiny", concurrency=1, requests=1)
     report = await run(load)
     assert (report.failures, report.retries) == ({"connection": 1}, 2)
+
+
+async def test_an_interrupt_abandons_what_is_in_flight_and_reports_what_finished() -> None:
+    peer, interrupt, finished = Peer(), asyncio.Event(), list[Result]()
+
+    def on_result(result: Result) -> None:
+        finished.append(result)
+        if len(finished) == 3:
+            interrupt.set()
+
+    async with serving(peer) as url:
+        load = Load(url=url, prompts=PROMPTS, concurrency=2, requests=1000)
+        report = await run(load, on_result, interrupt=interrupt)
+    assert (report.requests, report.failed) == (len(finished), 0)
+    assert 1 <= report.unfinished <= 2
+    assert report.requests < 1000

@@ -21,6 +21,8 @@ GAUGES: Final[dict[str, tuple[str, tuple[str, ...]] | None]] = {
     contract.STEP_MODEL_STEPS: None,
     contract.LOAD_PHASE_SECONDS: ("phase", contract.LOAD_PHASES),
     contract.PACED: None,
+    contract.API_KEYS: None,
+    contract.MOUNTED_FILE_FAULT: ("file", contract.MOUNTED_FILES),
 }
 COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]] | None]] = {
     contract.REQUESTS_ARRIVED: None,
@@ -41,6 +43,9 @@ COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]] | None]] = {
     contract.DRAFT_TOKENS: None,
     contract.ACCEPTED_DRAFT_TOKENS: None,
     contract.METRICS_FAULTS: None,
+    contract.ACCESS_REFUSALS: ("reason", contract.ACCESS_REFUSAL_REASONS),
+    contract.MOUNTED_FILE_RELOADS: ("file", contract.MOUNTED_FILES),
+    contract.MOUNTED_FILE_FAILURES: ("file", contract.MOUNTED_FILES),
 }
 HISTOGRAMS: Final = {
     contract.TIME_TO_FIRST_TOKEN: contract.LATENCY_BUCKETS,

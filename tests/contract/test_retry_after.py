@@ -22,7 +22,7 @@ from sluice_engine.text import load_text_model
 from sluice_operator.cluster.client import Endpoint
 from sluice_operator.engines.client import HttpScraper, ScrapeError
 from tests.contract.test_operator_engine import BOUNDS
-from tests.engine.server.api.test_handlers import OPTIONS, FakeEngineClient
+from tests.engine.server.api.test_handlers import OPTIONS, FakeEngineClient, without_keys
 from tests.engine.server.test_metrics import Story
 from tests.engine.server.transport.test_connection_limits import until
 
@@ -82,7 +82,8 @@ async def engine() -> AsyncIterator[Engine]:
     serving, runners = found[0].serving, []
 
     async def listen(routes: Routes) -> int:
-        runners.append(web.ServerRunner(HttpServer(Router(serving, routes, loopback=True), ConnectionLimits(8))))
+        router = Router(serving, routes, loopback=True, access=without_keys(serving))
+        runners.append(web.ServerRunner(HttpServer(router, ConnectionLimits(8))))
         await runners[-1].setup()
         listener = bind("127.0.0.1", 0, "--port")
         await web.SockSite(runners[-1], listener).start()

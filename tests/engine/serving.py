@@ -60,6 +60,7 @@ class Served:
     port: int
     admin_port: int
     log: Path
+    key: str | None = None  # the API key that requests to the data port carry
 
     def request(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None, *, admin: bool = False
@@ -68,15 +69,24 @@ class Served:
         port = self.admin_port if admin else self.port
         with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=120)) as connection:
             raw = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-            connection.request(method, path, raw, headers if headers is not None else JSON if raw is not None else {})
+            given = headers if headers is not None else JSON if raw is not None else {}
+            if self.key is not None and not admin:
+                given = {"Authorization": f"Bearer {self.key}"} | given
+            connection.request(method, path, raw, given)
             response = connection.getresponse()
             names = {name.lower(): value for name, value in response.getheaders()}
             return Answer(response.status, names, response.read())
 
+    def with_key(self, data: bytes) -> bytes:
+        """Adds the server's key, if it needs one, to the headers of a request in bytes."""
+        line = b"" if self.key is None else f"Authorization: Bearer {self.key}\r\n".encode()
+        head, end, rest = data.partition(b"\r\n")
+        return head + end + line + rest if end else data
+
     def raw(self, data: bytes, *, timeout: float = 60.0) -> bytes:
         """Sends bytes as they are; everything that comes back until the server closes or falls silent."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=timeout) as connection:
-            connection.sendall(data)
+            connection.sendall(self.with_key(data))
             received = b""
             try:
                 while part := connection.recv(65536):
@@ -91,7 +101,9 @@ class Served:
 
     def client(self, retries: int = 0) -> OpenAI:
         """The official client; close it."""
-        return OpenAI(base_url=f"http://127.0.0.1:{self.port}/v1", api_key="none", max_retries=retries, timeout=120)
+        return OpenAI(
+            base_url=f"http://127.0.0.1:{self.port}/v1", api_key=self.key or "none", max_retries=retries, timeout=120
+        )
 
     def metric(self, name: str, **labels: str) -> float:
         """One series' value."""
@@ -152,7 +164,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 def start(
-    model: Path, log: Path, *options: str, env: dict[str, str] | None = None, open_files: int | None = None
+    model: Path | str, log: Path, *options: str, env: dict[str, str] | None = None, open_files: int | None = None
 ) -> Served:
     """Starts a server without waiting for it; one that may open no more than so many files, where that is given."""
     port, admin_port = free_ports(2)

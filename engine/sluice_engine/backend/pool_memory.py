@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from sluice_engine.backend.resources import memory_left
+from sluice_engine.backend.resources import binary_size, memory_left
 
 DeviceMemory = Callable[[], tuple[int, int]]  # free and total bytes of the accelerator
 
@@ -33,7 +33,9 @@ def pool_memory(device: torch.device, swap_size: int, read: DeviceMemory = cuda_
     """
     if device.type == "cpu":
         free = max(0, memory_left() - swap_size)
-        return PoolMemory(free, "in this container", "more memory (the container's memory limit, or --kv-size)", False)
+        return PoolMemory(free, "in this container", "more memory (on a cluster, the container's memory limit)", False)
     free, total = read()
-    owner = f"on the GPU, which has {total} bytes and {free} of them free once the weights are loaded"
+    owner = (
+        f"on the GPU, which has {binary_size(total)} and {binary_size(free)} of them free once the weights are loaded"
+    )
     return PoolMemory(free, owner, "a GPU with more free memory (or a larger --kv-memory-fraction)", True)

@@ -67,3 +67,17 @@ def _meminfo_available(meminfo: Path) -> int:
     except OSError:
         return 1 << 32
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), 1 << 32)
+
+
+def binary_size(size: int) -> str:
+    """Return bytes as text in the binary unit that fits: 5 B, 512 KiB, 1.5 GiB."""
+    for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if size >= 1 << power:
+            return f"{size / (1 << power):.4g} {unit}"
+    return f"{size} B"
+
+
+def size_option(size: int) -> str:
+    """Return the least value of an option such as --kv-size that gives at least `size` bytes: 512Ki, 3Mi."""
+    power, unit = (20, "Mi") if size >= 1 << 20 else (10, "Ki")
+    return f"{-(-size // (1 << power))}{unit}"

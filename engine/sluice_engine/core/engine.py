@@ -120,6 +120,10 @@ class EngineLoop:
         self.limits.set_base(message.limits)
         self._limits_changed = True
 
+    def set_tenant_weights(self, message: messages.TenantWeights) -> None:
+        """Replace the tenants' weights: what is charged from now on counts by them."""
+        self.scheduler.state.counters.set_weights(message.weights)
+
     def drain(self) -> None:
         """Reject new requests from now on and finish the accepted ones."""
         self.scheduler.drain()

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from sluice import json_logs
+from sluice import logs
 from sluice.contract import EXIT_CONFIG, EXIT_FAILED, EXIT_OK, EXIT_USAGE, REASON_ENGINE_CRASHED
 from sluice_engine import messages
 from sluice_engine.config import EngineOptions
@@ -150,6 +150,8 @@ def _handle(channel: MessageChannel, engine: "EngineLoop", message: messages.ToE
             engine.patch(message)
         case messages.BaseLimits():
             engine.set_base_limits(message)
+        case messages.TenantWeights():
+            engine.set_tenant_weights(message)
         case messages.Drain():
             engine.drain()
         case messages.StateRequest():
@@ -184,7 +186,7 @@ def _start(channel: Channel, options: EngineOptions) -> "EngineLoop | None":
         from sluice_engine.core.own_process import own_process
         from sluice_engine.errors import StartError
 
-        json_logs.take_over("transformers", "huggingface_hub")
+        logs.take_over("transformers", "huggingface_hub")
     except ImportError as error:
         channel.send(messages.Failed(REASON_ENGINE_CRASHED, f"The engine's packages cannot be imported: {error}."))
         return None
@@ -204,7 +206,7 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write("usage: python -m sluice_engine.core.process SOCKET_PATH\n")
         return EXIT_USAGE
     _die_with_parent()
-    json_logs.configure(plain="%(asctime)s engine %(levelname)s %(message)s")
+    logs.configure()
     options = msgspec.json.decode(os.environ[ENV_OPTIONS], type=EngineOptions)
     channel = Channel(arguments[0])
     try:

@@ -7,7 +7,7 @@ from sluice_engine import messages
 from sluice_engine.backend.cpu.decoder import NativeDecoder
 from sluice_engine.backend.pool_memory import DeviceMemory, cuda_memory, pool_memory
 from sluice_engine.backend.pooled_runner import PooledRunner
-from sluice_engine.backend.resources import processors
+from sluice_engine.backend.resources import binary_size, processors
 from sluice_engine.backend.runner import Runner
 from sluice_engine.backend.threads import torch_threads
 from sluice_engine.config import EngineOptions
@@ -106,6 +106,6 @@ def _runner(model: LoadedModel, config: SchedulerConfig) -> Runner | PooledRunne
     except (MemoryError, RuntimeError) as error:  # torch reports a failed allocation as RuntimeError
         size = config.num_blocks * model.kv_shape.block_bytes(config.block_size)
         raise InsufficientMemory(
-            f"A KV pool of {size} bytes could not be allocated: {error}. Give the engine more memory, or a smaller "
+            f"A KV pool of {binary_size(size)} could not be allocated: {error}. Give the engine more memory, or a smaller "
             f"pool with --kv-size."
         ) from error

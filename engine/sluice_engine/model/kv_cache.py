@@ -16,6 +16,7 @@ import torch
 
 from sluice_engine.backend.cpu.huge_pages import zeroed_memory
 from sluice_engine.backend.pool_memory import PoolMemory
+from sluice_engine.backend.resources import binary_size, size_option
 from sluice_engine.config import EngineOptions
 from sluice_engine.errors import InsufficientMemory
 from sluice_engine.model.layer_groups import LayerGroups, group_layers
@@ -139,19 +140,26 @@ def blocks_that_fit(options: EngineOptions, shape: KVShape, max_model_length: in
         blocks = min(int(memory.free * options.kv_memory_fraction) // each, one_request * options.max_num_seqs)
     elif memory.certain and options.kv_size > memory.free:
         raise InsufficientMemory(
-            f"--kv-size asks for {options.kv_size} bytes, and {memory.free} are available {memory.owner}. Give a "
-            f"smaller --kv-size, or leave it out: the pool then takes a share of what is free."
+            f"--kv-size asks for {binary_size(options.kv_size)}, and {binary_size(memory.free)} are available "
+            f"{memory.owner}. Give a smaller --kv-size, or leave it out: the pool then takes a share of what is free."
         )
     else:
         blocks = options.kv_size // each
     if blocks < one_request:
         fits = max(0, blocks // len(shape.groups.windows) * options.block_size)
-        raise InsufficientMemory(
-            f"The KV cache of one request of {max_model_length} tokens needs {one_request * each} bytes, and "
-            f"{blocks * each} are available {memory.owner}. Give the engine {memory.remedy}, or serve shorter "
-            f"requests: --max-model-length {fits} would fit."
-        )
+        raise InsufficientMemory(_too_small(options, memory, max_model_length, one_request * each, blocks * each, fits))
     return int(blocks)
+
+
+def _too_small(options: EngineOptions, memory: PoolMemory, tokens: int, needed: int, available: int, fits: int) -> str:
+    """The sentence for a pool of `available` bytes where one request of `tokens` needs more; `fits` tokens fit."""
+    text = f"The KV cache of one request of {tokens} tokens needs {binary_size(needed)}, and "
+    if options.kv_size is None:
+        text += f"{binary_size(available)} are available {memory.owner}. Give the engine {memory.remedy}"
+    else:
+        text += f"--kv-size gives {binary_size(options.kv_size)}. Raise it to --kv-size {size_option(needed)}"
+    shorter = f", or serve shorter requests: --max-model-length {fits} would fit" if fits else ""
+    return f"{text}{shorter}."
 
 
 def _kept(tokens: int, window: int | None, options: EngineOptions) -> int:

@@ -12,6 +12,7 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
+from sluice_engine.backend.computed_dtype import processor_computes_bf16
 from sluice_engine.backend.cpu import native
 from sluice_engine.backend.cpu.acceptance import OutputMismatch, compile_forward
 from sluice_engine.config import EngineOptions
@@ -143,9 +144,9 @@ def pick_device(asked: str) -> torch.device:
     """The device for "auto", "cpu" or "cuda". Raises AcceleratorNotFound for "cuda" if no GPU is visible."""
     if asked == "cuda" and not torch.cuda.is_available():
         raise AcceleratorNotFound(
-            "A GPU was asked for (--device cuda) and torch sees none. Check that the pod requests one, that the "
-            "node's driver and device plugin work, and that this image has a CUDA build of torch; or serve on the "
-            "processor with --device cpu."
+            "--device cuda needs a GPU, and torch sees none. Check that nvidia-smi lists one and that torch is a CUDA "
+            "build (in a cluster: that the pod requests a GPU, and that the node's device plugin works), or serve on "
+            "the CPU with --device cpu."
         )
     if asked == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -167,13 +168,6 @@ def pick_dtype(asked: str, checkpoint: torch.dtype, device: torch.device) -> tor
         return checkpoint
     _log.info("computing in float32: this processor has no instructions for the checkpoint's %s", checkpoint)
     return torch.float32
-
-
-def processor_computes_bf16() -> bool:
-    """True if bf16 is faster than float32 on this CPU (avx512_bf16 or AMX); without those it is five to ten times
-    slower.
-    """
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def _model_folder(model: str) -> Path:
@@ -222,7 +216,8 @@ def _model_length(options: EngineOptions, trained: int | None, usual: int | None
         return min(int(given) for given in (trained, usual) if given is not None)
     if trained is not None and options.max_model_length > trained:
         raise InvalidOption(
-            f"--max-model-length {options.max_model_length} exceeds the {trained} positions that the model has."
+            f"--max-model-length {options.max_model_length} exceeds the {trained} positions that the model has; "
+            f"give at most {trained}, or leave it out."
         )
     return options.max_model_length
 

@@ -27,6 +27,7 @@ from sluice_engine.offline.embeddings import encode_texts
 from sluice_engine.offline.partial_sample import PartialSample
 from sluice_engine.offline.progress import Progress
 from sluice_engine.offline.results import Result
+from sluice_engine.pulled import pull
 from sluice_engine.sampling_params import MAX_LOGPROBS, SamplingParams
 from sluice_engine.text import TextModel, TokenizerInvalid, load_text_model
 
@@ -35,16 +36,17 @@ NO_TARGET = 1e9  # seconds; offline requests have no latency target, so it limit
 
 
 class LLM:
-    """A loaded model. Not thread-safe. Raises a `sluice_engine.errors.StartError` when it cannot be loaded.
+    """A loaded model: a folder, a GGUF file, a URI or a known name. Not thread-safe. Raises a
+    `sluice_engine.errors.StartError` or `sluice_engine.sources.SourceError` when it cannot be loaded.
 
     `options` are fields of `EngineOptions` and `Limits`: dtype, device, max_model_length, kv_size, kv_memory_fraction, block_size,
     max_num_seqs, max_batched_tokens, threads and so on.
     """
 
     def __init__(self, model: str | Path, **options: Any) -> None:
-        folder = Path(model).expanduser()
+        folder = pull(str(model), str(options.get("dtype", "auto")))
         defaults: dict[str, Any] = {
-            "served_name": folder.name,
+            "served_name": Path(model).name,
             "max_queue": sys.maxsize,
             "itl_target": NO_TARGET,
             "ttft_target": NO_TARGET,

@@ -19,15 +19,16 @@ _COLUMNS: Final = (
     # name, type, JSONPath, description, priority (1: printed only with -o wide)
     ("Model", "string", ".spec.model.uri", "URI of the model", 0),
     ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', "Whether pods of the current spec serve", 0),
-    ("Replicas", "string", ".status.replicasSummary", "Ready and desired replicas", 0),
+    ("Replicas", "integer", ".status.readyReplicas", "Replicas that are ready", 0),
+    ("Desired", "integer", ".status.desiredReplicas", "Replicas that should be ready", 0),
     ("KV%", "integer", ".status.kvOccupancyPercent", "Mean KV cache occupancy, percent", 0),
     ("TTFT", "integer", ".status.slo.ttftMilliseconds", "Time to first token, milliseconds", 0),
     ("ITL", "integer", ".status.slo.itlMilliseconds", "Inter-token latency, milliseconds", 0),
-    ("Reason", "string", ".status.reason", "Reason of the current state", 0),
+    ("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', "Reason of the Ready condition", 0),
     ("Age", "date", ".metadata.creationTimestamp", "Time since creation", 0),
     ("Limit", "integer", ".status.admission.concurrency", "Concurrency limit of one replica, requests", 1),
     ("Image", "string", ".spec.engine.image", "Engine image, if it is not the operator's default", 1),
-    ("SLO", "number", ".status.slo.attainmentPercent", "Percentage of requests that met both SLO targets", 1),
+    ("SLO", "string", ".status.slo.attainmentPercent", "Percentage of requests that met both SLO targets", 1),
 )
 
 
@@ -112,7 +113,7 @@ def _normal(node: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]
         if "default" in kept:
             # The API server evaluates rules on this default as written, before it applies the properties' defaults.
             filled = {n: value["default"] for n, value in kept["properties"].items() if "default" in value}
-            kept["default"] = deepcopy(filled)  # shared objects would become YAML aliases
+            kept["default"] = deepcopy(filled)  # as in `_resolved`
     elif isinstance(kept.get("additionalProperties"), dict):
         kept["additionalProperties"] = _normal(kept["additionalProperties"], definitions)
     if "items" in kept:
@@ -124,7 +125,7 @@ def _resolved(node: dict[str, Any], definitions: dict[str, Any]) -> dict[str, An
     """Return the node with its $ref inlined. Keys next to the $ref (description, default) override the target's."""
     if "$ref" not in node:
         return node
-    target = definitions[node["$ref"].rpartition("/")[2]]
+    target = deepcopy(definitions[node["$ref"].rpartition("/")[2]])  # shared objects would become YAML aliases
     return {**target, **{key: value for key, value in node.items() if key != "$ref"}}
 
 

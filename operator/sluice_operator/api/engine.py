@@ -57,10 +57,10 @@ class KVCache(Model):
     """Memory of the key-value (KV) cache, which bounds the number of tokens in flight."""
 
     size: MemorySize | None = None
-    """size is the size of the KV cache in bytes, e.g. 2Gi. If it is set, memoryFraction is ignored."""
-    memory_fraction: Annotated[float, Field(gt=0, le=1)] = 0.9
-    """memoryFraction is the fraction of the memory left after loading the model that the KV cache takes, more than 0
-    and at most 1; on the CPU it is a fraction of the container's memory limit. Defaults to 0.9."""
+    """size is the size of the KV cache in bytes, e.g. 2Gi. If it is set, memoryPercent is ignored."""
+    memory_percent: Annotated[int, Field(ge=1, le=100)] = 90
+    """memoryPercent is the share of the memory left after loading the model that the KV cache takes, in percent; on the
+    CPU it is a share of the container's memory limit. Defaults to 90."""
     cpu_offload_gib: Annotated[int, Field(ge=0, le=4096)] | None = Field(default=None, alias="cpuOffloadGiB")
     """cpuOffloadGiB is the host memory that holds the swapped-out KV cache of preempted requests, in GiB. With 0 the
     engine recomputes it. A given value is added to the memory requests and limits of engine.resources. Defaults to 64
@@ -73,8 +73,8 @@ class Scheduling(Model):
     policy: Literal["fcfs", "priority", "srpf", "edf", "fair"] = "fcfs"
     """policy is the order in which the engine schedules prompts. fcfs: first come, first served. priority: highest
     priority first, with ageing. srpf: shortest remaining prompt first. edf: earliest deadline of the first token first.
-    fair: least served tenant first; all HTTP requests belong to one tenant until API keys are verified. Defaults to
-    fcfs."""
+    fair: least served tenant first, by the names and weights of the API keys; without keys all requests belong to one
+    tenant. Defaults to fcfs."""
     max_num_seqs: Annotated[int, Field(ge=1, le=4096)] = 256
     """maxNumSeqs is the maximum number of requests that run at once, whatever the admission limit is. The engine
     reserves memory for them at startup. Defaults to 256."""

@@ -11,12 +11,18 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from sluice_operator.api.cron import CRON, TIMEZONE
 
 RESOURCE_NAME: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
-MODEL_URI: Final = r"^(pvc://[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?(/[^\x00-\x20\x7f]*)?|file:///[^\x00-\x20\x7f]+)$"
+MODEL_URI: Final = (
+    r"^(pvc://[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?(/[^\x00-\x20\x7f]*)?|file:///[^\x00-\x20\x7f]+"
+    r"|hf://[A-Za-z0-9][-A-Za-z0-9._]*/[A-Za-z0-9][-A-Za-z0-9._]*(@[A-Za-z0-9][-A-Za-z0-9._/]*)?)$"
+)
+SECRET_KEY: Final = r"^[-._A-Za-z0-9]+$"
+OBJECT_NAME: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 SERVED_NAME: Final = r"^[A-Za-z0-9]([-A-Za-z0-9._/]*[A-Za-z0-9])?$"
 IMAGE: Final = r"^[!-~]+$"
 EXTENDED_RESOURCE: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9._]*[A-Za-z0-9])?$"
 QUANTITY: Final = r"^[0-9]+(\.[0-9]{1,9})?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$"
 MEMORY_SIZE: Final = r"^[1-9][0-9]*(k|Ki|M|Mi|G|Gi|T|Ti)?$"
+NUMBER: Final = r"^-?[0-9]+(\.[0-9]+)?(e[+-][0-9]+)?$"
 PERCENT: Final = r"^([1-9][0-9]?(\.[0-9]{1,3})?|100)$"
 ENV_NAME: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
 LABEL_KEY: Final = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
@@ -25,7 +31,9 @@ LABEL_VALUE: Final = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 PATTERN_WORDS: Final = {
     CRON: 'five fields as crontab has them, such as "0 8 * * 1-5"',
     TIMEZONE: "a time zone such as UTC or Europe/Berlin",
-    MODEL_URI: "pvc://claim/path or file:///path, without spaces",
+    MODEL_URI: "hf://org/name@revision, pvc://claim/path or file:///path, without spaces",
+    SECRET_KEY: "letters, digits and - . _",
+    OBJECT_NAME: "lower-case letters, digits and - . (a letter or digit at both ends)",
     SERVED_NAME: "letters, digits and - . _ / (a letter or digit at both ends)",
     IMAGE: "an image reference without spaces",
     EXTENDED_RESOURCE: "an extended resource such as nvidia.com/gpu",

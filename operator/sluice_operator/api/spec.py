@@ -4,9 +4,11 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from sluice_operator.api.auth import Auth
 from sluice_operator.api.base import Model, Rule
 from sluice_operator.api.cron import zone_of
 from sluice_operator.api.engine import EngineSpec
+from sluice_operator.api.model_source import ModelCache, TokenSecretRef
 from sluice_operator.api.patterns import MODEL_URI, PERCENT, SERVED_NAME, Cron, TimeZone
 
 
@@ -30,9 +32,17 @@ class ModelSpec(Model):
     )
 
     uri: Annotated[str, Field(min_length=1, max_length=1024, pattern=MODEL_URI)]
-    """uri is the location of the model folder (config.json, *.safetensors, tokenizer). pvc://claim/path is a folder on
+    """uri is the location of the model (config.json, *.safetensors, tokenizer). hf://org/name@revision is a repository of
+    a Hugging Face hub (HF_ENDPOINT in engine.template.env names another than huggingface.co); without a revision it is
+    the default branch. Each engine pod downloads it, unless cache has it. pvc://claim/path is a folder on
     a PersistentVolumeClaim of this namespace, mounted read-only. file:///path is a folder on the local machine (sluice
     up) or inside the engine image."""
+    token_secret_ref: TokenSecretRef | None = None
+    """tokenSecretRef names the Secret entry with the access token of the hub, for private and gated models. A corrected
+    token applies within about a minute, without a restart."""
+    cache: ModelCache | None = None
+    """cache is a folder that engine pods share, so that a model is downloaded once. Without it, each pod downloads the
+    model into its own ephemeral storage."""
     served_name: Annotated[str, Field(min_length=1, max_length=128, pattern=SERVED_NAME)] | None = None
     """servedName is the model name that clients send in the `model` field. It is immutable. Defaults to
     metadata.name."""
@@ -101,7 +111,8 @@ class Scaling(Model):
     mode: Literal["Auto", "Advise", "External", "Off"] = "Auto"
     """mode selects how the number of replicas is set. Auto: the operator decides and acts. Advise: the operator decides
     and records, but does not act. External: spec.replicas applies, written through the scale subresource by an HPA or
-    KEDA. Off: spec.replicas applies, and the operator decides nothing. Defaults to Auto."""
+    KEDA. Off: the operator never writes the count; users or other tools scale the Deployment itself. Defaults to
+    Auto."""
     min_replicas: Annotated[int, Field(ge=0, le=1000)] = 1
     """minReplicas is the lower limit for the number of replicas. With 0 the operator scales to zero after
     scaleToZeroAfterSeconds without a request, provided that a gateway holds the next request until a replica is ready
@@ -193,11 +204,14 @@ class LLMDeploymentSpec(Model):
     admission: Admission = Admission()
     """admission defines the admission control of each replica. A change reaches running engines within about a minute,
     without a restart."""
+    auth: Auth = Auth()
+    """auth defines who may call the model, and the certificate of its API. A change of a reference triggers a rolling
+    update of the pods; a change of a Secret does not."""
     rollout: Rollout = Rollout()
     """rollout is the strategy for rolling updates of the engine pods."""
     replicas: Annotated[int, Field(ge=0, le=1000)] = 1
-    """replicas is the desired number of replicas in scaling modes External and Off, written through the scale
-    subresource. It is ignored in modes Auto and Advise. Defaults to 1."""
+    """replicas is the desired number of replicas in scaling mode External, written through the scale subresource. It is
+    ignored in the other modes. Defaults to 1."""
     paused: bool = False
     """paused indicates that the operator must not act on this resource. While it is true, the operator observes and
     writes only status; engines continue to serve. Defaults to false."""

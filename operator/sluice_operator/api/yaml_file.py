@@ -1,5 +1,6 @@
 """Reads an LLMDeployment from a YAML file, for `sluice up` and `sluice simulate`, with one sentence per fault."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,10 +20,16 @@ class BadFile(Exception):
         self.faults = faults
 
 
-def read_resource(path: Path) -> tuple[dict[str, Any], LLMDeployment]:
+def file_uri(model: str) -> str:
+    """The URI of a path on this machine."""
+    return Path(model).expanduser().absolute().as_uri()
+
+
+def read_resource(path: Path, local_uri: Callable[[str], str] = file_uri) -> tuple[dict[str, Any], LLMDeployment]:
     """Return the only LLMDeployment in a file, as written and as types. Documents of other kinds are ignored.
 
-    Raises BadFile.
+    A model without a scheme, which only commands on this machine accept, is replaced by `local_uri` of it. Raises
+    BadFile, and what `local_uri` raises.
     """
     documents = [one for one in _documents(path) if one is not None]
     for one in documents:
@@ -35,10 +42,20 @@ def read_resource(path: Path) -> tuple[dict[str, Any], LLMDeployment]:
         raise BadFile((f"{path}: there is no {contract.KIND} in it",))
     if len(ours) > 1:
         raise BadFile((f"{path}: it has {len(ours)} {contract.KIND}s: give one file to each",))
+    document = _with_local_uri(ours[0], local_uri)
     try:
-        return ours[0], parse(ours[0])
+        return document, parse(document)
     except InvalidResource as error:
         raise BadFile(error.faults) from error
+
+
+def _with_local_uri(document: dict[str, Any], local_uri: Callable[[str], str]) -> dict[str, Any]:
+    """The document with a URI in place of a name or a path in spec.model.uri."""
+    match document:
+        case {"spec": {"model": {"uri": str(uri)} as model} as spec} if uri and "://" not in uri:
+            return {**document, "spec": {**spec, "model": {**model, "uri": local_uri(uri)}}}
+        case _:
+            return document
 
 
 def _documents(path: Path) -> list[Any]:

@@ -86,7 +86,7 @@ class LawSettings:
     """Time constant, in seconds, of the mean request lengths. Basis: lengths change slower than rates."""
 
     least_requests: float = 5.0
-    """Fewest requests behind a usable mean length, and the weight of lengths restored from the status."""
+    """Fewest requests behind a usable mean length, and the weight of lengths that a restart restores."""
 
     largest_value: float = 1e15
     """Largest valid number of a sample. Basis: no counter of an engine gets there. It only rejects broken samples."""

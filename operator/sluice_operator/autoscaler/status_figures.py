@@ -7,7 +7,6 @@ from sluice_operator.autoscaler.replicas.history import History
 from sluice_operator.autoscaler.replicas.need import Need
 from sluice_operator.autoscaler.replicas.rules import predicted_late
 from sluice_operator.autoscaler.signals.histograms import BOUNDS, quantile
-from sluice_operator.autoscaler.signals.lengths import mean_work
 from sluice_operator.autoscaler.signals.snapshot import Snapshot
 from sluice_operator.autoscaler.signals.windows import WindowSums
 from sluice_operator.autoscaler.values import ForecastStatus
@@ -29,7 +28,7 @@ def forecast_status(snapshot: Snapshot, need: Need, history: History) -> Forecas
     """What the law expects and how well it expected so far; None while no engine is measured."""
     if need.binding == "MetricsMissing":
         return None
-    work, past = mean_work(snapshot.signals.lengths), history.comparisons
+    past = history.comparisons
     requests = sum(one.requests for one in past)
     unreachable, missed = sum(one.unreachable for one in past), sum(one.missed for one in past)
     return ForecastStatus(
@@ -39,9 +38,6 @@ def forecast_status(snapshot: Snapshot, need: Need, history: History) -> Forecas
         predicted=_share(requests - predicted_late(past) - unreachable, requests),
         attained=_share(requests - missed, requests),
         model_error=need.replay.error,
-        output_tokens=work.output if work else 0.0,
-        prompt_tokens=work.uncached + work.cached if work else 0.0,
-        cached_tokens=work.cached if work else 0.0,
     )
 
 

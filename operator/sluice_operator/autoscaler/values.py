@@ -37,6 +37,15 @@ class ShadowTotals:
 
 
 @dataclass(frozen=True, slots=True)
+class StartReport:
+    """What a starting engine says about its model: the download's progress, or why it cannot be fetched."""
+
+    progress: str = ""  # a phrase such as "42 % of 16.1 GB, 3 min left"
+    reason: str = ""  # one of contract.FETCH_REASONS, or of a model that cannot be served; "" without a fault
+    message: str = ""  # with the reason
+
+
+@dataclass(frozen=True, slots=True)
 class EngineSample:
     """One scrape of one engine's /metrics, parsed. Counters are totals since the engine started."""
 
@@ -68,6 +77,7 @@ class EngineSample:
     failed_total: float = 0.0  # ended by an error of the engine
     offered_again_total: float = 0.0  # that another replica had rejected before
     shadow: ShadowTotals | None = None  # None: the engine publishes none
+    start: StartReport | None = None  # None: the engine does not fetch its model
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +143,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class ForecastStatus:
-    """The load, and how well the replay has predicted. A restart keeps `remembered` and the mean tokens."""
+    """The load, and how well the replay has predicted."""
 
     rate: float  # requests per second, now
     growth: float  # factor by which the load grows until a replica ordered now is ready, 1 or more
@@ -141,9 +151,6 @@ class ForecastStatus:
     predicted: float | None  # share of the last hour's requests that are good by the replay, 0..1; None: no data
     attained: float | None  # share that was good in the same time
     model_error: float  # factor on the load by which the replay is corrected, 1 or more
-    output_tokens: float = 0.0
-    prompt_tokens: float = 0.0
-    cached_tokens: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

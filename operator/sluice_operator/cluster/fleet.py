@@ -15,6 +15,7 @@ class ObservedPod:
     view: PodView
     endpoint: Endpoint | None = None
     problem: Problem | None = None
+    progress: str = ""  # of the download of its model, in words
     template_hash: str = ""
     scrape_error: str = ""
     called: bool = True  # in this pass; False if no answer could be expected

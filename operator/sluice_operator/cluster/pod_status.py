@@ -37,6 +37,8 @@ _ENGINE_REASONS: Final = frozenset(
         contract.REASON_ENGINE_CRASHED,
         contract.REASON_PORT_TAKEN,
         contract.REASON_INVALID_OPTION,
+        contract.REASON_SECRET_NOT_FOUND,
+        contract.REASON_SECRET_INVALID,
     }
 )
 

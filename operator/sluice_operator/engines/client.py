@@ -9,6 +9,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, Final, Protocol, Self
 
 import aiohttp
@@ -17,7 +18,7 @@ from sluice import contract
 from sluice_operator.autoscaler.settings import LAW
 from sluice_operator.autoscaler.values import Bounds, EngineSample
 from sluice_operator.cluster.client import Endpoint
-from sluice_operator.engines import exposition
+from sluice_operator.engines import exposition, start_report
 from sluice_operator.engines.text_format import MAX_BYTES, TooLarge
 
 log = logging.getLogger(__name__)
@@ -89,11 +90,15 @@ class HttpScraper:
         """Scrape one sample. Raises ScrapeError on no answer, an HTTP error, or an invalid sample."""
         body = await self._request("GET", endpoint, contract.PATH_METRICS)
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._parser, _parse, body)
+            sample = await asyncio.get_running_loop().run_in_executor(self._parser, _parse, body)
         except TooLarge as error:
             raise _refused(endpoint, str(error)) from error
         except exposition.BadExposition as error:
             raise ScrapeError(f"pod {endpoint.pod}: {error}") from error
+        if not start_report.is_fetching(sample):
+            return sample
+        answer = await self._request("GET", endpoint, contract.PATH_READYZ, accepted=frozenset({503}))
+        return replace(sample, start=start_report.read(answer))
 
     async def patch_limits(
         self, endpoint: Endpoint, token: str, bounds: Bounds | None, retry_after: float, ttl: float = 0.0
@@ -113,6 +118,7 @@ class HttpScraper:
         path: str,
         headers: Mapping[str, str] | None = None,
         json: Mapping[str, Any] | None = None,
+        accepted: frozenset[int] = frozenset(),
     ) -> bytes:
         host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
         url = f"http://{host}:{endpoint.port}{path}"
@@ -127,7 +133,7 @@ class HttpScraper:
             kind = NoAnswer if _is_timeout(error) else ScrapeError
             what = str(error) or f"nothing within {self._seconds:g} s"
             raise kind(f"pod {endpoint.pod} did not answer {method} {path}: {what}") from error
-        if response.status >= 300:
+        if response.status >= 300 and response.status not in accepted:
             detail = body[:200].decode("utf-8", errors="replace")
             raise ScrapeError(f"pod {endpoint.pod} answered {response.status} to {method} {path}: {detail}")
         return body

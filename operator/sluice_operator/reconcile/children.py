@@ -42,11 +42,14 @@ class AppliedChildren:
 def desired_replicas(resource: LLMDeployment, fleet: ObservedFleet, decision: Decision) -> int | None:
     """Return the replica count for the Deployment; None leaves the field to its owner.
 
-    Auto: the autoscaler's count, or the current one if it returns none. External and Off: `spec.replicas`. Advise: an
-    initial count when the Deployment does not exist yet, None afterwards.
+    Auto: the autoscaler's count, or the current one if it returns none. External: `spec.replicas`. Off: none, so the
+    API server creates the Deployment with one replica. Advise: an initial count when the Deployment does not exist yet,
+    None afterwards.
     """
     current, scaling = replicas_of(fleet.deployment), resource.spec.scaling
-    if scaling.mode in ("External", "Off"):
+    if scaling.mode == "Off":
+        return None
+    if scaling.mode == "External":
         return resource.spec.replicas
     if scaling.mode == "Advise":
         return None if current is not None else decision.desired

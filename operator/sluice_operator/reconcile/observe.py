@@ -12,6 +12,7 @@ from sluice_operator.autoscaler.values import ColdStart, EngineSample, PodPhase,
 from sluice_operator.cluster import pod_status
 from sluice_operator.cluster.client import Endpoint, Object, is_owned
 from sluice_operator.cluster.fleet import ObservedFleet, ObservedPod, pods_of
+from sluice_operator.cluster.pod_status import Problem
 from sluice_operator.engines.client import ScrapeError, scrape_all
 from sluice_operator.engines.scrape_backoff import ScrapeBackoff, can_answer
 from sluice_operator.reconcile.context import Context
@@ -79,6 +80,9 @@ def _observed(
     name = _name(pod)
     (phase, problem), (_, since) = pod_status.phase_of(pod), state.phases[name]
     sample, sample_at = state.samples.get(name, (None, None))
+    start = sample.start if sample is not None and phase == "loading" else None
+    if start is not None and start.reason:
+        problem = Problem(start.reason, start.message)
     view = PodView(
         name=name,
         phase=phase,
@@ -93,6 +97,7 @@ def _observed(
         view=view,
         endpoint=endpoint,
         problem=problem,
+        progress=start.progress if start is not None else "",
         template_hash=pod_status.template_hash(pod),
         scrape_error=_scrape_error(answer, state.backoffs.get(name)) if phase == "ready" else "",
         called=answer is not None,

@@ -10,9 +10,11 @@ from dataclasses import replace
 from typing import Final
 
 from sluice import contract
+from sluice.logs import FIELDS
 from sluice_operator import render
 from sluice_operator.api import InvalidResource, LLMDeployment, parse
 from sluice_operator.autoscaler import decide
+from sluice_operator.autoscaler.handover import estimates_of, restored_state
 from sluice_operator.autoscaler.state import AutoscalerState
 from sluice_operator.autoscaler.values import Decision
 from sluice_operator.cluster.client import ClusterError, ForeignObject, Key, Object, OwnerDeleted
@@ -30,10 +32,10 @@ from sluice_operator.reconcile.crash_replacement import replace_crashed
 from sluice_operator.reconcile.external_writer import replicas_change, state_after
 from sluice_operator.reconcile.limits import send_limits
 from sluice_operator.reconcile.observe import observe
+from sluice_operator.reconcile.saved_estimates import read_estimates, save_estimates
 from sluice_operator.reconcile.served_names import ServedNames
 from sluice_operator.reconcile.state import ResourceState
 from sluice_operator.status.build import build, by_type
-from sluice_operator.status.estimates import cold_starts_of, restored
 from sluice_operator.status.events import events_of
 from sluice_operator.status.facts import Facts
 from sluice_operator.status.rollout import fingerprint_of, rollout_of
@@ -63,17 +65,20 @@ class Reconciler:
             return GONE
         uid = str(document["metadata"].get("uid", ""))
         if key not in self.states or self.states[key].uid != uid:
-            self.states[key] = ResourceState(uid, autoscaler=restored(document.get("status") or {}))
+            saved = await read_estimates(document, self.context)
+            self.states[key] = ResourceState(uid, autoscaler=restored_state(saved.estimates), saved=saved)
         target, parse_errors = _parse(key, document)
         facts = await self._observe(key, document, target, parse_errors)
-        if target is not None and not facts.conflict and not facts.is_paused:
-            try:
+        try:
+            if target is not None and not facts.conflict and not facts.is_paused:
                 facts = await self._decide_and_act(target, facts)
-            except OwnerDeleted as error:
-                log.info("the pass ends: %s", error)
-                self.forget(key)
-                return GONE
-        await self._report(key, document, facts)
+            await self._report(key, document, facts)
+            if target is not None and facts.decision is not None:
+                await self._save_estimates(target, facts.decision)
+        except OwnerDeleted as error:
+            log.info("the pass ends: %s", error)
+            self.forget(key)
+            return GONE
         return self.context.settings.interval
 
     def forget(self, key: Key) -> None:
@@ -97,6 +102,7 @@ class Reconciler:
             conflict=conflict,
             fleet=fleet,
             rollout=rollout_of(fleet.deployment, None, _paused_template(target, context)),
+            estimates_problem=self.states[key].saved.problem,
             previous=by_type(document.get("status") or {}),
         )
 
@@ -155,12 +161,20 @@ class Reconciler:
         self.states[key] = replace(self.states[key], children=replace(children, replicas=replicas))
         return applied
 
+    async def _save_estimates(self, target: Target, decision: Decision) -> None:
+        """Keep the autoscaler's estimates for the operator that follows this one."""
+        state = self.states[target.key]
+        known = state.saved.estimates.remembered if decision.forecast is None else decision.forecast.remembered
+        estimates = estimates_of(state.autoscaler, known)
+        saved = await save_estimates(target, state.saved, estimates, self.context)
+        self.states[target.key] = replace(state, saved=saved)
+
     async def _report(self, key: Key, document: Object, facts: Facts) -> None:
         """Write the status if it changed, then emit the new Events."""
         context, state, now = self.context, self.states[key], self.context.clock()
         previous = document.get("status") or {}
         due = state.status.is_due(now, context.settings.status_interval)
-        update = state.status.update(context.timestamp(), cold_starts_of(state.autoscaler), due=due)
+        update = state.status.update(context.timestamp(), due=due)
         status = build(key, facts, previous, update)
         if status != previous:
             await context.cluster.write_status(document, status)
@@ -196,4 +210,4 @@ def log_decision(key: Key, decision: Decision, context: Context) -> None:
     for reason in decision.reasons:
         context.metrics.decided(reason.dial, reason.binding)
         where = {"namespace": key.namespace, "resource": key.name, "dial": reason.dial, "reason": reason.binding}
-        log.info("%s/%s: %s", key.namespace, key.name, reason.sentence, extra=where | dict(reason.numbers))
+        log.info("%s/%s: %s", key.namespace, key.name, reason.sentence, extra={FIELDS: where | dict(reason.numbers)})

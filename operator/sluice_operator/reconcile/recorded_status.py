@@ -1,8 +1,7 @@
 """What the status of a resource does not contain yet, and when its measurements were last written."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from sluice_operator.autoscaler.values import Reason
 from sluice_operator.status.build import Update
@@ -26,10 +25,10 @@ class RecordedStatus:
         """True if the measurements were not written for `interval` seconds."""
         return self.measured_at is None or now - self.measured_at >= interval
 
-    def update(self, timestamp: str, cold_starts: Sequence[Mapping[str, Any]], *, due: bool) -> Update:
+    def update(self, timestamp: str, *, due: bool) -> Update:
         """Return the update that records the decisions, and the measurements if they are due."""
         records = tuple(record(reason, when) for when, reason in self.unrecorded)
-        return Update(timestamp, records, cold_starts, measurements_due=due)
+        return Update(timestamp, records, measurements_due=due)
 
     def written(self, now: float, *, due: bool) -> "RecordedStatus":
         """Return the state after the update was written."""

@@ -1,6 +1,6 @@
 """The state of one resource between two passes; each part is defined beside the code that uses it.
 
-Correctness does not depend on this state: a new process reads everything back from the cluster. It saves requests,
+Correctness does not depend on this state: a new process reads back what it needs from the cluster. It saves requests,
 keeps windows of samples, and prevents duplicate Events.
 """
 
@@ -12,6 +12,7 @@ from sluice_operator.reconcile.crash_replacement import CrashReplacement
 from sluice_operator.reconcile.external_writer import ExternalWriter
 from sluice_operator.reconcile.observation_state import ObservationState
 from sluice_operator.reconcile.recorded_status import RecordedStatus
+from sluice_operator.reconcile.saved_estimates import SavedEstimates
 from sluice_operator.status.events import SentEvents
 
 
@@ -26,4 +27,5 @@ class ResourceState:
     status: RecordedStatus = field(default_factory=RecordedStatus)
     events: SentEvents = field(default_factory=SentEvents)
     crash_replacement: CrashReplacement = field(default_factory=CrashReplacement)
+    saved: SavedEstimates = field(default_factory=SavedEstimates)
     external_writer: ExternalWriter = field(default_factory=ExternalWriter)

@@ -10,16 +10,17 @@ from sluice_operator.render import names
 from sluice_operator.render.admin_secret import build_admin_secret
 from sluice_operator.render.deployment import build_deployment
 from sluice_operator.render.disruption_budget import build_disruption_budget
+from sluice_operator.render.estimates import build_estimates
 from sluice_operator.render.pod import build_pod_template
 from sluice_operator.render.service import build_headless_service, build_service
 from sluice_operator.render.service_account import build_service_account
 from sluice_operator.render.targets import build_targets
 
-__all__ = ["admin_secret", "children", "deletion_cost", "names"]
+__all__ = ["admin_secret", "children", "deletion_cost", "estimates", "names"]
 
 
 def children(resource: LLMDeployment, *, image: str, replicas: int | None, token: str) -> tuple[Object, ...]:
-    """Return every child except the admin Secret, in the order in which they must be applied.
+    """Return every child except the admin Secret and the saved estimates, in the order in which they must be applied.
 
     image: the engine image for a resource without spec.engine.image. replicas: the number of pods; None leaves the
     field to its owner. token: the admin token; the pods mount the Secret that holds it.
@@ -37,6 +38,11 @@ def children(resource: LLMDeployment, *, image: str, replicas: int | None, token
 def admin_secret(resource: LLMDeployment, token: str) -> Object:
     """Return the Secret that holds the admin token. The caller creates it and never applies it."""
     return build_admin_secret(resource, token)
+
+
+def estimates(resource: LLMDeployment, text: str) -> Object:
+    """Return the ConfigMap that keeps the autoscaler's estimates over a restart of the operator."""
+    return build_estimates(resource, text)
 
 
 def deletion_cost(resource: LLMDeployment, pod_name: str, cost: int) -> Object:

@@ -10,6 +10,8 @@ from typing import Final
 from sluice import contract
 from sluice_operator.api import LLMDeployment
 from sluice_operator.api.patterns import amount_of
+from sluice_operator.render.auth import secret_flags
+from sluice_operator.render.model_source import source_flags
 
 GIB: Final = 2**30
 _PVC: Final = "pvc://"
@@ -22,7 +24,7 @@ def claim_of(uri: str) -> str | None:
 
 
 def model_path(uri: str) -> str:
-    """Return the path of the model folder inside the engine container."""
+    """Return the path of the model folder inside the engine container; the URI itself for a model that it downloads."""
     if claim_of(uri) is None:
         return uri.removeprefix(_FILE)
     inside = uri.removeprefix(_PVC).partition("/")[2].strip("/")
@@ -40,12 +42,14 @@ def engine_arguments(resource: LLMDeployment) -> list[str]:
         "admin-port": contract.ADMIN_PORT,
         "admin-token-file": f"{contract.ADMIN_TOKEN_MOUNT}/{contract.ADMIN_TOKEN_KEY}",
         "targets-file": f"{contract.TARGETS_MOUNT}/{contract.TARGETS_FILE}",
+        **secret_flags(spec.auth),
+        **source_flags(spec.model),
         "dtype": spec.model.dtype,
         # The device is explicit: if a GPU is requested and none is visible, the engine must fail, not run on the CPU.
         "device": "cuda" if engine.accelerator.count else "cpu",
         "max-model-length": spec.model.max_model_length,
         "kv-size": int(amount_of(engine.kv_cache.size)) if engine.kv_cache.size else None,
-        "kv-memory-fraction": None if engine.kv_cache.size else engine.kv_cache.memory_fraction,
+        "kv-memory-fraction": None if engine.kv_cache.size else engine.kv_cache.memory_percent / 100,
         "swap-size": None if engine.kv_cache.cpu_offload_gib is None else engine.kv_cache.cpu_offload_gib * GIB,
         "policy": engine.scheduling.policy,
         "max-num-seqs": engine.scheduling.max_num_seqs,

@@ -15,6 +15,7 @@ CONTAINER: Final = "engine"  # in the pod; webhooks may add more containers
 _PEERS: Final = "-engines"
 _ACCOUNT: Final = "-engine"
 _TARGETS: Final = "-targets"
+_ESTIMATES: Final = "-estimates"
 _DIGITS: Final = 10  # hex digits of the hash in the name of the admin Secret
 
 
@@ -60,9 +61,14 @@ def targets(name: str) -> str:
     return f"{name}{_TARGETS}"
 
 
-def url(namespace: str, name: str) -> str:
+def estimates(name: str) -> str:
+    """Return the name of the ConfigMap that holds the autoscaler's estimates."""
+    return f"{name}{_ESTIMATES}"
+
+
+def url(namespace: str, name: str, scheme: str = "http") -> str:
     """Return the URL for clients inside the cluster, without the /v1."""
-    return f"http://{service(name)}.{namespace}.svc:{contract.DATA_PORT}"
+    return f"{scheme}://{service(name)}.{namespace}.svc:{contract.DATA_PORT}"
 
 
 def selector(name: str) -> dict[str, str]:

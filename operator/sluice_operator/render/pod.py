@@ -7,7 +7,9 @@ from sluice_operator.api import LLMDeployment
 from sluice_operator.api.patterns import amount_of
 from sluice_operator.cluster.client import Object
 from sluice_operator.render import names
+from sluice_operator.render.auth import secret_mounts, secret_volumes
 from sluice_operator.render.engine_args import GIB, claim_of, engine_arguments
+from sluice_operator.render.model_source import source_env, source_mounts, source_volumes
 
 HOME: Final = "/home/sluice"
 _USER: Final = 65532  # unprivileged and in no image's passwd file; the engine's Dockerfile sets the same
@@ -60,6 +62,7 @@ def _container(resource: LLMDeployment, image: str) -> Object:
         "env": [
             {"name": "HOME", "value": HOME},
             {"name": contract.ENV_TERMINATION_MESSAGE, "value": contract.TERMINATION_MESSAGE_PATH},
+            *source_env(resource.spec.model),
             *({"name": e.name, "value": e.value} for e in resource.spec.engine.template.env),
         ],
         "ports": [
@@ -117,6 +120,8 @@ def _volumes(resource: LLMDeployment, token: str) -> list[Object]:
         {"name": "targets", "configMap": {"name": names.targets(resource.name), "defaultMode": 0o444}},
         {"name": "tmp", "emptyDir": {}},
         {"name": "home", "emptyDir": {}},
+        *secret_volumes(resource.spec.auth),
+        *source_volumes(resource.spec.model),
     ]
     if claim := claim_of(resource.spec.model.uri):
         # readOnly on the volume too: pods can share the claim, and the kubelet does not chown the model files
@@ -131,6 +136,8 @@ def _mounts(resource: LLMDeployment) -> list[Object]:
         {"name": "targets", "mountPath": contract.TARGETS_MOUNT, "readOnly": True},
         {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the pod's own emptyDir
         {"name": "home", "mountPath": HOME},
+        *secret_mounts(resource.spec.auth),
+        *source_mounts(resource.spec.model),
     ]
     if claim_of(resource.spec.model.uri):
         mounts.append({"name": "model", "mountPath": contract.MODEL_MOUNT, "readOnly": True})

@@ -22,7 +22,7 @@ def _service(resource: LLMDeployment, name: str, how: Object) -> Object:
         "port": contract.DATA_PORT,
         "targetPort": contract.DATA_PORT_NAME,
         "protocol": "TCP",
-        "appProtocol": "http",
+        "appProtocol": "http" if resource.spec.auth.tls_secret_ref is None else "https",
     }
     return {
         "apiVersion": "v1",

@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any, Final
 
-from sluice import contract, json_logs
+from sluice import contract
 from sluice_operator.cluster.client import ClusterClient, ClusterError, Key
 from sluice_operator.cluster.kube import KubeClient, connect
 from sluice_operator.cluster.lease import KubeLease
@@ -36,7 +36,6 @@ _CRD_SECONDS: Final = 5.0
 
 def main(settings: Settings) -> int:
     """Run until a signal or a fault and return the exit code."""
-    json_logs.configure()
     logging.getLogger("kopf").setLevel(logging.WARNING)
     try:
         return asyncio.run(run(settings))

@@ -7,6 +7,7 @@ every watcher in the cluster.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, Final
 
 from sluice_operator.autoscaler.values import Decision
@@ -14,10 +15,11 @@ from sluice_operator.cluster.client import Key
 from sluice_operator.cluster.fleet import replicas_of
 from sluice_operator.render import names
 from sluice_operator.status.conditions import conditions
+from sluice_operator.status.decimal_text import rounded_text
 from sluice_operator.status.decisions import append, last_admission_reason
 from sluice_operator.status.estimates import forecast_fields, phases
 from sluice_operator.status.facts import Facts
-from sluice_operator.status.problems import problem_of
+from sluice_operator.status.previous import readable
 
 _MEASURED_CONDITIONS: Final = frozenset({"SLOMet", "MetricsAvailable", "AdmissionActive"})
 _MEASURED_FIELDS: Final = ("slo", "kvOccupancyPercent", "admission", "coldStartSeconds", "forecast")
@@ -29,16 +31,14 @@ class Update:
 
     time: str  # an RFC 3339 timestamp
     decisions: Sequence[Mapping[str, Any]] = ()  # to append to `status.decisions`
-    cold_starts: Sequence[Mapping[str, Any]] = ()  # the measured ones, newest last
     measurements_due: bool = True  # False: keep the previous measured fields and messages
 
 
 def build(key: Key, facts: Facts, previous: Mapping[str, Any], update: Update) -> dict[str, Any]:
     """Return the whole status."""
-    ready, due = facts.fleet.ready, update.measurements_due
+    previous, due = readable(previous), update.measurements_due
     count = facts.decision.desired if facts.decision else replicas_of(facts.fleet.deployment)
     desired = int(previous.get("desiredReplicas", 0)) if count is None else count
-    problem = problem_of(facts)
     listed = conditions(facts, update.time)
     if not due:
         listed = [_keep_message(entry, facts.previous.get(entry["type"])) for entry in listed]
@@ -46,16 +46,12 @@ def build(key: Key, facts: Facts, previous: Mapping[str, Any], update: Update) -
     status: dict[str, Any] = {
         "observedGeneration": facts.generation,
         "replicas": sum(pod.view.phase != "draining" for pod in facts.fleet.pods),
-        "readyReplicas": ready,
+        "readyReplicas": facts.fleet.ready,
         "desiredReplicas": desired,
-        "replicasSummary": f"{ready}/{desired}",
         "selector": names.selector_text(key.name),
-        "url": f"{names.url(key.namespace, key.name)}/v1",
-        "reason": problem.reason if problem else listed[0]["reason"],
+        "url": f"{names.url(key.namespace, key.name, _scheme(facts))}/v1",
         "decisions": decisions,
         "conditions": listed,
-        # Always set, or the schema's default would replace it; updated when due, because large fleets start pods often.
-        "coldStarts": list(update.cold_starts if due else previous.get("coldStarts") or ()),
     }
     carried = {name: previous[name] for name in _MEASURED_FIELDS if name in previous}
     measured = measurements(facts.decision, decisions) if (due or not carried) and facts.decision else {}
@@ -77,14 +73,14 @@ def measurements(decision: Decision, listed: Iterable[Mapping[str, Any]]) -> dic
     """
     found: dict[str, Any] = {}
     slo = {
-        "ttftMilliseconds": _rounded(decision.ttft, 1000),
-        "itlMilliseconds": _rounded(decision.itl, 1000, 1),
-        "attainmentPercent": _rounded(decision.attainment, 100, 1),
+        "ttftMilliseconds": _milliseconds(decision.ttft),
+        "itlMilliseconds": _milliseconds(decision.itl),
+        "attainmentPercent": None if decision.attainment is None else rounded_text(100 * decision.attainment, 1),
     }
     if known := {name: value for name, value in slo.items() if value is not None}:
         found["slo"] = known
     if decision.kv_occupancy is not None:
-        found["kvOccupancyPercent"] = _rounded(decision.kv_occupancy, 100, 1)
+        found["kvOccupancyPercent"] = round(100 * decision.kv_occupancy)
     if decision.concurrency is not None:
         found["admission"] = {"concurrency": decision.concurrency, "reason": last_admission_reason(listed)}
     if decision.cold_start is not None:
@@ -94,14 +90,15 @@ def measurements(decision: Decision, listed: Iterable[Mapping[str, Any]]) -> dic
     return found
 
 
-def _rounded(value: float | None, scale: float, digits: int = 0) -> float | None:
-    """Round a scaled value. Whole numbers become int, so that a JSON round trip does not look like a change."""
-    if value is None:
-        return None
-    number = round(value * scale, digits)
-    return int(number) if number == int(number) else number
+def _milliseconds(seconds: float | None) -> int | None:
+    """Round up, so that a latency above its target never reads as equal to it."""
+    return None if seconds is None else ceil(round(1000 * seconds, 3))
 
 
 def by_type(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Return the conditions of a status by type."""
     return {str(entry.get("type")): entry for entry in status.get("conditions") or ()}
+
+
+def _scheme(facts: Facts) -> str:
+    return "https" if facts.spec is not None and facts.spec.auth.tls_secret_ref is not None else "http"

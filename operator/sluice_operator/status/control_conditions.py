@@ -25,7 +25,9 @@ _SCALING: Final = {
         "False", "ExternalScaler", "spec.replicas sets the replica count; an external autoscaler may write it."
     ),
     "Off": ConditionState(
-        "False", "ScalingOff", "spec.replicas sets the replica count. Set spec.scaling.mode to Auto for autoscaling."
+        "False",
+        "ScalingOff",
+        "The operator does not set the replica count: scale the Deployment itself, or set spec.scaling.mode to Auto.",
     ),
 }
 _ADMISSION: Final = {
@@ -105,8 +107,10 @@ def _slo(facts: Facts) -> ConditionState:
 
 
 def _slo_step(spec: LLMDeploymentSpec, decision: Decision) -> str:
-    if spec.scaling.mode in ("External", "Off"):
+    if spec.scaling.mode == "External":
         return "raise spec.replicas or relax spec.slo"
+    if spec.scaling.mode == "Off":
+        return "scale the Deployment or relax spec.slo"
     if decision.desired >= spec.scaling.max_replicas:
         return "raise spec.scaling.maxReplicas or relax spec.slo"
     if spec.scaling.mode == "Advise":

@@ -1,10 +1,14 @@
-"""The list `status.decisions`: its format, its bound, and what the operator reads back from it."""
+"""The list `status.decisions`: its format and its bound.
+
+An operator reads it back only to continue the list: the newest recorded count tells it whether a change is recorded.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from sluice_operator.autoscaler.explain.admission import REJECTING
 from sluice_operator.autoscaler.values import Reason
+from sluice_operator.status.decimal_text import decimal_text
 
 MAX_DECISIONS: Final = 10
 
@@ -19,7 +23,7 @@ def record(reason: Reason, now: str) -> dict[str, Any]:
         "to": reason.after,
         "reason": reason.binding,
         "message": reason.sentence[:1024],
-        "numbers": {name: float(f"{value:.6g}") for name, value in reason.numbers},
+        "numbers": {name: decimal_text(value, 6) for name, value in reason.numbers},
     }
 
 

@@ -62,12 +62,14 @@ def events_of(
     """
     events = [_of_decision(reason) for reason in reasons]
     events += [event for entry in conditions if (event := _of_condition(entry, facts)) is not None]
-    if facts.spec is not None and facts.spec.scaling.mode in ("Auto", "Advise") and facts.spec.replicas != 1:
+    if facts.spec is not None and facts.spec.scaling.mode != "External" and facts.spec.replicas != 1:
+        mode = facts.spec.scaling.mode
+        step = "Scale the Deployment" if mode == "Off" else "Set spec.scaling.minReplicas and maxReplicas"
         events.append(
             Event(
                 "ReplicasIgnored",
-                f"The operator ignores spec.replicas ({facts.spec.replicas}) in scaling mode {facts.spec.scaling.mode}. "
-                "Set spec.scaling.minReplicas and maxReplicas, or set spec.scaling.mode to External.",
+                f"The operator ignores spec.replicas ({facts.spec.replicas}) in scaling mode {mode}. "
+                f"{step}, or set spec.scaling.mode to External.",
             )
         )
     if facts.spec is not None and facts.spec.scaling.min_replicas == 0 and facts.fleet.held is None:
@@ -78,6 +80,8 @@ def events_of(
                 "a replica. The operator keeps one replica.",
             )
         )
+    if facts.estimates_problem:
+        events.append(Event("EstimatesNotKept", facts.estimates_problem, warning=True))
     return tuple(events)
 
 

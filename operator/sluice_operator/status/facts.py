@@ -23,6 +23,7 @@ class Facts:
     rollout: Rollout = field(default_factory=Rollout)  # state after the writes of this pass
     decision: Decision | None = None
     limit_errors: tuple[str, ...] = ()  # one sentence per engine that did not accept its limits in this pass
+    estimates_problem: str = ""  # why the autoscaler's estimates could not be read or saved
     external_writer: str = ""  # the decision's message about an external writer of the Deployment's replicas
     previous: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # conditions of the last status, by type
 

@@ -15,6 +15,8 @@ CRASH_REASONS: Final = frozenset(
         contract.REASON_INSUFFICIENT_MEMORY,
         contract.REASON_ENGINE_CRASHED,
         contract.REASON_INVALID_OPTION,
+        contract.REASON_SECRET_NOT_FOUND,
+        contract.REASON_SECRET_INVALID,
     }
 )
 _NEXT_STEP: Final = {
@@ -25,7 +27,11 @@ _NEXT_STEP: Final = {
     "EngineCrashed": "Read the log with kubectl logs --previous; the kubelet restarts the container.",
     "Unschedulable": "Add or free a matching node or volume, or lower the requests in spec.engine.",
     "ImagePullFailed": "Correct spec.engine.image or the pull secret; the kubelet retries the pull.",
-    "SecretNotFound": "Create the Secret; the pod then starts.",
+    "SecretNotFound": "Create the Secret in the namespace of the resource; the pod then starts.",
+    "SecretInvalid": "Correct the entry of the Secret; the pod then starts.",
+    "ModelAccessDenied": "Set spec.model.tokenSecretRef or correct its Secret; the engine retries.",
+    "RevisionNotFound": "Correct spec.model.uri; the pods are then replaced.",
+    "DiskFull": "Give spec.model.cache a larger volume; the engine retries.",
     "InvalidSpec": "Correct the spec; until then the operator leaves the running pods unchanged.",
     "WriteRefused": "Grant the operator this permission or change the policy that rejects the write; the operator retries.",
     "PodsRefused": "Raise the quota, change the policy, or lower the requests in spec.engine.",
@@ -43,7 +49,7 @@ def problem_of(facts: Facts) -> Problem | None:
         return _with_step(Problem("WriteRefused", facts.write_error))
     if facts.rollout.replica_failure:
         return _with_step(Problem("PodsRefused", facts.rollout.replica_failure))
-    for phase in ("failed", "unschedulable"):
+    for phase in ("failed", "loading", "unschedulable"):
         for pod in facts.fleet.pods:
             if pod.view.phase == phase and pod.problem is not None:
                 return _with_step(pod.problem)
@@ -59,6 +65,7 @@ def _previous_crash(facts: Facts) -> Problem | None:
         and before.get("reason") in CRASH_REASONS
         and same_spec
         and not facts.fleet.ready
+        and not any(pod.progress for pod in facts.fleet.pods)  # the model arrives: the fault is over
     ):
         return Problem(str(before["reason"]), str(before.get("message", "")))
     return None

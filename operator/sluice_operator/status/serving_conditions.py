@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from sluice import contract
 from sluice_operator.status.facts import Facts
 from sluice_operator.status.problems import CRASH_REASONS, problem_of
 from sluice_operator.status.rule import ConditionState, Rule, not_applied, problem
@@ -22,8 +23,11 @@ def _scaled_to_zero(facts: Facts) -> ConditionState | None:
             "Asleep",
             "The model is scaled to zero because it was idle; the gateway holds the next request and starts a replica.",
         )
+    step = "Raise spec.replicas"
+    if facts.spec is not None and facts.spec.scaling.mode == "Off":
+        step = "Scale the Deployment"
     return ConditionState(
-        "False", "NoReplicas", "The desired replica count is 0. Raise spec.replicas or set spec.scaling.mode to Auto."
+        "False", "NoReplicas", f"The desired replica count is 0. {step} or set spec.scaling.mode to Auto."
     )
 
 
@@ -52,6 +56,8 @@ def _rolling_out(facts: Facts) -> ConditionState | None:
 def _starting(facts: Facts) -> ConditionState:
     phases = sorted({pod.view.phase for pod in facts.fleet.pods})
     pods = f"pods are {', '.join(phases)}" if phases else "no pod exists yet"
+    if progress := next((pod.progress for pod in facts.fleet.pods if pod.progress), ""):
+        return ConditionState("False", "Fetching", f"No replica is ready. The model is being downloaded: {progress}.")
     return ConditionState("False", "Starting", f"No replica is ready: {pods}. Wait until the model is loaded.")
 
 
@@ -105,10 +111,14 @@ def _loaded(facts: Facts) -> ConditionState | None:
 
 def _load_failed(facts: Facts) -> ConditionState | None:
     found = problem_of(facts)
-    return ConditionState("False", found.reason, found.message) if found and found.reason in CRASH_REASONS else None
+    if found is None or found.reason not in {*CRASH_REASONS, *contract.FETCH_REASONS}:
+        return None
+    return ConditionState("False", found.reason, found.message)
 
 
 def _not_loaded(facts: Facts) -> ConditionState:
+    if progress := next((pod.progress for pod in facts.fleet.pods if pod.progress), ""):
+        return ConditionState("False", "Fetching", f"The engine downloads the model: {progress}.")
     if any(pod.view.phase == "loading" for pod in facts.fleet.pods):
         return ConditionState("False", "Loading", "The engine is loading the model; a large model takes minutes.")
     if facts.fleet.ready:

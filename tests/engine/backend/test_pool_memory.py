@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from sluice_engine.backend.pool_memory import pool_memory
+from sluice_engine.backend.resources import binary_size
 from sluice_engine.backend.runner import Runner
 from sluice_engine.config import EngineOptions
 from sluice_engine.core import startup
@@ -76,8 +77,10 @@ def test_a_device_with_too_little_memory_is_reported_with_both_sizes_and_two_rem
     with pytest.raises(InsufficientMemory) as caught:
         started(tiny_llama, device, kv_size=None, kv_memory_fraction=0.2)
     message = str(caught.value)
-    assert f"512 tokens needs {REQUEST_BYTES} bytes, and {20 * BLOCK_BYTES} are available on the GPU" in message
-    assert f"which has {TOTAL} bytes and {100 * BLOCK_BYTES} of them free once the weights are loaded" in message
+    assert (
+        f"512 tokens needs {binary_size(REQUEST_BYTES)}, and {binary_size(20 * BLOCK_BYTES)} are available" in message
+    )
+    assert f"which has {binary_size(TOTAL)} and {binary_size(100 * BLOCK_BYTES)} of them free once" in message
     assert "a larger --kv-memory-fraction" in message
     assert "--max-model-length 320 would fit" in message
     assert "container" not in message
@@ -86,7 +89,9 @@ def test_a_device_with_too_little_memory_is_reported_with_both_sizes_and_two_rem
 def test_a_size_beyond_the_devices_free_memory_is_rejected_before_it_is_allocated(
     tiny_llama: Path, device: Device
 ) -> None:
-    with pytest.raises(InsufficientMemory, match=rf"asks for 4194304 bytes, and {100 * BLOCK_BYTES} are .* leave it"):
+    with pytest.raises(
+        InsufficientMemory, match=rf"asks for 4 MiB, and {binary_size(100 * BLOCK_BYTES)} are .* leave it"
+    ):
         started(tiny_llama, device, kv_size=4 << 20)
     assert started(tiny_llama, device, kv_size=64 * BLOCK_BYTES).config.num_blocks == 64
 

@@ -12,7 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM, GPT2Config, MistralConfig, Qwen2Config, Qwen3Config, T5Config
 
 from sluice_engine.backend.pool_memory import PoolMemory
-from sluice_engine.backend.resources import memory_left, processors
+from sluice_engine.backend.resources import binary_size, memory_left, processors, size_option
 from sluice_engine.core.engine import EngineLoop
 from sluice_engine.errors import (
     InsufficientMemory,
@@ -86,7 +86,7 @@ def test_a_missing_gpu_is_an_error_and_never_a_fallback() -> None:
         env={**os.environ, "CUDA_VISIBLE_DEVICES": ""}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.stdout, done.returncode) == ("cpu\n", 1), done.stderr
-    assert "AcceleratorNotFound: A GPU was asked for" in done.stderr.splitlines()[-1]
+    assert "AcceleratorNotFound: --device cuda needs a GPU" in done.stderr.splitlines()[-1]
     assert "--device cpu" in done.stderr.splitlines()[-1]
 
 
@@ -103,9 +103,23 @@ def test_auto_dtype_is_the_checkpoints_where_the_processor_computes_in_it() -> N
 
 def test_a_pool_that_cannot_hold_one_request_names_both_remedies(tiny_llama: Path) -> None:
     with pytest.raises(
-        InsufficientMemory, match=r"needs 262144 bytes, and 40960 are .*--kv-size.*--max-model-length 80"
+        InsufficientMemory,
+        match=r"needs 256 KiB, and --kv-size gives 40 KiB. .*--kv-size 256Ki, .*--max-model-length 80",
     ):
         EngineLoop(options(tiny_llama, kv_size=40_960))
+
+
+def test_advice_that_cannot_be_followed_is_left_out(tiny_llama: Path) -> None:
+    with pytest.raises(InsufficientMemory, match=r"--kv-size gives 5 B. Raise it to --kv-size 256Ki\.$"):
+        EngineLoop(options(tiny_llama, kv_size=5))  # no length would fit
+    assert EngineLoop(options(tiny_llama, kv_size=256 << 10)).scheduler is not None
+
+
+@pytest.mark.parametrize(
+    ("size", "text", "option"), [(5, "5 B", "1Ki"), (1536, "1.5 KiB", "2Ki"), (3 << 30, "3 GiB", "3072Mi")]
+)
+def test_sizes_are_text_and_options_that_are_no_smaller(size: int, text: str, option: str) -> None:
+    assert (binary_size(size), size_option(size)) == (text, option)
 
 
 def test_the_pool_takes_its_share_of_memory_but_no_more_than_it_can_use(tiny_llama: Path) -> None:

@@ -172,10 +172,13 @@ def test_in_overload_each_request_ends_once_and_no_high_priority_is_rejected_whi
     assert engine.pool.held == 0 and not engine.waiting.evictable._owed and not engine.waiting.evictable._ranks
 
 
-def _overload(policy: str, shares: tuple[int, int, int]) -> tuple[Counter[str], Counter[str], float]:
+def _overload(
+    policy: str, shares: tuple[int, int, int], weights: dict[str, float] | None = None
+) -> tuple[Counter[str], Counter[str], float]:
     """Weighted tokens that tenants a, b and c were served and their refusals, where one request comes a step and an
     engine that serves a fifth of them has 30 places to wait in; and the bound of the counters' theorem."""
     engine = scheduler(policy, queue=30, places=4, blocks=128)
+    engine.state.counters.set_weights(weights or {})
     dice, sent, got, refusals = random.Random(5), dict[str, Request](), Counter[str](), Counter[str]()
     for now in range(6000):
         while dice.random() < 0.5:
@@ -201,6 +204,15 @@ def test_tenants_with_60_30_and_10_percent_of_an_overload_are_served_alike(polic
     got, _, bound = _overload(policy, (60, 30, 10))  # five times what is served: 10 % is more than an equal share
     assert max(got.values()) - min(got.values()) <= bound
     assert min(got.values()) > 2 * bound
+
+
+@pytest.mark.parametrize("policy", ["fair", "fcfs"])
+def test_tenants_are_served_in_the_ratio_of_their_weights(policy: str) -> None:
+    weights = {"a": 3.0, "b": 1.0, "c": 0.5}
+    got, _, bound = _overload(policy, (34, 33, 33), weights)
+    shares = [got[tenant] / weight for tenant, weight in weights.items()]
+    assert max(shares) - min(shares) <= bound / min(weights.values())
+    assert got["a"] > 2 * got["b"] > 2 * got["c"] > 0
 
 
 @pytest.mark.parametrize("policy", ["fair", "fcfs"])

@@ -38,6 +38,11 @@ def test_the_schema_is_structural() -> None:
         assert node.get("nullable") is None, path
 
 
+def test_the_resource_has_no_floats() -> None:
+    assert not [path for path, node in walk(SCHEMA) if node.get("type") == "number"]
+    assert "number" not in {column["type"] for column in VERSION["additionalPrinterColumns"]}
+
+
 def test_every_field_is_explained() -> None:
     for path, node in walk(SCHEMA):
         if path.startswith((".spec", ".status")) and not path.endswith("[]"):
@@ -51,7 +56,7 @@ def test_everything_in_the_spec_is_bounded() -> None:
                 assert {"minimum", "maxLength", "pattern"} <= set(node), path
             case "string":
                 assert "maxLength" in node or "enum" in node, path
-            case "integer" | "number":
+            case "integer":
                 assert {"minimum", "maximum"} <= set(node), path
             case "array":
                 assert "maxItems" in node, path
@@ -97,7 +102,7 @@ def test_scale_status_names_and_columns() -> None:
     }
     columns = VERSION["additionalPrinterColumns"]
     assert [c["name"].upper() for c in columns if not c.get("priority")] == [
-        "MODEL", "READY", "REPLICAS", "KV%", "TTFT", "ITL", "REASON", "AGE",
+        "MODEL", "READY", "REPLICAS", "DESIRED", "KV%", "TTFT", "ITL", "REASON", "AGE",
     ]  # fmt: skip
     assert [c["name"].upper() for c in columns if c.get("priority")] == ["LIMIT", "IMAGE", "SLO"]
     names = custom_resource_definition()["spec"]["names"]

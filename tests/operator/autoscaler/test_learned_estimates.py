@@ -2,20 +2,16 @@
 
 import itertools
 import math
-from typing import Any
 
 import pytest
 
-from sluice_operator.api import LLMDeployment, parse
+from sluice_operator.autoscaler.handover import Estimates, estimates_of, restored_state
 from sluice_operator.autoscaler.settings import LAW
 from sluice_operator.autoscaler.signals import cold_start
 from sluice_operator.autoscaler.signals.freshness import fleet_metrics
 from sluice_operator.autoscaler.state import AutoscalerState
 from sluice_operator.autoscaler.values import ColdStart, Decision, Observed, PodView
-from sluice_operator.status.build import measurements
-from sluice_operator.status.estimates import cold_starts_of, restored
 from tests.operator.autoscaler.fleet import MEMORY, Story, spec
-from tests.operator.fake_cluster import manifest
 
 
 def busy_day() -> Story:
@@ -25,9 +21,10 @@ def busy_day() -> Story:
     return story
 
 
-def status_of(story: Story) -> dict[str, Any]:
+def saved(story: Story) -> Estimates:
     decision: Decision = story.decisions[-1][1]
-    return measurements(decision, ()) | {"coldStarts": cold_starts_of(story.state)}
+    assert decision.forecast is not None
+    return estimates_of(story.state, decision.forecast.remembered)
 
 
 def test_cold_starts_are_measured_per_phase_and_become_the_time_that_growth_is_planned_for() -> None:
@@ -59,19 +56,19 @@ def test_only_the_newest_starts_are_kept_and_each_once() -> None:
 def test_a_new_operator_process_restores_cold_starts_and_lengths() -> None:
     story = busy_day()
     before = story.state
-    story.state = restored(status_of(story))
+    story.state = restored_state(saved(story))
     assert story.state.signals.cold_starts.starts == before.signals.cold_starts.starts
     story.replicas = len(story.engines)
     story.now += 5
     first = story.decide()
     assert first.cold_start is not None and first.forecast is not None
-    assert first.forecast.output_tokens == pytest.approx(40, rel=0.2)  # with the first scrape
+    assert saved(story).output_tokens == pytest.approx(40, rel=0.2)  # with the first scrape
     assert first.replicas == len(story.engines)
 
 
 def handed_over(story: Story) -> Story:
-    """The story under a new operator process, which knows only what the status keeps."""
-    story.state = restored(status_of(story))
+    """The story under a new operator process, which knows only what is saved."""
+    story.state = restored_state(saved(story))
     return story
 
 
@@ -110,25 +107,16 @@ def test_a_new_operator_process_takes_the_load_that_it_finds_for_no_growth(rate:
     assert {d.forecast.growth for d in found if d.forecast is not None} == {1.0}
 
 
-@pytest.mark.parametrize(
-    "status",
-    [
-        {"coldStarts": "none"},
-        {"coldStarts": [{"pod": "a"}]},
-        {"coldStarts": [{"pod": "a", "schedule": 1, "pull": 1, "load": "long", "warm": 1, "total": 3}]},
-        {"forecast": {"requestsPerSecond": 1}},
-        {"forecast": 7},
-    ],
-)
-def test_a_status_that_does_not_parse_restores_nothing(status: dict[str, Any]) -> None:
-    assert restored(status) == AutoscalerState()
+def test_invalid_estimates_are_left_out() -> None:
+    start = ColdStart(*(-5.0 for _ in cold_start.PHASES))
+    wrong = Estimates((("a", start),), remembered=-1, output_tokens=math.nan, prompt_tokens=1e30, cached_tokens=-1.0)
+    assert restored_state(wrong) == AutoscalerState()
 
 
-def test_invalid_numbers_of_a_status_are_left_out() -> None:
-    phases = dict.fromkeys(cold_start.PHASES, -5.0)
-    wire = {"requestsPerSecond": 1, "growth": math.nan, "rememberedReplicas": -1, "modelError": 0.2}
-    wire |= {"outputTokens": math.nan, "promptTokens": 1e30, "cachedPromptTokens": -1}
-    assert restored({"coldStarts": [{"pod": "a", **phases}], "forecast": wire}) == AutoscalerState()
+def test_estimates_that_were_just_restored_are_the_saved_ones() -> None:
+    before = saved(busy_day())
+    assert before.output_tokens and before.prompt_tokens and before.cold_starts
+    assert estimates_of(restored_state(before), before.remembered) == before
 
 
 def test_rejections_are_reported_once_with_what_would_end_them() -> None:
@@ -161,11 +149,6 @@ def test_a_starting_replica_gives_the_remaining_seconds() -> None:
     assert cold_start.remaining_seconds(story.state.signals.cold_starts, fleet, story.now) == left[-1]
 
 
-def test_the_written_status_is_valid_for_the_resource() -> None:
-    document = manifest() | {"status": status_of(busy_day()) | {"decisions": [], "conditions": []}}
-    assert isinstance(parse(document, strict=False), LLMDeployment)
-
-
 def test_recurring_rejections_are_reported_once_per_interval() -> None:
     story = Story(spec=spec(scaling={"maxReplicas": 1}))
     story.run(60, 1.25)
@@ -187,7 +170,7 @@ def test_each_cold_start_is_recorded_once_in_a_fleet_larger_than_the_record() ->
         story.decide()
         assert story.state.signals.cold_starts.starts == first
     before = [pod for pod, _ in first]
-    story.state = restored({"coldStarts": cold_starts_of(story.state)})
+    story.state = restored_state(estimates_of(story.state, 0))
     story.now += 5
     story.decide()
     assert [

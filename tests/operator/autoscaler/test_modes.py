@@ -49,13 +49,21 @@ def test_without_a_deployment_auto_and_advise_create_the_minimum() -> None:
         assert (decision.replicas, decision.desired, decision.metrics) == (2, 2, "NoPods")
 
 
-@pytest.mark.parametrize("mode", ["External", "Off"])
-def test_external_and_off_follow_spec_replicas(mode: str) -> None:
-    story = Story(spec=spec(scaling={"mode": mode}, replicas=5))
+def test_external_follows_spec_replicas() -> None:
+    story = Story(spec=spec(scaling={"mode": "External"}, replicas=5))
     decision = story.decide()
     assert (decision.replicas, decision.desired) == (5, 5)
-    assert decision.reasons[0].sentence == f"1 → 5 replicas: follows spec.replicas (mode {mode})."
+    assert decision.reasons[0].sentence == "1 → 5 replicas: follows spec.replicas (mode External)."
     assert decision.bounds
+
+
+def test_off_sets_no_count_and_keeps_admission() -> None:
+    story = Story(spec=spec(scaling={"mode": "Off", "minReplicas": 2}, replicas=3), replicas=1)
+    decision = story.decide()
+    assert (decision.replicas, decision.desired, decision.reasons) == (None, 1, ())
+    assert decision.bounds
+    first, _ = decide(story.spec, Observed(), AutoscalerState(), 5.0)
+    assert (first.replicas, first.desired) == (None, 1)
 
 
 def test_advise_records_what_auto_would_do_once_and_does_not_act() -> None:
@@ -70,7 +78,7 @@ def test_advise_records_what_auto_would_do_once_and_does_not_act() -> None:
 
 @pytest.mark.parametrize(
     ("mode", "step"),
-    [("Advise", "scale the Deployment"), ("External", "raise spec.replicas"), ("Off", "raise spec.replicas")],
+    [("Advise", "scale the Deployment"), ("External", "raise spec.replicas"), ("Off", "scale the Deployment")],
 )
 def test_rejections_in_other_modes_name_the_count_and_how_to_raise_it(mode: str, step: str) -> None:
     story = Story(spec=spec(scaling={"mode": mode}, replicas=1))
@@ -135,7 +143,7 @@ NUMBER = st.one_of(
     st.sampled_from([math.nan, -1.0, math.inf, 1e30, 0.0, 1.0]),
 )
 PHASES: tuple[PodPhase, ...] = ("unschedulable", "scheduling", "pulling", "loading", "ready", "draining", "failed")
-OTHERS = ("ttft", "itl", "step_model", "load_seconds", "shadow")  # no single numbers
+OTHERS = ("ttft", "itl", "step_model", "load_seconds", "shadow", "start")  # no single numbers
 FIELDS = [f.name for f in fields(EngineSample) if f.name not in OTHERS]
 
 

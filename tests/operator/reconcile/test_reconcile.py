@@ -18,7 +18,7 @@ async def test_the_first_pass_makes_every_child_and_the_whole_status() -> None:
         "Ready", "Available", "Progressing", "ModelLoaded", "ScalingActive", "AdmissionActive", "MetricsAvailable", "SLOMet", "Paused",
     }  # fmt: skip
     assert cluster.status["url"] == "http://chat.ns.svc:8000/v1"
-    assert cluster.status["replicasSummary"] == "0/1"
+    assert (cluster.status["readyReplicas"], cluster.status["desiredReplicas"]) == (0, 1)
     assert [d["reason"] for d in cluster.status["decisions"]] == ["MinReplicas"]
 
 

@@ -1,6 +1,5 @@
 """The status over many passes: what the schema knows, written as rarely as it should be."""
 
-import copy
 import json
 
 from sluice_operator.api import LLMDeploymentStatus
@@ -10,9 +9,7 @@ from tests.operator.fake_cluster import (
     Clock,
     Engines,
     cluster_with,
-    deployed,
     exposition,
-    manifest,
     operator,
     pod,
     settle,
@@ -48,34 +45,14 @@ async def test_what_the_schemas_defaults_fill_in_is_no_change() -> None:
     assert {**filled, **cluster.status} == cluster.status
 
 
-async def test_a_large_fleet_whose_starts_come_one_by_one_writes_them_with_the_numbers() -> None:
-    cluster, clock = cluster_with(manifest(scaling={"minReplicas": 24, "maxReplicas": 24})), Clock()
-    changes = 0
-    text = exposition() + 'sluice_load_phase_seconds{phase="load"} 7\n'
-    reconciler = operator(cluster, Engines(text), clock)
-    for number in range(24):
-        cluster.pods = [*cluster.pods, pod(f"chat-{number}")]
-        before = cluster.status.get("coldStarts")
-        await reconciler.reconcile(KEY)
-        changes += before != cluster.status.get("coldStarts")
-        clock.now += 5
-    assert 2 <= changes <= 5
-    assert len(cluster.status["coldStarts"]) == 16
-
-
-async def test_a_short_readiness_loss_is_no_cold_start() -> None:
-    cluster, clock = deployed(cluster_with(), pod("a")), Clock()
-    reconciler = operator(cluster, clock=clock)
-    await reconciler.reconcile(KEY)
-    learned = cluster.status["coldStarts"]
-    assert [entry["total"] for entry in learned] == [10.0]
-    ready = cluster.pods[0]["status"]["conditions"][1]
-    for status in ("False", "True"):
-        ready.update(status=status, lastTransitionTime="2026-11-21T11:00:00Z")
-        clock.now += 60
-        await reconciler.reconcile(KEY)
-    assert cluster.status["coldStarts"] == learned
-    cluster.pods.append(copy.deepcopy(cluster.pods[0]))
-    cluster.pods[1]["metadata"]["name"] = "b"  # whose start its predecessor did not know
-    await operator(cluster, clock=clock).reconcile(KEY)
-    assert cluster.status["coldStarts"] == learned
+async def test_an_old_status_in_another_format_is_replaced_by_one_that_the_schema_accepts() -> None:
+    cluster = cluster_with()
+    old = {"kvOccupancyPercent": 43.2, "reason": "Serving", "coldStarts": [{"pod": "a", "total": 9.5}]}
+    record = {"time": "2026-11-21T08:00:00Z", "kind": "replicas", "to": 1, "reason": "MinReplicas"}
+    decisions = [record | {"numbers": {"growth": 1.5}}, record]
+    ready = {"type": "Ready", "status": "True", "reason": "Serving", "lastTransitionTime": "2026-11-21T08:00:00Z"}
+    status = old | {"decisions": decisions, "conditions": [ready], "observedGeneration": 1}
+    cluster.store.set_status("LLMDeployment", KEY.namespace, KEY.name, status)
+    await settle(cluster)
+    LLMDeploymentStatus.model_validate_json(json.dumps(cluster.status), strict=True)
+    assert cluster.status["decisions"][0] == record

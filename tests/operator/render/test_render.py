@@ -19,6 +19,10 @@ IMAGE = "sluice/engine:dev"
 # Every field of the spec, with a value other than its default (or than the base resource's).
 CHANGES: dict[str, Any] = {
     "model.uri": "pvc://other/m",
+    "model.tokenSecretRef.name": "hub-account",
+    "model.tokenSecretRef.key": "hub-token",
+    "model.cache.claim": "cache",
+    "model.cache.node": True,
     "model.servedName": "other",
     "model.maxModelLength": 1024,
     "model.dtype": "bfloat16",
@@ -26,7 +30,7 @@ CHANGES: dict[str, Any] = {
     "engine.accelerator.resource": "amd.com/gpu",
     "engine.accelerator.count": 0,
     "engine.kvCache.size": "1Gi",
-    "engine.kvCache.memoryFraction": 0.5,
+    "engine.kvCache.memoryPercent": 50,
     "engine.kvCache.cpuOffloadGiB": 2,
     "engine.scheduling.policy": "edf",
     "engine.scheduling.maxNumSeqs": 8,
@@ -38,6 +42,8 @@ CHANGES: dict[str, Any] = {
     "engine.template.nodeSelector": {"pool": "gpu"},
     "engine.template.tolerations": [{"key": "gpu", "operator": "Exists"}],
     "engine.template.env": [{"name": "A", "value": "b"}],
+    "auth.apiKeysSecretRef.name": "chat-keys",
+    "auth.tlsSecretRef.name": "chat-tls",
     "rollout.maxSurge": 3,
     "rollout.maxUnavailable": 3,
     "rollout.drainSeconds": 7,
@@ -75,6 +81,10 @@ def resource(changes: dict[str, Any] | None = None, name: str = "chat", uid: str
         for folder in folders:
             place = place.setdefault(folder, {})
         place[leaf] = value
+    if "tokenSecretRef" in spec["model"]:  # a key alone is not valid
+        spec["model"]["tokenSecretRef"].setdefault("name", "hub")
+    if len(spec["model"].get("cache", {})) > 1:  # both kinds of cache are not valid
+        del spec["model"]["cache"]["node"]
     document = {
         "apiVersion": contract.API_VERSION,
         "kind": contract.KIND,
@@ -150,7 +160,9 @@ def test_every_pod_is_restricted(some: dict[str, Any]) -> None:
     assert template["automountServiceAccountToken"] is False
     assert not {"hostNetwork", "hostPID", "hostIPC", "hostUsers"} & set(template)
     allowed = {"secret", "configMap", "emptyDir", "persistentVolumeClaim"}
-    assert all(set(volume) - {"name"} <= allowed for volume in template["volumes"])
+    other = {volume["name"] for volume in template["volumes"] if not set(volume) - {"name"} <= allowed}
+    # A cache on the node is the one exception; its field says that Pod Security rejects it.
+    assert other == ({"model-cache"} if "model.cache.node" in some and "model.cache.claim" not in some else set())
     for container in template["containers"]:
         security = container["securityContext"]
         assert security["allowPrivilegeEscalation"] is False
@@ -210,6 +222,24 @@ def test_services_and_budget_select_what_the_deployment_makes() -> None:
     assert names.selector_text("chat") == "app.kubernetes.io/name=sluice-engine,app.kubernetes.io/instance=chat"
 
 
+def test_secrets_of_auth_are_mounted_as_directories_and_named_by_flags() -> None:
+    made = children({"auth.apiKeysSecretRef.name": "chat-keys", "auth.tlsSecretRef.name": "chat-tls"})
+    pod = deployment(made)["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    volumes = {volume["name"]: volume.get("secret") for volume in pod["volumes"]}
+    mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
+    for name, secret, folder in (("api-keys", "chat-keys", "/etc/sluice/keys"), ("tls", "chat-tls", "/etc/sluice/tls")):
+        # Optional: the engine reports a missing Secret as a condition, which a waiting pod cannot.
+        assert volumes[name] == {"secretName": secret, "defaultMode": 0o440, "optional": True}
+        assert mounts[name] == {"name": name, "mountPath": folder, "readOnly": True}  # no subPath: it is updated
+    flags = ["--api-keys-file=/etc/sluice/keys/keys.yaml", "--tls-cert-file=/etc/sluice/tls/tls.crt"]
+    assert {*flags, "--tls-key-file=/etc/sluice/tls/tls.key"} <= set(container["args"])
+    probes = [container[kind]["httpGet"] for kind in ("startupProbe", "readinessProbe", "livenessProbe")]
+    assert all(probe["port"] == "admin" and "scheme" not in probe for probe in probes)  # the admin port has no TLS
+    services = [child for child in made if child["kind"] == "Service"]
+    assert {port["appProtocol"] for child in services for port in child["spec"]["ports"]} == {"https"}
+
+
 def test_the_kubelet_waits_longer_than_the_drain() -> None:
     template = deployment(children({"rollout.drainSeconds": 40}))["spec"]["template"]["spec"]
     assert template["terminationGracePeriodSeconds"] == 5 + 40 + 10
@@ -248,6 +278,7 @@ def test_host_memory_for_the_preempted_is_asked_of_the_engine_and_added_to_the_c
         ("pvc://claim/a/b", "/models/a/b"),
         ("pvc://claim//a/", "/models/a"),
         ("file:///opt/m", "/opt/m"),
+        ("hf://org/name@main", "hf://org/name@main"),
     ],
 )
 def test_the_model_is_where_the_uri_says(uri: str, path: str) -> None:
@@ -264,3 +295,21 @@ def test_the_deletion_cost_touches_one_annotation() -> None:
             "annotations": {"controller.kubernetes.io/pod-deletion-cost": "-3"},
         },
     }
+
+
+def test_a_downloaded_model_has_a_token_file_a_shared_cache_and_retries() -> None:
+    asked = {
+        "model.uri": "hf://org/name",
+        "model.tokenSecretRef": {"name": "hub", "key": "k"},
+        "model.cache.claim": "c",
+    }
+    pod = deployment(children(asked))["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert {"--fetch-errors=retry", "--cache=/var/cache/sluice", "hf://org/name"} <= set(container["args"])
+    assert {"name": "HF_TOKEN_PATH", "value": "/etc/sluice/source/token"} in container["env"]
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert volumes["model-cache"]["persistentVolumeClaim"] == {"claimName": "c"}
+    secret = volumes["source-token"]["secret"]
+    assert (secret["secretName"], secret["items"]) == ("hub", [{"key": "k", "path": "token"}])
+    mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
+    assert mounts["source-token"]["readOnly"] and "readOnly" not in mounts["model-cache"]

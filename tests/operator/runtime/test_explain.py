@@ -12,6 +12,7 @@ from sluice_operator.autoscaler.values import ForecastStatus
 from sluice_operator.cluster import kube
 from sluice_operator.status.estimates import forecast_fields
 
+READY = {"type": "Ready", "status": "True", "reason": "Serving", "message": "3 of 3 pods are ready."}
 DECISION = {"time": "2026-11-21T09:00:00Z", "kind": "replicas", "from": 1, "to": 2, "reason": "Queue"}
 
 
@@ -35,9 +36,9 @@ def explain(monkeypatch: pytest.MonkeyPatch, resource: dict[str, Any] | None) ->
 def test_it_prints_conditions_and_decisions_as_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
     slo = {"type": "SLOMet", "status": "False", "reason": "Missed", "message": "95 % were good."}
     status = {
-        "replicasSummary": "1/2",
-        "reason": "Serving",
-        "conditions": [slo],
+        "readyReplicas": 1,
+        "desiredReplicas": 2,
+        "conditions": [READY, slo],
         "decisions": [DECISION | {"message": "1 → 2 replicas: the queue."}, DECISION],
     }
     assert explain(monkeypatch, {"status": status}) == (
@@ -99,7 +100,8 @@ def test_it_gives_the_load_that_is_planned_for_and_why(
 
 def forecast_lines(monkeypatch: pytest.MonkeyPatch, forecast: ForecastStatus) -> list[str]:
     """What is printed after the decisions."""
-    status = {"replicasSummary": "3/3", "reason": "Serving", "forecast": forecast_fields(forecast)}
+    counts = {"readyReplicas": 3, "desiredReplicas": 3}
+    status = counts | {"conditions": [READY], "forecast": forecast_fields(forecast)}
     resource = {"spec": {"slo": {"attainmentPercent": "99"}}, "status": status}
     code, lines = explain(monkeypatch, resource)
     assert code == 0

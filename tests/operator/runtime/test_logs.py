@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
-from sluice import contract, json_logs
-from sluice.json_logs import JsonLines
+from sluice import contract, logs
+from sluice.cli import app
+from sluice.logs import FIELDS, JsonLines, LogSettings, TextLines, component
 from sluice_operator.autoscaler.values import Decision, Reason
 from sluice_operator.reconcile.reconciler import log_decision
 from tests.operator.fake_cluster import KEY, cluster_with, operator
@@ -60,7 +62,7 @@ def test_an_exception_and_a_stack_are_in_the_line() -> None:
 
 def test_a_decision_is_logged_with_its_numbers(root: logging.Logger) -> None:
     stream = io.StringIO()
-    json_logs.configure(stream)
+    logs.configure(stream=stream)
     numbers = (("queue", 12.0), ("replicas_needed", 2.0))
     reason = Reason("replicas", 1, 2, "Queue", "1 → 2 replicas: the queue.", numbers)
     log_decision(KEY, Decision(replicas=2, desired=2, reasons=(reason,)), operator(cluster_with()).context)
@@ -70,12 +72,66 @@ def test_a_decision_is_logged_with_its_numbers(root: logging.Logger) -> None:
     assert found["message"] == f"{KEY.namespace}/{KEY.name}: {reason.sentence}"
 
 
-def test_a_terminal_gets_plain_lines(root: logging.Logger) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
-    stream = Terminal()
-    json_logs.configure(stream)
-    logging.getLogger("a").info("one", extra={"resource": "chat"})
-    assert stream.getvalue().endswith("INFO a: one\n") and contract.KIND not in stream.getvalue()
+
+def test_named_fields_need_no_prefix() -> None:
+    found = line(**{FIELDS: {"name": "chat", "level": "mine"}})
+    assert (found["name"], found["extra_level"], FIELDS in found) == ("chat", "mine", False)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "terminal", "is_text"),
+    [
+        ("auto", True, True),
+        ("auto", False, False),
+        ("json", True, False),
+        ("text", False, True),
+    ],
+)
+def test_the_format_follows_the_choice_or_the_terminal(
+    root: logging.Logger, chosen: str, terminal: bool, is_text: bool
+) -> None:
+    stream = Terminal() if terminal else io.StringIO()
+    logs.configure(LogSettings(chosen), stream)
+    logging.getLogger("sluice_operator.runtime").info("one", extra={"resource": "chat"})
+    text = stream.getvalue()
+    assert text.endswith("one\n") == is_text and text.startswith("{") != is_text
+    assert ("chat" in text) != is_text and contract.KIND not in text
+
+
+def test_text_is_aligned_and_coloured_only_where_the_terminal_can() -> None:
+    record = logging.makeLogRecord({"name": "sluice.up.loop", "levelname": "INFO", "msg": "one", "msecs": 7.4})
+    plain = TextLines().format(record)
+    assert plain[8:] == ".007 INFO    up       one"
+    assert TextLines(colour=True).format(record).replace("one", "").count("\x1b[0m") == 3
+    assert logs.has_colour(Terminal(), {})
+    assert not any(logs.has_colour(Terminal(), {name: value}) for name, value in (("NO_COLOR", "1"), ("TERM", "dumb")))
+    assert not logs.has_colour(io.StringIO(), {})
+
+
+@pytest.mark.parametrize(
+    ("logger", "name"),
+    [("sluice.server", "server"), ("sluice", "sluice"), ("sluice_engine.core.x", "engine"), ("aiohttp.web", "aiohttp")],
+)
+def test_a_line_names_the_part_that_wrote_it(logger: str, name: str) -> None:
+    assert component(logger) == name
+
+
+def test_the_level_is_the_lowest_that_is_written(root: logging.Logger) -> None:
+    stream = io.StringIO()
+    logs.configure(LogSettings("json", "warning"), stream)
+    logging.getLogger("a").info("one")
+    logging.getLogger("a").warning("two")
+    assert [json.loads(each)["message"] for each in stream.getvalue().splitlines()] == ["two"]
+
+
+@pytest.mark.parametrize("option", ["--log-format", "--log-level"])
+def test_an_unknown_choice_is_one_sentence_with_the_choices(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (logs.ENV_FORMAT, logs.ENV_LEVEL):
+        monkeypatch.setenv(name, "")  # restores what the command sets for its child processes
+    result = CliRunner().invoke(app, ["serve", "model", option, "loud"])
+    assert result.exit_code == contract.EXIT_USAGE
+    assert result.output.startswith(f"{option} must be one of") and result.output.count("\n") == 1

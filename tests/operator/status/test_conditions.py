@@ -138,7 +138,7 @@ def test_each_condition_has_the_state_of_its_first_applicable_rule(
         ({"mode": "Auto", "maxReplicas": 2}, 2, "raise spec.scaling.maxReplicas or relax spec.slo"),
         ({"mode": "Advise"}, 2, "see status.decisions for the advice, which the operator does not apply"),
         ({"mode": "External"}, 9, "raise spec.replicas or relax spec.slo"),
-        ({"mode": "Off"}, 1, "raise spec.replicas or relax spec.slo"),
+        ({"mode": "Off"}, 1, "scale the Deployment or relax spec.slo"),
     ],
 )
 def test_a_missed_slo_names_the_step_that_helps_in_this_mode(scaling: Any, desired: int, step: str) -> None:

@@ -81,7 +81,10 @@ class EvictionCandidates:
         self._raised: set[str] = set()  # tenants with more waiting weight than at the last choice
 
     def add(self, name: str, rank: Rank, tenant: str, weight: float) -> None:
-        """Add a waiting request, the latest of all. `weight`: the estimated charge for serving it."""
+        """Add a waiting request, the latest of all. `weight`: the estimated charge for serving it, in weighted tokens."""
+        self._add(name, rank, tenant, weight / self._counters.weight_of(tenant))
+
+    def _add(self, name: str, rank: Rank, tenant: str, weight: float) -> None:
         if rank not in self._ranks:
             self._ranks[rank] = _TenantQueues(self.usage)
         self._ranks[rank].add(name, tenant, weight)
@@ -110,7 +113,7 @@ class EvictionCandidates:
         weight = None if names is None else names.get(name)
         if weight is not None:
             self.discard(name, (priority, True), tenant)
-            self.add(name, (priority, False), tenant, weight)
+            self._add(name, (priority, False), tenant, weight)
 
     def for_overdue(self, name: str, priority: int, newcomer: int) -> str | None:
         """The request to evict when `name` has been late for too long and a newcomer of that priority would overtake it: one
@@ -126,12 +129,12 @@ class EvictionCandidates:
         if lowest > rank or not self._ranks:
             return None
         worst = self._highest_usage(lowest)
-        if lowest == rank and self.usage(worst) <= self.usage(tenant) + weight:
+        if lowest == rank and self.usage(worst) <= self.usage(tenant) + weight / self._counters.weight_of(tenant):
             return None
         return self._latest(lowest, worst)
 
     def usage(self, tenant: str) -> float:
-        """Weighted tokens that the tenant was served and has waiting."""
+        """Weighted tokens that the tenant was served and has waiting, over its weight."""
         return self._counters.counter_on_arrival(tenant) + self._owed.get(tenant, 0.0)
 
     def _highest_usage(self, rank: Rank) -> str:

@@ -149,7 +149,8 @@ def _candidates(state: SchedulerState, entries: Sequence[Entry], now: float) -> 
     config, evictable = state.config, state.waiting.evictable
     usages = {tenant: evictable.usage(tenant) for tenant in {entry.request.tenant for entry in entries}}
     pool = config.num_blocks * config.block_size // config.groups
-    ahead = excess(usages, unavoidable_gap(config.max_model_length, pool))
+    lightest = min(map(state.counters.weight_of, usages), default=1.0)  # one request adds the most to its counter
+    ahead = excess(usages, unavoidable_gap(config.max_model_length, pool) / lightest)
     return [_candidate(state, entry, now, ahead[entry.request.tenant]) for entry in entries]
 
 

@@ -1,12 +1,13 @@
 """Virtual token counters: the service of each tenant in weighted tokens (Sheng et al., OSDI'24, algorithm 2).
 
 A prompt token counts PROMPT_WEIGHT when its request begins to run, a generated one OUTPUT_WEIGHT when it is delivered.
+A charge is divided by the tenant's weight, so that a tenant of weight 2 is served twice as much as one of weight 1.
 A tenant that returns after a pause is lifted to the least counter among waiting tenants (or, where none waits, to that
 of the last one that did), so that an idle time is no credit that starves the others.
 """
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 PROMPT_WEIGHT = 1.0
 OUTPUT_WEIGHT = 2.0
@@ -65,6 +66,7 @@ class TenantCounters:
 
     def __init__(self) -> None:
         self._served: dict[str, float] = {}
+        self._weights: Mapping[str, float] = {}  # of tenants whose weight is not 1
         self._waiting: dict[str, int] = {}  # waiting requests by tenant; no zeros
         self._heap: list[tuple[float, str]] = []  # every waiting tenant once, with a counter that may be out of date
         self._in_heap: set[str] = set()
@@ -73,8 +75,16 @@ class TenantCounters:
         self._in_idle: set[str] = set()
         self._charged: set[str] = set()  # waiting tenants charged since the last call of `take_charged`
 
+    def set_weights(self, weights: Mapping[str, float]) -> None:
+        """Replace the weights of tenants, each above 0; a tenant without one has weight 1. What was charged stays."""
+        self._weights = dict(weights)
+
+    def weight_of(self, tenant: str) -> float:
+        """The tenant's share under contention, relative to the others."""
+        return self._weights.get(tenant, 1.0)
+
     def served(self, tenant: str) -> float:
-        """Weighted tokens, lifts included."""
+        """Weighted tokens over the tenant's weight, lifts included."""
         return self._served.get(tenant, 0.0)
 
     def counter_on_arrival(self, tenant: str) -> float:
@@ -88,7 +98,7 @@ class TenantCounters:
         """Add to the counter of a tenant that was served."""
         if tenant not in self._served:
             self._rest(tenant)
-        self._served[tenant] = self.served(tenant) + weighted_tokens
+        self._served[tenant] = self.served(tenant) + weighted_tokens / self.weight_of(tenant)
         if tenant in self._waiting:
             self._charged.add(tenant)
 

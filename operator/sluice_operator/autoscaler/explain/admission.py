@@ -47,7 +47,7 @@ def _remedy(spec: LLMDeploymentSpec, need: Need, coming: float | None, ordered: 
     if coming is not None:
         return f"Another replica should serve in {coming:.0f} s."
     if mode != "Auto" and needed > ordered:
-        step = "scale the Deployment" if mode == "Advise" else "raise spec.replicas"
+        step = "raise spec.replicas" if mode == "External" else "scale the Deployment"
         return (
             f"{wording.replicas(needed)} are needed, {ordered} set, and mode {mode} adds none: {step} or set "
             "scaling.mode Auto."

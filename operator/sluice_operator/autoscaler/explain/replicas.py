@@ -39,10 +39,8 @@ def bounded(allowed: ReplicaRange, before: int, after: int) -> Reason:
     return Reason("replicas", before, after, binding, f"{change}: {name} is {after}.")
 
 
-def created(allowed: ReplicaRange, after: int, mode: str) -> Reason:
+def created(allowed: ReplicaRange, after: int) -> Reason:
     """The first count: at least one replica, so that a model that cannot load is detected at once."""
-    if mode not in ("Auto", "Advise"):
-        return follows_spec(0, after, mode)
     if allowed.schedule:
         return bounded(allowed, 0, after)
     change = f"0 → {wording.replicas(after)}"
@@ -72,10 +70,10 @@ def scaled_to_zero(spec: LLMDeploymentSpec, seconds: float) -> Reason:
     return Reason("replicas", 1, 0, "Idle", sentence, (("idleSeconds", float(idle)), ("coldStartSeconds", seconds)))
 
 
-def follows_spec(before: int, after: int, mode: str) -> Reason:
-    """Modes External and Off: the count follows spec.replicas."""
-    sentence = f"{before} → {wording.replicas(after)}: follows spec.replicas (mode {mode})."
-    return Reason("replicas", before, after, mode, sentence)
+def follows_spec(before: int, after: int) -> Reason:
+    """Mode External: the count follows spec.replicas."""
+    sentence = f"{before} → {wording.replicas(after)}: follows spec.replicas (mode External)."
+    return Reason("replicas", before, after, "External", sentence)
 
 
 def advised(reason: Reason) -> Reason:

@@ -52,7 +52,9 @@ def decide_replicas(
     snapshot: Snapshot, need: Need, state: ReplicaState, stabilization: StabilizationState
 ) -> ReplicaDecision:
     """The count for the mode of the spec. A change is reported once, although each call decides it until in force."""
-    if snapshot.spec.scaling.mode in ("External", "Off"):
+    if snapshot.spec.scaling.mode == "Off":
+        decision = _keep(snapshot, state, stabilization)
+    elif snapshot.spec.scaling.mode == "External":
         decision = _follow_spec(snapshot, need, state, stabilization)
     elif snapshot.observed.replicas is None:
         decision = _create(snapshot, need, state, stabilization)
@@ -68,20 +70,26 @@ def decide_replicas(
 def _follow_spec(
     snapshot: Snapshot, need: Need, state: ReplicaState, stabilization: StabilizationState
 ) -> ReplicaDecision:
-    """Modes External and Off: spec.replicas."""
-    count, mode, observed = snapshot.spec.replicas, snapshot.spec.scaling.mode, snapshot.observed.replicas
+    """Mode External: spec.replicas."""
+    count, observed = snapshot.spec.replicas, snapshot.observed.replicas
     reasons: tuple[Reason, ...] = ()
     if observed is None:
-        reasons = (explain.created(need.allowed, count, mode),)
+        reasons = (explain.follows_spec(0, count),)
     elif observed != count:
-        reasons = (explain.follows_spec(need.current, count, mode),)
+        reasons = (explain.follows_spec(need.current, count),)
     return ReplicaDecision(count, count, reasons, replace(state, last_set=None, advised=None), stabilization)
+
+
+def _keep(snapshot: Snapshot, state: ReplicaState, stabilization: StabilizationState) -> ReplicaDecision:
+    """Mode Off: the count that is in force; 1, Kubernetes' default, for a new Deployment."""
+    count = 1 if snapshot.observed.replicas is None else snapshot.observed.replicas
+    return ReplicaDecision(None, count, (), replace(state, last_set=None, advised=None), stabilization)
 
 
 def _create(snapshot: Snapshot, need: Need, state: ReplicaState, stabilization: StabilizationState) -> ReplicaDecision:
     """Modes Auto and Advise while no Deployment exists."""
     count = need.current
-    reason = explain.created(need.allowed, count, snapshot.spec.scaling.mode)
+    reason = explain.created(need.allowed, count)
     return ReplicaDecision(count, count, (reason,), state, stabilization)
 
 

@@ -1,7 +1,7 @@
 """Cold start: the time from the order of a replica to ready, per phase, over the last starts of a deployment.
 
 It is how far ahead the growth of the load is planned for, and the Retry-After of a client that finds no
-replica. The status keeps the starts, so that a new operator has them.
+replica. The starts outlive a restart of the operator (`handover`).
 """
 
 from dataclasses import dataclass, replace

@@ -43,12 +43,8 @@ LABEL_HASH: Final = "pod-template-hash"
 ANNOTATION_DATA_PORT: Final = "local.sluice.dev/data-port"
 ANNOTATION_ADMIN_PORT: Final = "local.sluice.dev/admin-port"
 
-Command = Callable[[Object, Ports, PodFiles, str], Launch]
+Command = Callable[[Object, Ports, PodFiles, str, int], Launch]
 EventSink = Callable[[str, str, bool], None]
-
-
-def _serve(container: Object, ports: Ports, files: PodFiles, pod: str) -> Launch:
-    return serve_launch(container, ports, files, pod=pod)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +53,9 @@ class LocalClusterOptions:
 
     state_dir: Path  # logs, tokens, termination messages; mode 0700; the caller removes it
     periods: KubeletPeriods = field(default_factory=KubeletPeriods)
-    command: Command = _serve  # (container, ports, files, pod name) → start command
+    command: Command = serve_launch  # (container, ports, files, pod name, replicas) → start command
+    replicas: int = 1  # the most that run at once and share this machine
+    api_keys: Path | None = None  # key file of all engines; the kubelet would mount the Secret
 
 
 class LocalCluster:
@@ -286,13 +284,14 @@ class LocalCluster:
             },
             replica_set,
         )
-        files = PodFiles.under(self._options.state_dir, name)
+        files = PodFiles.under(self._options.state_dir, name, self._options.api_keys)
 
         def launch(pod: str, ports: Ports) -> Launch:
             reject_claims(template)
             self._write_token(namespace, template, files)
             self._write_targets(namespace, template, files)
-            return self._options.command(template["spec"]["containers"][0], ports, files, pod)
+            container = template["spec"]["containers"][0]
+            return self._options.command(container, ports, files, pod, self._options.replicas)
 
         pod = LocalPod(name, template, files, launch, self._pod_changed, self._options.periods)
         self._pods[namespace, name] = pod

@@ -7,7 +7,7 @@ follow them on the command line, where the later option wins.
 import base64
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,6 +17,8 @@ from sluice_operator.cluster.client import Object
 from sluice_operator.cluster.local.process import Ports
 
 NO_GRACE_SECONDS: Final = "0"  # the gateway drops a deleted engine at once; no endpoint list lags
+
+_KV_FRACTION: Final = "--kv-memory-fraction="
 
 PVC_UNSUPPORTED: Final = (
     "spec.model.uri: a volume claim (pvc://) exists only on a cluster; use file:///path/to/model on this machine"
@@ -43,31 +45,47 @@ class PodFiles:
     termination: Path
     token: Path
     targets: Path
+    api_keys: Path | None = None  # the user's key file, one for all pods; None: no key is needed
 
     @classmethod
-    def under(cls, folder: Path, pod: str) -> "PodFiles":
+    def under(cls, folder: Path, pod: str, api_keys: Path | None = None) -> "PodFiles":
         """Return the paths for `pod`; creates no file."""
         log, termination, token, targets = (
             folder / f"{pod}.{end}" for end in ("log", "termination", "token", "targets")
         )
-        return cls(log, termination, token, targets)
+        return cls(log, termination, token, targets, api_keys)
 
 
-def serve_launch(container: Object, ports: Ports, files: PodFiles, *, pod: str) -> Launch:
-    """Return the `sluice serve` command of the container, on local `ports`."""
+def serve_launch(container: Object, ports: Ports, files: PodFiles, pod: str, replicas: int = 1) -> Launch:
+    """Return the `sluice serve` command of the container, on local `ports`, beside up to `replicas` of its kind.
+
+    Between the gateway and an engine there is no TLS: both are processes of this machine, on its loopback interface.
+    """
     arguments = [str(argument) for argument in container.get("args") or ()]
     overrides = [
         "--host", "127.0.0.1", "--port", str(ports.data), "--admin-port", str(ports.admin),
         "--admin-token-file", str(files.token), "--targets-file", str(files.targets),
-        "--grace-seconds", NO_GRACE_SECONDS,
+        "--grace-seconds", NO_GRACE_SECONDS, "--cache", "",
+        "--tls-cert-file", "", "--tls-key-file", "",
+        "--api-keys-file", "" if files.api_keys is None else str(files.api_keys),
     ]  # fmt: skip
+    share = kv_share(arguments, replicas)
+    if share is not None:
+        overrides.append(f"{_KV_FRACTION}{share:.4g}")
     return Launch([sys.executable, "-m", "sluice", *arguments, *overrides], container_env(container, files, pod=pod))
 
 
+def kv_share(arguments: Sequence[str], replicas: int) -> float | None:
+    """Return the fraction of free memory for the KV cache of one of `replicas` on this machine, which all measure the
+    same free memory. None if the arguments give a size instead of a fraction."""
+    given = [argument.removeprefix(_KV_FRACTION) for argument in arguments if argument.startswith(_KV_FRACTION)]
+    return float(given[-1]) / max(1, replicas) if given else None
+
+
 def reject_claims(template: Object) -> None:
-    """Check the volumes. Raises LocalError for a pod that mounts a volume claim."""
+    """Check the volumes. Raises LocalError for a pod whose model is on a volume claim; the cache is the user's own."""
     for volume in template.get("spec", {}).get("volumes") or ():
-        if "persistentVolumeClaim" in volume:
+        if "persistentVolumeClaim" in volume and volume.get("name") == "model":
             raise LocalError(PVC_UNSUPPORTED)
 
 
@@ -76,8 +94,8 @@ def container_env(container: Object, files: PodFiles, *, pod: str) -> dict[str, 
     reference."""
     env = dict(os.environ)
     for entry in container.get("env") or ():
-        if entry["name"] == "HOME":
-            continue  # valid in the image only; the local HOME is kept
+        if entry["name"] in ("HOME", contract.ENV_HUB_TOKEN_PATH):
+            continue  # valid in the image only; the user's own are kept
         field = ((entry.get("valueFrom") or {}).get("fieldRef") or {}).get("fieldPath")
         if field == "metadata.name":
             env[entry["name"]] = pod

@@ -12,6 +12,7 @@ from sluice_operator.cluster.local.launch import (
     LocalError,
     PodFiles,
     admin_secret_name,
+    kv_share,
     reject_claims,
     secret_value,
     serve_launch,
@@ -56,6 +57,18 @@ def test_the_rendered_arguments_stay_and_local_ones_come_later(tmp_path: Path) -
     assert launch.argv.index("--host") > launch.argv.index("--host=0.0.0.0")
 
 
+def test_engines_of_this_machine_use_its_key_file_and_no_tls(tmp_path: Path) -> None:
+    mounted = ["--api-keys-file=/etc/sluice/keys/keys.yaml", "--tls-cert-file=/c", "--tls-key-file=/k"]
+    container = {"args": ["serve", "/m", *mounted]}
+    for keys, expected in ((None, ""), (tmp_path / "keys.yaml", str(tmp_path / "keys.yaml"))):
+        argv = serve_launch(container, Ports(1, 2), PodFiles.under(tmp_path, "chat-1", keys), pod="chat-1").argv
+        assert [last(argv, option) for option in ("api-keys-file", "tls-cert-file", "tls-key-file")] == [
+            expected,
+            "",
+            "",
+        ]
+
+
 def test_the_containers_environment_is_laid_over_ours_without_the_images_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,3 +96,17 @@ def test_a_secret_without_its_key_says_what_to_do() -> None:
     assert secret_value({"stringData": {"token": "secret"}}, "token") == b"secret"
     with pytest.raises(LocalError, match="delete it"):
         secret_value({"data": {}}, "token")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "replicas", "share"),
+    [(["--kv-memory-fraction=0.9"], 3, 0.3), (["--kv-memory-fraction=0.9"], 1, 0.9), (["--kv-size=64"], 3, None)],
+)
+def test_replicas_share_the_free_memory(arguments: list[str], replicas: int, share: float | None) -> None:
+    assert kv_share(arguments, replicas) == (None if share is None else pytest.approx(share))
+
+
+def test_the_share_of_a_replica_comes_after_the_fraction_of_the_file(tmp_path: Path) -> None:
+    files = PodFiles.under(tmp_path, "chat-1")
+    launch = serve_launch(template()["spec"]["containers"][0], Ports(1, 2), files, "chat-1", 4)
+    assert last(launch.argv, "kv-memory-fraction") == "0.225"

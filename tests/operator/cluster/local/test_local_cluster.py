@@ -40,7 +40,7 @@ http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), H).serve_foreve
 """
 
 
-def child_command(container: Object, ports: Ports, files: PodFiles, pod: str) -> Launch:
+def child_command(container: Object, ports: Ports, files: PodFiles, pod: str, replicas: int) -> Launch:
     argv = [sys.executable, "-I", "-S", "-c", CHILD, str(ports.admin)]
     return Launch(argv, container_env(container, files, pod=pod))
 

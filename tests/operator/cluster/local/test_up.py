@@ -19,8 +19,10 @@ import pytest
 from rich.console import Console
 
 from e2e.demo.fleet import descendants
+from sluice.logs import JsonLines, TextLines
+from sluice.up.fault import permanent_fault
 from sluice.up.file import read_local_resource
-from sluice.up.show import JsonLines, LiveTable
+from sluice.up.show import LiveTable, LogLines
 from sluice.up.snapshot import PodLine, Snapshot
 from sluice_engine.tiny import ensure
 from sluice_operator.api.yaml_file import BadFile
@@ -219,7 +221,7 @@ def snapshot(**changes: Any) -> Snapshot:
 def test_a_line_is_written_on_each_notable_change_and_at_an_interval() -> None:
     lines: list[str] = []
     now: Iterator[float] = iter([0.0, 1.0, 2.0, 3.5, 4.0])
-    show = JsonLines(lines.append, clock=lambda: next(now))
+    show = LogLines(lines.append, JsonLines(), clock=lambda: next(now))
     for change in ({}, {"running": 4}, {"limit": 9}, {"limit": 9}, {"limit": 9, "running": 5}):
         show.snapshot(snapshot(**change))
     assert [json.loads(line)["limit"] for line in lines] == [12, 9]
@@ -231,7 +233,7 @@ def test_a_line_is_written_on_each_notable_change_and_at_an_interval() -> None:
 def test_a_loop_without_changes_writes_a_line_at_an_interval() -> None:
     lines: list[str] = []
     now: Iterator[float] = iter([0.0, 1.0, 3.0])
-    show = JsonLines(lines.append, clock=lambda: next(now))
+    show = LogLines(lines.append, JsonLines(), clock=lambda: next(now))
     for _ in range(3):
         show.snapshot(snapshot())
     assert len(lines) == 2
@@ -241,7 +243,7 @@ def test_a_closed_output_pipe_ends_the_loop_in_order() -> None:
     def broken(_: str) -> None:
         raise BrokenPipeError
 
-    show = JsonLines(broken)
+    show = LogLines(broken, JsonLines())
     assert not show.gone
     show.event("started", {})
     assert show.gone
@@ -254,5 +256,39 @@ def test_the_table_shows_the_model_its_replicas_and_why() -> None:
     table.event("decision", {"message": "1 → 2 replicas: ITL binds."})
     table.close()
     text = screen.getvalue()
-    for words in ("chat", "1/2", "120 ms", "12", "40", "ITL binds.", "chat-1", "1 → 2 replicas"):
+    for words in ("chat", "1/2", "120 ms", "12", "40", "ITL binds.", "replica 1", "1 → 2 replicas"):
         assert words in text
+
+
+def test_the_same_state_as_text_is_one_line_with_counts_and_why() -> None:
+    lines: list[str] = []
+    LogLines(lines.append, TextLines()).snapshot(snapshot())
+    assert [line[13:] for line in lines] == ["INFO    up       chat: 1/2 ready, 3 running, 0 waiting: ITL binds."]
+
+
+def test_a_fault_that_no_restart_solves_ends_it_with_status_2(tmp_path: Path, model: Path) -> None:
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    (bare / "config.json").write_bytes((model / "config.json").read_bytes())  # a model without weights
+    result = run_up(written(tmp_path, YAML.format(uri=bare.as_uri())), "--port", "0")
+    assert result.returncode == 2
+    assert "ModelInvalid" in result.stderr and "spec.model.uri" in result.stderr
+    events = [line.get("event") for line in map(json.loads, result.stdout.splitlines())]
+    assert events[-2:] == ["stopping", "stopped"]
+
+
+@pytest.mark.parametrize(
+    ("pods", "ends"),
+    [
+        ([("failed", "AcceleratorNotFound")], True),
+        ([("failed", "AcceleratorNotFound"), ("failed", "EngineCrashed")], True),
+        ([("failed", "EngineCrashed")], False),
+        ([("failed", "PortTaken")], False),
+        ([("failed", "InsufficientMemory"), ("loading", None)], False),
+        ([("ready", None)], False),
+        ([], False),
+    ],
+)
+def test_a_fault_is_permanent_if_no_replica_may_outlive_it(pods: list[tuple[str, str | None]], ends: bool) -> None:
+    lines = tuple(PodLine(f"chat-{i}", phase, reason=reason, trouble=reason) for i, (phase, reason) in enumerate(pods))
+    assert (permanent_fault(snapshot(pods=lines)) is not None) == ends

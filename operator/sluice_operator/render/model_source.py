@@ -1,0 +1,63 @@
+"""Mounts what an engine needs to fetch a model: the token's Secret and the cache.
+
+The token is a file and not a variable, because the kubelet updates files in running pods: a corrected Secret ends the
+fault without a restart. As for other Secrets, a missing one is optional for the kubelet and reported by the engine.
+"""
+
+from typing import Final
+
+from sluice import contract
+from sluice.model_uri import HUB
+from sluice_operator.api.spec import ModelSpec
+from sluice_operator.cluster.client import Object
+
+_TOKEN: Final = "source-token"
+_CACHE: Final = "model-cache"
+
+
+def is_remote(model: ModelSpec) -> bool:
+    """True if the engine downloads the model."""
+    return model.uri.startswith(HUB)
+
+
+def source_flags(model: ModelSpec) -> dict[str, str | None]:
+    """Return the engine's flags, without dashes. A pod retries a failed download: a restart would not help."""
+    return {
+        "fetch-errors": "retry" if is_remote(model) else None,
+        "cache": contract.CACHE_MOUNT if model.cache is not None else None,
+    }
+
+
+def source_env(model: ModelSpec) -> list[Object]:
+    """Return the container's variables."""
+    if model.token_secret_ref is None:
+        return []
+    path = f"{contract.SOURCE_TOKEN_MOUNT}/{contract.SOURCE_TOKEN_FILE}"
+    return [{"name": contract.ENV_HUB_TOKEN_PATH, "value": path}]
+
+
+def source_volumes(model: ModelSpec) -> list[Object]:
+    """Return the pod's volumes."""
+    volumes: list[Object] = []
+    if (token := model.token_secret_ref) is not None:
+        items = [{"key": token.key, "path": contract.SOURCE_TOKEN_FILE}]
+        secret = {"secretName": token.name, "items": items, "defaultMode": 0o440, "optional": True}
+        volumes.append({"name": _TOKEN, "secret": secret})
+    if model.cache is not None:
+        kind: Object = (
+            {"hostPath": {"path": contract.NODE_CACHE, "type": "Directory"}}
+            if model.cache.claim is None
+            else {"persistentVolumeClaim": {"claimName": model.cache.claim}}
+        )
+        volumes.append({"name": _CACHE, **kind})
+    return volumes
+
+
+def source_mounts(model: ModelSpec) -> list[Object]:
+    """Return the container's mounts."""
+    mounts: list[Object] = []
+    if model.token_secret_ref is not None:
+        mounts.append({"name": _TOKEN, "mountPath": contract.SOURCE_TOKEN_MOUNT, "readOnly": True})
+    if model.cache is not None:
+        mounts.append({"name": _CACHE, "mountPath": contract.CACHE_MOUNT})
+    return mounts
