@@ -70,9 +70,9 @@ class LawSettings:
     """Seconds over which rates, percentiles, occupancy and misses are measured, and between two scale-ins. Basis: six
     scrapes at 5 s, and shorter than a cold start."""
 
-    delta_seconds: float = 0.9
-    """Seconds within which deltas are merged into one. Basis: just under the shortest interval of 1 s. It bounds the
-    state."""
+    delta_seconds: float = 4.5
+    """Longest span, in seconds, of a delta that is merged from shorter ones. Basis: just under the default interval. It
+    bounds the state."""
 
     usual_scrape_seconds: float = 5.0
     """Seconds between two scrapes of one pod until they are measured, the least age of a stale sample, and how long after

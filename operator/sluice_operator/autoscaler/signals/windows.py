@@ -103,8 +103,11 @@ def window_sums(state: WindowState, now: float, seconds: float) -> WindowSums:
 
 
 def append(deltas: tuple[FleetDelta, ...], delta: FleetDelta) -> tuple[FleetDelta, ...]:
-    """Add a delta, or merge it into the last one where they are too close to be kept apart."""
-    if not deltas or delta.at - deltas[-1].at >= LAW.delta_seconds:
-        return (*deltas, delta)
+    """Add a delta, or extend the last one by it where both are short."""
+    if not deltas:
+        return (delta,)
     last = deltas[-1]
-    return (*deltas[:-1], replace(merge([last, delta]), at=last.at, seconds=last.seconds))
+    seconds = delta.at - (last.at - last.seconds)
+    if seconds > LAW.delta_seconds:
+        return (*deltas, delta)
+    return (*deltas[:-1], replace(merge([last, delta]), seconds=seconds))
