@@ -20,7 +20,13 @@ $(READY): pyproject.toml .ci/constraints.txt $(wildcard engine/native/*)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c .ci/constraints.txt -e '.[dev]'
 	touch $@
 
-test: $(READY)
+# The S3 server of the tests.
+$(VENV)-s3/.ready: .ci/s3-server.txt
+	$(PYTHON) -m venv $(VENV)-s3
+	$(VENV)-s3/bin/pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
+test: $(READY) $(VENV)-s3/.ready
 	$(BIN)/sluice model tiny
 	$(BIN)/python -m pytest tests
 

@@ -12,7 +12,7 @@ HUB: Final = "hf://"
 S3: Final = "s3://"
 CLAIM: Final = "pvc://"
 FILE: Final = "file://"
-FORMS: Final = "hf://org/name@revision, pvc://claim/path, file:///path or a folder's path"
+FORMS: Final = "hf://org/name@revision, s3://bucket/prefix, pvc://claim/path, file:///path or a folder's path"
 
 _HUB: Final = re.compile(
     r"(?P<repo>[A-Za-z0-9][-A-Za-z0-9._]*/[A-Za-z0-9][-A-Za-z0-9._]*)"

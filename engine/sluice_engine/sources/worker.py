@@ -148,9 +148,9 @@ def source_of(uri: RemoteModel) -> Source:
         from sluice_engine.sources.hub import Hub
 
         return Hub(uri)
-    raise SourceError(
-        contract.REASON_INVALID_OPTION, f"{uri}: models are not fetched from S3 yet. Copy it to a volume (pvc://)."
-    )
+    from sluice_engine.sources.bucket import Bucket
+
+    return Bucket(uri)
 
 
 def _without_network(folder: Path, uri: RemoteModel) -> Entry | None:

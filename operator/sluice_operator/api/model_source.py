@@ -1,4 +1,4 @@
-"""Defines how engines fetch a model from a hub: the token of `spec.model.tokenSecretRef`, and `spec.model.cache`."""
+"""Defines how engines fetch a model: the Secrets with the access to its source, and `spec.model.cache`."""
 
 from typing import Annotated, ClassVar
 
@@ -16,6 +16,15 @@ class TokenSecretRef(Model):
     """name is the name of the Secret."""
     key: Annotated[str, Field(min_length=1, max_length=253, pattern=SECRET_KEY)] = "token"
     """key is the name of the entry that holds the token. Defaults to token."""
+
+
+class CredentialsSecretRef(Model):
+    """A Secret with S3 credentials in the namespace of the LLMDeployment. The operator never reads it; only the engine
+    pods mount it."""
+
+    name: Annotated[str, Field(min_length=1, max_length=253, pattern=OBJECT_NAME)]
+    """name is the name of the Secret. Its entries are AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, for temporary
+    credentials, AWS_SESSION_TOKEN."""
 
 
 class ModelCache(Model):

@@ -13,7 +13,8 @@ from sluice_operator.api.cron import CRON, TIMEZONE
 RESOURCE_NAME: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 MODEL_URI: Final = (
     r"^(pvc://[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?(/[^\x00-\x20\x7f]*)?|file:///[^\x00-\x20\x7f]+"
-    r"|hf://[A-Za-z0-9][-A-Za-z0-9._]*/[A-Za-z0-9][-A-Za-z0-9._]*(@[A-Za-z0-9][-A-Za-z0-9._/]*)?)$"
+    r"|hf://[A-Za-z0-9][-A-Za-z0-9._]*/[A-Za-z0-9][-A-Za-z0-9._]*(/[^\x00-\x20\x7f@]+[.]gguf)?(@[A-Za-z0-9][-A-Za-z0-9._/]*)?"
+    r"|s3://[a-z0-9][-a-z0-9.]{1,61}[a-z0-9](/[^\x00-\x20\x7f]*)?)$"
 )
 SECRET_KEY: Final = r"^[-._A-Za-z0-9]+$"
 OBJECT_NAME: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
@@ -31,7 +32,7 @@ LABEL_VALUE: Final = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 PATTERN_WORDS: Final = {
     CRON: 'five fields as crontab has them, such as "0 8 * * 1-5"',
     TIMEZONE: "a time zone such as UTC or Europe/Berlin",
-    MODEL_URI: "hf://org/name@revision, pvc://claim/path or file:///path, without spaces",
+    MODEL_URI: "hf://org/name@revision, s3://bucket/prefix, pvc://claim/path or file:///path, without spaces",
     SECRET_KEY: "letters, digits and - . _",
     OBJECT_NAME: "lower-case letters, digits and - . (a letter or digit at both ends)",
     SERVED_NAME: "letters, digits and - . _ / (a letter or digit at both ends)",

@@ -8,7 +8,7 @@ from sluice_operator.api.auth import Auth
 from sluice_operator.api.base import Model, Rule
 from sluice_operator.api.cron import zone_of
 from sluice_operator.api.engine import EngineSpec
-from sluice_operator.api.model_source import ModelCache, TokenSecretRef
+from sluice_operator.api.model_source import CredentialsSecretRef, ModelCache, TokenSecretRef
 from sluice_operator.api.patterns import MODEL_URI, PERCENT, SERVED_NAME, Cron, TimeZone
 
 
@@ -34,12 +34,16 @@ class ModelSpec(Model):
     uri: Annotated[str, Field(min_length=1, max_length=1024, pattern=MODEL_URI)]
     """uri is the location of the model (config.json, *.safetensors, tokenizer). hf://org/name@revision is a repository of
     a Hugging Face hub (HF_ENDPOINT in engine.template.env names another than huggingface.co); without a revision it is
-    the default branch. Each engine pod downloads it, unless cache has it. pvc://claim/path is a folder on
-    a PersistentVolumeClaim of this namespace, mounted read-only. file:///path is a folder on the local machine (sluice
+    the default branch. s3://bucket/prefix is a folder of an S3 bucket (AWS_ENDPOINT_URL and AWS_REGION in
+    engine.template.env). Each engine pod downloads it, unless cache has it. pvc://claim/path is a folder on a
+    PersistentVolumeClaim of this namespace, mounted read-only. file:///path is a folder on the local machine (sluice
     up) or inside the engine image."""
     token_secret_ref: TokenSecretRef | None = None
     """tokenSecretRef names the Secret entry with the access token of the hub, for private and gated models. A corrected
     token applies within about a minute, without a restart."""
+    credentials_secret_ref: CredentialsSecretRef | None = None
+    """credentialsSecretRef names the Secret with the credentials of an S3 bucket. Without it, the pods use the role that
+    their platform gives them, or none. Corrected credentials apply within about a minute, without a restart."""
     cache: ModelCache | None = None
     """cache is a folder that engine pods share, so that a model is downloaded once. Without it, each pod downloads the
     model into its own ephemeral storage."""

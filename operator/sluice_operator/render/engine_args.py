@@ -8,27 +8,30 @@ the targets file (`targets.py`), and the operator's further decisions by PATCH /
 from typing import Final
 
 from sluice import contract
+from sluice.model_uri import ClaimModel, LocalModel, parse_uri
 from sluice_operator.api import LLMDeployment
 from sluice_operator.api.patterns import amount_of
 from sluice_operator.render.auth import secret_flags
 from sluice_operator.render.model_source import source_flags
 
 GIB: Final = 2**30
-_PVC: Final = "pvc://"
-_FILE: Final = "file://"
 
 
 def claim_of(uri: str) -> str | None:
     """Return the PersistentVolumeClaim in a model URI, or None for a URI of another scheme."""
-    return uri.removeprefix(_PVC).partition("/")[0] if uri.startswith(_PVC) else None
+    location = parse_uri(uri)
+    return location.claim if isinstance(location, ClaimModel) else None
 
 
 def model_path(uri: str) -> str:
     """Return the path of the model folder inside the engine container; the URI itself for a model that it downloads."""
-    if claim_of(uri) is None:
-        return uri.removeprefix(_FILE)
-    inside = uri.removeprefix(_PVC).partition("/")[2].strip("/")
-    return f"{contract.MODEL_MOUNT}/{inside}" if inside else contract.MODEL_MOUNT
+    match parse_uri(uri):
+        case ClaimModel(_, inside):
+            return f"{contract.MODEL_MOUNT}/{inside}" if inside else contract.MODEL_MOUNT
+        case LocalModel(path):
+            return str(path)
+        case remote:
+            return str(remote)
 
 
 def engine_arguments(resource: LLMDeployment) -> list[str]:

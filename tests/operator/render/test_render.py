@@ -21,6 +21,7 @@ CHANGES: dict[str, Any] = {
     "model.uri": "pvc://other/m",
     "model.tokenSecretRef.name": "hub-account",
     "model.tokenSecretRef.key": "hub-token",
+    "model.credentialsSecretRef.name": "bucket-account",
     "model.cache.claim": "cache",
     "model.cache.node": True,
     "model.servedName": "other",
@@ -294,6 +295,22 @@ def test_the_deletion_cost_touches_one_annotation() -> None:
             "namespace": "team",
             "annotations": {"controller.kubernetes.io/pod-deletion-cost": "-3"},
         },
+    }
+
+
+def test_the_credentials_of_a_bucket_are_files_that_a_corrected_secret_replaces() -> None:
+    asked = {"model.uri": "s3://models/qwen3", "model.credentialsSecretRef": {"name": "account"}}
+    pod = deployment(children(asked))["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert {"--fetch-errors=retry", "s3://models/qwen3"} <= set(container["args"])
+    assert {"name": "SLUICE_S3_CREDENTIALS", "value": "/etc/sluice/s3"} in container["env"]
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert volumes["source-credentials"]["secret"]["secretName"] == "account"
+    mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
+    assert mounts["source-credentials"] == {
+        "name": "source-credentials",
+        "mountPath": "/etc/sluice/s3",
+        "readOnly": True,
     }
 
 
