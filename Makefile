@@ -12,7 +12,7 @@ LOAD  ?= kind load docker-image
 # Command that stops and starts a control-plane component; it gets `stop kube-apiserver` or `start kube-apiserver`.
 OUTAGE ?=
 
-.PHONY: demo test e2e lint generate bench bench-control bench-corpus fidelity bench-kernels images gpu clean
+.PHONY: install demo test e2e lint generate bench bench-control bench-corpus fidelity bench-kernels images gpu clean
 
 $(READY): pyproject.toml .ci/constraints.txt $(wildcard engine/native/*)
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Sluice needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
@@ -25,6 +25,8 @@ $(VENV)-s3/.ready: .ci/s3-server.txt
 	$(PYTHON) -m venv $(VENV)-s3
 	$(VENV)-s3/bin/pip install --quiet --disable-pip-version-check -r $<
 	touch $@
+
+install: $(READY)
 
 test: $(READY) $(VENV)-s3/.ready
 	$(BIN)/sluice model tiny

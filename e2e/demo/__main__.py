@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from e2e.demo import real_model
 from e2e.demo.fleet import DemoFailed, Fleet
 from e2e.demo.story import Record, Story, write_resource
 from e2e.demo.summary import closing_checks, print_failure, print_summary
@@ -41,6 +42,8 @@ async def _play(console: Console, folder: Path, model: Path) -> int:
         except DemoFailed as failure:
             told = str(failure)
         code = await fleet.stop()
+    if record.fetch_fault is not None:
+        record.checks.extend(await real_model.answer(console, record.fetch_fault))
     verdict = [*record.checks, *closing_checks(record, fleet, code)]
     print_summary(console, record, fleet, verdict)
     if told or not all(check.passed for check in verdict):

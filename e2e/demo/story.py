@@ -12,7 +12,7 @@ from typing import Final
 from openai import AsyncOpenAI
 from rich.console import Console
 
-from e2e.demo import checks, wanted
+from e2e.demo import checks, real_model, wanted
 from e2e.demo.checks import Check
 from e2e.demo.fleet import DemoFailed, Fleet, Line
 from e2e.demo.processor import Share, watch_shares
@@ -37,6 +37,7 @@ class Record:
     checks: list[Check] = field(default_factory=list)
     reports: dict[str, Report] = field(default_factory=dict)
     shares: dict[str, Share] = field(default_factory=dict)
+    fetch_fault: str | None = None  # of the real model; None: it was not asked for
 
 
 class Story:
@@ -64,7 +65,9 @@ class Story:
             served = await self._measure(first)
             calm_from = await self._half_load(served)
             await self._overload(served, calm_from)
+            fetching = asyncio.create_task(real_model.pull())
             await self._shrink()
+            self._record.fetch_fault = await fetching
         finally:
             watcher.cancel()
             await asyncio.gather(watcher, return_exceptions=True)

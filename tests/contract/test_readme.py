@@ -45,13 +45,16 @@ def run(command: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
 
 def test_each_block_is_run_somewhere() -> None:
     shell = blocks("bash")
-    assert len(shell) == 6, "a new block: run it here, in .ci/run or in e2e, then count it"
+    assert len(shell) == 7, "a new block: run it here, in .ci/run or in e2e, then count it"
     ci = (ROOT / ".ci/run").read_text()
     assert all(line in ci for line in commands(shell[0]))  # the two commands
-    assert all(".venv/bin/sluice" in line for line in commands(shell[1]) + commands(shell[2]))  # below
-    assert "install" in shell[3]  # e2e/test_4_readme.py
+    real = (ROOT / "e2e/demo/real_model.py").read_text()  # the demo runs these lines, because they download
+    assert commands(shell[1])[0] == "make install"
+    assert all(f"`{line.split()[0].rpartition('/')[2]} {line.split()[1]}" in real for line in commands(shell[1])[1:])
+    assert all(".venv/bin/sluice" in line for line in commands(shell[2]) + commands(shell[3]))  # below
+    assert "helm install" in shell[4]  # e2e/test_4_readme.py
     assert (ROOT / "e2e/test_4_readme.py").exists()
-    assert all(".venv/bin/sluice simulate" in line for line in commands(shell[4])) and "curl" in shell[5]  # below
+    assert all(".venv/bin/sluice simulate" in line for line in commands(shell[5])) and "curl" in shell[6]  # below
 
 
 def test_the_resource_of_the_readme_is_valid_and_renders() -> None:
@@ -80,7 +83,7 @@ def open_port() -> int:
 def laptop(tiny_model: Path) -> Iterator[int]:
     """The port of `sluice up`, started as the README does."""
     port = open_port()
-    model, up = commands(blocks("bash")[1])
+    model, up = commands(blocks("bash")[2])
     made = run(model)
     assert made.returncode == 0, made.stderr
     here = up.replace(".venv/bin/", f"{Path(sys.executable).parent}/")
@@ -121,7 +124,7 @@ def select_pause() -> None:
 
 @pytest.mark.timeout(900)
 def test_the_laptop_quickstart_answers(laptop: int) -> None:
-    chat, bench = (line.replace(f":{FRONT_DOOR}", f":{laptop}") for line in commands(blocks("bash")[2]))
+    chat, bench = (line.replace(f":{FRONT_DOOR}", f":{laptop}") for line in commands(blocks("bash")[3]))
     answer = run(chat)
     assert answer.returncode == 0, answer.stderr
     assert "keeps the keys and values" in " ".join(answer.stdout.split())
@@ -134,7 +137,7 @@ MINUTE = 1_772_438_400  # any time on the minute, seconds since 1970
 
 def prometheus_answer() -> str:
     """What Prometheus answers to the README's query: two samples of each counter that it selects."""
-    arguments = shlex.split(blocks("bash")[5].replace("\\\n", " "))
+    arguments = shlex.split(blocks("bash")[6].replace("\\\n", " "))
     query = arguments[arguments.index("--data-urlencode") + 1].removeprefix("query=")
     selected = re.search(r'__name__=~"([^"]+)"', query)
     assert selected is not None
@@ -151,7 +154,7 @@ def test_the_simulations_of_the_readme_print_an_answer(tmp_path: Path) -> None:
     def here(name: re.Match[str]) -> str:
         return str(tmp_path) if name[0] == "/tmp" else str(tmp_path / name[0])
 
-    for line, answers in zip(commands(blocks("bash")[4]), (1, 1, 2), strict=True):
+    for line, answers in zip(commands(blocks("bash")[5]), (1, 1, 2), strict=True):
         done = run(re.sub(r"(log\.csv|load\.json|/tmp(?=/run))", here, line))
         assert done.returncode == 0, done.stderr
         assert done.stdout.count("the SLO (TTFT") == answers
