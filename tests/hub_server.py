@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
 COMMIT = "c0ffee" + "0" * 34
+NEWER = "decaf" + "0" * 35
 REPO = "org/model"
 
 
@@ -24,6 +25,7 @@ class Hub:
     claimed_size: int | None = None  # announced for model.safetensors
     truncate_at: int | None = None  # a response ends after so many bytes, and the connection with it
     stop_at: int | None = None  # a response stops after so many bytes until `released`; sets `reached`
+    moved: bool = False  # the default branch is at NEWER, which has no files
     corrupt: bool = False  # the first byte of safetensors is wrong
     served: int = 0  # bytes of safetensors
     requests: list[str] = field(default_factory=list)
@@ -74,7 +76,10 @@ class _Handler(BaseHTTPRequestHandler):
             return self._answer(401, b"{}", {"X-Error-Message": "Invalid username or password."})
         api, resolve = f"/api/models/{REPO}", f"/{REPO}/resolve/{COMMIT}/"
         if path == api or path in (f"{api}/revision/main", f"{api}/revision/{COMMIT}"):
-            return self._answer(200, json.dumps({"id": REPO, "sha": COMMIT}).encode(), {})
+            commit = NEWER if hub.moved and not path.endswith(COMMIT) else COMMIT
+            return self._answer(200, json.dumps({"id": REPO, "sha": commit}).encode(), {})
+        if path == f"{api}/tree/{NEWER}":
+            return self._answer(200, b"[]", {})
         if path == f"{api}/tree/{COMMIT}":
             return self._answer(200, json.dumps(hub.tree()).encode(), {})
         if path.startswith(f"{api}/revision/"):

@@ -67,6 +67,7 @@ ADMIN_TOKEN_MOUNT: Final = "/etc/sluice/admin"
 ADMIN_TOKEN_KEY: Final = "token"  # key in the Secret, and file name under ADMIN_TOKEN_MOUNT
 TARGETS_MOUNT: Final = "/etc/sluice/targets"  # a directory mount, so that the kubelet updates the file in running pods
 TARGETS_FILE: Final = "targets.json"  # key in the ConfigMap, and file name under TARGETS_MOUNT
+REVISION_FILE: Final = "revision.json"  # beside it: {"uri", "revision"} of a model that is fetched
 API_KEYS_MOUNT: Final = "/etc/sluice/keys"  # the user's Secret as a directory, so that running pods see a new version
 API_KEYS_FILE: Final = "keys.yaml"  # key in the Secret, and file name under API_KEYS_MOUNT
 # Name of an entry in the key file, which is the tenant's name.
@@ -161,7 +162,7 @@ METRICS_FAULTS: Final = "sluice_metrics_faults_total"  # exceptions while record
 STEP_MODEL_SECONDS: Final = "sluice_step_model_seconds"  # {term}
 STEP_MODEL_ERROR: Final = "sluice_step_model_error_ratio"
 STEP_MODEL_STEPS: Final = "sluice_step_model_steps"  # steps behind the fit; a model with few is not used
-MODEL_INFO: Final = "sluice_model_info"  # {version, dtype, model}
+MODEL_INFO: Final = "sluice_model_info"  # {version, dtype, model, revision}
 CACHE_CONFIG_INFO: Final = "sluice_cache_config_info"  # {block_size, num_blocks}
 LOAD_PHASE_SECONDS: Final = "sluice_load_phase_seconds"  # {phase=fetch|load|compile|warm}
 PACED: Final = "sluice_paced"  # 1 while --pace makes steps follow a given time model

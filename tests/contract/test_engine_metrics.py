@@ -98,7 +98,7 @@ def test_nothing_is_published_that_the_contract_does_not_name(series: Series) ->
 
 def test_info_labels_are_the_contracts(series: Series) -> None:
     labels = {name: {key for key, _ in pairs} for name, pairs in series}
-    assert labels[contract.MODEL_INFO] == {"version", "dtype", "model"}
+    assert labels[contract.MODEL_INFO] == {"version", "dtype", "model", "revision"}
     assert labels[contract.CACHE_CONFIG_INFO] == {"block_size", "num_blocks"}
 
 

@@ -293,6 +293,7 @@ class Server:
         """The model's folder on this machine. Raises StartFailed."""
         try:
             fetched = await self._fetch.run()
+            self._serving.metrics.revision = self._fetch.revision or ""
             cache = self._settings.cache or default_cache()
             folder = await asyncio.to_thread(servable, fetched, self._options.dtype, cache)
         except (SourceError, StartError) as error:

@@ -91,6 +91,7 @@ class EngineMetrics:
         self._itl_target = options.limits.itl_target
         self._ttft_target = options.limits.ttft_target
         self._fault_log = FaultLog()
+        self.revision = ""  # of a model that was fetched; set before `on_ready`
         self._registry = CollectorRegistry()
         self._totals = CollectorRegistry()
         self._make_gauges()
@@ -119,7 +120,7 @@ class EngineMetrics:
         self._paced = self._gauge(contract.PACED, "1 while --pace holds steps to a given time model.")
         self._paced.set(1.0 if self._options.pace is not None else 0.0)
         self._model_info = Gauge(
-            contract.MODEL_INFO, "What is served.", ["version", "dtype", "model"], registry=self._registry
+            contract.MODEL_INFO, "What is served.", ["version", "dtype", "model", "revision"], registry=self._registry
         )
         self._cache_info = Gauge(
             contract.CACHE_CONFIG_INFO, "The KV pool.", ["block_size", "num_blocks"], registry=self._registry
@@ -189,7 +190,7 @@ class EngineMetrics:
             if phase in contract.LOAD_PHASES:
                 self._load_phase.labels(phase).set(seconds)
         self._paced.set(1.0 if message.paced else 0.0)
-        self._model_info.labels(_version(), message.dtype, self._options.served_name).set(1)
+        self._model_info.labels(_version(), message.dtype, self._options.served_name, self.revision).set(1)
         self._cache_info.labels(f"{message.block_size:g}", str(message.num_blocks)).set(1)
         self._blocks.labels("free").set(message.num_blocks)
 

@@ -16,6 +16,7 @@ from sluice_engine import messages
 from sluice_engine.server.options import ServerSettings
 from sluice_engine.sources import Patience, Progress, SourceError, fetch, progress_text, retry_seconds
 from sluice_engine.sources.fetching import ATTEMPTS
+from sluice_engine.sources.pin import pinned
 from sluice_engine.sources.progress import Rate
 
 LOG_SECONDS: Final = 10.0  # between two lines about the progress
@@ -68,17 +69,18 @@ class ModelFetch:
 
     async def _attempt(self) -> Path:
         loop = asyncio.get_running_loop()
+        model = pinned(self._model, self._settings.revision_file)
 
         def on_progress(progress: Progress) -> None:  # in the download's thread
             loop.call_soon_threadsafe(self._on_progress, progress)
 
         fetched = await asyncio.to_thread(
-            fetch, self._model, self._settings.cache, on_progress, patience=Patience(attempts=1), stop=self._stop
+            fetch, model, self._settings.cache, on_progress, patience=Patience(attempts=1), stop=self._stop
         )
         self.text, self.problem, self.revision = "", None, fetched.revision
         if fetched.revision is not None:
             self._report(1.0)
-            log.info("%s is at %s, revision %s", self._model, fetched.folder, fetched.revision)
+            log.info("%s is at %s, revision %s", model, fetched.folder, fetched.revision)
         return fetched.folder
 
     def _on_progress(self, progress: Progress) -> None:

@@ -50,6 +50,7 @@ class ServerSettings:
     admin_port: int
     admin_token_file: Path | None
     targets_file: Path | None = None
+    revision_file: Path | None = None  # pins the revision of a model that is fetched (`sources/pin.py`)
     secrets: SecretPaths = SecretPaths()
     cache: Path | None = None  # of downloaded models; None: the user's
     fetch_errors: Literal["exit", "retry"] = "exit"  # what a failed download does
@@ -75,6 +76,7 @@ def parse(raw: Mapping[str, str | None]) -> tuple[EngineOptions, ServerSettings]
         admin_port=reader.integer("admin-port", 0, 65535, contract.ADMIN_PORT),
         admin_token_file=Path(token_file) if token_file else None,
         targets_file=Path(targets_file) if (targets_file := raw.get("targets-file")) else None,
+        revision_file=Path(revision_file) if (revision_file := raw.get("revision-file")) else None,
         secrets=_secrets(raw),
         cache=Path(cache).expanduser() if (cache := raw.get("cache")) else None,
         fetch_errors=reader.choice("fetch-errors", FETCH_ERRORS),

@@ -105,6 +105,9 @@ def serve(
     targets_file: Annotated[
         Text, _option("targets-file", "JSON file with SLO targets and admission bounds, reloaded on change.", "FILE")
     ] = None,
+    revision_file: Annotated[
+        Text, _option("revision-file", "JSON file with the uri and the revision of a hf:// model to fetch.", "FILE")
+    ] = None,
     drain_seconds: Annotated[
         Text, _option("drain-seconds", "Seconds that running requests may take to finish after SIGTERM. [300]", "S")
     ] = None,

@@ -34,6 +34,16 @@ class AdmissionStatus(Model):
     """reason is the constraint that set the limit, e.g. InterTokenLatency or KVOccupancy."""
 
 
+class ModelStatus(Model):
+    """The model that the pods serve, for a model that they fetch."""
+
+    uri: Annotated[str, Field(max_length=1024)]
+    """uri is the spec.model.uri that the revision belongs to."""
+    revision: Annotated[str, Field(max_length=64)]
+    """revision is the commit of the hub, or the digest of the bucket's listing, that the first ready pod fetched. Later
+    pods of the same hf:// URI fetch the same commit. Change spec.model.uri to serve another one."""
+
+
 class ColdStart(Model):
     """Measured time from the creation of a pod until it is ready, by phase, in seconds."""
 
@@ -42,8 +52,10 @@ class ColdStart(Model):
     pull: Number | None = None
     """pull is the time from the kubelet's acceptance of the pod until the container runs, including the image pull, in
     seconds."""
+    fetch: Number | None = None
+    """fetch is the duration of the download of the model, in seconds; 0 for a model on a volume or in the cache."""
     load: Number | None = None
-    """load is the time from the start of the container until the pod is ready, without warm, in seconds. It is mostly
+    """load is the time from the start of the container until the pod is ready, without fetch and warm, in seconds. It is mostly
     the time to load the weights."""
     warm: Number | None = None
     """warm is the duration of the engine's warm-up after the weights are loaded, in seconds."""
@@ -123,6 +135,8 @@ class LLMDeploymentStatus(Model):
     """selector is the label selector of the engine pods, for the scale subresource."""
     url: str | None = None
     """url is the base URL for clients inside the cluster."""
+    model: ModelStatus | None = None
+    """model is the revision that the pods serve, for a model that they fetch."""
     slo: SLOStatus | None = None
     """slo contains the latency and the SLO attainment of recent requests."""
     kv_occupancy_percent: Annotated[int | None, Field(alias="kvOccupancyPercent")] = None

@@ -78,6 +78,7 @@ class EngineSample:
     offered_again_total: float = 0.0  # that another replica had rejected before
     shadow: ShadowTotals | None = None  # None: the engine publishes none
     start: StartReport | None = None  # None: the engine does not fetch its model
+    revision: str = ""  # of the model that it serves; "" for one that it did not fetch
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,7 @@ class ColdStart:
     load: float
     warm: float
     total: float
+    fetch: float = 0.0  # the download of the model; 0 for one on a volume
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,6 +90,15 @@ def template_hash(pod: Object) -> str:
     return str((pod.get("metadata", {}).get("labels") or {}).get("pod-template-hash", ""))
 
 
+def model_argument(pod: Object) -> str:
+    """Return the model that the engine's command line names; empty for a container with another command."""
+    for container in (pod.get("spec") or {}).get("containers") or ():
+        arguments = container.get("args") or []
+        if container.get("name") == names.CONTAINER and len(arguments) > 1 and arguments[0] == "serve":
+            return str(arguments[1])
+    return ""
+
+
 def deletion_cost(pod: Object) -> int | None:
     """Return the pod's pod-deletion-cost annotation; None if it is missing or not an integer."""
     text = str((pod.get("metadata", {}).get("annotations") or {}).get(contract.ANNOTATION_DELETION_COST, ""))
@@ -119,8 +128,9 @@ def cold_start(pod: Object, sample: EngineSample | None) -> ColdStart | None:
     spent = dict(sample.load_seconds) if sample else {}
     if served > UNREPORTED_FACTOR * sum(spent.values()) + UNREPORTED_SECONDS:
         return None
-    warm = spent.get("warm", 0.0)
-    return ColdStart(schedule, pull, max(0.0, served - warm), warm, schedule + pull + served)
+    fetch, warm = spent.get("fetch", 0.0), spent.get("warm", 0.0)
+    load = max(0.0, served - fetch - warm)
+    return ColdStart(schedule, pull, load, warm, schedule + pull + served, fetch)
 
 
 def start_of(pod: Object) -> datetime | None:

@@ -7,6 +7,7 @@ publishes must be present.
 
 import itertools
 import math
+import re
 from collections import defaultdict
 from typing import Final
 
@@ -44,6 +45,7 @@ _WANTED: Final = tuple(
             contract.STEP_MODEL_ERROR,
             contract.STEP_MODEL_STEPS,
             contract.CACHE_CONFIG_INFO,
+            contract.MODEL_INFO,
             contract.LOAD_PHASE_SECONDS,
             contract.SHADOW_REQUESTS,
             contract.SHADOW_UNREACHABLE,
@@ -51,6 +53,7 @@ _WANTED: Final = tuple(
         }
     )
 )
+_REVISION: Final = re.compile(r"[0-9a-f]{8,64}", re.ASCII)
 _ABSURD: Final = 1e18  # a value of this size or more is implausible in every unit
 
 
@@ -124,6 +127,7 @@ def parse(text: str) -> EngineSample:
         failed_total=outcomes.get("error", 0.0),
         offered_again_total=series.counter(contract.REQUESTS_OFFERED_AGAIN),
         shadow=_shadow(series),
+        revision=_revision(series),
     )
 
 
@@ -144,6 +148,12 @@ def _block_size(series: _Series) -> float:
     if len(sizes) != 1 or not sizes[0].isdecimal() or int(sizes[0]) == 0:
         raise BadExposition(f"{contract.CACHE_CONFIG_INFO} has no single block_size above 0")
     return float(sizes[0])
+
+
+def _revision(series: _Series) -> str:
+    """The revision of the served model; "" where it has none or its characters are no revision's."""
+    found = [value for value in series.label_values(contract.MODEL_INFO, "revision") if _REVISION.fullmatch(value)]
+    return found[0] if len(found) == 1 else ""
 
 
 def _histogram(series: _Series, name: str) -> Histogram:

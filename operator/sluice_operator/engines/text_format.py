@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 MAX_BYTES: Final = 256 * 1024  # an engine: 16 KiB. Bounds the operator's memory, times the calls in flight
 MAX_LINES: Final = 4_000  # an engine: 320
 MAX_LINE_CHARACTERS: Final = 4_096  # an engine: 120. A regular expression holds the GIL for a whole line
-MAX_LABELS: Final = 16  # per line; an engine: at most 3
+MAX_LABELS: Final = 32  # per line; an engine: at most 4
 MAX_SERIES: Final = 1_000  # with one of the prefixes; an engine: 99
 
 _NAME: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*+")

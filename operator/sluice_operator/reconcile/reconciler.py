@@ -39,6 +39,7 @@ from sluice_operator.status.build import build, by_type
 from sluice_operator.status.events import events_of
 from sluice_operator.status.facts import Facts
 from sluice_operator.status.rollout import fingerprint_of, rollout_of
+from sluice_operator.status.served_model import recorded_revision
 
 log = logging.getLogger(__name__)
 
@@ -153,7 +154,8 @@ class Reconciler:
         children = await ensure_token(target, fleet, self.states[key].children, context)
         self.states[key] = replace(self.states[key], children=children)
         replicas = desired_replicas(target.resource, fleet, decision)
-        *dependencies, deployment = _render(target.resource, replicas, str(children.token), context)
+        revision = recorded_revision(target.resource.spec, target.document.get("status") or {})
+        *dependencies, deployment = _render(target.resource, replicas, str(children.token), context, revision)
         children = await apply_dependencies(target, dependencies, children, context)
         self.states[key] = replace(self.states[key], children=children)
         await order_scale_in(target.resource, fleet, decision, replicas, context)
@@ -193,8 +195,11 @@ def _parse(key: Key, document: Object) -> tuple[Target | None, tuple[str, ...]]:
         return None, error.faults
 
 
-def _render(resource: LLMDeployment, replicas: int | None, token: str, context: Context) -> list[Object]:
-    return list(render.children(resource, image=context.settings.engine_image, replicas=replicas, token=token))
+def _render(
+    resource: LLMDeployment, replicas: int | None, token: str, context: Context, revision: str | None = None
+) -> list[Object]:
+    image = context.settings.engine_image
+    return list(render.children(resource, image=image, replicas=replicas, token=token, revision=revision))
 
 
 def _paused_template(target: Target | None, context: Context) -> str | None:

@@ -19,14 +19,17 @@ from sluice_operator.render.targets import build_targets
 __all__ = ["admin_secret", "children", "deletion_cost", "estimates", "names"]
 
 
-def children(resource: LLMDeployment, *, image: str, replicas: int | None, token: str) -> tuple[Object, ...]:
+def children(
+    resource: LLMDeployment, *, image: str, replicas: int | None, token: str, revision: str | None = None
+) -> tuple[Object, ...]:
     """Return every child except the admin Secret and the saved estimates, in the order in which they must be applied.
 
     image: the engine image for a resource without spec.engine.image. replicas: the number of pods; None leaves the
-    field to its owner. token: the admin token; the pods mount the Secret that holds it.
+    field to its owner. token: the admin token; the pods mount the Secret that holds it. revision: of a model that the
+    pods have fetched; None before one has.
     """
     return (
-        build_targets(resource),  # first: engines follow it even if the writes of the others fail
+        build_targets(resource, revision),  # first: engines follow it even if the writes of the others fail
         build_service_account(resource),
         build_service(resource),
         build_headless_service(resource),

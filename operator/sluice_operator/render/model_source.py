@@ -26,6 +26,7 @@ def source_flags(model: ModelSpec) -> dict[str, str | None]:
     return {
         "fetch-errors": "retry" if is_remote(model) else None,
         "cache": contract.CACHE_MOUNT if model.cache is not None else None,
+        "revision-file": f"{contract.TARGETS_MOUNT}/{contract.REVISION_FILE}" if is_remote(model) else None,
     }
 
 

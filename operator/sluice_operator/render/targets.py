@@ -1,6 +1,7 @@
 """Builds the ConfigMap with the SLO targets and the admission range, which engines apply even if the operator is down.
 
-It is mounted as a directory that engines reread, so a change reaches them without a rollout and never expires.
+It is mounted as a directory that engines reread, so a change reaches them without a rollout and never expires. For the
+same reason it holds the revision of a fetched model: a flag of the pods would restart those that have fetched it.
 """
 
 import json
@@ -11,13 +12,20 @@ from sluice_operator.cluster.client import Object
 from sluice_operator.render import names
 
 
-def build_targets(resource: LLMDeployment) -> Object:
-    """Return the ConfigMap. An engine caps the range at its own limit (`--max-num-seqs`)."""
+def build_targets(resource: LLMDeployment, revision: str | None = None) -> Object:
+    """Return the ConfigMap. An engine caps the range at its own limit (`--max-num-seqs`).
+
+    revision: what the first ready pod has fetched.
+    """
+    data = {contract.TARGETS_FILE: json.dumps(targets(resource)) + "\n"}
+    if revision is not None:
+        recorded = {"uri": resource.spec.model.uri, "revision": revision}
+        data[contract.REVISION_FILE] = json.dumps(recorded) + "\n"
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": names.metadata(resource, names.targets(resource.name)),
-        "data": {contract.TARGETS_FILE: json.dumps(targets(resource)) + "\n"},
+        "data": data,
     }
 
 

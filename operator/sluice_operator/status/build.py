@@ -20,6 +20,7 @@ from sluice_operator.status.decisions import append, last_admission_reason
 from sluice_operator.status.estimates import forecast_fields, phases
 from sluice_operator.status.facts import Facts
 from sluice_operator.status.previous import readable
+from sluice_operator.status.served_model import served_model
 
 _MEASURED_CONDITIONS: Final = frozenset({"SLOMet", "MetricsAvailable", "AdmissionActive"})
 _MEASURED_FIELDS: Final = ("slo", "kvOccupancyPercent", "admission", "coldStartSeconds", "forecast")
@@ -55,6 +56,9 @@ def build(key: Key, facts: Facts, previous: Mapping[str, Any], update: Update) -
     }
     carried = {name: previous[name] for name in _MEASURED_FIELDS if name in previous}
     measured = measurements(facts.decision, decisions) if (due or not carried) and facts.decision else {}
+    model = previous.get("model") if facts.spec is None else served_model(facts.spec, facts.fleet.pods, previous)
+    if model is not None:
+        status["model"] = model
     return status | carried | measured
 
 

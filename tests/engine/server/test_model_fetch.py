@@ -54,6 +54,23 @@ def test_a_refused_download_says_why_and_continues_when_access_is_given(tiny_mod
             served.process.wait(60)
 
 
+def test_a_pinned_revision_is_served_after_the_branch_has_moved(tiny_model: Path, tmp_path: Path) -> None:
+    files = {path.name: path.read_bytes() for path in tiny_model.iterdir() if path.is_file()}
+    pin = tmp_path / "revision.json"
+    pin.write_bytes(orjson.dumps({"uri": URI, "revision": COMMIT}))
+    with HubServer(files) as hub:
+        hub.moved = True
+        (tmp_path / "token").write_text("any")
+        options = ("--cache", str(tmp_path / "cache"), "--revision-file", str(pin))
+        served = start(URI, tmp_path / "log", *options, env=environment(hub.url, tmp_path))
+        try:
+            poll(lambda: answers(served, "/readyz", 200), 60, served.log)
+            assert f'revision="{COMMIT}"' in served.admin("GET", "/metrics").body.decode()
+        finally:
+            served.process.kill()
+            served.process.wait(60)
+
+
 def test_without_retries_a_wrong_revision_ends_the_process_with_a_sentence(tmp_path: Path) -> None:
     with HubServer({}) as hub:
         (tmp_path / "token").write_text("any")

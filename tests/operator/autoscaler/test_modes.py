@@ -143,7 +143,7 @@ NUMBER = st.one_of(
     st.sampled_from([math.nan, -1.0, math.inf, 1e30, 0.0, 1.0]),
 )
 PHASES: tuple[PodPhase, ...] = ("unschedulable", "scheduling", "pulling", "loading", "ready", "draining", "failed")
-OTHERS = ("ttft", "itl", "step_model", "load_seconds", "shadow", "start")  # no single numbers
+OTHERS = ("ttft", "itl", "step_model", "load_seconds", "shadow", "start", "revision")  # no single numbers
 FIELDS = [f.name for f in fields(EngineSample) if f.name not in OTHERS]
 
 

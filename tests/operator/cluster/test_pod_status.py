@@ -110,6 +110,14 @@ def test_a_cold_start_is_the_same_however_far_the_nodes_and_the_api_servers_cloc
     assert cold_start(clocks_apart(control_plane, node), parse(text)) == ColdStart(1, 2, 5, 2, 10)
 
 
+def test_the_download_is_a_phase_of_its_own() -> None:
+    text = exposition() + 'sluice_load_phase_seconds{phase="fetch"} 4\nsluice_load_phase_seconds{phase="warm"} 2\n'
+    start = cold_start(pod("a"), parse(text))
+    assert start is not None
+    assert (start.fetch, start.load, start.warm) == (4, 1, 2)
+    assert start.total == start.schedule + start.pull + start.fetch + start.load + start.warm
+
+
 @pytest.mark.parametrize("stamps", ["scheduled", "started", "ready"])
 @pytest.mark.parametrize(("back", "measured"), [(1, True), (600, False)])
 def test_a_clock_that_was_set_back_meanwhile_measures_no_cold_start(stamps: str, back: int, measured: bool) -> None:

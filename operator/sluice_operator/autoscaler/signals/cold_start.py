@@ -11,7 +11,7 @@ from sluice_operator.autoscaler.settings import LAW
 from sluice_operator.autoscaler.signals.freshness import FleetMetrics
 from sluice_operator.autoscaler.values import ColdStart, Observed
 
-PHASES: Final = ("schedule", "pull", "load", "warm", "total")
+PHASES: Final = ("schedule", "pull", "fetch", "load", "warm", "total")
 
 
 @dataclass(frozen=True, slots=True)

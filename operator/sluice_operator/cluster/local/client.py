@@ -318,16 +318,18 @@ class LocalCluster:
                 log.warning("pod %s keeps its old targets: %s", name, error)
 
     def _write_targets(self, namespace: str, template: Object, files: PodFiles) -> None:
-        """Mount the ConfigMap as a file, replaced atomically. Raises LocalError if the ConfigMap does not exist."""
+        """Mount the ConfigMap as files, replaced atomically. Raises LocalError if the ConfigMap does not exist."""
         name = targets_name(template)
         if name is None:
             return
         found = self._store.get("ConfigMap", namespace, name)
         if found is None:
             raise LocalError(f'configmap "{name}" not found')
-        content = str((found.get("data") or {}).get(contract.TARGETS_FILE, "")).encode()
-        if not files.targets.exists() or files.targets.read_bytes() != content:
-            replace_file(files.targets, content)
+        data = found.get("data") or {}
+        for path, key in ((files.targets, contract.TARGETS_FILE), (files.revision, contract.REVISION_FILE)):
+            content = str(data.get(key, "")).encode()
+            if key in data and (not path.exists() or path.read_bytes() != content):
+                replace_file(path, content)
 
     def _live(self, item: Object) -> Object:
         """A stored Pod with the deletion time, ports and status of the running one."""

@@ -45,15 +45,16 @@ class PodFiles:
     termination: Path
     token: Path
     targets: Path
+    revision: Path
     api_keys: Path | None = None  # the user's key file, one for all pods; None: no key is needed
 
     @classmethod
     def under(cls, folder: Path, pod: str, api_keys: Path | None = None) -> "PodFiles":
         """Return the paths for `pod`; creates no file."""
-        log, termination, token, targets = (
-            folder / f"{pod}.{end}" for end in ("log", "termination", "token", "targets")
+        log, termination, token, targets, revision = (
+            folder / f"{pod}.{end}" for end in ("log", "termination", "token", "targets", "revision")
         )
-        return cls(log, termination, token, targets, api_keys)
+        return cls(log, termination, token, targets, revision, api_keys)
 
 
 def serve_launch(container: Object, ports: Ports, files: PodFiles, pod: str, replicas: int = 1) -> Launch:
@@ -65,6 +66,7 @@ def serve_launch(container: Object, ports: Ports, files: PodFiles, pod: str, rep
     overrides = [
         "--host", "127.0.0.1", "--port", str(ports.data), "--admin-port", str(ports.admin),
         "--admin-token-file", str(files.token), "--targets-file", str(files.targets),
+        "--revision-file", str(files.revision),
         "--grace-seconds", NO_GRACE_SECONDS, "--cache", "",
         "--tls-cert-file", "", "--tls-key-file", "",
         "--api-keys-file", "" if files.api_keys is None else str(files.api_keys),
