@@ -3,6 +3,7 @@
 StartError
 ├── ModelNotFound        the model folder does not exist
 ├── ModelInvalid         the folder's content cannot be served
+│   └── UnsupportedArchitecture  the engine does not compute this model
 ├── AcceleratorNotFound  the requested device is not visible
 ├── InsufficientMemory   the KV pool would not hold one request
 └── InvalidOption        an option contradicts the model or another option
@@ -17,6 +18,7 @@ from sluice.contract import (
     REASON_INVALID_OPTION,
     REASON_MODEL_INVALID,
     REASON_MODEL_NOT_FOUND,
+    REASON_UNSUPPORTED_ARCHITECTURE,
 )
 
 
@@ -36,6 +38,12 @@ class ModelInvalid(StartError):
     """The model folder's content cannot be served."""
 
     reason = REASON_MODEL_INVALID
+
+
+class UnsupportedArchitecture(ModelInvalid):
+    """The engine does not compute models of this architecture."""
+
+    reason = REASON_UNSUPPORTED_ARCHITECTURE
 
 
 class AcceleratorNotFound(StartError):

@@ -87,6 +87,7 @@ ENV_TERMINATION_MESSAGE: Final = "SLUICE_TERMINATION_MESSAGE"
 # Reasons that an engine writes into its termination message and the operator copies into a condition.
 REASON_MODEL_NOT_FOUND: Final = "ModelNotFound"
 REASON_MODEL_INVALID: Final = "ModelInvalid"
+REASON_UNSUPPORTED_ARCHITECTURE: Final = "UnsupportedArchitecture"
 REASON_ACCELERATOR_NOT_FOUND: Final = "AcceleratorNotFound"
 REASON_INSUFFICIENT_MEMORY: Final = "InsufficientMemory"
 REASON_ENGINE_CRASHED: Final = "EngineCrashed"

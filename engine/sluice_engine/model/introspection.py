@@ -10,12 +10,11 @@ from dataclasses import dataclass
 import torch
 import transformers
 
-from sluice_engine.errors import ModelInvalid
+from sluice.model_support import ATTENDING
+from sluice_engine.errors import ModelInvalid, UnsupportedArchitecture
 from sluice_engine.model.attention import AttentionCall
 from sluice_engine.model.kv_cache import KVShape
 from sluice_engine.model.layer_groups import group_layers
-
-_ATTENDING = {"full_attention", "sliding_attention", "attention"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,30 +93,34 @@ def observe(module: torch.nn.Module, device: torch.device, *, generates: bool = 
 def check(
     module: torch.nn.Module, config: transformers.PretrainedConfig, structure: Structure, *, generates: bool = True
 ) -> None:
-    """Raises ModelInvalid, naming what is missing, for a model structure that this engine cannot compute. Without
+    """Raises UnsupportedArchitecture, naming what is missing, for a model structure that this engine cannot compute. Without
     generation nothing is cached, so layers may differ in KV size and attention may be bidirectional.
     """
     for rule in _GENERATION_RULES if generates else _POOLING_RULES:
         missing = rule(module, config, structure.calls)
         if missing is not None:
-            raise ModelInvalid(f"Model type {config.model_type!r} cannot be served: {missing}.")
+            raise UnsupportedArchitecture(f"Model type {config.model_type!r} cannot be served: {missing}.")
 
 
 def check_config(config: transformers.PretrainedConfig) -> None:
-    """The rules that need no weights. Raises ModelInvalid as `check` does, before anything is loaded."""
+    """The rules that need no weights. Raises UnsupportedArchitecture as `check` does, before anything is loaded."""
     text = config.get_text_config()
     name = repr(config.model_type)
     if getattr(config, "is_encoder_decoder", False):
-        raise ModelInvalid(f"Model type {name} is an encoder with a decoder, not a decoder-only language model.")
+        raise UnsupportedArchitecture(
+            f"Model type {name} is an encoder with a decoder, not a decoder-only language model."
+        )
     if text is not config:
         parts = sorted(key for key in config.sub_configs if config.sub_configs[key] is not type(text))
-        raise ModelInvalid(
+        raise UnsupportedArchitecture(
             f"Model type {name} has parts beside its language model ({', '.join(parts) or 'of its own'}), which this "
             f"engine does not run. Save its language model alone (type {text.model_type!r}) and serve that."
         )
-    strange = sorted(set(getattr(text, "layer_types", None) or ()) - _ATTENDING)
+    strange = sorted(set(getattr(text, "layer_types", None) or ()) - ATTENDING)
     if strange:
-        raise ModelInvalid(f"Model type {name} has layers of kind {', '.join(strange)}, which have no paged KV.")
+        raise UnsupportedArchitecture(
+            f"Model type {name} has layers of kind {', '.join(strange)}, which have no paged KV."
+        )
 
 
 def _recurrent_state(

@@ -7,20 +7,30 @@ import json
 import logging
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
+from sluice.model_support import quantised
 from sluice_engine.backend.computed_dtype import processor_computes_bf16
 from sluice_engine.backend.cpu import native
 from sluice_engine.backend.cpu.acceptance import OutputMismatch, compile_forward
 from sluice_engine.config import EngineOptions
-from sluice_engine.errors import AcceleratorNotFound, InvalidOption, ModelInvalid, ModelNotFound, first_line
+from sluice_engine.errors import (
+    AcceleratorNotFound,
+    InvalidOption,
+    ModelInvalid,
+    ModelNotFound,
+    UnsupportedArchitecture,
+    first_line,
+)
 from sluice_engine.model import attention
 from sluice_engine.model.fusion import fuse
 from sluice_engine.model.introspection import Structure, check, check_config, observe
 from sluice_engine.model.kv_cache import KVShape
+from sluice_engine.model.memory_check import check_memory
 from sluice_engine.model.pooling.pooled_model import PooledModel, load_pooled, usable_positions
 from sluice_engine.model.pooling.task import Task, pick_task, read_sentence_files
 from sluice_engine.model.pretrained import from_folder, without_progress_bars
@@ -50,9 +60,10 @@ def load_model(options: EngineOptions) -> LoadedModel:
     """Load `options.model`. Raises a StartError that names the fault."""
     folder = _model_folder(options.model)
     device = pick_device(options.device)
-    config = _read_config(folder)
+    config, raw = _read_config(folder)
     dtype = pick_dtype(options.dtype, _checkpoint_dtype(config), device)
     task = pick_task(options.task, folder, config)
+    check_memory(folder, raw, options, device, dtype=str(dtype).removeprefix("torch."), generates=task == "generate")
     kernel = native.find(torch.get_num_threads()) if device.type == "cpu" else None
     attention.register()
     with without_progress_bars():
@@ -187,16 +198,21 @@ def _model_folder(model: str) -> Path:
     return folder
 
 
-def _read_config(folder: Path) -> transformers.PretrainedConfig:
+def _read_config(folder: Path) -> tuple[transformers.PretrainedConfig, dict[str, Any]]:
+    """The config as transformers' class, and as it is in the file."""
     try:
-        json.loads((folder / "config.json").read_text())  # reports where the syntax error is; transformers does not
+        raw = json.loads(
+            (folder / "config.json").read_text()
+        )  # reports where the syntax error is; transformers does not
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except Exception as error:
         raise ModelInvalid(
             f"{folder / 'config.json'} cannot be read as a model's config: {first_line(error)}"
         ) from error
     check_config(config)
-    return config
+    if (fault := quantised(raw)) is not None:
+        raise UnsupportedArchitecture(f"{folder} {fault}")
+    return config, raw
 
 
 def _checkpoint_dtype(config: transformers.PretrainedConfig) -> torch.dtype:

@@ -58,6 +58,7 @@ CONFIG_REASONS: Final = frozenset(
     {
         contract.REASON_MODEL_NOT_FOUND,
         contract.REASON_MODEL_INVALID,
+        contract.REASON_UNSUPPORTED_ARCHITECTURE,
         contract.REASON_ACCELERATOR_NOT_FOUND,
         contract.REASON_INSUFFICIENT_MEMORY,
         contract.REASON_INVALID_OPTION,

@@ -5,13 +5,15 @@ and the settings of a sentence-transformers folder. Pickled weights, other forma
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
-from typing import Any, Final
+from typing import Final
 
 from sluice import contract
+from sluice.model_files import weight_names
+from sluice.model_support import unserved
 from sluice_engine.sources.errors import SourceError
 
 CONFIG: Final = "config.json"
@@ -72,11 +74,8 @@ def _is_text(name: str) -> bool:
 
 
 def _weights(listed: tuple[RemoteFile, ...]) -> list[RemoteFile]:
-    """The safetensors in the root. Where files of transformers' name exist, others (consolidated.*) repeat them."""
-    found = [file for file in listed if "/" not in file.name and file.name.endswith(".safetensors")]
-    found = [file for file in found if not file.name.startswith("adapter_")]
-    named = [file for file in found if file.name.startswith("model")]
-    return named or found
+    chosen = set(weight_names(file.name for file in listed))
+    return [file for file in listed if file.name in chosen]
 
 
 def _no_model(uri: str, listed: tuple[RemoteFile, ...]) -> SourceError:
@@ -114,22 +113,5 @@ def check_config(uri: str, text: bytes) -> None:
         raise SourceError(contract.REASON_MODEL_INVALID, f"The config.json of {uri} is not JSON: {error}.") from error
     if not isinstance(config, dict):
         raise SourceError(contract.REASON_MODEL_INVALID, f"The config.json of {uri} is not a JSON object.")
-    if (fault := _unserved(config)) is not None:
-        raise SourceError(contract.REASON_MODEL_INVALID, f"{uri} {fault}")
-
-
-def _unserved(config: Mapping[str, Any]) -> str | None:
-    quantization = config.get("quantization_config")
-    if isinstance(quantization, dict):
-        method = quantization.get("quant_method") or "an unnamed method"
-        return (
-            f"is quantised ({method}), and kernels for quantised checkpoints are missing. Serve the original model; "
-            f"spec.model.dtype selects its precision."
-        )
-    for part, kind in (("vision_config", "images"), ("audio_config", "audio")):
-        if isinstance(config.get(part), dict):
-            return (
-                f"takes {kind} ({config.get('model_type', 'unknown type')}), and the encoder for them is missing. Serve "
-                f"a language model alone."
-            )
-    return None
+    if (fault := unserved(config)) is not None:
+        raise SourceError(contract.REASON_UNSUPPORTED_ARCHITECTURE, f"{uri} {fault}")

@@ -19,6 +19,7 @@ _STEPS: Final = {
     contract.REASON_ACCELERATOR_NOT_FOUND: "To serve on the CPU, set spec.engine.accelerator.count to 0.",
     contract.REASON_MODEL_NOT_FOUND: "Correct spec.model.uri.",
     contract.REASON_MODEL_INVALID: "Replace the model's files, or correct spec.model.uri.",
+    contract.REASON_UNSUPPORTED_ARCHITECTURE: "Set spec.model.uri to another model.",
     contract.REASON_INSUFFICIENT_MEMORY: (
         "In the file, these are spec.engine.kvCache, spec.model.maxModelLength and spec.scaling.maxReplicas."
     ),

@@ -12,6 +12,7 @@ _REASONS: Final = frozenset(
         *contract.FETCH_REASONS,
         contract.REASON_MODEL_NOT_FOUND,
         contract.REASON_MODEL_INVALID,
+        contract.REASON_UNSUPPORTED_ARCHITECTURE,
         contract.REASON_INVALID_OPTION,
     }
 )

@@ -11,7 +11,12 @@ _INITIAL_DELAY: Final = 20.0  # seconds before the first crashed pod is replaced
 _MAX_DELAY: Final = 300.0  # seconds
 # Faults that a user can fix outside the pod while the kubelet's own back-off has grown to minutes.
 _REPLACEABLE: Final = frozenset(
-    {contract.REASON_MODEL_NOT_FOUND, contract.REASON_MODEL_INVALID, contract.REASON_INSUFFICIENT_MEMORY}
+    {
+        contract.REASON_MODEL_NOT_FOUND,
+        contract.REASON_MODEL_INVALID,
+        contract.REASON_UNSUPPORTED_ARCHITECTURE,
+        contract.REASON_INSUFFICIENT_MEMORY,
+    }
 )
 
 

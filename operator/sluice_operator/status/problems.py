@@ -11,6 +11,7 @@ CRASH_REASONS: Final = frozenset(
     {
         contract.REASON_MODEL_NOT_FOUND,
         contract.REASON_MODEL_INVALID,
+        contract.REASON_UNSUPPORTED_ARCHITECTURE,
         contract.REASON_ACCELERATOR_NOT_FOUND,
         contract.REASON_INSUFFICIENT_MEMORY,
         contract.REASON_ENGINE_CRASHED,
@@ -22,6 +23,7 @@ CRASH_REASONS: Final = frozenset(
 _NEXT_STEP: Final = {
     "ModelNotFound": "Put the model there or correct spec.model.uri; the operator retries.",
     "ModelInvalid": "Replace the model's files; the operator retries.",
+    "UnsupportedArchitecture": "Set spec.model.uri to another model; the pods then start.",
     "AcceleratorNotFound": "Request an accelerator that the nodes have, or set spec.engine.accelerator.count to 0.",
     "InsufficientMemory": "Lower spec.engine.kvCache or raise spec.engine.resources.limits.memory.",
     "EngineCrashed": "Read the log with kubectl logs --previous; the kubelet restarts the container.",

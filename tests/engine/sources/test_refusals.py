@@ -61,6 +61,7 @@ def test_wrong_content_is_discarded(hub: Hub, tmp_path: Path) -> None:
     [
         ("config.json", b'{"quantization_config": {"quant_method": "awq"}}', "awq"),
         ("config.json", b'{"vision_config": {}}', "images"),
+        ("config.json", b'{"model_type": "mamba", "architectures": ["MambaForCausalLM"]}', "MambaForCausalLM"),
         ("adapter_config.json", b"{}", "LoRA"),
     ],
 )
@@ -71,4 +72,5 @@ def test_a_checkpoint_that_is_not_served_is_named_before_its_weights(
         hub.files = {"adapter_model.safetensors": b"x"}
     hub.files[name] = content
     error = refusal(tmp_path)
-    assert error.reason == "ModelInvalid" and words in error.message and hub.served == 0
+    reason = "ModelInvalid" if name == "adapter_config.json" else "UnsupportedArchitecture"
+    assert error.reason == reason and words in error.message and hub.served == 0

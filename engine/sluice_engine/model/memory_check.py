@@ -1,0 +1,66 @@
+"""Refuses a model that certainly does not fit the memory, before its weights are read: a load takes minutes."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from sluice.model_files import LENGTH_BYTES, HeaderInvalid, header_length, parse_header, weight_names
+from sluice_engine.backend.pool_memory import pool_memory
+from sluice_engine.config import EngineOptions
+from sluice_engine.errors import InsufficientMemory
+from sluice_perfmodel.model_memory import DTYPE_BYTES, Plan, Remedies, facts_of, parameters_of, sentence, shortfall
+
+_REMEDIES: Final = Remedies(
+    memory="Give the engine at least {size} (on a cluster, the container's memory limit or a larger accelerator)",
+    length="serve shorter requests: --max-model-length {tokens} would fit",
+    dtype="give --dtype bfloat16",
+)
+
+
+def check_memory(
+    folder: Path,
+    config: Mapping[str, Any],
+    options: EngineOptions,
+    device: torch.device,
+    *,
+    dtype: str,
+    generates: bool,
+) -> None:
+    """Compare the need of the model in `folder` with the memory that is free now. Raises InsufficientMemory.
+
+    Weights whose headers cannot be read are left to the loader, which names their fault.
+    """
+    if dtype not in DTYPE_BYTES:
+        return
+    try:
+        tied = config.get("tie_word_embeddings") is True
+        facts = facts_of(config, parameters_of(weight_headers(folder), tied=tied), generates=generates)
+    except (OSError, HeaderInvalid):
+        return
+    plan = Plan(
+        dtype=dtype,
+        max_model_length=options.max_model_length,
+        kv_size=options.kv_size,
+        kv_share=options.kv_memory_fraction,
+        block_size=options.block_size,
+    )
+    memory = pool_memory(device, options.swap_size if generates else 0)
+    short = shortfall(facts, plan, memory.free)
+    if short is not None:
+        where = "The free memory" if device.type == "cpu" else "The free memory of the GPU"
+        raise InsufficientMemory(sentence(short, where, _REMEDIES))
+
+
+def weight_headers(folder: Path) -> list[tuple[dict[str, Any], int]]:
+    """The headers of the folder's weights, and the bytes of tensors of each file. Raises OSError, HeaderInvalid."""
+    return [_header(folder / name) for name in weight_names(path.name for path in folder.iterdir())]
+
+
+def _header(path: Path) -> tuple[dict[str, Any], int]:
+    """The header of a safetensors file, and the bytes of its tensors."""
+    with path.open("rb") as file:
+        length = header_length(file.read(LENGTH_BYTES))
+        header = parse_header(file.read(length))
+    return header, path.stat().st_size - LENGTH_BYTES - length

@@ -1,0 +1,30 @@
+"""The list of refused models, which the operator reads without the engine, agrees with what the engine decides at load."""
+
+import pytest
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+from sluice import model_support
+from sluice.model_support import CHECKED_TYPES, unserved
+from tests.engine.families import FAMILIES
+from tests.engine.model.test_introspection import REFUSED
+
+
+def test_the_checked_types_are_those_that_tests_compare_with_transformers() -> None:
+    assert {make().model_type for make in FAMILIES.values()} == set(CHECKED_TYPES)
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_a_served_family_is_not_refused(family: str) -> None:
+    assert unserved(FAMILIES[family]().to_dict()) is None
+
+
+@pytest.mark.parametrize("kind", sorted(set(REFUSED) - {"bidirectional"}))
+def test_what_the_loader_refuses_is_refused_by_name(kind: str) -> None:
+    config = REFUSED[kind][0].to_dict() | {"architectures": ["ItsForCausalLM"]}
+    text = unserved(config)
+    assert text is not None and text.startswith("is of architecture ItsForCausalLM, which ")
+    assert text.endswith("phi3.") and "llama, mistral" in text
+
+
+def test_every_refused_type_is_one_of_transformers() -> None:
+    assert set(model_support._REFUSED_TYPES) <= set(CONFIG_MAPPING)
