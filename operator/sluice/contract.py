@@ -56,6 +56,7 @@ HEADER_ATTEMPT: Final = "x-sluice-attempt"
 
 SOURCE_TOKEN_MOUNT: Final = "/etc/sluice/source"
 SOURCE_TOKEN_FILE: Final = "token"  # the entry of spec.model.tokenSecretRef
+ENV_HUB_ENDPOINT: Final = "HF_ENDPOINT"  # read by huggingface_hub
 ENV_HUB_TOKEN_PATH: Final = "HF_TOKEN_PATH"  # read by huggingface_hub
 S3_CREDENTIALS_MOUNT: Final = "/etc/sluice/s3"  # the Secret of spec.model.credentialsSecretRef
 S3_CREDENTIALS: Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")  # its entries

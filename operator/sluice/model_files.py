@@ -1,15 +1,20 @@
 """Which files of a model's folder are its weights, and how the header of one is read. Standard library only."""
 
 import json
+import re
 from collections.abc import Iterable
 from typing import Any, Final
 
 LENGTH_BYTES: Final = 8  # of the header's length, at the beginning of a safetensors file
+SINGLE: Final = "model.safetensors"
 MAX_HEADER_BYTES: Final = 8 << 20  # a longer header is not read
 
 
 class HeaderInvalid(ValueError):
     """The bytes are no header of a safetensors file."""
+
+
+_SHARD: Final = re.compile(r"model-\d{5}-of-\d{5}\.safetensors", re.ASCII)
 
 
 def weight_names(names: Iterable[str]) -> tuple[str, ...]:
@@ -18,6 +23,14 @@ def weight_names(names: Iterable[str]) -> tuple[str, ...]:
     found = sorted(name for name in names if "/" not in name and name.endswith(".safetensors"))
     found = [name for name in found if not name.startswith("adapter_")]
     return tuple(name for name in found if name.startswith("model")) or tuple(found)
+
+
+def loaded_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Those of `weight_names` that transformers loads: the single file if there is one, else the shards."""
+    found = weight_names(names)
+    if SINGLE in found:
+        return (SINGLE,)
+    return tuple(name for name in found if _SHARD.fullmatch(name)) or found
 
 
 def header_length(first: bytes) -> int:

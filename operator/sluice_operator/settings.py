@@ -31,6 +31,7 @@ class Settings:
     pod_name: str = "sluice-operator"  # holder identity in the Lease
     key_secret: str = "sluice-operator-key"  # Secret in pod_namespace with the operator's key
     health_port: int = 8080
+    hub_endpoint: str = "https://huggingface.co"  # whose public models are checked before there are pods; empty: none
 
 
 def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
@@ -45,6 +46,7 @@ def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
         lease_name=_object_name(env, "SLUICE_LEASE_NAME", default.lease_name),
         pod_name=env.get("POD_NAME") or env.get("HOSTNAME") or default.pod_name,
         key_secret=env.get("SLUICE_KEY_SECRET") or default.key_secret,
+        hub_endpoint=_url(env, "SLUICE_HUB_ENDPOINT", default.hub_endpoint),
         health_port=_port(env, "SLUICE_HEALTH_PORT", default.health_port),
     )
 
@@ -69,6 +71,13 @@ def _port(env: Mapping[str, str], name: str, default: int) -> int:
     if not text.isdecimal() or not 0 < int(text) < 65536:
         raise InvalidSettings(f"{name} is {text!r}: it must be a port from 1 to 65535")
     return int(text)
+
+
+def _url(env: Mapping[str, str], name: str, default: str) -> str:
+    text = env.get(name, default)
+    if text and not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", text):
+        raise InvalidSettings(f"{name} is {text!r}: it must be a URL such as https://huggingface.co, or empty")
+    return text
 
 
 def _object_name(env: Mapping[str, str], name: str, default: str) -> str:

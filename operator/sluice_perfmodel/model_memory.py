@@ -158,7 +158,7 @@ def sentence(short: Shortfall, subject: str, remedies: Remedies) -> str:
     needed = short.need
     parts = [f"{gib(needed.weights)} of weights in {short.dtype}"]
     if needed.kv:
-        parts.append(f"{gib(needed.kv)} of KV cache for one request of {needed.tokens} tokens")
+        parts.append(f"{gib(needed.kv)} for the KV cache of one request of {needed.tokens} tokens")
     if needed.reserved:
         parts.append(f"{gib(needed.reserved)} of swap space")
     listed = ", ".join(parts[:-1]) + f" and {parts[-1]}" if len(parts) > 1 else parts[0]

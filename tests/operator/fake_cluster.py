@@ -17,6 +17,7 @@ from sluice_operator.cluster.local.store import ObjectStore, object_key
 from sluice_operator.cluster.pod_status import phase_of, template_hash
 from sluice_operator.engines.client import ScrapeError, limits_body
 from sluice_operator.engines.exposition import parse
+from sluice_operator.model_check import HubReader, ModelChecks
 from sluice_operator.reconcile.admin_token import derive
 from sluice_operator.reconcile.context import Context
 from sluice_operator.reconcile.reconciler import Reconciler
@@ -238,11 +239,19 @@ class Engines:
             self.patched.append((endpoint.pod, token, bounds))
 
 
-def operator(cluster: FakeCluster, engines: Engines | None = None, clock: Clock | None = None) -> Reconciler:
-    """A new operator process, without state."""
+def operator(
+    cluster: FakeCluster,
+    engines: Engines | None = None,
+    clock: Clock | None = None,
+    hub: str | None = None,
+) -> Reconciler:
+    """A new operator process, without state. hub: URL of the hub whose models it checks; None: it checks none."""
     clock = clock or Clock()
-    settings = Settings(engine_image="engine:1", interval=5.0)
-    context = Context(cluster, engines or Engines(), settings, KEY_OF_OPERATOR, clock=clock, wall=clock.wall)
+    settings = Settings(engine_image="engine:1", interval=5.0, hub_endpoint=hub or "")
+    models = None if hub is None else ModelChecks(HubReader(hub), clock)
+    context = Context(
+        cluster, engines or Engines(), settings, KEY_OF_OPERATOR, clock=clock, wall=clock.wall, models=models
+    )
     return Reconciler(context)
 
 

@@ -100,13 +100,15 @@ def test_the_operator_reads_what_the_chart_sets() -> None:
             "SLUICE_ENGINE_IMAGE": "a/b:c",
             "SLUICE_NAMESPACE": "team",
             "SLUICE_INTERVAL_SECONDS": "7",
+            "SLUICE_HUB_ENDPOINT": "http://hub",
             "SLUICE_KEY_SECRET": "k",
             "SLUICE_LEASE_NAME": "blue",
         }
     )
-    names = {"ENGINE_IMAGE", "NAMESPACE", "INTERVAL_SECONDS", "KEY_SECRET", "LEASE_NAME"}
+    names = {"ENGINE_IMAGE", "NAMESPACE", "INTERVAL_SECONDS", "HUB_ENDPOINT", "KEY_SECRET", "LEASE_NAME"}
     assert set(given) == {f"SLUICE_{name}" for name in names}
     assert (settings.engine_image, settings.namespace, settings.interval) == ("a/b:c", "team", 7.0)
+    assert settings.hub_endpoint == "http://hub"
     assert (settings.key_secret, settings.lease_name) == ("k", "blue")
     assert f"containerPort: {settings.health_port}" in DEPLOYMENT
 

@@ -67,7 +67,7 @@ def test_the_sentence_has_what_is_needed_what_is_there_and_two_remedies() -> Non
     short = shortfall(facts_of(QWEN3_8B, 8_190_735_360), plan, 18 * GIB)
     assert short is not None
     assert sentence(short, "The memory limit", REMEDIES) == (
-        "The model needs at least 20.88 GiB: 15.26 GiB of weights in bfloat16 and 5.62 GiB of KV cache for one request of "
+        "The model needs at least 20.88 GiB: 15.26 GiB of weights in bfloat16 and 5.62 GiB for the KV cache of one request of "
         "40960 tokens. The memory limit is 18 GiB. Raise the limit to 20.9 GiB, or set maxModelLength to 19968."
     )
     short = shortfall(facts_of(QWEN3_8B, 8_190_735_360), replace(plan, dtype="float32"), 18 * GIB)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import torch
 
-from sluice.model_files import LENGTH_BYTES, HeaderInvalid, header_length, parse_header, weight_names
+from sluice.model_files import LENGTH_BYTES, HeaderInvalid, header_length, loaded_names, parse_header
 from sluice_engine.backend.pool_memory import pool_memory
 from sluice_engine.config import EngineOptions
 from sluice_engine.errors import InsufficientMemory
@@ -55,7 +55,7 @@ def check_memory(
 
 def weight_headers(folder: Path) -> list[tuple[dict[str, Any], int]]:
     """The headers of the folder's weights, and the bytes of tensors of each file. Raises OSError, HeaderInvalid."""
-    return [_header(folder / name) for name in weight_names(path.name for path in folder.iterdir())]
+    return [_header(folder / name) for name in loaded_names(path.name for path in folder.iterdir())]
 
 
 def _header(path: Path) -> tuple[dict[str, Any], int]:

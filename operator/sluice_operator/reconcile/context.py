@@ -9,6 +9,7 @@ from sluice_operator.api import LLMDeployment
 from sluice_operator.cluster.client import ClusterClient, Key, Object
 from sluice_operator.engines.client import Scraper
 from sluice_operator.metrics import OperatorMetrics
+from sluice_operator.model_check import ModelChecks
 from sluice_operator.settings import Settings
 
 
@@ -24,6 +25,7 @@ class Context:
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], datetime] = lambda: datetime.now(UTC)
     metrics: OperatorMetrics = field(default_factory=OperatorMetrics)
+    models: ModelChecks | None = None  # None: models are not checked before there are pods
 
     def timestamp(self) -> str:
         """Return the current time in the format of RFC 3339."""

@@ -31,6 +31,7 @@ from sluice_operator.reconcile.context import Context, Target
 from sluice_operator.reconcile.crash_replacement import replace_crashed
 from sluice_operator.reconcile.external_writer import replicas_change, state_after
 from sluice_operator.reconcile.limits import send_limits
+from sluice_operator.reconcile.model_check import check_model
 from sluice_operator.reconcile.observe import observe
 from sluice_operator.reconcile.saved_estimates import read_estimates, save_estimates
 from sluice_operator.reconcile.served_names import ServedNames
@@ -72,6 +73,8 @@ class Reconciler:
         facts = await self._observe(key, document, target, parse_errors)
         try:
             if target is not None and not facts.conflict and not facts.is_paused:
+                facts = await self._check_model(target, facts)
+            if target is not None and facts.is_applied and not facts.is_paused:
                 facts = await self._decide_and_act(target, facts)
             await self._report(key, document, facts)
             if target is not None and facts.decision is not None:
@@ -106,6 +109,14 @@ class Reconciler:
             estimates_problem=self.states[key].saved.problem,
             previous=by_type(document.get("status") or {}),
         )
+
+    async def _check_model(self, target: Target, facts: Facts) -> Facts:
+        """The facts with the result of the check of the model, while no pods of this spec are written."""
+        is_written = facts.fleet.deployment is not None and (
+            fingerprint_of(facts.fleet.deployment) == _template(target, self.context)
+        )
+        verdict = await check_model(target, self.context, is_written=is_written)
+        return replace(facts, model_problem=verdict.problem, model_not_checked=verdict.not_checked)
 
     async def _decide_and_act(self, target: Target, facts: Facts) -> Facts:
         """Decide and write the children and limits; the rest of a pass writes only the status and Events."""
@@ -204,8 +215,11 @@ def _render(
 
 def _paused_template(target: Target | None, context: Context) -> str | None:
     """Fingerprint of the pod template that a paused resource asks for; None for other resources, which apply theirs."""
-    if target is None or not target.resource.spec.paused:
-        return None
+    return None if target is None or not target.resource.spec.paused else _template(target, context)
+
+
+def _template(target: Target, context: Context) -> str:
+    """Fingerprint of the pod template that the resource asks for."""
     token = derive(context.token_key, str(target.resource.metadata.get("uid", "")))
     return fingerprint_of(_render(target.resource, None, token, context)[-1])
 

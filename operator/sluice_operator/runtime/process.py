@@ -18,6 +18,7 @@ from sluice_operator.cluster.kube import KubeClient, connect
 from sluice_operator.cluster.lease import KubeLease
 from sluice_operator.engines.client import HttpScraper
 from sluice_operator.metrics import OperatorMetrics
+from sluice_operator.model_check import HubReader, ModelChecks
 from sluice_operator.reconcile.admin_token import operator_key
 from sluice_operator.reconcile.context import Context
 from sluice_operator.reconcile.reconciler import Reconciler
@@ -58,7 +59,10 @@ async def run(settings: Settings) -> int:
         engines = HttpScraper(settings.scrape_timeout, settings.scrape_concurrency, election.remaining)
         scraper = await stack.enter_async_context(engines)
         await health.start(settings.health_port)
-        context = Context(KubeClient(client, election.remaining), scraper, settings, metrics=metrics)
+        models = ModelChecks(HubReader(settings.hub_endpoint))
+        stack.push_async_callback(models.close)
+        cluster = KubeClient(client, election.remaining)
+        context = Context(cluster, scraper, settings, metrics=metrics, models=models)
         try:
             return await _until_stopped(stop, _lead(context, election, watchdog))
         finally:

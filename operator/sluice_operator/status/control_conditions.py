@@ -120,7 +120,7 @@ def _slo_step(spec: LLMDeploymentSpec, decision: Decision) -> str:
 
 def _limits_held(facts: Facts) -> ConditionState | None:
     """No limits are sent in this pass: engines apply the targets file as last written."""
-    if facts.parse_errors or facts.conflict:
+    if facts.parse_errors or facts.conflict or facts.model_problem:
         return problem(facts)
     if facts.is_paused:
         return ConditionState(

@@ -7,6 +7,7 @@ from typing import Any
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.autoscaler.values import Decision
 from sluice_operator.cluster.fleet import ObservedFleet
+from sluice_operator.cluster.pod_status import Problem
 from sluice_operator.status.rollout import Rollout
 
 
@@ -18,6 +19,8 @@ class Facts:
     spec: LLMDeploymentSpec | None = None  # None if the resource does not parse
     parse_errors: tuple[str, ...] = ()  # one sentence each
     conflict: str = ""  # the object of another owner that has the name of a child
+    model_problem: Problem | None = None  # no pod of this spec could serve its model, so none is started
+    model_not_checked: str = ""  # why the model was not checked before there are pods, as a clause
     write_error: str = ""  # the operator's write that the API server rejected, and the reason
     fleet: ObservedFleet = field(default_factory=lambda: ObservedFleet(deployment=None, pods=()))
     rollout: Rollout = field(default_factory=Rollout)  # state after the writes of this pass
@@ -29,8 +32,8 @@ class Facts:
 
     @property
     def is_applied(self) -> bool:
-        """True if the spec was parsed and its children could be written."""
-        return not (self.parse_errors or self.conflict or self.write_error)
+        """True if the spec was parsed, its model may fit and its children could be written."""
+        return not (self.parse_errors or self.conflict or self.model_problem or self.write_error)
 
     @property
     def is_paused(self) -> bool:

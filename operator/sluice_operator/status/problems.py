@@ -47,6 +47,8 @@ def problem_of(facts: Facts) -> Problem | None:
         return _with_step(Problem("InvalidSpec", " ".join(facts.parse_errors)))
     if facts.conflict:
         return _with_step(Problem("Conflict", facts.conflict))
+    if facts.model_problem:
+        return facts.model_problem  # its message has the remedies
     if facts.write_error:
         return _with_step(Problem("WriteRefused", facts.write_error))
     if facts.rollout.replica_failure:

@@ -1,5 +1,6 @@
 """Rules of the conditions about the pods: Ready, Available, Progressing, ModelLoaded."""
 
+from dataclasses import replace
 from typing import Final
 
 from sluice import contract
@@ -64,6 +65,8 @@ def _starting(facts: Facts) -> ConditionState:
 def _available(facts: Facts) -> ConditionState:
     if facts.fleet.ready:
         return ConditionState("True", "ReplicasReady", f"{facts.fleet.ready} pods serve this spec or an earlier one.")
+    if facts.model_problem is not None:
+        return ConditionState("False", facts.model_problem.reason, facts.model_problem.message)
     return ConditionState("False", "NoReadyReplica", "No replica is ready. See the Ready condition for the cause.")
 
 
@@ -109,6 +112,11 @@ def _loaded(facts: Facts) -> ConditionState | None:
     return None
 
 
+def _refused(facts: Facts) -> ConditionState | None:
+    """The model of this spec is loaded by no pod, also while pods of an earlier one serve."""
+    return None if facts.model_problem is None else problem(facts)
+
+
 def _load_failed(facts: Facts) -> ConditionState | None:
     found = problem_of(facts)
     if found is None or found.reason not in {*CRASH_REASONS, *contract.FETCH_REASONS}:
@@ -117,6 +125,13 @@ def _load_failed(facts: Facts) -> ConditionState | None:
 
 
 def _not_loaded(facts: Facts) -> ConditionState:
+    state = _loading(facts)
+    if not facts.model_not_checked:
+        return state
+    return replace(state, message=f"{state.message} The model was not checked before: {facts.model_not_checked}.")
+
+
+def _loading(facts: Facts) -> ConditionState:
     if progress := next((pod.progress for pod in facts.fleet.pods if pod.progress), ""):
         return ConditionState("False", "Fetching", f"The engine downloads the model: {progress}.")
     if any(pod.view.phase == "loading" for pod in facts.fleet.pods):
@@ -140,4 +155,4 @@ READY: Final[tuple[Rule, ...]] = (
 )
 AVAILABLE: Final[tuple[Rule, ...]] = (_available,)
 PROGRESSING: Final[tuple[Rule, ...]] = (_stalled, problem, _paused, _progressing, _settled)
-MODEL_LOADED: Final[tuple[Rule, ...]] = (_loaded, _load_failed, _not_loaded)
+MODEL_LOADED: Final[tuple[Rule, ...]] = (_refused, _loaded, _load_failed, _not_loaded)
