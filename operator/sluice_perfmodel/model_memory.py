@@ -153,6 +153,17 @@ def shortfall(facts: ModelFacts, plan: Plan, available: int) -> Shortfall | None
     return Shortfall(needed, plan.dtype, available, _fitting_length(facts, plan, needed, available))
 
 
+def cache_shortfall(facts: ModelFacts, plan: Plan) -> tuple[Need, int] | None:
+    """The need, and the tokens that would fit, if the given size of the KV cache holds no request of the maximum length.
+
+    None if it does, or if no size is given.
+    """
+    needed = need(facts, plan)
+    if plan.kv_size is None or needed.kv * plan.accelerators <= plan.kv_size:
+        return None
+    return needed, _length_in(facts, plan, needed.tokens, plan.kv_size)
+
+
 def sentence(short: Shortfall, subject: str, remedies: Remedies) -> str:
     """What is needed, what is available, and two remedies. `subject` begins with a capital, as "The memory limit"."""
     needed = short.need
@@ -185,13 +196,19 @@ def gib(size: int, *, up: bool = False) -> str:
 
 
 def _fitting_length(facts: ModelFacts, plan: Plan, needed: Need, available: int) -> int:
-    """The most tokens, in whole blocks, of a request whose KV cache fits beside the weights."""
+    """The tokens of the longest request whose KV cache fits beside the weights."""
     share = plan.kv_share if plan.kv_size is None else 1.0
-    room = (available - needed.weights - needed.reserved) * share * plan.accelerators
+    return _length_in(
+        facts, plan, needed.tokens, (available - needed.weights - needed.reserved) * share * plan.accelerators
+    )
+
+
+def _length_in(facts: ModelFacts, plan: Plan, tokens: int, room: float) -> int:
+    """The most tokens, up to `tokens` and in whole blocks, of a request whose KV cache fits into `room` bytes."""
     if facts.kv is None or room <= 0:
         return 0
     itemsize, size = DTYPE_BYTES[plan.dtype], plan.block_size
-    low, high = 0, needed.tokens // size
+    low, high = 0, tokens // size
     while low < high:
         middle = (low + high + 1) // 2
         if facts.kv.request_bytes(middle * size, size, itemsize) <= room:

@@ -98,7 +98,7 @@ async def test_an_architecture_that_is_not_served_is_named_with_what_is(hub: Hub
             {"env": "https://mirror.example"},
             "the pods use the hub https://mirror.example, which the operator does not ask",
         ),
-        ({"count": 1}, "the memory of the accelerators is known to the engine only"),
+        ({"count": 1}, "nodeSelector has no label nvidia.com/gpu.memory"),
         ({"refusal": 503}, "answered 503"),
     ],
 )

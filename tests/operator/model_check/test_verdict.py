@@ -1,0 +1,89 @@
+"""A verdict states a problem only where the spec fixes the memory and the model exceeds it."""
+
+from typing import Any
+
+import pytest
+
+from sluice_operator.api import LLMDeploymentSpec, parse
+from sluice_operator.model_check import ModelRecord, NotChecked, judge
+from sluice_operator.model_check.accelerator import selected_memory
+from sluice_perfmodel.model_memory import facts_of
+from tests.operator.fake_cluster import manifest
+from tests.operator.model_check.conftest import CONFIG, PARAMETERS
+
+QWEN = ModelRecord(facts_of(CONFIG, PARAMETERS))
+
+
+def spec(
+    selector: dict[str, str] | None = None, model: dict[str, Any] | None = None, **engine: Any
+) -> LLMDeploymentSpec:
+    made = {"accelerator": {"count": 1}, "template": {"nodeSelector": selector or {}}} | engine
+    resource = parse(manifest(model={"uri": "hf://org/model"} | (model or {}), engine=made), strict=False)
+    return resource.spec
+
+
+@pytest.mark.parametrize(
+    ("resource", "selector", "mebibytes"),
+    [
+        ("nvidia.com/gpu", {"nvidia.com/gpu.memory": "15360"}, 15360),
+        (
+            "nvidia.com/gpu",
+            {"nvidia.com/gpu.memory": "15360", "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"},
+            15360,
+        ),
+        ("nvidia.com/gpu", {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB-SHARED"}, 81920),
+        ("nvidia.com/gpu", {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}, 81920),
+        ("nvidia.com/mig-1g.10gb", {"nvidia.com/mig-1g.10gb.memory": "9728"}, 9728),
+        ("nvidia.com/mig-1g.10gb", {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}, None),
+        ("nvidia.com/gpu", {"nvidia.com/gpu.product": "Tesla-T4"}, None),
+        ("nvidia.com/gpu", {"nvidia.com/gpu.memory": "a lot"}, None),
+        ("nvidia.com/gpu", {}, None),
+    ],
+)
+def test_the_memory_of_an_accelerator_is_that_of_the_selected_nodes(
+    resource: str, selector: dict[str, str], mebibytes: int | None
+) -> None:
+    assert selected_memory(resource, selector) == (None if mebibytes is None else mebibytes << 20)
+
+
+def test_a_model_that_exceeds_the_selected_accelerators_has_two_remedies() -> None:
+    found = judge(spec({"nvidia.com/gpu.memory": "16384"}, {"maxModelLength": 40960}), QWEN).problem
+    assert found is not None and found.reason == "InsufficientMemory"
+    assert (
+        "The memory of a selected accelerator is 16 GiB. Select accelerators with at least 21.6 GiB in" in found.message
+    )
+    length = int(found.message.partition("maxModelLength to ")[2].partition(".")[0])
+    assert judge(spec({"nvidia.com/gpu.memory": "16384"}, {"maxModelLength": length}), QWEN).problem is None
+    assert judge(spec({"nvidia.com/gpu.memory": "24576"}), QWEN).problem is None
+
+
+def test_float32_doubles_the_need_and_an_unset_dtype_counts_as_the_smaller_one() -> None:
+    memory: dict[str, Any] = {"resources": {"limits": {"memory": "24Gi"}}, "accelerator": {"count": 0}}
+    assert judge(spec(**memory), QWEN).problem is None
+    found = judge(spec(model={"dtype": "float32"}, **memory), QWEN).problem
+    assert found is not None and "30.51 GiB of weights in float32" in found.message
+    assert "set spec.model.dtype to bfloat16, which halves the weights" in found.message
+
+
+def test_a_size_of_the_kv_cache_replaces_its_share() -> None:
+    short: dict[str, Any] = {
+        "resources": {"limits": {"memory": "1Gi"}},
+        "accelerator": {"count": 0},
+        "kvCache": {"size": "6Gi"},
+    }
+    found = judge(spec(**short), QWEN).problem
+    assert found is not None and "5.62 GiB for the KV cache of one request of 40960 tokens" in found.message
+
+
+def test_a_kv_cache_that_holds_no_request_is_reported_whatever_the_memory_is() -> None:
+    found = judge(spec(kvCache={"size": "1Gi"}), QWEN).problem
+    assert found is not None and found.message.startswith(
+        "One request of 40960 tokens needs 5.62 GiB of KV cache, and spec.engine.kvCache.size is 1 GiB. Raise it to 5.7 GiB, "
+        "or set spec.model.maxModelLength to 7280. The operator starts no pod"
+    )
+    assert judge(spec(model={"maxModelLength": 7280}, kvCache={"size": "1Gi"}), QWEN).problem is None
+
+
+def test_what_is_not_read_is_not_judged() -> None:
+    assert judge(spec(), NotChecked("the hub is away")).not_checked == "the hub is away"
+    assert judge(spec(), NotChecked("the hub is away")).problem is None
