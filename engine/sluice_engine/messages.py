@@ -46,6 +46,7 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     itl_target: float | None = None
     samples: tuple[tuple[str, int | None], ...] = ()
     offered_before: bool = False
+    cache_salt: str = ""  # the client's own separation of cached prefixes, within its tenant
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ class Request:
     sampling: SamplingParams = GREEDY  # its seed is set where randomness matters
     priority: int = 0  # −100..100, higher is sooner
     tenant: str = ""
+    cache_salt: str = ""  # cached prefixes are shared only within one tenant and salt
     offered_before: bool = False  # another replica rejected it: that one counted its arrival
     ttft_target: float | None = None  # seconds from arrival; None: no own target, so it is never rejected for it
     itl_target: float | None = None  # seconds; None: the engine's
@@ -73,6 +74,7 @@ class Request:
             sampling=sampling,
             priority=self.priority,
             tenant=self.tenant,
+            cache_salt=self.cache_salt,
             ttft_target=self.ttft_target,
             itl_target=self.itl_target,
             offered_before=self.offered_before,

@@ -34,6 +34,7 @@ class SamplingParams:
     stop: str | tuple[str, ...] = ()  # the output ends before the first of these strings; matched outside the engine
     stop_token_ids: tuple[int, ...] = ()  # the output ends at the first of these tokens
     ignore_eos: bool = False  # the model's end-of-sequence token does not end the output
+    bad_words: tuple[tuple[int, ...], ...] = ()  # token sequences that the output does not contain
     logprobs: int | None = None  # number of top tokens reported beside each sampled one; None: no logprobs
 
     def __post_init__(self) -> None:
@@ -61,6 +62,11 @@ class SamplingParams:
                 raise ValueError(f"stop must be a non-empty string or a tuple of such, not {self.stop!r}")
         for token in self.stop_token_ids:
             _integer("an id in stop_token_ids", token, 0, None)
+        for word in self.bad_words:
+            if not word:
+                raise ValueError("an entry of bad_words must have at least one token id")
+            for token in word:
+                _integer("an id in bad_words", token, 0, None)
         if self.logprobs is not None:
             _integer("logprobs", self.logprobs, 0, MAX_LOGPROBS, "or None for none")
 
@@ -71,8 +77,13 @@ class SamplingParams:
 
     @property
     def has_penalties(self) -> bool:
-        """True if the next token depends on the preceding tokens."""
+        """True if scores depend on the counts of the preceding tokens."""
         return self.presence_penalty != 0.0 or self.frequency_penalty != 0.0 or self.repetition_penalty != 1.0
+
+    @property
+    def reads_known(self) -> bool:
+        """True if sampling must be given the preceding tokens when the request starts or resumes."""
+        return self.has_penalties or bool(self.bad_words)
 
     def sample_seed(self, sample: int) -> int | None:
         """The seed of the sample with index `sample`, as an unsigned 64-bit integer for the socket."""

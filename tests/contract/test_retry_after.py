@@ -22,7 +22,7 @@ from sluice_engine.text import load_text_model
 from sluice_operator.cluster.client import Endpoint
 from sluice_operator.engines.client import HttpScraper, ScrapeError
 from tests.contract.test_operator_engine import BOUNDS
-from tests.engine.server.api.test_handlers import OPTIONS, FakeEngineClient, without_keys
+from tests.engine.server.api.generation.test_handlers import OPTIONS, FakeEngineClient, without_keys
 from tests.engine.server.test_metrics import Story
 from tests.engine.server.transport.test_connection_limits import until
 

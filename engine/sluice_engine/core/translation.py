@@ -56,6 +56,7 @@ def _generation_request(message: messages.Submit, model: LoadedModel) -> Request
         ttft_target=message.ttft_target,
         itl_target=message.itl_target,
         offered_before=message.offered_before,
+        cache_salt=message.cache_salt,
     )
 
 

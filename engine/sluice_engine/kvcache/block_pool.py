@@ -29,11 +29,14 @@ def chain_hash(parent: bytes | None, tokens: Sequence[int]) -> bytes:
     return hashlib.sha256((parent or _ROOT) + array("q", tokens).tobytes()).digest()
 
 
-def extend_hashes(hashes: list[bytes], tokens: Sequence[int], block_size: int, tenant: str = "") -> None:
+def extend_hashes(
+    hashes: list[bytes], tokens: Sequence[int], block_size: int, tenant: str = "", salt: str = ""
+) -> None:
     """Append the identities of full blocks of `tokens` that `hashes` does not have yet. Chains of different tenants
-    have different roots: a tenant can neither use nor detect what another one has cached."""
+    have different roots: a tenant can neither use nor detect what another one has cached. So have those of different
+    salts of one tenant."""
     for block in range(len(hashes), len(tokens) // block_size):
-        parent = hashes[-1] if hashes else _root_of(tenant)
+        parent = hashes[-1] if hashes else _root_of(tenant, salt)
         hashes.append(chain_hash(parent, tokens[block * block_size : (block + 1) * block_size]))
 
 
@@ -48,8 +51,9 @@ def group_digest(digest: bytes, group: int) -> bytes:
     return digest + group.to_bytes(2) if group else digest
 
 
-def _root_of(tenant: str) -> bytes:
-    return hashlib.sha256(_ROOT + tenant.encode()).digest() if tenant else _ROOT
+def _root_of(tenant: str, salt: str) -> bytes:
+    root = hashlib.sha256(_ROOT + tenant.encode()).digest() if tenant else _ROOT
+    return hashlib.sha256(root + b"salt" + salt.encode()).digest() if salt else root
 
 
 class BlockPool:

@@ -195,7 +195,7 @@ class BlockTables:
     def hash_known(self, request: Request) -> None:
         """Extend the request's hashes to all full blocks of its known tokens."""
         if self._shares(request):
-            extend_hashes(request.hashes, request.known, self._config.block_size, request.tenant)
+            extend_hashes(request.hashes, request.known, self._config.block_size, request.tenant, request.cache_salt)
 
     def match(self, request: Request) -> list[int]:
         """Cached blocks that this waiting request can start from. Its last token is always left to compute, so the

@@ -30,14 +30,14 @@ class Drafts(NamedTuple):
         kept &= (chosen != NO_TOKEN) | (self.first == np.arange(len(chosen)))
         return kept
 
+    def before(self, row: int) -> list[int]:
+        """The draft tokens that precede this row, in order."""
+        return [int(token) for token in self.follows[int(self.first[row]) : row]]
+
     def preceding_drafts(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The draft tokens that precede these rows, as (indices into `rows`, tokens): one pair per row and preceding
         draft.
         """
-        pairs = [
-            (place, int(self.follows[before]))
-            for place, row in enumerate(rows.tolist())
-            for before in range(int(self.first[row]), row)
-        ]
+        pairs = [(place, token) for place, row in enumerate(rows.tolist()) for token in self.before(row)]
         table = np.array(pairs, dtype=np.int64).reshape(-1, 2)
         return np.ascontiguousarray(table[:, 0]), np.ascontiguousarray(table[:, 1])

@@ -15,6 +15,7 @@ TRUNCATED = 2  # top-k or top-p: needs sorted tokens
 PENALISED = 4  # presence, frequency or repetition penalty: needs token counts
 EDITED = 8  # logit bias, or stop tokens barred until min_tokens
 LOGPROBS = 16
+WORDED = 32  # bad words: needs the end of the output
 GREEDY_BELOW = 1e-5  # sampled greedily: such a temperature may round to 0 in float32, and 0 / 0 is NaN
 
 
@@ -46,6 +47,8 @@ class SlotTable:
             flags |= EDITED
         if sampling.logprobs is not None:
             flags |= LOGPROBS
+        if sampling.bad_words:
+            flags |= WORDED
         self.flags[slot] = flags
         self.temperature[slot] = sampling.temperature
         self.top_k[slot] = sampling.top_k

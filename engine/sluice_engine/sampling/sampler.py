@@ -1,7 +1,7 @@
 """Samples one token per row of logits with each request's parameters; features that no row uses are not computed.
 
-Order: logprobs from the raw logits; logit bias and barred stop tokens; penalties; then argmax, or for a temperature
-above 0 a draw after temperature, min-p, top-k and top-p. A request with d draft tokens has d + 1 rows;
+Order: logprobs from the raw logits; logit bias and barred stop tokens; penalties; bad words; then argmax, or for a
+temperature above 0 a draw after temperature, min-p, top-k and top-p. A request with d draft tokens has d + 1 rows;
 `draft_verify.py` decides which of them are kept.
 """
 
@@ -13,11 +13,12 @@ import torch
 from numpy.typing import NDArray
 
 from sluice_engine.request import TokenLogprob
+from sluice_engine.sampling.bad_words import BadWords
 from sluice_engine.sampling.draft_verify import NO_TOKEN, Drafts
 from sluice_engine.sampling.draw import draw, scaled, weights_of
 from sluice_engine.sampling.logit_bias import ScoreOffsets
 from sluice_engine.sampling.logprobs import logprobs_of
-from sluice_engine.sampling.params_table import EDITED, LOGPROBS, PENALISED, RANDOM, TRUNCATED, SlotTable
+from sluice_engine.sampling.params_table import EDITED, LOGPROBS, PENALISED, RANDOM, TRUNCATED, WORDED, SlotTable
 from sluice_engine.sampling.penalties import Penalties
 from sluice_engine.sampling.rng import uniform
 from sluice_engine.sampling.top_k_top_p import draw_truncated
@@ -45,6 +46,7 @@ class Sampler:
         self._table = SlotTable(slots)
         self._offsets = ScoreOffsets(width)
         self._penalties = Penalties(slots, width, device)
+        self._bad_words = BadWords(width)
 
     def join(
         self,
@@ -54,13 +56,15 @@ class Sampler:
         prompt_length: int = 0,
         stop_ids: frozenset[int] = frozenset(),
     ) -> None:
-        """Admit a request to `slot`. With penalties, `known` must be its prompt and output tokens; with min_tokens,
-        `stop_ids` must be the tokens that end its output.
+        """Admit a request to `slot`. With penalties or bad words, `known` must be its prompt and output tokens; with
+        min_tokens, `stop_ids` must be the tokens that end its output.
         """
         self._table.join(slot, sampling)
         self._offsets.join(slot, sampling, prompt_length, stop_ids)
         if sampling.has_penalties:
             self._penalties.join(slot, known, prompt_length)
+        if sampling.bad_words:
+            self._bad_words.join(slot, sampling.bad_words, known[prompt_length:])
 
     def sample(
         self,
@@ -81,7 +85,7 @@ class Sampler:
             flags = np.where(samples, flags, 0).astype(np.uint8)
         used = int(np.bitwise_or.reduce(flags))
         scores = logits.float()
-        if used & (EDITED | PENALISED):
+        if used & (EDITED | PENALISED | WORDED):
             scores = self._adjusted(scores, logits, used, flags, slots, positions, drafts)
         chosen, usable = _largest(scores)
         if used & RANDOM:
@@ -99,6 +103,9 @@ class Sampler:
         if used & PENALISED:  # last, so that an error before it leaves the counts unchanged for a rerun
             rows = np.flatnonzero((flags & PENALISED).astype(bool) & counting)
             self._penalties.add(self._tensor(slots[rows]), self._tensor(chosen[rows]))
+        if used & WORDED:
+            for row in np.flatnonzero((flags & WORDED).astype(bool) & counting).tolist():
+                self._bad_words.add(int(slots[row]), int(chosen[row]))
         return Sampled(chosen.tolist(), logprobs, kept)
 
     def _adjusted(
@@ -111,7 +118,7 @@ class Sampler:
         positions: NDArray[np.int64],
         drafts: Drafts | None,
     ) -> torch.Tensor:
-        """Scores with offsets and penalties; the logits stay unmodified."""
+        """Scores with offsets, penalties and bad words; the logits stay unmodified."""
         if scores is logits:
             scores = scores.clone()
         if used & EDITED:
@@ -130,6 +137,10 @@ class Sampler:
                 presence=self._tensor(self._table.presence[of]),
                 preceding_drafts=None if before is None else (self._tensor(before[0]), self._tensor(before[1])),
             )
+        if used & WORDED:
+            rows = np.flatnonzero(flags & WORDED)
+            drafted = {} if drafts is None else {row: drafts.before(row) for row in rows.tolist()}
+            self._bad_words.apply(scores, rows.tolist(), slots[rows].tolist(), drafted)
         return scores
 
     def _drawn(

@@ -218,7 +218,7 @@ class StepPlanner:
         return next((request for request in reversed(self._state.running) if request.slot not in taken), None)
 
     def _join(self, request: Request) -> None:
-        known = tuple(request.known) if request.sampling.has_penalties else ()
+        known = tuple(request.known) if request.sampling.reads_known else ()
         self._draft.joins.append(
             Join(
                 request.request_id,

@@ -4,13 +4,14 @@ transformers.
 
 from sluice_engine.text.detokenizer import Detokenizer
 from sluice_engine.text.logprob_buffer import Entry
-from sluice_engine.text.output import Choice, Piece
+from sluice_engine.text.output import Choice, Display, Piece
 from sluice_engine.text.stop_strings import StopScanner
 from sluice_engine.text.tokenizer import Message, TextModel, TokenizerInvalid, load_text_model
 
 __all__ = [
     "Choice",
     "Detokenizer",
+    "Display",
     "Entry",
     "Message",
     "Piece",

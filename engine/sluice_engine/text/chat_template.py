@@ -8,8 +8,9 @@ strings are encoded as plain characters, and only the template's own control tok
 import json
 import re
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 import jinja2
@@ -73,8 +74,11 @@ class ChatTemplate:
         longest_first = sorted((re.escape(token) for token in control if token), key=len, reverse=True)
         self._control = re.compile("|".join(longest_first)) if longest_first else None
 
-    def render(self, messages: Sequence[Mapping[str, str]]) -> list[tuple[str, bool]]:
-        """The prompt as pieces of (text, plain); control tokens are recognised only where `plain` is false.
+    def render(
+        self, messages: Sequence[Mapping[str, str]], variables: Mapping[str, Any] = MappingProxyType({})
+    ) -> list[tuple[str, bool]]:
+        """The prompt as pieces of (text, plain); control tokens are recognised only where `plain` is false. `variables`
+        come from the request: strings in them stay text, and they replace none of the model's own variables.
 
         Raises TemplateFailed.
         """
@@ -89,7 +93,7 @@ class ChatTemplate:
             return self._control.sub(mark, text) if self._control is not None else text
 
         shielded: list[dict[str, Any]] = [{**message, "content": shield(message["content"])} for message in messages]
-        rendered = self._run(shielded)
+        rendered = self._run(shielded, {name: _mapped(value, shield) for name, value in variables.items()})
         if not spelled:
             return [(rendered, False)]
         pieces: list[tuple[str, bool]] = []
@@ -100,11 +104,12 @@ class ChatTemplate:
                 pieces.append((text, plain))
         return pieces
 
-    def _run(self, messages: list[dict[str, Any]]) -> str:
+    def _run(self, messages: list[dict[str, Any]], variables: dict[str, Any]) -> str:
         try:
+            given = {**variables, **self._variables, "messages": messages, "add_generation_prompt": True}
             parts: list[str] = []
             size = 0
-            for part in self._template.generate(messages=messages, add_generation_prompt=True, **self._variables):
+            for part in self._template.generate(given):
                 size += len(part)
                 if size > MAX_RENDERED_CHARACTERS:
                     raise TemplateFailed("the rendered prompt is too long")
@@ -112,3 +117,14 @@ class ChatTemplate:
             return "".join(parts)
         except (jinja2.TemplateError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
             raise TemplateFailed(f"the chat template cannot render these messages: {error}") from error
+
+
+def _mapped(value: Any, change: Callable[[str], str]) -> Any:
+    """`value` with every string in it changed; the nesting is bounded where a request is parsed."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, list):
+        return [_mapped(entry, change) for entry in value]
+    if isinstance(value, dict):
+        return {change(name): _mapped(entry, change) for name, entry in value.items()}
+    return value

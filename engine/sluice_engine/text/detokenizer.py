@@ -52,7 +52,7 @@ def sentencepiece_bytes(token: str) -> bytes:
 
 
 class ByteLevelDetokenizer:
-    """Table lookup and an incremental UTF-8 decoder. `table[id]` is b"" for special tokens."""
+    """Table lookup and an incremental UTF-8 decoder. `table[id]` is b"" for tokens without text."""
 
     def __init__(self, table: Sequence[bytes]) -> None:
         self._table = table
@@ -73,9 +73,10 @@ class ByteLevelDetokenizer:
 class WindowDetokenizer:
     """`tokenizers`' DecodeStream, with a flush for the tail that it would buffer indefinitely."""
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, *, special_tokens: bool = False) -> None:
         self._tokenizer = tokenizer
-        self._stream = DecodeStream(skip_special_tokens=True)
+        self._skip = not special_tokens
+        self._stream = DecodeStream(skip_special_tokens=self._skip)
         self._pending: list[int] = []
 
     def feed(self, token_ids: Iterable[int]) -> str:
@@ -93,4 +94,4 @@ class WindowDetokenizer:
     def flush(self) -> str:
         """The tokens that never completed a character, decoded in one call without the stream."""
         tail, self._pending = self._pending, []
-        return str(self._tokenizer.decode(tail, skip_special_tokens=True)) if tail else ""
+        return str(self._tokenizer.decode(tail, skip_special_tokens=self._skip)) if tail else ""

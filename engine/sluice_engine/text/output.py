@@ -17,11 +17,26 @@ class Piece:
     logprobs: list[Entry] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Display:
+    """What of an output is shown besides its text: special tokens, and the stop string that ended it."""
+
+    special_tokens: bool = False
+    stop_string: bool = False
+
+
 class Choice:
     """The sample `index` of a request; `id` is its request id in the engine. `finish` is set when it is complete."""
 
     def __init__(
-        self, index: int, request_id: str, text: TextModel, stop: tuple[str, ...], min_tokens: int, with_logprobs: bool
+        self,
+        index: int,
+        request_id: str,
+        text: TextModel,
+        stop: tuple[str, ...],
+        min_tokens: int,
+        with_logprobs: bool,
+        display: Display = Display(),
     ) -> None:
         self.index = index
         self.id = request_id
@@ -29,8 +44,8 @@ class Choice:
         self.finish: str | None = None
         self.stopped_by_text = False
         self.score = 0.0  # sum of the tokens' logprobs
-        self._decoder = text.detokenizer()
-        self._scanner = StopScanner(stop)
+        self._decoder = text.detokenizer(special_tokens=display.special_tokens)
+        self._scanner = StopScanner(stop, show=display.stop_string)
         self._min_tokens = min_tokens
         self._logprobs = LogprobBuffer() if with_logprobs else None
         self._emitted = 0
@@ -53,7 +68,7 @@ class Choice:
             if self._scanner.stopped:
                 break
         if delta.finish is not None and not self._scanner.stopped:
-            text += self._filter_stops(self._decoder.flush())
+            text += self._filter_stops(self._tail(delta.finish))
         if self._scanner.stopped:
             self.finish, self.stopped_by_text = "stop", True
         elif delta.finish is not None:
@@ -71,6 +86,11 @@ class Choice:
             if self._logprobs is not None:
                 self._logprobs.add(token, len(decoded), logprob)
         return self._filter_stops(decoded)
+
+    def _tail(self, finish: str) -> str:
+        """The decoder's remaining text. A character that the length limit has cut is dropped."""
+        tail = self._decoder.flush()
+        return tail.rstrip("\ufffd") if finish == "length" else tail
 
     def _filter_stops(self, decoded: str) -> str:
         """The text after stop-string filtering; stop strings are ignored before min_tokens."""

@@ -7,8 +7,10 @@ At most max(len(stop)) − 1 characters are held back: only a tail that is a pre
 class StopScanner:
     """Takes text and returns the text to emit. `stopped` becomes true at the first stop string."""
 
-    def __init__(self, stops: tuple[str, ...]) -> None:
+    def __init__(self, stops: tuple[str, ...], *, show: bool = False) -> None:
+        """`show` states whether the stop string itself is emitted."""
         self._stops = stops
+        self._show = show
         self._held = ""
         self._longest = max((len(stop) for stop in stops), default=0)
         self.stopped = False
@@ -20,11 +22,12 @@ class StopScanner:
         if self.stopped:
             return ""
         text = self._held + text
-        cut = min((at for stop in self._stops if (at := text.find(stop)) >= 0), default=-1)
-        if cut >= 0:
+        found = [(at, at + len(stop)) for stop in self._stops if (at := text.find(stop)) >= 0]
+        if found:
             self.stopped = True
             self._held = ""
-            return text[:cut]
+            start, end = min(found)
+            return text[: end if self._show else start]
         keep = self._tail_to_hold(text)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]

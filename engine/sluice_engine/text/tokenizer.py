@@ -5,7 +5,7 @@ transformers.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,25 +47,32 @@ class TextModel:
         added = tokenizer.get_added_tokens_decoder()
         self._added = {index: token.content.encode() for index, token in added.items()}
         self._longest = max(self._longest, *map(len, self._added.values()), 0, 0)
+        self._full_table = [self._added.get(index, entry) for index, entry in enumerate(self._table or ())]
 
     def encode_prompt(self, prompt: str) -> list[int]:
         """A raw prompt's token ids from the model's own tokenizer, including its BOS."""
         return list(self._tokenizer.encode(prompt).ids)
+
+    def encode_plain(self, text: str) -> list[int]:
+        """The token ids of a text within an output: no token is added, and none of it is a control token."""
+        return list(self._plain.encode(text, add_special_tokens=False).ids)
 
     def encode_pair(self, first: str, second: str) -> tuple[list[int], list[int]]:
         """A text pair for a cross-encoder: token ids and token type ids."""
         encoding = self._tokenizer.encode(first, second)
         return list(encoding.ids), list(encoding.type_ids)
 
-    def encode_chat(self, messages: Sequence[Message]) -> list[int]:
-        """The rendered template as token ids; control tokens come only from the template.
+    def encode_chat(self, messages: Sequence[Message], variables: Mapping[str, Any] | None = None) -> list[int]:
+        """The rendered template as token ids; control tokens come only from the template. `variables` are the
+        request's own variables of the template.
 
         Raises TemplateFailed.
         """
         if self._template is None:
             raise TemplateFailed("this model has no chat template; use /v1/completions")
+        spoken = [{"role": message.role, "content": message.content} for message in messages]
         ids: list[int] = []
-        for text, plain in self._template.render([{"role": m.role, "content": m.content} for m in messages]):
+        for text, plain in self._template.render(spoken, variables or {}):
             encoder = self._plain if plain else self._tokenizer
             ids.extend(encoder.encode(text, add_special_tokens=False).ids)
         return ids
@@ -87,9 +94,16 @@ class TextModel:
             return self._table[token] if token < len(self._table) else b""
         return sentencepiece_bytes(self._tokenizer.id_to_token(token) or "")
 
-    def detokenizer(self) -> Detokenizer:
-        """A new decoder for one request; special tokens have no text."""
-        return WindowDetokenizer(self._tokenizer) if self._table is None else ByteLevelDetokenizer(self._table)
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of these tokens, special tokens included."""
+        decoder = self.detokenizer(special_tokens=True)
+        return decoder.feed(token_ids) + decoder.flush()
+
+    def detokenizer(self, *, special_tokens: bool = False) -> Detokenizer:
+        """A new decoder for one request. Special tokens have no text unless `special_tokens`."""
+        if self._table is None:
+            return WindowDetokenizer(self._tokenizer, special_tokens=special_tokens)
+        return ByteLevelDetokenizer(self._full_table if special_tokens else self._table)
 
 
 def load_text_model(folder: Path) -> TextModel:

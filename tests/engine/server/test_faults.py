@@ -19,7 +19,7 @@ from sluice_engine import messages
 from sluice_engine.sampling_params import SamplingParams
 from sluice_engine.server.engine_client import MAX_PENDING_DELTAS, EngineClient, Listener
 from sluice_engine.server.metrics import EngineMetrics
-from tests.engine.server.api.test_handlers import Desk, FakeEngineClient, desk_of
+from tests.engine.server.api.generation.test_handlers import Desk, FakeEngineClient, desk_of
 from tests.engine.server.transport.test_connection_limits import until
 
 CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "hello"}], "stream": True}

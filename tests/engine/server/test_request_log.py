@@ -14,7 +14,7 @@ from sluice_engine import messages
 from sluice_engine.limits import LimitsInForce, at_start
 from sluice_engine.server.lifecycle import Lifecycle, Phase
 from sluice_engine.server.limit_log import LimitLog
-from tests.engine.server.api.test_handlers import Desk, desk_of
+from tests.engine.server.api.generation.test_handlers import Desk, desk_of
 from tests.engine.server.test_metrics import OPTIONS, Story
 from tests.engine.server.transport.test_connection_limits import until
 

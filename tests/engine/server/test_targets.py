@@ -16,7 +16,7 @@ from sluice_engine.server.context import Serving
 from sluice_engine.server.lifecycle import Lifecycle
 from sluice_engine.server.metrics import EngineMetrics
 from sluice_engine.server.targets import MAX_BYTES, TargetsFile, follow
-from tests.engine.server.api.test_handlers import FakeEngineClient
+from tests.engine.server.api.generation.test_handlers import FakeEngineClient
 from tests.engine.serving import Served, serving
 
 OPTIONS = engine_options(model="m", served_name="m", max_num_seqs=32, concurrency_max=32)

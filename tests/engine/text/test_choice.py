@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sluice_engine import messages
 from sluice_engine.request import TokenLogprob
-from sluice_engine.server.api.logprobs import chat_logprobs, completion_logprobs
+from sluice_engine.server.api.generation.logprobs import chat_logprobs, completion_logprobs
 from sluice_engine.text import Choice, Entry, TextModel, load_text_model
 
 SENTENCE = "A replica is ready 🚀 when its engine — and not before — has loaded the model: 日本語."

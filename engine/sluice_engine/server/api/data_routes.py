@@ -4,7 +4,8 @@ import orjson
 from aiohttp import web
 
 from sluice import contract
-from sluice_engine.server.api import completions, embeddings, rerank
+from sluice_engine.server.api import embeddings, rerank
+from sluice_engine.server.api.generation import completions
 from sluice_engine.server.auth.caller import caller_of
 from sluice_engine.server.context import Serving
 from sluice_engine.server.errors import NotFound

@@ -57,6 +57,16 @@ def text(source: Object, name: str, longest: int) -> str | None:
     return value
 
 
+def choice(source: Object, name: str, allowed: tuple[str, ...]) -> str | None:
+    """Returns one of the allowed strings. Raises BadRequest."""
+    value = source.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, str) or value not in allowed:
+        raise invalid(name, f"must be one of {', '.join(allowed)}")
+    return value
+
+
 def strings(source: Object, name: str, most: int, longest: int) -> tuple[str, ...]:
     """Returns one string or a list of up to `most`, each of 1 to `longest` characters, as a tuple. Raises BadRequest."""
     value = source.get(name)

@@ -14,7 +14,7 @@ import orjson
 from aiohttp import web
 
 from sluice_engine.server.api.fields import Object, boolean, integer, invalid, only
-from sluice_engine.server.api.request_schema import check_model
+from sluice_engine.server.api.generation.request_schema import check_model
 from sluice_engine.server.api.text_batch import (
     MAX_TEXTS,
     BatchResult,

@@ -21,7 +21,7 @@ from aiohttp import web
 from sluice import contract
 from sluice_engine import messages
 from sluice_engine.server.api.fields import Object, integer, text
-from sluice_engine.server.api.request_schema import MAX_PRIORITY, targets
+from sluice_engine.server.api.generation.request_schema import MAX_PRIORITY, targets
 from sluice_engine.server.auth.caller import caller_of
 from sluice_engine.server.context import Serving, offered_before, request_id_of
 from sluice_engine.server.engine_client import EngineFailed, Stream

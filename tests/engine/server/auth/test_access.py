@@ -13,7 +13,7 @@ from sluice_engine.server.auth.access import AccessControl
 from sluice_engine.server.auth.key_file import parse
 from sluice_engine.server.auth.key_store import KeyStore
 from sluice_engine.server.errors import ApiError
-from tests.engine.server.api.test_handlers import Desk, desk_of
+from tests.engine.server.api.generation.test_handlers import Desk, desk_of
 from tests.engine.server.auth.keys import bearer, entry, key_file
 from tests.engine.server.auth.test_rate_limits import Clock
 from tests.engine.server.transport.test_connection_limits import until

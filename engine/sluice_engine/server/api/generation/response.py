@@ -1,21 +1,23 @@
 """Builds the response of one request from its samples, streamed or collected, and always cleans up.
 
-A request with n samples is one message to the engine with n ids, and its prompt is computed once. However the request
-ends (finished, client disconnect, engine error), all samples are cancelled. Cancellation is idempotent.
+A prompt with n samples is one message to the engine with n ids, and is computed once. A request may have several
+prompts; their samples are numbered in order. However the request ends (finished, client disconnect, engine error), all
+samples are cancelled. Cancellation is idempotent.
 """
 
 import asyncio
 import logging
 import time
 import uuid
+from collections.abc import Sequence
 from typing import Final
 
 from aiohttp import web
 
 from sluice import contract
 from sluice_engine import messages
-from sluice_engine.server.api.request_schema import Generation
-from sluice_engine.server.api.sse import EventEncoder, ResponseFormat, complete_response
+from sluice_engine.server.api.generation.request_schema import Generation
+from sluice_engine.server.api.generation.sse import EventEncoder, ResponseFormat, complete_response
 from sluice_engine.server.auth.caller import caller_of
 from sluice_engine.server.context import Serving, close_after_response, request_id_of
 from sluice_engine.server.engine_client import EngineFailed, Stream
@@ -33,8 +35,8 @@ log = logging.getLogger("sluice.http")
 class ResponseBuilder:
     """The response of one request.
 
-    `ids` identify its samples in the engine. The server generates them, because two clients may send the same
-    x-request-id.
+    `groups` has the ids of each prompt's samples in the engine. The server generates them, because two clients may send
+    the same x-request-id.
     """
 
     def __init__(
@@ -44,7 +46,9 @@ class ResponseBuilder:
         generation: Generation,
         response_format: ResponseFormat,
         usage: Usage,
+        echoes: Sequence[str] = ("",),
     ) -> None:
+        """`echoes` has one text per prompt, with which each of its choices begins."""
         self._serving = serving
         self._request = request
         self._generation = generation
@@ -53,12 +57,11 @@ class ResponseBuilder:
         self._caller = caller_of(request)
         self._id = f"{response_format.prefix}{uuid.uuid4().hex}"
         self._created = int(time.time())
-        choices = generation.choices
-        self.ids = [f"{self._id}-{index}" if index else self._id for index in range(choices.params.n)]
-        self._choices = {
-            each: Choice(index, each, serving.text, choices.params.stops, choices.min_tokens, choices.returns_logprobs)
-            for index, each in enumerate(self.ids)
-        }
+        samples = generation.choices.params.n
+        self.ids = [f"{self._id}-{index}" if index else self._id for index in range(samples * len(echoes))]
+        self.groups = [self.ids[first : first + samples] for first in range(0, len(self.ids), samples)]
+        self._echoes = [echo for echo in echoes for _ in range(samples)]
+        self._choices = {each: self._choice(index, each) for index, each in enumerate(self.ids)}
         self._open = len(self.ids)  # samples that have not finished
 
     def release(self) -> None:
@@ -72,7 +75,7 @@ class ResponseBuilder:
         """Returns the complete response at once. Raises Unavailable, InternalError, ClientTooSlow."""
         deltas = await self._first(stream)
         headers = self._headers(deltas[0].queue_seconds)
-        pieces = {each: Piece() for each in self.ids}
+        pieces = {each: Piece(echo) for each, echo in zip(self.ids, self._echoes, strict=True)}
         while True:
             for choice, piece in self._advance(deltas):
                 pieces[choice.id].text += piece.text
@@ -104,13 +107,14 @@ class ResponseBuilder:
             self._serving.served_name,
             self._generation.include_usage,
             len(self.ids),
+            self._usage if self._generation.continuous_usage else None,
         )
         deltas = await self._first(stream)
         headers = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
         response = self._serving.stream_response(self._request, headers | self._headers(deltas[0].queue_seconds))
         await response.prepare(self._request)
         try:
-            events = encoder.opening() + self._events(encoder, deltas)
+            events = encoder.opening(self._echoes) + self._events(encoder, deltas)
             await self._write(response, events, stream)
             while self._open:
                 await self._write(response, self._events(encoder, await self._next(stream)), stream)
@@ -120,12 +124,27 @@ class ResponseBuilder:
             await self._write_last(response, encoder.error(error.body()))
         return response
 
+    def _choice(self, index: int, name: str) -> Choice:
+        generation, choices = self._generation, self._generation.choices
+        return Choice(
+            index,
+            name,
+            self._serving.text,
+            choices.params.stops,
+            choices.min_tokens,
+            choices.returns_logprobs,
+            generation.display,
+        )
+
     def _best(self) -> list[Choice]:
-        """Returns the `n` samples to return, in order."""
-        choices = list(self._choices.values())
-        if self._generation.choices.ranked:
-            choices.sort(key=lambda choice: -choice.mean_logprob)
-        return choices[: self._generation.choices.n]
+        """Returns the `n` samples of each prompt to return, in order."""
+        chosen: list[Choice] = []
+        for ids in self.groups:
+            choices = [self._choices[each] for each in ids]
+            if self._generation.choices.ranked:
+                choices.sort(key=lambda choice: -choice.mean_logprob)
+            chosen += choices[: self._generation.choices.n]
+        return chosen
 
     def _events(self, encoder: EventEncoder, deltas: list[messages.Delta]) -> bytes:
         events: list[bytes] = []
@@ -195,6 +214,8 @@ class ResponseBuilder:
             raise self._failure(error) from error.__cause__
         if (rejected := stream.rejected) is not None:
             self._caller.charge(-self._usage.prompt)
+            for ids in self.groups:  # the whole request moves to the next replica
+                self._serving.metrics.rejected(ids[0], rejected.reason)
             raise self._serving.rejection_error(rejected)
         return deltas
 

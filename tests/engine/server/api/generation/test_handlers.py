@@ -16,7 +16,7 @@ from sluice import contract
 from sluice_engine import messages
 from sluice_engine.config import EngineOptions
 from sluice_engine.server.api import data_routes
-from sluice_engine.server.api.request_schema import Generation
+from sluice_engine.server.api.generation.request_schema import Generation
 from sluice_engine.server.auth.access import AccessControl
 from sluice_engine.server.context import Serving
 from sluice_engine.server.engine_client import EngineClient, Listener
@@ -153,7 +153,7 @@ async def test_a_running_response_holds_neither_the_prompt_nor_body_bytes(
     await until(lambda: bool(generates.client.sent) and generates.limits.body_budget.count == 0)
     gc.collect()  # collects cyclic garbage of earlier calls
     held = [each for each in gc.get_objects() if type(each) is Generation]
-    assert [(each.messages, each.prompt) for each in held] == [(None, None)]
+    assert [(each.messages, each.prompts) for each in held] == [(None, None)]
     generates.client.say(generates.story.report(messages.Delta(generates.client.sent[0].request_id, (5,), "length")))
     assert (await call)[0] == 200
 

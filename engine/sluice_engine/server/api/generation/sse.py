@@ -3,11 +3,12 @@
 The part of an event that is equal for all tokens of a request is encoded once. Only the text is encoded per token.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import orjson
 
-from sluice_engine.server.api.logprobs import Vocabulary, chat_logprobs, completion_logprobs
+from sluice_engine.server.api.generation.logprobs import Vocabulary, chat_logprobs, completion_logprobs
 from sluice_engine.server.usage import Usage
 from sluice_engine.text import Entry
 
@@ -96,7 +97,10 @@ def complete_response(
 
 
 class EventEncoder:
-    """Encodes the events of one streamed response with `choices` samples."""
+    """Encodes the events of one streamed response with `choices` samples.
+
+    With `running`, every event has this usage as it is at the time.
+    """
 
     def __init__(
         self,
@@ -106,22 +110,25 @@ class EventEncoder:
         model: str,
         include_usage: bool,
         choices: int = 1,
+        running: Usage | None = None,
     ) -> None:
         self._format = response_format
         self._include_usage = include_usage
+        self._running = running
         head = {"id": request_id, "object": response_format.chunk_kind, "created": created, "model": model}
         self._head = b"data: " + orjson.dumps(head)[:-1] + b',"choices":['
         self._tail = b'],"usage":null}\n\n' if include_usage else b"]}\n\n"
         self._text_frames = [self._split(index) for index in range(choices)]
 
-    def opening(self) -> bytes:
-        """Returns the first events; empty if the format has none."""
+    def opening(self, echoes: Sequence[str] = ()) -> bytes:
+        """Returns the first events; empty if the format has none and no choice begins with its prompt."""
         choices = [self._format.opening(index) for index in range(len(self._text_frames))]
-        return b"".join(self._event(choice) for choice in choices if choice is not None)
+        opened = b"".join(self._event(choice) for choice in choices if choice is not None)
+        return opened + b"".join(self.text(echo, index) for index, echo in enumerate(echoes))
 
     def text(self, text: str, index: int = 0, logprobs: dict[str, Any] | None = None) -> bytes:
         """Returns an event with text, logprobs or both; empty if there is neither."""
-        if logprobs is not None:
+        if logprobs is not None or (text and self._running is not None):
             return self._event(self._format.text_choice(index, text, logprobs))
         before, after = self._text_frames[index]
         return before + orjson.dumps(text) + after if text else b""
@@ -149,4 +156,5 @@ class EventEncoder:
         return self._head + before, after + self._tail
 
     def _event(self, choice: dict[str, Any]) -> bytes:
-        return self._head + orjson.dumps(choice) + self._tail
+        tail = self._tail if self._running is None else b'],"usage":' + orjson.dumps(self._running.as_json()) + b"}\n\n"
+        return self._head + orjson.dumps(choice) + tail

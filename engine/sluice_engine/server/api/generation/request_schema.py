@@ -7,10 +7,12 @@ A value out of range is a 400 error with `param`. A field of the OpenAI API that
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sluice_engine.server.api.fields import MAX_INTEGER, Object, boolean, integer, invalid, number, only, strings, text
-from sluice_engine.server.api.sampling_fields import FIELDS, Choices, chat_choices, completion_choices
+from sluice_engine.server.api.fields import MAX_INTEGER, Object, boolean, integer, invalid, number, only, strings
+from sluice_engine.server.api.generation import accepted_fields
+from sluice_engine.server.api.generation.accepted_fields import PromptOptions
+from sluice_engine.server.api.generation.sampling_fields import FIELDS, Choices, chat_choices, completion_choices
 from sluice_engine.server.errors import BadRequest, NotFound, Unsupported
-from sluice_engine.text import Message
+from sluice_engine.text import Display, Message
 
 MAX_STOPS: Final = 4
 MAX_STOP_CHARACTERS: Final = 512
@@ -19,19 +21,27 @@ MAX_PARTS: Final = 1024
 MAX_TOP_K: Final = 1_000_000
 MAX_PRIORITY: Final = 100
 MAX_SLO_MS: Final = 1e7
+MAX_PROMPTS: Final = 256
+MAX_SAMPLES: Final = 1024  # of all prompts of one request
+COMPLETION_TOKENS: Final = 16  # OpenAI's default of max_tokens in completions
 ROLES: Final = frozenset({"system", "developer", "user", "assistant"})
 
 COMMON: Final = frozenset(
     {"model", "max_tokens", "temperature", "top_p", "top_k", "seed", "stop", "stream", "stream_options"}
     | {"priority", "slo"}
-    | {"user", "ignore_eos", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"}
+    | {"ignore_eos", "stop_token_ids", "bad_words"}
+    | accepted_fields.DESCRIPTIVE
+    | accepted_fields.PROMPT
+    | accepted_fields.SHOWN
 )
-CHAT: Final = COMMON | FIELDS | {"messages", "max_completion_tokens"}
+CHAT: Final = COMMON | FIELDS | accepted_fields.TEMPLATE | {"messages", "max_completion_tokens"}
 MESSAGE_UNSUPPORTED: Final = ("tool_calls", "function_call", "audio", "tool_call_id")
 MESSAGE: Final = frozenset({"role", "content", "name", "refusal", "annotations", *MESSAGE_UNSUPPORTED})
 COMPLETION: Final = COMMON | FIELDS | {"prompt", "echo"}
 
-# Unsupported fields, each with the neutral values that are accepted because they request nothing.
+# Unsupported fields, each with the neutral values that are accepted because they request nothing. Fields that only the
+# other endpoint supports are in CHAT_ONLY.
+CHAT_ONLY: Final[dict[str, tuple[object, ...]]] = dict.fromkeys(accepted_fields.TEMPLATE, ())
 NEUTRAL: Final[dict[str, tuple[object, ...]]] = {
     "response_format": ({"type": "text"},),
     "tools": ([],),
@@ -43,13 +53,8 @@ NEUTRAL: Final[dict[str, tuple[object, ...]]] = {
     "audio": (),
     "prediction": (),
     "web_search_options": (),
-    "reasoning_effort": (),
-    "verbosity": (),
     "suffix": ("",),
-    "echo": (False,),
-    "store": (False,),
     "chat_template": (),
-    "chat_template_kwargs": (),
     "add_generation_prompt": (True,),
     "continue_final_message": (False,),
     "documents": (),
@@ -61,19 +66,28 @@ NEUTRAL: Final[dict[str, tuple[object, ...]]] = {
 }
 
 
+Prompt = str | tuple[int, ...]  # text or token ids
+
+
 @dataclass(frozen=True, slots=True)
 class Generation:
     """A validated request.
 
-    Exactly one of `messages` and `prompt` is set until the prompt is encoded.
+    Exactly one of `messages` and `prompts` is set until the prompt is encoded.
     """
 
     messages: tuple[Message, ...] | None
-    prompt: str | tuple[int, ...] | None
+    prompts: tuple[Prompt, ...] | None
+    prompt_options: PromptOptions
     choices: Choices
+    display: Display
+    bad_words: tuple[str, ...]
+    echo: bool  # the text of a choice begins with its prompt
     max_tokens_param: str
+    default_max_tokens: int | None  # where the client gives none; None: the rest of the context
     stream: bool
     include_usage: bool
+    continuous_usage: bool  # usage in every event of the stream
     priority: int  # −100..100
     ttft_target: float | None  # seconds; None: the engine's target
     itl_target: float | None
@@ -85,57 +99,77 @@ class Generation:
 
     def without_prompt(self) -> "Generation":
         """Returns a copy without the prompt, which need not stay in memory once it is encoded."""
-        return replace(self, messages=None, prompt=None)
+        return replace(self, messages=None, prompts=None)
 
 
 def chat(body: Object, served_name: str) -> Generation:
     """Parses a `/v1/chat/completions` body. Raises BadRequest, Unsupported, NotFound."""
     check_model(body, served_name)
-    _supported(body)
-    only(body, CHAT | frozenset(NEUTRAL))
+    _supported(body, NEUTRAL | {"echo": (False,)})
+    only(body, CHAT | frozenset(NEUTRAL) | {"echo"})
     limit_param = "max_completion_tokens" if body.get("max_completion_tokens") is not None else "max_tokens"
     if limit_param == "max_completion_tokens" and body.get("max_tokens") is not None:
         raise invalid("max_tokens", "and max_completion_tokens exclude each other")
-    return _generation(body, limit_param, chat_choices(body), messages=_messages(body), prompt=None)
+    choices, options = chat_choices(body), accepted_fields.chat_options(body)
+    return _generation(body, limit_param, choices, options, messages=_messages(body))
 
 
 def completion(body: Object, served_name: str) -> Generation:
     """Parses a `/v1/completions` body. Raises BadRequest, Unsupported, NotFound."""
     check_model(body, served_name)
-    _supported(body)
-    only(body, COMPLETION | frozenset(NEUTRAL))
-    choices = completion_choices(body, boolean(body, "stream"))
-    return _generation(body, "max_tokens", choices, messages=None, prompt=_prompt(body))
+    _supported(body, NEUTRAL | CHAT_ONLY)
+    only(body, COMPLETION | frozenset(NEUTRAL) | frozenset(CHAT_ONLY))
+    choices, options = completion_choices(body, boolean(body, "stream")), accepted_fields.prompt_options(body)
+    prompts = _prompts(body)
+    if len(prompts) * choices.params.n > MAX_SAMPLES:
+        raise invalid("prompt", f"asks for more than {MAX_SAMPLES} samples in all; send fewer prompts at once")
+    echo = boolean(body, "echo")
+    if echo and choices.returns_logprobs:
+        raise Unsupported(
+            "echo with logprobs is not supported: the logprobs of a prompt are not computed. Leave one of them out.",
+            param="echo",
+        )
+    generation = _generation(body, "max_tokens", choices, options, prompts=prompts)
+    return replace(generation, echo=echo, default_max_tokens=COMPLETION_TOKENS)
 
 
 def _generation(
     body: Object,
     limit_param: str,
     choices: Choices,
+    options: PromptOptions,
     *,
-    messages: tuple[Message, ...] | None,
-    prompt: str | tuple[int, ...] | None,
+    messages: tuple[Message, ...] | None = None,
+    prompts: tuple[Prompt, ...] | None = None,
 ) -> Generation:
     stream = boolean(body, "stream")
-    text(body, "user", 1024)
+    accepted_fields.descriptive(body)
     ttft_target, itl_target = targets(body)
     params = replace(
         choices.params,
-        max_tokens=integer(body, limit_param, 1, MAX_INTEGER),  # None: the rest of the context
+        max_tokens=integer(body, limit_param, 1, MAX_INTEGER),
         temperature=number(body, "temperature", 0.0, 2.0, 1.0),
         top_p=number(body, "top_p", 0.0, 1.0, 1.0, above=True),
         top_k=integer(body, "top_k", 0, MAX_TOP_K, 0) or 0,
         seed=integer(body, "seed", -MAX_INTEGER - 1, MAX_INTEGER),
         stop=strings(body, "stop", MAX_STOPS, MAX_STOP_CHARACTERS),
+        stop_token_ids=accepted_fields.stop_token_ids(body),
         ignore_eos=boolean(body, "ignore_eos"),
     )
+    include_usage, continuous_usage = _usage_options(body, stream)
     return Generation(
         messages=messages,
-        prompt=prompt,
+        prompts=prompts,
+        prompt_options=options,
         choices=replace(choices, params=params),
+        display=accepted_fields.display(body),
+        bad_words=accepted_fields.bad_words(body),
+        echo=False,
         max_tokens_param=limit_param,
+        default_max_tokens=None,
         stream=stream,
-        include_usage=_include_usage(body, stream),
+        include_usage=include_usage,
+        continuous_usage=continuous_usage,
         priority=integer(body, "priority", -MAX_PRIORITY, MAX_PRIORITY, 0) or 0,
         ttft_target=ttft_target,
         itl_target=itl_target,
@@ -153,8 +187,8 @@ def check_model(body: Object, served_name: str) -> None:
         )
 
 
-def _supported(body: Object) -> None:
-    for name, neutral in NEUTRAL.items():
+def _supported(body: Object, unsupported: dict[str, tuple[object, ...]]) -> None:
+    for name, neutral in unsupported.items():
         value = body.get(name)
         if value is None:
             continue
@@ -175,34 +209,41 @@ def targets(body: Object) -> tuple[float | None, float | None]:
     return ttft / 1000 or None, itl / 1000 or None
 
 
-def _include_usage(body: Object, stream: bool) -> bool:
+def _usage_options(body: Object, stream: bool) -> tuple[bool, bool]:
+    """Returns whether a stream ends with its usage, and whether every event has the usage so far."""
     options = body.get("stream_options")
     if options is None:
-        return False
+        return False, False
     if not stream:
         raise invalid("stream_options", "is only allowed with stream: true")
     if not isinstance(options, dict):
         raise invalid("stream_options", "must be an object")
-    only(options, frozenset({"include_usage", "include_obfuscation"}), "stream_options.")
-    value = options.get("include_usage")
-    if value is not None and type(value) is not bool:
-        raise invalid("stream_options.include_usage", "must be true or false")
-    return bool(value)
+    names = ("include_usage", "continuous_usage_stats", "include_obfuscation")
+    only(options, frozenset(names), "stream_options.")
+    dotted = {f"stream_options.{name}": value for name, value in options.items()}
+    usage, continuous, _ = (boolean(dotted, f"stream_options.{name}") for name in names)
+    return usage, usage and continuous
 
 
-def _prompt(body: Object) -> str | tuple[int, ...]:
-    prompt = body.get("prompt")
-    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], (str, list)):
-        prompt = prompt[0]
-    if isinstance(prompt, str) and prompt:
-        return prompt
-    if isinstance(prompt, list) and prompt:
-        kinds = set(map(type, prompt))
-        if kinds == {int} and min(prompt) >= 0:
-            return tuple(prompt)
-        if kinds <= {str, list}:
-            raise Unsupported("prompt must be a single prompt; send one request per prompt.", param="prompt")
-    raise invalid("prompt", "is required: a non-empty string, a list of one string, or a list of token ids")
+def _prompts(body: Object) -> tuple[Prompt, ...]:
+    given = body.get("prompt")
+    several = isinstance(given, list) and bool(given) and isinstance(given[0], str | list)
+    entries = given if isinstance(given, list) and several else [given]
+    if len(entries) > MAX_PROMPTS:
+        raise invalid("prompt", f"must hold at most {MAX_PROMPTS} prompts; send several requests")
+    if len({type(each) for each in entries}) == 1:
+        prompts = [_prompt(each) for each in entries]
+        if None not in prompts:
+            return tuple(each for each in prompts if each is not None)
+    raise invalid("prompt", "is required: a non-empty string, a list of token ids, or a list of either")
+
+
+def _prompt(value: Any) -> Prompt | None:
+    if isinstance(value, str):
+        return value or None
+    if isinstance(value, list) and value and set(map(type, value)) == {int} and min(value) >= 0:
+        return tuple(value)
+    return None
 
 
 def _messages(body: Object) -> tuple[Message, ...]:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice_engine.sampling_params import SamplingParams
-from sluice_engine.server.api import request_schema
-from sluice_engine.server.api.sampling_fields import Choices
+from sluice_engine.server.api.generation import request_schema
+from sluice_engine.server.api.generation.sampling_fields import Choices
 from sluice_engine.server.errors import ApiError, BadRequest, NotFound, Unsupported
 from sluice_engine.server.transport.body import parse_object
 from sluice_engine.text import Message
@@ -127,12 +127,17 @@ def test_null_is_absent() -> None:
 
 @pytest.mark.parametrize("prompt", ["hi", ["hi"]])
 def test_prompt_may_be_a_string_or_a_list_of_one(prompt: Any) -> None:
-    assert completion(prompt=prompt).prompt == "hi"
+    assert completion(prompt=prompt).prompts == ("hi",)
 
 
 @pytest.mark.parametrize("prompt", [[1, 2, 3], [[1, 2, 3]]])
 def test_prompt_may_be_token_ids(prompt: Any) -> None:
-    assert completion(prompt=prompt).prompt == (1, 2, 3)
+    assert completion(prompt=prompt).prompts == ((1, 2, 3),)
+
+
+@pytest.mark.parametrize(("prompt", "prompts"), [(["a", "b"], ("a", "b")), ([[1], [2, 3]], ((1,), (2, 3)))])
+def test_prompt_may_be_several(prompt: Any, prompts: Any) -> None:
+    assert completion(prompt=prompt).prompts == prompts
 
 
 def test_text_parts_are_joined_and_developer_is_system() -> None:
@@ -214,7 +219,8 @@ def test_invalid_messages_are_rejected_by_position(messages: Any, param: str) ->
 
 
 @pytest.mark.parametrize(
-    "prompt", [None, "", [], [-1], [True], [1.5], [1, "a"], ["a", "b"], [[]], {}, 5, ["a"] * 100_000]
+    "prompt",
+    [None, "", [], [-1], [True], [1.5], [1, "a"], ["a", [1]], ["a", ""], [[1], []], [[]], {}, 5, ["a"] * 100_000],
 )
 def test_invalid_prompts_are_rejected(prompt: Any) -> None:
     with pytest.raises(BadRequest) as caught:

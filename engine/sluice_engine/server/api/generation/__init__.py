@@ -1,0 +1,1 @@
+"""Completions and chats: a body becomes a `Generation`, the engine's tokens become a response, streamed or collected."""

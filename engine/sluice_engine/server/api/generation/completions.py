@@ -1,0 +1,108 @@
+"""Handlers of chat completions and completions: validate, encode, submit. `response.py` builds the response.
+
+However a request ends (finished, stop string, client disconnect, engine error), the `finally` block cancels its samples
+in the engine. Cancellation is idempotent.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+
+from aiohttp import web
+
+from sluice_engine import messages
+from sluice_engine.sampling_params import SamplingParams
+from sluice_engine.seeds import sample_seed
+from sluice_engine.server.api.generation import request_schema
+from sluice_engine.server.api.generation.prompt import Encoded, check_ids, encode, params_of
+from sluice_engine.server.api.generation.response import ResponseBuilder
+from sluice_engine.server.api.generation.sse import ChatFormat, CompletionFormat, ResponseFormat
+from sluice_engine.server.auth.caller import caller_of
+from sluice_engine.server.context import Serving, offered_before, request_id_of
+from sluice_engine.server.engine_client import EngineFailed
+from sluice_engine.server.errors import InternalError
+from sluice_engine.server.request_log import entry_of
+from sluice_engine.server.transport.body import read_object, release
+from sluice_engine.server.usage import Usage
+
+
+async def chat(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:
+    """POST /v1/chat/completions."""
+    return await _complete(request, serving, ChatFormat(), request_schema.chat)
+
+
+async def completions(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:
+    """POST /v1/completions."""
+    return await _complete(request, serving, CompletionFormat(), request_schema.completion)
+
+
+async def _complete(
+    request: web.BaseRequest,
+    serving: Serving,
+    response_format: ResponseFormat,
+    check: Callable[[dict[str, object], str], request_schema.Generation],
+) -> web.StreamResponse:
+    body = await read_object(request)
+    serving.check_loaded(request)
+    arrived_at = time.monotonic()
+    check_ids(body, serving.ready.max_model_length)
+    generation = check(body, serving.served_name)
+    serving.check_task("generate")
+    serving.check_accepting(request)
+    prompts = await encode(serving, generation)
+    generation = generation.without_prompt()
+    params = [params_of(serving, generation, len(each.tokens)) for each in prompts]
+    caller, total = caller_of(request), sum(len(each.tokens) for each in prompts)
+    caller.take_prompt(total)
+    entry = entry_of(request)
+    entry.arrived_at, entry.usage = arrived_at, Usage(prompt=total)
+    builder = ResponseBuilder(
+        serving, request, generation, response_format, entry.usage, [each.echo for each in prompts]
+    )
+    submits = _submits(request, generation, prompts, params, builder.groups, arrived_at)
+    _started(serving, submits)
+    try:
+        stream = await serving.engine.submit(*submits)
+        del body, prompts, submits  # the response may take minutes; only the engine needs the prompts now
+        release(request)
+        return await (builder.stream(stream) if generation.stream else builder.collect(stream))
+    except EngineFailed as error:
+        for each in builder.ids:
+            serving.metrics.ended(each, "error")
+        raise InternalError(request_id_of(request)) from error
+    finally:
+        builder.release()
+
+
+def _submits(
+    request: web.BaseRequest,
+    generation: request_schema.Generation,
+    prompts: Sequence[Encoded],
+    params: Sequence[SamplingParams],
+    groups: Sequence[Sequence[str]],
+    arrived_at: float,
+) -> list[messages.Submit]:
+    """Returns one message per prompt. `groups` has the ids of each prompt's samples."""
+    caller = caller_of(request)
+    return [
+        messages.Submit(
+            ids[0],
+            prompt.tokens,
+            param,
+            arrived_at,
+            priority=caller.priority(generation.priority),
+            tenant=caller.tenant,
+            ttft_target=generation.ttft_target,
+            itl_target=generation.itl_target,
+            samples=tuple((each, sample_seed(param.seed, index)) for index, each in enumerate(ids) if index),
+            offered_before=offered_before(request),
+            cache_salt=generation.prompt_options.cache_salt,
+        )
+        for ids, prompt, param in zip(groups, prompts, params, strict=True)
+    ]
+
+
+def _started(serving: Serving, submits: Sequence[messages.Submit]) -> None:
+    for each in submits:
+        serving.metrics.started(
+            each.names, each.arrived_at, len(each.prompt_token_ids), offered_before=each.offered_before
+        )

@@ -1,0 +1,144 @@
+"""Encodes the prompts of a request and checks them against the model: context length, and width of the logits."""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sluice_engine.sampling_params import SamplingParams
+from sluice_engine.server.api.generation.request_schema import Generation, Prompt
+from sluice_engine.server.context import Serving
+from sluice_engine.server.errors import BadRequest, ContextTooLong
+from sluice_engine.text import TextModel
+from sluice_engine.text.chat_template import TemplateFailed
+
+INLINE_CHARACTERS: Final = 2048  # shorter prompts are encoded on the event loop: a thread costs more than they do
+MESSAGE_CHARACTERS: Final = 32  # cost of a message besides its content, in characters
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """One prompt as token ids, and the text that `echo` repeats."""
+
+    tokens: tuple[int, ...]
+    echo: str = ""
+
+
+async def encode(serving: Serving, generation: Generation) -> list[Encoded]:
+    """Returns the request's prompts, at least one. Raises BadRequest, ContextTooLong."""
+    _check_sizes(serving, generation)
+    characters = sum(len(text) + MESSAGE_CHARACTERS for text in _texts(generation))
+    if characters <= INLINE_CHARACTERS:
+        prompts = _encode(serving, generation)
+    else:
+        prompts = await asyncio.get_running_loop().run_in_executor(serving.threads, _encode, serving, generation)
+    for prompt in prompts:
+        if not prompt.tokens:
+            raise BadRequest("The prompt has no tokens.", param=generation.prompt_param, code="invalid_value")
+        if len(prompt.tokens) >= serving.ready.max_model_length:
+            raise _too_long(generation.prompt_param, str(len(prompt.tokens)), serving.ready.max_model_length)
+    return prompts
+
+
+def params_of(serving: Serving, generation: Generation, prompt_tokens: int) -> SamplingParams:
+    """Returns the parameters for a prompt of so many tokens. Raises BadRequest, ContextTooLong."""
+    params, min_tokens = generation.choices.params, generation.choices.min_tokens
+    context, width = serving.ready.max_model_length, serving.ready.vocab_size
+    room = context - prompt_tokens
+    if params.max_tokens is not None and params.max_tokens > room:
+        raise ContextTooLong(
+            f"This model's maximum context length is {context} tokens. However, you requested "
+            f"{prompt_tokens + params.max_tokens} tokens ({prompt_tokens} in the prompt, {params.max_tokens} by "
+            f"{generation.max_tokens_param}); ask for at most {room}.",
+            generation.max_tokens_param,
+        )
+    max_tokens = params.max_tokens or min(room, generation.default_max_tokens or room)
+    if min_tokens > max_tokens:
+        raise BadRequest(
+            f"min_tokens is {min_tokens}, and at most {max_tokens} tokens may be generated.",
+            param="min_tokens",
+            code="invalid_value",
+        )
+    _check_ids("logit_bias", params.logit_bias, width)
+    _check_ids("stop_token_ids", params.stop_token_ids, width)
+    own = () if params.ignore_eos else serving.text.stop_token_ids
+    return replace(
+        params,
+        max_tokens=max_tokens,
+        min_tokens=min_tokens,
+        stop_token_ids=tuple(dict.fromkeys((*own, *params.stop_token_ids))),
+        bad_words=_word_ids(serving.text, generation.bad_words),
+    )
+
+
+def check_ids(body: dict[str, object], context: int) -> None:
+    """Rejects prompts with too many token ids in O(prompts), before each id is checked: a body has room for millions."""
+    given = body.get("prompt")
+    for prompt in given if isinstance(given, list) and given and isinstance(given[0], list) else [given]:
+        if isinstance(prompt, list) and len(prompt) >= context and type(prompt[0]) is int:
+            raise _too_long("prompt", str(len(prompt)), context)
+
+
+def _check_sizes(serving: Serving, generation: Generation) -> None:
+    """Rejects token ids outside the vocabulary, and text that is too long for every tokenization."""
+    width, context = serving.ready.vocab_size, serving.ready.max_model_length
+    for prompt in generation.prompts or ():
+        if isinstance(prompt, tuple):
+            _check_ids("prompt", prompt, width)
+    if generation.prompt_options.truncate is not None:
+        return
+    counts = [serving.text.fewest_tokens(text) for text in _texts(generation)]
+    fewest = sum(counts) if generation.messages is not None else max(counts, default=0)
+    if fewest >= context:
+        raise _too_long(generation.prompt_param, f"at least {fewest}", context)
+
+
+def _texts(generation: Generation) -> list[str]:
+    if generation.messages is not None:
+        return [message.content for message in generation.messages]
+    return [prompt for prompt in generation.prompts or () if isinstance(prompt, str)]
+
+
+def _encode(serving: Serving, generation: Generation) -> list[Encoded]:
+    text, options = serving.text, generation.prompt_options
+    most = options.truncate
+    if most == -1:  # as many as the context has room for, beside the output
+        most = max(1, serving.ready.max_model_length - (generation.choices.params.max_tokens or 1))
+    if generation.messages is None:
+        return [_encoded(text, prompt, most, echo=generation.echo) for prompt in generation.prompts or ()]
+    try:
+        tokens = text.encode_chat(generation.messages, options.variables)
+    except TemplateFailed as error:
+        raise BadRequest(f"{error}.", param=generation.prompt_param, code="invalid_value") from error
+    return [Encoded(tuple(tokens if most is None else tokens[-most:]))]
+
+
+def _encoded(text: TextModel, prompt: Prompt, most: int | None, *, echo: bool) -> Encoded:
+    tokens = tuple(text.encode_prompt(prompt)) if isinstance(prompt, str) else prompt
+    kept = tokens if most is None else tokens[-most:]
+    if not echo:
+        return Encoded(kept)
+    return Encoded(kept, prompt if isinstance(prompt, str) and kept == tokens else text.decode(kept))
+
+
+def _word_ids(text: TextModel, words: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
+    """The token sequences of each word, at the start of a text and after a space, as vLLM bars them."""
+    found = (tuple(text.encode_plain(form)) for word in words for form in (word, f" {word.lstrip()}"))
+    return tuple(dict.fromkeys(ids for ids in found if ids))
+
+
+def _check_ids(param: str, ids: Iterable[int], width: int) -> None:
+    if any(token >= width for token in ids):
+        raise BadRequest(
+            f"{param} holds a token id that is not below the vocabulary's size, {width}.",
+            param=param,
+            code="invalid_value",
+        )
+
+
+def _too_long(param: str, tokens: str, context: int) -> ContextTooLong:
+    return ContextTooLong(
+        f"This model's maximum context length is {context} tokens. However, your prompt has {tokens}; shorten it to at "
+        f"most {context - 1}.",
+        param,
+    )
