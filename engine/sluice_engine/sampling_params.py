@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from sluice_engine.grammar import Grammar
 from sluice_engine.seeds import sample_seed
 
 MAX_LOGPROBS: Final = 1024
@@ -35,6 +36,7 @@ class SamplingParams:
     stop_token_ids: tuple[int, ...] = ()  # the output ends at the first of these tokens
     ignore_eos: bool = False  # the model's end-of-sequence token does not end the output
     bad_words: tuple[tuple[int, ...], ...] = ()  # token sequences that the output does not contain
+    grammar: Grammar | None = None  # what the output must be; None: any text
     logprobs: int | None = None  # number of top tokens reported beside each sampled one; None: no logprobs
 
     def __post_init__(self) -> None:
@@ -67,6 +69,8 @@ class SamplingParams:
                 raise ValueError("an entry of bad_words must have at least one token id")
             for token in word:
                 _integer("an id in bad_words", token, 0, None)
+        if self.grammar is not None and (self.ignore_eos or self.min_tokens):
+            raise ValueError("grammar ends the output where it is complete; it excludes ignore_eos and min_tokens")
         if self.logprobs is not None:
             _integer("logprobs", self.logprobs, 0, MAX_LOGPROBS, "or None for none")
 
@@ -83,7 +87,7 @@ class SamplingParams:
     @property
     def reads_known(self) -> bool:
         """True if sampling must be given the preceding tokens when the request starts or resumes."""
-        return self.has_penalties or bool(self.bad_words)
+        return self.has_penalties or bool(self.bad_words) or self.grammar is not None
 
     def sample_seed(self, sample: int) -> int | None:
         """The seed of the sample with index `sample`, as an unsigned 64-bit integer for the socket."""

@@ -74,7 +74,7 @@ class Runner:
             device=model.device,
             windows=model.kv_shape.groups.windows,
         )
-        self._sampler = Sampler(max_num_seqs, model.vocab_size, model.device)
+        self._sampler = Sampler(max_num_seqs, model.vocab_size, model.device, model.grammars)
         self._last: NDArray[np.int64] = np.zeros(max_num_seqs, dtype=np.int64)  # by slot: the last sampled token
 
     def run(self, plan: Plan) -> StepResult:
@@ -143,7 +143,7 @@ class Runner:
         tokens |= isolate(rows, forward, result.errors)
         for request_id, token in tokens.items():
             if token == NOT_A_NUMBER:
-                result.errors[request_id] = "the model's output for this request is not a number"
+                result.errors.setdefault(request_id, "the model's output for this request is not a number")
         if all(row.request_id in result.errors for row in plan.rows):
             check_device(self.model.device)
         result.sampled = [tokens.get(name, NOT_A_NUMBER) for row in plan.rows for name in row.sampled_ids]
@@ -181,6 +181,8 @@ class Runner:
             batch.input_ids[0, torch.from_numpy(inputs.pending).to(self.model.device)] = sampled_before
         if int(batch.input_ids.max()) >= self.model.vocab_size or int(batch.input_ids.min()) < 0:
             raise ValueError(f"a token id lies outside the vocabulary of {self.model.vocab_size}")
+        _, request_ids, slots, positions, samples, drafts = logits_rows
+        self._sampler.begin(slots, samples, drafts)
         output = self.model.module(
             input_ids=batch.input_ids,
             position_ids=batch.position_ids,
@@ -190,10 +192,10 @@ class Runner:
             sluice_cache=self.cache,
             **({} if deadline is None else {"sluice_deadline": deadline}),
         )
-        _, request_ids, slots, positions, samples, drafts = logits_rows
         sampled = self._sampler.sample(output.logits[0], slots, positions, samples, drafts)
         # A row with NaN fails at settle; until then the next step may read its token, so the token must be valid.
         self._last[slots] = np.maximum(sampled.tokens, 0)
+        result.errors |= {request_ids[row]: fault for row, fault in sampled.faults.items()}
         for row, logprob in sampled.logprobs.items():  # in row order
             name = request_ids[row]
             result.logprobs[name] = (*result.logprobs[name], logprob) if name in result.logprobs else (logprob,)

@@ -26,6 +26,7 @@ from sluice_engine.errors import (
     UnsupportedArchitecture,
     first_line,
 )
+from sluice_engine.grammar.compiler import GrammarCompiler
 from sluice_engine.model import attention
 from sluice_engine.model.fusion import fuse
 from sluice_engine.model.introspection import Structure, check, check_config, observe
@@ -52,6 +53,7 @@ class LoadedModel:
     max_model_length: int
     vocab_size: int  # width of the logits; token ids at or beyond it are rejected
     eos_ids: frozenset[int]
+    grammars: GrammarCompiler | None = None  # None for a folder without tokenizer.json
     task: Task = "generate"
     pooled: PooledModel | None = None
 
@@ -128,6 +130,7 @@ def _load_generating(
         fuse(module, structure, device)
         del attending
     del structure  # it references the replaced layers
+    eos_ids = _eos_ids(folder, config)
     _log.info("loaded %s as %s on %s", type(module).__name__, dtype, device)
     return LoadedModel(
         module=module,
@@ -136,7 +139,8 @@ def _load_generating(
         kv_shape=kv_shape,
         max_model_length=length,
         vocab_size=vocab_size,
-        eos_ids=_eos_ids(folder, config),
+        eos_ids=eos_ids,
+        grammars=GrammarCompiler(folder, vocab_size, eos_ids) if (folder / "tokenizer.json").is_file() else None,
     )
 
 

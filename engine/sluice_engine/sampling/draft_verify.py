@@ -34,6 +34,10 @@ class Drafts(NamedTuple):
         """The draft tokens that precede this row, in order."""
         return [int(token) for token in self.follows[int(self.first[row]) : row]]
 
+    def after(self, first: int) -> tuple[int, ...]:
+        """The draft tokens of the request whose first row this is, in order."""
+        return tuple(int(token) for token in self.follows[first : first + int((self.first == first).sum()) - 1])
+
     def preceding_drafts(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The draft tokens that precede these rows, as (indices into `rows`, tokens): one pair per row and preceding
         draft.

@@ -16,6 +16,7 @@ PENALISED = 4  # presence, frequency or repetition penalty: needs token counts
 EDITED = 8  # logit bias, or stop tokens barred until min_tokens
 LOGPROBS = 16
 WORDED = 32  # bad words: needs the end of the output
+GRAMMAR = 64  # a grammar: needs the mask of the allowed tokens
 GREEDY_BELOW = 1e-5  # sampled greedily: such a temperature may round to 0 in float32, and 0 / 0 is NaN
 
 
@@ -49,6 +50,8 @@ class SlotTable:
             flags |= LOGPROBS
         if sampling.bad_words:
             flags |= WORDED
+        if sampling.grammar is not None:
+            flags |= GRAMMAR
         self.flags[slot] = flags
         self.temperature[slot] = sampling.temperature
         self.top_k[slot] = sampling.top_k

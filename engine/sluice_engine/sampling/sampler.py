@@ -1,7 +1,7 @@
 """Samples one token per row of logits with each request's parameters; features that no row uses are not computed.
 
-Order: logprobs from the raw logits; logit bias and barred stop tokens; penalties; bad words; then argmax, or for a
-temperature above 0 a draw after temperature, min-p, top-k and top-p. A request with d draft tokens has d + 1 rows;
+Order: logprobs from the raw logits; logit bias and barred stop tokens; penalties; bad words; grammars; then argmax, or
+for a temperature above 0 a draw after temperature, min-p, top-k and top-p. A request with d draft tokens has d + 1 rows;
 `draft_verify.py` decides which of them are kept.
 """
 
@@ -12,13 +12,24 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sluice_engine.grammar.compiler import GrammarCompiler
 from sluice_engine.request import TokenLogprob
 from sluice_engine.sampling.bad_words import BadWords
 from sluice_engine.sampling.draft_verify import NO_TOKEN, Drafts
 from sluice_engine.sampling.draw import draw, scaled, weights_of
+from sluice_engine.sampling.grammar_masks import GrammarMasks, MaskedRow
 from sluice_engine.sampling.logit_bias import ScoreOffsets
 from sluice_engine.sampling.logprobs import logprobs_of
-from sluice_engine.sampling.params_table import EDITED, LOGPROBS, PENALISED, RANDOM, TRUNCATED, WORDED, SlotTable
+from sluice_engine.sampling.params_table import (
+    EDITED,
+    GRAMMAR,
+    LOGPROBS,
+    PENALISED,
+    RANDOM,
+    TRUNCATED,
+    WORDED,
+    SlotTable,
+)
 from sluice_engine.sampling.penalties import Penalties
 from sluice_engine.sampling.rng import uniform
 from sluice_engine.sampling.top_k_top_p import draw_truncated
@@ -30,23 +41,27 @@ NOT_A_NUMBER = NO_TOKEN  # replaces the token of a row without a finite maximum
 @dataclass(slots=True)
 class Sampled:
     """One token per row, and logprobs by row for requests that asked for them. `kept`, with drafts only: mask of the
-    kept rows. Tokens of the other rows are meaningless; those rows have no logprobs and are not counted.
+    kept rows. Tokens of the other rows are meaningless; those rows have no logprobs and are not counted. `faults`: row
+    with NOT_A_NUMBER → why, where its grammar failed.
     """
 
     tokens: list[int]
     logprobs: dict[int, TokenLogprob] = field(default_factory=dict)
     kept: NDArray[np.bool_] | None = None
+    faults: dict[int, str] = field(default_factory=dict)
 
 
 class Sampler:
     """Parameters and token counts of `slots` slots over logits of `width` entries."""
 
-    def __init__(self, slots: int, width: int, device: torch.device) -> None:
+    def __init__(self, slots: int, width: int, device: torch.device, compiler: GrammarCompiler | None = None) -> None:
+        """`compiler`: of the model's vocabulary; None: requests have no grammar."""
         self._device = device
         self._table = SlotTable(slots)
         self._offsets = ScoreOffsets(width)
         self._penalties = Penalties(slots, width, device)
         self._bad_words = BadWords(width)
+        self._grammars = None if compiler is None else GrammarMasks(compiler, width)
 
     def join(
         self,
@@ -56,8 +71,8 @@ class Sampler:
         prompt_length: int = 0,
         stop_ids: frozenset[int] = frozenset(),
     ) -> None:
-        """Admit a request to `slot`. With penalties or bad words, `known` must be its prompt and output tokens; with
-        min_tokens, `stop_ids` must be the tokens that end its output.
+        """Admit a request to `slot`. Where `sampling.reads_known`, `known` must be its prompt and output tokens; with
+        min_tokens, `stop_ids` must be the tokens that end its output. Raises ValueError for a grammar without compiler.
         """
         self._table.join(slot, sampling)
         self._offsets.join(slot, sampling, prompt_length, stop_ids)
@@ -65,6 +80,18 @@ class Sampler:
             self._penalties.join(slot, known, prompt_length)
         if sampling.bad_words:
             self._bad_words.join(slot, sampling.bad_words, known[prompt_length:])
+        if sampling.grammar is not None:
+            if self._grammars is None:
+                raise ValueError("this model has no tokenizer for grammars")
+            self._grammars.join(slot, sampling.grammar, known[prompt_length:])
+
+    def begin(
+        self, slots: NDArray[np.int64], samples: NDArray[np.bool_] | None = None, drafts: Drafts | None = None
+    ) -> None:
+        """Begin what `sample` needs besides the logits of these rows: the masks of grammars, in a thread."""
+        rows = self._masked_rows(slots, samples, drafts)
+        if rows and self._grammars is not None:
+            self._grammars.begin(rows)
 
     def sample(
         self,
@@ -85,12 +112,17 @@ class Sampler:
             flags = np.where(samples, flags, 0).astype(np.uint8)
         used = int(np.bitwise_or.reduce(flags))
         scores = logits.float()
-        if used & (EDITED | PENALISED | WORDED):
+        faults: dict[int, str] = {}
+        if used & (EDITED | PENALISED | WORDED | GRAMMAR):
             scores = self._adjusted(scores, logits, used, flags, slots, positions, drafts)
+        if used & GRAMMAR and self._grammars is not None:
+            faults = self._grammars.apply(scores, self._masked_rows(slots, samples, drafts))
         chosen, usable = _largest(scores)
         if used & RANDOM:
             for rows in _groups(flags, usable):
                 chosen[rows] = self._drawn(scores, rows, slots[rows], positions[rows], int(flags[rows[0]]))
+        if faults:
+            usable[list(faults)] = False
         chosen[~usable] = NOT_A_NUMBER
         kept = None if drafts is None else drafts.kept(chosen)
         counting = usable if kept is None else usable & kept
@@ -106,7 +138,21 @@ class Sampler:
         if used & WORDED:
             for row in np.flatnonzero((flags & WORDED).astype(bool) & counting).tolist():
                 self._bad_words.add(int(slots[row]), int(chosen[row]))
-        return Sampled(chosen.tolist(), logprobs, kept)
+        if used & GRAMMAR and self._grammars is not None:
+            for row in np.flatnonzero((flags & GRAMMAR).astype(bool) & counting).tolist():
+                self._grammars.add(int(slots[row]), int(chosen[row]))
+        return Sampled(chosen.tolist(), logprobs, kept, faults)
+
+    def _masked_rows(
+        self, slots: NDArray[np.int64], samples: NDArray[np.bool_] | None, drafts: Drafts | None
+    ) -> list[MaskedRow]:
+        flags = self._table.flags[slots] & GRAMMAR
+        if samples is not None:
+            flags = np.where(samples, flags, 0).astype(np.uint8)
+        rows = np.flatnonzero(flags).tolist()
+        if drafts is None:
+            return [MaskedRow(row, int(slots[row])) for row in rows]
+        return [MaskedRow(row, int(slots[row]), drafts.after(row)) for row in rows if drafts.first[row] == row]
 
     def _adjusted(
         self,

@@ -161,6 +161,7 @@ class Server:
         background = [
             asyncio.create_task(self._load_text(folder)),
             asyncio.create_task(self._reap()),
+            asyncio.create_task(self._serving.grammars.start()),
             asyncio.create_task(follow(self._targets, self._serving.set_base_limits)),
             *map(asyncio.create_task, self._secrets.followers(self._serving.threads)),
         ]
@@ -179,6 +180,7 @@ class Server:
             for task in (*background, stopping, folder):
                 task.cancel()
             await self._engine.stop()
+            await self._serving.grammars.stop()
             with contextlib.suppress(asyncio.CancelledError, StartFailed):
                 await engine
             for runner in runners:

@@ -16,6 +16,7 @@ from aiohttp import web
 from sluice import contract
 from sluice_engine import messages
 from sluice_engine.config import EngineOptions
+from sluice_engine.grammar.checker import GrammarChecker
 from sluice_engine.limits import Limits, LimitsInForce, at_start
 from sluice_engine.server.auth.caller import CALLER
 from sluice_engine.server.auth.metrics import AccessMetrics
@@ -52,6 +53,7 @@ class Serving:
         self.access_metrics = AccessMetrics()
         self.lifecycle = lifecycle
         self.engine = engine
+        self.grammars = GrammarChecker()
         self.threads = ThreadPoolExecutor(2, thread_name_prefix="encode")
         self.loading: messages.Loading | None = None
         self.fetch: ModelFetch | None = None  # set by the server's start

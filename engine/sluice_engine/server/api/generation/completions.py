@@ -10,9 +10,11 @@ from collections.abc import Callable, Sequence
 from aiohttp import web
 
 from sluice_engine import messages
+from sluice_engine.grammar import GrammarInvalid
 from sluice_engine.sampling_params import SamplingParams
 from sluice_engine.seeds import sample_seed
 from sluice_engine.server.api.generation import request_schema
+from sluice_engine.server.api.generation.output_format import refused
 from sluice_engine.server.api.generation.prompt import Encoded, check_ids, encode, params_of
 from sluice_engine.server.api.generation.response import ResponseBuilder
 from sluice_engine.server.api.generation.sse import ChatFormat, CompletionFormat, ResponseFormat
@@ -48,6 +50,7 @@ async def _complete(
     generation = check(body, serving.served_name)
     serving.check_task("generate")
     serving.check_accepting(request)
+    await _check_grammar(serving, generation)
     prompts = await encode(serving, generation)
     generation = generation.without_prompt()
     params = [params_of(serving, generation, len(each.tokens)) for each in prompts]
@@ -71,6 +74,16 @@ async def _complete(
         raise InternalError(request_id_of(request)) from error
     finally:
         builder.release()
+
+
+async def _check_grammar(serving: Serving, generation: request_schema.Generation) -> None:
+    """Raises BadRequest for a grammar that cannot be enforced."""
+    if generation.output_format is None:
+        return
+    try:
+        await serving.grammars.check(generation.output_format.grammar)
+    except GrammarInvalid as error:
+        raise refused(generation.output_format.param, error) from error
 
 
 def _submits(

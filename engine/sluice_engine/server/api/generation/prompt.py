@@ -68,6 +68,7 @@ def params_of(serving: Serving, generation: Generation, prompt_tokens: int) -> S
         min_tokens=min_tokens,
         stop_token_ids=tuple(dict.fromkeys((*own, *params.stop_token_ids))),
         bad_words=_word_ids(serving.text, generation.bad_words),
+        grammar=None if generation.output_format is None else generation.output_format.grammar,
     )
 
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sluice_engine.server.api.fields import MAX_INTEGER, Object, boolean, integer, invalid, number, only, strings
-from sluice_engine.server.api.generation import accepted_fields
+from sluice_engine.server.api.generation import accepted_fields, output_format
 from sluice_engine.server.api.generation.accepted_fields import PromptOptions
+from sluice_engine.server.api.generation.output_format import OutputFormat
 from sluice_engine.server.api.generation.sampling_fields import FIELDS, Choices, chat_choices, completion_choices
 from sluice_engine.server.errors import BadRequest, NotFound, Unsupported
 from sluice_engine.text import Display, Message
@@ -33,6 +34,7 @@ COMMON: Final = frozenset(
     | accepted_fields.DESCRIPTIVE
     | accepted_fields.PROMPT
     | accepted_fields.SHOWN
+    | output_format.FIELDS
 )
 CHAT: Final = COMMON | FIELDS | accepted_fields.TEMPLATE | {"messages", "max_completion_tokens"}
 MESSAGE_UNSUPPORTED: Final = ("tool_calls", "function_call", "audio", "tool_call_id")
@@ -43,7 +45,6 @@ COMPLETION: Final = COMMON | FIELDS | {"prompt", "echo"}
 # other endpoint supports are in CHAT_ONLY.
 CHAT_ONLY: Final[dict[str, tuple[object, ...]]] = dict.fromkeys(accepted_fields.TEMPLATE, ())
 NEUTRAL: Final[dict[str, tuple[object, ...]]] = {
-    "response_format": ({"type": "text"},),
     "tools": ([],),
     "tool_choice": ("none",),
     "functions": ([],),
@@ -58,11 +59,6 @@ NEUTRAL: Final[dict[str, tuple[object, ...]]] = {
     "add_generation_prompt": (True,),
     "continue_final_message": (False,),
     "documents": (),
-    "guided_json": (),
-    "guided_regex": (),
-    "guided_choice": (),
-    "guided_grammar": (),
-    "structured_outputs": (),
 }
 
 
@@ -82,6 +78,7 @@ class Generation:
     choices: Choices
     display: Display
     bad_words: tuple[str, ...]
+    output_format: OutputFormat | None  # what the output must be; None: any text
     echo: bool  # the text of a choice begins with its prompt
     max_tokens_param: str
     default_max_tokens: int | None  # where the client gives none; None: the rest of the context
@@ -164,6 +161,7 @@ def _generation(
         choices=replace(choices, params=params),
         display=accepted_fields.display(body),
         bad_words=accepted_fields.bad_words(body),
+        output_format=output_format.output_format(body),
         echo=False,
         max_tokens_param=limit_param,
         default_max_tokens=None,

@@ -1,0 +1,66 @@
+"""The grammar of an output as plain data, and the bounds that are checked before anything is compiled.
+
+Standard library only: the scheduler and the simulator carry it too.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+Kind = Literal["json_schema", "regex", "choice", "ebnf"]
+
+MAX_CHARACTERS: Final = 65_536
+MAX_REGEX_CHARACTERS: Final = 8_192
+MAX_DEPTH: Final = 100  # of a JSON schema: objects and lists within each other
+MAX_CHOICES: Final = 1_024
+ANY_OBJECT: Final = '{"type":"object"}'
+
+
+class GrammarInvalid(ValueError):
+    """The grammar cannot be enforced. The message is one sentence with the cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """What an output must be. `text` is a JSON schema, a regular expression, a JSON list of strings, or a grammar in
+    GBNF or Lark notation.
+    """
+
+    kind: Kind
+    text: str
+
+
+def check_bounds(grammar: Grammar) -> None:
+    """Checks size, depth and references without compiling. Raises GrammarInvalid."""
+    most = MAX_REGEX_CHARACTERS if grammar.kind == "regex" else MAX_CHARACTERS
+    if len(grammar.text) > most:
+        raise GrammarInvalid(f"it has {len(grammar.text)} characters; at most {most} are allowed")
+    if not grammar.text.strip():
+        raise GrammarInvalid("it must not be empty")
+    if grammar.kind == "json_schema":
+        check_schema(json.loads(grammar.text))
+
+
+def check_schema(schema: Any) -> None:
+    """Checks the depth and the references of a parsed JSON schema. Raises GrammarInvalid."""
+    for depth, node in _nodes(schema):
+        if depth > MAX_DEPTH:
+            raise GrammarInvalid(f"it is nested deeper than {MAX_DEPTH} levels")
+        reference = node.get("$ref")
+        if isinstance(reference, str) and not reference.startswith("#"):
+            raise GrammarInvalid(
+                f"$ref {reference[:80]!r} is outside the schema, and nothing is fetched; write #/$defs/…"
+            )
+
+
+def _nodes(schema: Any) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Every object in the schema with its depth, without recursion: the depth is not bounded yet."""
+    open_nodes: list[tuple[int, Any]] = [(0, schema)]
+    while open_nodes:
+        depth, node = open_nodes.pop()
+        if isinstance(node, dict):
+            yield depth, node
+            open_nodes += [(depth + 1, entry) for entry in node.values()]
+        elif isinstance(node, list):
+            open_nodes += [(depth + 1, entry) for entry in node]
