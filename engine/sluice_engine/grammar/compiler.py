@@ -17,8 +17,8 @@ from llguidance.gbnf_to_lark import any_to_lark
 
 from sluice_engine.grammar.grammar import Grammar, GrammarInvalid
 
-# A model that prefers whitespace could otherwise write it until the length limit.
-WHITESPACE: Final = r"[ \n\t]{0,24}"
+# One space, or a line break with indentation: a model that prefers whitespace could write it until the length limit.
+WHITESPACE: Final = r" ?|\n {0,24}|\n\t{0,8}"
 KEPT: Final = 64  # compiled grammars
 JSON_OPTIONS: Final[Any] = {"whitespace_pattern": WHITESPACE, "lenient": False}
 LIMITS: Final[dict[str, Any]] = {

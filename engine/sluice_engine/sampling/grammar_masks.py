@@ -4,10 +4,12 @@ Everything that a matcher does runs in this one thread, in order: compile, consu
 step waits only for masks that are later than its logits.
 """
 
-from collections.abc import Sequence
+import os
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import llguidance
 import numpy as np
@@ -16,6 +18,9 @@ from numpy.typing import NDArray
 
 from sluice_engine.grammar import Grammar
 from sluice_engine.grammar.compiler import GrammarCompiler, reason_of
+
+WORD_BITS: Final = 32
+PENALTY_BYTES: Final = 64 << 20
 
 
 class MaskedRow(NamedTuple):
@@ -26,23 +31,30 @@ class MaskedRow(NamedTuple):
     drafts: tuple[int, ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Masks:
-    """`blocked` [R, V]: True for the tokens that `rows` must not sample. `faults`: row → why its grammar failed."""
+    """`penalties`: row → [V] float32, −∞ for the tokens that it must not sample, else 0. `faults`: row → why its
+    grammar failed.
+    """
 
-    rows: list[int]
-    blocked: NDArray[np.bool_]
+    penalties: dict[int, torch.Tensor]
     faults: dict[int, str] = field(default_factory=dict)
 
 
 class GrammarMasks:
     """The matchers of the slots' requests."""
 
-    def __init__(self, compiler: GrammarCompiler, width: int, threads: int = 2) -> None:
+    def __init__(self, compiler: GrammarCompiler, width: int) -> None:
         self._compiler = compiler
         self._width = width
+        self._words = -(-width // WORD_BITS)
+        bits = np.arange(256)[:, None] >> np.arange(8) & 1
+        self._penalties = torch.from_numpy(np.where(bits, 0.0, -np.inf).astype(np.float32))  # [byte of a mask, its bit]
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="grammar")
-        self._executor = llguidance.LLExecutor(num_threads=threads)
+        # On two cores a second thread takes more from the model than it gains.
+        self._executor = llguidance.LLExecutor(num_threads=min(8, max(1, (os.cpu_count() or 1) // 4)))
+        self._known: OrderedDict[bytes, torch.Tensor] = OrderedDict()  # mask → its penalty
+        self._kept = max(1, PENALTY_BYTES // (4 * width))
         self._matchers: dict[int, Any] = {}  # by slot; belongs to the thread
         self._faults: dict[int, str] = {}  # by slot; belongs to the thread
         self._ahead: Future[Masks] | None = None
@@ -51,9 +63,9 @@ class GrammarMasks:
         """Begin the grammar of the slot's request, which has this output."""
         self._thread.submit(self._join, slot, grammar, tuple(output))
 
-    def add(self, slot: int, token: int) -> None:
-        """Add an output token of the slot's request."""
-        self._thread.submit(self._add, slot, token)
+    def add(self, tokens: Iterable[tuple[int, int]]) -> None:
+        """Add output tokens, as (slot, token) in order."""
+        self._thread.submit(self._add, tuple(tokens))
 
     def begin(self, rows: Sequence[MaskedRow]) -> None:
         """Compute the masks of these rows from now on; `apply` takes them."""
@@ -61,16 +73,16 @@ class GrammarMasks:
 
     def apply(self, scores: torch.Tensor, rows: Sequence[MaskedRow]) -> dict[int, str]:
         """Set the scores [N, V] of tokens that are not allowed to −∞. Returns row → fault for failed grammars."""
-        if self._ahead is None:
-            self.begin(rows)
-        ahead, self._ahead = self._ahead, None
-        if ahead is None:
-            raise RuntimeError("no masks were begun")
+        ahead = self._ahead or self._thread.submit(self._compute, rows)
+        self._ahead = None
         masks = ahead.result()
-        if masks.rows:
-            places = torch.tensor(masks.rows, device=scores.device)
-            blocked = torch.from_numpy(masks.blocked).to(scores.device)
-            scores[places] = scores[places].masked_fill_(blocked, -torch.inf)
+        if scores.device.type == "cpu":  # numpy's additions of one row start no threads
+            table = scores.numpy()
+            for row, penalty in masks.penalties.items():
+                table[row] += penalty.numpy()
+        else:
+            for row, penalty in masks.penalties.items():
+                scores[row] += penalty.to(scores.device)
         return masks.faults
 
     def _join(self, slot: int, grammar: Grammar, output: tuple[int, ...]) -> None:
@@ -84,9 +96,10 @@ class GrammarMasks:
         for token in output:
             matcher.consume_token(token)
 
-    def _add(self, slot: int, token: int) -> None:
-        if (matcher := self._matchers.get(slot)) is not None and not matcher.is_stopped():
-            matcher.consume_token(token)
+    def _add(self, tokens: Iterable[tuple[int, int]]) -> None:
+        for slot, token in tokens:
+            if (matcher := self._matchers.get(slot)) is not None and not matcher.is_stopped():
+                matcher.consume_token(token)
 
     def _compute(self, rows: Sequence[MaskedRow]) -> Masks:
         faults: dict[int, str] = {}
@@ -95,25 +108,38 @@ class GrammarMasks:
         for row, slot, drafts in rows:
             matcher = self._matchers.get(slot)
             if matcher is None or matcher.is_error():
-                fault = self._faults.get(slot) or reason_of(matcher.get_error() if matcher else "")
-                faults[row] = f"its grammar failed: {fault}" if matcher else fault
-            else:
-                if not matcher.is_stopped():
-                    entries.append((matcher, len(masked), list(drafts)))
-                masked += range(row, row + 1 + len(drafts))
-        words = (self._width + 31) // 32
-        packed = np.zeros((len(masked), words), dtype=np.int32)
-        if entries:
-            address = packed.ctypes.data
-            if any(drafts for _, _, drafts in entries):
-                self._executor.unsafe_compute_mask_ptr_with_draft_token(entries, address, words * 4, len(masked))
-            else:
-                plain = [(matcher, place) for matcher, place, _ in entries]
-                self._executor.unsafe_compute_mask_ptr(plain, address, words * 4, len(masked))
+                failed = f"its grammar failed: {reason_of(matcher.get_error())}" if matcher else ""
+                faults[row] = self._faults.get(slot) or failed
+                continue
+            if not matcher.is_stopped():
+                entries.append((matcher, len(masked), list(drafts)))
+            masked += range(row, row + 1 + len(drafts))
+        packed = self._packed(entries, len(masked))
         for matcher, place, _ in entries:
             if matcher.is_error():
                 faults[masked[place]] = f"its grammar failed: {reason_of(matcher.get_error())}"
-        allowed = np.unpackbits(packed.view(np.uint8), axis=1, count=self._width, bitorder="little")
-        complete = np.flatnonzero(~allowed.any(axis=1))  # nothing can follow: the output ends here
-        allowed[complete[:, None], self._compiler.eos_ids] = 1
-        return Masks(masked, allowed == 0, faults)
+        return Masks({row: self._penalty(mask) for row, mask in zip(masked, packed, strict=True)}, faults)
+
+    def _penalty(self, mask: NDArray[np.int32]) -> torch.Tensor:
+        """The penalty [V] of a mask. Few states of a grammar differ in it, so that most are found in the cache."""
+        key = mask.tobytes()
+        penalty = self._known.pop(key, None)
+        if penalty is None:
+            allowed = torch.from_numpy(mask.view(np.uint8)).to(torch.int64)
+            penalty = self._penalties[allowed].flatten()[: self._width]
+            if not mask.any():  # nothing can follow: the output ends here
+                penalty[self._compiler.eos_ids] = 0.0
+        self._known[key] = penalty
+        if len(self._known) > self._kept:
+            self._known.popitem(last=False)
+        return penalty
+
+    def _packed(self, entries: Sequence[tuple[Any, int, list[int]]], rows: int) -> NDArray[np.int32]:
+        """One bit per token, 1 where it is allowed. A row without an entry is all 0."""
+        packed = np.zeros((rows, self._words), dtype=np.int32)
+        address, row_bytes = packed.ctypes.data, self._words * packed.itemsize
+        if plain := [(matcher, place) for matcher, place, drafts in entries if not drafts]:
+            self._executor.unsafe_compute_mask_ptr(plain, address, row_bytes, rows)
+        if drafting := [entry for entry in entries if entry[2]]:
+            self._executor.unsafe_compute_mask_ptr_with_draft_token(drafting, address, row_bytes, rows)
+        return packed

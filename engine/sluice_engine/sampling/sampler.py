@@ -139,8 +139,8 @@ class Sampler:
             for row in np.flatnonzero((flags & WORDED).astype(bool) & counting).tolist():
                 self._bad_words.add(int(slots[row]), int(chosen[row]))
         if used & GRAMMAR and self._grammars is not None:
-            for row in np.flatnonzero((flags & GRAMMAR).astype(bool) & counting).tolist():
-                self._grammars.add(int(slots[row]), int(chosen[row]))
+            rows = np.flatnonzero((flags & GRAMMAR).astype(bool) & counting)
+            self._grammars.add(zip(slots[rows].tolist(), chosen[rows].tolist(), strict=True))
         return Sampled(chosen.tolist(), logprobs, kept, faults)
 
     def _masked_rows(
@@ -164,8 +164,8 @@ class Sampler:
         positions: NDArray[np.int64],
         drafts: Drafts | None,
     ) -> torch.Tensor:
-        """Scores with offsets, penalties and bad words; the logits stay unmodified."""
-        if scores is logits:
+        """Scores with offsets, penalties and bad words; the logits stay unmodified where logprobs are still to be read."""
+        if scores is logits and used & LOGPROBS:
             scores = scores.clone()
         if used & EDITED:
             rows = np.flatnonzero(flags & EDITED)
