@@ -79,8 +79,7 @@ def source_of(grammar: Grammar) -> str:
         case "regex":
             return llguidance.LLMatcher.grammar_from_regex(grammar.text)
         case "choice":
-            choices = " | ".join(json.dumps(choice, ensure_ascii=False) for choice in json.loads(grammar.text))
-            return llguidance.LLMatcher.grammar_from_lark(f"start: {choices}")
+            return llguidance.LLMatcher.grammar_from_regex("|".join(map(_literally, json.loads(grammar.text))))
         case "ebnf":
             try:
                 return llguidance.LLMatcher.grammar_from_lark(any_to_lark(grammar.text))
@@ -93,6 +92,11 @@ def reason_of(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()] or ["it cannot be compiled"]
     line = next((line for line in lines if line.startswith("error: ")), lines[0])
     return re.sub(r'"[^"]{60,}("|$)', '"…"', line.removeprefix("error: ")).rstrip(".:")[:300]
+
+
+def _literally(text: str) -> str:
+    """A regular expression that matches the text alone."""
+    return "".join(each if each.isascii() and each.isalnum() else f"\\x{{{ord(each):x}}}" for each in text)
 
 
 def _as_object(schema: str) -> str:

@@ -167,7 +167,7 @@ OUT_OF_RANGE = [
     *(("stop", value) for value in [[], [""], "", 5, True, {}, [1], ["a"] * 5, "x" * 10**6, ["a", None]]),
     *(("stream_options", value) for value in [1, "x", [], True, {"include_usage": True}]),
     *(("user", value) for value in [1, [], "x" * 2000]),
-    ("response_format", {"type": "json_object"}),
+    ("response_format", {"type": "yaml"}),
     ("tools", [{"type": "function"}]), ("tool_choice", "auto"), ("chat_template", "{{ 1 }}"), ("audio", {}), ("no_such_field", 1),
 ]  # fmt: skip
 
