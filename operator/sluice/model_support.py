@@ -43,9 +43,7 @@ def unserved(config: Mapping[str, Any]) -> str | None:
         if isinstance(config.get(part), dict):
             return f"takes {taken} ({named}), and the encoder for them is missing. Serve a language model alone."
     fault = _architecture_fault(config, named)
-    return (
-        None if fault is None else f"is of architecture {_architecture(config, named)}, which {fault}. {_supported()}"
-    )
+    return None if fault is None else f"is of architecture {_architecture(config, named)}, which {fault}. {supported()}"
 
 
 def quantised(config: Mapping[str, Any]) -> str | None:
@@ -75,7 +73,8 @@ def _architecture(config: Mapping[str, Any], named: str) -> str:
     return str(names[0]) if isinstance(names, list) and names else named
 
 
-def _supported() -> str:
+def supported() -> str:
+    """What the engine serves, as a sentence."""
     return (
         "Decoder-only models with causal attention are served; checked are the model types "
         f"{', '.join(CHECKED_TYPES[:-1])} and {CHECKED_TYPES[-1]}."

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 import transformers
 
-from sluice.model_support import ATTENDING
+from sluice.model_support import ATTENDING, supported
 from sluice_engine.errors import ModelInvalid, UnsupportedArchitecture
 from sluice_engine.model.attention import AttentionCall
 from sluice_engine.model.kv_cache import KVShape
@@ -93,13 +93,15 @@ def observe(module: torch.nn.Module, device: torch.device, *, generates: bool = 
 def check(
     module: torch.nn.Module, config: transformers.PretrainedConfig, structure: Structure, *, generates: bool = True
 ) -> None:
-    """Raises UnsupportedArchitecture, naming what is missing, for a model structure that this engine cannot compute. Without
-    generation nothing is cached, so layers may differ in KV size and attention may be bidirectional.
+    """Raises UnsupportedArchitecture, naming what is missing, for a model structure that this engine cannot compute.
+    Without generation nothing is cached, so layers may differ in KV size and attention may be bidirectional.
     """
     for rule in _GENERATION_RULES if generates else _POOLING_RULES:
         missing = rule(module, config, structure.calls)
         if missing is not None:
-            raise UnsupportedArchitecture(f"Model type {config.model_type!r} cannot be served: {missing}.")
+            raise UnsupportedArchitecture(
+                f"Model type {config.model_type!r} cannot be served: {missing}. {supported()}"
+            )
 
 
 def check_config(config: transformers.PretrainedConfig) -> None:
@@ -108,7 +110,7 @@ def check_config(config: transformers.PretrainedConfig) -> None:
     name = repr(config.model_type)
     if getattr(config, "is_encoder_decoder", False):
         raise UnsupportedArchitecture(
-            f"Model type {name} is an encoder with a decoder, not a decoder-only language model."
+            f"Model type {name} is an encoder with a decoder, not a decoder-only language model. {supported()}"
         )
     if text is not config:
         parts = sorted(key for key in config.sub_configs if config.sub_configs[key] is not type(text))
@@ -119,7 +121,7 @@ def check_config(config: transformers.PretrainedConfig) -> None:
     strange = sorted(set(getattr(text, "layer_types", None) or ()) - ATTENDING)
     if strange:
         raise UnsupportedArchitecture(
-            f"Model type {name} has layers of kind {', '.join(strange)}, which have no paged KV."
+            f"Model type {name} has layers of kind {', '.join(strange)}, which have no paged KV. {supported()}"
         )
 
 

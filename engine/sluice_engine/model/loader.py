@@ -13,7 +13,7 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
-from sluice.model_support import quantised
+from sluice.model_support import quantised, supported
 from sluice_engine.backend.computed_dtype import processor_computes_bf16
 from sluice_engine.backend.cpu import native
 from sluice_engine.backend.cpu.acceptance import OutputMismatch, compile_forward
@@ -111,7 +111,9 @@ def _load_generating(
     kernel: native.NativeAttention | None,
 ) -> LoadedModel:
     if type(config) not in AutoModelForCausalLM._model_mapping:
-        raise ModelInvalid(f"Model type {config.model_type!r} is not a decoder-only language model of transformers.")
+        raise UnsupportedArchitecture(
+            f"Model type {config.model_type!r} is not a decoder-only language model of transformers. {supported()}"
+        )
     length = _model_length(options, getattr(config.get_text_config(), "max_position_embeddings", None))
     module, structure = _observed(folder, config, dtype, device)
     kv_shape = structure.kv_shape(dtype)
