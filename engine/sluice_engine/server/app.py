@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -48,7 +49,7 @@ from sluice_engine.server.transport.connection_limits import (
 from sluice_engine.server.transport.router import Router
 from sluice_engine.server.transport.sockets import bind, is_loopback
 from sluice_engine.server.transport.tls import TlsEndpoint, TlsSite
-from sluice_engine.sources import SourceError, default_cache
+from sluice_engine.sources import SourceError, default_cache, memory_plan
 from sluice_engine.text import TokenizerInvalid, load_text_model
 
 FLUSH_SECONDS: Final = 1.0  # seconds for the last bytes of aborted streams
@@ -96,7 +97,9 @@ class Server:
         self._engine = EngineClient(options, self)
         lifecycle = Lifecycle(options.grace_seconds, lambda: self._engine.send(messages.Drain()))
         self._serving = Serving(options, metrics, lifecycle, self._engine)
-        self._fetch = self._serving.fetch = ModelFetch(options.model, settings, self.on_loading)
+        self._fetch = self._serving.fetch = ModelFetch(
+            options.model, settings, self.on_loading, memory=partial(memory_plan, options)
+        )
         self._limit_log = LimitLog(at_start(options.limits))
         self._held = contextlib.ExitStack()  # the model folder: `sluice model rm` refuses to remove it meanwhile
         self._secrets = load_secrets(settings.secrets, self._serving.access_metrics, self._send_weights)

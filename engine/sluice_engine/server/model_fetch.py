@@ -14,7 +14,7 @@ from typing import Final
 
 from sluice_engine import messages
 from sluice_engine.server.options import ServerSettings
-from sluice_engine.sources import Patience, Progress, SourceError, fetch, progress_text, retry_seconds
+from sluice_engine.sources import MemoryPlan, Patience, Progress, SourceError, fetch, progress_text, retry_seconds
 from sluice_engine.sources.fetching import ATTEMPTS
 from sluice_engine.sources.pin import pinned
 from sluice_engine.sources.progress import Rate
@@ -33,11 +33,14 @@ class ModelFetch:
         settings: ServerSettings,
         on_loading: Callable[[messages.Loading], None],
         clock: Callable[[], float] = time.monotonic,
+        memory: Callable[[], MemoryPlan | None] = lambda: None,
     ) -> None:
+        """`memory()`: what the model must fit, asked for each attempt."""
         self._model = model
         self._settings = settings
         self._on_loading = on_loading
         self._clock = clock
+        self._memory = memory
         self._stop = threading.Event()
         self._rate = Rate()
         self._began = clock()
@@ -75,7 +78,13 @@ class ModelFetch:
             loop.call_soon_threadsafe(self._on_progress, progress)
 
         fetched = await asyncio.to_thread(
-            fetch, model, self._settings.cache, on_progress, patience=Patience(attempts=1), stop=self._stop
+            fetch,
+            model,
+            self._settings.cache,
+            on_progress,
+            patience=Patience(attempts=1),
+            stop=self._stop,
+            memory=self._memory(),
         )
         self.text, self.problem, self.revision = "", None, fetched.revision
         if fetched.revision is not None:

@@ -77,6 +77,16 @@ class Bucket:
                 answer.close()
                 answer.release_conn()
 
+    def head(self, snapshot: Snapshot, file: RemoteFile, size: int) -> bytes:
+        """The first `size` bytes of an object, or the whole shorter one."""
+        with _translated(self._uri):
+            answer = self._client.get_object(self._uri.bucket, self._key(file), length=size)
+            try:
+                return answer.read(size)
+            finally:
+                answer.close()
+                answer.release_conn()
+
     def _list(self, prefix: str) -> Iterator[RemoteFile]:
         start = len(self._folder) + 1 if self._folder else 0
         for entry in self._client.list_objects(self._uri.bucket, prefix=prefix, recursive=True):

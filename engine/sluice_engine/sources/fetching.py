@@ -16,7 +16,7 @@ from sluice.model_uri import ClaimModel, LocalModel, UriInvalid, parse_uri
 from sluice_engine.sources.cache import default_cache
 from sluice_engine.sources.errors import SourceError, write_failed
 from sluice_engine.sources.lease import EXPIRY_SECONDS
-from sluice_engine.sources.messages import Failure, FromWorker, Result, State, Task
+from sluice_engine.sources.messages import Failure, FromWorker, MemoryPlan, Result, State, Task
 from sluice_engine.sources.progress import Progress
 
 ATTEMPTS: Final = 5  # of a download with transient errors
@@ -53,11 +53,13 @@ def fetch(
     *,
     patience: Patience = Patience(),
     stop: threading.Event | None = None,
+    memory: MemoryPlan | None = None,
 ) -> Fetched:
     """Returns the model that `uri` names, after downloading it into the cache if it is remote and not there yet.
 
     cache: default_cache() if None. on_progress: called about twice per second, also while another process downloads the
-    same model. stop: set by another thread to end the call within a second.
+    same model. stop: set by another thread to end the call within a second. memory: what the model must fit; one that
+    certainly does not is refused before its weights are downloaded.
 
     Transient errors are retried `patience.attempts` times. Raises SourceError, FetchStopped.
     """
@@ -79,7 +81,7 @@ def fetch(
     except OSError as error:
         raise write_failed(folder, error) from error
     stop = threading.Event() if stop is None else stop
-    task = Task(str(parsed), str(folder), patience.stall_seconds, patience.lease_seconds)
+    task = Task(str(parsed), str(folder), patience.stall_seconds, patience.lease_seconds, memory)
     return _with_retries(task, patience.attempts, on_progress or (lambda _: None), stop)
 
 

@@ -24,7 +24,11 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.file_download import http_get
 from huggingface_hub.hf_api import RepoFile
-from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]  # documented, exported without __all__
+from huggingface_hub.utils import (  # type: ignore[attr-defined]  # documented, exported without __all__
+    build_hf_headers,
+    get_session,
+    hf_raise_for_status,
+)
 
 from sluice import contract
 from sluice.model_uri import HubModel
@@ -74,6 +78,23 @@ class Hub:
                 there = target.seek(0)
                 target.truncate()
             http_get(url, target, resume_size=there, headers=headers, expected_size=file.size)
+
+    def head(self, snapshot: Snapshot, file: RemoteFile, size: int) -> bytes:
+        """The first `size` bytes of a file, or the whole shorter one."""
+        url = hf_hub_url(self._uri.repo, self._uri.file or file.name, revision=snapshot.revision)
+        asked = {"Accept-Encoding": "identity", "Range": f"bytes=0-{size - 1}"}
+        headers = {**build_hf_headers(token=self._token or False), **asked}
+        found = bytearray()
+        with (
+            _translated(self._uri, signed_in=self._token is not None),
+            get_session().stream("GET", url, headers=headers, timeout=REQUEST_SECONDS) as answer,
+        ):
+            hf_raise_for_status(answer)
+            for chunk in answer.iter_bytes():
+                found += chunk
+                if len(found) >= size:
+                    break
+        return bytes(found[:size])
 
     def _local_name(self, name: str) -> str:
         return PurePosixPath(name).name if self._uri.file else name

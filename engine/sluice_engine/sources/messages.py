@@ -5,6 +5,19 @@ from pathlib import Path
 import msgspec
 
 
+class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The memory that the model must fit, and how it is to be served. Sizes in bytes."""
+
+    free: int
+    generates: bool  # False: nothing is cached
+    dtype: str  # auto, or one of `model_memory.DTYPE_BYTES`
+    max_model_length: int | None
+    kv_size: int | None
+    kv_share: float
+    block_size: int  # tokens
+    swap_size: int
+
+
 class Task(msgspec.Struct, frozen=True):
     """One download."""
 
@@ -12,6 +25,7 @@ class Task(msgspec.Struct, frozen=True):
     cache: str
     stall_seconds: float
     lease_seconds: float
+    memory: MemoryPlan | None = None  # None: it is not checked
 
     @property
     def cache_folder(self) -> Path:

@@ -25,7 +25,8 @@ from sluice_engine.sources import cache, snapshot
 from sluice_engine.sources.cache import PART, Entry
 from sluice_engine.sources.errors import SourceError, disk_full, stalled, write_failed
 from sluice_engine.sources.lease import RENEWALS, Lease, LeaseLost
-from sluice_engine.sources.messages import Failure, FromWorker, Result, State, Task
+from sluice_engine.sources.memory import check_memory
+from sluice_engine.sources.messages import Failure, FromWorker, MemoryPlan, Result, State, Task
 from sluice_engine.sources.snapshot import RemoteFile, Snapshot
 
 FILES_AT_ONCE: Final = 4
@@ -42,6 +43,9 @@ class Source(Protocol):
 
     def download(self, snapshot: Snapshot, file: RemoteFile, part: Path) -> None:
         """Continues `part` until it holds the whole file."""
+
+    def head(self, snapshot: Snapshot, file: RemoteFile, size: int) -> bytes:
+        """The first `size` bytes of a file, or the whole shorter one."""
 
 
 class Watch:
@@ -176,12 +180,12 @@ def _download_once(source: Source, uri: RemoteModel, found: Snapshot, entry: Ent
     try:
         if not cache.is_complete(entry):
             cache.reopen(entry)
-            cache.publish(entry, uri, _download(source, found, entry, watch))
+            cache.publish(entry, uri, _download(source, found, entry, watch, task.memory))
     finally:
         watch.finish()
 
 
-def _download(source: Source, found: Snapshot, entry: Entry, watch: Watch) -> dict[str, str]:
+def _download(source: Source, found: Snapshot, entry: Entry, watch: Watch, memory: MemoryPlan | None) -> dict[str, str]:
     """Completes the files of the partial folder. Returns the SHA-256 of each."""
     entry.partial.mkdir(exist_ok=True)
     _discard_others(entry, found)
@@ -201,7 +205,10 @@ def _download(source: Source, found: Snapshot, entry: Entry, watch: Watch) -> di
     texts = [file for file in found.files if file.name == snapshot.CONFIG]
     hashes = {file.name: complete(file) for file in texts}
     for file in texts:
-        snapshot.check_config(found.uri, (entry.partial / file.name).read_bytes())
+        config = (entry.partial / file.name).read_bytes()
+        snapshot.check_config(found.uri, config)
+        if memory is not None:
+            check_memory(source, found, config, memory)
     others = [file for file in found.files if file not in texts]
     with ThreadPoolExecutor(FILES_AT_ONCE, thread_name_prefix="file") as pool:
         hashes |= dict(zip((file.name for file in others), pool.map(complete, others), strict=True))

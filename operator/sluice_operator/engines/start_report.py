@@ -13,6 +13,7 @@ _REASONS: Final = frozenset(
         contract.REASON_MODEL_NOT_FOUND,
         contract.REASON_MODEL_INVALID,
         contract.REASON_UNSUPPORTED_ARCHITECTURE,
+        contract.REASON_INSUFFICIENT_MEMORY,
         contract.REASON_INVALID_OPTION,
     }
 )
