@@ -1,6 +1,7 @@
 """Which files of a model's folder are its weights, and how the header of one is read. Standard library only."""
 
 import json
+import math
 import re
 from collections.abc import Iterable
 from typing import Any, Final
@@ -14,6 +15,8 @@ class HeaderInvalid(ValueError):
     """The bytes are no header of a safetensors file."""
 
 
+MAX_DIMENSIONS: Final = 8
+MAX_BYTES: Final = 1 << 60  # of a tensor
 _SHARD: Final = re.compile(r"model-\d{5}-of-\d{5}\.safetensors", re.ASCII)
 
 
@@ -48,7 +51,9 @@ def parse_header(text: bytes) -> dict[str, Any]:
         tensors = [entry for name, entry in header.items() if name != "__metadata__"]
         whole = all(
             all(type(size) is int and size >= 0 for size in entry["shape"])
-            and 0 <= entry["data_offsets"][0] <= entry["data_offsets"][1]
+            and math.prod(entry["shape"][:MAX_DIMENSIONS]) < MAX_BYTES
+            and len(entry["shape"]) <= MAX_DIMENSIONS
+            and 0 <= entry["data_offsets"][0] <= entry["data_offsets"][1] < MAX_BYTES
             for entry in tensors
         )
     except (ValueError, AttributeError, KeyError, TypeError, IndexError, RecursionError) as error:

@@ -7,6 +7,7 @@ the loader, which runs the architecture once and states what is missing (`sluice
 from collections.abc import Mapping
 from typing import Any, Final
 
+MAX_WORD: Final = 100  # characters of a name that are quoted
 ATTENDING: Final = frozenset({"full_attention", "sliding_attention", "attention"})  # kinds of layers that cache KV
 # Model types that tests compare with transformers; others with causal attention of the same form are tried at load.
 CHECKED_TYPES: Final = (
@@ -38,7 +39,7 @@ def unserved(config: Mapping[str, Any]) -> str | None:
     if (fault := quantised(config)) is not None:
         return fault
     kind = config.get("model_type")
-    named = str(kind) if isinstance(kind, str) and kind else "unknown type"
+    named = _word(kind) if isinstance(kind, str) and kind else "unknown type"
     for part, taken in (("vision_config", "images"), ("audio_config", "audio")):
         if isinstance(config.get(part), dict):
             return f"takes {taken} ({named}), and the encoder for them is missing. Serve a language model alone."
@@ -51,7 +52,7 @@ def quantised(config: Mapping[str, Any]) -> str | None:
     quantization = config.get("quantization_config")
     if not isinstance(quantization, dict):
         return None
-    method = quantization.get("quant_method") or "an unnamed method"
+    method = _word(quantization.get("quant_method") or "an unnamed method")
     return (
         f"is quantised ({method}), and kernels for quantised checkpoints are missing. Serve the original model; "
         f"spec.model.dtype selects its precision."
@@ -65,12 +66,12 @@ def _architecture_fault(config: Mapping[str, Any], named: str) -> str | None:
         return _REFUSED_TYPES[named]
     kinds = config.get("layer_types")
     strange = sorted({str(kind) for kind in kinds} - ATTENDING) if isinstance(kinds, list) else []
-    return f"has layers of kind {', '.join(strange)}, which have no paged KV" if strange else None
+    return f"has layers of kind {_word(', '.join(strange))}, which have no paged KV" if strange else None
 
 
 def _architecture(config: Mapping[str, Any], named: str) -> str:
     names = config.get("architectures")
-    return str(names[0]) if isinstance(names, list) and names else named
+    return _word(names[0]) if isinstance(names, list) and names else named
 
 
 def supported() -> str:
@@ -79,3 +80,8 @@ def supported() -> str:
         "Decoder-only models with causal attention are served; checked are the model types "
         f"{', '.join(CHECKED_TYPES[:-1])} and {CHECKED_TYPES[-1]}."
     )
+
+
+def _word(value: object) -> str:
+    """A value of a config, which comes from outside, as a short printable text."""
+    return "".join(letter if letter.isprintable() else "?" for letter in str(value)[:MAX_WORD])

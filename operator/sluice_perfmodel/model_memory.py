@@ -16,6 +16,9 @@ from typing import Any, Final
 
 # Headroom in the model's favour: a checkpoint may hold tensors that are not loaded, such as layers for drafting.
 CERTAIN_SHARE: Final = 0.9
+# A config comes from outside: larger numbers count as not given, so that none of them costs memory here.
+MAX_NUMBER: Final = 1 << 31
+MAX_LAYERS: Final = 10_000
 DTYPE_BYTES: Final = {"float32": 4, "bfloat16": 2, "float16": 2}
 _GENERATING: Final = ("ForCausalLM", "LMHeadModel")
 
@@ -101,7 +104,7 @@ def kv_layers(config: Mapping[str, Any]) -> KVLayers | None:
         return None
     layers, hidden = _number(config, "num_hidden_layers", "n_layer"), _number(config, "hidden_size", "n_embd")
     heads = _number(config, "num_attention_heads", "n_head")
-    if layers is None or heads is None:
+    if layers is None or heads is None or layers > MAX_LAYERS:
         return None
     head_size = _number(config, "head_dim") or (hidden // heads if hidden else None)
     kv_heads = _number(config, "num_key_value_heads", "num_kv_heads") or (1 if config.get("multi_query") else heads)
@@ -230,4 +233,4 @@ def _windows(config: Mapping[str, Any], layers: int) -> tuple[int | None, ...]:
 
 def _number(config: Mapping[str, Any], *names: str) -> int | None:
     found = (config.get(name) for name in names)
-    return next((value for value in found if type(value) is int and value > 0), None)
+    return next((value for value in found if type(value) is int and 0 < value <= MAX_NUMBER), None)

@@ -114,6 +114,12 @@ def test_any_config_is_read(config: dict[str, Any]) -> None:
     need(facts_of(config, 10), Plan("float32"))
 
 
+def test_absurd_numbers_of_a_config_count_as_not_given() -> None:
+    assert kv_layers({**QWEN3_8B, "num_hidden_layers": 10**9}) is None
+    assert kv_layers({**QWEN3_8B, "num_attention_heads": 10**4000}) is None
+    assert facts_of({**QWEN3_8B, "max_position_embeddings": 10**4000}, 1).positions is None
+
+
 def test_an_embedding_model_caches_nothing() -> None:
     assert kv_layers({**QWEN3_8B, "architectures": ["BertModel"]}) is None
     assert facts_of(QWEN3_8B, 10, generates=False).kv is None

@@ -28,3 +28,10 @@ def test_what_the_loader_refuses_is_refused_by_name(kind: str) -> None:
 
 def test_every_refused_type_is_one_of_transformers() -> None:
     assert set(model_support._REFUSED_TYPES) <= set(CONFIG_MAPPING)
+
+
+def test_names_of_a_config_are_quoted_short_and_printable() -> None:
+    text = unserved({"model_type": "mamba", "architectures": ["a\n" * 5000]})
+    assert text is not None and len(text) < 500 and "\n" not in text
+    assert len(unserved({"quantization_config": {"quant_method": "x" * 5000}}) or "") < 400
+    assert len(unserved({"model_type": "new", "layer_types": [str(kind) for kind in range(5000)]}) or "") < 500

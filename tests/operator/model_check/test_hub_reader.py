@@ -11,6 +11,7 @@ from tests.hub_server import COMMIT, Hub
 from tests.operator.model_check.conftest import CONFIG, PARAMETERS, header
 
 MODEL = HubModel("org/model")
+HUGE = b'{"w": {"shape": [9, 999999999999999999], "data_offsets": [0, 18]}}'
 
 
 async def _reason(reader: HubReader, uri: str = "hf://org/model") -> str:
@@ -76,6 +77,10 @@ async def test_a_failed_read_names_its_reason(hub: Hub) -> None:
         ("model.safetensors", (1 << 60).to_bytes(8, "little") + b"{}"),
         ("model.safetensors", (2).to_bytes(8, "little") + b"[]"),
         ("model.safetensors", (40).to_bytes(8, "little") + b'{"w": {"shape": ["x"], "data_offsets": 1}}'),
+        (
+            "model.safetensors",
+            len(HUGE).to_bytes(8, "little") + HUGE,
+        ),
         ("config.json", b"{"),
         ("config.json", b"[]"),
         ("config.json", b" " * (5 << 20)),
