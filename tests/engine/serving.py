@@ -124,7 +124,8 @@ class Served:
 
     def engine_pid(self) -> int:
         """The engine process."""
-        return children(self.process.pid)[0]
+        (engine,) = engine_processes(self)
+        return engine
 
     def signal(self, number: signal.Signals) -> None:
         """Sends a signal to the HTTP process."""
@@ -145,6 +146,12 @@ def children(pid: int) -> list[int]:
     """Direct children of a process."""
     found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return [int(child) for child in found]
+
+
+def engine_processes(served: Served) -> list[int]:
+    """Returns the pid of the engine process; empty before it has started."""
+    found = children(served.process.pid)
+    return [pid for pid in found if b"sluice_engine.core.process" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 def gone(pid: int) -> bool:

@@ -31,6 +31,11 @@ class GrammarChecker:
         self._turn = asyncio.Lock()
         self._process: asyncio.subprocess.Process | None = None
 
+    @property
+    def pid(self) -> int | None:
+        """The process id; None while there is no process."""
+        return None if self._process is None else self._process.pid
+
     async def start(self) -> None:
         """Start the process, so that the first grammar does not wait for it."""
         async with self._turn:

@@ -164,8 +164,8 @@ class Sampler:
         positions: NDArray[np.int64],
         drafts: Drafts | None,
     ) -> torch.Tensor:
-        """Scores with offsets, penalties and bad words; the logits stay unmodified where logprobs are still to be read."""
-        if scores is logits and used & LOGPROBS:
+        """Scores with offsets, penalties and bad words; the logits stay unmodified."""
+        if scores is logits:
             scores = scores.clone()
         if used & EDITED:
             rows = np.flatnonzero(flags & EDITED)

@@ -10,7 +10,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -318,13 +318,15 @@ class Server:
             text = await loop.run_in_executor(self._serving.threads, load_text_model, path)
         except TokenizerInvalid as error:
             raise StartFailed(contract.REASON_MODEL_INVALID, f"{error}.") from error
+        if text.tool_dialect is None and self._serving.options.task in ("auto", "generate"):
+            log.info("the chat template knows no tools: a request with tools gets a generic prompt")
         self._serving.text_loaded(text)
 
     async def _reap(self) -> None:
         """As PID 1, reaps orphaned processes, which have no other parent."""
         while os.getpid() == 1:
             await asyncio.sleep(REAP_SECONDS)
-            reap_orphans(self._engine.pid)
+            reap_orphans({self._engine.pid, self._serving.grammars.pid})
 
 
 def load_secrets(
@@ -338,11 +340,11 @@ def load_secrets(
         raise StartFailed(reason, str(error)) from error
 
 
-def reap_orphans(except_pid: int | None) -> None:
-    """Reaps exited children up to `except_pid`, whose exit status asyncio collects itself."""
+def reap_orphans(except_pids: Collection[int | None]) -> None:
+    """Reaps exited children up to one of `except_pids`, whose exit status asyncio collects itself."""
     with contextlib.suppress(ChildProcessError):
         while (child := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
-            if child.si_pid == except_pid:
+            if child.si_pid in except_pids:
                 return
             os.waitpid(child.si_pid, 0)
 

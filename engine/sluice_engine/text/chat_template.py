@@ -66,6 +66,7 @@ class ChatTemplate:
     """
 
     def __init__(self, source: str, control: Iterable[str], variables: Mapping[str, str]) -> None:
+        self.source = source
         try:
             self._template = _environment().from_string(source)
         except jinja2.TemplateError as error:
@@ -75,7 +76,7 @@ class ChatTemplate:
         self._control = re.compile("|".join(longest_first)) if longest_first else None
 
     def render(
-        self, messages: Sequence[Mapping[str, str]], variables: Mapping[str, Any] = MappingProxyType({})
+        self, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any] = MappingProxyType({})
     ) -> list[tuple[str, bool]]:
         """The prompt as pieces of (text, plain); control tokens are recognised only where `plain` is false. `variables`
         come from the request: strings in them stay text, and they replace none of the model's own variables.
@@ -92,7 +93,7 @@ class ChatTemplate:
         def shield(text: str) -> str:
             return self._control.sub(mark, text) if self._control is not None else text
 
-        shielded: list[dict[str, Any]] = [{**message, "content": shield(message["content"])} for message in messages]
+        shielded: list[dict[str, Any]] = [_mapped(dict(message), shield) for message in messages]
         rendered = self._run(shielded, {name: _mapped(value, shield) for name, value in variables.items()})
         if not spelled:
             return [(rendered, False)]

@@ -6,7 +6,7 @@ transformers.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,9 @@ from sluice_engine.text.detokenizer import (
     sentencepiece_bytes,
     token_bytes,
 )
+from sluice_engine.text.reasoning import OPENING
+from sluice_engine.tools import Dialect, Tool, dialect_of
+from sluice_engine.tools.generic_prompt import with_tools
 
 
 class TokenizerInvalid(Exception):
@@ -32,6 +35,7 @@ class Message:
 
     role: str
     content: str
+    fields: Mapping[str, Any] = field(default_factory=dict)  # further ones of chat templates: tool calls, their ids
 
 
 class TextModel:
@@ -62,17 +66,34 @@ class TextModel:
         encoding = self._tokenizer.encode(first, second)
         return list(encoding.ids), list(encoding.type_ids)
 
-    def encode_chat(self, messages: Sequence[Message], variables: Mapping[str, Any] | None = None) -> list[int]:
+    @property
+    def tool_dialect(self) -> Dialect | None:
+        """The notation in which the model writes tool calls; None for a template that knows no tools."""
+        return None if self._template is None else dialect_of(self._template.source)
+
+    @property
+    def reasons(self) -> bool:
+        """True if the model separates its reasoning from its answer."""
+        return self._template is not None and OPENING in self._template.source
+
+    def encode_chat(
+        self, messages: Sequence[Message], variables: Mapping[str, Any] | None = None, tools: Sequence[Tool] = ()
+    ) -> list[int]:
         """The rendered template as token ids; control tokens come only from the template. `variables` are the
-        request's own variables of the template.
+        request's own variables of the template. A template that knows no tools gets them as text.
 
         Raises TemplateFailed.
         """
         if self._template is None:
             raise TemplateFailed("this model has no chat template; use /v1/completions")
-        spoken = [{"role": message.role, "content": message.content} for message in messages]
+        spoken = [{"role": each.role, "content": each.content, **each.fields} for each in messages]
+        given = dict(variables or {})
+        if self.tool_dialect is None:
+            spoken = with_tools(spoken, tools)
+        elif tools:
+            given["tools"] = [tool.as_json() for tool in tools]
         ids: list[int] = []
-        for text, plain in self._template.render(spoken, variables or {}):
+        for text, plain in self._template.render(spoken, given):
             encoder = self._plain if plain else self._tokenizer
             ids.extend(encoder.encode(text, add_special_tokens=False).ids)
         return ids

@@ -94,9 +94,9 @@ async def test_an_unread_stream_is_bounded() -> None:
 def test_orphans_are_reaped_and_the_engine_process_is_not() -> None:
     orphan = os.posix_spawn(sys.executable, [sys.executable, "-c", ""], {})
     os.waitid(os.P_PID, orphan, os.WEXITED | os.WNOWAIT)
-    reap_orphans(except_pid=orphan)
+    reap_orphans({orphan})
     os.kill(orphan, signal.SIGCONT)  # the zombie still exists
-    reap_orphans(except_pid=None)
+    reap_orphans(())
     with pytest.raises(ProcessLookupError):
         os.kill(orphan, signal.SIGCONT)
 

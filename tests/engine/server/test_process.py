@@ -10,7 +10,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sluice import contract
-from tests.engine.serving import CHAT, Reader, Served, body, children, gone, poll, refused, serving, start
+from tests.engine.serving import (
+    CHAT,
+    Reader,
+    Served,
+    body,
+    engine_processes,
+    gone,
+    poll,
+    refused,
+    serving,
+    start,
+)
 
 PACE = ("--pace", "base=0.02")
 
@@ -115,12 +126,6 @@ def test_sigterm_while_loading_ends_at_once_and_leaves_no_engine(tiny_model: Pat
         for engine in engines:
             if not gone(engine):
                 os.kill(engine, signal.SIGKILL)
-
-
-def engine_processes(served: Served) -> list[int]:
-    """Returns the pid of the engine process; empty before it has started."""
-    found = children(served.process.pid)
-    return [pid for pid in found if b"sluice_engine.core.process" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 def answering(port: int) -> bool:

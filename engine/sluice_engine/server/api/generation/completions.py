@@ -15,7 +15,7 @@ from sluice_engine.sampling_params import SamplingParams
 from sluice_engine.seeds import sample_seed
 from sluice_engine.server.api.generation import request_schema
 from sluice_engine.server.api.generation.output_format import refused
-from sluice_engine.server.api.generation.prompt import Encoded, check_ids, encode, params_of
+from sluice_engine.server.api.generation.prompt import Encoded, check_ids, encode, form_of, params_of
 from sluice_engine.server.api.generation.response import ResponseBuilder
 from sluice_engine.server.api.generation.sse import ChatFormat, CompletionFormat, ResponseFormat
 from sluice_engine.server.auth.caller import caller_of
@@ -52,6 +52,7 @@ async def _complete(
     serving.check_accepting(request)
     await _check_grammar(serving, generation)
     prompts = await encode(serving, generation)
+    form = form_of(serving, generation, prompts[0].tokens)
     generation = generation.without_prompt()
     params = [params_of(serving, generation, len(each.tokens)) for each in prompts]
     caller, total = caller_of(request), sum(len(each.tokens) for each in prompts)
@@ -59,7 +60,7 @@ async def _complete(
     entry = entry_of(request)
     entry.arrived_at, entry.usage = arrived_at, Usage(prompt=total)
     builder = ResponseBuilder(
-        serving, request, generation, response_format, entry.usage, [each.echo for each in prompts]
+        serving, request, generation, response_format, entry.usage, form, [each.echo for each in prompts]
     )
     submits = _submits(request, generation, prompts, params, builder.groups, arrived_at)
     _started(serving, submits)
@@ -78,12 +79,12 @@ async def _complete(
 
 async def _check_grammar(serving: Serving, generation: request_schema.Generation) -> None:
     """Raises BadRequest for a grammar that cannot be enforced."""
-    if generation.output_format is None:
-        return
-    try:
-        await serving.grammars.check(generation.output_format.grammar)
-    except GrammarInvalid as error:
-        raise refused(generation.output_format.param, error) from error
+    given = generation.output_format
+    for each in () if given is None else (*given.parts, given):
+        try:
+            await serving.grammars.check(each.grammar)
+        except GrammarInvalid as error:
+            raise refused(each.param, error) from error
 
 
 def _submits(

@@ -25,10 +25,11 @@ _FORMATS: Final = "text, json_object, json_schema"
 
 @dataclass(frozen=True, slots=True)
 class OutputFormat:
-    """A grammar, and the field of the request that gave it."""
+    """A grammar, and the field of the request that gave it. `parts` make up the grammar: a fault of one names it."""
 
     grammar: Grammar
     param: str
+    parts: "tuple[OutputFormat, ...]" = ()
 
 
 def output_format(body: Object) -> OutputFormat | None:

@@ -1,18 +1,22 @@
 """Encodes the prompts of a request and checks them against the model: context length, and width of the logits."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from sluice_engine.sampling_params import SamplingParams
+from sluice_engine.server.api.generation.answer import AnswerForm
 from sluice_engine.server.api.generation.request_schema import Generation, Prompt
 from sluice_engine.server.context import Serving
 from sluice_engine.server.errors import BadRequest, ContextTooLong
 from sluice_engine.text import TextModel
 from sluice_engine.text.chat_template import TemplateFailed
+from sluice_engine.text.reasoning import OPENING
+from sluice_engine.tools import Dialect
 
 INLINE_CHARACTERS: Final = 2048  # shorter prompts are encoded on the event loop: a thread costs more than they do
+OPENED_WITHIN: Final = 8  # tokens at the end of a prompt in which a template opens the reasoning
 MESSAGE_CHARACTERS: Final = 32  # cost of a message besides its content, in characters
 
 
@@ -72,6 +76,18 @@ def params_of(serving: Serving, generation: Generation, prompt_tokens: int) -> S
     )
 
 
+def form_of(serving: Serving, generation: Generation, tokens: Sequence[int]) -> AnswerForm:
+    """Returns how the answer to this prompt is read."""
+    text, tools = serving.text, generation.tools
+    if generation.prompt_param == "prompt":
+        return AnswerForm(tools, None, reasons=False)
+    dialects: dict[str, Dialect | None] = {"none": None, "named": "named", "required": "list"}
+    dialect = dialects.get(tools.mode, text.tool_dialect or "hermes")
+    reasons = text.reasons and generation.output_format is None
+    opened = reasons and text.decode(tokens[-OPENED_WITHIN:]).rstrip().endswith(OPENING)
+    return AnswerForm(tools, dialect, reasons=reasons, in_reasoning=opened)
+
+
 def check_ids(body: dict[str, object], context: int) -> None:
     """Rejects prompts with too many token ids in O(prompts), before each id is checked: a body has room for millions."""
     given = body.get("prompt")
@@ -108,7 +124,8 @@ def _encode(serving: Serving, generation: Generation) -> list[Encoded]:
     if generation.messages is None:
         return [_encoded(text, prompt, most, echo=generation.echo) for prompt in generation.prompts or ()]
     try:
-        tokens = text.encode_chat(generation.messages, options.variables)
+        offered = generation.tools.tools if generation.tools.mode != "none" else ()
+        tokens = text.encode_chat(generation.messages, options.variables, offered)
     except TemplateFailed as error:
         raise BadRequest(f"{error}.", param=generation.prompt_param, code="invalid_value") from error
     return [Encoded(tuple(tokens if most is None else tokens[-most:]))]

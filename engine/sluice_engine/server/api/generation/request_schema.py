@@ -8,24 +8,24 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sluice_engine.server.api.fields import MAX_INTEGER, Object, boolean, integer, invalid, number, only, strings
-from sluice_engine.server.api.generation import accepted_fields, output_format
+from sluice_engine.server.api.generation import accepted_fields, output_format, tool_fields
 from sluice_engine.server.api.generation.accepted_fields import PromptOptions
+from sluice_engine.server.api.generation.message_schema import messages_of
 from sluice_engine.server.api.generation.output_format import OutputFormat
 from sluice_engine.server.api.generation.sampling_fields import FIELDS, Choices, chat_choices, completion_choices
-from sluice_engine.server.errors import BadRequest, NotFound, Unsupported
+from sluice_engine.server.errors import NotFound, Unsupported
 from sluice_engine.text import Display, Message
+from sluice_engine.tools import ToolChoice
+from sluice_engine.tools.schemas import arguments_grammar, grammar_of
 
 MAX_STOPS: Final = 4
 MAX_STOP_CHARACTERS: Final = 512
-MAX_MESSAGES: Final = 4096
-MAX_PARTS: Final = 1024
 MAX_TOP_K: Final = 1_000_000
 MAX_PRIORITY: Final = 100
 MAX_SLO_MS: Final = 1e7
 MAX_PROMPTS: Final = 256
 MAX_SAMPLES: Final = 1024  # of all prompts of one request
 COMPLETION_TOKENS: Final = 16  # OpenAI's default of max_tokens in completions
-ROLES: Final = frozenset({"system", "developer", "user", "assistant"})
 
 COMMON: Final = frozenset(
     {"model", "max_tokens", "temperature", "top_p", "top_k", "seed", "stop", "stream", "stream_options"}
@@ -36,20 +36,20 @@ COMMON: Final = frozenset(
     | accepted_fields.SHOWN
     | output_format.FIELDS
 )
-CHAT: Final = COMMON | FIELDS | accepted_fields.TEMPLATE | {"messages", "max_completion_tokens"}
-MESSAGE_UNSUPPORTED: Final = ("tool_calls", "function_call", "audio", "tool_call_id")
-MESSAGE: Final = frozenset({"role", "content", "name", "refusal", "annotations", *MESSAGE_UNSUPPORTED})
+CHAT: Final = COMMON | FIELDS | accepted_fields.TEMPLATE | tool_fields.FIELDS | {"messages", "max_completion_tokens"}
 COMPLETION: Final = COMMON | FIELDS | {"prompt", "echo"}
 
 # Unsupported fields, each with the neutral values that are accepted because they request nothing. Fields that only the
 # other endpoint supports are in CHAT_ONLY.
-CHAT_ONLY: Final[dict[str, tuple[object, ...]]] = dict.fromkeys(accepted_fields.TEMPLATE, ())
-NEUTRAL: Final[dict[str, tuple[object, ...]]] = {
+CHAT_ONLY: Final[dict[str, tuple[object, ...]]] = {
+    **dict.fromkeys(accepted_fields.TEMPLATE, ()),
     "tools": ([],),
     "tool_choice": ("none",),
+    "parallel_tool_calls": (True, False),
+}
+NEUTRAL: Final[dict[str, tuple[object, ...]]] = {
     "functions": ([],),
     "function_call": ("none",),
-    "parallel_tool_calls": (True, False),
     "modalities": (["text"],),
     "audio": (),
     "prediction": (),
@@ -79,6 +79,7 @@ class Generation:
     display: Display
     bad_words: tuple[str, ...]
     output_format: OutputFormat | None  # what the output must be; None: any text
+    tools: ToolChoice
     echo: bool  # the text of a choice begins with its prompt
     max_tokens_param: str
     default_max_tokens: int | None  # where the client gives none; None: the rest of the context
@@ -108,7 +109,24 @@ def chat(body: Object, served_name: str) -> Generation:
     if limit_param == "max_completion_tokens" and body.get("max_tokens") is not None:
         raise invalid("max_tokens", "and max_completion_tokens exclude each other")
     choices, options = chat_choices(body), accepted_fields.chat_options(body)
-    return _generation(body, limit_param, choices, options, messages=_messages(body))
+    tools = tool_fields.tool_choice(body)
+    generation = _generation(body, limit_param, choices, options, messages=messages_of(body))
+    return replace(generation, tools=tools, output_format=_with_calls(generation.output_format, tools))
+
+
+def _with_calls(given: OutputFormat | None, tools: ToolChoice) -> OutputFormat | None:
+    """The grammar of calls where there must be one, else the given one. Raises BadRequest."""
+    grammar = grammar_of(tools)
+    if grammar is None:
+        return given
+    if given is not None:
+        raise invalid("tool_choice", f"asks for a call, and {given.param} for something else")
+    parts = tuple(
+        OutputFormat(arguments_grammar(tool), f"tools[{place}].function.parameters")
+        for place, tool in enumerate(tools.tools)
+        if tools.mode == "required" or tool.name == tools.name
+    )
+    return OutputFormat(grammar, "tools", parts)
 
 
 def completion(body: Object, served_name: str) -> Generation:
@@ -162,6 +180,7 @@ def _generation(
         display=accepted_fields.display(body),
         bad_words=accepted_fields.bad_words(body),
         output_format=output_format.output_format(body),
+        tools=ToolChoice(),
         echo=False,
         max_tokens_param=limit_param,
         default_max_tokens=None,
@@ -242,48 +261,3 @@ def _prompt(value: Any) -> Prompt | None:
     if isinstance(value, list) and value and set(map(type, value)) == {int} and min(value) >= 0:
         return tuple(value)
     return None
-
-
-def _messages(body: Object) -> tuple[Message, ...]:
-    messages = body.get("messages")
-    if not isinstance(messages, list) or not 1 <= len(messages) <= MAX_MESSAGES:
-        raise invalid("messages", f"is required: a list of 1 to {MAX_MESSAGES} messages")
-    return tuple(_message(message, f"messages[{index}]") for index, message in enumerate(messages))
-
-
-def _message(message: Any, where: str) -> Message:
-    if not isinstance(message, dict):
-        raise invalid(where, "must be an object with role and content")
-    for name in MESSAGE_UNSUPPORTED:
-        if message.get(name):
-            raise Unsupported(f"{where}.{name} is not supported by this engine.", param=f"{where}.{name}")
-    only(message, MESSAGE, f"{where}.")
-    role = message.get("role")
-    if not isinstance(role, str):
-        raise invalid(f"{where}.role", "is required and must be a string")
-    if role in {"tool", "function"}:
-        raise Unsupported(f"{where}.role {role!r} is not supported by this engine.", param=f"{where}.role")
-    if role not in ROLES:
-        raise invalid(f"{where}.role", "must be one of system, user, assistant")
-    if message.get("name") is not None and not isinstance(message["name"], str):
-        raise invalid(f"{where}.name", "must be a string")
-    return Message("system" if role == "developer" else role, _content(message.get("content"), f"{where}.content"))
-
-
-def _content(content: Any, where: str) -> str:
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list) or not 1 <= len(content) <= MAX_PARTS:
-        raise invalid(where, "must be a string or a non-empty list of text parts")
-    return "".join(_part(part, f"{where}[{index}]") for index, part in enumerate(content))
-
-
-def _part(part: Any, where: str) -> str:
-    if not isinstance(part, dict):
-        raise invalid(where, "must be an object with type and text")
-    kind = part.get("type")
-    if isinstance(kind, str) and kind in {"image_url", "input_audio", "file", "refusal", "video_url", "audio_url"}:
-        raise Unsupported(f"{where}.type {kind!r} is not supported by this engine.", param=f"{where}.type")
-    if kind != "text" or not isinstance(part.get("text"), str):
-        raise BadRequest(f"{where} must be {{type: 'text', text: string}}.", param=where, code="invalid_value")
-    return str(part["text"])

@@ -10,12 +10,14 @@ import logging
 import time
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from aiohttp import web
 
 from sluice import contract
 from sluice_engine import messages
+from sluice_engine.server.api.generation.answer import Answer, AnswerForm
 from sluice_engine.server.api.generation.request_schema import Generation
 from sluice_engine.server.api.generation.sse import EventEncoder, ResponseFormat, complete_response
 from sluice_engine.server.auth.caller import caller_of
@@ -27,6 +29,7 @@ from sluice_engine.server.request_log import entry_of
 from sluice_engine.server.usage import Usage
 from sluice_engine.text import Choice, Piece
 
+MARKED_BY_TOKENS: Final = ("llama", "mistral")  # their marks of calls are special tokens, which have no text otherwise
 WRITE_SECONDS: Final = 30.0  # seconds; a client that reads nothing for this long is disconnected
 
 log = logging.getLogger("sluice.http")
@@ -46,6 +49,7 @@ class ResponseBuilder:
         generation: Generation,
         response_format: ResponseFormat,
         usage: Usage,
+        form: AnswerForm,
         echoes: Sequence[str] = ("",),
     ) -> None:
         """`echoes` has one text per prompt, with which each of its choices begins."""
@@ -57,11 +61,13 @@ class ResponseBuilder:
         self._caller = caller_of(request)
         self._id = f"{response_format.prefix}{uuid.uuid4().hex}"
         self._created = int(time.time())
+        self._reads_marks = form.dialect in MARKED_BY_TOKENS
         samples = generation.choices.params.n
         self.ids = [f"{self._id}-{index}" if index else self._id for index in range(samples * len(echoes))]
         self.groups = [self.ids[first : first + samples] for first in range(0, len(self.ids), samples)]
         self._echoes = [echo for echo in echoes for _ in range(samples)]
         self._choices = {each: self._choice(index, each) for index, each in enumerate(self.ids)}
+        self._answers = {} if form.plain else {each: Answer(form) for each in self.ids}
         self._open = len(self.ids)  # samples that have not finished
 
     def release(self) -> None:
@@ -83,15 +89,7 @@ class ResponseBuilder:
             if not self._open:
                 break
             deltas = await self._next(stream)
-        choices = [
-            self._format.complete_choice(
-                index,
-                pieces[choice.id].text,
-                choice.finish or "stop",
-                self._logprobs(pieces[choice.id], complete=True),
-            )
-            for index, choice in enumerate(self._best())
-        ]
+        choices = [self._complete_choice(index, choice, pieces[choice.id]) for index, choice in enumerate(self._best())]
         body = complete_response(self._format, self._id, self._created, self._serving.served_name, choices, self._usage)
         return self._serving.response(self._request, 200, body, headers)
 
@@ -124,6 +122,14 @@ class ResponseBuilder:
             await self._write_last(response, encoder.error(error.body()))
         return response
 
+    def _complete_choice(self, index: int, choice: Choice, piece: Piece) -> dict[str, object]:
+        finish, logprobs = choice.finish or "stop", self._logprobs(piece, complete=True)
+        if (answer := self._answers.get(choice.id)) is None:
+            return self._format.complete_choice(index, piece.text, finish, logprobs)
+        answer.take(piece.text, last=True)
+        whole = self._format.complete_choice(index, "", answer.finish(finish), logprobs)
+        return whole | {"message": answer.message()}
+
     def _choice(self, index: int, name: str) -> Choice:
         generation, choices = self._generation, self._generation.choices
         return Choice(
@@ -133,7 +139,7 @@ class ResponseBuilder:
             choices.params.stops,
             choices.min_tokens,
             choices.returns_logprobs,
-            generation.display,
+            replace(generation.display, special_tokens=generation.display.special_tokens or self._reads_marks),
         )
 
     def _best(self) -> list[Choice]:
@@ -149,9 +155,15 @@ class ResponseBuilder:
     def _events(self, encoder: EventEncoder, deltas: list[messages.Delta]) -> bytes:
         events: list[bytes] = []
         for choice, piece in self._advance(deltas):
-            events.append(encoder.text(piece.text, choice.index, self._logprobs(piece, complete=False)))
-            if choice.finish is not None:
-                events.append(encoder.finish(choice.finish, choice.index))
+            finish, logprobs = choice.finish, self._logprobs(piece, complete=False)
+            if (answer := self._answers.get(choice.id)) is None:
+                events.append(encoder.text(piece.text, choice.index, logprobs))
+            else:
+                deltas_of_answer = answer.take(piece.text, last=finish is not None)
+                events.append(encoder.deltas(deltas_of_answer, choice.index, logprobs))
+                finish = None if finish is None else answer.finish(finish)
+            if finish is not None:
+                events.append(encoder.finish(finish, choice.index))
         if not self._open:
             events.append(encoder.closing(self._usage))
         return b"".join(events)

@@ -133,6 +133,16 @@ class EventEncoder:
         before, after = self._text_frames[index]
         return before + orjson.dumps(text) + after if text else b""
 
+    def deltas(self, deltas: Sequence[dict[str, Any]], index: int, logprobs: dict[str, Any] | None) -> bytes:
+        """Returns one event per delta of a chat's message. The first one, or an empty one, has the logprobs."""
+        parts = [*deltas] or ([{"content": ""}] if logprobs is not None else [])
+        return b"".join(
+            self._event(
+                {"index": index, "delta": delta, "logprobs": None if place else logprobs, "finish_reason": None}
+            )
+            for place, delta in enumerate(parts)
+        )
+
     def finish(self, finish: str, index: int = 0) -> bytes:
         """Returns the event with the finish reason of sample `index`."""
         return self._event(self._format.last_choice(index, finish))

@@ -168,7 +168,7 @@ OUT_OF_RANGE = [
     *(("stream_options", value) for value in [1, "x", [], True, {"include_usage": True}]),
     *(("user", value) for value in [1, [], "x" * 2000]),
     ("response_format", {"type": "yaml"}),
-    ("tools", [{"type": "function"}]), ("tool_choice", "auto"), ("chat_template", "{{ 1 }}"), ("audio", {}), ("no_such_field", 1),
+    ("functions", [{"name": "f"}]), ("tool_choice", "auto"), ("chat_template", "{{ 1 }}"), ("audio", {}), ("no_such_field", 1),
 ]  # fmt: skip
 
 
@@ -196,7 +196,7 @@ def test_a_field_out_of_range_is_rejected_by_name(field: str, value: Any) -> Non
         ([{"content": "x"}], "messages[0].role"),
         ([{"role": "root", "content": "x"}], "messages[0].role"),
         ([{"role": ["user"], "content": "x"}], "messages[0].role"),
-        ([{"role": "tool", "content": "x"}], "messages[0].role"),
+        ([{"role": "function", "content": "x"}], "messages[0].role"),
         ([{"role": "user"}], "messages[0].content"),
         ([{"role": "user", "content": None}], "messages[0].content"),
         ([{"role": "user", "content": []}], "messages[0].content"),
@@ -208,7 +208,7 @@ def test_a_field_out_of_range_is_rejected_by_name(field: str, value: Any) -> Non
             "messages[0].content[0].type",
         ),
         ([{"role": "user", "content": "x", "name": 5}], "messages[0].name"),
-        ([{"role": "assistant", "content": "x", "tool_calls": [{}]}], "messages[0].tool_calls"),
+        ([{"role": "assistant", "content": "x", "tool_calls": [{}]}], "messages[0].tool_calls[0]"),
         ([{"role": "user", "content": "x", "surprise": 1}], "messages[0].surprise"),
     ],
 )
@@ -245,7 +245,7 @@ def test_model_must_be_a_string(model: Any) -> None:
 
 def test_unsupported_features_have_their_own_code() -> None:
     with pytest.raises(Unsupported) as caught:
-        chat(tools=[{"type": "function"}])
+        chat(functions=[{"name": "f"}])
     assert caught.value.code == "unsupported_parameter"
 
 

@@ -1,0 +1,71 @@
+"""Parses the messages of a chat: roles, text parts, tool calls and their results."""
+
+from typing import Any, Final
+
+from sluice_engine.server.api.fields import Object, invalid, only
+from sluice_engine.server.api.generation.tool_fields import past_calls
+from sluice_engine.server.errors import BadRequest, Unsupported
+from sluice_engine.text import Message
+
+MAX_MESSAGES: Final = 4096
+MAX_PARTS: Final = 1024
+ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool"})
+UNSUPPORTED: Final = ("function_call", "audio")
+IGNORED: Final = ("refusal", "annotations", "reasoning_content", "reasoning")  # of an answer that a client sends back
+FIELDS: Final = frozenset({"role", "content", "name", "tool_calls", "tool_call_id", *IGNORED, *UNSUPPORTED})
+_MEDIA: Final = frozenset({"image_url", "input_audio", "file", "refusal", "video_url", "audio_url"})
+
+
+def messages_of(body: Object) -> tuple[Message, ...]:
+    """Returns the messages. Raises BadRequest, Unsupported."""
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not 1 <= len(messages) <= MAX_MESSAGES:
+        raise invalid("messages", f"is required: a list of 1 to {MAX_MESSAGES} messages")
+    return tuple(_message(message, f"messages[{index}]") for index, message in enumerate(messages))
+
+
+def _message(message: Any, where: str) -> Message:
+    if not isinstance(message, dict):
+        raise invalid(where, "must be an object with role and content")
+    for name in UNSUPPORTED:
+        if message.get(name):
+            raise Unsupported(f"{where}.{name} is not supported by this engine.", param=f"{where}.{name}")
+    only(message, FIELDS, f"{where}.")
+    role = message.get("role")
+    if not isinstance(role, str):
+        raise invalid(f"{where}.role", "is required and must be a string")
+    if role == "function":
+        raise Unsupported(f"{where}.role 'function' is not supported by this engine; use tool.", param=f"{where}.role")
+    if role not in ROLES:
+        raise invalid(f"{where}.role", "must be one of system, user, assistant, tool")
+    for name in ("name", "tool_call_id"):
+        if not isinstance(message.get(name), str | None):
+            raise invalid(f"{where}.{name}", "must be a string")
+    if message.get("tool_calls") and role != "assistant":
+        raise invalid(f"{where}.tool_calls", "belongs to messages of the assistant")
+    calls = past_calls(message, where)
+    content = message.get("content")
+    text = "" if content is None and calls else _content(content, f"{where}.content")
+    fields: dict[str, Any] = {"tool_calls": [call.as_json() for call in calls]} if calls else {}
+    if role == "tool":
+        fields |= {name: message[name] for name in ("name", "tool_call_id") if message.get(name)}
+    return Message("system" if role == "developer" else role, text, fields)
+
+
+def _content(content: Any, where: str) -> str:
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list) or not 1 <= len(content) <= MAX_PARTS:
+        raise invalid(where, "must be a string or a non-empty list of text parts")
+    return "".join(_part(part, f"{where}[{index}]") for index, part in enumerate(content))
+
+
+def _part(part: Any, where: str) -> str:
+    if not isinstance(part, dict):
+        raise invalid(where, "must be an object with type and text")
+    kind = part.get("type")
+    if isinstance(kind, str) and kind in _MEDIA:
+        raise Unsupported(f"{where}.type {kind!r} is not supported by this engine.", param=f"{where}.type")
+    if kind != "text" or not isinstance(part.get("text"), str):
+        raise BadRequest(f"{where} must be {{type: 'text', text: string}}.", param=where, code="invalid_value")
+    return str(part["text"])

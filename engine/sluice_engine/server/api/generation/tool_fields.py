@@ -1,0 +1,155 @@
+"""Parses what a chat says about tools: the functions on offer, whether one must be called, and earlier calls."""
+
+import re
+from typing import Any, Final
+
+import orjson
+
+from sluice_engine.grammar import GrammarInvalid, check_schema
+from sluice_engine.grammar.grammar import MAX_CHARACTERS
+from sluice_engine.server.api.fields import Object, boolean, invalid, only
+from sluice_engine.server.api.generation.output_format import refused
+from sluice_engine.tools import Tool, ToolChoice
+from sluice_engine.tools.definition import PastCall
+
+FIELDS: Final = frozenset({"tools", "tool_choice", "parallel_tool_calls"})
+MAX_TOOLS: Final = 128
+MAX_CALLS: Final = 128
+MAX_DESCRIPTION: Final = 32_768
+NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
+TYPES: Final = frozenset({"object", "array", "string", "number", "integer", "boolean", "null"})
+MODES: Final = ("none", "auto", "required")
+
+
+def tool_choice(body: Object) -> ToolChoice:
+    """Returns the tools and how they may be called. Raises BadRequest."""
+    tools = _tools(body.get("tools"))
+    parallel = boolean(body, "parallel_tool_calls", True)
+    value = body.get("tool_choice")
+    if value is None:
+        return ToolChoice(tools, "auto" if tools else "none", "", parallel)
+    if isinstance(value, str):
+        if value not in MODES:
+            raise invalid("tool_choice", f"must be one of {', '.join(MODES)}, or name a function")
+        if value != "none" and not tools:
+            raise invalid("tool_choice", "needs tools")
+        mode = {"none": "none", "auto": "auto", "required": "required"}[value]
+        return ToolChoice(tools, mode, "", parallel)  # type: ignore[arg-type]  # one of MODES
+    name = _named(value)
+    if name not in {tool.name for tool in tools}:
+        raise invalid("tool_choice", f"names {name!r}, which is not among the tools")
+    return ToolChoice(tools, "named", name, parallel)
+
+
+def past_calls(message: Object, where: str) -> tuple[PastCall, ...]:
+    """Returns the calls of an assistant's message. Raises BadRequest."""
+    calls = message.get("tool_calls")
+    if calls is None:
+        return ()
+    if not isinstance(calls, list) or len(calls) > MAX_CALLS:
+        raise invalid(f"{where}.tool_calls", f"must be a list of at most {MAX_CALLS} calls")
+    return tuple(_past_call(call, f"{where}.tool_calls[{place}]") for place, call in enumerate(calls))
+
+
+def _past_call(call: Any, where: str) -> PastCall:
+    function = call.get("function") if isinstance(call, dict) else None
+    if (
+        not isinstance(function, dict)
+        or not isinstance(function.get("name"), str)
+        or call.get("type", "function") != "function"
+    ):
+        raise invalid(where, "must be an object {id, type: 'function', function: {name, arguments}}")
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):
+        try:
+            arguments = orjson.loads(arguments or "{}")
+        except orjson.JSONDecodeError as error:
+            raise invalid(f"{where}.function.arguments", "must be JSON, as text") from error
+    if not isinstance(arguments, dict):
+        raise invalid(f"{where}.function.arguments", "must be the text of a JSON object")
+    return PastCall(str(call.get("id") or ""), function["name"], arguments)
+
+
+def _named(value: Any) -> str:
+    function = value.get("function") if isinstance(value, dict) and value.get("type") == "function" else None
+    name = function.get("name") if isinstance(function, dict) else None
+    if not isinstance(name, str):
+        raise invalid("tool_choice", f"must be one of {', '.join(MODES)}, or {{type: 'function', function: {{name}}}}")
+    return name
+
+
+def _tools(value: Any) -> tuple[Tool, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list) or len(value) > MAX_TOOLS:
+        raise invalid("tools", f"must be a list of at most {MAX_TOOLS} tools")
+    tools = tuple(_tool(entry, f"tools[{place}]") for place, entry in enumerate(value))
+    names = [tool.name for tool in tools]
+    if repeated := next((name for name in names if names.count(name) > 1), None):
+        raise invalid("tools", f"names {repeated!r} twice")
+    return tools
+
+
+def _tool(entry: Any, where: str) -> Tool:
+    if not isinstance(entry, dict) or entry.get("type") != "function" or not isinstance(entry.get("function"), dict):
+        raise invalid(where, "must be an object {type: 'function', function: {name, description, parameters}}")
+    function, within = entry["function"], f"{where}.function"
+    only(function, frozenset({"name", "description", "parameters", "strict"}), f"{within}.")
+    name, description = function.get("name"), function.get("description")
+    if not isinstance(name, str) or NAME.fullmatch(name) is None:
+        raise invalid(f"{within}.name", "must be 1 to 64 letters, digits and _ . -")
+    if not isinstance(description, str | None) or len(description or "") > MAX_DESCRIPTION:
+        raise invalid(f"{within}.description", f"must be a string of at most {MAX_DESCRIPTION} characters")
+    if not isinstance(function.get("strict"), bool | None):
+        raise invalid(f"{within}.strict", "must be true or false")
+    parameters = function.get("parameters")
+    if parameters is not None:
+        _check_parameters(parameters, f"{within}.parameters")
+    return Tool(name, description or "", parameters)
+
+
+def _check_parameters(schema: Any, where: str) -> None:
+    """Bounds, and what no model could follow. Whether each keyword can be enforced matters only if a call must be."""
+    if not isinstance(schema, dict):
+        raise invalid(where, "must be a JSON schema of type object")
+    if schema.get("type", "object") != "object":
+        raise invalid(where, "must be of type object")
+    try:
+        check_schema(schema)
+        if len(orjson.dumps(schema)) > MAX_CHARACTERS:
+            raise GrammarInvalid(f"it has more than {MAX_CHARACTERS} characters")
+        for kind, pattern in _types_and_patterns(schema):
+            if not set(kind) <= TYPES:
+                raise GrammarInvalid(f"it has the unknown type {min(set(kind) - TYPES)!r}")
+            if not isinstance(pattern, str):
+                raise GrammarInvalid("a pattern must be a string")
+            re.compile(pattern)
+    except GrammarInvalid as error:
+        raise refused(where, error) from error
+    except (re.error, OverflowError) as error:
+        raise refused(where, GrammarInvalid(f"a pattern is not a regular expression: {error}")) from error
+
+
+def _types_and_patterns(schema: Any) -> list[tuple[list[str], Any]]:
+    """Of every schema within the schema: its types, and its pattern or "". Names of properties are no keywords."""
+    found: list[tuple[list[str], Any]] = []
+    todo: list[Any] = [schema]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, list):
+            todo += node
+        if not isinstance(node, dict):
+            continue
+        kind = node.get("type", [])
+        found.append(
+            (
+                [kind] if isinstance(kind, str) else [str(each) for each in kind] if isinstance(kind, list) else ["?"],
+                node.get("pattern", ""),
+            )
+        )
+        for name, value in node.items():
+            if name in ("properties", "$defs", "definitions", "patternProperties"):
+                todo += value.values() if isinstance(value, dict) else ()
+            elif name not in ("enum", "const", "default", "examples", "required", "type", "pattern"):
+                todo.append(value)
+    return found

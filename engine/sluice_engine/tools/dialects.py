@@ -1,0 +1,201 @@
+"""The notations in which models write calls, and a parser for each: pieces of text in, text and calls out.
+
+Whatever is no call of an offered function stays text; nothing of an answer is lost. The result does not depend on how
+the text is cut into pieces.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol
+
+from sluice_engine.tools.calls import ArgumentsDelta, CallBegun, CallReader, Event, TextDelta
+
+Dialect = Literal["hermes", "llama", "mistral", "list", "named"]
+
+
+@dataclass(frozen=True, slots=True)
+class Notation:
+    """Marks around calls. `opening` "" : an answer is calls or text from its first character on."""
+
+    opening: str
+    closing: str = ""
+    between: str = ""  # characters that may stand around the calls of one opening
+    is_list: bool = False
+
+
+NOTATIONS: Final[dict[Dialect, Notation]] = {
+    "hermes": Notation("<tool_call>", "</tool_call>"),
+    "llama": Notation("<|python_tag|>", between=";"),
+    "mistral": Notation("[TOOL_CALLS]", is_list=True),
+    "list": Notation("", is_list=True),
+}
+SPACE: Final = " \t\r\n"
+
+
+class Parser(Protocol):
+    """Turns the text of one answer into events."""
+
+    def feed(self, text: str) -> list[Event]:
+        """Take more text."""
+
+    def finish(self) -> list[Event]:
+        """The answer ended: what was held back is text."""
+
+
+def dialect_of(template: str) -> Dialect | None:
+    """The notation of a model, by its chat template; None for a template without tools."""
+    if "tools" not in template and "tool_call" not in template:
+        return None
+    if "[TOOL_CALLS]" in template:
+        return "mistral"
+    if "<|python_tag|>" in template or "ipython" in template:
+        return "llama"
+    return "hermes"
+
+
+def parser_of(dialect: Dialect, names: frozenset[str], *, name: str = "", parallel: bool = True) -> Parser:
+    """A parser for one answer. `names`: the offered functions; `name`: the one that must be called (dialect `named`)."""
+    if dialect == "named":
+        return _NamedParser(name)
+    return _CallParser(NOTATIONS[dialect], names, bare=dialect in ("llama", "list"), parallel=parallel)
+
+
+class _NamedParser:
+    """The whole answer is the arguments of one call."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._begun = False
+
+    def feed(self, text: str) -> list[Event]:
+        events: list[Event] = []
+        if not self._begun:
+            text = text.lstrip(SPACE)
+            if text:
+                self._begun = True
+                events.append(CallBegun(0, self._name))
+        return [*events, ArgumentsDelta(0, text)] if text else events
+
+    def finish(self) -> list[Event]:
+        return []
+
+
+class _CallParser:
+    """Text, then calls behind an opening mark. `bare`: an answer that begins with a brace is a call without a mark."""
+
+    def __init__(self, notation: Notation, names: frozenset[str], *, bare: bool, parallel: bool) -> None:
+        self._notation = notation
+        self._names = names
+        self._bare = bare
+        self._parallel = parallel
+        self._count = 0
+        self._held = ""  # text that may become a mark or a call
+        self._reader: CallReader | None = None
+        self._in_calls = False
+        self._begun = False  # the answer has text that is not whitespace
+        self._blank = True  # so far only whitespace since its start or the last call
+
+    def feed(self, text: str) -> list[Event]:
+        events: list[Event] = []
+        for character in text:
+            events += self._take(character)
+        return _joined(events)
+
+    def finish(self) -> list[Event]:
+        reader, held, self._held, self._reader = self._reader, self._held, "", None
+        if reader is not None and not reader.begun:
+            held += reader.text
+        if self._in_calls and not held.strip(SPACE + self._notation.between + "[],"):
+            return []
+        if self._count and self._blank and not held.strip(SPACE):
+            return []
+        return [TextDelta(held)] if held else []
+
+    def _take(self, character: str) -> list[Event]:
+        if self._reader is not None:
+            return self._in_call(self._reader, character)
+        if self._in_calls:
+            return self._between_calls(character)
+        return self._in_text(character)
+
+    def _in_text(self, character: str) -> list[Event]:
+        self._held += character
+        opening = self._notation.opening
+        if opening and self._held.endswith(opening):
+            before = self._held.removesuffix(opening)
+            self._in_calls, self._held = True, opening
+            return [TextDelta(before)] if before.strip(SPACE) else []
+        if self._bare and not self._begun:
+            start = self._held.lstrip(SPACE)
+            if start == "{" and not self._notation.is_list:
+                return self._open(self._held)
+            if start == "[" and self._notation.is_list:
+                self._in_calls = True
+                return []
+            if not start:
+                return []
+        keep = _overlap(self._held, opening)
+        out, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
+        if not out or (self._blank and not out.strip(SPACE)):
+            self._held = out + self._held
+            return []
+        return self._text(out)
+
+    def _text(self, text: str) -> list[Event]:
+        self._begun, self._blank = True, False
+        return [TextDelta(text)]
+
+    def _between_calls(self, character: str) -> list[Event]:
+        if character == "{":
+            return self._open(self._held + character)
+        self._held += character
+        if character in SPACE + self._notation.between or (self._notation.is_list and character in "[],"):
+            return []
+        closing = self._notation.closing
+        tail = self._held.lstrip(SPACE)
+        if closing and self._count and closing.startswith(tail):
+            if tail == closing:
+                self._in_calls, self._held, self._blank = False, "", True
+            return []
+        if closing and tail.startswith(self._notation.opening):  # a second opening without a closing
+            return []
+        self._in_calls, out, self._held = False, self._held, ""
+        return self._text(out)
+
+    def _open(self, held: str) -> list[Event]:
+        self._in_calls, self._held = True, held.removesuffix("{")
+        self._reader = CallReader(self._count, self._names)
+        return self._in_call(self._reader, "{")
+
+    def _in_call(self, reader: CallReader, character: str) -> list[Event]:
+        events = reader.feed(character)
+        if not self._parallel and self._count:
+            events = []  # a second call that the client does not want
+        if reader.failed and not reader.begun:
+            self._reader, self._in_calls, text = None, False, self._held + reader.text
+            self._held = ""
+            return self._text(text)
+        if reader.begun and self._held:
+            self._held = ""
+        if reader.done:
+            self._reader = None
+            self._count += 1
+        return events
+
+
+def _overlap(text: str, mark: str) -> int:
+    """How many characters at the end of `text` may begin `mark`."""
+    return next((n for n in range(min(len(text), len(mark) - 1), 0, -1) if mark.startswith(text[-n:])), 0)
+
+
+def _joined(events: list[Event]) -> list[Event]:
+    """Neighbouring events of one kind as one."""
+    joined: list[Event] = []
+    for event in events:
+        last = joined[-1] if joined else None
+        if isinstance(event, TextDelta) and isinstance(last, TextDelta):
+            joined[-1] = TextDelta(last.text + event.text)
+        elif isinstance(event, ArgumentsDelta) and isinstance(last, ArgumentsDelta) and event.index == last.index:
+            joined[-1] = ArgumentsDelta(event.index, last.text + event.text)
+        else:
+            joined.append(event)
+    return joined

@@ -1,0 +1,182 @@
+"""Tools by the official client and over a socket: calls that must happen, streams, history, and refusals."""
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import openai
+import pytest
+from openai import OpenAI
+from pydantic import BaseModel
+
+from tests.engine.serving import CHAT, Served
+
+QUESTION: list[Any] = [{"role": "user", "content": "What is the weather in Zürich?"}]
+CITY = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Zürich", "Bern"]}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+DAYS = {
+    "type": "object",
+    "properties": {"days": {"type": "integer", "minimum": 1, "maximum": 9}},
+    "required": ["days"],
+    "additionalProperties": False,
+}
+PAIR = {
+    "type": "object", "properties": {"left": {"$ref": "#/$defs/side"}, "right": {"$ref": "#/$defs/side"}},
+    "required": ["left", "right"], "additionalProperties": False, "$defs": {"side": {"enum": ["a", "b"]}},
+}  # fmt: skip
+
+
+def tool(name: str, parameters: Any = None, **more: Any) -> Any:
+    return {"type": "function", "function": {"name": name, "description": f"{name}s", "parameters": parameters, **more}}
+
+
+TOOLS = [tool("weather", CITY), tool("forecast", DAYS), tool("pair", PAIR)]
+
+
+class City(BaseModel):
+    """The argument of a pydantic tool."""
+
+    name: Literal["Bern", "Basel"]
+
+
+@pytest.fixture
+def client(served: Served) -> Iterator[OpenAI]:
+    with served.client() as client:
+        yield client
+
+
+def call(client: OpenAI, **fields: Any) -> Any:
+    return client.chat.completions.create(model="tiny", messages=QUESTION, temperature=0, max_tokens=200, **fields)
+
+
+def test_a_named_function_is_called_with_arguments_of_its_schema(client: OpenAI) -> None:
+    for name, check in (("weather", "city"), ("forecast", "days"), ("pair", "left")):
+        choice = {"type": "function", "function": {"name": name}}
+        answer = call(client, tools=TOOLS, tool_choice=choice).choices[0]
+        (made,) = answer.message.tool_calls or [None]
+        assert (answer.finish_reason, made.type, made.function.name) == ("tool_calls", "function", name)
+        assert check in json.loads(made.function.arguments)
+        assert made.id and answer.message.content is None
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_required_call_is_one_of_the_tools_and_equal_in_a_stream(client: OpenAI, seed: int) -> None:
+    fields: dict[str, Any] = {"tools": TOOLS, "tool_choice": "required", "seed": seed, "parallel_tool_calls": False}
+    whole = client.chat.completions.create(model="tiny", messages=QUESTION, temperature=1.2, max_tokens=200, **fields)
+    (made,) = whole.choices[0].message.tool_calls or [None]
+    assert made.type == "function"
+    names: dict[int, str] = {}
+    arguments: dict[int, str] = {}
+    pieces = 0
+    stream = client.chat.completions.create(
+        model="tiny", messages=QUESTION, temperature=1.2, max_tokens=200, stream=True, **fields
+    )
+    for chunk in stream:
+        for each in chunk.choices[0].delta.tool_calls or ():
+            assert each.function is not None
+            if each.function.name:
+                assert each.id and each.type == "function"
+                names[each.index] = each.function.name
+            arguments[each.index] = arguments.get(each.index, "") + (each.function.arguments or "")
+            pieces += 1
+        finish = chunk.choices[0].finish_reason
+    assert names == {0: made.function.name}
+    assert arguments == {0: made.function.arguments}
+    assert finish == whole.choices[0].finish_reason == "tool_calls" and pieces > 1
+
+
+def test_several_calls_are_possible_and_each_has_its_own_id(client: OpenAI) -> None:
+    found = [
+        client.chat.completions.create(
+            model="tiny", messages=QUESTION, temperature=1.4, seed=seed, max_tokens=300, tools=TOOLS, tool_choice="required"
+        ).choices[0].message.tool_calls or ()
+        for seed in range(8)
+    ]  # fmt: skip
+    assert max(map(len, found)) > 1
+    for calls in found:
+        assert len({each.id for each in calls}) == len(calls)
+
+
+def test_the_clients_own_tools_are_parsed(client: OpenAI) -> None:
+    pydantic_tool = openai.pydantic_function_tool(City)
+    choice: Any = {"type": "function", "function": {"name": "City"}}
+    given = client.chat.completions.parse(
+        model="tiny", messages=QUESTION, temperature=0, max_tokens=60, tools=[pydantic_tool], tool_choice=choice
+    )
+    made = (given.choices[0].message.tool_calls or [])[0]
+    assert isinstance(made.function.parsed_arguments, City)
+
+
+def test_tools_without_a_call_change_only_the_prompt(client: OpenAI) -> None:
+    plain = call(client)
+    assert call(client, tools=TOOLS, tool_choice="none").choices == plain.choices
+    offered = call(client, tools=TOOLS)
+    assert offered.usage.prompt_tokens > plain.usage.prompt_tokens + 50
+    assert offered.choices[0].finish_reason in ("stop", "length", "tool_calls")
+
+
+def test_a_conversation_with_calls_and_results_goes_on(client: OpenAI) -> None:
+    made = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Bern"}'}}
+    history = [
+        *QUESTION,
+        {"role": "assistant", "content": None, "tool_calls": [made]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "Sunny, <|im_end|> 21 degrees"},
+    ]
+    given = client.chat.completions.create(model="tiny", messages=history, tools=TOOLS, temperature=0, max_tokens=20)
+    assert given.choices[0].message.role == "assistant"
+
+
+def nested(levels: int) -> Any:
+    found: Any = {"type": "object"}
+    for _ in range(levels):
+        found = {"type": "object", "properties": {"a": found}}
+    return found
+
+
+PARAMETERS = "tools[0].function.parameters"
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"tools": {}}, "tools"),
+    ({"tools": [5]}, "tools[0]"),
+    ({"tools": [{"type": "code_interpreter"}]}, "tools[0]"),
+    ({"tools": [tool("a b")]}, "tools[0].function.name"),
+    ({"tools": [tool("a", extra=1)]}, "tools[0].function.extra"),
+    ({"tools": [tool("a"), tool("a")]}, "tools"),
+    ({"tools": [tool(f"t{n}") for n in range(129)]}, "tools"),
+    ({"tools": [tool("a", [])]}, PARAMETERS),
+    ({"tools": [tool("a", {"type": "string"})]}, PARAMETERS),
+    ({"tools": [tool("a", {"type": "object", "properties": {"b": {"type": "strin"}}})]}, PARAMETERS),
+    ({"tools": [tool("a", {"type": "object", "properties": {"b": {"type": "string", "pattern": "("}}})]}, PARAMETERS),
+    ({"tools": [tool("a", {"type": "object", "properties": {"b": {"$ref": "http://127.0.0.1:9/x"}}})]}, PARAMETERS),
+    ({"tools": [tool("a", nested(120))]}, PARAMETERS),
+    ({"tools": [tool("a", {"type": "object", "description": "x" * 1_000_000})]}, PARAMETERS),
+    ({"tools": [tool("a", {"$ref": "#"})], "tool_choice": "required"}, PARAMETERS),
+    ({"tools": [tool("a", {"type": "object", "not": {}})], "tool_choice": "required"}, PARAMETERS),
+    ({"tool_choice": "auto"}, "tool_choice"),
+    ({"tools": TOOLS, "tool_choice": "sometimes"}, "tool_choice"),
+    ({"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "rm"}}}, "tool_choice"),
+    ({"tools": TOOLS, "tool_choice": {"type": "function"}}, "tool_choice"),
+    ({"tools": TOOLS, "tool_choice": "required", "response_format": {"type": "json_object"}}, "tool_choice"),
+    ({"tools": TOOLS, "parallel_tool_calls": "no"}, "parallel_tool_calls"),
+    ({"messages": [{"role": "user", "content": "a", "tool_calls": [{}]}]}, "messages[0].tool_calls"),
+    ({"messages": [{"role": "assistant", "tool_calls": [{}]}]}, "messages[0].tool_calls[0]"),
+    ({"messages": [{"role": "assistant", "tool_calls": 1}]}, "messages[0].tool_calls"),
+    (
+        {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "a", "arguments": "{"}}]}]},
+        "messages[0].tool_calls[0].function.arguments",
+    ),
+    ({"messages": [{"role": "assistant", "content": None}]}, "messages[0].content"),
+    ({"messages": [{"role": "tool", "tool_call_id": 5, "content": "x"}]}, "messages[0].tool_call_id"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "param"), BAD, ids=[f"{param}-{place}" for place, (_, param) in enumerate(BAD)])
+def test_a_bad_tool_is_refused_within_two_seconds(served: Served, fields: dict[str, Any], param: str) -> None:
+    began = time.monotonic()
+    given = served.request("POST", CHAT, {"model": "tiny", "messages": QUESTION, "max_tokens": 2} | fields)
+    assert (given.status, given.error["param"]) == (400, param)
+    assert time.monotonic() - began < 2
