@@ -37,7 +37,18 @@ PATH_COMPLETIONS: Final = "/v1/completions"
 PATH_EMBEDDINGS: Final = "/v1/embeddings"
 PATH_RERANK: Final = "/v1/rerank"
 PATH_SCORE: Final = "/v1/score"
+PATHS_RERANK: Final = (PATH_RERANK, "/rerank", "/v2/rerank")  # Jina's and Cohere's clients
+PATHS_SCORE: Final = (PATH_SCORE, "/score")
+PATH_TOKENIZE: Final = "/tokenize"
+PATH_DETOKENIZE: Final = "/detokenize"
+PATH_HEALTH: Final = "/health"
+PATH_VERSION: Final = "/version"
 PATH_MODELS: Final = "/v1/models"
+# What a front door passes on to an engine.
+POSTED_PATHS: Final = (
+    PATH_CHAT_COMPLETIONS, PATH_COMPLETIONS, PATH_EMBEDDINGS, *PATHS_RERANK, *PATHS_SCORE, PATH_TOKENIZE, PATH_DETOKENIZE,
+)  # fmt: skip
+READ_PATHS: Final = (PATH_MODELS, PATH_HEALTH, PATH_VERSION)
 PATH_LIVEZ: Final = "/livez"
 PATH_READYZ: Final = "/readyz"
 PATH_METRICS: Final = "/metrics"

@@ -86,12 +86,10 @@ class Gateway:
         )
         app = web.Application(middlewares=[self._guard], client_max_size=MAX_BODY_BYTES)
         proxy = Proxy(self._session, self._backends, self._body_seconds, self._hold_queue)
-        app.router.add_post(contract.PATH_CHAT_COMPLETIONS, proxy.handle)
-        app.router.add_post(contract.PATH_COMPLETIONS, proxy.handle)
-        app.router.add_post(contract.PATH_EMBEDDINGS, proxy.handle)
-        app.router.add_post(contract.PATH_RERANK, proxy.handle)
-        app.router.add_post(contract.PATH_SCORE, proxy.handle)
-        app.router.add_get(contract.PATH_MODELS, proxy.handle, allow_head=False)
+        for path in contract.POSTED_PATHS:
+            app.router.add_post(path, proxy.handle)
+        for path in contract.READ_PATHS:
+            app.router.add_get(path, proxy.handle, allow_head=False)
         # handler_cancellation: a client disconnect cancels its handler, which aborts the engine's work.
         self._runner = web.AppRunner(
             app,

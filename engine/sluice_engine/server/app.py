@@ -26,7 +26,7 @@ from sluice_engine.config import EngineOptions
 from sluice_engine.errors import StartError
 from sluice_engine.limits import at_start
 from sluice_engine.pulled import held, servable
-from sluice_engine.server.api import admin, data_routes
+from sluice_engine.server.api import about, admin, data_routes
 from sluice_engine.server.auth.metrics import AccessMetrics
 from sluice_engine.server.auth.secret_files import SecretFiles
 from sluice_engine.server.context import Serving
@@ -202,7 +202,8 @@ class Server:
         loopback = is_loopback(data_socket)
         token = admin.AdminToken(settings.admin_token_file, loopback=loopback)
         access, tls = self._secrets.access, self._secrets.tls
-        data = Router(self._serving, data_routes.routes(self._options.served_name), loopback=loopback, access=access)
+        routes = data_routes.routes(self._options.served_name)
+        data = Router(self._serving, routes, loopback=loopback, access=access, public=about.routes())
         control = Router(self._serving, admin.routes(token), loopback=loopback)
         runners = [
             await self._start(data_socket, data, ConnectionLimits(data_connections()), tls),

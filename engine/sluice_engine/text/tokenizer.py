@@ -53,9 +53,9 @@ class TextModel:
         self._longest = max(self._longest, *map(len, self._added.values()), 0, 0)
         self._full_table = [self._added.get(index, entry) for index, entry in enumerate(self._table or ())]
 
-    def encode_prompt(self, prompt: str) -> list[int]:
-        """A raw prompt's token ids from the model's own tokenizer, including its BOS."""
-        return list(self._tokenizer.encode(prompt).ids)
+    def encode_prompt(self, prompt: str, *, special_tokens: bool = True) -> list[int]:
+        """A raw prompt's token ids from the model's own tokenizer, including its BOS if `special_tokens`."""
+        return list(self._tokenizer.encode(prompt, add_special_tokens=special_tokens).ids)
 
     def encode_plain(self, text: str) -> list[int]:
         """The token ids of a text within an output: no token is added, and none of it is a control token."""
@@ -114,6 +114,10 @@ class TextModel:
         if self._table is not None:
             return self._table[token] if token < len(self._table) else b""
         return sentencepiece_bytes(self._tokenizer.id_to_token(token) or "")
+
+    def token_text(self, token: int) -> str:
+        """One token as the vocabulary spells it."""
+        return self._tokenizer.id_to_token(token) or ""
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of these tokens, special tokens included."""

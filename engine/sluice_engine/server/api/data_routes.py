@@ -4,7 +4,7 @@ import orjson
 from aiohttp import web
 
 from sluice import contract
-from sluice_engine.server.api import embeddings, rerank
+from sluice_engine.server.api import embeddings, rerank, tokens
 from sluice_engine.server.api.generation import completions
 from sluice_engine.server.auth.caller import caller_of
 from sluice_engine.server.context import Serving
@@ -49,8 +49,10 @@ def routes(served_name: str) -> Routes:
         contract.PATH_CHAT_COMPLETIONS: {"POST": completions.chat},
         contract.PATH_COMPLETIONS: {"POST": completions.completions},
         contract.PATH_EMBEDDINGS: {"POST": embeddings.embeddings},
-        contract.PATH_RERANK: {"POST": rerank.rerank},
-        contract.PATH_SCORE: {"POST": rerank.score},
+        **{key: {"POST": rerank.rerank} for key in contract.PATHS_RERANK},
+        **{key: {"POST": rerank.score} for key in contract.PATHS_SCORE},
+        contract.PATH_TOKENIZE: {"POST": tokens.tokenize},
+        contract.PATH_DETOKENIZE: {"POST": tokens.detokenize},
         contract.PATH_MODELS: {"GET": list_models},
         f"{contract.PATH_MODELS}/*": {"GET": get_model},
         # A served name may contain a slash ("Qwen/Qwen3-8B").

@@ -7,6 +7,7 @@ reach a handler.
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from aiohttp import web
@@ -35,9 +36,18 @@ class Router:
     """
 
     def __init__(
-        self, serving: Serving, routes: Routes, *, loopback: bool, access: AccessControl | None = None
+        self,
+        serving: Serving,
+        routes: Routes,
+        *,
+        loopback: bool,
+        access: AccessControl | None = None,
+        public: Routes = MappingProxyType({}),
     ) -> None:
-        """`access` authorizes every request on a known route; None for the admin port, which checks its own token."""
+        """`access` authorizes every request on a known route; None for the admin port, which checks its own token.
+        `public` are further routes, which need no key.
+        """
+        self._public = public
         self._access = access
         self._serving = serving
         self._routes = routes
@@ -79,7 +89,7 @@ class Router:
     async def _route(self, request: web.BaseRequest) -> web.StreamResponse:
         self._check_host(request)
         path = request.rel_url.raw_path
-        methods = self._routes.get(path)
+        methods = self._public.get(path) or self._routes.get(path)
         if methods is None and "%" not in path:
             methods = self._routes.get(path[: path.rfind("/") + 1] + "*")
         if methods is None:
@@ -88,7 +98,7 @@ class Router:
         if handler is None:
             allowed = ", ".join(methods)
             raise MethodNotAllowed(f"This path allows {allowed}.", allowed)
-        if self._access is not None:
+        if self._access is not None and path not in self._public:
             self._access.authorize(request, self._serving.served_name)
         with self._serving.busy():
             try:

@@ -1,0 +1,84 @@
+"""POST /tokenize and /detokenize show how the model's tokenizer reads a text, with the fields of vLLM's API."""
+
+from typing import Final
+
+import orjson
+from aiohttp import web
+
+from sluice_engine.server.api.fields import Object, boolean, invalid, only
+from sluice_engine.server.api.generation import tool_fields
+from sluice_engine.server.api.generation.accepted_fields import chat_options
+from sluice_engine.server.api.generation.message_schema import messages_of
+from sluice_engine.server.api.generation.request_schema import check_model
+from sluice_engine.server.api.text_batch import offload
+from sluice_engine.server.context import Serving
+from sluice_engine.server.errors import BadRequest
+from sluice_engine.server.transport.body import read_object
+from sluice_engine.text.chat_template import TemplateFailed
+
+TOKENIZE: Final = frozenset(
+    {"model", "prompt", "messages", "add_special_tokens", "return_token_strs", "tools", "chat_template_kwargs"}
+)
+DETOKENIZE: Final = frozenset({"model", "tokens"})
+MAX_TOKENS: Final = 2**20
+
+
+async def tokenize(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:
+    """POST /tokenize: the token ids of a prompt, or of a chat after its template."""
+    body = await _begin(request, serving, TOKENIZE)
+    ids = await _ids(serving, body)
+    strings = [serving.text.token_text(each) for each in ids] if boolean(body, "return_token_strs") else None
+    return serving.response(
+        request,
+        200,
+        orjson.dumps(
+            {
+                "count": len(ids),
+                "max_model_len": serving.ready.max_model_length,
+                "tokens": ids,
+                "token_strs": strings,
+            }
+        ),
+    )
+
+
+async def detokenize(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:
+    """POST /detokenize: the text of token ids."""
+    body = await _begin(request, serving, DETOKENIZE)
+    ids = body.get("tokens")
+    if not isinstance(ids, list) or len(ids) > MAX_TOKENS or any(type(each) is not int for each in ids):
+        raise invalid("tokens", f"must be a list of at most {MAX_TOKENS} token ids")
+    width = serving.ready.vocab_size
+    if any(not 0 <= each < width for each in ids):
+        raise invalid("tokens", f"must hold ids from 0 to {width - 1}")
+    text = await offload(serving, len(ids), lambda: serving.text.decode(ids))
+    return serving.response(request, 200, orjson.dumps({"prompt": text}))
+
+
+async def _begin(request: web.BaseRequest, serving: Serving, fields: frozenset[str]) -> Object:
+    body = await read_object(request)
+    serving.check_loaded()
+    if body.get("model") is not None:
+        check_model(body, serving.served_name)
+    only(body, fields)
+    return body
+
+
+async def _ids(serving: Serving, body: Object) -> list[int]:
+    text = serving.text
+    if body.get("messages") is not None:
+        if body.get("prompt") is not None:
+            raise invalid("messages", "and prompt exclude each other")
+        messages, options, tools = messages_of(body), chat_options(body), tool_fields.tool_choice(body).tools
+        try:
+            return await offload(
+                serving,
+                sum(len(each.content) for each in messages),
+                lambda: text.encode_chat(messages, options.variables, tools),
+            )
+        except TemplateFailed as error:
+            raise BadRequest(f"{error}.", param="messages", code="invalid_value") from error
+    prompt, special = body.get("prompt"), boolean(body, "add_special_tokens", True)
+    if not isinstance(prompt, str):
+        raise invalid("prompt", "is required: a string; or messages")
+    return await offload(serving, len(prompt), lambda: text.encode_prompt(prompt, special_tokens=special))
