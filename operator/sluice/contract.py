@@ -34,6 +34,7 @@ ADMIN_PORT_NAME: Final = "admin"
 
 PATH_CHAT_COMPLETIONS: Final = "/v1/chat/completions"
 PATH_COMPLETIONS: Final = "/v1/completions"
+PATH_RESPONSES: Final = "/v1/responses"
 PATH_EMBEDDINGS: Final = "/v1/embeddings"
 PATH_RERANK: Final = "/v1/rerank"
 PATH_SCORE: Final = "/v1/score"
@@ -46,7 +47,7 @@ PATH_VERSION: Final = "/version"
 PATH_MODELS: Final = "/v1/models"
 # What a front door passes on to an engine.
 POSTED_PATHS: Final = (
-    PATH_CHAT_COMPLETIONS, PATH_COMPLETIONS, PATH_EMBEDDINGS, *PATHS_RERANK, *PATHS_SCORE, PATH_TOKENIZE, PATH_DETOKENIZE,
+    PATH_CHAT_COMPLETIONS, PATH_COMPLETIONS, PATH_RESPONSES, PATH_EMBEDDINGS, *PATHS_RERANK, *PATHS_SCORE, PATH_TOKENIZE, PATH_DETOKENIZE,
 )  # fmt: skip
 READ_PATHS: Final = (PATH_MODELS, PATH_HEALTH, PATH_VERSION)
 PATH_LIVEZ: Final = "/livez"

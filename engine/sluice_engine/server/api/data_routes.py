@@ -6,6 +6,7 @@ from aiohttp import web
 from sluice import contract
 from sluice_engine.server.api import embeddings, rerank, tokens
 from sluice_engine.server.api.generation import completions
+from sluice_engine.server.api.responses import handler as responses
 from sluice_engine.server.auth.caller import caller_of
 from sluice_engine.server.context import Serving
 from sluice_engine.server.errors import NotFound
@@ -48,6 +49,7 @@ def routes(served_name: str) -> Routes:
     return {
         contract.PATH_CHAT_COMPLETIONS: {"POST": completions.chat},
         contract.PATH_COMPLETIONS: {"POST": completions.completions},
+        contract.PATH_RESPONSES: {"POST": responses.responses},
         contract.PATH_EMBEDDINGS: {"POST": embeddings.embeddings},
         **{key: {"POST": rerank.rerank} for key in contract.PATHS_RERANK},
         **{key: {"POST": rerank.score} for key in contract.PATHS_SCORE},

@@ -13,6 +13,7 @@ from sluice_engine import messages
 from sluice_engine.grammar import GrammarInvalid
 from sluice_engine.sampling_params import SamplingParams
 from sluice_engine.seeds import sample_seed
+from sluice_engine.server.api.fields import Object
 from sluice_engine.server.api.generation import request_schema
 from sluice_engine.server.api.generation.output_format import refused
 from sluice_engine.server.api.generation.prompt import Encoded, check_ids, encode, form_of, params_of
@@ -41,9 +42,19 @@ async def _complete(
     request: web.BaseRequest,
     serving: Serving,
     response_format: ResponseFormat,
-    check: Callable[[dict[str, object], str], request_schema.Generation],
+    check: Callable[[Object, str], request_schema.Generation],
 ) -> web.StreamResponse:
-    body = await read_object(request)
+    return await complete(request, serving, await read_object(request), response_format, check)
+
+
+async def complete(
+    request: web.BaseRequest,
+    serving: Serving,
+    body: Object,
+    response_format: ResponseFormat,
+    check: Callable[[Object, str], request_schema.Generation],
+) -> web.StreamResponse:
+    """Responds to a body, which `check` parses, in a format. Raises ApiError."""
     serving.check_loaded(request)
     arrived_at = time.monotonic()
     check_ids(body, serving.ready.max_model_length)

@@ -19,7 +19,7 @@ from sluice import contract
 from sluice_engine import messages
 from sluice_engine.server.api.generation.answer import Answer, AnswerForm
 from sluice_engine.server.api.generation.request_schema import Generation
-from sluice_engine.server.api.generation.sse import EventEncoder, ResponseFormat, complete_response
+from sluice_engine.server.api.generation.sse import Encoder, Head, ResponseFormat
 from sluice_engine.server.auth.caller import caller_of
 from sluice_engine.server.context import Serving, close_after_response, request_id_of
 from sluice_engine.server.engine_client import EngineFailed, Stream
@@ -60,7 +60,7 @@ class ResponseBuilder:
         self._usage = usage
         self._caller = caller_of(request)
         self._id = f"{response_format.prefix}{uuid.uuid4().hex}"
-        self._created = int(time.time())
+        self._head = Head(self._id, int(time.time()), serving.served_name)
         self._reads_marks = form.dialect in MARKED_BY_TOKENS
         samples = generation.choices.params.n
         self.ids = [f"{self._id}-{index}" if index else self._id for index in range(samples * len(echoes))]
@@ -90,7 +90,7 @@ class ResponseBuilder:
                 break
             deltas = await self._next(stream)
         choices = [self._complete_choice(index, choice, pieces[choice.id]) for index, choice in enumerate(self._best())]
-        body = complete_response(self._format, self._id, self._created, self._serving.served_name, choices, self._usage)
+        body = self._format.complete(self._head, choices, self._usage)
         return self._serving.response(self._request, 200, body, headers)
 
     async def stream(self, stream: Stream) -> web.StreamResponse:
@@ -98,15 +98,8 @@ class ResponseBuilder:
 
         Raises Unavailable and InternalError before the headers are sent, and ClientTooSlow.
         """
-        encoder = EventEncoder(
-            self._format,
-            self._id,
-            self._created,
-            self._serving.served_name,
-            self._generation.include_usage,
-            len(self.ids),
-            self._usage if self._generation.continuous_usage else None,
-        )
+        running = self._usage if self._generation.continuous_usage else None
+        encoder = self._format.encoder(self._head, len(self.ids), self._generation.include_usage, running)
         deltas = await self._first(stream)
         headers = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
         response = self._serving.stream_response(self._request, headers | self._headers(deltas[0].queue_seconds))
@@ -152,7 +145,7 @@ class ResponseBuilder:
             chosen += choices[: self._generation.choices.n]
         return chosen
 
-    def _events(self, encoder: EventEncoder, deltas: list[messages.Delta]) -> bytes:
+    def _events(self, encoder: Encoder, deltas: list[messages.Delta]) -> bytes:
         events: list[bytes] = []
         for choice, piece in self._advance(deltas):
             finish, logprobs = choice.finish, self._logprobs(piece, complete=False)

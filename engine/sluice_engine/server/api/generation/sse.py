@@ -4,7 +4,8 @@ The part of an event that is equal for all tokens of a request is encoded once. 
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
 import orjson
 
@@ -13,6 +14,57 @@ from sluice_engine.server.usage import Usage
 from sluice_engine.text import Entry
 
 DONE: Final = b"data: [DONE]\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What every object and event of a response has."""
+
+    request_id: str
+    created: int
+    model: str
+
+
+class Encoder(Protocol):
+    """Encodes the events of one streamed response."""
+
+    def opening(self, echoes: Sequence[str] = ()) -> bytes:
+        """Returns the first events."""
+
+    def text(self, text: str, index: int = 0, logprobs: dict[str, Any] | None = None) -> bytes:
+        """Returns the events of more text."""
+
+    def deltas(self, deltas: Sequence[dict[str, Any]], index: int, logprobs: dict[str, Any] | None) -> bytes:
+        """Returns the events of more text, reasoning and calls of a chat's message."""
+
+    def finish(self, finish: str, index: int = 0) -> bytes:
+        """Returns the events at the end of sample `index`."""
+
+    def closing(self, usage: Usage) -> bytes:
+        """Returns the last events."""
+
+    def error(self, body: bytes) -> bytes:
+        """Returns the event of an error after the headers. `body` is OpenAI's error object."""
+
+
+class ResponseFormat(Protocol):
+    """How an answer is written."""
+
+    @property
+    def prefix(self) -> str:
+        """The prefix of ids."""
+
+    def complete_choice(self, index: int, text: str, finish: str, logprobs: dict[str, Any] | None) -> dict[str, Any]:
+        """Returns the choice of a response that is not streamed."""
+
+    def logprobs(self, entries: list[Entry], vocabulary: Vocabulary) -> dict[str, Any]:
+        """Returns the `logprobs` of a choice."""
+
+    def complete(self, head: Head, choices: list[dict[str, Any]], usage: Usage) -> bytes:
+        """Returns a whole response as JSON."""
+
+    def encoder(self, head: Head, choices: int, include_usage: bool, running: Usage | None) -> Encoder:
+        """Returns the encoder of a streamed response with so many samples. `running`: every event has this usage."""
 
 
 class ChatFormat:
@@ -43,6 +95,14 @@ class ChatFormat:
         """Returns the `logprobs` of a choice."""
         return chat_logprobs(entries, vocabulary)
 
+    def complete(self, head: Head, choices: list[dict[str, Any]], usage: Usage) -> bytes:
+        """Returns a whole response as JSON."""
+        return _complete(self.kind, head, choices, usage)
+
+    def encoder(self, head: Head, choices: int, include_usage: bool, running: Usage | None) -> Encoder:
+        """Returns the encoder of a streamed response."""
+        return EventEncoder(self, head, include_usage, choices, running)
+
 
 class CompletionFormat:
     """The format `text_completion`, streamed or not."""
@@ -71,29 +131,18 @@ class CompletionFormat:
         """Returns the `logprobs` of a choice."""
         return completion_logprobs(entries, vocabulary)
 
+    def complete(self, head: Head, choices: list[dict[str, Any]], usage: Usage) -> bytes:
+        """Returns a whole response as JSON."""
+        return _complete(self.kind, head, choices, usage)
 
-ResponseFormat = ChatFormat | CompletionFormat
+    def encoder(self, head: Head, choices: int, include_usage: bool, running: Usage | None) -> Encoder:
+        """Returns the encoder of a streamed response."""
+        return EventEncoder(self, head, include_usage, choices, running)
 
 
-def complete_response(
-    response_format: ResponseFormat,
-    request_id: str,
-    created: int,
-    model: str,
-    choices: list[dict[str, Any]],
-    usage: Usage,
-) -> bytes:
-    """Returns a complete response as JSON."""
-    return orjson.dumps(
-        {
-            "id": request_id,
-            "object": response_format.kind,
-            "created": created,
-            "model": model,
-            "choices": choices,
-            "usage": usage.as_json(),
-        }
-    )
+def _complete(kind: str, head: Head, choices: list[dict[str, Any]], usage: Usage) -> bytes:
+    named = {"id": head.request_id, "object": kind, "created": head.created, "model": head.model}
+    return orjson.dumps(named | {"choices": choices, "usage": usage.as_json()})
 
 
 class EventEncoder:
@@ -104,10 +153,8 @@ class EventEncoder:
 
     def __init__(
         self,
-        response_format: ResponseFormat,
-        request_id: str,
-        created: int,
-        model: str,
+        response_format: ChatFormat | CompletionFormat,
+        head: Head,
         include_usage: bool,
         choices: int = 1,
         running: Usage | None = None,
@@ -115,8 +162,8 @@ class EventEncoder:
         self._format = response_format
         self._include_usage = include_usage
         self._running = running
-        head = {"id": request_id, "object": response_format.chunk_kind, "created": created, "model": model}
-        self._head = b"data: " + orjson.dumps(head)[:-1] + b',"choices":['
+        named = {"id": head.request_id, "object": response_format.chunk_kind, "created": head.created}
+        self._head = b"data: " + orjson.dumps(named | {"model": head.model})[:-1] + b',"choices":['
         self._tail = b'],"usage":null}\n\n' if include_usage else b"]}\n\n"
         self._text_frames = [self._split(index) for index in range(choices)]
 

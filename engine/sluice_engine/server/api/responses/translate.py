@@ -1,0 +1,193 @@
+"""Translates a body of OpenAI's Responses API into one of a chat, which is then parsed as any other chat."""
+
+from typing import Any, Final
+
+from sluice_engine.server.api.fields import Object, boolean, invalid, only
+from sluice_engine.server.errors import BadRequest, Unsupported
+
+SAME: Final = (
+    "model", "temperature", "top_p", "stream", "store", "metadata", "user", "service_tier", "safety_identifier",
+    "prompt_cache_key", "parallel_tool_calls", "seed", "priority", "slo", "top_k", "min_p", "stop", "cache_salt",
+    "chat_template_kwargs", "repetition_penalty", "presence_penalty", "frequency_penalty", "ignore_eos",
+)  # fmt: skip
+OTHERS: Final = frozenset(
+    {"input", "instructions", "max_output_tokens", "tools", "tool_choice", "text", "reasoning", "previous_response_id"}
+    | {
+        "include",
+        "truncation",
+        "background",
+        "conversation",
+        "prompt",
+        "max_tool_calls",
+        "top_logprobs",
+        "stream_options",
+    }
+)
+MAX_ITEMS: Final = 4096
+_ROLES: Final = ("user", "assistant", "system", "developer")
+_TEXT_PARTS: Final = frozenset({"input_text", "output_text", "text"})
+# The names that errors of a chat give to fields, and the names of the same fields here.
+_RENAMED: Final = (
+    ("response_format.json_schema", "text.format"),
+    ("response_format", "text.format"),
+    ("messages", "input"),
+    ("max_completion_tokens", "max_output_tokens"),
+    ("reasoning_effort", "reasoning.effort"),
+    ("verbosity", "text.verbosity"),
+    (".function", ""),
+)
+
+
+def chat_body(body: Object) -> Object:
+    """Returns the body of the same request as a chat. Raises BadRequest, Unsupported."""
+    only(body, OTHERS | frozenset(SAME))
+    _refuse(body)
+    chat: Object = {name: body[name] for name in SAME if body.get(name) is not None}
+    chat["messages"] = _messages(body)
+    if body.get("max_output_tokens") is not None:
+        chat["max_completion_tokens"] = body["max_output_tokens"]
+    if body.get("tools") is not None:
+        chat["tools"] = _tools(body["tools"])
+    if body.get("tool_choice") is not None:
+        chat["tool_choice"] = _tool_choice(body["tool_choice"])
+    chat |= _text(body.get("text")) | _reasoning(body.get("reasoning"))
+    return chat
+
+
+def renamed(error: BadRequest) -> BadRequest:
+    """Returns the error of a chat with the names of this API."""
+    message, param = error.message, error.param
+    for old, new in _RENAMED:
+        message = message.replace(old, new)
+        param = None if param is None else param.replace(old, new)
+    error.message, error.param = message, param
+    return error
+
+
+def _refuse(body: Object) -> None:
+    if body.get("previous_response_id") is not None or body.get("conversation") is not None:
+        name = "previous_response_id" if body.get("previous_response_id") is not None else "conversation"
+        raise Unsupported(
+            f"{name} is not supported: this server stores no responses (store has no effect). Send the earlier items "
+            f"of the conversation in input.",
+            param=name,
+        )
+    for name in ("prompt", "top_logprobs"):
+        if body.get(name):
+            raise Unsupported(f"{name} is not supported by this engine; leave it out.", param=name)
+    if boolean(body, "background"):
+        raise Unsupported("background is not supported: responses are not stored. Use stream.", param="background")
+    if body.get("truncation") not in (None, "disabled", "auto"):
+        raise invalid("truncation", "must be disabled or auto")
+
+
+def _messages(body: Object) -> list[Object]:
+    messages: list[Object] = []
+    instructions = body.get("instructions")
+    if instructions is not None:
+        if not isinstance(instructions, str):
+            raise invalid("instructions", "must be a string")
+        messages.append({"role": "system", "content": instructions})
+    given = body.get("input")
+    if isinstance(given, str) and given:
+        return [*messages, {"role": "user", "content": given}]
+    if not isinstance(given, list) or not 1 <= len(given) <= MAX_ITEMS:
+        raise invalid("input", f"is required: a non-empty string, or a list of 1 to {MAX_ITEMS} items")
+    for place, item in enumerate(given):
+        _add(messages, item, f"input[{place}]")
+    return messages
+
+
+def _add(messages: list[Object], item: Any, where: str) -> None:
+    if not isinstance(item, dict):
+        raise invalid(where, "must be an object")
+    match item.get("type", "message"):
+        case "message":
+            messages.append(_message(item, where))
+        case "function_call":
+            function = {"name": item.get("name"), "arguments": item.get("arguments")}
+            call = {"id": item.get("call_id"), "type": "function", "function": function}
+            if messages and messages[-1]["role"] == "assistant":
+                messages[-1].setdefault("tool_calls", []).append(call)
+            else:
+                messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        case "function_call_output":
+            output = item.get("output")
+            text = output if isinstance(output, str) else _content(output, f"{where}.output")
+            messages.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": text})
+        case "reasoning":  # of an earlier answer; chat templates leave it out
+            pass
+        case other:
+            raise Unsupported(f"{where}.type {other!r} is not supported by this engine.", param=f"{where}.type")
+
+
+def _message(item: Object, where: str) -> Object:
+    if item.get("role") not in _ROLES:
+        raise invalid(f"{where}.role", f"must be one of {', '.join(_ROLES)}")
+    content = item.get("content")
+    return {
+        "role": item["role"],
+        "content": content if isinstance(content, str) else _content(content, f"{where}.content"),
+    }
+
+
+def _content(parts: Any, where: str) -> str:
+    if not isinstance(parts, list):
+        raise invalid(where, "must be a string or a list of text parts")
+    texts = []
+    for place, part in enumerate(parts):
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind == "refusal":
+            texts.append(str(part.get("refusal") or ""))
+        elif kind in _TEXT_PARTS and isinstance(part.get("text"), str):
+            texts.append(part["text"])
+        else:
+            raise Unsupported(
+                f"{where}[{place}] is no text, and other input is not supported.", param=f"{where}[{place}]"
+            )
+    return "".join(texts)
+
+
+def _tools(tools: Any) -> list[Object]:
+    if not isinstance(tools, list):
+        raise invalid("tools", "must be a list")
+    found = []
+    for place, tool in enumerate(tools):
+        if not isinstance(tool, dict):
+            raise invalid(f"tools[{place}]", "must be an object")
+        if tool.get("type") != "function":
+            raise Unsupported(
+                f"tools[{place}].type {tool.get('type')!r} is not supported: only functions are, which the client runs.",
+                param=f"tools[{place}].type",
+            )
+        found.append({"type": "function", "function": {name: value for name, value in tool.items() if name != "type"}})
+    return found
+
+
+def _tool_choice(choice: Any) -> Any:
+    if isinstance(choice, dict) and choice.get("type") == "function" and "name" in choice:
+        return {"type": "function", "function": {"name": choice["name"]}}
+    return choice
+
+
+def _text(text: Any) -> Object:
+    if text is None:
+        return {}
+    if not isinstance(text, dict):
+        raise invalid("text", "must be an object with format")
+    only(text, frozenset({"format", "verbosity"}), "text.")
+    found: Object = {} if text.get("verbosity") is None else {"verbosity": text["verbosity"]}
+    given = text.get("format")
+    if isinstance(given, dict) and given.get("type") == "json_schema":
+        schema = {name: value for name, value in given.items() if name != "type"}
+        return found | {"response_format": {"type": "json_schema", "json_schema": schema}}
+    return found if given is None else found | {"response_format": given}
+
+
+def _reasoning(reasoning: Any) -> Object:
+    if reasoning is None:
+        return {}
+    if not isinstance(reasoning, dict):
+        raise invalid("reasoning", "must be an object with effort")
+    only(reasoning, frozenset({"effort", "summary", "generate_summary"}), "reasoning.")
+    return {} if reasoning.get("effort") is None else {"reasoning_effort": reasoning["effort"]}
