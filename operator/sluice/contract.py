@@ -35,6 +35,8 @@ ADMIN_PORT_NAME: Final = "admin"
 PATH_CHAT_COMPLETIONS: Final = "/v1/chat/completions"
 PATH_COMPLETIONS: Final = "/v1/completions"
 PATH_RESPONSES: Final = "/v1/responses"
+PATH_MESSAGES: Final = "/v1/messages"  # Anthropic's
+PATH_COUNT_TOKENS: Final = "/v1/messages/count_tokens"
 PATH_EMBEDDINGS: Final = "/v1/embeddings"
 PATH_RERANK: Final = "/v1/rerank"
 PATH_SCORE: Final = "/v1/score"
@@ -45,9 +47,9 @@ PATH_DETOKENIZE: Final = "/detokenize"
 PATH_HEALTH: Final = "/health"
 PATH_VERSION: Final = "/version"
 PATH_MODELS: Final = "/v1/models"
-# What a front door passes on to an engine.
+# What a gateway passes on to an engine.
 POSTED_PATHS: Final = (
-    PATH_CHAT_COMPLETIONS, PATH_COMPLETIONS, PATH_RESPONSES, PATH_EMBEDDINGS, *PATHS_RERANK, *PATHS_SCORE, PATH_TOKENIZE, PATH_DETOKENIZE,
+    PATH_CHAT_COMPLETIONS, PATH_COMPLETIONS, PATH_RESPONSES, PATH_MESSAGES, PATH_COUNT_TOKENS, PATH_EMBEDDINGS, *PATHS_RERANK, *PATHS_SCORE, PATH_TOKENIZE, PATH_DETOKENIZE,
 )  # fmt: skip
 READ_PATHS: Final = (PATH_MODELS, PATH_HEALTH, PATH_VERSION)
 PATH_LIVEZ: Final = "/livez"

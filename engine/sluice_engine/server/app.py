@@ -203,7 +203,10 @@ class Server:
         token = admin.AdminToken(settings.admin_token_file, loopback=loopback)
         access, tls = self._secrets.access, self._secrets.tls
         routes = data_routes.routes(self._options.served_name)
-        data = Router(self._serving, routes, loopback=loopback, access=access, public=about.routes())
+        shapes = data_routes.ERROR_SHAPES
+        data = Router(
+            self._serving, routes, loopback=loopback, access=access, public=about.routes(), error_shapes=shapes
+        )
         control = Router(self._serving, admin.routes(token), loopback=loopback)
         runners = [
             await self._start(data_socket, data, ConnectionLimits(data_connections()), tls),

@@ -188,7 +188,7 @@ def _overlap(text: str, mark: str) -> int:
 
 
 def _joined(events: list[Event]) -> list[Event]:
-    """Neighbouring events of one kind as one."""
+    """Consecutive events of one kind as one."""
     joined: list[Event] = []
     for event in events:
         last = joined[-1] if joined else None

@@ -1,16 +1,20 @@
 """Routes of the data port: the OpenAI API."""
 
+from typing import Final
+
 import orjson
 from aiohttp import web
 
 from sluice import contract
 from sluice_engine.server.api import embeddings, rerank, tokens
+from sluice_engine.server.api.anthropic import handler as anthropic
+from sluice_engine.server.api.anthropic.encoder import error_body
 from sluice_engine.server.api.generation import completions
 from sluice_engine.server.api.responses import handler as responses
 from sluice_engine.server.auth.caller import caller_of
 from sluice_engine.server.context import Serving
 from sluice_engine.server.errors import NotFound
-from sluice_engine.server.transport.router import Routes
+from sluice_engine.server.transport.router import ErrorShapes, Routes
 
 
 async def list_models(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:
@@ -44,12 +48,18 @@ def _model(serving: Serving) -> dict[str, object]:
     }
 
 
+# Paths whose errors have another shape than OpenAI's.
+ERROR_SHAPES: Final[ErrorShapes] = dict.fromkeys((contract.PATH_MESSAGES, contract.PATH_COUNT_TOKENS), error_body)
+
+
 def routes(served_name: str) -> Routes:
     """Returns the routes of the data port."""
     return {
         contract.PATH_CHAT_COMPLETIONS: {"POST": completions.chat},
         contract.PATH_COMPLETIONS: {"POST": completions.completions},
         contract.PATH_RESPONSES: {"POST": responses.responses},
+        contract.PATH_MESSAGES: {"POST": anthropic.messages},
+        contract.PATH_COUNT_TOKENS: {"POST": anthropic.count_tokens},
         contract.PATH_EMBEDDINGS: {"POST": embeddings.embeddings},
         **{key: {"POST": rerank.rerank} for key in contract.PATHS_RERANK},
         **{key: {"POST": rerank.score} for key in contract.PATHS_SCORE},

@@ -10,12 +10,14 @@ from typing import Final
 
 from aiohttp import web
 
+from sluice import contract
 from sluice_engine.server.auth.caller import CALLER, Caller
 from sluice_engine.server.auth.key_file import ApiKey
 from sluice_engine.server.auth.key_store import ANONYMOUS, KeyStore
 from sluice_engine.server.auth.rate_limits import RateLimits
 from sluice_engine.server.errors import ApiError, Forbidden, RateLimited, Unauthorized
 
+KEY_HEADER_PATHS: Final = (contract.PATH_MESSAGES, contract.PATH_COUNT_TOKENS)  # Anthropic's clients send x-api-key
 COSTLY_METHODS: Final = frozenset({"POST"})  # a read of /v1/models needs a key and counts towards no rate
 
 
@@ -52,7 +54,10 @@ class AccessControl:
     def _key_of(self, request: web.BaseRequest) -> ApiKey:
         if self._store is None:
             return ANONYMOUS
-        key = self._store.find(request.headers.getall("Authorization", []))
+        given = request.headers.getall("Authorization", [])
+        if not given and request.rel_url.raw_path in KEY_HEADER_PATHS:
+            given = [f"Bearer {key}" for key in request.headers.getall("X-Api-Key", [])]
+        key = self._store.find(given)
         if key is None:
             raise Unauthorized(
                 "The API key is wrong: no key of this server has its SHA-256. Send one that is in the key file.",

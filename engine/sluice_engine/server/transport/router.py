@@ -22,6 +22,8 @@ from sluice_engine.server.transport.connection import Connection
 Handler = Callable[[web.BaseRequest, Serving], Awaitable[web.StreamResponse]]
 Routes = Mapping[str, Mapping[str, Handler]]  # path → method → handler; a path ending in "*" matches any last segment
 
+ErrorShapes = Mapping[str, Callable[[ApiError], bytes]]  # path → the body of an error; OpenAI's for other paths
+
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _HOST: Final = re.compile(r"(?P<name>[A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\])(:\d{1,5})?", re.ASCII)
 
@@ -43,11 +45,13 @@ class Router:
         loopback: bool,
         access: AccessControl | None = None,
         public: Routes = MappingProxyType({}),
+        error_shapes: ErrorShapes = MappingProxyType({}),
     ) -> None:
         """`access` authorizes every request on a known route; None for the admin port, which checks its own token.
         `public` are further routes, which need no key.
         """
         self._public = public
+        self._error_shapes = error_shapes
         self._access = access
         self._serving = serving
         self._routes = routes
@@ -75,7 +79,7 @@ class Router:
             return await self._route(request)
         except ApiError as error:
             entry_of(request).error = error.code
-            return self._serving.response(request, error.status, error.body(), error.headers())
+            return self._serving.response(request, error.status, self._body(request, error), error.headers())
         except (ConnectionError, ClientTooSlow):
             return self._abandon(request)
         except Exception:  # an exception fails the request, not the server
@@ -84,7 +88,10 @@ class Router:
                 return self._abandon(request)
             failure = InternalError(request_id_of(request))
             entry_of(request).error = failure.code
-            return self._serving.response(request, failure.status, failure.body())
+            return self._serving.response(request, failure.status, self._body(request, failure))
+
+    def _body(self, request: web.BaseRequest, error: ApiError) -> bytes:
+        return self._error_shapes.get(request.rel_url.raw_path, ApiError.body)(error)
 
     async def _route(self, request: web.BaseRequest) -> web.StreamResponse:
         self._check_host(request)

@@ -98,8 +98,14 @@ class ResponseBuilder:
 
         Raises Unavailable and InternalError before the headers are sent, and ClientTooSlow.
         """
-        running = self._usage if self._generation.continuous_usage else None
-        encoder = self._format.encoder(self._head, len(self.ids), self._generation.include_usage, running)
+        generation = self._generation
+        encoder = self._format.encoder(
+            self._head,
+            len(self.ids),
+            self._usage,
+            include_usage=generation.include_usage,
+            continuous=generation.continuous_usage,
+        )
         deltas = await self._first(stream)
         headers = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
         response = self._serving.stream_response(self._request, headers | self._headers(deltas[0].queue_seconds))

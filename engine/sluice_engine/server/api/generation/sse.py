@@ -63,8 +63,10 @@ class ResponseFormat(Protocol):
     def complete(self, head: Head, choices: list[dict[str, Any]], usage: Usage) -> bytes:
         """Returns a whole response as JSON."""
 
-    def encoder(self, head: Head, choices: int, include_usage: bool, running: Usage | None) -> Encoder:
-        """Returns the encoder of a streamed response with so many samples. `running`: every event has this usage."""
+    def encoder(self, head: Head, choices: int, usage: Usage, *, include_usage: bool, continuous: bool) -> Encoder:
+        """Returns the encoder of a streamed response with so many samples. `usage` is updated meanwhile;
+        `include_usage`: the stream ends with it, `continuous`: every event has it.
+        """
 
 
 class ChatFormat:
@@ -99,9 +101,9 @@ class ChatFormat:
         """Returns a whole response as JSON."""
         return _complete(self.kind, head, choices, usage)
 
-    def encoder(self, head: Head, choices: int, include_usage: bool, running: Usage | None) -> Encoder:
+    def encoder(self, head: Head, choices: int, usage: Usage, *, include_usage: bool, continuous: bool) -> Encoder:
         """Returns the encoder of a streamed response."""
-        return EventEncoder(self, head, include_usage, choices, running)
+        return EventEncoder(self, head, include_usage, choices, usage if continuous else None)
 
 
 class CompletionFormat:
@@ -135,9 +137,9 @@ class CompletionFormat:
         """Returns a whole response as JSON."""
         return _complete(self.kind, head, choices, usage)
 
-    def encoder(self, head: Head, choices: int, include_usage: bool, running: Usage | None) -> Encoder:
+    def encoder(self, head: Head, choices: int, usage: Usage, *, include_usage: bool, continuous: bool) -> Encoder:
         """Returns the encoder of a streamed response."""
-        return EventEncoder(self, head, include_usage, choices, running)
+        return EventEncoder(self, head, include_usage, choices, usage if continuous else None)
 
 
 def _complete(kind: str, head: Head, choices: list[dict[str, Any]], usage: Usage) -> bytes:

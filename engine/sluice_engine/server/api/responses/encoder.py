@@ -36,7 +36,7 @@ class ResponsesFormat(ChatFormat):
         encoder = ResponseEncoder(self._body, head)
         return encoder.complete([*deltas, *({"tool_calls": [call]} for call in calls)], choice["finish_reason"], usage)
 
-    def encoder(self, head: Head, choices: int, include_usage: bool, running: Usage | None) -> Encoder:
+    def encoder(self, head: Head, choices: int, usage: Usage, *, include_usage: bool, continuous: bool) -> Encoder:
         """Returns the encoder of a streamed response."""
         return ResponseEncoder(self._body, head)
 

@@ -1,0 +1,181 @@
+"""Translates a body of Anthropic's Messages API into one of a chat, which is then parsed as any other chat."""
+
+import json
+from typing import Any, Final
+
+from sluice_engine.server.api.fields import Object, invalid, only
+from sluice_engine.server.errors import Unsupported
+
+SAME: Final = (
+    "model",
+    "temperature",
+    "top_p",
+    "top_k",
+    "stream",
+    "max_tokens",
+    "priority",
+    "slo",
+    "seed",
+    "cache_salt",
+)
+FIELDS: Final = frozenset(
+    {*SAME, "messages", "system", "stop_sequences", "metadata", "tools", "tool_choice", "thinking", "service_tier"}
+    | {"output_config", "cache_control"}
+)
+MAX_MESSAGES: Final = 4096
+_CHOICES: Final = {"auto": "auto", "any": "required", "none": "none"}
+_THOUGHTS: Final = ("thinking", "redacted_thinking")  # of earlier answers; chat templates leave them out
+
+
+def chat_body(body: Object, *, counting: bool = False) -> Object:
+    """Returns the body of the same request as a chat. `counting`: max_tokens may be missing.
+
+    Raises BadRequest, Unsupported.
+    """
+    only(body, FIELDS)
+    if body.get("max_tokens") is None and not counting:
+        raise invalid("max_tokens", "is required: the number of tokens that the answer may have")
+    chat: Object = {name: body[name] for name in SAME if body.get(name) is not None}
+    chat["messages"] = [*_system(body.get("system")), *_messages(body.get("messages"))]
+    if body.get("stop_sequences"):
+        chat["stop"] = body["stop_sequences"]
+    if isinstance(metadata := body.get("metadata"), dict) and metadata.get("user_id") is not None:
+        chat["user"] = metadata["user_id"]
+    if body.get("tools"):
+        chat["tools"] = _tools(body["tools"])
+        chat |= _choice(body.get("tool_choice"))
+    chat |= _output(body.get("output_config"))
+    if body.get("thinking") is not None:
+        chat["chat_template_kwargs"] = {"enable_thinking": _thinks(body["thinking"])}
+    return chat
+
+
+def _system(system: Any) -> list[Object]:
+    if system is None:
+        return []
+    return [{"role": "system", "content": system if isinstance(system, str) else _text(system, "system")}]
+
+
+def _messages(messages: Any) -> list[Object]:
+    if not isinstance(messages, list) or not 1 <= len(messages) <= MAX_MESSAGES:
+        raise invalid("messages", f"is required: a list of 1 to {MAX_MESSAGES} messages")
+    found: list[Object] = []
+    for place, message in enumerate(messages):
+        where = f"messages[{place}]"
+        if not isinstance(message, dict) or message.get("role") not in ("user", "assistant", "system"):
+            raise invalid(where, "must be an object with the role user, assistant or system, and content")
+        only(message, frozenset({"role", "content"}), f"{where}.")
+        content = message.get("content")
+        if isinstance(content, str):
+            found.append({"role": message["role"], "content": content})
+        elif message["role"] == "system":
+            found += _system(content)
+        elif message["role"] == "user":
+            found += _user(content, f"{where}.content")
+        else:
+            found.append(_assistant(content, f"{where}.content"))
+    return found
+
+
+def _user(content: Any, where: str) -> list[Object]:
+    """Results of tools are messages of their own, before the user's text."""
+    results, texts = [], []
+    for place, block in enumerate(_blocks(content, where)):
+        if block.get("type") == "tool_result":
+            given = block.get("content")
+            text = (
+                "" if given is None else given if isinstance(given, str) else _text(given, f"{where}[{place}].content")
+            )
+            results.append({"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": text})
+        else:
+            texts.append(_text_of(block, f"{where}[{place}]"))
+    return [*results, *([{"role": "user", "content": "".join(texts)}] if texts else [])]
+
+
+def _assistant(content: Any, where: str) -> Object:
+    calls, texts = [], []
+    for place, block in enumerate(_blocks(content, where)):
+        if block.get("type") == "tool_use":
+            function = {"name": block.get("name"), "arguments": json.dumps(block.get("input") or {})}
+            calls.append({"id": block.get("id"), "type": "function", "function": function})
+        elif block.get("type") not in _THOUGHTS:
+            texts.append(_text_of(block, f"{where}[{place}]"))
+    return {"role": "assistant", "content": "".join(texts)} | ({"tool_calls": calls} if calls else {})
+
+
+def _text(content: Any, where: str) -> str:
+    return "".join(_text_of(block, f"{where}[{place}]") for place, block in enumerate(_blocks(content, where)))
+
+
+def _text_of(block: Object, where: str) -> str:
+    if block.get("type") != "text":
+        raise Unsupported(f"{where}.type {block.get('type')!r} is not supported by this engine.", param=f"{where}.type")
+    if not isinstance(block.get("text"), str):
+        raise invalid(f"{where}.text", "must be a string")
+    return str(block["text"])
+
+
+def _blocks(content: Any, where: str) -> list[Object]:
+    if not isinstance(content, list) or not content or not all(isinstance(block, dict) for block in content):
+        raise invalid(where, "must be a string or a non-empty list of blocks")
+    return content
+
+
+def _tools(tools: Any) -> list[Object]:
+    if not isinstance(tools, list):
+        raise invalid("tools", "must be a list")
+    found = []
+    for place, tool in enumerate(tools):
+        if not isinstance(tool, dict):
+            raise invalid(f"tools[{place}]", "must be an object with name and input_schema")
+        if tool.get("type") not in (None, "custom"):
+            raise Unsupported(
+                f"tools[{place}].type {tool['type']!r} is not supported: only tools that the client runs are.",
+                param=f"tools[{place}].type",
+            )
+        only(
+            tool,
+            frozenset({"type", "name", "description", "input_schema", "cache_control", "strict"}),
+            f"tools[{place}].",
+        )
+        function = {
+            "name": tool.get("name"),
+            "description": tool.get("description"),
+            "parameters": tool.get("input_schema"),
+        }
+        found.append({"type": "function", "function": function})
+    return found
+
+
+def _choice(choice: Any) -> Object:
+    if choice is None:
+        return {}
+    if not isinstance(choice, dict) or choice.get("type") not in (*_CHOICES, "tool"):
+        raise invalid("tool_choice", "must be an object whose type is one of auto, any, tool, none")
+    found: Object = {"parallel_tool_calls": not choice.get("disable_parallel_tool_use", False)}
+    if choice["type"] == "tool":
+        return found | {"tool_choice": {"type": "function", "function": {"name": choice.get("name")}}}
+    return found | {"tool_choice": _CHOICES[choice["type"]]}
+
+
+def _output(config: Any) -> Object:
+    if config is None:
+        return {}
+    if not isinstance(config, dict):
+        raise invalid("output_config", "must be an object with format")
+    only(config, frozenset({"format", "effort"}), "output_config.")
+    found: Object = {}
+    if config.get("effort") is not None:
+        found["reasoning_effort"] = "xhigh" if config["effort"] == "max" else config["effort"]
+    if (given := config.get("format")) is not None:
+        if not isinstance(given, dict) or given.get("type") != "json_schema" or "schema" not in given:
+            raise invalid("output_config.format", "must be an object {type: 'json_schema', schema}")
+        schema = {"name": "output", "schema": given["schema"]}
+        found["response_format"] = {"type": "json_schema", "json_schema": schema}
+    return found
+
+
+def _thinks(thinking: Any) -> bool:
+    if not isinstance(thinking, dict) or thinking.get("type") not in ("enabled", "disabled", "adaptive"):
+        raise invalid("thinking", "must be an object whose type is enabled, adaptive or disabled")
+    return bool(thinking["type"] != "disabled")
