@@ -25,6 +25,7 @@ class Hub:
     claimed_size: int | None = None  # announced for model.safetensors
     truncate_at: int | None = None  # a response ends after so many bytes, and the connection with it
     stop_at: int | None = None  # a response stops after so many bytes until `released`; sets `reached`
+    drip_after: int | None = None  # after so many bytes of a response, 16 KiB arrive every 0.2 s
     moved: bool = False  # the default branch is at NEWER, which has no files
     corrupt: bool = False  # the first byte of safetensors is wrong
     served: int = 0  # bytes of safetensors
@@ -128,6 +129,8 @@ class _Handler(BaseHTTPRequestHandler):
             hub.released.wait(60)
             self.close_connection = True
             return False
+        if hub.drip_after is not None and sent >= hub.drip_after:
+            hub.released.wait(0.2)
         if hub.truncate_at is not None and sent >= hub.truncate_at:
             self.close_connection = True
             return False
