@@ -15,10 +15,8 @@ from typing import Any, Final
 import llguidance
 from llguidance.gbnf_to_lark import any_to_lark
 
-from sluice_engine.grammar.grammar import Grammar, GrammarInvalid
+from sluice_engine.grammar.grammar import WHITESPACE, Grammar, GrammarInvalid
 
-# One space, or a line break with indentation: a model that prefers whitespace could write it until the length limit.
-WHITESPACE: Final = r" ?|\n {0,24}|\n\t{0,8}"
 KEPT: Final = 64  # compiled grammars
 JSON_OPTIONS: Final[Any] = {"whitespace_pattern": WHITESPACE, "lenient": False}
 LIMITS: Final[dict[str, Any]] = {
@@ -80,6 +78,8 @@ def source_of(grammar: Grammar) -> str:
             return llguidance.LLMatcher.grammar_from_regex(grammar.text)
         case "choice":
             return llguidance.LLMatcher.grammar_from_regex("|".join(map(_literally, json.loads(grammar.text))))
+        case "lark":
+            return llguidance.LLMatcher.grammar_from_lark(grammar.text)
         case "ebnf":
             try:
                 return llguidance.LLMatcher.grammar_from_lark(any_to_lark(grammar.text))

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-Kind = Literal["json_schema", "regex", "choice", "ebnf"]
+Kind = Literal["json_schema", "regex", "choice", "ebnf", "lark"]
 
 MAX_CHARACTERS: Final = 65_536
 MAX_REGEX_CHARACTERS: Final = 8_192
 MAX_DEPTH: Final = 100  # of a JSON schema: objects and lists within each other
 MAX_CHOICES: Final = 1_024
+# One space, or a line break with indentation: a model that prefers whitespace could write it until the length limit.
+WHITESPACE: Final = r" ?|\n {0,24}|\n\t{0,8}"
 ANY_OBJECT: Final = '{"type":"object"}'
 
 
@@ -23,8 +25,8 @@ class GrammarInvalid(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """What an output must be. `text` is a JSON schema, a regular expression, a JSON list of strings, or a grammar in
-    GBNF or Lark notation.
+    """What an output must be. `text` is a JSON schema, a regular expression, a JSON list of strings, a client's grammar
+    in GBNF or Lark notation, or a grammar in Lark notation of this engine's own making.
     """
 
     kind: Kind

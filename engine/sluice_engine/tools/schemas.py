@@ -1,12 +1,17 @@
-"""The grammar of an answer that must be a call: arguments of one function, or a list of calls."""
+"""The grammars of answers with calls: arguments of one function, a list of calls, or an answer or calls."""
 
 import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sluice_engine.grammar import Grammar
+from sluice_engine.grammar import WHITESPACE, Grammar
 from sluice_engine.tools.definition import Tool, ToolChoice
+from sluice_engine.tools.dialects import Dialect
 
+CALL_RULES: Final[dict[Dialect, str]] = {
+    "hermes": r'call: "<tool_call>" /\n?/ object /\n?/ "</tool_call>" /\n?/',
+    "llama": "call: object",
+}
 NOTHING: Final = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
@@ -34,6 +39,38 @@ def grammar_of(choice: ToolChoice) -> Grammar | None:
     if not choice.parallel:
         schema["maxItems"] = 1
     return Grammar("json_schema", json.dumps(schema))
+
+
+def answer_or_calls(answer: Grammar, choice: ToolChoice, dialect: Dialect) -> Grammar:
+    """The grammar of an answer that follows a JSON schema, or of calls in the model's notation. Their arguments are any
+    object, as without a schema for the answer: a tool may have keywords that cannot be enforced.
+
+    Mistral's mark of calls is a token and no text, so that there only the answer is possible.
+    """
+    if answer.kind != "json_schema" or dialect not in CALL_RULES:
+        return answer
+    member = "parameters" if dialect == "llama" else "arguments"
+    names = {"enum": [tool.name for tool in choice.tools]}
+    call = {
+        "type": "object",
+        "properties": {"name": names, member: {"type": "object"}},
+        "required": ["name", member],
+        "additionalProperties": False,
+    }
+    repeat = "+" if choice.parallel and dialect == "hermes" else ""
+    rules = (
+        f"start: answer | call{repeat}",
+        f"answer: %json {_spaced(json.loads(answer.text))}",
+        CALL_RULES[dialect],
+        f"object: %json {_spaced(call)}",
+    )
+    return Grammar("lark", "\n".join(rules))
+
+
+def _spaced(schema: Any) -> str:
+    """The schema as text, with the whitespace of every JSON output."""
+    whole = schema if isinstance(schema, dict) else {"allOf": [schema]}
+    return json.dumps(whole | {"x-guidance": {"whitespace_pattern": WHITESPACE, "lenient": False}})
 
 
 def arguments_grammar(tool: Tool) -> Grammar:

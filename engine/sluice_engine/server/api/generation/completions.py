@@ -16,7 +16,7 @@ from sluice_engine.seeds import sample_seed
 from sluice_engine.server.api.fields import Object
 from sluice_engine.server.api.generation import request_schema
 from sluice_engine.server.api.generation.output_format import refused
-from sluice_engine.server.api.generation.prompt import Encoded, check_ids, encode, form_of, params_of
+from sluice_engine.server.api.generation.prompt import Encoded, check_ids, encode, form_of, grammar_in, params_of
 from sluice_engine.server.api.generation.response import ResponseBuilder
 from sluice_engine.server.api.generation.sse import ChatFormat, CompletionFormat, ResponseFormat
 from sluice_engine.server.auth.caller import caller_of
@@ -90,12 +90,15 @@ async def complete(
 
 async def _check_grammar(serving: Serving, generation: request_schema.Generation) -> None:
     """Raises BadRequest for a grammar that cannot be enforced."""
-    given = generation.output_format
-    for each in () if given is None else (*given.parts, given):
+    given, whole = generation.output_format, grammar_in(serving, generation)
+    if given is None or whole is None:
+        return
+    checked = [(each.grammar, each.param) for each in (*given.parts, given)]
+    for grammar, param in checked if whole == given.grammar else [*checked, (whole, "tools")]:
         try:
-            await serving.grammars.check(each.grammar)
+            await serving.grammars.check(grammar)
         except GrammarInvalid as error:
-            raise refused(each.param, error) from error
+            raise refused(param, error) from error
 
 
 def _submits(

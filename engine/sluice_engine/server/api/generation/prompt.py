@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from sluice_engine.grammar import Grammar
 from sluice_engine.sampling_params import SamplingParams
 from sluice_engine.server.api.generation.answer import AnswerForm
 from sluice_engine.server.api.generation.request_schema import Generation, Prompt
@@ -14,6 +15,7 @@ from sluice_engine.text import TextModel
 from sluice_engine.text.chat_template import TemplateFailed
 from sluice_engine.text.reasoning import OPENING
 from sluice_engine.tools import Dialect
+from sluice_engine.tools.schemas import answer_or_calls
 
 INLINE_CHARACTERS: Final = 2048  # shorter prompts are encoded on the event loop: a thread costs more than they do
 OPENED_WITHIN: Final = 8  # tokens at the end of a prompt in which a template opens the reasoning
@@ -72,8 +74,16 @@ def params_of(serving: Serving, generation: Generation, prompt_tokens: int) -> S
         min_tokens=min_tokens,
         stop_token_ids=tuple(dict.fromkeys((*own, *params.stop_token_ids))),
         bad_words=_word_ids(serving.text, generation.bad_words),
-        grammar=None if generation.output_format is None else generation.output_format.grammar,
+        grammar=grammar_in(serving, generation),
     )
+
+
+def grammar_in(serving: Serving, generation: Generation) -> Grammar | None:
+    """Returns what the output must be; where the model may call a tool instead of answering, that too."""
+    if generation.output_format is None:
+        return None
+    grammar, tools = generation.output_format.grammar, generation.tools
+    return answer_or_calls(grammar, tools, serving.text.tool_dialect or "hermes") if tools.mode == "auto" else grammar
 
 
 def form_of(serving: Serving, generation: Generation, tokens: Sequence[int]) -> AnswerForm:

@@ -120,6 +120,28 @@ def test_tools_without_a_call_change_only_the_prompt(client: OpenAI) -> None:
     assert offered.choices[0].finish_reason in ("stop", "length", "tool_calls")
 
 
+def test_a_schema_for_the_answer_holds_beside_tools_that_the_model_may_call(client: OpenAI) -> None:
+    schema = {"type": "object", "properties": {"verdict": {"enum": ["yes", "no"]}}, "required": ["verdict"]}
+    wanted: Any = {
+        "type": "json_schema",
+        "json_schema": {"name": "v", "schema": schema | {"additionalProperties": False}},
+    }
+    for seed in range(6):
+        given = client.chat.completions.create(
+            model="tiny",
+            messages=QUESTION,
+            temperature=1.0,
+            seed=seed,
+            max_tokens=300,
+            tools=TOOLS,
+            response_format=wanted,
+        ).choices[0]
+        if given.finish_reason == "stop":
+            assert json.loads(given.message.content or "")["verdict"] in ("yes", "no")
+        elif given.finish_reason == "tool_calls":
+            assert given.message.tool_calls and not given.message.content
+
+
 def test_a_conversation_with_calls_and_results_goes_on(client: OpenAI) -> None:
     made = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Bern"}'}}
     history = [

@@ -1,0 +1,61 @@
+"""A schema for the answer beside tools: an output is an answer that follows the schema, or calls that follow theirs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from sluice_engine.grammar import Grammar
+from sluice_engine.grammar.compiler import check
+from sluice_engine.text import load_text_model
+from sluice_engine.tools import ArgumentsDelta, Dialect, TextDelta, Tool, ToolChoice, parser_of
+from sluice_engine.tools.schemas import answer_or_calls
+from tests.engine.grammar.test_grammar import Walker
+
+ANSWER: dict[str, Any] = {
+    "type": "object",
+    "properties": {"verdict": {"enum": ["yes", "no"]}},
+    "required": ["verdict"],
+    "additionalProperties": False,
+}
+SIDE: dict[str, Any] = {
+    "type": "object", "properties": {"side": {"$ref": "#/$defs/side"}}, "required": ["side"], "additionalProperties": False,
+    "$defs": {"side": {"enum": ["left ::=", "right"]}},
+}  # fmt: skip
+CHOICE = ToolChoice((Tool("turn", "", SIDE), Tool("stop")), "auto")
+
+
+@pytest.mark.parametrize("dialect", ["hermes", "llama"])
+def test_every_output_is_an_answer_or_calls(tiny_model: Path, dialect: Dialect) -> None:
+    text = load_text_model(tiny_model)
+    walker = Walker(tiny_model, text)
+    grammar = answer_or_calls(Grammar("json_schema", json.dumps(ANSWER)), CHOICE, dialect)
+    check(grammar)
+    kinds = set()
+    for seed in range(24):
+        tokens, ended = walker.walk(grammar, seed)
+        if not ended:
+            continue
+        parser = parser_of(dialect, CHOICE.names)
+        events = parser.feed(text.decode(tokens)) + parser.finish()
+        arguments = "".join(event.text for event in events if isinstance(event, ArgumentsDelta))
+        answer = "".join(event.text for event in events if isinstance(event, TextDelta))
+        if answer:
+            jsonschema.validate(json.loads(answer), ANSWER)
+        kinds.add("answer" if answer else "calls")
+        assert bool(answer) != bool(arguments)
+    assert kinds == {"answer", "calls"}
+
+
+def test_a_tool_with_keywords_that_cannot_be_enforced_may_be_offered() -> None:
+    tools = ToolChoice((Tool("a", "", {"type": "object", "not": {}}),), "auto")
+    check(answer_or_calls(Grammar("json_schema", json.dumps(ANSWER)), tools, "hermes"))
+
+
+def test_where_calls_are_no_text_only_the_answer_is_possible() -> None:
+    answer = Grammar("json_schema", json.dumps(ANSWER))
+    assert answer_or_calls(answer, CHOICE, "mistral") == answer
+    regex = Grammar("regex", "a+")
+    assert answer_or_calls(regex, CHOICE, "hermes") == regex
