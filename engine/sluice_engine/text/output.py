@@ -51,6 +51,11 @@ class Choice:
         self._emitted = 0
 
     @property
+    def stop_string(self) -> str | None:
+        """The stop string that ended the sample; None if something else did, or nothing yet."""
+        return self._scanner.matched
+
+    @property
     def mean_logprob(self) -> float:
         """Mean logprob per token, the ranking key of best_of."""
         return self.score / self.tokens if self.tokens else 0.0

@@ -14,6 +14,7 @@ class StopScanner:
         self._held = ""
         self._longest = max((len(stop) for stop in stops), default=0)
         self.stopped = False
+        self.matched: str | None = None  # the stop string
 
     def feed(self, text: str) -> str:
         """The text that is safe to emit: everything before a stop string, without a tail that may begin one."""
@@ -27,6 +28,7 @@ class StopScanner:
             self.stopped = True
             self._held = ""
             start, end = min(found)
+            self.matched = text[start:end]
             return text[: end if self._show else start]
         keep = self._tail_to_hold(text)
         self._held = text[len(text) - keep :]

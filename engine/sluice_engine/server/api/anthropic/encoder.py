@@ -43,8 +43,9 @@ class MessagesFormat(ChatFormat):
         for call in message.get("tool_calls") or ():
             function = call["function"]
             content.append(_tool_use(function["name"]) | {"input": _object(function["arguments"])})
-        body = _message(head, usage) | {"content": content, "stop_reason": STOP_REASONS[choice["finish_reason"]]}
-        return orjson.dumps(body | {"usage": _usage(usage)})
+        return orjson.dumps(
+            _message(head, usage) | {"content": content} | _ended(choice["finish_reason"], choice["stop_reason"])
+        )
 
     def encoder(self, head: Head, choices: int, usage: Usage, *, include_usage: bool, continuous: bool) -> Encoder:
         """Returns the encoder of a streamed message."""
@@ -59,7 +60,7 @@ class MessageEncoder:
         self._usage = usage
         self._index = -1  # of the open block
         self._open: tuple[str, int] | None = None  # its kind, and the index of a call
-        self._stop_reason = "end_turn"
+        self._ending = _ended("stop", None)
 
     def opening(self, echoes: Sequence[str] = ()) -> bytes:
         """Returns the first event."""
@@ -86,15 +87,14 @@ class MessageEncoder:
                     events.append(self._delta({"type": "input_json_delta", "partial_json": written}))
         return b"".join(events)
 
-    def finish(self, finish: str, index: int = 0) -> bytes:
+    def finish(self, finish: str, index: int = 0, stop_string: str | None = None) -> bytes:
         """Returns the event that ends the last block."""
-        self._stop_reason = STOP_REASONS[finish]
+        self._ending = _ended(finish, stop_string)
         return self._end()
 
     def closing(self, usage: Usage) -> bytes:
         """Returns the last events."""
-        delta = {"stop_reason": self._stop_reason, "stop_sequence": None}
-        last = {"type": "message_delta", "delta": delta, "usage": _usage(usage)}
+        last = {"type": "message_delta", "delta": self._ending, "usage": _usage(usage)}
         return _event(last) + _event({"type": "message_stop"})
 
     def error(self, body: bytes) -> bytes:
@@ -123,6 +123,11 @@ def _message(head: Head, usage: Usage) -> dict[str, Any]:
         "id": head.request_id, "type": "message", "role": "assistant", "model": head.model, "content": [],
         "stop_reason": None, "stop_sequence": None, "usage": _usage(usage),
     }  # fmt: skip
+
+
+def _ended(finish: str, stop_string: str | None) -> dict[str, str | None]:
+    reason = "stop_sequence" if finish == "stop" and stop_string is not None else STOP_REASONS[finish]
+    return {"stop_reason": reason, "stop_sequence": stop_string}
 
 
 def _usage(usage: Usage) -> dict[str, int]:

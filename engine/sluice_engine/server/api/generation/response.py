@@ -124,9 +124,9 @@ class ResponseBuilder:
     def _complete_choice(self, index: int, choice: Choice, piece: Piece) -> dict[str, object]:
         finish, logprobs = choice.finish or "stop", self._logprobs(piece, complete=True)
         if (answer := self._answers.get(choice.id)) is None:
-            return self._format.complete_choice(index, piece.text, finish, logprobs)
+            return self._format.complete_choice(index, piece.text, finish, logprobs, choice.stop_string)
         answer.take(piece.text, last=True)
-        whole = self._format.complete_choice(index, "", answer.finish(finish), logprobs)
+        whole = self._format.complete_choice(index, "", answer.finish(finish), logprobs, choice.stop_string)
         return whole | {"message": answer.message()}
 
     def _choice(self, index: int, name: str) -> Choice:
@@ -162,7 +162,7 @@ class ResponseBuilder:
                 events.append(encoder.deltas(deltas_of_answer, choice.index, logprobs))
                 finish = None if finish is None else answer.finish(finish)
             if finish is not None:
-                events.append(encoder.finish(finish, choice.index))
+                events.append(encoder.finish(finish, choice.index, choice.stop_string))
         if not self._open:
             events.append(encoder.closing(self._usage))
         return b"".join(events)

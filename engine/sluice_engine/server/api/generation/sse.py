@@ -37,7 +37,7 @@ class Encoder(Protocol):
     def deltas(self, deltas: Sequence[dict[str, Any]], index: int, logprobs: dict[str, Any] | None) -> bytes:
         """Returns the events of more text, reasoning and calls of a chat's message."""
 
-    def finish(self, finish: str, index: int = 0) -> bytes:
+    def finish(self, finish: str, index: int = 0, stop_string: str | None = None) -> bytes:
         """Returns the events at the end of sample `index`."""
 
     def closing(self, usage: Usage) -> bytes:
@@ -54,7 +54,9 @@ class ResponseFormat(Protocol):
     def prefix(self) -> str:
         """The prefix of ids."""
 
-    def complete_choice(self, index: int, text: str, finish: str, logprobs: dict[str, Any] | None) -> dict[str, Any]:
+    def complete_choice(
+        self, index: int, text: str, finish: str, logprobs: dict[str, Any] | None, stop_string: str | None = None
+    ) -> dict[str, Any]:
         """Returns the choice of a response that is not streamed."""
 
     def logprobs(self, entries: list[Entry], vocabulary: Vocabulary) -> dict[str, Any]:
@@ -84,14 +86,18 @@ class ChatFormat:
         """Returns a choice with text."""
         return {"index": index, "delta": {"content": text}, "logprobs": logprobs, "finish_reason": None}
 
-    def last_choice(self, index: int, finish: str) -> dict[str, Any]:
+    def last_choice(self, index: int, finish: str, stop_string: str | None = None) -> dict[str, Any]:
         """Returns the choice with the finish reason of sample `index`."""
-        return {"index": index, "delta": {}, "logprobs": None, "finish_reason": finish}
+        ended = {"finish_reason": finish, "stop_reason": stop_string}  # stop_reason: as vLLM names it
+        return {"index": index, "delta": {}, "logprobs": None, **ended}
 
-    def complete_choice(self, index: int, text: str, finish: str, logprobs: dict[str, Any] | None) -> dict[str, Any]:
+    def complete_choice(
+        self, index: int, text: str, finish: str, logprobs: dict[str, Any] | None, stop_string: str | None = None
+    ) -> dict[str, Any]:
         """Returns the choice of a response that is not streamed."""
         message = {"role": "assistant", "content": text, "refusal": None}
-        return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": finish}
+        ended = {"finish_reason": finish, "stop_reason": stop_string}
+        return {"index": index, "message": message, "logprobs": logprobs, **ended}
 
     def logprobs(self, entries: list[Entry], vocabulary: Vocabulary) -> dict[str, Any]:
         """Returns the `logprobs` of a choice."""
@@ -121,13 +127,15 @@ class CompletionFormat:
         """Returns a choice with text."""
         return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": None}
 
-    def last_choice(self, index: int, finish: str) -> dict[str, Any]:
+    def last_choice(self, index: int, finish: str, stop_string: str | None = None) -> dict[str, Any]:
         """Returns the choice with the finish reason of sample `index`."""
-        return {"index": index, "text": "", "logprobs": None, "finish_reason": finish}
+        return {"index": index, "text": "", "logprobs": None, "finish_reason": finish, "stop_reason": stop_string}
 
-    def complete_choice(self, index: int, text: str, finish: str, logprobs: dict[str, Any] | None) -> dict[str, Any]:
+    def complete_choice(
+        self, index: int, text: str, finish: str, logprobs: dict[str, Any] | None, stop_string: str | None = None
+    ) -> dict[str, Any]:
         """Returns the choice of a response that is not streamed."""
-        return self.text_choice(index, text, logprobs) | {"finish_reason": finish}
+        return self.text_choice(index, text, logprobs) | {"finish_reason": finish, "stop_reason": stop_string}
 
     def logprobs(self, entries: list[Entry], vocabulary: Vocabulary) -> dict[str, Any]:
         """Returns the `logprobs` of a choice."""
@@ -192,9 +200,9 @@ class EventEncoder:
             for place, delta in enumerate(parts)
         )
 
-    def finish(self, finish: str, index: int = 0) -> bytes:
+    def finish(self, finish: str, index: int = 0, stop_string: str | None = None) -> bytes:
         """Returns the event with the finish reason of sample `index`."""
-        return self._event(self._format.last_choice(index, finish))
+        return self._event(self._format.last_choice(index, finish, stop_string))
 
     def closing(self, usage: Usage) -> bytes:
         """Returns the last events: usage if the request asked for it, then [DONE]."""

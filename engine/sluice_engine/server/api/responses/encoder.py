@@ -75,7 +75,7 @@ class ResponseEncoder:
         """Returns the events of more text, reasoning and calls."""
         return b"".join(map(self._event, self._items.add(deltas)))
 
-    def finish(self, finish: str, index: int = 0) -> bytes:
+    def finish(self, finish: str, index: int = 0, stop_string: str | None = None) -> bytes:
         """Returns the events that end the last item."""
         return b"".join(map(self._event, self._end(finish)))
 

@@ -67,6 +67,20 @@ def test_an_answer_that_is_cut_says_so(client: Anthropic) -> None:
     assert given.stop_reason == "max_tokens" and given.usage.output_tokens == 2
 
 
+def test_a_stop_sequence_is_named(client: Anthropic) -> None:
+    whole = client.messages.create(model="tiny", messages=QUESTION, max_tokens=60, extra_body=GREEDY).content[0]
+    assert whole.type == "text"
+    stop = whole.text[10:14]
+    fields: Any = {
+        "model": "tiny", "messages": QUESTION, "max_tokens": 60, "stop_sequences": [stop, "never"], "extra_body": GREEDY,
+    }  # fmt: skip
+    given = client.messages.create(**fields)
+    assert (given.stop_reason, given.stop_sequence) == ("stop_sequence", stop)
+    with client.messages.stream(**fields) as stream:
+        final = stream.get_final_message()
+    assert (final.stop_reason, final.stop_sequence) == ("stop_sequence", stop)
+
+
 @pytest.mark.parametrize(
     "choice", [{"type": "any", "disable_parallel_tool_use": True}, {"type": "tool", "name": "weather"}]
 )
