@@ -46,6 +46,7 @@ from sluice_engine.server.transport.connection_limits import (
     data_connections,
     raise_open_files,
 )
+from sluice_engine.server.transport.cors import Cors
 from sluice_engine.server.transport.router import Router
 from sluice_engine.server.transport.sockets import bind, is_loopback
 from sluice_engine.server.transport.tls import TlsEndpoint, TlsSite
@@ -203,9 +204,15 @@ class Server:
         token = admin.AdminToken(settings.admin_token_file, loopback=loopback)
         access, tls = self._secrets.access, self._secrets.tls
         routes = data_routes.routes(self._options.served_name)
-        shapes = data_routes.ERROR_SHAPES
+        shapes, cors = data_routes.ERROR_SHAPES, Cors(settings.cors_origins)
         data = Router(
-            self._serving, routes, loopback=loopback, access=access, public=about.routes(), error_shapes=shapes
+            self._serving,
+            routes,
+            loopback=loopback,
+            access=access,
+            public=about.routes(),
+            error_shapes=shapes,
+            cors=cors,
         )
         control = Router(self._serving, admin.routes(token), loopback=loopback)
         runners = [

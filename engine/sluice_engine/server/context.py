@@ -26,6 +26,7 @@ from sluice_engine.server.lifecycle import Lifecycle, Phase
 from sluice_engine.server.metrics import EngineMetrics
 from sluice_engine.server.model_fetch import ModelFetch
 from sluice_engine.server.transport.connection import Connection
+from sluice_engine.server.transport.cors import CORS_HEADERS
 from sluice_engine.text import TextModel
 
 HEARTBEAT_SECONDS: Final = 30.0  # if requests run and no step ends for this long, the engine counts as hung
@@ -184,7 +185,8 @@ class Serving:
     def _common(self, request: web.BaseRequest) -> dict[str, str]:
         caller = request.get(CALLER)
         rates = {} if caller is None else caller.headers()
-        return {contract.HEADER_REQUEST_ID: request_id_of(request), **COMMON_HEADERS, **rates}
+        cors = request.get(CORS_HEADERS, {})
+        return {contract.HEADER_REQUEST_ID: request_id_of(request), **COMMON_HEADERS, **rates, **cors}
 
     def _closing(self, request: web.BaseRequest, response: _R) -> _R:
         connection = request.protocol

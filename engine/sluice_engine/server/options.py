@@ -25,6 +25,7 @@ POOLINGS: Final = ("auto", "mean", "cls", "last")
 DEVICES: Final = ("auto", "cpu", "cuda")
 FETCH_ERRORS: Final[tuple[Literal["exit", "retry"], ...]] = ("exit", "retry")
 POLICIES: Final = tuple(policies.POLICIES)
+_ORIGIN: Final = re.compile(r"https?://[A-Za-z0-9.-]{1,255}(:[0-9]{1,5})?", re.ASCII)
 Word = TypeVar("Word", bound=str)
 
 
@@ -52,6 +53,7 @@ class ServerSettings:
     targets_file: Path | None = None
     revision_file: Path | None = None  # pins the revision of a model that is fetched (`sources/pin.py`)
     secrets: SecretPaths = SecretPaths()
+    cors_origins: tuple[str, ...] = ()  # of web pages that may read responses; "*" is all
     cache: Path | None = None  # of downloaded models; None: the user's
     fetch_errors: Literal["exit", "retry"] = "exit"  # what a failed download does
 
@@ -78,6 +80,7 @@ def parse(raw: Mapping[str, str | None]) -> tuple[EngineOptions, ServerSettings]
         targets_file=Path(targets_file) if (targets_file := raw.get("targets-file")) else None,
         revision_file=Path(revision_file) if (revision_file := raw.get("revision-file")) else None,
         secrets=_secrets(raw),
+        cors_origins=_origins(raw.get("cors-origins")),
         cache=Path(cache).expanduser() if (cache := raw.get("cache")) else None,
         fetch_errors=reader.choice("fetch-errors", FETCH_ERRORS),
     )
@@ -117,6 +120,16 @@ def _secrets(raw: Mapping[str, str | None]) -> SecretPaths:
     if (paths.certificate is None) != (paths.private_key is None):
         raise OptionInvalid("--tls-cert-file and --tls-key-file belong together: give both, or neither.")
     return paths
+
+
+def _origins(text: str | None) -> tuple[str, ...]:
+    origins = tuple(each.strip() for each in (text or "").split(",") if each.strip())
+    for origin in origins:
+        if origin != "*" and _ORIGIN.fullmatch(origin) is None:
+            raise OptionInvalid(
+                f"--cors-origins must be origins such as https://app.example.com, or *; not {origin!r}."
+            )
+    return origins
 
 
 def _limits(reader: "_Reader", max_num_seqs: int) -> Limits:

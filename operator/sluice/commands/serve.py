@@ -96,6 +96,10 @@ def serve(
     tls_key_file: Annotated[
         Text, _option("tls-key-file", "PEM private key of the certificate, without a password.", "FILE")
     ] = None,
+    cors_origins: Annotated[
+        Text,
+        _option("cors-origins", "Origins of web pages that may call the OpenAI API, by commas, or *. [none]", "LIST"),
+    ] = None,
     cache: Annotated[
         Text, _option("cache", "Folder of downloaded models, shared by engines. [~/.cache/sluice/models]", "DIR")
     ] = None,

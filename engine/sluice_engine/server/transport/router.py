@@ -18,12 +18,14 @@ from sluice_engine.server.errors import ApiError, BadRequest, ClientTooSlow, Int
 from sluice_engine.server.request_log import entry_of, log_end
 from sluice_engine.server.transport.body import release
 from sluice_engine.server.transport.connection import Connection
+from sluice_engine.server.transport.cors import CORS_HEADERS, Cors
 
 Handler = Callable[[web.BaseRequest, Serving], Awaitable[web.StreamResponse]]
 Routes = Mapping[str, Mapping[str, Handler]]  # path → method → handler; a path ending in "*" matches any last segment
 
 ErrorShapes = Mapping[str, Callable[[ApiError], bytes]]  # path → the body of an error; OpenAI's for other paths
 
+NO_CORS: Final = Cors(())
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _HOST: Final = re.compile(r"(?P<name>[A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\])(:\d{1,5})?", re.ASCII)
 
@@ -46,12 +48,14 @@ class Router:
         access: AccessControl | None = None,
         public: Routes = MappingProxyType({}),
         error_shapes: ErrorShapes = MappingProxyType({}),
+        cors: Cors = NO_CORS,
     ) -> None:
         """`access` authorizes every request on a known route; None for the admin port, which checks its own token.
         `public` are further routes, which need no key.
         """
         self._public = public
         self._error_shapes = error_shapes
+        self._cors = cors
         self._access = access
         self._serving = serving
         self._routes = routes
@@ -95,12 +99,15 @@ class Router:
 
     async def _route(self, request: web.BaseRequest) -> web.StreamResponse:
         self._check_host(request)
+        request[CORS_HEADERS] = self._cors.headers(request)
         path = request.rel_url.raw_path
         methods = self._public.get(path) or self._routes.get(path)
         if methods is None and "%" not in path:
             methods = self._routes.get(path[: path.rfind("/") + 1] + "*")
         if methods is None:
             raise NotFound("This path does not exist.", code="not_found")
+        if (preflight := self._cors.preflight(request, methods)) is not None:
+            return self._serving.response(request, 204, b"", preflight)
         handler = methods.get(request.method)
         if handler is None:
             allowed = ", ".join(methods)
