@@ -35,12 +35,12 @@ Event = TextDelta | CallBegun | ArgumentsDelta
 
 
 class CallReader:
-    """A state machine over the characters of one JSON object. `text` is everything that it was fed."""
+    """A state machine over the characters of one JSON object; linear in their number."""
 
     def __init__(self, index: int, names: frozenset[str]) -> None:
         self._index = index
         self._names = names
-        self.text = ""
+        self._characters: list[str] = []
         self.begun = False
         self.done = False
         self.failed = False  # it is no call of a known function
@@ -49,14 +49,20 @@ class CallReader:
         self._in_string = self._escaped = False
         self._key: str | None = None
         self._at_value = False  # after a colon at depth 1
-        self._value = ""  # the characters of the value of `_key`
+        self._value: list[str] = []  # the characters of the value of `_key`, unless they are passed on
+        self._first = ""  # its first character that is no space
         self._name = ""
-        self._pending = ""  # arguments that arrived before the name
+        self._pending: list[str] = []  # arguments that arrived before the name
         self._has_arguments = False
+
+    @property
+    def text(self) -> str:
+        """Everything that it was fed."""
+        return "".join(self._characters)
 
     def feed(self, character: str) -> list[Event]:
         """Take one character. Returns what is now known of the call."""
-        self.text += character
+        self._characters.append(character)
         if self._in_string:
             return self._inside_string(character)
         if self._depth == 0:
@@ -74,7 +80,7 @@ class CallReader:
         if self._depth == 0 or (self._depth == 1 and character == "," and self._at_value):
             return self._end_value()
         if self._depth == 1 and character == ":" and not self._at_value:
-            self._at_value, self._value = True, ""
+            self._at_value, self._value, self._first = True, [], ""
             return []
         if not self._at_value:
             self._string = "" if character == '"' else self._string
@@ -97,28 +103,31 @@ class CallReader:
         return self._extend_value(character)
 
     def _extend_value(self, character: str) -> list[Event]:
-        streamed = self._key in ARGUMENTS and not self._value.lstrip(SPACE).startswith('"')
-        self._value += character
-        if streamed and self._value.strip(SPACE).startswith("{"):
+        if not self._first and character not in SPACE:
+            self._first = character
+        if self._key in ARGUMENTS and self._first == "{":
             self._has_arguments = True
             return self._arguments(character)
+        self._value.append(character)
         return []
 
     def _end_value(self) -> list[Event]:
         """A member of the object, or the object itself, ended."""
         events: list[Event] = []
-        value, self._at_value = self._value.strip(SPACE), False
+        value, self._at_value = "".join(self._value).strip(SPACE), False
         try:
             if self._key == "name" and value:
                 self._name = str(json.loads(value))
-            elif self._key in ARGUMENTS and value.startswith('"'):  # arguments as JSON text within a string
+            elif (
+                self._key in ARGUMENTS and value
+            ):  # no object: JSON text within a string, or what the client must judge
                 self._has_arguments = True
-                events += self._arguments(json.loads(value))
+                events += self._arguments(json.loads(value) if value.startswith('"') else value)
         except ValueError:
             self.failed = True
         if self._name and not self.begun and not self.failed:
             events += self._begin()
-        self._key, self._value = None, ""
+        self._key, self._value, self._first = None, [], ""
         if self._depth == 0:
             self.done = True
             if self.begun and not self._has_arguments:
@@ -133,11 +142,11 @@ class CallReader:
         self.begun = True
         events: list[Event] = [CallBegun(self._index, self._name)]
         if self._pending:
-            events.append(ArgumentsDelta(self._index, self._pending))
+            events.append(ArgumentsDelta(self._index, "".join(self._pending)))
         return events
 
     def _arguments(self, text: str) -> list[Event]:
         if self.begun:
             return [ArgumentsDelta(self._index, text)]
-        self._pending += text
+        self._pending.append(text)
         return []

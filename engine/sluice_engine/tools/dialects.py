@@ -4,6 +4,7 @@ Whatever is no call of an offered function stays text; nothing of an answer is l
 the text is cut into pieces.
 """
 
+import itertools
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
@@ -29,6 +30,7 @@ NOTATIONS: Final[dict[Dialect, Notation]] = {
     "list": Notation("", is_list=True),
 }
 SPACE: Final = " \t\r\n"
+MOST_BLANK: Final = 256  # characters of whitespace that are held back before a call
 
 
 class Parser(Protocol):
@@ -131,11 +133,11 @@ class _CallParser:
             if start == "[" and self._notation.is_list:
                 self._in_calls = True
                 return []
-            if not start:
+            if not start and len(self._held) <= MOST_BLANK:
                 return []
         keep = _overlap(self._held, opening)
         out, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
-        if not out or (self._blank and not out.strip(SPACE)):
+        if not out or (self._blank and len(out) <= MOST_BLANK and not out.strip(SPACE)):
             self._held = out + self._held
             return []
         return self._text(out)
@@ -190,12 +192,12 @@ def _overlap(text: str, mark: str) -> int:
 def _joined(events: list[Event]) -> list[Event]:
     """Consecutive events of one kind as one."""
     joined: list[Event] = []
-    for event in events:
-        last = joined[-1] if joined else None
-        if isinstance(event, TextDelta) and isinstance(last, TextDelta):
-            joined[-1] = TextDelta(last.text + event.text)
-        elif isinstance(event, ArgumentsDelta) and isinstance(last, ArgumentsDelta) and event.index == last.index:
-            joined[-1] = ArgumentsDelta(event.index, last.text + event.text)
-        else:
-            joined.append(event)
+    for (kind, index), group in itertools.groupby(
+        events, key=lambda event: (type(event), getattr(event, "index", None))
+    ):
+        if kind is CallBegun or (index is None and kind is not TextDelta):
+            joined += group
+            continue
+        text = "".join(event.text for event in group if not isinstance(event, CallBegun))
+        joined.append(TextDelta(text) if index is None else ArgumentsDelta(index, text))
     return joined

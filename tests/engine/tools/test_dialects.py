@@ -41,6 +41,8 @@ CASES: list[tuple[Dialect, str, str, list[tuple[str, str]]]] = [
     ("hermes", '<tool_call>{"name": "rm", "arguments": {}}</tool_call>', '<tool_call>{"name": "rm", "arguments": {}}</tool_call>', []),
     ("hermes", '<tool_call>\n{"name": "add"}\n</tool_call>', "", [("add", "{}")]),
     ("hermes", '<tool_call>{"name": "add", "arguments": "{\\"a\\": 1}"}</tool_call>', "", [A]),
+    ("hermes", '<tool_call>{"name": "add", "arguments": [1, 2]}</tool_call>', "", [("add", "[1, 2]")]),
+    ("llama", '{"parameters": 5, "name": "add"}', "", [("add", "5")]),
     ("hermes", "<tool_call>soon</tool_call>", "<tool_call>soon</tool_call>", []),
     ("hermes", '<tool_call>{"name": ', '<tool_call>{"name": ', []),
     ("llama", '{"name": "add", "parameters": {"a": 1}}', "", [A]),
