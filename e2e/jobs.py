@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from e2e import manifests
-from e2e.cluster import Cluster, CommandFailed, Object, name_of, say, wait_for
+from e2e.cluster import Cluster, CommandFailed, Object, TimedOut, name_of, say, wait_for
 
 Account = dict[str, Any]
 
@@ -74,13 +74,20 @@ def wait_until_done(cluster: Cluster, name: str, timeout: float) -> None:
 
 
 def account_of(cluster: Cluster, name: str) -> Account:
-    """The last line of a Job's log that is JSON, because a library may print after it. Raises LookupError."""
-    log = log_of(cluster, name)
-    line = next((line for line in reversed(log.splitlines()) if line.startswith("{")), None)
-    if line is None:
-        raise LookupError(f"job {name} gave no account:\n{log[-3000:]}")
-    account: Account = json.loads(line)
-    return account
+    """The last line of a Job's log that is JSON, because a library may print after it.
+
+    After an outage the kubelet may not serve the log at once. Raises TimedOut with the end of the log.
+    """
+
+    def account() -> str | None:
+        return next((line for line in reversed(log_of(cluster, name).splitlines()) if line.startswith("{")), None)
+
+    try:
+        line: str = wait_for(f"job {name} has an account", account, timeout=60)
+    except TimedOut as silent:
+        raise TimedOut(f"{silent}\n{log_of(cluster, name)[-3000:]}") from silent
+    found: Account = json.loads(line)
+    return found
 
 
 def log_of(cluster: Cluster, name: str) -> str:
