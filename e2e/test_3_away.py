@@ -163,7 +163,7 @@ def test_an_outage_of_the_api_server_stops_no_stream_and_the_operator_acts_soon_
     cluster.patch("llmd", "chat", {"spec": {"rollout": {"maxSurge": 2}}})
     cluster.kubectl("delete", "service", "chat-engines")
     wait_for("the changed spec and the child are reconciled", lambda: is_reconciled(cluster), timeout=240, every=0.5)
-    reach = reached(cluster) or {}
+    reach = wait_for("the pod that tries the API server answers", lambda: reached(cluster), timeout=30)
     cluster.kubectl("delete", "pod", "reach", "--wait=false")
     say(f"the API server as pods of the cluster reach it: {reach}; {operator.memory()}")
     assert reach["lost"]
