@@ -39,9 +39,13 @@ def write_failed(folder: Path, error: OSError) -> SourceError:
             f"The disk of {folder} became full during the download. Enlarge the volume, choose another cache, or remove "
             f"models with `sluice model rm`; the download then continues where it stopped.",
         )
+    remedy = "Check its permissions (a pod writes as user 65532)."
+    if error.errno == errno.EROFS:
+        remedy = "It is mounted read-only and does not hold the model: mount it writable once, or choose another cache."
+    elif error.errno in (errno.EEXIST, errno.ENOTDIR):
+        remedy = "A file is in the place of a folder: choose another cache, or remove the file."
     return SourceError(
-        contract.REASON_DOWNLOAD_FAILED,
-        f"The cache {folder} cannot be written: {error}. Check its permissions (a pod writes as user 65532).",
+        contract.REASON_DOWNLOAD_FAILED, f"The cache {folder} cannot be written ({error.strerror}). {remedy}"
     )
 
 

@@ -45,6 +45,12 @@ class Hub:
     """One model of a hub. Its methods raise SourceError."""
 
     def __init__(self, uri: HubModel) -> None:
+        """Raises SourceError if the endpoint or the token is not valid."""
+        if not constants.ENDPOINT.startswith(("http://", "https://")):
+            raise SourceError(
+                contract.REASON_INVALID_OPTION,
+                f"HF_ENDPOINT must be a URL such as https://huggingface.co; it is {constants.ENDPOINT!r}.",
+            )
         self._uri = uri
         self._token = _token()
 
@@ -101,14 +107,21 @@ class Hub:
 
 
 def _token() -> str | None:
-    """The user's token. Raises SourceError if the environment names a token file that does not exist."""
+    """The user's token. Raises SourceError if its file does not exist, or if no header can carry it."""
     named = os.environ.get("HF_TOKEN_PATH")
     if named and not os.environ.get("HF_TOKEN") and not Path(named).is_file():
         raise SourceError(
             contract.REASON_SECRET_NOT_FOUND,
             f"There is no token at {named}: the Secret of spec.model.tokenSecretRef, or its key, does not exist.",
         )
-    return get_token()
+    token = get_token()
+    if token is not None and not (token.isascii() and token.isprintable()):
+        raise SourceError(
+            contract.REASON_MODEL_ACCESS_DENIED,
+            "The token of the hub has characters that no token has. Copy it again: it begins with hf_ and has letters and "
+            "digits only.",
+        )
+    return token
 
 
 @contextmanager
@@ -133,7 +146,7 @@ def _translated(uri: HubModel, *, signed_in: bool, cache: Path | None = None) ->
 def _unreachable(uri: HubModel, cause: str) -> SourceError:
     return SourceError(
         contract.REASON_SOURCE_UNREACHABLE,
-        f"{constants.ENDPOINT} cannot be reached for {uri}: {cause}. Check the network and proxy, or name a mirror with "
+        f"{constants.ENDPOINT} cannot be reached for {uri}: {cause.rstrip('.')}. Check the network and proxy, or name a mirror with "
         f"HF_ENDPOINT.",
         transient=True,
     )
@@ -142,7 +155,7 @@ def _unreachable(uri: HubModel, cause: str) -> SourceError:
 def _refusal(uri: HubModel, error: Exception, signed_in: bool) -> SourceError:
     response = getattr(error, "response", None)
     status = 0 if response is None else response.status_code
-    secret = "set HF_TOKEN, or spec.model.tokenSecretRef in a cluster"
+    secret = "set HF_TOKEN or, in a cluster, spec.model.tokenSecretRef"
     if isinstance(error, RevisionNotFoundError):
         return SourceError(
             contract.REASON_REVISION_NOT_FOUND,
@@ -160,7 +173,7 @@ def _refusal(uri: HubModel, error: Exception, signed_in: bool) -> SourceError:
         return SourceError(
             contract.REASON_MODEL_ACCESS_DENIED,
             f"{what} {uri.repo} ({status}): it is private, or it does not exist. Check the name; for a private model, "
-            f"{secret} with read access to it.",
+            f"give a token with read access to it: {secret}.",
         )
     if isinstance(error, RepositoryNotFoundError | EntryNotFoundError) or status == 404:
         return SourceError(

@@ -140,10 +140,20 @@ def run(task: Task, watch: Watch) -> Result:
         entry.root.mkdir(parents=True, exist_ok=True)
         if not cache.is_complete(entry):
             _download_once(source, uri, found, entry, watch, task)
-        cache.remember(folder, uri, found.revision)
     except OSError as error:
         raise write_failed(folder, error) from error
+    _remember(folder, uri, found.revision)
     return _result(entry, uri)
+
+
+def _remember(folder: Path, uri: RemoteModel, revision: str) -> None:
+    """Records the revision for a start without a network. A complete model is served from a cache that cannot be written."""
+    if cache.recall(folder, uri) == revision:
+        return
+    try:
+        cache.remember(folder, uri, revision)
+    except OSError as error:
+        log.warning("A start without a network will not find %s: %s", uri, write_failed(folder, error))
 
 
 def source_of(uri: RemoteModel) -> Source:
@@ -279,6 +289,10 @@ def main(arguments: list[str]) -> int:
         send(run(task, watch))
     except SourceError as error:
         send(failure_of(error))
+        return EXIT_FAILED
+    except Exception:
+        log.exception("the download of %s ended by a fault of this program", task.uri)
+        watch.finish()
         return EXIT_FAILED
     return EXIT_OK
 

@@ -116,3 +116,11 @@ def test_without_a_network_the_cached_revision_of_the_branch_is_used(
     fetched = fetch(URI, tmp_path, patience=PATIENCE)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert fetch(URI, tmp_path, patience=PATIENCE) == fetched
+
+
+def test_a_complete_model_is_served_from_a_cache_that_cannot_be_written(hub: Hub, tmp_path: Path) -> None:
+    fetched = fetch(URI, tmp_path, patience=PATIENCE)
+    note = fetched.folder.parent / "default.ref"
+    note.unlink()
+    (note / "in the way").mkdir(parents=True)  # root may write to a folder without permissions, and replace no folder
+    assert fetch(URI, tmp_path, patience=PATIENCE) == fetched

@@ -20,28 +20,74 @@ def refusal(cache: Path, uri: str = "hf://org/model") -> SourceError:
     return caught.value
 
 
+def is_served(cache: Path) -> bool:
+    """Whether the next attempt brings the whole model."""
+    folder = fetch("hf://org/model", cache, patience=ONCE).folder
+    return (folder / "model.safetensors").read_bytes() == FILES["model.safetensors"]
+
+
 @pytest.mark.parametrize(
-    ("status", "headers", "reason"),
+    ("status", "headers", "reason", "hint"),
     [
-        (401, {}, "ModelAccessDenied"),
-        (403, {"X-Error-Code": "GatedRepo"}, "ModelAccessDenied"),
-        (404, {"X-Error-Code": "RepoNotFound"}, "ModelNotFound"),
-        (429, {"Retry-After": "7"}, "RateLimited"),
-        (503, {}, "DownloadFailed"),
+        (401, {}, "ModelAccessDenied", "give a token with read access to it: set HF_TOKEN or"),
+        (403, {"X-Error-Code": "GatedRepo"}, "ModelAccessDenied", "Accept its terms at"),
+        (404, {"X-Error-Code": "RepoNotFound"}, "ModelNotFound", "Check the name."),
+        (404, {"X-Error-Code": "RevisionNotFound"}, "RevisionNotFound", "Name one of its branches, tags or commits"),
+        (429, {"Retry-After": "7"}, "RateLimited", "a token raises the limit"),
+        (503, {}, "DownloadFailed", "is tried again"),
     ],
 )
-def test_a_status_of_the_hub_has_its_reason(
-    hub: Hub, tmp_path: Path, status: int, headers: dict[str, str], reason: str
+def test_a_status_of_the_hub_has_its_reason_and_hint_and_heals(
+    hub: Hub, tmp_path: Path, status: int, headers: dict[str, str], reason: str, hint: str
 ) -> None:
     hub.refusal = (status, headers)
     error = refusal(tmp_path)
-    assert error.reason == reason
+    assert error.reason == reason and hint in error.message
     assert (error.transient, error.retry_after) == (status in (429, 503), 7.0 if status == 429 else None)
+    hub.refusal = None
+    assert is_served(tmp_path)
+
+
+def test_a_private_model_asks_for_a_token_and_a_right_one_heals(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.token = "hf_right"
+    assert "Access without a token is refused" in refusal(tmp_path).message
+    for token, words in (("hf_wrong", "The token does not give access"), ("hf_tök", "characters that no token has")):
+        monkeypatch.setenv("HF_TOKEN", token)
+        error = refusal(tmp_path)
+        assert (error.reason, error.transient) == ("ModelAccessDenied", False) and words in error.message
+        assert token not in error.message
+    monkeypatch.setenv("HF_TOKEN", "hf_right")
+    assert is_served(tmp_path)
+
+
+def test_an_endpoint_that_is_no_url_is_named(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "hub.example")
+    error = refusal(tmp_path)
+    assert (error.reason, error.transient) == ("InvalidOption", False) and "HF_ENDPOINT must be a URL" in error.message
+
+
+def test_a_cache_that_is_no_folder_is_named(hub: Hub, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("not a folder")
+    assert "A file is in the place of a folder" in refusal(file).message
+
+
+def test_a_fault_of_the_program_is_logged_and_continued(
+    hub: Hub, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    hub.tree = lambda: [{"type": "file", "path": None, "size": "many"}]  # type: ignore[method-assign]
+    error = refusal(tmp_path)
+    assert error.reason == "DownloadFailed" and "ended with status 1; see the log" in error.message
+    assert "Traceback" in capfd.readouterr().err
 
 
 def test_a_stalled_transfer_ends(hub: Hub, tmp_path: Path) -> None:
     hub.stop_at = 1 << 19
     assert refusal(tmp_path).reason == "DownloadStalled"
+    hub.released.set()
+    assert is_served(tmp_path)
 
 
 def test_a_transfer_that_drips_slower_than_a_chunk_per_stall_is_ended(hub: Hub, tmp_path: Path) -> None:
@@ -49,8 +95,7 @@ def test_a_transfer_that_drips_slower_than_a_chunk_per_stall_is_ended(hub: Hub, 
     error = refusal(tmp_path)
     hub.drip_after = None
     assert (error.reason, error.transient) == ("DownloadStalled", True)
-    folder = fetch("hf://org/model", tmp_path, patience=ONCE).folder
-    assert (folder / "model.safetensors").read_bytes() == FILES["model.safetensors"]
+    assert is_served(tmp_path)
 
 
 def test_a_response_that_ends_early_is_continued_where_it_ended(hub: Hub, tmp_path: Path) -> None:
@@ -69,22 +114,22 @@ def test_a_disk_that_fills_up_meanwhile_is_named_and_the_download_continues_when
     error = refusal(tmp_path)
     assert error.reason == "DiskFull" and "became full" in error.message
     part.unlink()
-    folder = fetch("hf://org/model", tmp_path, patience=ONCE).folder
-    assert (folder / "model.safetensors").read_bytes() == FILES["model.safetensors"]
+    assert is_served(tmp_path)
 
 
 def test_too_large_a_model_is_refused_before_its_weights(hub: Hub, tmp_path: Path) -> None:
     hub.claimed_size = 10**18
     error = refusal(tmp_path)
     assert error.reason == "DiskFull" and "1000000.0 TB" in error.message and hub.served == 0
+    hub.claimed_size = None
+    assert is_served(tmp_path)
 
 
 def test_wrong_content_is_discarded(hub: Hub, tmp_path: Path) -> None:
     hub.corrupt = True
     assert refusal(tmp_path).reason == "DownloadCorrupt"
     hub.corrupt = False
-    folder = fetch("hf://org/model", tmp_path, patience=ONCE).folder
-    assert (folder / "model.safetensors").read_bytes() == FILES["model.safetensors"]
+    assert is_served(tmp_path)
 
 
 @pytest.mark.parametrize(
