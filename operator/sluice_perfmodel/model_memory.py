@@ -190,9 +190,11 @@ def sentence(short: Shortfall, subject: str, remedies: Remedies) -> str:
 
 
 def gib(size: int, *, up: bool = False) -> str:
-    """Bytes as GiB with at most two decimals; MiB below 0.1 GiB. up: rounded up to a tenth of a GiB."""
+    """Bytes as GiB with at most two decimals; MiB below 0.1 GiB, KiB below 0.1 MiB. up: rounded up to a tenth of a GiB."""
     if up:
         return f"{math.ceil(size / (1 << 30) * 10) / 10:g} GiB"
+    if size < (1 << 20) // 10:
+        return f"{size / (1 << 10):.3g} KiB"
     if size < (1 << 30) // 10:
         return f"{size / (1 << 20):.3g} MiB"
     return f"{round(size / (1 << 30), 2):g} GiB"
@@ -207,11 +209,13 @@ def _fitting_length(facts: ModelFacts, plan: Plan, needed: Need, available: int)
 
 
 def _length_in(facts: ModelFacts, plan: Plan, tokens: int, room: float) -> int:
-    """The most tokens, up to `tokens` and in whole blocks, of a request whose KV cache fits into `room` bytes."""
+    """The most tokens, in whole blocks, of a request whose KV cache fits into `room` bytes: up to `tokens` and to the
+    model's positions.
+    """
     if facts.kv is None or room <= 0:
         return 0
     itemsize, size = DTYPE_BYTES[plan.dtype], plan.block_size
-    low, high = 0, tokens // size
+    low, high = 0, min(tokens, facts.positions or tokens) // size
     while low < high:
         middle = (low + high + 1) // 2
         if facts.kv.request_bytes(middle * size, size, itemsize) <= room:

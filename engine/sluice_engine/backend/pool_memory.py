@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
-from sluice_engine.backend.resources import binary_size, memory_left
+from sluice_engine.backend.resources import binary_size, memory_left, memory_total
+from sluice_engine.errors import InsufficientMemory
 
 DeviceMemory = Callable[[], tuple[int, int]]  # free and total bytes of the accelerator
 
@@ -17,7 +18,7 @@ class PoolMemory:
     free: int
     owner: str
     remedy: str
-    certain: bool  # true: an allocation beyond `free` fails; a host may still reclaim memory
+    most: int  # bytes; a larger pool certainly fails, whatever memory a host reclaims
 
 
 def cuda_memory() -> tuple[int, int]:
@@ -33,9 +34,19 @@ def pool_memory(device: torch.device, swap_size: int, read: DeviceMemory = cuda_
     """
     if device.type == "cpu":
         free = max(0, memory_left() - swap_size)
-        return PoolMemory(free, "in this container", "more memory (on a cluster, the container's memory limit)", False)
+        remedy = "more memory (on a cluster, the container's memory limit)"
+        return PoolMemory(free, "in this container", remedy, most=memory_total())
     free, total = read()
     owner = (
         f"on the GPU, which has {binary_size(total)} and {binary_size(free)} of them free once the weights are loaded"
     )
-    return PoolMemory(free, owner, "a GPU with more free memory (or a larger --kv-memory-fraction)", True)
+    return PoolMemory(free, owner, "a GPU with more free memory (or a larger --kv-memory-fraction)", most=free)
+
+
+def check_size(asked: int | None, memory: PoolMemory) -> None:
+    """Raises InsufficientMemory if a pool of the size that was asked for certainly fails."""
+    if asked is not None and asked > memory.most:
+        raise InsufficientMemory(
+            f"--kv-size asks for {binary_size(asked)}, and {binary_size(memory.free)} are available {memory.owner}. Give a "
+            f"smaller --kv-size, or leave it out: the pool then takes a share of what is free."
+        )

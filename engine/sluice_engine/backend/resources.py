@@ -16,7 +16,7 @@ def memory_left(cgroup: Path = CGROUP_ROOT, meminfo: Path = MEMINFO) -> int:
     """Bytes that this process may still allocate: the cgroup's limit minus its use, at most the machine's available
     memory. Inactive page cache does not count as use.
     """
-    machine = _meminfo_available(meminfo)
+    machine = _meminfo(meminfo, "MemAvailable")
     for limit_file, use_file, cache_key in (
         (cgroup / "memory.max", cgroup / "memory.current", "inactive_file"),
         (cgroup / "memory/memory.limit_in_bytes", cgroup / "memory/memory.usage_in_bytes", "total_inactive_file"),
@@ -27,6 +27,12 @@ def memory_left(cgroup: Path = CGROUP_ROOT, meminfo: Path = MEMINFO) -> int:
             dropable = _stat(limit_file.with_name("memory.stat"), cache_key)
             return max(0, min(machine, limit - max(0, used - dropable)))
     return machine
+
+
+def memory_total(cgroup: Path = CGROUP_ROOT, meminfo: Path = MEMINFO) -> int:
+    """Bytes that this process can have at most: the cgroup's limit, or the machine's memory if that is less."""
+    limits = (_number(cgroup / "memory.max"), _number(cgroup / "memory/memory.limit_in_bytes"))
+    return min(limit for limit in (_meminfo(meminfo, "MemTotal"), *limits) if limit is not None)
 
 
 def processors(cgroup: Path = CGROUP_ROOT) -> int:
@@ -61,12 +67,12 @@ def _stat(path: Path, key: str) -> int:
     return next((int(line.split()[1]) for line in lines if line.split()[:1] == [key]), 0)
 
 
-def _meminfo_available(meminfo: Path) -> int:
+def _meminfo(meminfo: Path, key: str) -> int:
     try:
         lines = meminfo.read_text().splitlines()
     except OSError:
         return 1 << 32
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), 1 << 32)
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{key}:")), 1 << 32)
 
 
 def binary_size(size: int) -> str:
@@ -81,3 +87,12 @@ def size_option(size: int) -> str:
     """Return the least value of an option such as --kv-size that gives at least `size` bytes: 512Ki, 3Mi."""
     power, unit = (20, "Mi") if size >= 1 << 20 else (10, "Ki")
     return f"{-(-size // (1 << power))}{unit}"
+
+
+def small_pool(tokens: int, needed: int, given: int, fits: int) -> str:
+    """The sentence for a --kv-size of `given` bytes where one request of `tokens` needs more; `fits` tokens would fit."""
+    second = f"serve shorter requests: --max-model-length {fits} would fit" if fits else "leave it out"
+    return (
+        f"The KV cache of one request of {tokens} tokens needs {binary_size(needed)}, and --kv-size gives "
+        f"{binary_size(given)}. Raise it to --kv-size {size_option(needed)}, or {second}."
+    )

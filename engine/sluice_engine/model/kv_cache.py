@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import torch
 
 from sluice_engine.backend.cpu.huge_pages import zeroed_memory
-from sluice_engine.backend.pool_memory import PoolMemory
-from sluice_engine.backend.resources import binary_size, size_option
+from sluice_engine.backend.pool_memory import PoolMemory, check_size
+from sluice_engine.backend.resources import binary_size, small_pool
 from sluice_engine.config import EngineOptions
 from sluice_engine.errors import InsufficientMemory
 from sluice_engine.model.layer_groups import LayerGroups, group_layers
@@ -128,7 +128,7 @@ def blocks_that_fit(options: EngineOptions, shape: KVShape, max_model_length: in
     blocks have no size.
 
     Raises InsufficientMemory if a single request of the maximum length does not fit, or if `kv_size` exceeds an
-    accelerator's free memory.
+    accelerator's free memory or the whole memory of a host.
     """
     each = shape.block_bytes(options.block_size)
     one_request = sum(
@@ -136,13 +136,9 @@ def blocks_that_fit(options: EngineOptions, shape: KVShape, max_model_length: in
     )
     if each == 0:
         return one_request * options.max_num_seqs
+    check_size(options.kv_size, memory)
     if options.kv_size is None:
         blocks = min(int(memory.free * options.kv_memory_fraction) // each, one_request * options.max_num_seqs)
-    elif memory.certain and options.kv_size > memory.free:
-        raise InsufficientMemory(
-            f"--kv-size asks for {binary_size(options.kv_size)}, and {binary_size(memory.free)} are available "
-            f"{memory.owner}. Give a smaller --kv-size, or leave it out: the pool then takes a share of what is free."
-        )
     else:
         blocks = options.kv_size // each
     if blocks < one_request:
@@ -153,13 +149,13 @@ def blocks_that_fit(options: EngineOptions, shape: KVShape, max_model_length: in
 
 def _too_small(options: EngineOptions, memory: PoolMemory, tokens: int, needed: int, available: int, fits: int) -> str:
     """The sentence for a pool of `available` bytes where one request of `tokens` needs more; `fits` tokens fit."""
-    text = f"The KV cache of one request of {tokens} tokens needs {binary_size(needed)}, and "
-    if options.kv_size is None:
-        text += f"{binary_size(available)} are available {memory.owner}. Give the engine {memory.remedy}"
-    else:
-        text += f"--kv-size gives {binary_size(options.kv_size)}. Raise it to --kv-size {size_option(needed)}"
+    if options.kv_size is not None:
+        return small_pool(tokens, needed, options.kv_size, fits)
     shorter = f", or serve shorter requests: --max-model-length {fits} would fit" if fits else ""
-    return f"{text}{shorter}."
+    return (
+        f"The KV cache of one request of {tokens} tokens needs {binary_size(needed)}, and {binary_size(available)} are "
+        f"available {memory.owner}. Give the engine {memory.remedy}{shorter}."
+    )
 
 
 def _kept(tokens: int, window: int | None, options: EngineOptions) -> int:

@@ -65,6 +65,7 @@ def load_model(options: EngineOptions) -> LoadedModel:
     config, raw = _read_config(folder)
     dtype = pick_dtype(options.dtype, _checkpoint_dtype(config), device)
     task = pick_task(options.task, folder, config)
+    _check_length(options, getattr(config.get_text_config(), "max_position_embeddings", None))
     check_memory(folder, raw, options, device, dtype=str(dtype).removeprefix("torch."), generates=task == "generate")
     kernel = native.find(torch.get_num_threads()) if device.type == "cpu" else None
     attention.register()
@@ -236,12 +237,17 @@ def _model_length(options: EngineOptions, trained: int | None, usual: int | None
         if trained is None and usual is None:
             raise InvalidOption("The model's config has no context length: give --max-model-length.")
         return min(int(given) for given in (trained, usual) if given is not None)
-    if trained is not None and options.max_model_length > trained:
+    _check_length(options, trained)
+    return options.max_model_length
+
+
+def _check_length(options: EngineOptions, trained: int | None) -> None:
+    """Raises InvalidOption for requests that are longer than the positions a model was trained on."""
+    if options.max_model_length is not None and trained is not None and options.max_model_length > trained:
         raise InvalidOption(
             f"--max-model-length {options.max_model_length} exceeds the {trained} positions that the model has; "
             f"give at most {trained}, or leave it out."
         )
-    return options.max_model_length
 
 
 def _eos_ids(folder: Path, config: transformers.PretrainedConfig) -> frozenset[int]:

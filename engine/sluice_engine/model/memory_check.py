@@ -7,10 +7,20 @@ from typing import Any, Final
 import torch
 
 from sluice.model_files import LENGTH_BYTES, HeaderInvalid, header_length, loaded_names, parse_header
-from sluice_engine.backend.pool_memory import pool_memory
+from sluice_engine.backend.pool_memory import check_size, pool_memory
+from sluice_engine.backend.resources import small_pool
 from sluice_engine.config import EngineOptions
 from sluice_engine.errors import InsufficientMemory
-from sluice_perfmodel.model_memory import DTYPE_BYTES, Plan, Remedies, facts_of, parameters_of, sentence, shortfall
+from sluice_perfmodel.model_memory import (
+    DTYPE_BYTES,
+    Plan,
+    Remedies,
+    cache_shortfall,
+    facts_of,
+    parameters_of,
+    sentence,
+    shortfall,
+)
 
 _REMEDIES: Final = Remedies(
     memory="Give the engine at least {size} (on a cluster, the container's memory limit or a larger accelerator)",
@@ -47,6 +57,11 @@ def check_memory(
         block_size=options.block_size,
     )
     memory = pool_memory(device, options.swap_size if generates else 0)
+    if facts.kv is not None:
+        check_size(options.kv_size, memory)
+    if options.kv_size is not None and (small := cache_shortfall(facts, plan)) is not None:
+        needed, fits = small
+        raise InsufficientMemory(small_pool(needed.tokens, needed.kv, options.kv_size, fits))
     short = shortfall(facts, plan, memory.free)
     if short is not None:
         where = "The free memory" if device.type == "cpu" else "The free memory of the GPU"

@@ -9,12 +9,20 @@ from typing import Final, Protocol
 
 from sluice import contract
 from sluice.model_files import LENGTH_BYTES, HeaderInvalid, header_length, loaded_names, parse_header
-from sluice_engine.backend.resources import memory_left
+from sluice_engine.backend.resources import memory_left, small_pool
 from sluice_engine.config import EngineOptions
 from sluice_engine.sources.errors import SourceError
 from sluice_engine.sources.messages import MemoryPlan
 from sluice_engine.sources.snapshot import RemoteFile, Snapshot
-from sluice_perfmodel.model_memory import Plan, Remedies, facts_of, parameters_of, sentence, shortfall
+from sluice_perfmodel.model_memory import (
+    Plan,
+    Remedies,
+    cache_shortfall,
+    facts_of,
+    parameters_of,
+    sentence,
+    shortfall,
+)
 
 SENTENCE_MODEL: Final = "modules.json"
 GPU_DEVICES: Final = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
@@ -62,18 +70,19 @@ def check_memory(source: HeadReader, found: Snapshot, config: bytes, plan: Memor
     ]
     parameters = parameters_of(headers, tied=parsed.get("tie_word_embeddings") is True)
     facts = facts_of(parsed, parameters, generates=plan.generates and SENTENCE_MODEL not in sizes)
-    short = shortfall(
-        facts,
-        Plan(
-            # "auto" counts as the checkpoint's dtype, the smaller one of the two that the engine may choose
-            dtype=(facts.dtype or "bfloat16") if plan.dtype == "auto" else plan.dtype,
-            max_model_length=plan.max_model_length,
-            kv_size=plan.kv_size,
-            kv_share=plan.kv_share,
-            block_size=plan.block_size,
-        ),
-        max(0, plan.free - (plan.swap_size if facts.kv else 0)),
+    asked = Plan(
+        # "auto" counts as the checkpoint's dtype, the smaller one of the two that the engine may choose
+        dtype=(facts.dtype or "bfloat16") if plan.dtype == "auto" else plan.dtype,
+        max_model_length=plan.max_model_length,
+        kv_size=plan.kv_size,
+        kv_share=plan.kv_share,
+        block_size=plan.block_size,
     )
+    if plan.kv_size is not None and (small := cache_shortfall(facts, asked)) is not None:
+        needed, fits = small
+        text = small_pool(needed.tokens, needed.kv, plan.kv_size, fits)
+        raise SourceError(contract.REASON_INSUFFICIENT_MEMORY, text)
+    short = shortfall(facts, asked, max(0, plan.free - (plan.swap_size if facts.kv else 0)))
     if short is not None:
         raise SourceError(contract.REASON_INSUFFICIENT_MEMORY, sentence(short, "The free memory", _REMEDIES))
 

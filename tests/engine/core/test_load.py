@@ -12,7 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM, GPT2Config, MistralConfig, Qwen2Config, Qwen3Config, T5Config
 
 from sluice_engine.backend.pool_memory import PoolMemory
-from sluice_engine.backend.resources import binary_size, memory_left, processors, size_option
+from sluice_engine.backend.resources import binary_size, memory_left, memory_total, processors, size_option
 from sluice_engine.core.engine import EngineLoop
 from sluice_engine.errors import (
     InsufficientMemory,
@@ -110,7 +110,9 @@ def test_a_pool_that_cannot_hold_one_request_names_both_remedies(tiny_llama: Pat
 
 
 def test_advice_that_cannot_be_followed_is_left_out(tiny_llama: Path) -> None:
-    with pytest.raises(InsufficientMemory, match=r"--kv-size gives 5 B. Raise it to --kv-size 256Ki\.$"):
+    with pytest.raises(
+        InsufficientMemory, match=r"--kv-size gives 5 B. Raise it to --kv-size 256Ki, or leave it out\.$"
+    ):
         EngineLoop(options(tiny_llama, kv_size=5))  # no length would fit
     assert EngineLoop(options(tiny_llama, kv_size=256 << 10)).scheduler is not None
 
@@ -125,8 +127,8 @@ def test_sizes_are_text_and_options_that_are_no_smaller(size: int, text: str, op
 def test_the_pool_takes_its_share_of_memory_but_no_more_than_it_can_use(tiny_llama: Path) -> None:
     shape = KVShape(layers=2, kv_heads=2, head_dim=16, dtype=torch.float32)
     small = options(tiny_llama, kv_size=None, max_num_seqs=4, kv_memory_fraction=0.5)
-    assert blocks_that_fit(small, shape, 512, PoolMemory(100 * 8192 * 2, "", "", certain=False)) == 100
-    assert blocks_that_fit(small, shape, 512, PoolMemory(1 << 40, "", "", certain=False)) == 4 * 32
+    assert blocks_that_fit(small, shape, 512, PoolMemory(100 * 8192 * 2, "", "", most=1 << 50)) == 100
+    assert blocks_that_fit(small, shape, 512, PoolMemory(1 << 40, "", "", most=1 << 50)) == 4 * 32
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -148,6 +150,7 @@ def test_memory_and_processors_come_from_the_cgroup(tmp_path: Path, version: int
         (tmp_path / "cpu/cpu.cfs_quota_us").write_text("50000\n")
         (tmp_path / "cpu/cpu.cfs_period_us").write_text("100000\n")
     assert memory_left(tmp_path, meminfo) == 3_000_000
+    assert memory_total(tmp_path, meminfo) == 4_000_000
     assert processors(tmp_path) == 1
 
 
@@ -155,8 +158,8 @@ def test_without_a_limit_the_machine_is_the_limit(tmp_path: Path) -> None:
     (tmp_path / "memory.max").write_text("max\n")
     (tmp_path / "cpu.max").write_text("max 100000\n")
     meminfo = tmp_path / "meminfo"
-    meminfo.write_text("MemAvailable: 10 kB\n")
-    assert memory_left(tmp_path, meminfo) == 10 * 1024
+    meminfo.write_text("MemTotal: 20 kB\nMemAvailable: 10 kB\n")
+    assert (memory_left(tmp_path, meminfo), memory_total(tmp_path, meminfo)) == (10 * 1024, 20 * 1024)
     assert processors(tmp_path) >= 1
 
 

@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from sluice_engine.backend.pool_memory import PoolMemory
-from sluice_engine.errors import InsufficientMemory, UnsupportedArchitecture
+from sluice_engine.errors import InsufficientMemory, InvalidOption, UnsupportedArchitecture
 from sluice_engine.model.kv_cache import blocks_that_fit
 from sluice_engine.model.loader import load_model
 from sluice_engine.model.memory_check import weight_headers
@@ -40,11 +40,11 @@ def test_the_tiny_models_need_is_the_size_of_its_tensors_and_its_smallest_pool(t
     parameters, kv = _facts_and_need(tiny_llama, 512)
     model = load_model(options(tiny_llama))
     assert parameters == AutoModelForCausalLM.from_pretrained(tiny_llama).num_parameters()
-    exact = PoolMemory(kv, "here", "more", certain=True)
+    exact = PoolMemory(kv, "here", "more", most=1 << 40)
     size = options(tiny_llama, kv_size=None, kv_memory_fraction=1.0)
     assert blocks_that_fit(size, model.kv_shape, 512, exact) == 32
     with pytest.raises(InsufficientMemory):
-        blocks_that_fit(size, model.kv_shape, 512, PoolMemory(kv - 1, "here", "more", certain=True))
+        blocks_that_fit(size, model.kv_shape, 512, PoolMemory(kv - 1, "here", "more", most=1 << 40))
 
 
 def test_a_model_that_does_not_fit_is_refused_before_its_weights_are_read(
@@ -58,6 +58,25 @@ def test_a_model_that_does_not_fit_is_refused_before_its_weights_are_read(
     text = str(caught.value)
     assert text.startswith("The model needs at least ") and "MiB of weights in float32" in text
     assert "The free memory is 0.25 MiB. Give the engine at least 0.1 GiB" in text
+
+
+def test_a_given_size_of_the_cache_is_judged_before_the_weights_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = save(LlamaConfig(**SMALL), tmp_path, torch.float32)
+    monkeypatch.setattr("sluice_engine.model.loader.from_folder", lambda *_: pytest.fail("the weights were read"))
+    with pytest.raises(
+        InsufficientMemory, match=r"--kv-size gives 5 B\. Raise it to --kv-size 192Ki, or leave it out\.$"
+    ):
+        load_model(options(folder, kv_size=5))
+    with pytest.raises(InsufficientMemory, match=r"--kv-size asks for 1024 TiB, and .* Give a smaller --kv-size"):
+        load_model(options(folder, kv_size=1 << 50))
+
+
+def test_a_length_beyond_the_models_positions_is_named_before_its_memory(tmp_path: Path) -> None:
+    folder = save(LlamaConfig(**SMALL), tmp_path, torch.float32)
+    with pytest.raises(InvalidOption, match="exceeds the 256 positions that the model has; give at most 256"):
+        load_model(options(folder, kv_size=None, max_model_length=10**8))
 
 
 def test_a_quantised_checkpoint_is_refused_by_name(tmp_path: Path) -> None:

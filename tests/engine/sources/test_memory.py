@@ -69,6 +69,16 @@ def test_a_shorter_request_would_fit(hub: Hub, tmp_path: Path) -> None:
     fetch("hf://org/model", tmp_path, patience=ONCE, memory=plan(12 * MIB, max_model_length=1024))
 
 
+def test_a_cache_of_a_size_that_holds_no_request_is_refused_before_the_weights(hub: Hub, tmp_path: Path) -> None:
+    hub.files = files()
+    with pytest.raises(
+        SourceError, match=r"needs 16 MiB, and --kv-size gives 5 B\. Raise it to --kv-size 16Mi"
+    ) as caught:
+        fetch("hf://org/model", tmp_path, patience=ONCE, memory=plan(64 * MIB, kv_size=5))
+    assert caught.value.reason == "InsufficientMemory" and hub.served < 4 * MIB
+    assert fetch("hf://org/model", tmp_path, patience=ONCE, memory=plan(64 * MIB, kv_size=16 * MIB)).folder.is_dir()
+
+
 @pytest.mark.parametrize("weights", [b"", b"short", (1 << 60).to_bytes(8, "little"), (2).to_bytes(8, "little") + b"[]"])
 def test_weights_whose_header_cannot_be_read_are_downloaded(hub: Hub, tmp_path: Path, weights: bytes) -> None:
     hub.files = {**files(), "model.safetensors": weights}
