@@ -110,7 +110,7 @@ REASON_PORT_TAKEN: Final = "PortTaken"
 REASON_SECRET_NOT_FOUND: Final = "SecretNotFound"
 REASON_SECRET_INVALID: Final = "SecretInvalid"
 REASON_INVALID_OPTION: Final = "InvalidOption"
-# Reasons that a starting engine reports while it cannot fetch its model; it stays up and tries again.
+# Reasons why a starting engine cannot fetch its model; with `--fetch-errors retry` it stays up and reports them.
 REASON_MODEL_ACCESS_DENIED: Final = "ModelAccessDenied"
 REASON_REVISION_NOT_FOUND: Final = "RevisionNotFound"
 REASON_RATE_LIMITED: Final = "RateLimited"

@@ -86,7 +86,7 @@ async def take(key: Key, cluster: LocalCluster, reconciler: Reconciler, url: str
         running=sum(line.running or 0 for line in lines),
         waiting=sum(line.waiting or 0 for line in lines),
         url=url,
-        why=_why(status, lines),
+        why=why(status, lines),
         pods=lines,
     )
 
@@ -114,15 +114,20 @@ def _line(pod: Object, sample: EngineSample | None, cluster: LocalCluster) -> Po
     )
 
 
-def _why(status: Mapping[str, Any], lines: tuple[PodLine, ...]) -> str:
-    """The first pod's problem, else the latest decision on replicas, else the reason of the Ready condition."""
+def why(status: Mapping[str, Any], lines: tuple[PodLine, ...]) -> str:
+    """The first pod's problem, else why none serves yet (such as the progress of a download), else the latest decision
+    on replicas, else the reason of the Ready condition.
+    """
     for line in lines:
         if line.trouble:
             return line.trouble
+    ready = by_type(status).get("Ready", {})
+    if ready.get("status") == "False" and ready.get("reason") != "Starting":
+        return local_words(str(ready.get("message", "")))
     for decision in reversed(status.get("decisions") or ()):
         if decision.get("kind") == "replicas" and decision.get("message"):
             return local_words(str(decision["message"]))
-    return str(by_type(status).get("Ready", {}).get("reason", "Starting"))
+    return str(ready.get("reason", "Starting"))
 
 
 def _scaled(value: float | None, scale: float) -> float | None:

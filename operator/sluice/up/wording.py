@@ -18,6 +18,8 @@ _WORDS: Final = (
 _STEPS: Final = {
     contract.REASON_ACCELERATOR_NOT_FOUND: "To serve on the CPU, set spec.engine.accelerator.count to 0.",
     contract.REASON_MODEL_NOT_FOUND: "Correct spec.model.uri.",
+    contract.REASON_REVISION_NOT_FOUND: "Correct spec.model.uri.",
+    contract.REASON_MODEL_ACCESS_DENIED: "Then start `sluice up` again.",
     contract.REASON_MODEL_INVALID: "Replace the model's files, or correct spec.model.uri.",
     contract.REASON_UNSUPPORTED_ARCHITECTURE: "Set spec.model.uri to another model.",
     contract.REASON_INSUFFICIENT_MEMORY: (

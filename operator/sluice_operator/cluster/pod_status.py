@@ -40,6 +40,7 @@ _ENGINE_REASONS: Final = frozenset(
         contract.REASON_INVALID_OPTION,
         contract.REASON_SECRET_NOT_FOUND,
         contract.REASON_SECRET_INVALID,
+        *contract.FETCH_REASONS,
     }
 )
 

@@ -18,7 +18,7 @@ _BY_REASON: Final = frozenset({"LimitsMoved", "RequestsRefused"})  # their messa
 _REPORTED: Final = frozenset(
     {"RolloutStalled", OTHER_WRITER, "MetricsStale", "InvalidSpec", "Conflict", SCHEDULE_IGNORED}
 )
-_NORMAL: Final = frozenset({"Starting", "Paused", "NoReplicas", "Asleep", "Serving", "RollingOut"})
+_NORMAL: Final = frozenset({"Starting", "Fetching", "Paused", "NoReplicas", "Asleep", "Serving", "RollingOut"})
 
 
 @dataclass(frozen=True, slots=True)

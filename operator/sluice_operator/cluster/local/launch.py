@@ -61,13 +61,14 @@ def serve_launch(container: Object, ports: Ports, files: PodFiles, pod: str, rep
     """Return the `sluice serve` command of the container, on local `ports`, beside up to `replicas` of its kind.
 
     Between the gateway and an engine there is no TLS: both are processes of this machine, on its loopback interface.
+    A failed download ends the process, so that a fault that cannot pass ends `sluice up`; others pass with a restart.
     """
     arguments = [str(argument) for argument in container.get("args") or ()]
     overrides = [
         "--host", "127.0.0.1", "--port", str(ports.data), "--admin-port", str(ports.admin),
         "--admin-token-file", str(files.token), "--targets-file", str(files.targets),
         "--revision-file", str(files.revision),
-        "--grace-seconds", NO_GRACE_SECONDS, "--cache", "",
+        "--grace-seconds", NO_GRACE_SECONDS, "--cache", "", "--fetch-errors", "exit",
         "--tls-cert-file", "", "--tls-key-file", "",
         "--api-keys-file", "" if files.api_keys is None else str(files.api_keys),
     ]  # fmt: skip

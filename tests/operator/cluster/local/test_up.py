@@ -23,9 +23,10 @@ from sluice.logs import JsonLines, TextLines
 from sluice.up.fault import permanent_fault
 from sluice.up.file import read_local_resource
 from sluice.up.show import LiveTable, LogLines
-from sluice.up.snapshot import PodLine, Snapshot
+from sluice.up.snapshot import PodLine, Snapshot, why
 from sluice_engine.tiny import ensure
 from sluice_operator.api.yaml_file import BadFile
+from tests.hub_server import HubServer
 
 YAML = """\
 apiVersion: sluice.dev/v1alpha1
@@ -90,6 +91,45 @@ def test_a_file_that_cannot_come_up_says_why(tmp_path: Path, text: str, word: st
         read_local_resource(written(tmp_path, text))
     assert len(caught.value.faults) >= 1
     assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("uri", "token", "words"),
+    [
+        ("hf://org/typo", "", "ModelNotFound: "),
+        ("hf://org/model@v9", "", "RevisionNotFound: org/model has no revision v9."),
+        ("hf://org/model", "secret", "ModelAccessDenied: Access without a token is refused to org/model"),
+    ],
+)
+def test_a_model_that_cannot_be_fetched_ends_it_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: str, token: str, words: str
+) -> None:
+    for name in ("HF_TOKEN", "HF_TOKEN_PATH", "HF_HUB_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    with HubServer({"config.json": b"{}", "model.safetensors": b""}) as hub:
+        hub.token = token
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+        monkeypatch.setenv("SLUICE_CACHE", str(tmp_path / "cache"))
+        result = run_up(written(tmp_path, YAML.format(uri=uri)), "--port", "0")
+    assert result.returncode == 2
+    assert words in result.stderr
+
+
+def test_the_progress_of_a_download_stands_where_a_decision_would() -> None:
+    decided = {"kind": "replicas", "message": "0 → 1 replica: minReplicas is 1."}
+    fetching = {
+        "type": "Ready",
+        "status": "False",
+        "reason": "Fetching",
+        "message": "No pod is ready: 42 % of 16.1 GB.",
+    }
+    starting = fetching | {"reason": "Starting"}
+    pod = PodLine("chat-0", "starting")
+    assert why({"conditions": [fetching], "decisions": [decided]}, (pod,)) == "No replica is ready: 42 % of 16.1 GB."
+    assert why({"conditions": [starting], "decisions": [decided]}, (pod,)) == "0 → 1 replica: minReplicas is 1."
+    failed = PodLine("chat-0", "failed", trouble="DiskFull: no room")
+    assert why({"conditions": [fetching], "decisions": [decided]}, (failed,)) == "DiskFull: no room"
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
