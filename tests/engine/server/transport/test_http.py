@@ -3,7 +3,6 @@
 import asyncio
 import json
 import socket
-from collections.abc import Iterator
 
 import aiohttp
 import pytest
@@ -11,25 +10,11 @@ from aiohttp import web
 
 from sluice import contract
 from sluice_gateway import Backend, Gateway
-from tests.engine.serving import Served
+from tests.engine.server.transport.conftest import GOOD
+from tests.engine.serving import CHAT, Served
 
-CHAT = "/v1/chat/completions"
-GOOD = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 2, "temperature": 0}
 TYPE = {"Content-Type": "application/json"}
-
-
-@pytest.fixture(scope="module", params=["served_without_keys", "served_with_keys"])
-def served(request: pytest.FixtureRequest) -> Served:
-    """Each row applies to a server without API keys, and to one with them."""
-    server: Served = request.getfixturevalue(request.param)
-    return server
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _unharmed(served: Served) -> Iterator[None]:
-    yield
-    assert served.request("POST", CHAT, GOOD).status == 200  # the server still serves
-    served.wait(lambda: served.blocks()["held"] == 0)
+pytestmark = pytest.mark.usefixtures("unharmed")
 
 
 def head(path: str, *lines: str, method: str = "POST", host: str = "localhost") -> bytes:

@@ -184,44 +184,59 @@ def test_a_field_out_of_range_is_rejected_by_name(field: str, value: Any) -> Non
         assert isinstance(caught.value.code, str)
 
 
-@pytest.mark.parametrize(
-    ("messages", "param"),
-    [
-        (None, "messages"),
-        ([], "messages"),
-        ("hi", "messages"),
-        ({}, "messages"),
-        ([{"role": "user", "content": "x"}] * 100_000, "messages"),
-        ([1], "messages[0]"),
-        ([{"content": "x"}], "messages[0].role"),
-        ([{"role": "root", "content": "x"}], "messages[0].role"),
-        ([{"role": ["user"], "content": "x"}], "messages[0].role"),
-        ([{"role": "function", "content": "x"}], "messages[0].role"),
-        ([{"role": "user"}], "messages[0].content"),
-        ([{"role": "user", "content": None}], "messages[0].content"),
-        ([{"role": "user", "content": []}], "messages[0].content"),
-        ([{"role": "user", "content": ["x"]}], "messages[0].content[0]"),
-        ([{"role": "user", "content": [{"type": "text"}]}], "messages[0].content[0]"),
-        ([{"role": "user", "content": [{"type": [], "text": "x"}]}], "messages[0].content[0]"),
-        (
-            [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}],
-            "messages[0].content[0].type",
-        ),
-        ([{"role": "user", "content": "x", "name": 5}], "messages[0].name"),
-        ([{"role": "assistant", "content": "x", "tool_calls": [{}]}], "messages[0].tool_calls[0]"),
-        ([{"role": "user", "content": "x", "surprise": 1}], "messages[0].surprise"),
-    ],
-)
+BAD_MESSAGES: list[tuple[Any, str]] = [
+    (None, "messages"),
+    ([], "messages"),
+    ("hi", "messages"),
+    ({}, "messages"),
+    ([{"role": "user", "content": "x"}] * 100_000, "messages"),
+    ([1], "messages[0]"),
+    ([{"content": "x"}], "messages[0].role"),
+    ([{"role": "root", "content": "x"}], "messages[0].role"),
+    ([{"role": ["user"], "content": "x"}], "messages[0].role"),
+    ([{"role": "function", "content": "x"}], "messages[0].role"),
+    ([{"role": "user"}], "messages[0].content"),
+    ([{"role": "user", "content": None}], "messages[0].content"),
+    ([{"role": "user", "content": []}], "messages[0].content"),
+    ([{"role": "user", "content": ["x"]}], "messages[0].content[0]"),
+    ([{"role": "user", "content": [{"type": "text"}]}], "messages[0].content[0]"),
+    ([{"role": "user", "content": [{"type": [], "text": "x"}]}], "messages[0].content[0]"),
+    (
+        [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}],
+        "messages[0].content[0].type",
+    ),
+    ([{"role": "user", "content": "x", "name": 5}], "messages[0].name"),
+    ([{"role": "assistant", "content": "x", "tool_calls": [{}]}], "messages[0].tool_calls[0]"),
+    ([{"role": "user", "content": "x", "surprise": 1}], "messages[0].surprise"),
+]
+
+
+@pytest.mark.parametrize(("messages", "param"), BAD_MESSAGES)
 def test_invalid_messages_are_rejected_by_position(messages: Any, param: str) -> None:
     with pytest.raises(BadRequest) as caught:
         chat(messages=messages)
     assert caught.value.param == param
 
 
-@pytest.mark.parametrize(
-    "prompt",
-    [None, "", [], [-1], [True], [1.5], [1, "a"], ["a", [1]], ["a", ""], [[1], []], [[]], {}, 5, ["a"] * 100_000],
-)
+BAD_PROMPTS: list[Any] = [
+    None,
+    "",
+    [],
+    [-1],
+    [True],
+    [1.5],
+    [1, "a"],
+    ["a", [1]],
+    ["a", ""],
+    [[1], []],
+    [[]],
+    {},
+    5,
+    ["a"] * 100_000,
+]
+
+
+@pytest.mark.parametrize("prompt", BAD_PROMPTS)
 def test_invalid_prompts_are_rejected(prompt: Any) -> None:
     with pytest.raises(BadRequest) as caught:
         completion(prompt=prompt)
@@ -249,14 +264,14 @@ def test_unsupported_features_have_their_own_code() -> None:
     assert caught.value.code == "unsupported_parameter"
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"", b" ", b"{", b"[]", b'"x"', b"null", b"5", b"[" * 100_000, b'{"a":' * 100_000, b'{"a": NaN}',
-        b'{"a": Infinity}', b'{"a": -Infinity}', b'{"a": 1e999}', b'{"a": ' + b"9" * 5000 + b"}", b'{"a": "\xff"}',
-        b'{"a": "\\ud800"}', b'{"a": "\xed\xa0\x80"}', b"{'a': 1}", b'{"a": 1,}', b"\xef\xbb\xbf{}", b'{"a": 1} x',
-    ],
-)  # fmt: skip
+NO_OBJECTS: list[bytes] = [
+    b"", b" ", b"{", b"[]", b'"x"', b"null", b"5", b"[" * 100_000, b'{"a":' * 100_000, b'{"a": NaN}',
+    b'{"a": Infinity}', b'{"a": -Infinity}', b'{"a": 1e999}', b'{"a": ' + b"9" * 5000 + b"}", b'{"a": "\xff"}',
+    b'{"a": "\\ud800"}', b'{"a": "\xed\xa0\x80"}', b"{'a': 1}", b'{"a": 1,}', b"\xef\xbb\xbf{}", b'{"a": 1} x',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("body", NO_OBJECTS)
 def test_a_body_that_is_no_strict_json_object_is_rejected(body: bytes) -> None:
     with pytest.raises(BadRequest) as caught:
         parse_object(body)
