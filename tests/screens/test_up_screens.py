@@ -1,5 +1,6 @@
-"""`sluice up` on a terminal when no replica can start, and `sluice explain --local` beside a running one."""
+"""`sluice up` on a terminal while it downloads, while it serves and when no replica can start; `sluice explain --local`."""
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -7,8 +8,9 @@ import pytest
 from sluice.up.state_file import StateFile
 from sluice_engine.tiny import ensure
 from sluice_operator.cluster.client import Key
+from tests.hub_server import HubServer
 from tests.screens.golden import compare
-from tests.screens.terminal import Terminal
+from tests.screens.terminal import CTRL_C, Terminal
 
 FILE = """\
 apiVersion: sluice.dev/v1alpha1
@@ -39,6 +41,9 @@ MASKS = {
     r"sluice-up-\w{8}": "sluice-up-########",
 }
 
+# How far a download is when the screen is read; the sentence may then wrap elsewhere, so its numbers keep their width.
+DOWNLOAD = {r"downloaded: [ \d]+ % of 4\.3 MB(, \d+\s+(s|min|h)\s+left)?\.": "downloaded: # % of 4.3 MB, # s left."}
+
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_up_with_a_model_that_no_replica_can_load(columns: int) -> None:
@@ -50,6 +55,27 @@ def test_up_with_a_model_that_no_replica_can_load(columns: int) -> None:
     with Terminal("up", "chat.yaml", "--port", "0", columns=columns, folder=folder) as terminal:
         assert terminal.finish() == 2
         compare(f"up-fault-{columns}", terminal, MASKS)
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_up_while_the_model_arrives_and_when_it_serves(columns: int, tmp_path: Path) -> None:
+    files = {path.name: path.read_bytes() for path in ensure().iterdir() if path.is_file()}
+    (tmp_path / "chat.yaml").write_text(FILE.replace("file:///tmp/sluice-screens/bare", "hf://org/model"))
+    with HubServer(files) as hub:
+        hub.stop_at = len(files["model.safetensors"]) // 2
+        env = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "home"), "SLUICE_CACHE": str(tmp_path / "cache")}
+        with Terminal("up", "chat.yaml", "--port", "0", columns=columns, folder=tmp_path, env=env) as terminal:
+            terminal.wait_for(r"downloaded: [1-9]\d* %")
+            compare(f"up-download-{columns}", terminal, MASKS | DOWNLOAD)
+            hub.stop_at, stalled = None, hub.released
+            hub.released = threading.Event()
+            stalled.set()
+            terminal.wait_for(r"replicas are loading")
+            terminal.wait_for(r"chat +1/1 ")
+            terminal.wait_for(r"replica \w+ +ready")
+            compare(f"up-serving-{columns}", terminal, MASKS | DOWNLOAD)
+            terminal.send(CTRL_C)
+            assert terminal.finish() == 0
 
 
 @pytest.mark.parametrize("columns", [80, 120])
