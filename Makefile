@@ -44,9 +44,11 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m sluice crds --check
+	$(BIN)/python -m sluice_engine.server.openapi --check
 
 generate: $(READY)
 	$(BIN)/python -m sluice crds --write
+	$(BIN)/python -m sluice_engine.server.openapi --write
 
 bench: $(READY)
 	$(BIN)/python -m tests.bench $(PARTS)

@@ -47,11 +47,12 @@ PATH_DETOKENIZE: Final = "/detokenize"
 PATH_HEALTH: Final = "/health"
 PATH_VERSION: Final = "/version"
 PATH_MODELS: Final = "/v1/models"
+PATH_OPENAPI: Final = "/openapi.json"
 # What a gateway passes on to an engine.
 POSTED_PATHS: Final = (
     PATH_CHAT_COMPLETIONS, PATH_COMPLETIONS, PATH_RESPONSES, PATH_MESSAGES, PATH_COUNT_TOKENS, PATH_EMBEDDINGS, *PATHS_RERANK, *PATHS_SCORE, PATH_TOKENIZE, PATH_DETOKENIZE,
 )  # fmt: skip
-READ_PATHS: Final = (PATH_MODELS, PATH_HEALTH, PATH_VERSION)
+READ_PATHS: Final = (PATH_MODELS, PATH_HEALTH, PATH_VERSION, PATH_OPENAPI)
 PATH_LIVEZ: Final = "/livez"
 PATH_READYZ: Final = "/readyz"
 PATH_METRICS: Final = "/metrics"

@@ -1,4 +1,4 @@
-"""GET /health and /version, which load balancers and clients of other servers ask on the data port, without a key."""
+"""GET /health, /version and /openapi.json, which load balancers, clients and tools ask for without a key."""
 
 from importlib.metadata import version
 from typing import Final
@@ -8,6 +8,7 @@ from aiohttp import web
 
 from sluice import contract
 from sluice_engine.server.context import Serving
+from sluice_engine.server.openapi.served import get_document
 from sluice_engine.server.transport.router import Routes
 
 VERSION: Final = orjson.dumps({"version": version("sluice")})
@@ -26,4 +27,8 @@ async def get_version(request: web.BaseRequest, serving: Serving) -> web.StreamR
 
 def routes() -> Routes:
     """Returns the routes that need no key."""
-    return {contract.PATH_HEALTH: {"GET": health}, contract.PATH_VERSION: {"GET": get_version}}
+    return {
+        contract.PATH_HEALTH: {"GET": health},
+        contract.PATH_VERSION: {"GET": get_version},
+        contract.PATH_OPENAPI: {"GET": get_document},
+    }

@@ -12,8 +12,10 @@ from aiohttp import web
 
 from sluice_engine.server.api.fields import Object, integer, invalid, only
 from sluice_engine.server.api.generation.request_schema import check_model
+from sluice_engine.server.api.request_fields import Fields, Form, fields, list_of
 from sluice_engine.server.api.text_batch import (
     MAX_TEXTS,
+    SCHEDULING,
     TokenizedText,
     check_characters,
     check_length,
@@ -25,7 +27,18 @@ from sluice_engine.server.api.text_batch import (
 from sluice_engine.server.context import Serving
 from sluice_engine.server.transport.body import read_object
 
-FIELDS: Final = frozenset({"model", "input", "encoding_format", "dimensions", "user", "priority", "slo"})
+FORMATS: Final = ("float", "base64")
+_TEXT: Final[Object] = {"type": "string", "minLength": 1}
+_IDS: Final[Object] = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
+FIELDS: Final[Fields] = {
+    **SCHEDULING,
+    **fields(
+        Form("input", {"anyOf": [_TEXT, _IDS, list_of(_TEXT, 1, MAX_TEXTS), list_of(_IDS, 1, MAX_TEXTS)]}),
+        Form("encoding_format", {"type": "string", "enum": list(FORMATS)}),
+        Form("dimensions", {"type": "integer", "minimum": 1}),  # at most as many as the model's vectors have
+    ),
+}
+REQUIRED: Final = ("model", "input")
 NORM_TOLERANCE: Final = 1e-3  # a vector whose norm is within this of 1 was normalized
 
 Input = str | tuple[int, ...]
@@ -72,7 +85,7 @@ def shortened(vector: bytes, dimensions: int) -> bytes:
 def _check(body: Object, longest: int, size: int) -> EmbeddingRequest:
     only(body, FIELDS)
     form = body.get("encoding_format")
-    if form not in (None, "float", "base64"):
+    if form is not None and form not in FORMATS:
         raise invalid("encoding_format", "must be 'float' or 'base64'")
     dimensions = integer(body, "dimensions", 1, size)
     inputs, params = _inputs(body.get("input"), longest)

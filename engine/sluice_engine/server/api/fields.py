@@ -3,6 +3,7 @@
 Each reader returns the value, or the default if the field is absent or null. It raises BadRequest with `param`.
 """
 
+from collections.abc import Collection
 from typing import Any, Final
 
 from sluice_engine.server.errors import BadRequest
@@ -81,7 +82,7 @@ def strings(source: Object, name: str, most: int, longest: int) -> tuple[str, ..
     return tuple(entries)
 
 
-def only(source: Object, known: frozenset[str], prefix: str = "") -> None:
+def only(source: Object, known: Collection[str], prefix: str = "") -> None:
     """Raises BadRequest if the object has a field that is not in `known`: a misspelt field must not be ignored."""
     for name in source:
         if name not in known:

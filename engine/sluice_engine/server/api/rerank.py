@@ -13,10 +13,12 @@ from typing import Any, Final
 import orjson
 from aiohttp import web
 
-from sluice_engine.server.api.fields import Object, boolean, integer, invalid, only
+from sluice_engine.server.api.fields import Object, invalid, only
 from sluice_engine.server.api.generation.request_schema import check_model
+from sluice_engine.server.api.request_fields import Fields, Flag, Form, Integer, fields, list_of, object_form
 from sluice_engine.server.api.text_batch import (
     MAX_TEXTS,
+    SCHEDULING,
     BatchResult,
     SchedulingFields,
     TokenizedText,
@@ -30,11 +32,25 @@ from sluice_engine.server.context import Serving
 from sluice_engine.server.errors import BadRequest
 from sluice_engine.server.transport.body import MAX_BODY_BYTES, read_object
 
-COMMON: Final = frozenset({"model", "user", "priority", "slo"})
-RERANK: Final = COMMON | {"query", "documents", "top_n", "return_documents"}
+_TEXT: Final[Object] = {"type": "string", "minLength": 1}
+_DOCUMENT: Final = object_form(fields(Form("text", _TEXT)), ("text",))
+TOP_N: Final = Integer("top_n", 1, 2**31)
+RETURN_DOCUMENTS: Final = Flag("return_documents", True)
+RERANK: Final[Fields] = {
+    **SCHEDULING,
+    **fields(
+        Form("query", _TEXT),
+        Form("documents", list_of({"anyOf": [_TEXT, _DOCUMENT]}, 1, MAX_TEXTS)),
+        TOP_N,
+        RETURN_DOCUMENTS,
+    ),
+}
+RERANK_REQUIRED: Final = ("model", "query", "documents")
+_TEXTS: Final[Object] = {"anyOf": [_TEXT, list_of(_TEXT, 1, MAX_TEXTS)]}
+SCORE: Final[Fields] = {**SCHEDULING, **fields(Form("text_1", _TEXTS), Form("text_2", _TEXTS))}
+SCORE_REQUIRED: Final = ("model", "text_1", "text_2")
 # The query is encoded again with each document, so the total size of the pairs is bounded, not only the body's.
 MAX_CHARACTERS: Final = 4 * MAX_BODY_BYTES
-SCORE: Final = COMMON | {"text_1", "text_2"}
 
 Pair = tuple[str, str, str]  # first text, second text, name of the pair in errors
 
@@ -44,8 +60,8 @@ async def rerank(request: web.BaseRequest, serving: Serving) -> web.StreamRespon
     body, scheduling = await _begin(request, serving, RERANK)
     query = _text(body.get("query"), "query")
     documents = [_document(each, f"documents[{i}]") for i, each in enumerate(_list(body, "documents"))]
-    most = integer(body, "top_n", 1, 2**31, len(documents))
-    with_documents = boolean(body, "return_documents", True)
+    most = TOP_N.of(body) or len(documents)
+    with_documents = RETURN_DOCUMENTS.of(body)
     pairs = [(query, document, f"documents[{index}]") for index, document in enumerate(documents)]
     scores, batch = await _scores(request, serving, pairs, scheduling)
     best = sorted(range(len(scores)), key=lambda index: -scores[index])[:most]
@@ -80,13 +96,13 @@ async def score(request: web.BaseRequest, serving: Serving) -> web.StreamRespons
     return serving.response(request, 200, orjson.dumps(response), batch.headers)
 
 
-async def _begin(request: web.BaseRequest, serving: Serving, fields: frozenset[str]) -> tuple[Object, SchedulingFields]:
+async def _begin(request: web.BaseRequest, serving: Serving, known: Fields) -> tuple[Object, SchedulingFields]:
     body = await read_object(request)
     serving.check_loaded(request)
     arrived_at = time.monotonic()
     check_model(body, serving.served_name)
     serving.check_task("score")
-    only(body, fields)
+    only(body, known)
     return body, scheduling_fields(body, arrived_at)
 
 

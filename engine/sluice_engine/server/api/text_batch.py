@@ -20,8 +20,9 @@ from aiohttp import web
 
 from sluice import contract
 from sluice_engine import messages
-from sluice_engine.server.api.fields import Object, integer, text
-from sluice_engine.server.api.generation.request_schema import MAX_PRIORITY, targets
+from sluice_engine.server.api.fields import Object
+from sluice_engine.server.api.generation.request_schema import MODEL, PRIORITY, SLO, targets
+from sluice_engine.server.api.request_fields import Text, fields
 from sluice_engine.server.auth.caller import caller_of
 from sluice_engine.server.context import Serving, offered_before, request_id_of
 from sluice_engine.server.engine_client import EngineFailed, Stream
@@ -31,6 +32,8 @@ from sluice_engine.server.usage import Usage
 
 INLINE_CHARACTERS: Final = 2048  # shorter texts are encoded on the event loop: a thread costs more than they do
 MAX_TEXTS: Final = 2048  # per call; OpenAI's limit
+USER: Final = Text("user", 1024)
+SCHEDULING: Final = fields(MODEL, USER, PRIORITY, SLO)  # of all calls of texts
 
 log = logging.getLogger("sluice.http")
 R = TypeVar("R")
@@ -74,10 +77,8 @@ class BatchResult:
 
 def scheduling_fields(body: Object, arrived_at: float) -> SchedulingFields:
     """Parses the scheduling fields that all calls of texts accept. Raises BadRequest."""
-    text(body, "user", 1024)
-    return SchedulingFields(
-        arrived_at, integer(body, "priority", -MAX_PRIORITY, MAX_PRIORITY, 0) or 0, targets(body)[0]
-    )
+    USER.of(body)
+    return SchedulingFields(arrived_at, PRIORITY.of(body) or 0, targets(body)[0])
 
 
 async def offload(serving: Serving, characters: int, work: Callable[[], R]) -> R:

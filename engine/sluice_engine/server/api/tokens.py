@@ -5,29 +5,42 @@ from typing import Final
 import orjson
 from aiohttp import web
 
-from sluice_engine.server.api.fields import Object, boolean, invalid, only
+from sluice_engine.server.api.fields import Object, invalid, only
 from sluice_engine.server.api.generation import tool_fields
-from sluice_engine.server.api.generation.accepted_fields import chat_options
-from sluice_engine.server.api.generation.message_schema import messages_of
-from sluice_engine.server.api.generation.request_schema import check_model
+from sluice_engine.server.api.generation.accepted_fields import VARIABLES, chat_options
+from sluice_engine.server.api.generation.message_schema import MESSAGES, messages_of
+from sluice_engine.server.api.generation.request_schema import MODEL, check_model
+from sluice_engine.server.api.request_fields import Fields, Flag, Form, fields
 from sluice_engine.server.api.text_batch import offload
 from sluice_engine.server.context import Serving
 from sluice_engine.server.errors import BadRequest
 from sluice_engine.server.transport.body import read_object
 from sluice_engine.text.chat_template import TemplateFailed
 
-TOKENIZE: Final = frozenset(
-    {"model", "prompt", "messages", "add_special_tokens", "return_token_strs", "tools", "chat_template_kwargs"}
-)
-DETOKENIZE: Final = frozenset({"model", "tokens"})
 MAX_TOKENS: Final = 2**20
+ADD_SPECIAL: Final = Flag("add_special_tokens", True)
+RETURN_STRINGS: Final = Flag("return_token_strs")
+TOKENIZE: Final = fields(
+    MODEL,
+    Form("prompt", {"type": "string"}),
+    MESSAGES,
+    ADD_SPECIAL,
+    RETURN_STRINGS,
+    tool_fields.TOOLS,
+    VARIABLES,
+)
+DETOKENIZE: Final = fields(
+    MODEL,
+    Form("tokens", {"type": "array", "items": {"type": "integer", "minimum": 0}, "maxItems": MAX_TOKENS}),
+)
+DETOKENIZE_REQUIRED: Final = ("tokens",)
 
 
 async def tokenize(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:
     """POST /tokenize: the token ids of a prompt, or of a chat after its template."""
     body = await _begin(request, serving, TOKENIZE)
     ids = await _ids(serving, body)
-    strings = [serving.text.token_text(each) for each in ids] if boolean(body, "return_token_strs") else None
+    strings = [serving.text.token_text(each) for each in ids] if RETURN_STRINGS.of(body) else None
     return serving.response(
         request,
         200,
@@ -55,12 +68,12 @@ async def detokenize(request: web.BaseRequest, serving: Serving) -> web.StreamRe
     return serving.response(request, 200, orjson.dumps({"prompt": text}))
 
 
-async def _begin(request: web.BaseRequest, serving: Serving, fields: frozenset[str]) -> Object:
+async def _begin(request: web.BaseRequest, serving: Serving, known: Fields) -> Object:
     body = await read_object(request)
     serving.check_loaded()
     if body.get("model") is not None:
         check_model(body, serving.served_name)
-    only(body, fields)
+    only(body, known)
     return body
 
 
@@ -78,7 +91,7 @@ async def _ids(serving: Serving, body: Object) -> list[int]:
             )
         except TemplateFailed as error:
             raise BadRequest(f"{error}.", param="messages", code="invalid_value") from error
-    prompt, special = body.get("prompt"), boolean(body, "add_special_tokens", True)
+    prompt, special = body.get("prompt"), ADD_SPECIAL.of(body)
     if not isinstance(prompt, str):
         raise invalid("prompt", "is required: a string; or messages")
     return await offload(serving, len(prompt), lambda: text.encode_prompt(prompt, special_tokens=special))

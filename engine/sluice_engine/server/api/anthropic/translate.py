@@ -1,30 +1,11 @@
 """Translates a body of Anthropic's Messages API into one of a chat, which is then parsed as any other chat."""
 
 import json
-from typing import Any, Final
+from typing import Any
 
-from sluice_engine.server.api.fields import Object, invalid, only
+from sluice_engine.server.api.anthropic import request_form as form
+from sluice_engine.server.api.fields import Object, boolean, invalid, only
 from sluice_engine.server.errors import Unsupported
-
-SAME: Final = (
-    "model",
-    "temperature",
-    "top_p",
-    "top_k",
-    "stream",
-    "max_tokens",
-    "priority",
-    "slo",
-    "seed",
-    "cache_salt",
-)
-FIELDS: Final = frozenset(
-    {*SAME, "messages", "system", "stop_sequences", "metadata", "tools", "tool_choice", "thinking", "service_tier"}
-    | {"output_config", "cache_control"}
-)
-MAX_MESSAGES: Final = 4096
-_CHOICES: Final = {"auto": "auto", "any": "required", "none": "none"}
-_THOUGHTS: Final = ("thinking", "redacted_thinking")  # of earlier answers; chat templates leave them out
 
 
 def chat_body(body: Object, *, counting: bool = False) -> Object:
@@ -32,22 +13,31 @@ def chat_body(body: Object, *, counting: bool = False) -> Object:
 
     Raises BadRequest, Unsupported.
     """
-    only(body, FIELDS)
+    only(body, form.FIELDS)
+    form.SERVICE_TIER.of(body)
     if body.get("max_tokens") is None and not counting:
         raise invalid("max_tokens", "is required: the number of tokens that the answer may have")
-    chat: Object = {name: body[name] for name in SAME if body.get(name) is not None}
+    chat: Object = {name: body[name] for name in form.SAME if body.get(name) is not None}
     chat["messages"] = [*_system(body.get("system")), *_messages(body.get("messages"))]
-    if body.get("stop_sequences"):
-        chat["stop"] = body["stop_sequences"]
-    if isinstance(metadata := body.get("metadata"), dict) and metadata.get("user_id") is not None:
-        chat["user"] = metadata["user_id"]
-    if body.get("tools"):
-        chat["tools"] = _tools(body["tools"])
-        chat |= _choice(body.get("tool_choice"))
+    if stops := form.STOP_SEQUENCES.of(body):
+        chat["stop"] = list(stops)
+    if (user := _user_id(body.get("metadata"))) is not None:
+        chat["user"] = user
+    tools, choice = _tools(body.get("tools")), _choice(body.get("tool_choice"))
+    if tools:
+        chat |= {"tools": tools} | choice
     chat |= _output(body.get("output_config"))
     if body.get("thinking") is not None:
         chat["chat_template_kwargs"] = {"enable_thinking": _thinks(body["thinking"])}
     return chat
+
+
+def _user_id(metadata: Any) -> str | None:
+    if metadata is None:
+        return None
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("user_id"), str | None):
+        raise invalid("metadata", "must be an object whose user_id is a string")
+    return metadata.get("user_id")
 
 
 def _system(system: Any) -> list[Object]:
@@ -57,14 +47,14 @@ def _system(system: Any) -> list[Object]:
 
 
 def _messages(messages: Any) -> list[Object]:
-    if not isinstance(messages, list) or not 1 <= len(messages) <= MAX_MESSAGES:
-        raise invalid("messages", f"is required: a list of 1 to {MAX_MESSAGES} messages")
+    if not isinstance(messages, list) or not 1 <= len(messages) <= form.MAX_MESSAGES:
+        raise invalid("messages", f"is required: a list of 1 to {form.MAX_MESSAGES} messages")
     found: list[Object] = []
     for place, message in enumerate(messages):
         where = f"messages[{place}]"
-        if not isinstance(message, dict) or message.get("role") not in ("user", "assistant", "system"):
+        if not isinstance(message, dict) or message.get("role") not in form.ROLES:
             raise invalid(where, "must be an object with the role user, assistant or system, and content")
-        only(message, frozenset({"role", "content"}), f"{where}.")
+        only(message, form.MESSAGE, f"{where}.")
         content = message.get("content")
         if isinstance(content, str):
             found.append({"role": message["role"], "content": content})
@@ -98,7 +88,7 @@ def _assistant(content: Any, where: str) -> Object:
         if block.get("type") == "tool_use":
             function = {"name": block.get("name"), "arguments": json.dumps(block.get("input") or {})}
             calls.append({"id": block.get("id"), "type": "function", "function": function})
-        elif block.get("type") not in _THOUGHTS:
+        elif block.get("type") not in form.THOUGHTS:
             texts.append(_text_of(block, f"{where}[{place}]"))
     return {"role": "assistant", "content": "".join(texts)} | ({"tool_calls": calls} if calls else {})
 
@@ -122,6 +112,8 @@ def _blocks(content: Any, where: str) -> list[Object]:
 
 
 def _tools(tools: Any) -> list[Object]:
+    if tools is None:
+        return []
     if not isinstance(tools, list):
         raise invalid("tools", "must be a list")
     found = []
@@ -133,11 +125,7 @@ def _tools(tools: Any) -> list[Object]:
                 f"tools[{place}].type {tool['type']!r} is not supported: only tools that the client runs are.",
                 param=f"tools[{place}].type",
             )
-        only(
-            tool,
-            frozenset({"type", "name", "description", "input_schema", "cache_control", "strict"}),
-            f"tools[{place}].",
-        )
+        only(tool, form.TOOL, f"tools[{place}].")
         function = {
             "name": tool.get("name"),
             "description": tool.get("description"),
@@ -150,12 +138,14 @@ def _tools(tools: Any) -> list[Object]:
 def _choice(choice: Any) -> Object:
     if choice is None:
         return {}
-    if not isinstance(choice, dict) or choice.get("type") not in (*_CHOICES, "tool"):
+    if not isinstance(choice, dict) or choice.get("type") not in (*form.CHOICES, "tool"):
         raise invalid("tool_choice", "must be an object whose type is one of auto, any, tool, none")
-    found: Object = {"parallel_tool_calls": not choice.get("disable_parallel_tool_use", False)}
+    name = "tool_choice.disable_parallel_tool_use"
+    single = boolean({name: choice.get("disable_parallel_tool_use")}, name)
+    found: Object = {"parallel_tool_calls": not single}
     if choice["type"] == "tool":
         return found | {"tool_choice": {"type": "function", "function": {"name": choice.get("name")}}}
-    return found | {"tool_choice": _CHOICES[choice["type"]]}
+    return found | {"tool_choice": form.CHOICES[choice["type"]]}
 
 
 def _output(config: Any) -> Object:
@@ -176,6 +166,6 @@ def _output(config: Any) -> Object:
 
 
 def _thinks(thinking: Any) -> bool:
-    if not isinstance(thinking, dict) or thinking.get("type") not in ("enabled", "disabled", "adaptive"):
+    if not isinstance(thinking, dict) or thinking.get("type") not in form.THINKS:
         raise invalid("thinking", "must be an object whose type is enabled, adaptive or disabled")
     return bool(thinking["type"] != "disabled")

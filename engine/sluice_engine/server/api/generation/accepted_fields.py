@@ -7,13 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sluice_engine.server.api.fields import Object, boolean, choice, integer, invalid, strings, text
+from sluice_engine.server.api.fields import Object, invalid
+from sluice_engine.server.api.request_fields import (
+    Choice,
+    Flag,
+    Form,
+    Integer,
+    Strings,
+    Text,
+    fields,
+    list_of,
+)
 from sluice_engine.text import Display
-
-DESCRIPTIVE: Final = frozenset({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"})
-PROMPT: Final = frozenset({"truncate_prompt_tokens", "cache_salt"})
-TEMPLATE: Final = frozenset({"chat_template_kwargs", "reasoning_effort", "verbosity"})
-SHOWN: Final = frozenset({"skip_special_tokens", "include_stop_str_in_output"})
 
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh")
 VERBOSITIES: Final = ("low", "medium", "high")
@@ -25,6 +30,43 @@ MAX_BAD_WORDS: Final = 128
 MAX_BAD_WORD_CHARACTERS: Final = 128
 MAX_STOP_TOKENS: Final = 64
 TEMPLATES_OWN: Final = frozenset({"messages", "add_generation_prompt", "tools", "chat_template"})
+
+NAMES: Final = tuple(Text(name, 1024) for name in ("user", "safety_identifier", "prompt_cache_key"))
+STORE: Final = Flag("store")
+SERVICE_TIER: Final = Choice("service_tier", TIERS)
+METADATA: Final = Form(
+    "metadata",
+    {
+        "type": "object",
+        "maxProperties": MAX_METADATA,
+        "propertyNames": {"maxLength": 64},
+        "additionalProperties": {"type": "string", "maxLength": 512},
+    },
+)
+TRUNCATE: Final = Integer("truncate_prompt_tokens", -1, 2**31)
+CACHE_SALT: Final = Text("cache_salt", 1024, empty=False)
+EFFORT: Final = Choice("reasoning_effort", EFFORTS)
+VERBOSITY: Final = Choice("verbosity", VERBOSITIES)
+VARIABLES: Final = Form(
+    "chat_template_kwargs",
+    {
+        "type": "object",
+        "maxProperties": MAX_VARIABLES,
+        "propertyNames": {"not": {"enum": sorted(TEMPLATES_OWN)}},
+    },
+)
+SKIP_SPECIAL: Final = Flag("skip_special_tokens", True)
+INCLUDE_STOP: Final = Flag("include_stop_str_in_output")
+BAD_WORDS: Final = Strings("bad_words", MAX_BAD_WORDS, MAX_BAD_WORD_CHARACTERS, empty=True)
+STOP_TOKEN_IDS: Final = Form(
+    "stop_token_ids",
+    list_of({"type": "integer", "minimum": 0, "maximum": 2**31 - 1}, 0, MAX_STOP_TOKENS),
+)
+
+DESCRIPTIVE: Final = fields(*NAMES, STORE, SERVICE_TIER, METADATA)
+PROMPT: Final = fields(Form(TRUNCATE.name, TRUNCATE.form() | {"not": {"const": 0}}), CACHE_SALT)
+TEMPLATE: Final = fields(VARIABLES, EFFORT, VERBOSITY)
+SHOWN: Final = fields(SKIP_SPECIAL, INCLUDE_STOP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +80,10 @@ class PromptOptions:
 
 def descriptive(body: Object) -> None:
     """Checks the fields without an effect. Raises BadRequest."""
-    for name in ("user", "safety_identifier", "prompt_cache_key"):
-        text(body, name, 1024)
-    boolean(body, "store")
-    choice(body, "service_tier", TIERS)
+    for name in NAMES:
+        name.of(body)
+    STORE.of(body)
+    SERVICE_TIER.of(body)
     metadata = body.get("metadata")
     if metadata is None:
         return
@@ -54,30 +96,27 @@ def descriptive(body: Object) -> None:
 
 def prompt_options(body: Object) -> PromptOptions:
     """Parses the fields of a completion's prompt. Raises BadRequest."""
-    truncate = integer(body, "truncate_prompt_tokens", -1, 2**31)
+    truncate = TRUNCATE.of(body)
     if truncate == 0:
         raise invalid("truncate_prompt_tokens", "must be −1, for what the context has room for, or at least 1")
-    salt = text(body, "cache_salt", 1024)
-    if salt == "":
-        raise invalid("cache_salt", "must not be empty")
-    return PromptOptions(truncate=truncate, cache_salt=salt or "")
+    return PromptOptions(truncate=truncate, cache_salt=CACHE_SALT.of(body) or "")
 
 
 def chat_options(body: Object) -> PromptOptions:
     """Parses the fields of a chat's prompt: those of a completion, and variables of the template. Raises BadRequest."""
     options = prompt_options(body)
     variables = dict(_template_variables(body.get("chat_template_kwargs")))
-    for name, allowed in (("reasoning_effort", EFFORTS), ("verbosity", VERBOSITIES)):
-        if (value := choice(body, name, allowed)) is not None:
-            variables[name] = value
+    for each in (EFFORT, VERBOSITY):
+        if (value := each.of(body)) is not None:
+            variables[each.name] = value
     return PromptOptions(variables, options.truncate, options.cache_salt)
 
 
 def display(body: Object) -> Display:
     """Parses what of an output is shown besides its text. Raises BadRequest."""
     return Display(
-        special_tokens=not boolean(body, "skip_special_tokens", True),
-        stop_string=boolean(body, "include_stop_str_in_output"),
+        special_tokens=not SKIP_SPECIAL.of(body),
+        stop_string=INCLUDE_STOP.of(body),
     )
 
 
@@ -95,9 +134,7 @@ def stop_token_ids(body: Object) -> tuple[int, ...]:
 
 def bad_words(body: Object) -> tuple[str, ...]:
     """Returns the words that the output must not contain. Raises BadRequest."""
-    if body.get("bad_words") in (None, []):
-        return ()
-    return strings(body, "bad_words", MAX_BAD_WORDS, MAX_BAD_WORD_CHARACTERS)
+    return BAD_WORDS.of(body)
 
 
 def _template_variables(value: Any) -> Object:

@@ -3,7 +3,8 @@
 from typing import Any, Final
 
 from sluice_engine.server.api.fields import Object, invalid, only
-from sluice_engine.server.api.generation.tool_fields import past_calls
+from sluice_engine.server.api.generation.tool_fields import CALLS, past_calls
+from sluice_engine.server.api.request_fields import Form, Neutral, fields, list_of, object_form
 from sluice_engine.server.errors import BadRequest, Unsupported
 from sluice_engine.text import Message
 
@@ -12,7 +13,19 @@ MAX_PARTS: Final = 1024
 ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool"})
 UNSUPPORTED: Final = ("function_call", "audio")
 IGNORED: Final = ("refusal", "annotations", "reasoning_content", "reasoning")  # of an answer that a client sends back
-FIELDS: Final = frozenset({"role", "content", "name", "tool_calls", "tool_call_id", *IGNORED, *UNSUPPORTED})
+PART: Final = object_form(
+    fields(Form("type", {"const": "text"}), Form("text", {"type": "string"})), ("type", "text"), more=True
+)
+CONTENT: Final[Object] = {"anyOf": [{"type": "string"}, list_of(PART, 1, MAX_PARTS)]}
+FIELDS: Final = fields(
+    Form("role", {"type": "string", "enum": sorted(ROLES)}),
+    Form("content", CONTENT),
+    *(Form(name, {"type": "string"}) for name in ("name", "tool_call_id")),
+    CALLS,
+    *(Form(name, {}) for name in IGNORED),
+    *(Neutral(name, ({}, [], "", False, 0)) for name in UNSUPPORTED),
+)
+MESSAGES: Final = Form("messages", list_of(object_form(FIELDS, ("role",)), 1, MAX_MESSAGES))
 _MEDIA: Final = frozenset({"image_url", "input_audio", "file", "refusal", "video_url", "audio_url"})
 
 

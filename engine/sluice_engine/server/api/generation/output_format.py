@@ -8,11 +8,9 @@ import orjson
 from sluice_engine.grammar import Grammar, GrammarInvalid, check_bounds, check_schema
 from sluice_engine.grammar.grammar import ANY_OBJECT, MAX_CHOICES, Kind
 from sluice_engine.server.api.fields import Object, invalid, only
+from sluice_engine.server.api.request_fields import NULL, Flag, Form, fields, list_of, object_form
 from sluice_engine.server.errors import BadRequest
 
-FIELDS: Final = frozenset(
-    {"response_format", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"}
-)
 _STRUCTURED: Final = {
     "json": "json",
     "regex": "regex",
@@ -21,6 +19,39 @@ _STRUCTURED: Final = {
     "json_object": "object",
 }
 _FORMATS: Final = "text, json_object, json_schema"
+
+SCHEMA: Final[Object] = {"type": ["object", "boolean", "string"], "description": "A JSON schema, or its text."}
+_WORDS: Final[Object] = {"type": "string", "minLength": 1}
+_BY_KIND: Final[dict[str, Object]] = {
+    "json": SCHEMA,
+    "regex": _WORDS,
+    "choice": list_of(_WORDS, 1, MAX_CHOICES),
+    "grammar": _WORDS,
+    "object": {"type": "boolean"},
+}
+NAMED_SCHEMA: Final = fields(Form("name", _WORDS), Form("schema", SCHEMA), Flag("strict"), Form("description", {}))
+NAMED_SCHEMA_REQUIRED: Final = ("name", "schema")
+RESPONSE_FORMAT: Final = Form(
+    "response_format",
+    {
+        "anyOf": [
+            object_form(fields(Form("type", {"enum": ["text", "json_object"]})), ("type",)),
+            object_form(
+                fields(
+                    Form("type", {"const": "json_schema"}),
+                    Form("json_schema", object_form(NAMED_SCHEMA, NAMED_SCHEMA_REQUIRED)),
+                ),
+                ("type", "json_schema"),
+            ),
+        ]
+    },
+)
+STRUCTURED_OUTPUTS: Final = Form(
+    "structured_outputs",
+    object_form(fields(*(Form(name, _BY_KIND[kind]) for name, kind in _STRUCTURED.items())), more=NULL),
+)
+GUIDED: Final = tuple(Form(f"guided_{kind}", _BY_KIND[kind]) for kind in ("json", "regex", "choice", "grammar"))
+FIELDS: Final = fields(RESPONSE_FORMAT, *GUIDED, STRUCTURED_OUTPUTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +133,7 @@ def _json_schema(value: Any) -> OutputFormat:
     where = "response_format.json_schema"
     if not isinstance(value, dict):
         raise invalid(where, "must be an object with name and schema")
-    only(value, frozenset({"name", "description", "schema", "strict"}), f"{where}.")
+    only(value, NAMED_SCHEMA, f"{where}.")
     if not isinstance(value.get("name"), str) or not value["name"]:
         raise invalid(f"{where}.name", "is required and must be a string")
     if value.get("schema") is None:

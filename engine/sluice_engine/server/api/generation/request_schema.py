@@ -4,15 +4,28 @@ A value out of range is a 400 error with `param`. A field of the OpenAI API that
 `unsupported_parameter`, because a silently ignored field would mislead the client.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sluice_engine.server.api.fields import MAX_INTEGER, Object, boolean, integer, invalid, number, only, strings
-from sluice_engine.server.api.generation import accepted_fields, output_format, tool_fields
+from sluice_engine.server.api.fields import MAX_INTEGER, Object, invalid, only
+from sluice_engine.server.api.generation import accepted_fields, output_format, sampling_fields, tool_fields
 from sluice_engine.server.api.generation.accepted_fields import PromptOptions
-from sluice_engine.server.api.generation.message_schema import messages_of
+from sluice_engine.server.api.generation.message_schema import MESSAGES, messages_of
 from sluice_engine.server.api.generation.output_format import OutputFormat
-from sluice_engine.server.api.generation.sampling_fields import FIELDS, Choices, chat_choices, completion_choices
+from sluice_engine.server.api.generation.sampling_fields import Choices, chat_choices, completion_choices
+from sluice_engine.server.api.request_fields import (
+    Fields,
+    Flag,
+    Form,
+    Integer,
+    Neutral,
+    Number,
+    Record,
+    Strings,
+    fields,
+    list_of,
+)
 from sluice_engine.server.errors import NotFound, Unsupported
 from sluice_engine.text import Display, Message
 from sluice_engine.tools import ToolChoice
@@ -27,39 +40,67 @@ MAX_PROMPTS: Final = 256
 MAX_SAMPLES: Final = 1024  # of all prompts of one request
 COMPLETION_TOKENS: Final = 16  # OpenAI's default of max_tokens in completions
 
-COMMON: Final = frozenset(
-    {"model", "max_tokens", "temperature", "top_p", "top_k", "seed", "stop", "stream", "stream_options"}
-    | {"priority", "slo"}
-    | {"ignore_eos", "stop_token_ids", "bad_words"}
-    | accepted_fields.DESCRIPTIVE
-    | accepted_fields.PROMPT
-    | accepted_fields.SHOWN
-    | output_format.FIELDS
+MODEL: Final = Form("model", {"type": "string"})
+MAX_TOKENS: Final = Integer("max_tokens", 1, MAX_INTEGER)
+MAX_COMPLETION_TOKENS: Final = Integer("max_completion_tokens", 1, MAX_INTEGER)
+TEMPERATURE: Final = Number("temperature", 0.0, 2.0, 1.0)
+TOP_P: Final = Number("top_p", 0.0, 1.0, 1.0, above=True)
+TOP_K: Final = Integer("top_k", 0, MAX_TOP_K, 0)
+SEED: Final = Integer("seed", -MAX_INTEGER - 1, MAX_INTEGER)
+STOP: Final = Strings("stop", MAX_STOPS, MAX_STOP_CHARACTERS)
+STREAM: Final = Flag("stream")
+USAGE: Final = tuple(
+    Flag(f"stream_options.{name}") for name in ("include_usage", "continuous_usage_stats", "include_obfuscation")
 )
-CHAT: Final = COMMON | FIELDS | accepted_fields.TEMPLATE | tool_fields.FIELDS | {"messages", "max_completion_tokens"}
-COMPLETION: Final = COMMON | FIELDS | {"prompt", "echo"}
+STREAM_OPTIONS: Final = Record("stream_options", fields(*USAGE))
+IGNORE_EOS: Final = Flag("ignore_eos")
+PRIORITY: Final = Integer("priority", -MAX_PRIORITY, MAX_PRIORITY, 0)
+TTFT: Final = Number("slo.ttft_ms", 0.0, MAX_SLO_MS, 0.0, above=True)
+ITL: Final = Number("slo.itl_ms", 0.0, MAX_SLO_MS, 0.0, above=True)
+SLO: Final = Record("slo", fields(TTFT, ITL))
+ECHO: Final = Flag("echo")
+_IDS: Final[Object] = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
+_TEXT: Final[Object] = {"type": "string", "minLength": 1}
+PROMPT: Final = Form("prompt", {"anyOf": [_TEXT, _IDS, list_of(_TEXT, 1, MAX_PROMPTS), list_of(_IDS, 1, MAX_PROMPTS)]})
 
-# Unsupported fields, each with the neutral values that are accepted because they request nothing. Fields that only the
-# other endpoint supports are in CHAT_ONLY.
-CHAT_ONLY: Final[dict[str, tuple[object, ...]]] = {
-    **dict.fromkeys(accepted_fields.TEMPLATE, ()),
-    "tools": ([],),
-    "tool_choice": ("none",),
-    "parallel_tool_calls": (True, False),
+COMMON: Final[Fields] = {
+    **fields(
+        MODEL, MAX_TOKENS, TEMPERATURE, TOP_P, TOP_K, SEED, STOP, STREAM, STREAM_OPTIONS, PRIORITY, SLO, IGNORE_EOS
+    ),
+    **fields(accepted_fields.STOP_TOKEN_IDS, accepted_fields.BAD_WORDS),
+    **accepted_fields.DESCRIPTIVE,
+    **accepted_fields.PROMPT,
+    **accepted_fields.SHOWN,
+    **output_format.FIELDS,
 }
-NEUTRAL: Final[dict[str, tuple[object, ...]]] = {
-    "functions": ([],),
-    "function_call": ("none",),
-    "modalities": (["text"],),
-    "audio": (),
-    "prediction": (),
-    "web_search_options": (),
-    "suffix": ("",),
-    "chat_template": (),
-    "add_generation_prompt": (True,),
-    "continue_final_message": (False,),
-    "documents": (),
+# Unsupported fields, each with the neutral values that are accepted because they request nothing.
+NEUTRAL: Final = (
+    Neutral("functions", ([],)),
+    Neutral("function_call", ("none",)),
+    Neutral("modalities", (["text"],)),
+    *(Neutral(name, ()) for name in ("audio", "prediction", "web_search_options", "chat_template", "documents")),
+    Neutral("suffix", ("",)),
+    Neutral("add_generation_prompt", (True,)),
+    Neutral("continue_final_message", (False,)),
+)
+CHAT_NEUTRAL: Final = (*NEUTRAL, Neutral("echo", (False,)))
+COMPLETION_NEUTRAL: Final = (  # with what only chats support
+    *NEUTRAL,
+    *(Neutral(name, ()) for name in accepted_fields.TEMPLATE),
+    Neutral("tools", ([],)),
+    Neutral("tool_choice", ("none",)),
+    Neutral("parallel_tool_calls", (True, False)),
+)
+CHAT: Final[Fields] = {
+    **COMMON,
+    **sampling_fields.CHAT,
+    **accepted_fields.TEMPLATE,
+    **tool_fields.FIELDS,
+    **fields(MESSAGES, MAX_COMPLETION_TOKENS, *CHAT_NEUTRAL),
 }
+CHAT_REQUIRED: Final = ("model", "messages")
+COMPLETION: Final[Fields] = {**COMMON, **sampling_fields.COMPLETION, **fields(PROMPT, ECHO, *COMPLETION_NEUTRAL)}
+COMPLETION_REQUIRED: Final = ("model", "prompt")
 
 
 Prompt = str | tuple[int, ...]  # text or token ids
@@ -103,14 +144,14 @@ class Generation:
 def chat(body: Object, served_name: str) -> Generation:
     """Parses a `/v1/chat/completions` body. Raises BadRequest, Unsupported, NotFound."""
     check_model(body, served_name)
-    _supported(body, NEUTRAL | {"echo": (False,)})
-    only(body, CHAT | frozenset(NEUTRAL) | {"echo"})
-    limit_param = "max_completion_tokens" if body.get("max_completion_tokens") is not None else "max_tokens"
-    if limit_param == "max_completion_tokens" and body.get("max_tokens") is not None:
+    _supported(body, CHAT_NEUTRAL)
+    only(body, CHAT)
+    limit = MAX_COMPLETION_TOKENS if body.get("max_completion_tokens") is not None else MAX_TOKENS
+    if limit is MAX_COMPLETION_TOKENS and body.get("max_tokens") is not None:
         raise invalid("max_tokens", "and max_completion_tokens exclude each other")
     choices, options = chat_choices(body), accepted_fields.chat_options(body)
     tools = tool_fields.tool_choice(body)
-    generation = _generation(body, limit_param, choices, options, messages=messages_of(body))
+    generation = _generation(body, limit, choices, options, messages=messages_of(body))
     return replace(generation, tools=tools, output_format=_with_calls(generation.output_format, tools))
 
 
@@ -132,44 +173,44 @@ def _with_calls(given: OutputFormat | None, tools: ToolChoice) -> OutputFormat |
 def completion(body: Object, served_name: str) -> Generation:
     """Parses a `/v1/completions` body. Raises BadRequest, Unsupported, NotFound."""
     check_model(body, served_name)
-    _supported(body, NEUTRAL | CHAT_ONLY)
-    only(body, COMPLETION | frozenset(NEUTRAL) | frozenset(CHAT_ONLY))
-    choices, options = completion_choices(body, boolean(body, "stream")), accepted_fields.prompt_options(body)
+    _supported(body, COMPLETION_NEUTRAL)
+    only(body, COMPLETION)
+    choices, options = completion_choices(body, STREAM.of(body)), accepted_fields.prompt_options(body)
     prompts = _prompts(body)
     if len(prompts) * choices.params.n > MAX_SAMPLES:
         raise invalid("prompt", f"asks for more than {MAX_SAMPLES} samples in all; send fewer prompts at once")
-    echo = boolean(body, "echo")
+    echo = ECHO.of(body)
     if echo and choices.returns_logprobs:
         raise Unsupported(
             "echo with logprobs is not supported: the logprobs of a prompt are not computed. Leave one of them out.",
             param="echo",
         )
-    generation = _generation(body, "max_tokens", choices, options, prompts=prompts)
+    generation = _generation(body, MAX_TOKENS, choices, options, prompts=prompts)
     return replace(generation, echo=echo, default_max_tokens=COMPLETION_TOKENS)
 
 
 def _generation(
     body: Object,
-    limit_param: str,
+    limit: Integer,
     choices: Choices,
     options: PromptOptions,
     *,
     messages: tuple[Message, ...] | None = None,
     prompts: tuple[Prompt, ...] | None = None,
 ) -> Generation:
-    stream = boolean(body, "stream")
+    stream = STREAM.of(body)
     accepted_fields.descriptive(body)
     ttft_target, itl_target = targets(body)
     params = replace(
         choices.params,
-        max_tokens=integer(body, limit_param, 1, MAX_INTEGER),
-        temperature=number(body, "temperature", 0.0, 2.0, 1.0),
-        top_p=number(body, "top_p", 0.0, 1.0, 1.0, above=True),
-        top_k=integer(body, "top_k", 0, MAX_TOP_K, 0) or 0,
-        seed=integer(body, "seed", -MAX_INTEGER - 1, MAX_INTEGER),
-        stop=strings(body, "stop", MAX_STOPS, MAX_STOP_CHARACTERS),
+        max_tokens=limit.of(body),
+        temperature=TEMPERATURE.of(body),
+        top_p=TOP_P.of(body),
+        top_k=TOP_K.of(body) or 0,
+        seed=SEED.of(body),
+        stop=STOP.of(body),
         stop_token_ids=accepted_fields.stop_token_ids(body),
-        ignore_eos=boolean(body, "ignore_eos"),
+        ignore_eos=IGNORE_EOS.of(body),
     )
     include_usage, continuous_usage = _usage_options(body, stream)
     return Generation(
@@ -182,12 +223,12 @@ def _generation(
         output_format=output_format.output_format(body),
         tools=ToolChoice(),
         echo=False,
-        max_tokens_param=limit_param,
+        max_tokens_param=limit.name,
         default_max_tokens=None,
         stream=stream,
         include_usage=include_usage,
         continuous_usage=continuous_usage,
-        priority=integer(body, "priority", -MAX_PRIORITY, MAX_PRIORITY, 0) or 0,
+        priority=PRIORITY.of(body) or 0,
         ttft_target=ttft_target,
         itl_target=itl_target,
     )
@@ -204,41 +245,26 @@ def check_model(body: Object, served_name: str) -> None:
         )
 
 
-def _supported(body: Object, unsupported: dict[str, tuple[object, ...]]) -> None:
-    for name, neutral in unsupported.items():
-        value = body.get(name)
-        if value is None:
-            continue
-        if not any(type(value) is type(each) and value == each for each in neutral):
-            raise Unsupported(f"{name} is not supported by this engine; leave it out.", param=name)
+def _supported(body: Object, unsupported: Sequence[Neutral]) -> None:
+    for each in unsupported:
+        value = body.get(each.name)
+        if value is not None and not any(type(value) is type(one) and value == one for one in each.accepted):
+            raise Unsupported(f"{each.name} is not supported by this engine; leave it out.", param=each.name)
 
 
 def targets(body: Object) -> tuple[float | None, float | None]:
     """Returns the request's own SLO targets in seconds (TTFT, ITL); None where the engine's apply. Raises BadRequest."""
-    slo = body.get("slo")
-    if slo is None:
-        return None, None
-    if not isinstance(slo, dict):
-        raise invalid("slo", "must be an object with ttft_ms and itl_ms")
-    only(slo, frozenset({"ttft_ms", "itl_ms"}), "slo.")
-    dotted = {f"slo.{name}": value for name, value in slo.items()}
-    ttft, itl = (number(dotted, f"slo.{name}", 0.0, MAX_SLO_MS, 0.0, above=True) for name in ("ttft_ms", "itl_ms"))
+    dotted = SLO.of(body)
+    ttft, itl = TTFT.of(dotted), ITL.of(dotted)
     return ttft / 1000 or None, itl / 1000 or None
 
 
 def _usage_options(body: Object, stream: bool) -> tuple[bool, bool]:
     """Returns whether a stream ends with its usage, and whether every event has the usage so far."""
-    options = body.get("stream_options")
-    if options is None:
-        return False, False
-    if not stream:
+    if body.get("stream_options") is not None and not stream:
         raise invalid("stream_options", "is only allowed with stream: true")
-    if not isinstance(options, dict):
-        raise invalid("stream_options", "must be an object")
-    names = ("include_usage", "continuous_usage_stats", "include_obfuscation")
-    only(options, frozenset(names), "stream_options.")
-    dotted = {f"stream_options.{name}": value for name, value in options.items()}
-    usage, continuous, _ = (boolean(dotted, f"stream_options.{name}") for name in names)
+    dotted = STREAM_OPTIONS.of(body)
+    usage, continuous, _ = (each.of(dotted) for each in USAGE)
     return usage, usage and continuous
 
 

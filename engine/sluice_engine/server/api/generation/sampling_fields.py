@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from sluice_engine.sampling_params import MIN_REPETITION_PENALTY, SamplingParams
-from sluice_engine.server.api.fields import MAX_INTEGER, Object, boolean, integer, invalid, number
+from sluice_engine.server.api.fields import MAX_INTEGER, Object, invalid
+from sluice_engine.server.api.request_fields import Fields, Flag, Form, Integer, Neutral, Number, fields
 from sluice_engine.server.errors import Unsupported
 
 MAX_CHOICES: Final = 16
@@ -18,10 +19,28 @@ MAX_BIASES: Final = 1024
 MAX_BIAS: Final = 100.0
 _TOKEN_ID: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 
-FIELDS: Final = frozenset(
-    {"n", "logprobs", "presence_penalty", "frequency_penalty", "repetition_penalty", "min_p", "logit_bias"}
-    | {"min_tokens", "top_logprobs", "best_of"}
+N: Final = Integer("n", 1, MAX_CHOICES, 1)
+BEST_OF: Final = Integer("best_of", 1, MAX_CHOICES)
+SWITCH: Final = Flag("logprobs")  # of a chat
+COUNT: Final = Integer("logprobs", 0, MAX_TOP_LOGPROBS)  # of a completion
+TOP_LOGPROBS: Final = Integer("top_logprobs", 0, MAX_TOP_LOGPROBS)
+MIN_TOKENS: Final = Integer("min_tokens", 0, MAX_INTEGER, 0)
+MIN_P: Final = Number("min_p", 0.0, 1.0, 0.0)
+PRESENCE_PENALTY: Final = Number("presence_penalty", -2.0, 2.0, 0.0)
+FREQUENCY_PENALTY: Final = Number("frequency_penalty", -2.0, 2.0, 0.0)
+REPETITION_PENALTY: Final = Number("repetition_penalty", MIN_REPETITION_PENALTY, 2.0, 1.0)
+LOGIT_BIAS: Final = Form(
+    "logit_bias",
+    {
+        "type": "object",
+        "maxProperties": MAX_BIASES,
+        "propertyNames": {"pattern": f"^({_TOKEN_ID.pattern})$"},
+        "additionalProperties": {"type": "number", "minimum": -MAX_BIAS, "maximum": MAX_BIAS},
+    },
 )
+_BOTH: Final = fields(N, MIN_TOKENS, MIN_P, PRESENCE_PENALTY, FREQUENCY_PENALTY, REPETITION_PENALTY, LOGIT_BIAS)
+CHAT: Final[Fields] = {**_BOTH, **fields(SWITCH, TOP_LOGPROBS, Neutral("best_of", (1,)))}
+COMPLETION: Final[Fields] = {**_BOTH, **fields(COUNT, BEST_OF, Neutral("top_logprobs", ()))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +63,13 @@ class Choices:
 
 def chat_choices(body: Object) -> Choices:
     """Parses a chat body: `logprobs` is a boolean and `top_logprobs` a number. Raises BadRequest, Unsupported."""
-    if body.get("best_of") is not None and integer(body, "best_of", 1, MAX_CHOICES) != 1:
+    if body.get("best_of") is not None and BEST_OF.of(body) != 1:
         raise Unsupported("best_of belongs to completions; a chat has n.", param="best_of")
-    top = integer(body, "top_logprobs", 0, MAX_TOP_LOGPROBS)
-    wanted = boolean(body, "logprobs")
+    top = TOP_LOGPROBS.of(body)
+    wanted = SWITCH.of(body)
     if top is not None and not wanted:
         raise invalid("top_logprobs", "is only allowed with logprobs: true")
-    n = integer(body, "n", 1, MAX_CHOICES, 1) or 1
+    n = N.of(body) or 1
     return _choices(body, n, n, (top or 0) if wanted else None)
 
 
@@ -60,26 +79,26 @@ def completion_choices(body: Object, stream: bool) -> Choices:
         raise Unsupported(
             "top_logprobs belongs to chat completions; here logprobs is the number.", param="top_logprobs"
         )
-    n = integer(body, "n", 1, MAX_CHOICES, 1) or 1
-    best_of = integer(body, "best_of", 1, MAX_CHOICES, n) or n
+    n = N.of(body) or 1
+    best_of = BEST_OF.of(body) or n
     if best_of < n:
         raise invalid("best_of", f"must be at least n, which is {n}")
     if stream and best_of > n:
         raise invalid("best_of", "above n cannot be streamed: the best is known only at the end")
-    return _choices(body, n, best_of, integer(body, "logprobs", 0, MAX_TOP_LOGPROBS))
+    return _choices(body, n, best_of, COUNT.of(body))
 
 
 def _choices(body: Object, n: int, best_of: int, logprobs: int | None) -> Choices:
     params = SamplingParams(
         n=best_of,
         logprobs=0 if logprobs is None and best_of > n else logprobs,
-        min_p=number(body, "min_p", 0.0, 1.0, 0.0),
-        presence_penalty=number(body, "presence_penalty", -2.0, 2.0, 0.0),
-        frequency_penalty=number(body, "frequency_penalty", -2.0, 2.0, 0.0),
-        repetition_penalty=number(body, "repetition_penalty", MIN_REPETITION_PENALTY, 2.0, 1.0),
+        min_p=MIN_P.of(body),
+        presence_penalty=PRESENCE_PENALTY.of(body),
+        frequency_penalty=FREQUENCY_PENALTY.of(body),
+        repetition_penalty=REPETITION_PENALTY.of(body),
         logit_bias=_logit_bias(body),
     )
-    return Choices(n, logprobs is not None, integer(body, "min_tokens", 0, MAX_INTEGER, 0) or 0, params)
+    return Choices(n, logprobs is not None, MIN_TOKENS.of(body) or 0, params)
 
 
 def _logit_bias(body: Object) -> dict[int, float]:

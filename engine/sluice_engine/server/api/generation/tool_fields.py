@@ -7,12 +7,12 @@ import orjson
 
 from sluice_engine.grammar import GrammarInvalid, check_schema
 from sluice_engine.grammar.grammar import MAX_CHARACTERS
-from sluice_engine.server.api.fields import Object, boolean, invalid, only
+from sluice_engine.server.api.fields import Object, invalid, only
 from sluice_engine.server.api.generation.output_format import refused
+from sluice_engine.server.api.request_fields import Flag, Form, Text, fields, list_of, object_form
 from sluice_engine.tools import Tool, ToolChoice
 from sluice_engine.tools.definition import PastCall
 
-FIELDS: Final = frozenset({"tools", "tool_choice", "parallel_tool_calls"})
 MAX_TOOLS: Final = 128
 MAX_CALLS: Final = 128
 MAX_DESCRIPTION: Final = 32_768
@@ -20,11 +20,59 @@ NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 TYPES: Final = frozenset({"object", "array", "string", "number", "integer", "boolean", "null"})
 MODES: Final = ("none", "auto", "required")
 
+PARALLEL: Final = Flag("parallel_tool_calls", True)
+PARAMETERS: Final[Object] = {"type": "object", "properties": {"type": {"const": "object"}}}
+FUNCTION: Final = fields(
+    Form("name", {"type": "string", "pattern": f"^{NAME.pattern}$"}),
+    Text("description", MAX_DESCRIPTION),
+    Form("parameters", PARAMETERS),
+    Flag("strict"),
+)
+_TYPE: Final = Form("type", {"const": "function"})
+TOOLS: Final = Form(
+    "tools",
+    list_of(
+        object_form(fields(_TYPE, Form("function", object_form(FUNCTION, ("name",)))), ("type", "function"), more=True),
+        0,
+        MAX_TOOLS,
+    ),
+)
+NAMED_CHOICE: Final = object_form(
+    fields(_TYPE, Form("function", object_form(fields(Form("name", {"type": "string"})), ("name",), more=True))),
+    ("type", "function"),
+    more=True,
+)
+TOOL_CHOICE: Final = Form("tool_choice", {"anyOf": [{"type": "string", "enum": list(MODES)}, NAMED_CHOICE]})
+CALLS: Final = Form(
+    "tool_calls",
+    list_of(
+        object_form(
+            fields(
+                Form("id", {}),
+                _TYPE,
+                Form(
+                    "function",
+                    object_form(
+                        fields(Form("name", {"type": "string"}), Form("arguments", {"type": ["string", "object"]})),
+                        ("name", "arguments"),
+                        more=True,
+                    ),
+                ),
+            ),
+            ("function",),
+            more=True,
+        ),
+        0,
+        MAX_CALLS,
+    ),
+)
+FIELDS: Final = fields(TOOLS, TOOL_CHOICE, PARALLEL)
+
 
 def tool_choice(body: Object) -> ToolChoice:
     """Returns the tools and how they may be called. Raises BadRequest."""
     tools = _tools(body.get("tools"))
-    parallel = boolean(body, "parallel_tool_calls", True)
+    parallel = PARALLEL.of(body)
     value = body.get("tool_choice")
     if value is None:
         return ToolChoice(tools, "auto" if tools else "none", "", parallel)
@@ -94,7 +142,7 @@ def _tool(entry: Any, where: str) -> Tool:
     if not isinstance(entry, dict) or entry.get("type") != "function" or not isinstance(entry.get("function"), dict):
         raise invalid(where, "must be an object {type: 'function', function: {name, description, parameters}}")
     function, within = entry["function"], f"{where}.function"
-    only(function, frozenset({"name", "description", "parameters", "strict"}), f"{within}.")
+    only(function, FUNCTION, f"{within}.")
     name, description = function.get("name"), function.get("description")
     if not isinstance(name, str) or NAME.fullmatch(name) is None:
         raise invalid(f"{within}.name", "must be 1 to 64 letters, digits and _ . -")

@@ -2,30 +2,10 @@
 
 from typing import Any, Final
 
-from sluice_engine.server.api.fields import Object, boolean, invalid, only
+from sluice_engine.server.api.fields import Object, invalid, only
+from sluice_engine.server.api.responses import request_form as form
 from sluice_engine.server.errors import BadRequest, Unsupported
 
-SAME: Final = (
-    "model", "temperature", "top_p", "stream", "store", "metadata", "user", "service_tier", "safety_identifier",
-    "prompt_cache_key", "parallel_tool_calls", "seed", "priority", "slo", "top_k", "min_p", "stop", "cache_salt",
-    "chat_template_kwargs", "repetition_penalty", "presence_penalty", "frequency_penalty", "ignore_eos",
-)  # fmt: skip
-OTHERS: Final = frozenset(
-    {"input", "instructions", "max_output_tokens", "tools", "tool_choice", "text", "reasoning", "previous_response_id"}
-    | {
-        "include",
-        "truncation",
-        "background",
-        "conversation",
-        "prompt",
-        "max_tool_calls",
-        "top_logprobs",
-        "stream_options",
-    }
-)
-MAX_ITEMS: Final = 4096
-_ROLES: Final = ("user", "assistant", "system", "developer")
-_TEXT_PARTS: Final = frozenset({"input_text", "output_text", "text"})
 # The names that errors of a chat give to fields, and the names of the same fields here.
 _RENAMED: Final = (
     ("response_format.json_schema", "text.format"),
@@ -40,9 +20,9 @@ _RENAMED: Final = (
 
 def chat_body(body: Object) -> Object:
     """Returns the body of the same request as a chat. Raises BadRequest, Unsupported."""
-    only(body, OTHERS | frozenset(SAME))
+    only(body, form.FIELDS)
     _refuse(body)
-    chat: Object = {name: body[name] for name in SAME if body.get(name) is not None}
+    chat: Object = {name: body[name] for name in form.SAME if body.get(name) is not None}
     chat["messages"] = _messages(body)
     if body.get("max_output_tokens") is not None:
         chat["max_completion_tokens"] = body["max_output_tokens"]
@@ -75,10 +55,14 @@ def _refuse(body: Object) -> None:
     for name in ("prompt", "top_logprobs"):
         if body.get(name):
             raise Unsupported(f"{name} is not supported by this engine; leave it out.", param=name)
-    if boolean(body, "background"):
+    if form.BACKGROUND.of(body):
         raise Unsupported("background is not supported: responses are not stored. Use stream.", param="background")
-    if body.get("truncation") not in (None, "disabled", "auto"):
-        raise invalid("truncation", "must be disabled or auto")
+    form.TRUNCATION.of(body)
+    form.MAX_TOOL_CALLS.of(body)
+    form.OBFUSCATION.of(form.STREAM_OPTIONS.of(body))
+    included = body.get("include")
+    if included is not None and not (isinstance(included, list) and all(isinstance(each, str) for each in included)):
+        raise invalid("include", "must be a list of strings")
 
 
 def _messages(body: Object) -> list[Object]:
@@ -91,8 +75,8 @@ def _messages(body: Object) -> list[Object]:
     given = body.get("input")
     if isinstance(given, str) and given:
         return [*messages, {"role": "user", "content": given}]
-    if not isinstance(given, list) or not 1 <= len(given) <= MAX_ITEMS:
-        raise invalid("input", f"is required: a non-empty string, or a list of 1 to {MAX_ITEMS} items")
+    if not isinstance(given, list) or not 1 <= len(given) <= form.MAX_ITEMS:
+        raise invalid("input", f"is required: a non-empty string, or a list of 1 to {form.MAX_ITEMS} items")
     for place, item in enumerate(given):
         _add(messages, item, f"input[{place}]")
     return messages
@@ -122,8 +106,8 @@ def _add(messages: list[Object], item: Any, where: str) -> None:
 
 
 def _message(item: Object, where: str) -> Object:
-    if item.get("role") not in _ROLES:
-        raise invalid(f"{where}.role", f"must be one of {', '.join(_ROLES)}")
+    if item.get("role") not in form.ROLES:
+        raise invalid(f"{where}.role", f"must be one of {', '.join(form.ROLES)}")
     content = item.get("content")
     return {
         "role": item["role"],
@@ -139,7 +123,7 @@ def _content(parts: Any, where: str) -> str:
         kind = part.get("type") if isinstance(part, dict) else None
         if kind == "refusal":
             texts.append(str(part.get("refusal") or ""))
-        elif kind in _TEXT_PARTS and isinstance(part.get("text"), str):
+        elif kind in form.TEXT_PARTS and isinstance(part.get("text"), str):
             texts.append(part["text"])
         else:
             raise Unsupported(

@@ -1,0 +1,90 @@
+"""The fields of Anthropic's Messages API, as they are read and described."""
+
+from typing import Final
+
+from sluice_engine.server.api.fields import Object
+from sluice_engine.server.api.generation import accepted_fields, tool_fields
+from sluice_engine.server.api.generation.request_schema import CHAT, MAX_STOP_CHARACTERS, MAX_STOPS, MAX_TOKENS
+from sluice_engine.server.api.request_fields import Choice, Fields, Form, Strings, fields, list_of, object_form
+
+SAME: Final = (
+    "model",
+    "temperature",
+    "top_p",
+    "top_k",
+    "stream",
+    "max_tokens",
+    "priority",
+    "slo",
+    "seed",
+    "cache_salt",
+)
+MAX_MESSAGES: Final = 4096
+CHOICES: Final = {"auto": "auto", "any": "required", "none": "none"}
+THOUGHTS: Final = ("thinking", "redacted_thinking")  # of earlier answers; chat templates leave them out
+ROLES: Final = ("user", "assistant", "system")
+THINKS: Final = ("enabled", "disabled", "adaptive")
+
+_STRING: Final[Object] = {"type": "string"}
+_TEXT: Final = object_form(fields(Form("type", {"const": "text"}), Form("text", _STRING)), ("type", "text"), more=True)
+_TEXTS: Final[Object] = {"anyOf": [_STRING, {"type": "array", "items": _TEXT, "minItems": 1}]}
+_BLOCKS: Final = (
+    _TEXT,
+    object_form(fields(Form("type", {"const": "tool_use"}), Form("name", _STRING)), ("type", "name"), more=True),
+    object_form(fields(Form("type", {"const": "tool_result"}), Form("content", _TEXTS)), ("type",), more=True),
+    *(object_form(fields(Form("type", {"const": kind})), ("type",), more=True) for kind in THOUGHTS),
+)
+MESSAGE: Final = fields(
+    Form("role", {"type": "string", "enum": list(ROLES)}),
+    Form("content", {"anyOf": [_STRING, {"type": "array", "items": {"anyOf": list(_BLOCKS)}, "minItems": 1}]}),
+)
+MESSAGES: Final = Form("messages", list_of(object_form(MESSAGE, ("role", "content")), 1, MAX_MESSAGES))
+TOOL: Final[Fields] = {
+    **{name: tool_fields.FUNCTION[name] for name in ("name", "description", "strict")},
+    **fields(
+        Form("input_schema", tool_fields.PARAMETERS), Form("type", {"const": "custom"}), Form("cache_control", {})
+    ),
+}
+TOOLS: Final = Form("tools", list_of(object_form(TOOL, ("name",)), 0, tool_fields.MAX_TOOLS))
+TOOL_CHOICE: Final = Form(
+    "tool_choice",
+    object_form(
+        fields(
+            Form("type", {"type": "string", "enum": [*CHOICES, "tool"]}),
+            Form("disable_parallel_tool_use", {"type": "boolean"}),
+            Form("name", _STRING),
+        ),
+        ("type",),
+        more=True,
+    ),
+)
+THINKING: Final = Form(
+    "thinking", object_form(fields(Form("type", {"type": "string", "enum": list(THINKS)})), ("type",), more=True)
+)
+SCHEMA: Final = object_form(
+    fields(Form("type", {"const": "json_schema"}), Form("schema", {"type": ["object", "boolean", "string"]})),
+    ("type", "schema"),
+    more=True,
+)
+EFFORT: Final = Choice("effort", (*accepted_fields.EFFORTS, "max"))
+OUTPUT_CONFIG: Final = Form("output_config", object_form(fields(EFFORT, Form("format", SCHEMA))))
+USER_ID: Final = Form("metadata", object_form(fields(Form("user_id", _STRING)), more=True))
+STOP_SEQUENCES: Final = Strings("stop_sequences", MAX_STOPS, MAX_STOP_CHARACTERS, empty=True)
+SERVICE_TIER: Final = Choice("service_tier", ("auto", "standard_only"))
+FIELDS: Final[Fields] = {
+    **{name: CHAT[name] for name in SAME},
+    **fields(
+        MESSAGES,
+        Form("system", _TEXTS),
+        STOP_SEQUENCES,
+        USER_ID,
+        TOOLS,
+        TOOL_CHOICE,
+        THINKING,
+        SERVICE_TIER,
+        OUTPUT_CONFIG,
+        Form("cache_control", {}),
+    ),
+}
+REQUIRED: Final = ("model", "messages", MAX_TOKENS.name)
+COUNTING_REQUIRED: Final = ("model", "messages")

@@ -1,0 +1,67 @@
+"""schemathesis sends what the served document allows and what it forbids to a real server, and judges the answers."""
+
+from typing import Any, Final
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    allow_header_conformance,
+    content_type_conformance,
+    ignored_auth,
+    missing_required_header,
+    negative_data_rejection,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+    unsupported_method,
+)
+
+from sluice_engine.server.openapi.document import document
+from tests.engine.serving import Served
+
+# Left out: positive_data_acceptance, because rules between fields (top_logprobs needs logprobs, two grammars exclude each
+# other) and bounds of the model (context, vocabulary) are no JSON schema; test_document.py has its own for each field.
+# use_after_free and ensure_resource_availability need resources that are created and deleted, and there are none.
+CHECKS: Final = [
+    not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance,
+    response_headers_conformance, negative_data_rejection, missing_required_header, unsupported_method, ignored_auth,
+    allow_header_conformance,
+]  # fmt: skip
+FEW_TOKENS: Final = {"max_tokens": 2, "max_completion_tokens": 2, "max_output_tokens": 2}
+OPERATIONS: Final = [(path, method) for path, methods in document()["paths"].items() for method in methods]
+BOUNDED = settings(
+    max_examples=12, suppress_health_check=[*HealthCheck], derandomize=True, deadline=None, database=None
+)
+
+
+@pytest.fixture(scope="module")
+def api(served_without_keys: Served) -> Any:
+    given = served_without_keys.request("GET", "/openapi.json").json()
+    schemas = given["components"]["schemas"]
+    for schema in schemas.values():  # what is not described must not be in an answer
+        schema.setdefault("additionalProperties", False)
+    loaded = schemathesis.openapi.from_dict(given)
+    loaded.config.update(base_url=f"http://127.0.0.1:{served_without_keys.port}")
+    return loaded
+
+
+@pytest.mark.parametrize(("path", "method"), OPERATIONS)
+@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["allowed", "forbidden"])
+def test_answers_conform(api: Any, path: str, method: str, mode: GenerationMode) -> None:
+    operation = api[path][method.upper()]
+    if mode is GenerationMode.NEGATIVE and method == "get":
+        assert "requestBody" not in operation.definition.raw  # nothing of it can be malformed but the path
+        return
+
+    @BOUNDED
+    @given(operation.as_strategy(generation_mode=mode))
+    def judged(case: Any) -> None:
+        if mode is GenerationMode.POSITIVE and isinstance(case.body, dict):
+            case.body |= {name: most for name, most in FEW_TOKENS.items() if case.body.get(name) is not None}
+            case.body |= {"model": "tiny"} if "model" in case.body else {}
+        case.call_and_validate(checks=CHECKS)
+
+    judged()
