@@ -197,12 +197,17 @@ def answers(served: Served, path: str, status: int) -> bool:
 
 @contextmanager
 def serving(
-    model: Path, log: Path, *options: str, env: dict[str, str] | None = None, open_files: int | None = None
+    model: Path,
+    log: Path,
+    *options: str,
+    env: dict[str, str] | None = None,
+    open_files: int | None = None,
+    ready_seconds: float = 120.0,
 ) -> Iterator[Served]:
     """A server that is ready; it and its engine process are gone afterwards."""
     served = start(model, log, *options, env=env, open_files=open_files)
     try:
-        served.wait(lambda: served.process.poll() is not None or answers(served, "/readyz", 200), 120)
+        served.wait(lambda: served.process.poll() is not None or answers(served, "/readyz", 200), ready_seconds)
         assert served.process.poll() is None, log.read_text()[-3000:]
         yield served
     finally:

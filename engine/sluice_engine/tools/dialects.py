@@ -5,12 +5,17 @@ the text is cut into pieces.
 """
 
 import itertools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+from types import MappingProxyType
+from typing import Any, Final, Literal, Protocol
 
 from sluice_engine.tools.calls import ArgumentsDelta, CallBegun, CallReader, Event, TextDelta
+from sluice_engine.tools.marked_calls import ARGS, FUNCTION, PARAMETER, ArgsReader, FunctionReader
 
-Dialect = Literal["hermes", "llama", "mistral", "list", "named"]
+Dialect = Literal["hermes", "llama", "mistral", "mistral_args", "qwen_coder", "list", "named"]
+Schemas = Mapping[str, Mapping[str, Any]]  # of the parameters, by the name of the function
+NO_SCHEMAS: Final[Schemas] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,16 +26,34 @@ class Notation:
     closing: str = ""
     between: str = ""  # characters that may stand around the calls of one opening
     is_list: bool = False
+    begins: str = "{"  # of a call; "": it begins with the opening, which is written before each call
 
 
 NOTATIONS: Final[dict[Dialect, Notation]] = {
     "hermes": Notation("<tool_call>", "</tool_call>"),
     "llama": Notation("<|python_tag|>", between=";"),
     "mistral": Notation("[TOOL_CALLS]", is_list=True),
+    "mistral_args": Notation("[TOOL_CALLS]", begins=""),
+    "qwen_coder": Notation("<tool_call>", "</tool_call>", begins=FUNCTION),
     "list": Notation("", is_list=True),
 }
 SPACE: Final = " \t\r\n"
 MOST_BLANK: Final = 256  # characters of whitespace that are held back before a call
+
+
+class Reader(Protocol):
+    """Reads one call. `begun`: its function is known; `failed`: it is no call of a known function."""
+
+    begun: bool
+    done: bool
+    failed: bool
+
+    @property
+    def text(self) -> str:
+        """What it was fed, at least until it began."""
+
+    def feed(self, character: str) -> list[Event]:
+        """Take one character."""
 
 
 class Parser(Protocol):
@@ -48,17 +71,34 @@ def dialect_of(template: str) -> Dialect | None:
     if "tools" not in template and "tool_call" not in template:
         return None
     if "[TOOL_CALLS]" in template:
-        return "mistral"
+        return "mistral_args" if ARGS in template else "mistral"
+    if FUNCTION in template and PARAMETER in template:
+        return "qwen_coder"
     if "<|python_tag|>" in template or "ipython" in template:
         return "llama"
     return "hermes"
 
 
-def parser_of(dialect: Dialect, names: frozenset[str], *, name: str = "", parallel: bool = True) -> Parser:
-    """A parser for one answer. `names`: the offered functions; `name`: the one that must be called (dialect `named`)."""
+def parser_of(
+    dialect: Dialect,
+    names: frozenset[str],
+    *,
+    name: str = "",
+    parallel: bool = True,
+    schemas: Schemas = NO_SCHEMAS,
+) -> Parser:
+    """A parser for one answer. `names`: the offered functions; `name`: the one that must be called (dialect `named`);
+    `schemas` tell which arguments are no text where a notation does not.
+    """
     if dialect == "named":
         return _NamedParser(name)
-    return _CallParser(NOTATIONS[dialect], names, bare=dialect in ("llama", "list"), parallel=parallel)
+
+    def reader(index: int) -> Reader:
+        if dialect == "mistral_args":
+            return ArgsReader(index, names)
+        return FunctionReader(index, names, schemas) if dialect == "qwen_coder" else CallReader(index, names)
+
+    return _CallParser(NOTATIONS[dialect], reader, bare=dialect in ("llama", "list"), parallel=parallel)
 
 
 class _NamedParser:
@@ -84,14 +124,14 @@ class _NamedParser:
 class _CallParser:
     """Text, then calls behind an opening mark. `bare`: an answer that begins with a brace is a call without a mark."""
 
-    def __init__(self, notation: Notation, names: frozenset[str], *, bare: bool, parallel: bool) -> None:
+    def __init__(self, notation: Notation, reader_of: Callable[[int], Reader], *, bare: bool, parallel: bool) -> None:
         self._notation = notation
-        self._names = names
+        self._reader_of = reader_of
         self._bare = bare
         self._parallel = parallel
         self._count = 0
         self._held = ""  # text that may become a mark or a call
-        self._reader: CallReader | None = None
+        self._reader: Reader | None = None
         self._in_calls = False
         self._begun = False  # the answer has text that is not whitespace
         self._blank = True  # so far only whitespace since its start or the last call
@@ -125,11 +165,12 @@ class _CallParser:
         if opening and self._held.endswith(opening):
             before = self._held.removesuffix(opening)
             self._in_calls, self._held = True, opening
-            return [TextDelta(before)] if before.strip(SPACE) else []
+            text: list[Event] = [TextDelta(before)] if before.strip(SPACE) else []
+            return text if self._notation.begins else text + self._open()
         if self._bare and not self._begun:
             start = self._held.lstrip(SPACE)
             if start == "{" and not self._notation.is_list:
-                return self._open(self._held)
+                return self._open()
             if start == "[" and self._notation.is_list:
                 self._in_calls = True
                 return []
@@ -147,9 +188,9 @@ class _CallParser:
         return [TextDelta(text)]
 
     def _between_calls(self, character: str) -> list[Event]:
-        if character == "{":
-            return self._open(self._held + character)
         self._held += character
+        if self._held.endswith(self._notation.begins):
+            return self._open()
         if character in SPACE + self._notation.between or (self._notation.is_list and character in "[],"):
             return []
         closing = self._notation.closing
@@ -163,12 +204,14 @@ class _CallParser:
         self._in_calls, out, self._held = False, self._held, ""
         return self._text(out)
 
-    def _open(self, held: str) -> list[Event]:
-        self._in_calls, self._held = True, held.removesuffix("{")
-        self._reader = CallReader(self._count, self._names)
-        return self._in_call(self._reader, "{")
+    def _open(self) -> list[Event]:
+        """A call begins, with what the notation says at the end of the held text."""
+        begins = self._notation.begins
+        self._in_calls, self._held = True, self._held.removesuffix(begins)
+        reader = self._reader = self._reader_of(self._count)
+        return [event for character in begins for event in self._in_call(reader, character)]
 
-    def _in_call(self, reader: CallReader, character: str) -> list[Event]:
+    def _in_call(self, reader: Reader, character: str) -> list[Event]:
         events = reader.feed(character)
         if not self._parallel and self._count:
             events = []  # a second call that the client does not want
@@ -181,6 +224,8 @@ class _CallParser:
         if reader.done:
             self._reader = None
             self._count += 1
+            if not self._notation.begins:
+                self._in_calls, self._blank = False, True
         return events
 
 

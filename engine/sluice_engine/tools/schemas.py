@@ -45,7 +45,7 @@ def answer_or_calls(answer: Grammar, choice: ToolChoice, dialect: Dialect) -> Gr
     """The grammar of an answer that follows a JSON schema, or of calls in the model's notation. Their arguments are any
     object, as without a schema for the answer: a tool may have keywords that cannot be enforced.
 
-    Mistral's mark of calls is a token and no text, so that there only the answer is possible.
+    Mistral's mark of calls is a token and no text, and Qwen3-Coder's arguments are no JSON: there only the answer is possible.
     """
     if answer.kind != "json_schema" or dialect not in CALL_RULES:
         return answer

@@ -9,15 +9,22 @@ from hypothesis import strategies as st
 
 from sluice_engine.text.reasoning import ReasoningSplitter
 from sluice_engine.tools import ArgumentsDelta, CallBegun, Dialect, TextDelta, dialect_of, parser_of
+from sluice_engine.tools.dialects import NOTATIONS
 
 NAMES = frozenset({"get_weather", "add"})
 WEATHER = '{"name": "get_weather", "arguments": {"city": "Zür\\"ich {", "days": [1, 2]}}'
 ADD = '{"arguments": {"a": 1}, "name": "add"}'
+CODER_ADD = "<function=add>\n<parameter=a>\n1\n</parameter>\n</function>"
+CODER_WEATHER = '<function=get_weather>\n<parameter=city>\nZür"ich {\n</parameter>\n<parameter=days>\n[1, 2]\n</parameter>\n</function>'
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "add": {"properties": {"a": {"type": "integer"}}},
+    "get_weather": {"properties": {"city": {"type": "string"}, "days": {"type": "array"}}},
+}
 
 
 def read(dialect: Dialect, pieces: list[str], **options: Any) -> tuple[str, list[tuple[str, str]]]:
     """The text of an answer and its calls as (name, arguments)."""
-    parser = parser_of(dialect, NAMES, **options)
+    parser = parser_of(dialect, NAMES, schemas=SCHEMAS, **options)
     events = [event for piece in pieces for event in parser.feed(piece)] + parser.finish()
     text, calls = "", dict[int, tuple[str, str]]()
     for event in events:
@@ -52,6 +59,17 @@ CASES: list[tuple[Dialect, str, str, list[tuple[str, str]]]] = [
     ("mistral", f"[TOOL_CALLS] [{WEATHER}, {ADD}]", "", [W, A]),
     ("mistral", f"Sure. [TOOL_CALLS][{ADD}]", "Sure. ", [A]),
     ("mistral", "[1, 2] is a list", "[1, 2] is a list", []),
+    ("mistral_args", '[TOOL_CALLS]get_weather[ARGS]{"city": "Zür\\"ich {", "days": [1, 2]}', "", [W]),
+    ("mistral_args", 'So: [TOOL_CALLS]add[ARGS]{"a": 1}[TOOL_CALLS]add[ARGS]{"a": 1}', "So: ", [A, A]),
+    ("mistral_args", '[TOOL_CALLS]add[CALL_ID]1f9c[ARGS]{"a": 1}', "", [A]),
+    ("mistral_args", '[TOOL_CALLS]rm[ARGS]{"a": 1}', '[TOOL_CALLS]rm[ARGS]{"a": 1}', []),
+    ("mistral_args", "[TOOL_CALLS]add[ARGS]soon", "[TOOL_CALLS]add[ARGS]soon", []),
+    ("mistral_args", "[TOOL_CALLS]add", "[TOOL_CALLS]add", []),
+    ("qwen_coder", f"<tool_call>\n{CODER_WEATHER}\n</tool_call>", "", [W]),
+    ("qwen_coder", f"Now.\n<tool_call>\n{CODER_ADD}\n</tool_call>\n<tool_call>\n{CODER_WEATHER}\n</tool_call>", "Now.\n", [A, W]),
+    ("qwen_coder", "<tool_call>\n<function=add>\n</function>\n</tool_call>", "", [("add", "{}")]),
+    ("qwen_coder", "<tool_call>\n<function=add>\n<parameter=a>\n1\n</function>\n</tool_call>", "", [A]),
+    ("qwen_coder", "<tool_call>\n<function=rm>\n</function>\n</tool_call>", "<tool_call>\n<function=rm>\n</function>\n</tool_call>", []),
     ("list", f"[{WEATHER}, {ADD}]", "", [W, A]),
     ("list", f" [\n {ADD}\n]", "", [A]),
 ]  # fmt: skip
@@ -75,7 +93,7 @@ def test_the_cut_into_pieces_changes_nothing(data: st.DataObject) -> None:
 
 
 @given(
-    st.sampled_from(["hermes", "llama", "mistral"]),
+    st.sampled_from(["hermes", "llama", "mistral", "mistral_args", "qwen_coder"]),
     st.text(alphabet='<tool_cal>[TOOL_CALLS]{}":,nameargumts ', max_size=60),
 )
 def test_text_without_a_known_function_is_given_back_whole(dialect: Dialect, answer: str) -> None:
@@ -85,7 +103,7 @@ def test_text_without_a_known_function_is_given_back_whole(dialect: Dialect, ans
 
 def _only_marks(dialect: Dialect, answer: str, text: str) -> bool:
     """A lone opening without anything behind it may vanish."""
-    mark = {"hermes": "<tool_call>", "llama": "<|python_tag|>", "mistral": "[TOOL_CALLS]"}[dialect]
+    mark = NOTATIONS[dialect].opening
     return answer.replace(mark, "").strip(" ;[],") == text.replace(mark, "").strip(" ;[],")
 
 
@@ -121,6 +139,26 @@ def test_the_template_tells_the_dialect() -> None:
     assert dialect_of("{% if tools %}<tool_call>{% endif %}") == "hermes"
     assert dialect_of("{% if tools %}[AVAILABLE_TOOLS][TOOL_CALLS]{% endif %}") == "mistral"
     assert dialect_of("{% if tools %}<|python_tag|>{% endif %}") == "llama"
+    # as in the templates of Mistral-Small-3.2 and of Qwen3-Coder-30B-A3B
+    newer = "{{- '[TOOL_CALLS]' + tool_call['function']['name'] + '[ARGS]' + arguments }}{% if tools %}{% endif %}"
+    assert dialect_of(newer) == "mistral_args"
+    coder = "{% if tools %}<tool_call>\\n<function=example_function_name>\\n<parameter=example_parameter_1>{% endif %}"
+    assert dialect_of(coder) == "qwen_coder"
+    assert dialect_of("{% if tools %}<tool_call>{% endif %}<function=") == "hermes"
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "read_as"),
+    [("5", "integer", "5"), ("5", "string", '"5"'), ("True", "boolean", "true"), ("None", ["integer", "null"], "null"),
+     ('{"a": [1]}', "object", '{"a": [1]}'), ("five", "integer", '"five"'), ("5", None, '"5"'), ("a\nb", "string", '"a\\nb"')],
+)  # fmt: skip
+def test_a_coders_values_have_the_types_of_the_schema(value: str, kind: Any, read_as: str) -> None:
+    schemas = {"add": {"properties": {"a": {"type": kind} if kind else {}}}}
+    parser = parser_of("qwen_coder", NAMES, schemas=schemas)
+    events = parser.feed(
+        f"<tool_call>\n<function=add>\n<parameter=a>\n{value}\n</parameter>\n</function>\n</tool_call>"
+    )
+    assert "".join(event.text for event in events if isinstance(event, ArgumentsDelta)) == f'{{"a": {read_as}}}'
 
 
 @given(st.booleans(), st.lists(st.integers(0, 60), max_size=5))

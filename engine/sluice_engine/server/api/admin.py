@@ -3,6 +3,7 @@
 Reads are open to every client that the NetworkPolicy admits to the port. Writes require the admin token.
 """
 
+import asyncio
 import hashlib
 import hmac
 import time
@@ -131,7 +132,8 @@ async def state(request: web.BaseRequest, serving: Serving) -> web.StreamRespons
         snapshot = await serving.engine.state()
     except (EngineFailed, TimeoutError) as error:
         raise Unavailable("The engine does not respond.", code="engine_silent", retry_after=1.0) from error
-    snapshot["server"] = {"phase": serving.lifecycle.phase.value, "in_flight": serving.engine.in_flight}
+    tasks = len(asyncio.all_tasks())
+    snapshot["server"] = {"phase": serving.lifecycle.phase.value, "in_flight": serving.engine.in_flight, "tasks": tasks}
     return serving.response(request, 200, orjson.dumps(snapshot, option=orjson.OPT_NON_STR_KEYS))
 
 

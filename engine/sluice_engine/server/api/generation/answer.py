@@ -40,7 +40,10 @@ class Answer:
         form = self.form
         if form.dialect is not None:
             tools = form.tools
-            self._parser = parser_of(form.dialect, tools.names, name=tools.name, parallel=tools.parallel)
+            schemas = {tool.name: tool.parameters or {} for tool in tools.tools}
+            self._parser = parser_of(
+                form.dialect, tools.names, name=tools.name, parallel=tools.parallel, schemas=schemas
+            )
         if form.reasons:
             self._splitter = ReasoningSplitter(inside=form.in_reasoning)
 

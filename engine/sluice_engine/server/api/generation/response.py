@@ -29,7 +29,11 @@ from sluice_engine.server.request_log import entry_of
 from sluice_engine.server.usage import Usage
 from sluice_engine.text import Choice, Piece
 
-MARKED_BY_TOKENS: Final = ("llama", "mistral")  # their marks of calls are special tokens, which have no text otherwise
+MARKED_BY_TOKENS: Final = (
+    "llama",
+    "mistral",
+    "mistral_args",
+)  # their marks of calls are special tokens, which have no text otherwise
 WRITE_SECONDS: Final = 30.0  # seconds; a client that reads nothing for this long is disconnected
 
 log = logging.getLogger("sluice.http")

@@ -1,0 +1,80 @@
+"""`python -m tests.soak [--minutes 30]`: rounds of churn against a real server; exit code 1 if it is larger at rest.
+
+Each line of the output is one sample. The last line is the result.
+"""
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from sluice_engine import tiny
+from tests.engine.serving import Served, poll, serving
+from tests.soak.churn import EXPECTED, Churn
+from tests.soak.flatness import faults, summary
+
+ROUNDS: Final = 30
+READY_SECONDS: Final = 600.0  # beside other work the start of a server takes minutes
+LOOKS: Final = 5  # at a server at rest; the least count of them
+
+
+def main() -> int:
+    """Returns 0 if nothing grew and every answer was expected."""
+    parser = argparse.ArgumentParser(prog="python -m tests.soak")
+    parser.add_argument("--minutes", type=float, default=30.0)
+    seconds = parser.parse_args().minutes * 60 / ROUNDS
+    samples, statuses = list[dict[str, int]](), Counter[int]()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        serving(tiny.ensure(), Path(folder) / "log", ready_seconds=READY_SECONDS) as served,
+    ):
+        for number in range(ROUNDS):
+            churn = Churn(f"http://127.0.0.1:{served.port}", number)
+            asyncio.run(churn.run(seconds))
+            statuses += churn.statuses
+            samples.append(_at_rest(served))
+            shown = ", ".join(f"{name} {value}" for name, value in samples[-1].items())
+            sys.stdout.write(f"{number + 1}/{ROUNDS}: {sum(churn.statuses.values())} answers, {shown}\n")
+            sys.stdout.flush()
+    unexpected = {status: count for status, count in statuses.items() if status not in EXPECTED}
+    found = faults(samples) + ([f"unexpected statuses {unexpected}"] if unexpected else [])
+    answers = ", ".join(f"{count} × {status}" for status, count in sorted(statuses.items()))
+    sys.stdout.write(
+        f"{'GREW' if found else 'FLAT'} over {sum(statuses.values())} answers ({answers}): {summary(samples)}\n"
+    )
+    sys.stdout.writelines(f"  {each}\n" for each in found)
+    return 1 if found else 0
+
+
+def _at_rest(served: Served) -> dict[str, int]:
+    """The sizes of the server's processes when nothing runs. Raises AssertionError if it does not come to rest."""
+    poll(lambda: _running(served) == 0 and served.blocks()["held"] == 0, READY_SECONDS, served.log)
+    looks = []
+    for _ in range(LOOKS):
+        time.sleep(0.5)
+        looks.append(_sizes(served))
+    return {name: min(look[name] for look in looks) for name in looks[0]}
+
+
+def _running(served: Served) -> int:
+    return int(served.admin("GET", "/state").json()["server"]["in_flight"])
+
+
+def _sizes(served: Served) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for name, pid in (("http", served.process.pid), ("engine", served.engine_pid())):
+        process = psutil.Process(pid)  # type: ignore[no-untyped-call]
+        sizes[f"{name} bytes"] = process.memory_info().rss
+        sizes[f"{name} descriptors"] = process.num_fds()  # type: ignore[no-untyped-call]
+        sizes[f"{name} threads"] = process.num_threads()  # type: ignore[no-untyped-call]
+    return sizes | {"http tasks": int(served.admin("GET", "/state").json()["server"]["tasks"])}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
