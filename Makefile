@@ -12,7 +12,7 @@ LOAD  ?= kind load docker-image
 # Command that stops and starts a control-plane component; it gets `stop kube-apiserver` or `start kube-apiserver`.
 OUTAGE ?=
 
-.PHONY: install demo test e2e lint generate soak bench bench-control bench-corpus fidelity bench-kernels images gpu clean
+.PHONY: install demo test e2e lint generate fuzz soak bench bench-control bench-corpus fidelity bench-kernels images gpu clean
 
 $(READY): pyproject.toml .ci/constraints.txt $(wildcard engine/native/*)
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Sluice needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
@@ -49,6 +49,10 @@ lint: $(READY)
 generate: $(READY)
 	$(BIN)/python -m sluice crds --write
 	$(BIN)/python -m sluice_engine.server.openapi --write
+
+# Random input to the parsers of requests, tool calls and messages. ARGS: --seed repeats a run.
+fuzz: $(READY)
+	$(BIN)/python -m tests.fuzz $(ARGS)
 
 # Clients of every kind against one server for MINUTES; exit code 1 if memory, descriptors, threads or tasks grow.
 soak: $(READY)
