@@ -153,7 +153,9 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Delta(msgspec.Struct, frozen=True, array_like=True):
-    """New output tokens of one request from one step. The last delta has `finish` set and may have no token_ids."""
+    """New output tokens of one request from one step. The last delta has `finish` set and may have no token_ids; one with
+    the logprobs of a prompt's chunk may have neither.
+    """
 
     request_id: str
     token_ids: tuple[int, ...]
@@ -162,6 +164,7 @@ class Delta(msgspec.Struct, frozen=True, array_like=True):
     cached_tokens: int = 0  # prompt tokens hit in the prefix cache (first delta only)
     queue_seconds: float = 0.0  # from arrival to first scheduling (first delta only)
     logprobs: tuple[TokenLogprob, ...] = ()  # one per token if requested
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()  # of the next tokens of the prompt; the first token has none
     vector: bytes = b""  # of an encoded text: its embedding or its single score, little-endian float32
 
 

@@ -13,11 +13,13 @@ from sluice_engine.sampling_params import GREEDY, SamplingParams
 
 class TokenLogprob(NamedTuple):
     """Natural logarithm of the sampled token's probability, and the top tokens as (token id, logprob), most likely
-    first. The values come from the raw logits, before bias, penalties and temperature.
+    first. The values come from the raw logits, before bias, penalties and temperature. `rank` is that of a prompt token
+    among all tokens, the most likely one having 1; 0 for sampled tokens.
     """
 
     logprob: float
     top: tuple[tuple[int, float], ...] = ()
+    rank: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -50,18 +52,21 @@ class Request:
     swapped: list[int] = field(default_factory=list)  # host blocks with the KV of its first `swapped_tokens`
     swapped_tokens: int = 0
     pending: bool = False  # the last known token is a placeholder for one that a running step computes
+    scores_prompt: bool = False  # reports the logprobs of its prompt's tokens, all but the first
+    scored: int = 0  # prompt tokens so far whose logits gave the logprob of the next one
     cached_tokens: int = 0  # prompt tokens hit in the prefix cache at first admission
     prompt_counted: bool = False  # its prompt (or its sample group's) is in the prompt-token totals
     first_scheduled_at: float | None = None
     last_token_at: float | None = None
     forked: bool = False  # shares blocks with a fork: the next row may need a copy-on-write of the last block
     steered: bool = False  # pauses after each token until it receives external input (beam search)
-    delivered: bool = False  # the first token was delivered
+    delivered: bool = False  # the first token, or the first logprobs of the prompt, were delivered
     preemptions: int = 0
 
     def __post_init__(self) -> None:
         """Records the prompt length: initially `known` is the prompt."""
         self.prompt_length = len(self.known)
+        self.scores_prompt = self.sampling.prompt_logprobs is not None
 
     def another_sample(self, request_id: str, sampling: SamplingParams) -> "Request":
         """A further sample of the same prompt, in its initial state."""
@@ -89,6 +94,11 @@ class Request:
     def remaining(self) -> int:
         """Known tokens without computed KV; 1 for a decoding request."""
         return len(self.known) - self.computed
+
+    @property
+    def unscored(self) -> int:
+        """Prompt tokens whose logits are still to give the logprob of the next one."""
+        return self.prompt_length - 1 - self.scored if self.scores_prompt else 0
 
     @property
     def awaits_input(self) -> bool:

@@ -38,6 +38,7 @@ class SamplingParams:
     bad_words: tuple[tuple[int, ...], ...] = ()  # token sequences that the output does not contain
     grammar: Grammar | None = None  # what the output must be; None: any text
     logprobs: int | None = None  # number of top tokens reported beside each sampled one; None: no logprobs
+    prompt_logprobs: int | None = None  # the same beside each token of the prompt, whose cached prefix is then not used
 
     def __post_init__(self) -> None:
         """Validates every field."""
@@ -73,6 +74,8 @@ class SamplingParams:
             raise ValueError("grammar ends the output where it is complete; it excludes ignore_eos and min_tokens")
         if self.logprobs is not None:
             _integer("logprobs", self.logprobs, 0, MAX_LOGPROBS, "or None for none")
+        if self.prompt_logprobs is not None:
+            _integer("prompt_logprobs", self.prompt_logprobs, 0, MAX_LOGPROBS, "or None for none")
 
     @property
     def stops(self) -> tuple[str, ...]:

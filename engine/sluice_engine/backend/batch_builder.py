@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from sluice_engine.model.batch import Batch, RowGroup
 from sluice_engine.sampling.draft_verify import NO_TOKEN, Drafts
+from sluice_engine.sampling.logprobs import PromptTargets
 from sluice_engine.scheduler import PENDING, Row
 
 Ints = NDArray[np.int64]
@@ -38,6 +39,7 @@ class StepInputs(NamedTuple):
     logits_rows: LogitsRows
     pending: Ints  # flat positions of tokens that the preceding step samples
     pending_slots: Ints  # slots of the requests that own these tokens
+    targets: Sequence[PromptTargets] = ()  # their rows of logits follow `logits_rows`, in order
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,16 +130,18 @@ class BatchBuilder:
         logits_rows = _with_forks(_logits_rows(flat, starts + counts, slots, ends - 1), flat)
         if any(row.drafts for row in flat):
             logits_rows = _drafted(logits_rows, flat, tokens)
+        scored = [_scored_places(row, first) for row, first in zip(flat, ends - counts, strict=True) if row.targets]
         batch = Batch(
             input_ids=self._tensor(tokens).unsqueeze(0),
             position_ids=self._tensor(positions).unsqueeze(0),
             slot_mapping=self._tensor(slots_of[0]),
-            logits_index=self._tensor(logits_rows.at),
+            logits_index=self._tensor(np.concatenate((logits_rows.at, *scored)) if scored else logits_rows.at),
             groups=tuple(groups),
         )
         if len(self._windows) > 1:
             batch = replace(batch, others=self._others(batch, gathered, slots_of))
-        return StepInputs(batch, logits_rows, pending, pending_slots)
+        targets = [PromptTargets(row.request_id, row.slot, row.targets) for row in flat if row.targets]
+        return StepInputs(batch, logits_rows, pending, pending_slots, targets)
 
     def _gathered(self, rows: Sequence[Row]) -> GatheredRows:
         table = np.array([(row.slot, row.start, len(row.tokens)) for row in rows], dtype=np.int64)
@@ -233,6 +237,11 @@ def _drafted(logits_rows: LogitsRows, flat: Sequence[Row], tokens: NDArray[np.in
         logits_rows.samples[of],
         Drafts((ends - counts - 1)[of], follows),
     )
+
+
+def _scored_places(row: Row, first: int) -> Ints:
+    """Flat indices of the tokens whose logits give the logprobs of the row's targets."""
+    return first + np.arange(row.scored.start, row.scored.stop)
 
 
 def _by_length(rows: Sequence[Row]) -> list[list[Row]]:

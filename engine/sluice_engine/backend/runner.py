@@ -40,6 +40,7 @@ class StepResult:
     sampled: list[int]
     errors: dict[str, str] = field(default_factory=dict)
     logprobs: dict[str, tuple[TokenLogprob, ...]] = field(default_factory=dict)
+    prompt_logprobs: dict[str, tuple[TokenLogprob, ...]] = field(default_factory=dict)  # one per target of its row
     accepted: dict[str, int] = field(default_factory=dict)
     vectors: dict[str, bytes] = field(default_factory=dict)  # of pooling requests, little-endian float32
     cut: Cut | None = None  # the plan's chunk was truncated: settle `plan.shortened(cut)`
@@ -192,7 +193,10 @@ class Runner:
             sluice_cache=self.cache,
             **({} if deadline is None else {"sluice_deadline": deadline}),
         )
-        sampled = self._sampler.sample(output.logits[0], slots, positions, samples, drafts)
+        logits = output.logits[0]
+        sampled = self._sampler.sample(logits[: len(slots)], slots, positions, samples, drafts)
+        if inputs.targets:
+            result.prompt_logprobs |= self._sampler.score_prompts(logits[len(slots) :], inputs.targets)
         # A row with NaN fails at settle; until then the next step may read its token, so the token must be valid.
         self._last[slots] = np.maximum(sampled.tokens, 0)
         result.errors |= {request_ids[row]: fault for row, fault in sampled.faults.items()}

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Final
 
 from sluice_engine import messages
 from sluice_engine.backend.cpu.decoder import NativeDecoder
@@ -16,6 +17,8 @@ from sluice_engine.errors import InsufficientMemory
 from sluice_engine.model.kv_cache import blocks_that_fit
 from sluice_engine.model.loader import LoadedModel, load_model
 from sluice_engine.scheduler import SchedulerConfig
+
+SCORED_LOGITS_BYTES: Final = 64 << 20  # of float32 logits that give the logprobs of prompts in one step
 
 Progress = Callable[[messages.Loading], None]
 
@@ -80,6 +83,7 @@ def _sized(model: LoadedModel, options: EngineOptions, device_memory: DeviceMemo
         host_blocks=swap and swap // model.kv_shape.block_bytes(options.block_size),
         policy=options.policy,
         speculation=options.speculation,
+        scored_per_step=max(1, SCORED_LOGITS_BYTES // (4 * model.vocab_size)),
         chunk_deadlines=_chunk_deadlines(model, options),
     )
 

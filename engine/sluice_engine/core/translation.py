@@ -32,6 +32,7 @@ def delta_of(outcome: Outcome, result: StepResult) -> messages.Delta:
         cached_tokens=outcome.cached_tokens if outcome.first else 0,
         queue_seconds=outcome.queue_seconds if outcome.first else 0.0,
         logprobs=result.logprobs.get(outcome.request_id, ())[: len(outcome.token_ids)],
+        prompt_logprobs=result.prompt_logprobs.get(outcome.request_id, ()),
         vector=result.vectors.get(outcome.request_id, b""),
     )
 

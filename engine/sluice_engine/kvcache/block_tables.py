@@ -199,10 +199,12 @@ class BlockTables:
 
     def match(self, request: Request) -> list[int]:
         """Cached blocks that this waiting request can start from. Its last token is always left to compute, so the
-        block that holds it is never shared."""
+        block that holds it is never shared. Blocks hold no logits: where these give the prompt's logprobs, only blocks
+        whose logprobs were reported before a preemption are shared."""
         if not self._shares(request):
             return []
-        most = (len(request.known) - 1) // self._config.block_size
+        last = request.scored if request.unscored else len(request.known) - 1
+        most = last // self._config.block_size
         return self.pool.match(request.hashes[:most], self._config.windows)
 
     def index(self, request: Request) -> None:

@@ -90,7 +90,13 @@ class LLM:
         ]
         self._run(submits, partials, progress)
         return [
-            Result(tokens, submitted_at, group[0].cached_tokens, tuple(partial.sample for partial in group))
+            Result(
+                tokens,
+                submitted_at,
+                group[0].cached_tokens,
+                tuple(partial.sample for partial in group),
+                group[0].prompt_logprobs,
+            )
             for tokens, group in zip(encoded, groups, strict=True)
         ]
 

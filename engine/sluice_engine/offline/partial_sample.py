@@ -24,6 +24,7 @@ class PartialSample:
         self._shown: list[str] = []
         self._tokens: list[int] = []
         self._logprobs: list[TokenLogprob] | None = [] if params.logprobs is not None else None
+        self._prompt_logprobs: list[TokenLogprob] | None = [] if params.prompt_logprobs is not None else None
         self._first_at: float | None = None
         self._last_at: float | None = None
         self._finish = ""
@@ -35,6 +36,8 @@ class PartialSample:
         """
         if self.done:
             return False
+        if self._prompt_logprobs is not None:
+            self._prompt_logprobs += delta.prompt_logprobs
         taken = len(delta.token_ids)
         if self._choice is not None:
             before = self._choice.tokens
@@ -58,6 +61,11 @@ class PartialSample:
     def end(self, finish: str, error: str | None = None) -> None:
         """Mark the sample complete."""
         self.done, self._finish, self._error = True, finish, error
+
+    @property
+    def prompt_logprobs(self) -> tuple[TokenLogprob | None, ...] | None:
+        """The logprobs of the prompt's tokens, None for the first one; None if they were not requested."""
+        return None if self._prompt_logprobs is None else (None, *self._prompt_logprobs)
 
     @property
     def sample(self) -> Sample:

@@ -31,6 +31,7 @@ class Result:
     submitted_at: float
     cached_tokens: int  # prompt tokens hit in the prefix cache
     samples: tuple[Sample, ...]
+    prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None  # one per token, if requested; the first is None
 
     @property
     def text(self) -> str:

@@ -34,6 +34,7 @@ class SlotTable:
         self.frequency: NDArray[np.float32] = np.zeros(slots, dtype=np.float32)
         self.repetition: NDArray[np.float32] = np.ones(slots, dtype=np.float32)
         self.logprobs: NDArray[np.int64] = np.zeros(slots, dtype=np.int64)
+        self.prompt_logprobs: NDArray[np.int64] = np.zeros(slots, dtype=np.int64)
 
     def join(self, slot: int, sampling: SamplingParams) -> None:
         """Set the parameters of the slot's request."""
@@ -62,3 +63,4 @@ class SlotTable:
         self.frequency[slot] = sampling.frequency_penalty
         self.repetition[slot] = sampling.repetition_penalty
         self.logprobs[slot] = sampling.logprobs or 0
+        self.prompt_logprobs[slot] = sampling.prompt_logprobs or 0

@@ -19,7 +19,7 @@ from sluice_engine.sampling.draft_verify import NO_TOKEN, Drafts
 from sluice_engine.sampling.draw import draw, scaled, weights_of
 from sluice_engine.sampling.grammar_masks import GrammarMasks, MaskedRow
 from sluice_engine.sampling.logit_bias import ScoreOffsets
-from sluice_engine.sampling.logprobs import logprobs_of
+from sluice_engine.sampling.logprobs import PromptTargets, logprobs_of, prompt_logprobs
 from sluice_engine.sampling.params_table import (
     EDITED,
     GRAMMAR,
@@ -142,6 +142,19 @@ class Sampler:
             rows = np.flatnonzero((flags & GRAMMAR).astype(bool) & counting)
             self._grammars.add(zip(slots[rows].tolist(), chosen[rows].tolist(), strict=True))
         return Sampled(chosen.tolist(), logprobs, kept, faults)
+
+    def score_prompts(
+        self, logits: torch.Tensor, targets: Sequence[PromptTargets]
+    ) -> dict[str, tuple[TokenLogprob, ...]]:
+        """The logprobs of prompt tokens by request, from logits [N, V] whose rows are those of the targets in order."""
+        found: dict[str, tuple[TokenLogprob, ...]] = {}
+        first = 0
+        for each in targets:
+            last = first + len(each.tokens)
+            count = int(self._table.prompt_logprobs[each.slot])
+            found[each.request_id] = prompt_logprobs(logits[first:last], each.tokens, count)
+            first = last
+        return found
 
     def _masked_rows(
         self, slots: NDArray[np.int64], samples: NDArray[np.bool_] | None, drafts: Drafts | None

@@ -46,6 +46,15 @@ class Row(NamedTuple):
     new_blocks: tuple[int, ...]
     drafts: int = 0  # of the tokens, at the end: drafts
     forks: tuple[Fork, ...] = ()
+    targets: tuple[
+        int, ...
+    ] = ()  # prompt tokens whose logprobs are reported, from the logits of the tokens before them
+
+    @property
+    def scored(self) -> slice:
+        """Places in `tokens` whose logits give the logprobs of the targets: the last ones, but for one that samples."""
+        end = len(self.tokens) - self.samples
+        return slice(end - len(self.targets), end)
 
     @property
     def sampled_ids(self) -> tuple[str, ...]:

@@ -79,7 +79,10 @@ class StepPlanner:
                 return
             if request.slot < 0:  # preempted for another
                 continue
-            chunk = budget.chunk(request.remaining, request.computed)
+            wanted = self._scorable(request, request.computed)
+            if not wanted:
+                continue
+            chunk = budget.chunk(wanted, request.computed)
             if chunk <= 0:
                 return
             if self._room(request) > 0 or self._make_room(request, request.computed + 1):
@@ -100,7 +103,7 @@ class StepPlanner:
             if not state.admission.can_start(request, hit):
                 return
             context = max(len(hit) // self._groups * state.config.block_size, request.swapped_tokens)
-            left = len(request.known) - context
+            left = self._scorable(request, context)
             chunk = budget.pooling_chunk(left) if request.pooling else budget.chunk(left, context)
             if state.config.window is not None and not request.pooling:  # a pool may hold less than the prompt
                 chunk = min(chunk, state.admission.first_room(request, hit))
@@ -115,6 +118,13 @@ class StepPlanner:
             draft.dependencies += [(request.request_id, owner) for owner in sorted(filter(None, owners))]
             self._join(request)
             self._take(budget, request, chunk)
+
+    def _scorable(self, request: Request, start: int) -> int:
+        """The request's tokens from `start` on; where their logits give the prompt's logprobs, as many as this step has
+        room for."""
+        remaining = len(request.known) - start
+        room = self._state.config.scored_per_step - self._draft.scored
+        return min(remaining, room) if request.unscored and remaining - 1 > room else remaining
 
     def _head(self) -> Entry | None:
         """The head of the queue. A request that has become late in the queue is demoted when it comes to the head."""
@@ -158,7 +168,7 @@ class StepPlanner:
         if draft.mode is not StepMode.BOUNDED or budget is None or not budget.alone:
             return None
         one_chunk = len(draft.rows) == draft.decodes + 1 and not draft.rows[-1].samples
-        if not one_chunk or draft.dependencies or draft.has_forks:
+        if not one_chunk or draft.scored or draft.dependencies or draft.has_forks:
             return None
         return deadline(self._state, draft, budget.target)
 
@@ -247,6 +257,8 @@ class StepPlanner:
         joined = bool(joins) and joins[-1].slot == request.slot
         first = 0 if joined else self._tables.blocks_for(start)
         samples = count == request.remaining and not request.pooling
+        targets = self._targets(request, count) if request.unscored else ()
+        self._draft.scored += len(targets)
         self._draft.rows.append(
             Row(
                 request_id=request.request_id,
@@ -257,8 +269,14 @@ class StepPlanner:
                 first_block=first,
                 new_blocks=tuple(request.blocks[first:]),
                 forks=self._start_samples(request) if samples else (),
+                targets=targets,
             )
         )
+
+    def _targets(self, request: Request, count: int) -> tuple[int, ...]:
+        """The prompt tokens that follow those of the chunk; after a preemption without those that were reported."""
+        start = max(request.computed, request.scored)
+        return tuple(request.known[start + 1 : min(request.computed + count + 1, request.prompt_length)])
 
     def _start_samples(self, request: Request) -> tuple[Fork, ...]:
         """The further samples that start with the row that completes the request's prompt."""

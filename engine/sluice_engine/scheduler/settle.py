@@ -119,11 +119,15 @@ class StepSettler:
             request.pending = False
         self._tables.index(request)
         self._tables.release_outside_window(request)
+        scored = min(end - request.scored, request.unscored)
+        request.scored += max(0, scored)
         if request.pooling:
             self._report(request, (), "stop", None)
             self._complete(request)
         elif token is not None:
             self._deliver(request, token)
+        elif scored > 0:
+            self._report(request, (), None, None)
 
     def _verified(self, request: Request, row: Row, accepted: int, token: int) -> None:
         """The accepted drafts are known and computed from now on; the others are dropped."""

@@ -31,6 +31,7 @@ class StepDraft:
     itl_targets: set[float] = field(default_factory=set)  # of decoding requests, seconds
     prefill_tokens: int = 0
     prefill_context: float = 0.0  # as `StepWork.prefill_context`
+    scored: int = 0  # prompt tokens whose logprobs are reported
     draft_tokens: int = 0
     draft_context: float = 0.0  # as `StepWork.prefill_context`
     prompt_tokens: int = 0  # of requests that start for the first time

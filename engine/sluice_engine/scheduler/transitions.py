@@ -48,6 +48,7 @@ def start_samples(state: SchedulerState, request: Request, now: float) -> list[R
     started: list[Request] = []
     for sample in state.sample_groups.take(request):
         sample.prompt_counted = True  # with the request's: one prompt, however many samples
+        sample.scores_prompt = False  # the request reports the prompt's logprobs
         if len(state.running) < state.places and state.admission.can_start(sample, request.blocks):
             state.tables.fork(request, sample, request.prompt_length)
             state.tables.unsent.discard(sample.slot)  # the row sends its table
@@ -148,6 +149,7 @@ def branch(state: SchedulerState, request_id: str, child_id: str, token: int) ->
     child.known = [*parent.known, token]
     child.hashes = list(parent.hashes)
     child.steered = child.delivered = True
+    child.scores_prompt = False
     child.prompt_counted = parent.prompt_counted
     child.first_scheduled_at, child.last_token_at = parent.first_scheduled_at, parent.last_token_at
     register(state, child)

@@ -17,7 +17,7 @@ class Entry:
     token: int
     start: int
     end: int
-    logprob: TokenLogprob
+    logprob: TokenLogprob | None  # None: the first token of a prompt
 
     def within(self, emitted: int) -> bool:
         """True if the entry may be emitted with the first `emitted` characters."""

@@ -62,7 +62,7 @@ class MessageEncoder:
         self._open: tuple[str, int] | None = None  # its kind, and the index of a call
         self._ending = _ended("stop", None)
 
-    def opening(self, echoes: Sequence[str] = ()) -> bytes:
+    def opening(self) -> bytes:
         """Returns the first event."""
         return _event({"type": "message_start", "message": _message(self._head, self._usage)})
 

@@ -17,6 +17,7 @@ from sluice_engine.server.api.fields import Object
 from sluice_engine.server.api.generation import request_schema
 from sluice_engine.server.api.generation.output_format import refused
 from sluice_engine.server.api.generation.prompt import Encoded, check_ids, encode, form_of, grammar_in, params_of
+from sluice_engine.server.api.generation.prompt_echo import prompt_values
 from sluice_engine.server.api.generation.response import ResponseBuilder
 from sluice_engine.server.api.generation.sse import ChatFormat, CompletionFormat, ResponseFormat
 from sluice_engine.server.auth.caller import caller_of
@@ -66,13 +67,12 @@ async def complete(
     form = form_of(serving, generation, prompts[0].tokens)
     generation = generation.without_prompt()
     params = [params_of(serving, generation, len(each.tokens)) for each in prompts]
+    values = prompt_values(prompts, generation.choices.params)
     caller, total = caller_of(request), sum(len(each.tokens) for each in prompts)
     caller.take_prompt(total)
     entry = entry_of(request)
     entry.arrived_at, entry.usage = arrived_at, Usage(prompt=total)
-    builder = ResponseBuilder(
-        serving, request, generation, response_format, entry.usage, form, [each.echo for each in prompts]
-    )
+    builder = ResponseBuilder(serving, request, generation, response_format, entry.usage, form, prompts, values)
     submits = _submits(request, generation, prompts, params, builder.groups, arrived_at)
     _started(serving, submits)
     try:

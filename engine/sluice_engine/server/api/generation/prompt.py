@@ -28,6 +28,7 @@ class Encoded:
 
     tokens: tuple[int, ...]
     echo: str = ""
+    before_echo: int = 0  # characters of tokens before that text, such as a BOS token
 
 
 async def encode(serving: Serving, generation: Generation) -> list[Encoded]:
@@ -146,7 +147,9 @@ def _encoded(text: TextModel, prompt: Prompt, most: int | None, *, echo: bool) -
     kept = tokens if most is None else tokens[-most:]
     if not echo:
         return Encoded(kept)
-    return Encoded(kept, prompt if isinstance(prompt, str) and kept == tokens else text.decode(kept))
+    decoded = text.decode(kept)
+    shown = prompt if isinstance(prompt, str) and kept == tokens else decoded
+    return Encoded(kept, shown, max(0, len(decoded) - len(shown)))
 
 
 def _word_ids(text: TextModel, words: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:

@@ -59,6 +59,7 @@ TTFT: Final = Number("slo.ttft_ms", 0.0, MAX_SLO_MS, 0.0, above=True)
 ITL: Final = Number("slo.itl_ms", 0.0, MAX_SLO_MS, 0.0, above=True)
 SLO: Final = Record("slo", fields(TTFT, ITL))
 ECHO: Final = Flag("echo")
+ECHOED_MAX_TOKENS: Final = Integer("max_tokens", 0, MAX_INTEGER)  # of a completion: 0 with echo scores the prompt
 _IDS: Final[Object] = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
 _TEXT: Final[Object] = {"type": "string", "minLength": 1}
 PROMPT: Final = Form("prompt", {"anyOf": [_TEXT, _IDS, list_of(_TEXT, 1, MAX_PROMPTS), list_of(_IDS, 1, MAX_PROMPTS)]})
@@ -99,7 +100,7 @@ CHAT: Final[Fields] = {
     **fields(MESSAGES, MAX_COMPLETION_TOKENS, *CHAT_NEUTRAL),
 }
 CHAT_REQUIRED: Final = ("model", "messages")
-COMPLETION: Final[Fields] = {**COMMON, **sampling_fields.COMPLETION, **fields(PROMPT, ECHO, *COMPLETION_NEUTRAL)}
+COMPLETION: Final[Fields] = {**COMMON, **sampling_fields.COMPLETION, **fields(PROMPT, ECHO, ECHOED_MAX_TOKENS, *COMPLETION_NEUTRAL)}
 COMPLETION_REQUIRED: Final = ("model", "prompt")
 
 
@@ -122,6 +123,7 @@ class Generation:
     output_format: OutputFormat | None  # what the output must be; None: any text
     tools: ToolChoice
     echo: bool  # the text of a choice begins with its prompt
+    only_prompt: bool  # max_tokens is 0: the engine samples one token, which is not shown
     max_tokens_param: str
     default_max_tokens: int | None  # where the client gives none; None: the rest of the context
     stream: bool
@@ -135,6 +137,16 @@ class Generation:
     def prompt_param(self) -> str:
         """The field name used in errors about the prompt."""
         return "prompt" if self.messages is None else "messages"
+
+    @property
+    def echoed_top(self) -> int | None:
+        """Top tokens beside each token of an echoed prompt; None: no logprobs are shown with it."""
+        return self.choices.params.logprobs if self.echo and self.choices.returns_logprobs else None
+
+    def without_output(self) -> "Generation":
+        """Returns a copy that shows the prompt only; nothing but the length ends its output."""
+        params = replace(self.choices.params, stop=(), stop_token_ids=(), ignore_eos=True)
+        return replace(self, only_prompt=True, output_format=None, choices=replace(self.choices, params=params))
 
     def without_prompt(self) -> "Generation":
         """Returns a copy without the prompt, which need not stay in memory once it is encoded."""
@@ -181,12 +193,13 @@ def completion(body: Object, served_name: str) -> Generation:
         raise invalid("prompt", f"asks for more than {MAX_SAMPLES} samples in all; send fewer prompts at once")
     echo = ECHO.of(body)
     if echo and choices.returns_logprobs:
-        raise Unsupported(
-            "echo with logprobs is not supported: the logprobs of a prompt are not computed. Leave one of them out.",
-            param="echo",
-        )
-    generation = _generation(body, MAX_TOKENS, choices, options, prompts=prompts)
-    return replace(generation, echo=echo, default_max_tokens=COMPLETION_TOKENS)
+        top = max(choices.params.logprobs or 0, choices.params.prompt_logprobs or 0)
+        choices = replace(choices, params=replace(choices.params, prompt_logprobs=top))
+    only_prompt = echo and type(body.get("max_tokens")) is int and body["max_tokens"] == 0
+    given = body | {"max_tokens": 1} if only_prompt else body
+    generation = _generation(given, MAX_TOKENS, choices, options, prompts=prompts)
+    generation = replace(generation, echo=echo, default_max_tokens=COMPLETION_TOKENS)
+    return generation.without_output() if only_prompt else generation
 
 
 def _generation(
@@ -223,6 +236,7 @@ def _generation(
         output_format=output_format.output_format(body),
         tools=ToolChoice(),
         echo=False,
+        only_prompt=False,
         max_tokens_param=limit.name,
         default_max_tokens=None,
         stream=stream,

@@ -9,15 +9,18 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+import msgspec
 from aiohttp import web
 
 from sluice import contract
 from sluice_engine import messages
 from sluice_engine.server.api.generation.answer import Answer, AnswerForm
+from sluice_engine.server.api.generation.prompt import Encoded
+from sluice_engine.server.api.generation.prompt_echo import INLINE_VALUES, PromptEcho, prompt_logprobs
 from sluice_engine.server.api.generation.request_schema import Generation
 from sluice_engine.server.api.generation.sse import Encoder, Head, ResponseFormat
 from sluice_engine.server.auth.caller import caller_of
@@ -54,9 +57,10 @@ class ResponseBuilder:
         response_format: ResponseFormat,
         usage: Usage,
         form: AnswerForm,
-        echoes: Sequence[str] = ("",),
+        prompts: Sequence[Encoded],
+        prompt_values: int,
     ) -> None:
-        """`echoes` has one text per prompt, with which each of its choices begins."""
+        """`prompt_values` is the number of logprobs of prompts in the response."""
         self._serving = serving
         self._request = request
         self._generation = generation
@@ -67,9 +71,12 @@ class ResponseBuilder:
         self._head = Head(self._id, int(time.time()), serving.served_name)
         self._reads_marks = form.dialect in MARKED_BY_TOKENS
         samples = generation.choices.params.n
-        self.ids = [f"{self._id}-{index}" if index else self._id for index in range(samples * len(echoes))]
+        self.ids = [f"{self._id}-{index}" if index else self._id for index in range(samples * len(prompts))]
         self.groups = [self.ids[first : first + samples] for first in range(0, len(self.ids), samples)]
-        self._echoes = [echo for echo in echoes for _ in range(samples)]
+        self._prompt_values = prompt_values
+        self._echoes = [PromptEcho(each, serving.text, generation.echoed_top) for each in prompts]
+        scored = generation.choices.prompt_logprobs is not None
+        self._scored_prompts = [each.tokens for each in prompts] if scored else []
         self._choices = {each: self._choice(index, each) for index, each in enumerate(self.ids)}
         self._answers = {} if form.plain else {each: Answer(form) for each in self.ids}
         self._open = len(self.ids)  # samples that have not finished
@@ -85,7 +92,7 @@ class ResponseBuilder:
         """Returns the complete response at once. Raises Unavailable, InternalError, ClientTooSlow."""
         deltas = await self._first(stream)
         headers = self._headers(deltas[0].queue_seconds)
-        pieces = {each: Piece(echo) for each, echo in zip(self.ids, self._echoes, strict=True)}
+        pieces = {choice.id: piece for choice, piece in self._opened()}
         while True:
             for choice, piece in self._advance(deltas):
                 pieces[choice.id].text += piece.text
@@ -93,8 +100,10 @@ class ResponseBuilder:
             if not self._open:
                 break
             deltas = await self._next(stream)
-        choices = [self._complete_choice(index, choice, pieces[choice.id]) for index, choice in enumerate(self._best())]
-        body = self._format.complete(self._head, choices, self._usage)
+        if self._prompt_values > INLINE_VALUES:
+            body = await asyncio.get_running_loop().run_in_executor(self._serving.threads, self._body, pieces)
+        else:
+            body = self._body(pieces)
         return self._serving.response(self._request, 200, body, headers)
 
     async def stream(self, stream: Stream) -> web.StreamResponse:
@@ -115,7 +124,8 @@ class ResponseBuilder:
         response = self._serving.stream_response(self._request, headers | self._headers(deltas[0].queue_seconds))
         await response.prepare(self._request)
         try:
-            events = encoder.opening(self._echoes) + self._events(encoder, deltas)
+            opened = [encoder.text(piece.text, choice.index, self._logprobs(piece)) for choice, piece in self._opened()]
+            events = b"".join([encoder.opening(), *opened, self._events(encoder, deltas)])
             await self._write(response, events, stream)
             while self._open:
                 await self._write(response, self._events(encoder, await self._next(stream)), stream)
@@ -125,13 +135,34 @@ class ResponseBuilder:
             await self._write_last(response, encoder.error(error.body()))
         return response
 
+    def _opened(self) -> list[tuple[Choice, Piece]]:
+        """What each sample begins with: the prompt, as far as it is shown."""
+        found: list[tuple[Choice, Piece]] = []
+        for ids, echo in zip(self.groups, self._echoes, strict=True):
+            piece = echo.opening()
+            found += [(self._choices[each], Piece(piece.text, list(piece.logprobs))) for each in ids]
+        return found
+
+    def _body(self, pieces: Mapping[str, Piece]) -> bytes:
+        choices = [self._complete_choice(index, choice, pieces[choice.id]) for index, choice in enumerate(self._best())]
+        return self._format.complete(self._head, choices, self._usage)
+
     def _complete_choice(self, index: int, choice: Choice, piece: Piece) -> dict[str, object]:
         finish, logprobs = choice.finish or "stop", self._logprobs(piece, complete=True)
         if (answer := self._answers.get(choice.id)) is None:
-            return self._format.complete_choice(index, piece.text, finish, logprobs, choice.stop_string)
+            whole = self._format.complete_choice(index, piece.text, finish, logprobs, choice.stop_string)
+            return whole | self._prompt_logprobs(choice)
         answer.take(piece.text, last=True)
         whole = self._format.complete_choice(index, "", answer.finish(finish), logprobs, choice.stop_string)
         return whole | {"message": answer.message()}
+
+    def _prompt_logprobs(self, choice: Choice) -> dict[str, object]:
+        top = self._generation.choices.prompt_logprobs
+        if top is None:
+            return {}
+        group = choice.index // self._generation.choices.params.n
+        scores, tokens = self._echoes[group].scores, self._scored_prompts[group]
+        return {"prompt_logprobs": prompt_logprobs(scores, tokens, top, self._serving.text)}
 
     def _choice(self, index: int, name: str) -> Choice:
         generation, choices = self._generation, self._generation.choices
@@ -158,7 +189,7 @@ class ResponseBuilder:
     def _events(self, encoder: Encoder, deltas: list[messages.Delta]) -> bytes:
         events: list[bytes] = []
         for choice, piece in self._advance(deltas):
-            finish, logprobs = choice.finish, self._logprobs(piece, complete=False)
+            finish, logprobs = choice.finish, self._logprobs(piece)
             if (answer := self._answers.get(choice.id)) is None:
                 events.append(encoder.text(piece.text, choice.index, logprobs))
             else:
@@ -171,7 +202,7 @@ class ResponseBuilder:
             events.append(encoder.closing(self._usage))
         return b"".join(events)
 
-    def _logprobs(self, piece: Piece, *, complete: bool) -> dict[str, object] | None:
+    def _logprobs(self, piece: Piece, *, complete: bool = False) -> dict[str, object] | None:
         """Returns a choice's logprobs if the request asked for them. In a stream, returns None for a piece without
         logprobs.
         """
@@ -189,16 +220,13 @@ class ResponseBuilder:
             choice = self._choices[delta.request_id]
             if choice.finish is not None:
                 continue
+            if delta.prompt_logprobs:
+                self._prompt_scored(choice, delta, moved)
             before = choice.tokens
-            new = choice.take(delta)
+            new = self._shown(choice, delta)
             self._usage.completion += choice.tokens - before
             self._caller.charge(choice.tokens - before)
-            if choice.id in moved:
-                piece = moved[choice.id][1]
-                piece.text += new.text
-                piece.logprobs += new.logprobs
-            else:
-                moved[choice.id] = (choice, new)
+            _add(moved, choice, new)
             if choice.finish is None:
                 continue
             self._open -= 1
@@ -211,6 +239,25 @@ class ResponseBuilder:
                 )
                 raise InternalError(request_id_of(self._request))
         return list(moved.values())
+
+    def _shown(self, choice: Choice, delta: messages.Delta) -> Piece:
+        """What a delta adds to a sample's output."""
+        if self._generation.only_prompt:
+            return choice.take(msgspec.structs.replace(delta, token_ids=(), logprobs=()))
+        piece = choice.take(delta)
+        if piece.logprobs and self._generation.echo:  # the offsets of an output behind its prompt
+            before = len(self._echoes[choice.index // self._generation.choices.params.n].text)
+            piece.logprobs = [
+                replace(each, start=each.start + before, end=each.end + before) for each in piece.logprobs
+            ]
+        return piece
+
+    def _prompt_scored(self, choice: Choice, delta: messages.Delta, moved: dict[str, tuple[Choice, Piece]]) -> None:
+        """Shows the next part of a prompt in each of its samples."""
+        group = choice.index // self._generation.choices.params.n
+        piece = self._echoes[group].take(delta.prompt_logprobs)
+        for each in self.groups[group]:
+            _add(moved, self._choices[each], Piece(piece.text, list(piece.logprobs)))
 
     async def _first(self, stream: Stream) -> list[messages.Delta]:
         """Waits for the first deltas. Raises Unavailable if the engine rejects the request, and InternalError."""
@@ -270,6 +317,15 @@ class ResponseBuilder:
             contract.HEADER_QUEUE_MS: str(round(queue_seconds * 1000)),
             contract.HEADER_CACHED_TOKENS: str(self._usage.cached),
         }
+
+
+def _add(moved: dict[str, tuple[Choice, Piece]], choice: Choice, new: Piece) -> None:
+    if choice.id in moved:
+        piece = moved[choice.id][1]
+        piece.text += new.text
+        piece.logprobs += new.logprobs
+    else:
+        moved[choice.id] = (choice, new)
 
 
 def _outcome(choice: Choice) -> Outcome:

@@ -24,6 +24,7 @@ BEST_OF: Final = Integer("best_of", 1, MAX_CHOICES)
 SWITCH: Final = Flag("logprobs")  # of a chat
 COUNT: Final = Integer("logprobs", 0, MAX_TOP_LOGPROBS)  # of a completion
 TOP_LOGPROBS: Final = Integer("top_logprobs", 0, MAX_TOP_LOGPROBS)
+PROMPT_LOGPROBS: Final = Integer("prompt_logprobs", 0, MAX_TOP_LOGPROBS)
 MIN_TOKENS: Final = Integer("min_tokens", 0, MAX_INTEGER, 0)
 MIN_P: Final = Number("min_p", 0.0, 1.0, 0.0)
 PRESENCE_PENALTY: Final = Number("presence_penalty", -2.0, 2.0, 0.0)
@@ -39,8 +40,8 @@ LOGIT_BIAS: Final = Form(
     },
 )
 _BOTH: Final = fields(N, MIN_TOKENS, MIN_P, PRESENCE_PENALTY, FREQUENCY_PENALTY, REPETITION_PENALTY, LOGIT_BIAS)
-CHAT: Final[Fields] = {**_BOTH, **fields(SWITCH, TOP_LOGPROBS, Neutral("best_of", (1,)))}
-COMPLETION: Final[Fields] = {**_BOTH, **fields(COUNT, BEST_OF, Neutral("top_logprobs", ()))}
+CHAT: Final[Fields] = {**_BOTH, **fields(SWITCH, TOP_LOGPROBS, Neutral("best_of", (1,)), Neutral("prompt_logprobs", ()))}
+COMPLETION: Final[Fields] = {**_BOTH, **fields(COUNT, BEST_OF, PROMPT_LOGPROBS, Neutral("top_logprobs", ()))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class Choices:
     returns_logprobs: bool
     min_tokens: int
     params: SamplingParams
+    prompt_logprobs: int | None = None  # top tokens beside each token of the prompt, in vLLM's format
 
     @property
     def ranked(self) -> bool:
@@ -63,6 +65,8 @@ class Choices:
 
 def chat_choices(body: Object) -> Choices:
     """Parses a chat body: `logprobs` is a boolean and `top_logprobs` a number. Raises BadRequest, Unsupported."""
+    if body.get("prompt_logprobs") is not None:
+        raise Unsupported("prompt_logprobs belongs to completions: send the text as a prompt.", param="prompt_logprobs")
     if body.get("best_of") is not None and BEST_OF.of(body) != 1:
         raise Unsupported("best_of belongs to completions; a chat has n.", param="best_of")
     top = TOP_LOGPROBS.of(body)
@@ -85,10 +89,13 @@ def completion_choices(body: Object, stream: bool) -> Choices:
         raise invalid("best_of", f"must be at least n, which is {n}")
     if stream and best_of > n:
         raise invalid("best_of", "above n cannot be streamed: the best is known only at the end")
+    if stream and body.get("prompt_logprobs") is not None:
+        raise invalid("prompt_logprobs", "cannot be streamed; use echo with logprobs")
     return _choices(body, n, best_of, COUNT.of(body))
 
 
 def _choices(body: Object, n: int, best_of: int, logprobs: int | None) -> Choices:
+    prompt_logprobs = PROMPT_LOGPROBS.of(body)
     params = SamplingParams(
         n=best_of,
         logprobs=0 if logprobs is None and best_of > n else logprobs,
@@ -97,8 +104,9 @@ def _choices(body: Object, n: int, best_of: int, logprobs: int | None) -> Choice
         frequency_penalty=FREQUENCY_PENALTY.of(body),
         repetition_penalty=REPETITION_PENALTY.of(body),
         logit_bias=_logit_bias(body),
+        prompt_logprobs=prompt_logprobs,
     )
-    return Choices(n, logprobs is not None, MIN_TOKENS.of(body) or 0, params)
+    return Choices(n, logprobs is not None, MIN_TOKENS.of(body) or 0, params, prompt_logprobs)
 
 
 def _logit_bias(body: Object) -> dict[int, float]:

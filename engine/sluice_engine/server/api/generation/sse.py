@@ -28,7 +28,7 @@ class Head:
 class Encoder(Protocol):
     """Encodes the events of one streamed response."""
 
-    def opening(self, echoes: Sequence[str] = ()) -> bytes:
+    def opening(self) -> bytes:
         """Returns the first events."""
 
     def text(self, text: str, index: int = 0, logprobs: dict[str, Any] | None = None) -> bytes:
@@ -177,11 +177,10 @@ class EventEncoder:
         self._tail = b'],"usage":null}\n\n' if include_usage else b"]}\n\n"
         self._text_frames = [self._split(index) for index in range(choices)]
 
-    def opening(self, echoes: Sequence[str] = ()) -> bytes:
-        """Returns the first events; empty if the format has none and no choice begins with its prompt."""
+    def opening(self) -> bytes:
+        """Returns the first events; empty if the format has none."""
         choices = [self._format.opening(index) for index in range(len(self._text_frames))]
-        opened = b"".join(self._event(choice) for choice in choices if choice is not None)
-        return opened + b"".join(self.text(echo, index) for index, echo in enumerate(echoes))
+        return b"".join(self._event(choice) for choice in choices if choice is not None)
 
     def text(self, text: str, index: int = 0, logprobs: dict[str, Any] | None = None) -> bytes:
         """Returns an event with text, logprobs or both; empty if there is neither."""

@@ -60,7 +60,7 @@ class ResponseEncoder:
         self._end(finish)
         return orjson.dumps(self._response(usage))
 
-    def opening(self, echoes: Sequence[str] = ()) -> bytes:
+    def opening(self) -> bytes:
         """Returns the first events."""
         begun = self._head | {"status": "in_progress", "incomplete_details": None, "output": [], "usage": None}
         return b"".join(
