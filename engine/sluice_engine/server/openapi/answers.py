@@ -127,14 +127,23 @@ class ChatCompletion(TypedDict):
     usage: Usage
 
 
+class PromptTokenLogprob(TypedDict):
+    """One token at a place of the prompt."""
+
+    logprob: float
+    rank: int
+    decoded_token: str
+
+
 class CompletionChoice(TypedDict):
-    """One sample of a completion."""
+    """One sample of a completion. `prompt_logprobs` has an object by token id for each token but the first."""
 
     index: int
     text: str
     logprobs: CompletionLogprobs | None
     finish_reason: Finish
     stop_reason: str | None
+    prompt_logprobs: NotRequired[list[dict[str, PromptTokenLogprob] | None]]
 
 
 class Completion(TypedDict):

@@ -59,7 +59,10 @@ TTFT: Final = Number("slo.ttft_ms", 0.0, MAX_SLO_MS, 0.0, above=True)
 ITL: Final = Number("slo.itl_ms", 0.0, MAX_SLO_MS, 0.0, above=True)
 SLO: Final = Record("slo", fields(TTFT, ITL))
 ECHO: Final = Flag("echo")
-ECHOED_MAX_TOKENS: Final = Integer("max_tokens", 0, MAX_INTEGER)  # of a completion: 0 with echo scores the prompt
+# Of a completion. One field's schema cannot depend on another field.
+ECHOED_MAX_TOKENS: Final = Form(
+    "max_tokens", MAX_TOKENS.form() | {"description": "With echo also 0, which scores the prompt alone."}
+)
 _IDS: Final[Object] = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
 _TEXT: Final[Object] = {"type": "string", "minLength": 1}
 PROMPT: Final = Form("prompt", {"anyOf": [_TEXT, _IDS, list_of(_TEXT, 1, MAX_PROMPTS), list_of(_IDS, 1, MAX_PROMPTS)]})
@@ -100,7 +103,11 @@ CHAT: Final[Fields] = {
     **fields(MESSAGES, MAX_COMPLETION_TOKENS, *CHAT_NEUTRAL),
 }
 CHAT_REQUIRED: Final = ("model", "messages")
-COMPLETION: Final[Fields] = {**COMMON, **sampling_fields.COMPLETION, **fields(PROMPT, ECHO, ECHOED_MAX_TOKENS, *COMPLETION_NEUTRAL)}
+COMPLETION: Final[Fields] = {
+    **COMMON,
+    **sampling_fields.COMPLETION,
+    **fields(PROMPT, ECHO, ECHOED_MAX_TOKENS, *COMPLETION_NEUTRAL),
+}
 COMPLETION_REQUIRED: Final = ("model", "prompt")
 
 

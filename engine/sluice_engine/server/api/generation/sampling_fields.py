@@ -40,7 +40,10 @@ LOGIT_BIAS: Final = Form(
     },
 )
 _BOTH: Final = fields(N, MIN_TOKENS, MIN_P, PRESENCE_PENALTY, FREQUENCY_PENALTY, REPETITION_PENALTY, LOGIT_BIAS)
-CHAT: Final[Fields] = {**_BOTH, **fields(SWITCH, TOP_LOGPROBS, Neutral("best_of", (1,)), Neutral("prompt_logprobs", ()))}
+CHAT: Final[Fields] = {
+    **_BOTH,
+    **fields(SWITCH, TOP_LOGPROBS, Neutral("best_of", (1,)), Neutral("prompt_logprobs", ())),
+}
 COMPLETION: Final[Fields] = {**_BOTH, **fields(COUNT, BEST_OF, PROMPT_LOGPROBS, Neutral("top_logprobs", ()))}
 
 

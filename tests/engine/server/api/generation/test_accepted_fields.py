@@ -122,7 +122,13 @@ def test_the_end_of_a_long_prompt_is_kept_on_request(client: OpenAI, tiny_model:
 
 
 def test_an_endless_prompt_fits_if_it_may_be_truncated(served: Served) -> None:
-    body = {"model": "tiny", "prompt": "word " * 20_000, "max_tokens": 4, "truncate_prompt_tokens": -1}
+    body = {
+        "model": "tiny",
+        "prompt": "word " * 20_000,
+        "max_tokens": 4,
+        "truncate_prompt_tokens": -1,
+        "ignore_eos": True,
+    }
     given = served.request("POST", COMPLETIONS, body).json()
     assert given["usage"]["completion_tokens"] == 4
     refused = served.request("POST", COMPLETIONS, body | {"truncate_prompt_tokens": None}).error
