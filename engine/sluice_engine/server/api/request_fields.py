@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from sluice_engine.server.api.fields import Object, boolean, choice, integer, invalid, number, only, strings, text
+from sluice_engine.server.errors import Unsupported
 
 NULL: Final[Object] = {"type": "null"}
 
@@ -188,6 +189,12 @@ class Neutral:
 
     name: str
     accepted: tuple[object, ...]
+
+    def check(self, body: Object) -> None:
+        """Raises Unsupported for any other value."""
+        value = body.get(self.name)
+        if value is not None and not any(type(value) is type(each) and value == each for each in self.accepted):
+            raise Unsupported(f"{self.name} is not supported by this engine; leave it out.", param=self.name)
 
     def form(self) -> Object:
         """Returns the schema."""

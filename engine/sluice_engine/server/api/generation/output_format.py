@@ -8,7 +8,7 @@ import orjson
 from sluice_engine.grammar import Grammar, GrammarInvalid, check_bounds, check_schema
 from sluice_engine.grammar.grammar import ANY_OBJECT, MAX_CHOICES, Kind
 from sluice_engine.server.api.fields import Object, invalid, only
-from sluice_engine.server.api.request_fields import NULL, Flag, Form, fields, list_of, object_form
+from sluice_engine.server.api.request_fields import NULL, Flag, Form, Neutral, Text, fields, list_of, object_form
 from sluice_engine.server.errors import BadRequest
 
 _STRUCTURED: Final = {
@@ -46,12 +46,25 @@ RESPONSE_FORMAT: Final = Form(
         ]
     },
 )
+# vLLM's options of its backends: nothing here has a backend to choose, a fallback, or looser JSON.
+BACKEND: Final = Text("guided_decoding_backend", 64)
+WHITESPACE: Final = Neutral("guided_whitespace_pattern", ())
+OPTIONS: Final = tuple(
+    Neutral(f"structured_outputs.{name}", accepted)
+    for name, accepted in (
+        ("disable_fallback", (True, False)),
+        ("disable_any_whitespace", (False,)),
+        ("disable_additional_properties", (False,)),
+        ("whitespace_pattern", ()),
+        ("structural_tag", ()),
+    )
+)
 STRUCTURED_OUTPUTS: Final = Form(
     "structured_outputs",
-    object_form(fields(*(Form(name, _BY_KIND[kind]) for name, kind in _STRUCTURED.items())), more=NULL),
+    object_form(fields(*(Form(name, _BY_KIND[kind]) for name, kind in _STRUCTURED.items()), *OPTIONS), more=NULL),
 )
 GUIDED: Final = tuple(Form(f"guided_{kind}", _BY_KIND[kind]) for kind in ("json", "regex", "choice", "grammar"))
-FIELDS: Final = fields(RESPONSE_FORMAT, *GUIDED, STRUCTURED_OUTPUTS)
+FIELDS: Final = fields(RESPONSE_FORMAT, *GUIDED, STRUCTURED_OUTPUTS, BACKEND, WHITESPACE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +78,8 @@ class OutputFormat:
 
 def output_format(body: Object) -> OutputFormat | None:
     """Returns what the output must be; None for any text. Raises BadRequest."""
+    BACKEND.of(body)
+    WHITESPACE.check(body)
     found = [
         each
         for each in (
@@ -155,6 +170,10 @@ def _structured_outputs(value: Any) -> OutputFormat | None:
     if not isinstance(value, dict):
         raise invalid(where, f"must be an object with one of {', '.join(_STRUCTURED)}")
     given = {name: entry for name, entry in value.items() if entry is not None}
+    dotted = {f"{where}.{name}": entry for name, entry in given.items()}
+    for option in OPTIONS:
+        option.check(dotted)
+        given.pop(option.name.removeprefix(f"{where}."), None)
     only(given, frozenset(_STRUCTURED), f"{where}.")
     if not given:
         return None

@@ -4,7 +4,6 @@ A value out of range is a 400 error with `param`. A field of the OpenAI API that
 `unsupported_parameter`, because a silently ignored field would mislead the client.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -163,7 +162,8 @@ class Generation:
 def chat(body: Object, served_name: str) -> Generation:
     """Parses a `/v1/chat/completions` body. Raises BadRequest, Unsupported, NotFound."""
     check_model(body, served_name)
-    _supported(body, CHAT_NEUTRAL)
+    for field in CHAT_NEUTRAL:
+        field.check(body)
     only(body, CHAT)
     limit = MAX_COMPLETION_TOKENS if body.get("max_completion_tokens") is not None else MAX_TOKENS
     if limit is MAX_COMPLETION_TOKENS and body.get("max_tokens") is not None:
@@ -192,7 +192,8 @@ def _with_calls(given: OutputFormat | None, tools: ToolChoice) -> OutputFormat |
 def completion(body: Object, served_name: str) -> Generation:
     """Parses a `/v1/completions` body. Raises BadRequest, Unsupported, NotFound."""
     check_model(body, served_name)
-    _supported(body, COMPLETION_NEUTRAL)
+    for field in COMPLETION_NEUTRAL:
+        field.check(body)
     only(body, COMPLETION)
     choices, options = completion_choices(body, STREAM.of(body)), accepted_fields.prompt_options(body)
     prompts = _prompts(body)
@@ -264,13 +265,6 @@ def check_model(body: Object, served_name: str) -> None:
         raise NotFound(
             f"The model does not exist; this server serves {served_name!r}.", param="model", code="model_not_found"
         )
-
-
-def _supported(body: Object, unsupported: Sequence[Neutral]) -> None:
-    for each in unsupported:
-        value = body.get(each.name)
-        if value is not None and not any(type(value) is type(one) and value == one for one in each.accepted):
-            raise Unsupported(f"{each.name} is not supported by this engine; leave it out.", param=each.name)
 
 
 def targets(body: Object) -> tuple[float | None, float | None]:

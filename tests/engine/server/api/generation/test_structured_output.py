@@ -89,6 +89,8 @@ def test_the_clients_own_parsing_returns_objects(client: OpenAI) -> None:
         ({"structured_outputs": {"regex": "x{2}"}}, "xx"),
         ({"structured_outputs": {"json": {"enum": [1, 2]}, "regex": None}}, "1|2"),
         ({"structured_outputs": {"grammar": 'start: "z"'}}, "z"),
+        ({"structured_outputs": {"choice": ["a"], "disable_fallback": True, "disable_any_whitespace": False}}, "a"),
+        ({"guided_choice": ["a"], "guided_decoding_backend": "xgrammar", "guided_whitespace_pattern": None}, "a"),
     ],
 )
 def test_the_names_of_other_servers_mean_the_same(client: OpenAI, fields: dict[str, Any], pattern: str) -> None:
@@ -154,6 +156,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"guided_grammar": "root = a"}, "guided_grammar"),
     ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs"),
     ({"structured_outputs": {"yaml": "a"}}, "structured_outputs.yaml"),
+    ({"structured_outputs": {"regex": "a", "whitespace_pattern": " "}}, "structured_outputs.whitespace_pattern"),
+    ({"structured_outputs": {"json": {}, "disable_any_whitespace": True}}, "structured_outputs.disable_any_whitespace"),
+    ({"guided_json": {}, "guided_whitespace_pattern": "x"}, "guided_whitespace_pattern"),
+    ({"guided_json": '{"properties":{"a":' * 1000 + "{}" + "}}" * 1000}, "guided_json"),
 ]
 
 
@@ -164,6 +170,36 @@ def test_a_bad_grammar_is_refused_within_two_seconds(served: Served, fields: dic
     assert (given.status, given.error["param"]) == (400, param)
     assert time.monotonic() - began < 2
     assert served.admin("GET", "/livez").status == 200
+
+
+KEYWORDS: list[tuple[dict[str, Any], str]] = [
+    ({"type": "array", "uniqueItems": True}, "uniqueItems"),
+    ({"type": "array", "contains": {}}, "contains"),
+    ({"type": "array", "unevaluatedItems": False}, "unevaluatedItems"),
+    ({"not": {"type": "string"}}, "not"),
+    ({"if": {}, "then": {}}, "if"),
+    ({"type": "object", "propertyNames": {"pattern": "a"}}, "propertyNames"),
+    ({"type": "object", "dependentRequired": {"a": ["b"]}}, "dependentRequired"),
+    ({"type": "string", "format": "klingon"}, "klingon"),
+    ({"type": "string", "pattern": "(?=a)b"}, "look-around"),
+    ({"$ref": "#/$defs/absent"}, "absent"),
+    ({"$ref": "https://example.com/schema"}, "nothing is fetched"),
+]
+
+
+@pytest.mark.parametrize(("schema", "named"), KEYWORDS, ids=[named for _, named in KEYWORDS])
+def test_a_keyword_that_cannot_be_enforced_is_named_for_answers_and_for_calls(
+    served: Served, schema: dict[str, Any], named: str
+) -> None:
+    parameters = {"type": "object", "properties": {"a": schema}, "required": ["a"]}
+    tool = {"type": "function", "function": {"name": "f", "parameters": parameters}}
+    for fields, param in (
+        ({"response_format": wanted(schema)}, SCHEMA_PARAM),
+        ({"tools": [tool], "tool_choice": "required"}, "tools[0].function.parameters"),
+    ):
+        given = served.request("POST", CHAT, {"model": "tiny", "messages": QUESTION, "max_tokens": 2} | fields)
+        assert (given.status, given.error["param"]) == (400, param)
+        assert named in given.error["message"]
 
 
 @pytest.mark.parametrize("regex", ["((a+)+)+$", "(a|aa)+b", "(a{1,1000}){1,1000}b", "(.*.*.*)*x", "[a-z]{1,8000}"])
