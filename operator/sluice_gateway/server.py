@@ -90,6 +90,7 @@ class Gateway:
             app.router.add_post(path, proxy.handle)
         for path in contract.READ_PATHS:
             app.router.add_get(path, proxy.handle, allow_head=False)
+        app.router.add_get(f"{contract.PATH_MODELS}/{{model:.+}}", proxy.handle, allow_head=False)
         # handler_cancellation: a client disconnect cancels its handler, which aborts the engine's work.
         self._runner = web.AppRunner(
             app,

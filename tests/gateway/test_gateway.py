@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from sluice import contract
 from sluice_gateway import Backend, Gateway, PortTaken
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -24,7 +25,7 @@ async def upstream(name: str, handler: Handler) -> AsyncIterator[Backend]:
     """A replica that answers every POST by `handler`."""
     app = web.Application()
     app.router.add_post("/v1/{path:.+}", handler)
-    app.router.add_get("/v1/models", handler)
+    app.router.add_get("/{path:.+}", handler)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -64,6 +65,24 @@ async def test_every_inference_path_has_a_route() -> None:
         for path in ("chat/completions", "completions", "embeddings", "rerank", "score"):
             async with client.post(f"{gateway.url}/v1/{path}", json={}) as response:
                 assert (await response.json())["says"] == "a"
+
+
+async def test_every_path_that_is_read_has_a_route() -> None:
+    async with front_door(says("a")) as (gateway, _), aiohttp.ClientSession() as client:
+        for path in (*contract.READ_PATHS, "/v1/models/chat", "/v1/models/Qwen/Qwen3-8B"):
+            async with client.get(gateway.url + path) as response:
+                assert (response.status, await response.json()) == (200, {"says": "a"})
+        async with client.get(gateway.url + "/metrics") as response:
+            assert response.status == 404
+
+
+async def test_health_without_a_replica_is_503() -> None:
+    async with (
+        front_door() as (gateway, _),
+        aiohttp.ClientSession() as client,
+        client.get(gateway.url + contract.PATH_HEALTH) as response,
+    ):
+        assert response.status == 503
 
 
 async def test_requests_go_round_and_identifiers_pass_through() -> None:
