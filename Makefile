@@ -12,7 +12,7 @@ LOAD  ?= kind load docker-image
 # Command that stops and starts a control-plane component; it gets `stop kube-apiserver` or `start kube-apiserver`.
 OUTAGE ?=
 
-.PHONY: install demo test e2e lint generate fuzz soak bench bench-control bench-corpus fidelity bench-kernels images gpu clean
+.PHONY: install demo test e2e lint generate fuzz soak bench bench-control bench-corpus fidelity clients images gpu clean
 
 $(READY): pyproject.toml .ci/constraints.txt $(wildcard engine/native/*)
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Sluice needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
@@ -75,6 +75,11 @@ bench-corpus: $(READY)
 fidelity: $(READY)
 	$(BIN)/python -m tests.bench.fidelity
 
+# Runs unchanged clients, each in an environment of its own under .venv-clients, and stores the table in tests/clients.
+# CLIENTS=ci or CLIENTS="litellm instructor" runs some of them and stores nothing; needs npm for the Node clients.
+clients: $(READY)
+	$(BIN)/python -m tests.clients $(or $(CLIENTS),--write)
+
 images:
 	$(BUILD) -t $(IMAGE_PREFIX)/operator:$(IMAGE_TAG) -f operator/Dockerfile .
 	$(BUILD) -t $(IMAGE_PREFIX)/engine:$(IMAGE_TAG) -f engine/Dockerfile .
@@ -84,4 +89,4 @@ gpu:
 	PYTHONPATH=operator:engine:kernels:. $(PYTHON) -m kernels.bench
 
 clean:
-	rm -rf $(VENV) .venv-vllm .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-vllm .venv-clients .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,103 @@
+"""One environment per client, outside every package: a virtual environment or a folder of npm, kept between runs.
+
+An environment is made anew when the files that name its versions change. Without a lock file the newest versions that
+the requirements allow are installed, and the lock is written: that is how a version is raised.
+"""
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from tests.clients.catalogue import HERE, Client
+
+ROOT: Final = HERE.parents[1] / ".venv-clients"
+STAMP: Final = ".installed"
+SECONDS: Final = 1800.0
+NPM: Final = ("npm", "--no-audit", "--no-fund", "--omit-lockfile-registry-resolved")
+LAST_WORDS: Final = 500
+
+
+class NotInstalled(Exception):
+    """A client could not be installed; the message says why."""
+
+
+def ensure(client: Client) -> list[str]:
+    """Returns the command that runs the client's driver, after installing what it needs. Raises NotInstalled."""
+    folder = ROOT / client.name
+    if client.language == "python":
+        _ensure_python(client, folder)
+        return [str(folder / "bin" / "python"), str(client.folder / "driver.py")]
+    if shutil.which("npm") is None:
+        raise NotInstalled("npm is not installed; the Node clients need Node 20 or newer with npm")
+    _ensure_node(client, folder)
+    for script in (*client.folder.glob("*.mjs"), *(HERE / "shared").glob("*.mjs")):
+        shutil.copy(script, folder)  # Node looks for packages beside the script
+    return ["node", str(folder / "driver.mjs")]
+
+
+def version(client: Client) -> str:
+    """The locked version of the client's package."""
+    if client.language == "node":
+        lock = json.loads((client.folder / "package-lock.json").read_text())
+        return str(lock["packages"][f"node_modules/{client.package}"]["version"])
+    for line in (client.folder / "lock.txt").read_text().splitlines():
+        name, _, found = line.partition("==")
+        if name.lower().replace("_", "-") == client.package:
+            return found
+    raise NotInstalled(f"lock.txt of {client.name} does not name {client.package}")
+
+
+def _ensure_python(client: Client, folder: Path) -> None:
+    requirements, lock = client.folder / "requirements.txt", client.folder / "lock.txt"
+    if lock.exists() and _is_current(folder, requirements, lock):
+        return
+    locked = ["--constraint", str(lock)] if lock.exists() else []
+    _run([sys.executable, "-m", "venv", "--clear", str(folder)])
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
+    _run([*pip, "install", "--quiet", "--requirement", str(requirements), *locked])
+    if not locked:
+        lock.write_text(_run([*pip, "freeze", "--exclude", "setuptools"]))
+    _stamp(folder, requirements, lock)
+
+
+def _ensure_node(client: Client, folder: Path) -> None:
+    manifest, lock = client.folder / "package.json", client.folder / "package-lock.json"
+    if lock.exists() and _is_current(folder, manifest, lock):
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for file in (manifest, lock):
+        if file.exists():
+            shutil.copy(file, folder)
+    _run([*NPM, "ci" if lock.exists() else "install"], folder)
+    if not lock.exists():
+        shutil.copy(folder / lock.name, lock)
+    _stamp(folder, manifest, lock)
+
+
+def _digest(*files: Path) -> str:
+    return hashlib.sha256(b"\0".join([sys.version.encode(), *(file.read_bytes() for file in files)])).hexdigest()
+
+
+def _is_current(folder: Path, *files: Path) -> bool:
+    stamp = folder / STAMP
+    return stamp.exists() and stamp.read_text() == _digest(*files)
+
+
+def _stamp(folder: Path, *files: Path) -> None:
+    (folder / STAMP).write_text(_digest(*files))
+
+
+def _run(command: list[str], cwd: Path | None = None) -> str:
+    try:
+        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NotInstalled(str(error)) from error
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip()
+        raise NotInstalled(f"{' '.join(command[:5])} … failed: {said[-LAST_WORDS:]}")
+    return done.stdout
