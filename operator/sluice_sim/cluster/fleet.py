@@ -11,12 +11,13 @@ from math import inf
 
 from sluice_engine.limits import LimitChanges, Limits
 from sluice_engine.scheduler import SchedulerConfig
+from sluice_gateway.routing import Router
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.autoscaler.replicas.replica_range import replica_range
 from sluice_operator.autoscaler.values import Decision, Observed
 from sluice_sim.cluster.replica import Pod, started_engine
 from sluice_sim.cluster.request import RequestRecord
-from sluice_sim.cluster.router import Router
+from sluice_sim.cluster.routing import POLICY, prompt_of, replica_of
 from sluice_sim.cluster.scenario import Chance, Settings
 from sluice_sim.engine.offered_request import OfferedRequest
 from sluice_sim.policies.policy import Law, engines_under
@@ -40,7 +41,7 @@ class Fleet:
             late_last=law.admits,  # queueing by deadline is part of admission (policies/policy.py)
         )
         self._memory = law.initial()
-        self._chance, self._router = Chance(settings), Router(settings.routing)
+        self._chance, self._router = Chance(settings), Router(POLICY[settings.routing])
         self._pods: list[Pod] = []
         self._run = Run(records=[], mode=settings.mode)
         self._made = self._came = 0
@@ -95,7 +96,7 @@ class Fleet:
         for pod in [one for one in self._pods if one.leaving and not one.requests]:
             self._pods.remove(pod)
             self._run.pod_lifetimes.append(PodLifetime(pod.name, pod.created_at, now))
-            self._router.forget(pod.name)
+            self._router.caches.forget(pod.name)
         self._plan_events()  # a removed pod may have been loading, with an event of its own
 
     def _events(self, now: float) -> None:
@@ -120,7 +121,7 @@ class Fleet:
             pod.engine.run_until(now)
         lost = pod.die(now, self._chance)
         self._run.failures += 1
-        self._router.forget(pod.name)
+        self._router.caches.forget(pod.name)
         for request in lost:
             if request.record.first_at is not None:
                 request.record.failed = True
@@ -155,20 +156,23 @@ class Fleet:
 
         Returns the request that has no replica afterwards: one evicted by this request, or this request itself if all
         replicas reject it; None otherwise."""
-        ready = [pod for pod in self._pods if pod.engine is not None and not pod.leaving]
-        if self._router.needs_load:
-            for pod in ready:
+        ready = {pod.name: pod for pod in self._pods if pod.engine is not None and not pod.leaving}
+        if self._router.reads_load:
+            for pod in ready.values():
                 if pod.engine is not None:
                     pod.engine.run_until(now, lazily=True)
-        for pod in self._router.order(ready, request.arrival):
-            if pod.engine is None or pod.name in request.offered_to:
+        prompt = prompt_of(request.arrival)
+        replicas = [replica_of(pod, with_load=self._router.reads_load) for pod in ready.values()]
+        for replica in self._router.order(replicas, prompt):
+            engine = ready[replica.name].engine
+            if engine is None or replica.name in request.offered_to:
                 continue
-            request.offered_to.add(pod.name)
-            pod.engine.run_until(now)
-            request.prefill_tokens = self._router.load(request.arrival, pod)
-            refused = pod.engine.submit(request)
+            request.offered_to.add(replica.name)
+            engine.run_until(now)
+            request.prefill_tokens = round(self._router.uncached_tokens(replica.name, prompt))
+            refused = engine.submit(request)
             if refused is not request:
-                self._router.record_sent(request.arrival, pod.name)
+                self._router.sent(replica, prompt)
                 return refused
         return request
 

@@ -12,7 +12,7 @@ from sluice_operator.autoscaler.values import ColdStart, EngineSample, PodPhase,
 from sluice_sim.cluster.scenario import Chance, Settings
 from sluice_sim.engine.coarse.engine import CoarseEngine
 from sluice_sim.engine.exact import SimEngine
-from sluice_sim.engine.exposition import EngineState
+from sluice_sim.engine.exposition import EngineCounters, EngineState
 from sluice_sim.engine.offered_request import OfferedRequest
 from sluice_sim.engine.step_times import Profiled
 
@@ -24,6 +24,7 @@ class Engine(Protocol):
     router."""
 
     limits: LimitController
+    counters: EngineCounters
     pending_prefill_tokens: int
 
     @property

@@ -1,6 +1,4 @@
-"""The order in which the gateway tries replicas, and the resulting hit ratio of the engines' real prefix cache."""
-
-from dataclasses import dataclass
+"""The gateway's router over simulated replicas, and the resulting hit ratio of the engines' real prefix cache."""
 
 import pytest
 
@@ -8,70 +6,11 @@ from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.autoscaler.state import AutoscalerState
 from sluice_operator.autoscaler.values import Decision, Observed
 from sluice_sim.cluster.fleet import Fleet
-from sluice_sim.cluster.router import Router
 from sluice_sim.cluster.scenario import MODES, Mode, Routing, Settings
 from sluice_sim.policies.sluice import Sluice
 from sluice_sim.results.summary import summarise
 from sluice_sim.traces import Arrival
 from tests.operator.autoscaler.fleet import MODEL, spec
-
-
-@dataclass
-class Replica:
-    name: str
-    requests: int = 0
-    pending_prefill_tokens: int = 0
-
-
-def names(router: Router, ready: list[Replica], arrival: Arrival) -> list[str]:
-    return [one.name for one in router.order(ready, arrival)]
-
-
-def test_round_robin_turns_and_offers_every_replica_once() -> None:
-    router, ready = Router("round_robin"), [Replica("a"), Replica("b"), Replica("c")]
-    one = Arrival(0, 10, 1)
-    assert [names(router, ready, one) for _ in range(3)] == [["a", "b", "c"], ["b", "c", "a"], ["c", "a", "b"]]
-    assert router.order([], one) == []
-
-
-def test_least_loaded_counts_requests_in_flight() -> None:
-    router = Router("least_loaded")
-    ready = [Replica("a", 3), Replica("b", 1), Replica("c", 2)]
-    assert names(router, ready, Arrival(0, 10, 1)) == ["b", "c", "a"]
-
-
-def test_a_prompt_is_routed_to_its_prefix_unless_too_much_waits_there() -> None:
-    router, one = Router("prefix_aware"), Arrival(0, 1536, 1, (1, 2, 3))
-    ready = [Replica("a"), Replica("b"), Replica("c")]
-    router.record_sent(Arrival(0, 1024, 1, (1, 2)), "b")
-    router.record_sent(Arrival(0, 512, 1, (1,)), "c")
-    assert names(router, ready, one)[:2] == ["b", "c"]
-    ready[1].pending_prefill_tokens = 40_000
-    assert names(router, ready, one)[0] == "c"
-    router.forget("c")
-    assert names(router, ready, one)[-1] == "b"
-    ready[1].pending_prefill_tokens = 0
-    assert names(router, ready, one)[0] == "b"
-
-
-def test_only_uncached_prompt_tokens_count_as_pending_prefill() -> None:
-    router, ready = Router("prefix_aware"), [Replica("a"), Replica("b")]
-    router.record_sent(Arrival(0, 1024, 1, (1, 2)), "b")
-    again = Arrival(0, 1124, 1, (1, 2))
-    assert [router.load(again, one) for one in ready] == [1124, 100]
-    assert router.load(Arrival(0, 1024, 1, (1, 2)), ready[1]) == 1  # a prompt's last token is always computed
-    assert Router("least_loaded").load(again, ready[1]) == 1124  # knows nothing of prefixes
-
-
-def test_a_longer_cached_prefix_outweighs_more_waiting_tokens_per_token() -> None:
-    """Attention makes the tokens of a long prompt dearer: so many waiting tokens per spared one send a short prompt
-    elsewhere and a long one not."""
-    for blocks, first in ((2, "a"), (100, "b")):
-        router, ready = Router("prefix_aware"), [Replica("a"), Replica("b")]
-        prefix = tuple(range(blocks))
-        router.record_sent(Arrival(0, blocks * 512, 1, prefix), "b")
-        ready[1].pending_prefill_tokens = blocks * 512 * 25
-        assert names(router, ready, Arrival(0, blocks * 512 + 1, 1, prefix))[0] == first
 
 
 @pytest.mark.parametrize("mode", MODES)

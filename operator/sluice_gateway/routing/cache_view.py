@@ -1,0 +1,92 @@
+"""What each replica probably has in its prefix cache, known from the prompts that were sent to it.
+
+Per replica an LRU list of prefix hashes, as long as the replica's KV cache: an engine evicts in the same order. A prompt's
+last steps age before its first ones, which other prompts share. An answer says how much of its prompt was really cached.
+If that is less than expected, the cache holds less than assumed (running requests and other gateways use it too), so the
+list becomes shorter by `SHRINK`. It grows back slowly while the expectation is right.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Final
+
+from sluice_gateway.routing.values import Prompt, Replica
+
+MAX_STEPS: Final = 262_144  # in all lists; about 40 MB
+SHRINK: Final = 0.9
+GROW: Final = 1.01
+LEAST_SHARE: Final = 0.1
+
+
+class _ReplicaCache:
+    """The prefix hashes of one replica, least recently used first."""
+
+    def __init__(self) -> None:
+        self.steps: OrderedDict[int, None] = OrderedDict()
+        self.share = 1.0  # of the KV cache that holds prefixes
+
+    def leading(self, steps: Iterable[int]) -> int:
+        """Number of leading steps that are in the list."""
+        count = 0
+        for step in steps:
+            if step not in self.steps:
+                break
+            count += 1
+        return count
+
+    def use(self, steps: tuple[int, ...], most: int) -> None:
+        """Make these steps the most recently used, the first one last, and keep the `most` most recent."""
+        held = self.steps
+        for step in reversed(steps):
+            held[step] = None
+            held.move_to_end(step)
+        while len(held) > most:
+            held.popitem(last=False)
+
+
+class CacheView:
+    """The probable caches of all replicas. Its memory is bounded by MAX_STEPS."""
+
+    def __init__(self, max_steps: int = MAX_STEPS) -> None:
+        self._max_steps = max_steps
+        self._caches: dict[str, _ReplicaCache] = {}
+
+    def __len__(self) -> int:
+        """Number of hashes in all lists."""
+        return sum(len(cache.steps) for cache in self._caches.values())
+
+    def cached_tokens(self, name: str, prompt: Prompt) -> float:
+        """Leading tokens of the prompt that the replica probably has cached. The last token is always computed."""
+        cache = self._caches.get(name)
+        if cache is None:
+            return 0.0
+        return max(0.0, min(cache.leading(prompt.steps) * prompt.step_tokens, prompt.tokens - 1.0))
+
+    def sent(self, replica: Replica, prompt: Prompt) -> None:
+        """The replica was sent the prompt: it will have computed, and cached, all of it."""
+        if not prompt.steps:
+            return
+        cache = self._caches.get(replica.name)
+        if cache is None:
+            cache = self._caches[replica.name] = _ReplicaCache()
+            for other in self._caches.values():
+                other.use((), self._max_steps // len(self._caches))
+        cache.use(prompt.steps, self._most(cache, replica, prompt))
+
+    def answered(self, name: str, prompt: Prompt, expected: float, cached: float) -> None:
+        """The replica had `cached` tokens of the prompt in its cache, where `expected` were thought to be."""
+        cache = self._caches.get(name)
+        if cache is None or expected <= 0.0:
+            return
+        factor = SHRINK if cached < expected - prompt.step_tokens else GROW
+        cache.share = min(1.0, max(LEAST_SHARE, cache.share * factor))
+
+    def forget(self, name: str) -> None:
+        """The replica is gone, or its cache is."""
+        self._caches.pop(name, None)
+
+    def _most(self, cache: _ReplicaCache, replica: Replica, prompt: Prompt) -> int:
+        fair = self._max_steps // len(self._caches)
+        if replica.kv_total <= 0.0:
+            return fair
+        return min(fair, int(cache.share * replica.kv_total / prompt.step_tokens))

@@ -1,0 +1,47 @@
+"""Predicted time to first token of a prompt on a replica, from the step-time model that the replica publishes.
+
+    TTFT = place + prefill(ahead) + prefill(own) + steps · decode
+
+`place` is the wait for a running request to end, where the concurrency limit or the KV cache leaves no room. `prefill` is
+the computation of the uncached prompt tokens, of the requests ahead and of this one. Prompts are computed in chunks, and
+each chunk's step also decodes the running requests, which takes `decode` seconds.
+"""
+
+from typing import Final
+
+from sluice_gateway.routing.values import Replica
+from sluice_perfmodel.step_time import StepTimeModel, StepWork
+from sluice_perfmodel.workload import Work, prefill_seconds
+
+CHUNK_TOKENS: Final = 8192  # of a prompt per step; the engine's default
+UNKNOWN: Final = StepTimeModel(base=0.03, prefill_token=1e-4, sequence=1e-3)  # of a replica without a model of its own
+
+
+def own_prefill_seconds(replica: Replica, tokens: float, cached: float) -> float:
+    """Seconds to compute a prompt of which `cached` leading tokens are in the cache."""
+    return prefill_seconds(replica.model or UNKNOWN, Work(0.0, tokens - cached, cached))
+
+
+def seconds_to_first_token(replica: Replica, tokens: float, cached: float) -> float:
+    """Predicted time to first token of a prompt that is sent now, seconds."""
+    model = replica.model or UNKNOWN
+    decode = model.predict(StepWork(sequences=replica.running, kv_tokens=round(replica.kv_held)))
+    uncached = tokens - cached
+    steps = 1.0 + (replica.prefill_tokens + uncached) / CHUNK_TOKENS
+    ahead = model.prefill_token * replica.prefill_tokens
+    own = own_prefill_seconds(replica, tokens, cached)
+    return seconds_to_place(replica, uncached, decode) + ahead + own + steps * decode
+
+
+def seconds_to_place(replica: Replica, uncached: float, decode: float) -> float:
+    """Seconds until the limit and the KV cache let the request run; `decode` is the duration of a decode step.
+
+    Of n running requests one ends every (output · decode) / n seconds and frees 1/n of the held memory.
+    """
+    if replica.running <= 0:
+        return 0.0
+    short = replica.requests + 1.0 - replica.limit
+    if replica.kv_total > 0.0 and replica.kv_held >= replica.running:
+        beyond = replica.kv_held + replica.prefill_tokens + uncached - replica.kv_total
+        short = max(short, beyond / (replica.kv_held / replica.running))
+    return max(0.0, short) * replica.output_tokens * decode / replica.running

@@ -1,0 +1,42 @@
+"""The policies that order replicas for a prompt. Each returns a cost per replica; the lowest is tried first.
+
+PrefixAware adds to the predicted time to first token the price of computing again what another replica has cached. That
+computation delays the requests behind it, of which the request's own time to first token says nothing: a second of work
+on a server that is busy with the share ρ of its time adds ρ/(1 − ρ) seconds of waiting to others (M/G/1).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final, Literal
+
+from sluice_gateway.routing.cache_view import CacheView
+from sluice_gateway.routing.first_token import own_prefill_seconds, seconds_to_first_token
+from sluice_gateway.routing.values import Prompt, Replica
+
+PolicyName = Literal["PrefixAware", "LeastLoaded", "RoundRobin"]
+Cost = Callable[[Replica, Prompt, CacheView], float]
+
+PRICE_OF_PREFILL: Final = 19.0  # ρ/(1 − ρ) of a busy fleet, ρ = 0.95
+
+
+def prefix_aware(replica: Replica, prompt: Prompt, caches: CacheView) -> float:
+    """Predicted seconds to first token, and those that the prompt's computation costs others."""
+    cached = caches.cached_tokens(replica.name, prompt)
+    own = own_prefill_seconds(replica, prompt.tokens, cached)
+    return seconds_to_first_token(replica, prompt.tokens, cached) + PRICE_OF_PREFILL * own
+
+
+def least_loaded(replica: Replica, _prompt: Prompt, _caches: CacheView) -> float:
+    """Requests in flight."""
+    return float(replica.requests)
+
+
+def round_robin(_replica: Replica, _prompt: Prompt, _caches: CacheView) -> float:
+    """All are equal, so the turn decides."""
+    return 0.0
+
+
+POLICIES: Final[Mapping[PolicyName, Cost]] = {
+    "PrefixAware": prefix_aware,
+    "LeastLoaded": least_loaded,
+    "RoundRobin": round_robin,
+}

@@ -1,0 +1,58 @@
+"""One routing policy and its state: the turn among equal replicas, and the view of their caches."""
+
+from collections.abc import Sequence
+
+from sluice_gateway.routing.cache_view import CacheView
+from sluice_gateway.routing.policies import POLICIES, PolicyName
+from sluice_gateway.routing.sessions import affinity
+from sluice_gateway.routing.values import Prompt, Replica
+
+
+class Router:
+    """Orders replicas for prompts. Its decisions are a function of its calls."""
+
+    def __init__(self, policy: PolicyName, caches: CacheView | None = None) -> None:
+        self.policy = policy
+        self.caches = caches or CacheView()
+        self._cost = POLICIES[policy]
+        self._turn = 0
+
+    @property
+    def reads_load(self) -> bool:
+        """True if the policy reads the replicas' load."""
+        return self.policy != "RoundRobin"
+
+    def order(self, replicas: Sequence[Replica], prompt: Prompt) -> list[Replica]:
+        """All replicas, the best first: ready ones before others, then the session's, then by the policy's cost.
+
+        Among equal replicas, the one with the fewest requests comes first, then the next in turn.
+        """
+        if not replicas:
+            return []
+        start = self._turn % len(replicas)
+        self._turn += 1
+        turned = [*replicas[start:], *replicas[:start]]
+        if self.policy == "RoundRobin" and not prompt.session:
+            return sorted(turned, key=lambda one: not one.ready)
+        sticky = max((one for one in turned if one.ready), key=lambda one: _affinity(prompt, one), default=None)
+
+        def rank(one: Replica) -> tuple[bool, bool, float, int]:
+            favoured = bool(prompt.session) and one is sticky
+            return not one.ready, not favoured, self._cost(one, prompt, self.caches), one.requests
+
+        return sorted(turned, key=rank)
+
+    def uncached_tokens(self, name: str, prompt: Prompt) -> float:
+        """Prompt tokens that the replica probably has to compute."""
+        if self.policy != "PrefixAware":
+            return prompt.tokens
+        return prompt.tokens - self.caches.cached_tokens(name, prompt)
+
+    def sent(self, replica: Replica, prompt: Prompt) -> None:
+        """The replica accepted the prompt."""
+        if self.policy == "PrefixAware":
+            self.caches.sent(replica, prompt)
+
+
+def _affinity(prompt: Prompt, replica: Replica) -> int:
+    return affinity(prompt.session, replica.name) if prompt.session else 0
