@@ -36,7 +36,7 @@ def sluice(
     """Serve LLMs on Kubernetes, or on this machine."""
 
 
-COMMANDS: Final = ("serve", "up", "chat", "bench", "simulate", "operate", "explain", "model", "key", "crds")
+COMMANDS: Final = ("serve", "up", "chat", "bench", "simulate", "operate", "gateway", "explain", "model", "key", "crds")
 
 for _name in COMMANDS:
     importlib.import_module(f"sluice.commands.{_name}").register(app)

@@ -29,6 +29,7 @@ ANNOTATION_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 
 DATA_PORT: Final = 8000
 ADMIN_PORT: Final = 8001
+GATEWAY_ADMIN_PORT: Final = 8081
 DATA_PORT_NAME: Final = "http"
 ADMIN_PORT_NAME: Final = "admin"
 
@@ -59,11 +60,14 @@ PATH_METRICS: Final = "/metrics"
 PATH_LIMITS: Final = "/limits"
 PATH_DRAIN: Final = "/drain"
 PATH_STATE: Final = "/state"
+PATH_LOAD: Final = "/load"
 
 HEADER_REQUEST_ID: Final = "x-request-id"
 HEADER_QUEUE_MS: Final = "x-sluice-queue-ms"
 HEADER_CACHED_TOKENS: Final = "x-sluice-cached-tokens"
+HEADER_PROMPT_TOKENS: Final = "x-sluice-prompt-tokens"
 HEADER_RETRY_AFTER: Final = "Retry-After"
+HEADER_PREFIX: Final = "x-sluice-"  # of request headers that only a gateway may set: it removes a client's
 # From the gateway to an engine: the number of the attempt, if another replica received the request before; else absent.
 HEADER_ATTEMPT: Final = "x-sluice-attempt"
 
@@ -210,6 +214,31 @@ OPERATOR_DECISIONS: Final = "sluice_operator_decisions_total"  # {kind, reason}
 OPERATOR_SCRAPE_FAILURES: Final = "sluice_operator_scrape_failures_total"
 OPERATOR_WATCH_LAST_EVENT: Final = "sluice_operator_watch_last_event_seconds"
 OPERATOR_LEADER: Final = "sluice_operator_leader"
+
+GATEWAY_REQUESTS: Final = "sluice_gateway_requests_total"  # {status=2xx|4xx|5xx|disconnected}
+GATEWAY_CHOSEN: Final = "sluice_gateway_chosen_total"  # {reason}
+GATEWAY_RETRIES: Final = "sluice_gateway_retries_total"  # {reason}
+GATEWAY_RETRIES_DENIED: Final = "sluice_gateway_retries_denied_total"  # by the retry budget
+GATEWAY_BROKEN_STREAMS: Final = "sluice_gateway_broken_streams_total"
+GATEWAY_IN_FLIGHT: Final = "sluice_gateway_requests_in_flight"
+GATEWAY_HELD: Final = "sluice_gateway_requests_held"
+GATEWAY_REPLICAS: Final = "sluice_gateway_replicas"  # {state=ready|out}
+GATEWAY_PROMPT_TOKENS: Final = "sluice_gateway_prompt_tokens_total"
+GATEWAY_CACHED_TOKENS: Final = "sluice_gateway_cached_prompt_tokens_total"
+GATEWAY_EXPECTED_TOKENS: Final = "sluice_gateway_expected_cached_prompt_tokens_total"
+GATEWAY_OVERHEAD: Final = "sluice_gateway_overhead_seconds"
+GATEWAY_STATUSES: Final = ("2xx", "4xx", "5xx", "disconnected")
+GATEWAY_CHOICES: Final = ("prefix", "session", "load", "retry")
+GATEWAY_RETRY_REASONS: Final = ("refused", "rejected", "lost")
+GATEWAY_REPLICA_STATES: Final = ("ready", "out")
+
+# --- GET /load ---------------------------------------------------------------------------------------------------
+
+# {"model": served name, "phase": str, "ready": bool, "running": int, "waiting": int, "limit": int, "prefill_tokens": int,
+#  "output_tokens": float, "kv_held_tokens": int, "kv_total_tokens": int,
+#  "step_model": {term of STEP_MODEL_TERMS: seconds} or null}
+# `limit`: requests that may run at once. `prefill_tokens`: prompt tokens of the requests without a first token, cached
+# ones included. `output_tokens`: mean output of finished requests. `step_model` is null until it has seen enough steps.
 
 # --- PATCH /limits ---------------------------------------------------------------------------------------------
 

@@ -12,11 +12,20 @@ def error_body(message: str, kind: str, *, code: str | None = None, param: str |
 
 
 def error_response(
-    status: int, message: str, kind: str, *, code: str | None = None, headers: Mapping[str, str] | None = None
+    status: int,
+    message: str,
+    kind: str,
+    *,
+    code: str | None = None,
+    param: str | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> web.Response:
     """An error response before any byte of the upstream response was sent."""
     return web.Response(
-        status=status, body=error_body(message, kind, code=code), content_type="application/json", headers=headers
+        status=status,
+        body=error_body(message, kind, code=code, param=param),
+        content_type="application/json",
+        headers=headers,
     )
 
 

@@ -1,9 +1,14 @@
-"""Header handling of the gateway: end-to-end headers and accepted host names."""
+"""Header handling of the gateway: what is passed on, what is its own, and accepted host names."""
 
+import hashlib
+import re
+import uuid
 from collections.abc import Iterable, Mapping
 from typing import Final
 
 from multidict import CIMultiDict
+
+from sluice import contract
 
 HOP_BY_HOP: Final = frozenset(
     {
@@ -19,6 +24,8 @@ HOP_BY_HOP: Final = frozenset(
     }
 )
 _NOT_FORWARDED: Final = HOP_BY_HOP | {"host", "content-length", "expect"}
+_KEY_HEADERS: Final = ("Authorization", "x-api-key")
+_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._~:/+=@-]{1,128}", re.ASCII)
 LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
@@ -26,6 +33,30 @@ def forwarded_headers(headers: Mapping[str, str]) -> CIMultiDict[str]:
     """The end-to-end headers, without the hop-by-hop ones that Connection lists (RFC 9110, 7.6.1)."""
     named = {token.strip().lower() for token in headers.get("Connection", "").split(",")}
     return CIMultiDict(_kept(headers.items(), _NOT_FORWARDED | named))
+
+
+def engine_headers(headers: Mapping[str, str], request_id: str, attempt: int) -> CIMultiDict[str]:
+    """The headers for an engine. Those with the prefix of Sluice's own come from the gateway only, never from a client."""
+    found = forwarded_headers(headers)
+    for name in {name for name in found if name.lower().startswith(contract.HEADER_PREFIX)}:
+        del found[name]
+    found[contract.HEADER_REQUEST_ID] = request_id
+    if attempt > 1:
+        found[contract.HEADER_ATTEMPT] = str(attempt)
+    return found
+
+
+def request_id_of(headers: Mapping[str, str]) -> str:
+    """The client's id of its request if it is short and plain, else a new one."""
+    asked = headers.get(contract.HEADER_REQUEST_ID, "")
+    return asked if _REQUEST_ID.fullmatch(asked) else uuid.uuid4().hex
+
+
+def tenant_of(headers: Mapping[str, str]) -> str:
+    """A digest of the client's key, which stands for its tenant; "" without a key."""
+    keys = [headers[name] for name in _KEY_HEADERS if name in headers]
+    text = repr(keys).encode("utf-8", "surrogateescape")
+    return hashlib.blake2b(text, digest_size=16).hexdigest() if keys else ""
 
 
 def _kept(items: Iterable[tuple[str, str]], dropped: frozenset[str] | set[str]) -> list[tuple[str, str]]:

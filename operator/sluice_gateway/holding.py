@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from sluice_gateway.backends import Backend
+from sluice_gateway.replicas.backend import Backend
 
 MAX_HELD: Final = 256  # requests held at once: each keeps its body in memory
 POLL_SECONDS: Final = 0.2

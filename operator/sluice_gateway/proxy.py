@@ -1,12 +1,12 @@
-"""Proxying of one request: the request is buffered, the response is streamed.
+"""One request on its way: read whole, sent to the best replica, and to the next one as long as no byte has come back.
 
-The request is read before a replica is chosen, because an engine needs all of it before it can start. It can then be
-offered to the next replica as long as no byte of a response has been sent. Responses are never buffered.
+The request is read before a replica is chosen, because an engine needs all of it before it can start. Responses are
+never buffered beyond their first bytes.
 """
 
 import asyncio
 import io
-from collections.abc import Callable, Sequence
+import time
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,13 +15,20 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from sluice import contract
-from sluice_gateway.backends import Backend, RoundRobin
-from sluice_gateway.errors import error_response, sse_error
-from sluice_gateway.headers import forwarded_headers
+from sluice_gateway.conversation import Conversation, read_conversation
+from sluice_gateway.errors import error_response
+from sluice_gateway.headers import engine_headers, forwarded_headers, request_id_of, tenant_of
 from sluice_gateway.holding import HoldQueue
+from sluice_gateway.metrics import GatewayMetrics
+from sluice_gateway.replicas.fleet import Attempt, Fleet, UnknownModel
+from sluice_gateway.replicas.state import ReplicaState
+from sluice_gateway.request_log import RequestWay
+from sluice_gateway.retry_budget import RetryBudget
+from sluice_gateway.routing import Prompt, prefix_hashes
+from sluice_gateway.routing.prefix_hashes import STEP_BYTES
+from sluice_gateway.streaming import UPSTREAM_ERRORS, Begun, begun, pass_on, read_body
 
 REJECTION_BYTES: Final = 64 * 1024  # bytes of a replica's 503 that are kept while another replica is tried
-_UPSTREAM_LOST: Final = "the replica went away before the answer was complete"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,113 +39,194 @@ class Rejection:
     body: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class ProxyOptions:
+    """`body_seconds`: time in which a client must send its request. `session_header` names a client's conversation."""
+
+    body_seconds: float = 30.0
+    session_header: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """A request that is offered to replicas."""
+
+    request: web.Request
+    body: bytes
+    prompt: Prompt
+    way: RequestWay
+
+
 class Proxy:
-    """Sends requests to the replicas, round robin."""
+    """Sends requests to the replicas of a fleet."""
 
     def __init__(
         self,
         session: aiohttp.ClientSession,
-        backends: Callable[[], Sequence[Backend]],
-        body_seconds: float,
+        fleet: Fleet,
         hold_queue: HoldQueue,
+        metrics: GatewayMetrics,
+        options: ProxyOptions,
     ) -> None:
         self._session = session
-        self._backends = backends
+        self._fleet = fleet
         self._hold_queue = hold_queue
-        self._turns = RoundRobin()
-        self._body_seconds = body_seconds
+        self._metrics = metrics
+        self._options = options
+        self._budget = RetryBudget()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Answer one request: try each ready replica once; without a better answer the last 503 is returned.
-
-        The status is 408 where the body is not read in time, and 503 where no replica is ready or answers.
-        """
+        """Answer one request, count it and log its way."""
+        way = RequestWay(request_id_of(request.headers), request.rel_url.raw_path, time.monotonic())
+        status: int | None = None
         try:
-            async with asyncio.timeout(self._body_seconds):
-                body = await request.read()
+            response = await self._answer(request, way)
+            status = response.status
+            return response
+        finally:
+            self._metrics.requests.labels("disconnected" if status is None else f"{max(2, status // 100)}xx").inc()
+            if request.method == "POST":
+                way.log(status, time.monotonic())
+
+    async def _answer(self, request: web.Request, way: RequestWay) -> web.StreamResponse:
+        try:
+            body = await read_body(request, self._options.body_seconds)
         except TimeoutError:
             return error_response(
-                408, f"the body did not arrive within {self._body_seconds:g} s", "invalid_request_error",
+                408, f"the body did not arrive within {self._options.body_seconds:g} s", "invalid_request_error",
                 headers={"Connection": "close"},
             )  # fmt: skip
-        headers = forwarded_headers(request.headers)
-        headers.popall(contract.HEADER_ATTEMPT, None)  # set only by the gateway: with it, an engine counts no arrival
-        attempt = 1
-        rejection: Rejection | None = None
-        lost = False
+        read_at = time.monotonic()
+        conversation = (
+            read_conversation(request.path, body)
+            if request.method == "POST"
+            else Conversation(model=request.match_info.get("model"))
+        )
+        prompt = self._prompt(request, conversation)
         # Only inference requests wake a model that is scaled to zero: a poll of /v1/models does not.
-        ready = await self._hold_queue.wait(self._backends) if request.method == "POST" else tuple(self._backends())
-        for backend in self._turns.order(ready):
-            if attempt > 1:
-                headers[contract.HEADER_ATTEMPT] = str(attempt)
+        if request.method == "POST" and not self._fleet.ready():
+            await self._hold_queue.wait(self._fleet.ready)
+            way.held_seconds = time.monotonic() - read_at
+        try:
+            order = self._fleet.order(prompt, conversation.model) if self._fleet.ready() else []
+        except UnknownModel as error:
+            return error_response(404, str(error), "invalid_request_error", code="model_not_found", param="model")
+        self._metrics.overhead.observe(time.monotonic() - read_at - way.held_seconds)
+        self._budget.request()
+        return await self._first_answer(_Offer(request, body, prompt, way), order)
+
+    def _prompt(self, request: web.Request, conversation: Conversation) -> Prompt:
+        """The prompt for the routing policy. Cached prefixes are shared among the requests of one key and salt."""
+        header = self._options.session_header
+        named = request.headers.get(header, "") if header is not None else ""
+        tenant = f"{tenant_of(request.headers)}/{conversation.salt}"
+        rate = self._fleet.tokens_per_byte
+        return Prompt(
+            tokens=len(conversation.text) * rate,
+            steps=prefix_hashes(conversation.text, tenant=tenant, model=conversation.model or ""),
+            step_tokens=STEP_BYTES * rate,
+            session=f"{tenant}/{named}" if named else "",
+        )
+
+    async def _first_answer(self, offer: _Offer, order: list[ReplicaState]) -> web.StreamResponse:
+        """Try each replica once, as far as the budget of retries allows; without an answer, the last 503 is returned."""
+        rejection: Rejection | None = None
+        why, received = "", 0
+        for place, state in enumerate(order):
+            if place and not self._may_retry(why):
+                break
+            offer.way.tried.append(state.backend.name)
+            offer.way.model = offer.way.model or (state.load.model if state.load is not None else None)
+            attempt = self._fleet.begin(state, offer.prompt)
             try:
-                upstream = await self._send(request, backend, headers, body)
-            except aiohttp.ClientConnectorError:
-                lost = True  # no replica received the request: the next attempt counts as the first
-                continue
-            except (aiohttp.ClientError, TimeoutError, OSError):
-                lost = True  # the replica failed before any byte of a response: nothing was sent to the client
-                attempt += 1
-                continue
-            try:
-                if upstream.status == 503:
-                    rejection = await _rejection(upstream)
-                    attempt += 1
-                    continue
-                return await _stream(request, upstream)
+                answer = await self._send(offer, attempt, received + 1)
+                if isinstance(answer, Begun):
+                    self._count_choice(offer, attempt, place)
+                    return await self._pass_on(offer, attempt, answer)
+                self._fleet.rejected(attempt)
+                why = answer if isinstance(answer, str) else "rejected"
+                rejection = rejection if isinstance(answer, str) else answer
+                received += why != "refused"  # a refused connection carried no request: the next one is the first
+                offer.way.left(why)
             finally:
-                upstream.close()  # closes the connection unless the response was read to its end
+                self._fleet.end(attempt)
         if rejection is not None:
             return web.Response(status=503, headers=rejection.headers, body=rejection.body)
-        what = "no replica answered" if lost else "no replica is ready"
+        what = "no replica answered" if order else "no replica is ready"
+        offer.way.error = "no_replica"
         return error_response(
             503, f"{what}: try again soon", "service_unavailable", code="no_replica",
             headers={contract.HEADER_RETRY_AFTER: str(self._hold_queue.retry_after())},
         )  # fmt: skip
 
-    async def _send(
-        self, request: web.Request, backend: Backend, headers: CIMultiDict[str], body: bytes
-    ) -> aiohttp.ClientResponse:
-        """Send the request to one replica and return once the response headers are read."""
-        return await self._session.request(
-            request.method,
-            backend.url + request.rel_url.raw_path_qs,
-            headers=headers,
-            data=io.BytesIO(body) if request.body_exists else None,
-            allow_redirects=False,
-            skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
-        )
+    def _may_retry(self, why: str) -> bool:
+        """Whether the request may go to one more replica. One that was refused costs nothing: no replica had it."""
+        if why != "refused" and not self._budget.take():
+            self._metrics.retries_denied.inc()
+            return False
+        self._metrics.retries.labels(why).inc()
+        return True
 
-
-async def _rejection(upstream: aiohttp.ClientResponse) -> Rejection:
-    try:
-        body = await upstream.content.read(REJECTION_BYTES)
-    except (aiohttp.ClientError, TimeoutError, OSError):
-        body = b""
-    return Rejection(forwarded_headers(upstream.headers), body)
-
-
-async def _stream(request: web.Request, upstream: aiohttp.ClientResponse) -> web.StreamResponse:
-    """Stream the response.
-
-    A replica that dies during it ends an event stream with an error event; any other response is aborted.
-    """
-    response = web.StreamResponse(
-        status=upstream.status, reason=upstream.reason, headers=forwarded_headers(upstream.headers)
-    )
-    if upstream.content_length is not None:
-        response.content_length = upstream.content_length
-    await response.prepare(request)
-    while True:
+    async def _send(self, offer: _Offer, attempt: Attempt, number: int) -> Begun | Rejection | str:
+        """The replica's answer at its first bytes, its 503, or why there is neither: "refused" or "lost"."""
+        request, backend = offer.request, attempt.state.backend
         try:
-            chunk = await upstream.content.readany()
-        except (aiohttp.ClientError, TimeoutError, OSError):
-            if upstream.content_type == "text/event-stream":
-                await response.write(sse_error(_UPSTREAM_LOST))
-            elif request.transport is not None:
-                request.transport.abort()  # a clean end would make a partial response poll complete
-            return response
-        if not chunk:
-            await response.write_eof()
-            return response
-        await response.write(chunk)
+            upstream = await self._session.request(
+                request.method,
+                backend.url + request.rel_url.raw_path_qs,
+                headers=engine_headers(request.headers, offer.way.request_id, number),
+                data=io.BytesIO(offer.body) if request.body_exists else None,
+                allow_redirects=False,
+                skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+            )
+        except aiohttp.ClientConnectorError:
+            self._fleet.out(attempt.state, "it refuses connections")
+            return "refused"
+        except UPSTREAM_ERRORS:
+            return "lost"
+        try:
+            if upstream.status != 503:
+                return await begun(upstream)
+            rejection = Rejection(forwarded_headers(upstream.headers), await upstream.content.read(REJECTION_BYTES))
+        except UPSTREAM_ERRORS:
+            upstream.close()
+            return "lost"
+        except asyncio.CancelledError:
+            upstream.close()
+            raise
+        upstream.close()
+        return rejection
+
+    async def _pass_on(self, offer: _Offer, attempt: Attempt, answer: Begun) -> web.StreamResponse:
+        offer.way.first_byte_seconds = time.monotonic() - offer.way.began_at
+        self._fleet.first_byte(attempt)
+        self._record_cache(offer.way, attempt, answer)
+        try:
+            response, complete = await pass_on(offer.request, answer)
+        finally:
+            answer.upstream.close()  # closes the connection unless the response was read to its end
+        if not complete:
+            self._metrics.broken_streams.inc()
+            offer.way.error = "upstream_lost"
+        return response
+
+    def _record_cache(self, way: RequestWay, attempt: Attempt, answer: Begun) -> None:
+        """What the answer says of the replica's cache corrects what the gateway thinks of it."""
+        tokens = answer.number(contract.HEADER_PROMPT_TOKENS)
+        if tokens <= 0.0:
+            return
+        cached = answer.number(contract.HEADER_CACHED_TOKENS)
+        self._fleet.answered(attempt, cached, tokens)
+        way.prompt_tokens, way.cached_tokens, way.expected_tokens = tokens, cached, min(attempt.expected, tokens)
+        self._metrics.prompt_tokens.inc(tokens)
+        self._metrics.cached_tokens.inc(cached)
+        self._metrics.expected_tokens.inc(way.expected_tokens)
+
+    def _count_choice(self, offer: _Offer, attempt: Attempt, place: int) -> None:
+        reason = "prefix" if attempt.expected > 0.0 else "load"
+        if place:
+            reason = "retry"
+        elif offer.prompt.session:
+            reason = "session"
+        offer.way.chosen_by = reason
+        self._metrics.chosen.labels(reason).inc()

@@ -1,23 +1,31 @@
 """The gateway's HTTP server: routes, limits, start and drain.
 
-A thin reverse proxy. It serves only the inference paths and accepts only host names of this machine, which blocks DNS
-rebinding (a web page that points its own name at 127.0.0.1). It limits the number of requests in flight.
+It serves only the inference paths and limits the number of requests in flight. On a laptop it accepts only host names of
+this machine, which blocks DNS rebinding (a web page that points its own name at 127.0.0.1).
 """
 
 import asyncio
+import contextlib
 import errno
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Final, Self
 
 import aiohttp
 from aiohttp import web
 
 from sluice import contract
-from sluice_gateway.backends import Backend
+from sluice_gateway.admin import AdminRoutes
 from sluice_gateway.errors import error_response
 from sluice_gateway.headers import LOCAL_HOSTS, host_name
 from sluice_gateway.holding import HoldQueue
-from sluice_gateway.proxy import Proxy
+from sluice_gateway.metrics import GatewayMetrics
+from sluice_gateway.models import merged_models
+from sluice_gateway.proxy import Proxy, ProxyOptions
+from sluice_gateway.replicas.backend import Backend
+from sluice_gateway.replicas.fleet import Fleet
+from sluice_gateway.replicas.scraper import Scraper
+from sluice_gateway.routing import PolicyName
 
 MAX_BODY_BYTES: Final = 8 * 1024 * 1024
 MAX_IN_FLIGHT: Final = 4096
@@ -30,34 +38,45 @@ class PortTaken(Exception):
     """Another program listens on the port. The message has the host and the port."""
 
 
+@dataclass(frozen=True, slots=True)
+class GatewayOptions:
+    """Options of a gateway. Port 0 selects a free port; without an admin port there is none.
+
+    `session_header` names the header by which clients name their conversations; None: they cannot.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    admin_port: int | None = None
+    policy: PolicyName = "PrefixAware"
+    session_header: str | None = None
+    body_seconds: float = 30.0
+    any_host: bool = False
+
+
 class Gateway:
     """One URL over the replicas that `backends()` returns at the moment of each request."""
 
     def __init__(
         self,
         backends: Callable[[], Sequence[Backend]],
-        *,
-        host: str = "127.0.0.1",
-        port: int = 8080,
-        body_seconds: float = 30.0,
+        options: GatewayOptions = GatewayOptions(),
         hold_queue: HoldQueue | None = None,
     ) -> None:
-        """Configure the gateway; `start` opens the socket.
-
-        `port` 0 selects a free port. `body_seconds` is the time in which a client must send its request. `hold_queue` holds
-        requests while no replica is ready; without it none are held.
-        """
-        self._backends = backends
-        self._host = host
-        self._port = port
-        self._body_seconds = body_seconds
+        """Configure the gateway; `start` opens the sockets. Without a `hold_queue` no request is held."""
+        self.fleet = Fleet(backends, options.policy)
+        self._options = options
         self._hold_queue = hold_queue or HoldQueue()
-        self._runner: web.AppRunner | None = None
+        self._metrics = GatewayMetrics()
+        self._admin = AdminRoutes(self.fleet, self._hold_queue, self._metrics)
+        self._runners: list[web.AppRunner] = []
         self._session: aiohttp.ClientSession | None = None
+        self._scraping: asyncio.Task[None] | None = None
+        self._port, self._admin_port = options.port, options.admin_port
         self._in_flight = 0
         self._idle = asyncio.Event()
         self._idle.set()
-        self._draining = False
+        self._draining = self._closing = False
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -69,7 +88,12 @@ class Gateway:
     @property
     def url(self) -> str:
         """Base URL for clients, without /v1."""
-        return f"http://{self._host}:{self._port}"
+        return f"http://{self._options.host}:{self._port}"
+
+    @property
+    def admin_url(self) -> str:
+        """Base URL of the admin port."""
+        return f"http://{self._options.host}:{self._admin_port}"
 
     @property
     def in_flight(self) -> int:
@@ -84,15 +108,39 @@ class Gateway:
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
         )
+        self.scraper = Scraper(self._session, self.fleet)
+        self._scraping = asyncio.create_task(self.scraper.run())
+        try:
+            self._port = await self._listen(self._data_app(self._session), self._options.port)
+            if self._options.admin_port is not None:
+                self._admin_port = await self._listen(self._admin.app(), self._options.admin_port)
+        except BaseException:
+            await self.close()
+            raise
+
+    def _data_app(self, session: aiohttp.ClientSession) -> web.Application:
         app = web.Application(middlewares=[self._guard], client_max_size=MAX_BODY_BYTES)
-        proxy = Proxy(self._session, self._backends, self._body_seconds, self._hold_queue)
+        options = ProxyOptions(self._options.body_seconds, self._options.session_header)
+        proxy = Proxy(session, self.fleet, self._hold_queue, self._metrics, options)
+
+        async def list_models(request: web.Request) -> web.StreamResponse:
+            serving = self.fleet.models()
+            merged = await merged_models(session, request, serving) if len(serving) > 1 else None
+            return merged or await proxy.handle(request)
+
+        app.on_response_prepare.append(self._close_if_draining)
         for path in contract.POSTED_PATHS:
             app.router.add_post(path, proxy.handle)
         for path in contract.READ_PATHS:
-            app.router.add_get(path, proxy.handle, allow_head=False)
+            handler = list_models if path == contract.PATH_MODELS else proxy.handle
+            app.router.add_get(path, handler, allow_head=False)
         app.router.add_get(f"{contract.PATH_MODELS}/{{model:.+}}", proxy.handle, allow_head=False)
+        return app
+
+    async def _listen(self, app: web.Application, port: int) -> int:
+        """Serve the application; returns its port. Raises PortTaken."""
         # handler_cancellation: a client disconnect cancels its handler, which aborts the engine's work.
-        self._runner = web.AppRunner(
+        runner = web.AppRunner(
             app,
             handler_cancellation=True,
             access_log=None,
@@ -101,19 +149,24 @@ class Gateway:
             max_field_size=HEADER_BYTES,
             shutdown_timeout=1.0,
         )
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, self._host, self._port, backlog=1024)
+        self._runners.append(runner)
+        await runner.setup()
         try:
-            await site.start()
+            await web.TCPSite(runner, self._options.host, port, backlog=1024).start()
         except OSError as error:
-            await self.close()
             if error.errno != errno.EADDRINUSE:
                 raise
-            raise PortTaken(f"port {self._port} on {self._host} is taken by another program") from error
-        self._port = self._runner.addresses[0][1]
+            raise PortTaken(f"port {port} on {self._options.host} is taken by another program") from error
+        return int(runner.addresses[0][1])
+
+    def unready(self) -> None:
+        """Report unready, and close connections after their responses; new requests are still served."""
+        self._admin.ready = False
+        self._closing = True
 
     def drain(self) -> None:
         """Reject new requests; requests in flight complete."""
+        self.unready()
         self._draining = True
 
     async def idle(self) -> None:
@@ -122,20 +175,31 @@ class Gateway:
 
     async def close(self) -> None:
         """Close all sockets."""
-        if self._runner is not None:
-            await self._runner.cleanup()
+        if self._scraping is not None:
+            self._scraping.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._scraping
+        for runner in self._runners:
+            await runner.cleanup()
         if self._session is not None:
             await self._session.close()
 
+    async def _close_if_draining(self, _: web.Request, response: web.StreamResponse) -> None:
+        if self._closing:
+            response.force_close()
+            response.headers["Connection"] = "close"
+
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if host_name(request.headers.get("Host", "")) not in LOCAL_HOSTS | {self._host}:
+        hosts = LOCAL_HOSTS | {self._options.host}
+        if not self._options.any_host and host_name(request.headers.get("Host", "")) not in hosts:
             return error_response(400, "the Host header names another machine: use localhost", "invalid_request_error")
         if self._draining:
             return _unavailable("shutting down", "draining")
         if self._in_flight >= MAX_IN_FLIGHT:
             return _unavailable(f"{MAX_IN_FLIGHT} requests are in flight", "overloaded")
         self._in_flight += 1
+        self._metrics.in_flight.set(self._in_flight)
         self._idle.clear()
         try:
             return await handler(request)
@@ -148,6 +212,7 @@ class Gateway:
             return error_response(413, f"the body is over {MAX_BODY_BYTES} bytes", "invalid_request_error")
         finally:
             self._in_flight -= 1
+            self._metrics.in_flight.set(self._in_flight)
             if not self._in_flight:
                 self._idle.set()
 

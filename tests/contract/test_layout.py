@@ -31,7 +31,7 @@ WITHOUT_TORCH = (
     "sluice_engine.control.limit_controller",
     "sluice_operator.runtime.watches",
     "sluice_operator.reconcile.reconciler",
-    "sluice_gateway",
+    "sluice_gateway.process",
     "sluice_sim",
     "sluice.cli",
 )

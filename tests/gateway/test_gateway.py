@@ -14,7 +14,9 @@ import pytest
 from aiohttp import web
 
 from sluice import contract
-from sluice_gateway import Backend, Gateway, PortTaken
+from sluice_gateway.holding import HoldQueue
+from sluice_gateway.replicas.backend import Backend
+from sluice_gateway.server import Gateway, GatewayOptions, PortTaken
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 CHAT = "/v1/chat/completions"
@@ -36,11 +38,15 @@ async def upstream(name: str, handler: Handler) -> AsyncIterator[Backend]:
 
 
 @asynccontextmanager
-async def front_door(*handlers: Handler, **options: Any) -> AsyncIterator[tuple[Gateway, list[Backend]]]:
+async def front_door(
+    *handlers: Handler, hold_queue: HoldQueue | None = None, **options: Any
+) -> AsyncIterator[tuple[Gateway, list[Backend]]]:
     """A gateway over one replica per handler."""
     async with AsyncExitStack() as stack:
         backends = [await stack.enter_async_context(upstream(f"r{n}", one)) for n, one in enumerate(handlers)]
-        gateway = await stack.enter_async_context(Gateway(lambda: backends, port=0, **options))
+        gateway = await stack.enter_async_context(
+            Gateway(lambda: backends, GatewayOptions(port=0, **options), hold_queue)
+        )
         yield gateway, backends
 
 
@@ -301,7 +307,7 @@ async def test_a_taken_port_is_named() -> None:
     async with front_door(says("a")) as (gateway, _):
         port = int(gateway.url.rsplit(":", 1)[1])
         with pytest.raises(PortTaken, match=str(port)):
-            await Gateway(_nobody, port=port).start()
+            await Gateway(_nobody, GatewayOptions(port=port)).start()
 
 
 def _nobody() -> Sequence[Backend]:
@@ -312,7 +318,7 @@ def test_the_gateway_imports_neither_operator_nor_engine() -> None:
     import sluice_gateway
 
     folder = Path(sluice_gateway.__file__).parent
-    for file in folder.glob("*.py"):
+    for file in folder.rglob("*.py"):
         text = file.read_text()
         assert "sluice_operator" not in text
         assert "sluice_engine" not in text

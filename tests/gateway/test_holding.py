@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import aiohttp
 import pytest
 
-from sluice_gateway import Backend, HoldQueue
+from sluice_gateway.holding import HoldQueue
+from sluice_gateway.replicas.backend import Backend
 from tests.gateway.test_gateway import CHAT, front_door
 
 ONE = Backend("r0", "127.0.0.1", 1)

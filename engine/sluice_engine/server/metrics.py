@@ -9,7 +9,6 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from typing import Final, Literal
 
 from prometheus_client import (
@@ -21,9 +20,10 @@ from prometheus_client import (
     generate_latest,
 )
 
-from sluice import contract
+from sluice import __version__, contract
 from sluice_engine import messages
 from sluice_engine.config import EngineOptions
+from sluice_engine.control.smoothing import smoothed
 from sluice_engine.limits import LimitsInForce, at_start
 from sluice_engine.server.containment import FaultLog, contained
 from sluice_perfmodel.shadow_queues import LOAD_NAMES
@@ -91,6 +91,7 @@ class EngineMetrics:
         self._itl_target = options.limits.itl_target
         self._ttft_target = options.limits.ttft_target
         self._fault_log = FaultLog()
+        self.mean_output: float | None = None  # output tokens of finished requests, smoothed
         self.revision = ""  # of a model that was fetched; set before `on_ready`
         self._registry = CollectorRegistry()
         self._totals = CollectorRegistry()
@@ -190,7 +191,7 @@ class EngineMetrics:
             if phase in contract.LOAD_PHASES:
                 self._load_phase.labels(phase).set(seconds)
         self._paced.set(1.0 if message.paced else 0.0)
-        self._model_info.labels(_version(), message.dtype, self._options.served_name, self.revision).set(1)
+        self._model_info.labels(__version__, message.dtype, self._options.served_name, self.revision).set(1)
         self._cache_info.labels(f"{message.block_size:g}", str(message.num_blocks)).set(1)
         self._blocks.labels("free").set(message.num_blocks)
 
@@ -289,6 +290,11 @@ class EngineMetrics:
         if record is not None:
             self._count_end(record, outcome, self._clock())
 
+    def pending_prompt_tokens(self) -> int:
+        """Prompt tokens of the requests that have no output yet, cached ones included."""
+        pending = {id(record): record.prompt_tokens for record in self._records.values() if not record.samples}
+        return sum(pending.values())
+
     def render(self) -> bytes:
         """Returns the metrics in Prometheus' text exposition format."""
         return generate_latest(self._registry) + generate_latest(self._totals)
@@ -334,6 +340,7 @@ class EngineMetrics:
         if mean is not None:
             self._tpot.observe(mean)
         if outcome in ("stop", "length"):
+            self.mean_output = smoothed(self.mean_output, float(record.tokens))
             ttft = record.first_at - record.arrived_at
             self._slo.labels(_slo_result(ttft <= self._ttft_target, (mean or 0.0) <= self._itl_target)).inc()
 
@@ -390,10 +397,3 @@ def _slo_result(ttft_met: bool, itl_met: bool) -> str:
     if ttft_met:
         return "met" if itl_met else "missed_itl"
     return "missed_ttft" if itl_met else "missed_both"
-
-
-def _version() -> str:
-    try:
-        return version("sluice")
-    except PackageNotFoundError:
-        return "unknown"

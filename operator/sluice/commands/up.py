@@ -54,7 +54,7 @@ def _run(file: Path, port: int, interval: float, state_dir: Path | None, api_key
     from sluice.up.file import read_local_resource
     from sluice.up.loop import UpOptions, up
     from sluice.up.show import LiveTable, LogLines, Show
-    from sluice_gateway import PortTaken
+    from sluice_gateway.server import PortTaken
     from sluice_operator.api.yaml_file import BadFile
 
     try:

@@ -16,7 +16,9 @@ from sluice.up.show import Show
 from sluice.up.snapshot import take
 from sluice.up.state_file import StateFile
 from sluice.up.wording import PERMANENT, local_words
-from sluice_gateway import Backend, Gateway, HoldQueue
+from sluice_gateway.holding import HoldQueue
+from sluice_gateway.replicas.backend import Backend
+from sluice_gateway.server import Gateway, GatewayOptions
 from sluice_operator.api import LLMDeployment
 from sluice_operator.autoscaler.values import Decision
 from sluice_operator.cluster.client import Key
@@ -80,7 +82,7 @@ class Loop:
     def backends(self) -> Sequence[Backend]:
         """The replicas that the gateway may route to now."""
         found = self.cluster.backends(self._key.namespace, self._key.name)
-        return [Backend(name, host, port) for name, host, port in found]
+        return [Backend(name, host, data, f"http://{host}:{admin}") for name, host, data, admin in found]
 
     def _expected(self) -> float | None:
         decision = self._reconciler.decisions.get(self._key)
@@ -168,7 +170,8 @@ async def up(local: LocalResource, options: UpOptions, show: Show) -> None:
     """
     async with HttpScraper() as scraper:
         loop = Loop(local, options, show, scraper)
-        async with Gateway(loop.backends, port=options.port, hold_queue=loop.hold_queue) as gateway, _signals(loop):
+        served = GatewayOptions(port=options.port)
+        async with Gateway(loop.backends, served, loop.hold_queue) as gateway, _signals(loop):
             started = {"name": local.key.name, "url": gateway.url, "logs": str(options.state_dir)}
             show.event("started", {"message": f"{gateway.url}, logs in {options.state_dir}", **started})
             if (note := memory_note(local.resource)) is not None:

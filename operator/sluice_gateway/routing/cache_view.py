@@ -73,6 +73,13 @@ class CacheView:
                 other.use((), self._max_steps // len(self._caches))
         cache.use(prompt.steps, self._most(cache, replica, prompt))
 
+    def retract(self, name: str, prompt: Prompt, expected: float) -> None:
+        """The replica rejected the prompt, so it has cached no more than the `expected` tokens of before."""
+        cache = self._caches.get(name)
+        if cache is not None:
+            for step in prompt.steps[round(expected / prompt.step_tokens) :]:
+                cache.steps.pop(step, None)
+
     def answered(self, name: str, prompt: Prompt, expected: float, cached: float) -> None:
         """The replica had `cached` tokens of the prompt in its cache, where `expected` were thought to be."""
         cache = self._caches.get(name)

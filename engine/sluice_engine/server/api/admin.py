@@ -1,4 +1,4 @@
-"""Routes of the admin port: health, metrics, limits, drain, state.
+"""Routes of the admin port: health, metrics, load, limits, drain, state.
 
 Reads are open to every client that the NetworkPolicy admits to the port. Writes require the admin token.
 """
@@ -16,6 +16,7 @@ from aiohttp import web
 from sluice import contract
 from sluice_engine import messages
 from sluice_engine.server.api import limits
+from sluice_engine.server.api.load import load
 from sluice_engine.server.context import Serving
 from sluice_engine.server.engine_client import EngineFailed
 from sluice_engine.server.errors import Unauthorized, Unavailable
@@ -151,6 +152,7 @@ def routes(token: AdminToken) -> Routes:
         contract.PATH_LIVEZ: {"GET": livez},
         contract.PATH_READYZ: {"GET": readyz},
         contract.PATH_METRICS: {"GET": metrics},
+        contract.PATH_LOAD: {"GET": load},
         contract.PATH_LIMITS: {"GET": get_limits, "PATCH": guarded(patch_limits)},
         contract.PATH_DRAIN: {"POST": guarded(drain)},
         contract.PATH_STATE: {"GET": state},

@@ -141,14 +141,14 @@ class LocalCluster:
         """Apply the LLMDeployment of the user and return it as stored."""
         return self._store.apply(resource)
 
-    def backends(self, namespace: str, name: str) -> tuple[tuple[str, str, int], ...]:
-        """Return (pod, host, data port) of every replica that is ready and not being deleted."""
+    def backends(self, namespace: str, name: str) -> tuple[tuple[str, str, int, int], ...]:
+        """Return (pod, host, data port, admin port) of every replica that is ready and not being deleted."""
         labels = {contract.LABEL_INSTANCE: name, contract.LABEL_NAME: contract.ENGINE_APP}
         found = []
         for item in self._store.list("Pod", namespace, labels):
             pod = self._pods.get((namespace, item["metadata"]["name"]))
             if pod is not None and pod.ready and pod.ports is not None and pod.deleting_at is None:
-                found.append((pod.name, "127.0.0.1", pod.ports.data))
+                found.append((pod.name, "127.0.0.1", pod.ports.data, pod.ports.admin))
         return tuple(found)
 
     def pid(self, pod: Object) -> int | None:

@@ -139,7 +139,7 @@ async def test_scale_in_drains_the_pod_with_the_lowest_deletion_cost(tmp_path: P
         await watch.cluster.apply(deployment(1, DRAIN=str(streams)), owner=OWNER)
         pods = await watch.until(lambda pods: any(phase_of(pod)[0] == "draining" for pod in pods))
         assert [pod["metadata"]["name"] for pod in pods if phase_of(pod)[0] == "draining"] == [victim]
-        assert [name for name, _, _ in watch.cluster.backends("default", "chat")] == [survivor]
+        assert [name for name, *_ in watch.cluster.backends("default", "chat")] == [survivor]
         streams.unlink()
         pods = await watch.until_ready(1)
         assert [pod["metadata"]["name"] for pod in pods] == [survivor]

@@ -316,6 +316,7 @@ class ResponseBuilder:
         return {
             contract.HEADER_QUEUE_MS: str(round(queue_seconds * 1000)),
             contract.HEADER_CACHED_TOKENS: str(self._usage.cached),
+            contract.HEADER_PROMPT_TOKENS: str(self._usage.prompt),
         }
 
 

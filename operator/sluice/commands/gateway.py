@@ -1,0 +1,76 @@
+"""`sluice gateway`: one URL in front of engines that run anywhere."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from sluice import contract
+from sluice.commands.log_options import LogFormat, LogLevel, configure_logs
+
+
+class Policy(StrEnum):
+    """How the gateway chooses a replica."""
+
+    PrefixAware = "PrefixAware"
+    LeastLoaded = "LeastLoaded"
+    RoundRobin = "RoundRobin"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the app."""
+    app.command("gateway")(gateway)
+
+
+def gateway(
+    backend: Annotated[
+        list[str],
+        typer.Option(
+            help="An engine, http://HOST:PORT. Its load is read from the next port, or from the second address of "
+            "http://HOST:PORT,http://HOST:ADMIN_PORT. May be repeated.",
+            metavar="URL",
+        ),
+    ],
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port for clients; 0 takes a free one.")] = 8080,
+    admin_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of /metrics, /livez and /readyz; 0 takes a free one.")
+    ] = contract.GATEWAY_ADMIN_PORT,
+    policy: Annotated[
+        Policy,
+        typer.Option(
+            help="PrefixAware: least predicted time to first token, preferring cached prefixes. LeastLoaded: fewest "
+            "requests. RoundRobin: in turn."
+        ),
+    ] = Policy.PrefixAware,
+    session_header: Annotated[
+        str | None, typer.Option(help="Requests with the same value of this header go to the same replica.")
+    ] = None,
+    grace_seconds: Annotated[
+        float, typer.Option(min=0, max=3600, help="Seconds after SIGTERM in which new requests are still served.")
+    ] = contract.DRAIN_GRACE_SECONDS,
+    drain_seconds: Annotated[
+        float, typer.Option(min=0, max=86400, help="Seconds after that for the requests in flight to complete.")
+    ] = 300.0,
+    log_format: LogFormat = None,
+    log_level: LogLevel = None,
+) -> None:
+    """Route OpenAI requests to engines by their load and their prefix caches.
+
+    Exits 0 after SIGTERM or Ctrl-C, once the requests in flight have completed; 2 for a bad address or a taken port.
+    """
+    import asyncio
+
+    from sluice_gateway.headers import LOCAL_HOSTS
+    from sluice_gateway.process import DrainTimes, serve
+    from sluice_gateway.replicas.static import BadBackend, parse_backend
+    from sluice_gateway.server import GatewayOptions, PortTaken
+
+    configure_logs(log_format, log_level)
+    try:
+        backends = list(dict.fromkeys(map(parse_backend, backend)))
+        options = GatewayOptions(host, port, admin_port, policy.value, session_header, any_host=host not in LOCAL_HOSTS)
+        asyncio.run(serve(backends, options, DrainTimes(grace_seconds, drain_seconds)))
+    except (BadBackend, PortTaken) as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(contract.EXIT_USAGE) from error

@@ -1,0 +1,63 @@
+"""The gateway as a process: serves until a signal, then drains as engines do.
+
+    serving ──SIGTERM──► unready, still serving ──grace──► rejecting ──no request in flight, or the budget──► closed
+
+Endpoints lag: for some seconds after a pod turns unready, clients still connect to it. A second signal ends it at once.
+"""
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sluice import contract
+from sluice_gateway.replicas.backend import Backend
+from sluice_gateway.server import Gateway, GatewayOptions
+
+log = logging.getLogger("sluice.gateway")
+
+
+@dataclass(frozen=True, slots=True)
+class DrainTimes:
+    """Seconds for which new requests are still served, and then at most for those in flight to complete."""
+
+    grace: float = contract.DRAIN_GRACE_SECONDS
+    budget: float = 300.0
+
+
+async def serve(backends: Sequence[Backend], options: GatewayOptions, times: DrainTimes) -> None:
+    """Route to these replicas until SIGTERM or SIGINT, then drain. Raises PortTaken."""
+    signals: asyncio.Queue[None] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, signals.put_nowait, None)
+    try:
+        async with Gateway(lambda: backends, options) as gateway:
+            log.info("listening on %s, metrics on %s", gateway.url, gateway.admin_url)
+            await signals.get()
+            await drain(gateway, signals, times)
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+async def drain(gateway: Gateway, signals: asyncio.Queue[None], times: DrainTimes) -> None:
+    """Return when no request is in flight, the budget is spent, or another signal comes."""
+    second = asyncio.create_task(signals.get())
+    try:
+        gateway.unready()
+        log.info("draining: new requests are served for %g s", times.grace)
+        await asyncio.wait({second}, timeout=times.grace)
+        gateway.drain()
+        idle = asyncio.create_task(gateway.idle())
+        if not second.done():
+            await asyncio.wait({second, idle}, timeout=times.budget, return_when=asyncio.FIRST_COMPLETED)
+        if not idle.done():
+            log.warning("%d requests are cut off", gateway.in_flight)
+        idle.cancel()
+    finally:
+        second.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await second

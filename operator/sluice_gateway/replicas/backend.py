@@ -1,0 +1,18 @@
+"""The address of one replica."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """One replica that accepts requests. Without an admin address its load is not read."""
+
+    name: str
+    host: str
+    port: int
+    admin_url: str | None = None
+
+    @property
+    def url(self) -> str:
+        """Base URL without a trailing slash."""
+        return f"http://{self.host}:{self.port}"

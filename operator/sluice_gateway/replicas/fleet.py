@@ -1,0 +1,122 @@
+"""The fleet behind one gateway: which replicas there are, in which order a request tries them, and what comes back."""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sluice_gateway.replicas.backend import Backend
+from sluice_gateway.replicas.load import Load
+from sluice_gateway.replicas.state import ReplicaState
+from sluice_gateway.routing import PolicyName, Prompt, Router
+
+FIRST_TOKENS_PER_BYTE: Final = 0.25  # of English text, until answers have said more
+_SMOOTHING: Final = 0.05  # of the newest answer
+
+log = logging.getLogger("sluice.gateway")
+
+
+class UnknownModel(Exception):
+    """No replica serves the model. The message lists the names."""
+
+
+@dataclass(slots=True)
+class Attempt:
+    """A request at one replica. `expected`: tokens of its prompt that were thought to be cached there."""
+
+    state: ReplicaState
+    prompt: Prompt
+    expected: float
+    unanswered: bool = True
+
+
+class Fleet:
+    """The replicas that `backends()` returns at the moment of each call."""
+
+    def __init__(self, backends: Callable[[], Sequence[Backend]], policy: PolicyName = "PrefixAware") -> None:
+        self.router = Router(policy)
+        self.tokens_per_byte = FIRST_TOKENS_PER_BYTE
+        self._backends = backends
+        self._states: dict[str, ReplicaState] = {}
+
+    def states(self) -> list[ReplicaState]:
+        """All present replicas. What was known of replaced or removed ones is forgotten."""
+        present = {backend.name: backend for backend in self._backends()}
+        for name, state in list(self._states.items()):
+            if present.get(name) != state.backend:
+                del self._states[name]
+                self.router.caches.forget(name)
+        for name, backend in present.items():
+            self._states.setdefault(name, ReplicaState(backend))
+        return [self._states[name] for name in present]
+
+    def ready(self) -> list[Backend]:
+        """The replicas that can be sent requests."""
+        return [state.backend for state in self.states() if state.ready]
+
+    def models(self) -> dict[str, Backend]:
+        """One ready replica per model, by the model's name."""
+        found: dict[str, Backend] = {}
+        for state in self.states():
+            if state.load is not None and state.ready:
+                found.setdefault(state.load.model, state.backend)
+        return found
+
+    def order(self, prompt: Prompt, model: str | None) -> list[ReplicaState]:
+        """The replicas of the model, the best first, those that are not ready last. Raises UnknownModel."""
+        states = self.states()
+        serving = {state.backend.name: state for state in states if state.serves(model)}
+        if states and not serving:
+            names = ", ".join(sorted({state.load.model for state in states if state.load is not None}))
+            raise UnknownModel(f"The model does not exist; there is {names}.")
+        ordered = self.router.order([state.replica() for state in serving.values()], prompt)
+        return [serving[replica.name] for replica in ordered]
+
+    def begin(self, state: ReplicaState, prompt: Prompt) -> Attempt:
+        """The prompt is being sent to the replica; the caller ends the attempt by `end`, whatever happens.
+
+        Its prefix counts as cached from now on, so that the next request with this prefix follows it.
+        """
+        expected = self.router.caches.cached_tokens(state.backend.name, prompt)
+        attempt = Attempt(state, prompt, expected)
+        self.router.sent(state.replica(), prompt)
+        state.in_flight += 1
+        state.prompt_tokens += prompt.tokens
+        state.uncached_tokens += prompt.tokens - expected
+        return attempt
+
+    def first_byte(self, attempt: Attempt) -> None:
+        """The prompt is computed, or will never be. Idempotent."""
+        if attempt.unanswered:
+            attempt.unanswered = False
+            attempt.state.prompt_tokens -= attempt.prompt.tokens
+            attempt.state.uncached_tokens -= attempt.prompt.tokens - attempt.expected
+
+    def rejected(self, attempt: Attempt) -> None:
+        """The replica has not computed the prompt."""
+        self.router.caches.retract(attempt.state.backend.name, attempt.prompt, attempt.expected)
+
+    def end(self, attempt: Attempt) -> None:
+        """The replica has answered completely or not at all."""
+        self.first_byte(attempt)
+        attempt.state.in_flight -= 1
+
+    def answered(self, attempt: Attempt, cached: float, tokens: float) -> None:
+        """The replica found `cached` of the prompt's `tokens` tokens in its cache."""
+        self.router.caches.answered(attempt.state.backend.name, attempt.prompt, attempt.expected, cached)
+        size = attempt.prompt.tokens / self.tokens_per_byte
+        if size >= 1.0 and tokens >= 1.0:
+            self.tokens_per_byte += _SMOOTHING * (tokens / size - self.tokens_per_byte)
+
+    def out(self, state: ReplicaState, fault: str) -> None:
+        """Use the replica no more until a probe succeeds; its cache is thought to be lost."""
+        if state.fault != fault:
+            log.warning("replica %s is out: %s", state.backend.name, fault)
+        state.fault = fault
+        self.router.caches.forget(state.backend.name)
+
+    def back(self, state: ReplicaState, load: Load | None) -> None:
+        """A probe succeeded."""
+        if state.fault is not None:
+            log.warning("replica %s is back", state.backend.name)
+        state.fault, state.load = None, load

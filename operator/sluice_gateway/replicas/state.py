@@ -1,0 +1,58 @@
+"""What the gateway knows of one replica: its latest load document, and its own requests that the document may not show."""
+
+from dataclasses import dataclass
+
+from sluice_gateway.replicas.backend import Backend
+from sluice_gateway.replicas.load import Load
+from sluice_gateway.routing import Replica
+
+
+@dataclass(slots=True)
+class ReplicaState:
+    """One replica. `fault` is why it is not used, a clause; None where it is."""
+
+    backend: Backend
+    load: Load | None = None
+    fault: str | None = None
+    in_flight: int = 0  # requests of this gateway
+    prompt_tokens: float = 0.0  # of those without a first byte
+    uncached_tokens: float = 0.0  # of these, expected to be computed
+
+    @property
+    def ready(self) -> bool:
+        """True if it can be sent requests."""
+        return self.fault is None and (self.load is None or self.load.ready)
+
+    def serves(self, model: str | None) -> bool:
+        """True unless it is known to serve another model."""
+        return model is None or self.load is None or self.load.model == model
+
+    def replica(self) -> Replica:
+        """The replica for the routing policy.
+
+        A document is up to one scrape old, and counts the requests of all gateways: requests of this gateway beyond
+        its count were sent since. Of this gateway's prompts the uncached part is known, so it replaces the whole.
+        """
+        load = self.load
+        if load is None:
+            return Replica(
+                self.backend.name,
+                self.ready,
+                running=self.in_flight,
+                limit=self.in_flight + 1,
+                prefill_tokens=self.uncached_tokens,
+            )
+        newer = max(0, self.in_flight - load.running - load.waiting)
+        starting = min(newer, max(0, load.limit - load.running))
+        return Replica(
+            name=self.backend.name,
+            ready=self.ready,
+            model=load.step_model,
+            running=load.running + starting,
+            waiting=load.waiting + newer - starting,
+            limit=load.limit,
+            prefill_tokens=self.uncached_tokens + max(0.0, load.prefill_tokens - self.prompt_tokens),
+            output_tokens=load.output_tokens,
+            kv_held=load.kv_held,
+            kv_total=load.kv_total,
+        )

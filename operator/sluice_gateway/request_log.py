@@ -1,0 +1,71 @@
+"""One log line per posted request, at its end: its way through the fleet. It holds nothing that a client wrote."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sluice.logs import FIELDS
+
+log = logging.getLogger("sluice.gateway.request")
+
+
+@dataclass(slots=True)
+class RequestWay:
+    """The way of one request. Times in seconds since it arrived; None means that it did not get so far."""
+
+    request_id: str
+    path: str
+    began_at: float
+    model: str | None = None  # the name that a replica serves
+    tried: list[str] = field(default_factory=list)  # "replica" or "replica (why it was left)", in order
+    chosen_by: str | None = None
+    expected_tokens: float = 0.0
+    prompt_tokens: float = 0.0
+    cached_tokens: float = 0.0
+    held_seconds: float = 0.0
+    first_byte_seconds: float | None = None
+    error: str | None = None
+
+    def left(self, why: str) -> None:
+        """The last tried replica did not answer."""
+        self.tried[-1] += f" ({why})"
+
+    def log(self, status: int | None, now: float) -> None:
+        """Write the line; `status` is None if the client left."""
+        if not log.isEnabledFor(logging.INFO):
+            return
+        fields = {
+            "request": self.request_id,
+            "path": self.path,
+            "model": self.model,
+            "status": status,
+            "way": self.tried,
+            "chosen_by": self.chosen_by,
+            "prompt_tokens": round(self.prompt_tokens) or None,
+            "cached_tokens": round(self.cached_tokens) if self.prompt_tokens else None,
+            "expected_cached_tokens": round(self.expected_tokens) if self.prompt_tokens else None,
+            "held_ms": round(self.held_seconds * 1000, 1) or None,
+            "first_byte_ms": None if self.first_byte_seconds is None else round(self.first_byte_seconds * 1000, 1),
+            "total_ms": round((now - self.began_at) * 1000, 1),
+            "error": self.error,
+        }
+        known = {name: value for name, value in fields.items() if value is not None}
+        log.info("%s", _sentence(known), extra={FIELDS: known})
+
+
+def _sentence(fields: Mapping[str, object]) -> str:
+    """`chat 200: r1 (lost) → r2 by retry, 1500 prompt tokens (1024 cached, 1088 expected), 820 ms, id …`."""
+    tried = fields["way"]
+    way = " → ".join(tried) if isinstance(tried, list) and tried else "no replica"
+    parts = [f"{way} by {fields['chosen_by']}" if "chosen_by" in fields else way]
+    if "prompt_tokens" in fields:
+        parts.append(
+            f"{fields['prompt_tokens']} prompt tokens ({fields['cached_tokens']} cached, "
+            f"{fields['expected_cached_tokens']} expected)"
+        )
+    if "held_ms" in fields:
+        parts.append(f"held {fields['held_ms']} ms")
+    first = f" (first byte {fields['first_byte_ms']})" if "first_byte_ms" in fields else ""
+    parts.append(f"{fields['total_ms']} ms{first}")
+    error = f" {fields['error']}" if "error" in fields else ""
+    return f"{fields.get('model', '–')} {fields.get('status', '–')}{error}: {', '.join(parts)}, id {fields['request']}"

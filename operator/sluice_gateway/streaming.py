@@ -1,0 +1,71 @@
+"""Passing one response on to the client, byte by byte."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+import aiohttp
+from aiohttp import web
+
+from sluice_gateway.errors import sse_error
+from sluice_gateway.headers import forwarded_headers
+
+UPSTREAM_ERRORS: Final = (aiohttp.ClientError, TimeoutError, OSError)
+_LOST: Final = "the replica went away before the answer was complete"
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A response whose headers and first bytes have arrived: from here on it cannot come from another replica."""
+
+    upstream: aiohttp.ClientResponse
+    first: bytes
+
+    def number(self, header: str) -> float:
+        """A header that is a count; 0 if it is missing or no count."""
+        text = self.upstream.headers.get(header, "")
+        return float(text) if text.isascii() and text.isdigit() and len(text) <= 12 else 0.0
+
+
+async def begun(upstream: aiohttp.ClientResponse) -> Begun:
+    """Wait for the first bytes. Raises what aiohttp raises if the replica is lost before."""
+    return Begun(upstream, await upstream.content.readany())
+
+
+async def pass_on(request: web.Request, answer: Begun) -> tuple[web.StreamResponse, bool]:
+    """Stream the response to its end. Returns it, and whether the replica completed it.
+
+    If the replica is lost, an event stream ends with an error event; any other response is aborted, because a clean end
+    would make a partial response look complete.
+    """
+    upstream = answer.upstream
+    response = web.StreamResponse(
+        status=upstream.status, reason=upstream.reason, headers=forwarded_headers(upstream.headers)
+    )
+    if upstream.content_length is not None:
+        response.content_length = upstream.content_length
+    await response.prepare(request)
+    chunk = answer.first
+    while chunk:
+        await response.write(chunk)
+        try:
+            chunk = await upstream.content.readany()
+        except UPSTREAM_ERRORS:
+            await _break_off(request, response, upstream.content_type)
+            return response, False
+    await response.write_eof()
+    return response, True
+
+
+async def _break_off(request: web.Request, response: web.StreamResponse, content_type: str) -> None:
+    if content_type == "text/event-stream":
+        await response.write(sse_error(_LOST))
+        await response.write_eof()
+    elif request.transport is not None:
+        request.transport.abort()
+
+
+async def read_body(request: web.Request, seconds: float) -> bytes:
+    """The whole request body. Raises TimeoutError."""
+    async with asyncio.timeout(seconds):
+        return await request.read()

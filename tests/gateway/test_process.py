@@ -1,0 +1,91 @@
+"""`sluice gateway` as a process, and its drain."""
+
+import asyncio
+import json
+import re
+import signal
+import sys
+
+import aiohttp
+import pytest
+from aiohttp import web
+from typer.testing import CliRunner
+
+from sluice.cli import app
+from sluice_gateway.process import DrainTimes, drain
+from sluice_gateway.replicas.static import BadBackend, parse_backend
+from tests.gateway.engines import CHAT, FakeEngine, gateway_over
+
+
+def test_a_backend_has_a_data_and_an_admin_address() -> None:
+    found = parse_backend("http://10.0.0.7:8000")
+    assert (found.url, found.admin_url, found.name) == ("http://10.0.0.7:8000", "http://10.0.0.7:8001", "10.0.0.7:8000")
+    assert parse_backend("http://[::1]:80,http://a:81").admin_url == "http://a:81"
+    assert parse_backend("http://[::1]:80").url == "http://[::1]:80"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "chat:8000", "https://a:1", "http://a", "http://a:x", "http://a:1/v1", "http://a:1,b"]
+)
+def test_a_wrong_backend_is_told_what_is_expected(text: str) -> None:
+    with pytest.raises(BadBackend, match="write http://HOST:PORT"):
+        parse_backend(text)
+    assert CliRunner().invoke(app, ["gateway", "--backend", text]).exit_code == 2
+
+
+async def test_a_drain_waits_for_requests_in_flight_and_no_longer_than_its_budget() -> None:
+    release, arrived = asyncio.Event(), asyncio.Event()
+
+    async def slow(_: web.Request) -> web.Response:
+        arrived.set()
+        await release.wait()
+        return web.json_response({"from": "r0"})
+
+    async with gateway_over(FakeEngine("r0", answer=slow)) as gateway, aiohttp.ClientSession() as client:
+        asked = asyncio.create_task(client.post(gateway.url + CHAT, json={}))
+        await arrived.wait()
+        await drain(gateway, asyncio.Queue(), DrainTimes(0.0, 0.0))  # the budget is spent
+        again: asyncio.Queue[None] = asyncio.Queue()
+        again.put_nowait(None)
+        await drain(gateway, again, DrainTimes(3600.0, 3600.0))  # a second signal
+        draining = asyncio.create_task(drain(gateway, asyncio.Queue(), DrainTimes(0.0, 3600.0)))
+        release.set()
+        await draining
+        async with await asked as response:
+            assert response.status == 200
+
+
+async def test_sigterm_ends_the_command_with_zero_after_its_requests() -> None:
+    release, arrived = asyncio.Event(), asyncio.Event()
+
+    async def slow(_: web.Request) -> web.Response:
+        arrived.set()
+        await release.wait()
+        return web.json_response({"from": "r0"})
+
+    engine = FakeEngine("r0", answer=slow)
+    await engine.start()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "sluice", "gateway", "--backend", f"{engine.backend.url},{engine.backend.admin_url}",
+        "--port", "0", "--admin-port", "0", "--grace-seconds", "0", "--log-format", "json",
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        assert process.stderr is not None
+        line = json.loads(await process.stderr.readline())
+        url = re.findall(r"http://\S+?(?=,)", line["message"])[0]
+        async with aiohttp.ClientSession() as client:
+            asked = asyncio.create_task(client.post(url + CHAT, json={"model": "chat"}))
+            await arrived.wait()
+            process.send_signal(signal.SIGTERM)
+            await process.stderr.readline()
+            release.set()
+            async with await asked as response:
+                assert (response.status, await response.json()) == (200, {"from": "r0"})
+        rest = (await process.stderr.read()).decode()
+        assert await process.wait() == 0
+        assert '"way": ["127.0.0.1:' in rest
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await engine.stop()
