@@ -12,7 +12,7 @@ LOAD  ?= kind load docker-image
 # Command that stops and starts a control-plane component; it gets `stop kube-apiserver` or `start kube-apiserver`.
 OUTAGE ?=
 
-.PHONY: install demo test e2e lint generate fuzz soak bench bench-control bench-corpus fidelity clients images gpu clean
+.PHONY: install demo test e2e lint generate fuzz soak bench bench-control bench-corpus bench-gateway fidelity clients images gpu clean
 
 $(READY): pyproject.toml .ci/constraints.txt $(wildcard engine/native/*)
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Sluice needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
@@ -70,6 +70,10 @@ bench-control: $(READY)
 # the load. Resumes where it stopped; exit code 1 on a miss. ARGS: see `python -m sluice_sim.benchmark.corpus --help`.
 bench-corpus: $(READY)
 	$(BIN)/python -m sluice_sim.benchmark.corpus $(ARGS)
+
+# Measures the gateway beside a plain proxy, with bars; exit code 1 on a miss. ARGS: parts, see tests/bench/gateway.
+bench-gateway: $(READY)
+	$(BIN)/python -m tests.bench.gateway $(ARGS)
 
 # Compares the simulator with the engine on this machine: about ten minutes on a quiet machine.
 fidelity: $(READY)

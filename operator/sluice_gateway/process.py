@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sluice import contract
@@ -27,8 +27,22 @@ class DrainTimes:
     budget: float = 300.0
 
 
-async def serve(backends: Sequence[Backend], options: GatewayOptions, times: DrainTimes) -> None:
+def run(backends: Sequence[Backend], options: GatewayOptions, times: DrainTimes) -> None:
     """Route to these replicas until SIGTERM or SIGINT, then drain. Raises PortTaken."""
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_serve(backends, options, times))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's, where it is installed."""
+    try:
+        import uvloop
+    except ModuleNotFoundError:
+        return None
+    return uvloop.new_event_loop
+
+
+async def _serve(backends: Sequence[Backend], options: GatewayOptions, times: DrainTimes) -> None:
     signals: asyncio.Queue[None] = asyncio.Queue()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

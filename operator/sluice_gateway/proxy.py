@@ -28,6 +28,7 @@ from sluice_gateway.routing import Prompt, prefix_hashes
 from sluice_gateway.routing.prefix_hashes import STEP_BYTES
 from sluice_gateway.streaming import UPSTREAM_ERRORS, Begun, begun, pass_on, read_body
 
+SMALL_BYTES: Final = 1024 * 1024  # of a body that aiohttp writes at once; a larger one is written in parts
 REJECTION_BYTES: Final = 64 * 1024  # bytes of a replica's 503 that are kept while another replica is tried
 
 
@@ -103,12 +104,13 @@ class Proxy:
             else Conversation(model=request.match_info.get("model"))
         )
         prompt = self._prompt(request, conversation)
-        # Only inference requests wake a model that is scaled to zero: a poll of /v1/models does not.
-        if request.method == "POST" and not self._fleet.ready():
-            await self._hold_queue.wait(self._fleet.ready)
-            way.held_seconds = time.monotonic() - read_at
         try:
-            order = self._fleet.order(prompt, conversation.model) if self._fleet.ready() else []
+            order = self._fleet.order(prompt, conversation.model)
+            # Only inference requests wake a model that is scaled to zero: a poll of /v1/models does not.
+            if not order and request.method == "POST":
+                await self._hold_queue.wait(self._fleet.ready)
+                way.held_seconds = time.monotonic() - read_at
+                order = self._fleet.order(prompt, conversation.model)
         except UnknownModel as error:
             return error_response(404, str(error), "invalid_request_error", code="model_not_found", param="model")
         self._metrics.overhead.observe(time.monotonic() - read_at - way.held_seconds)
@@ -175,7 +177,7 @@ class Proxy:
                 request.method,
                 backend.url + request.rel_url.raw_path_qs,
                 headers=engine_headers(request.headers, offer.way.request_id, number),
-                data=io.BytesIO(offer.body) if request.body_exists else None,
+                data=_payload(offer.body) if request.body_exists else None,
                 allow_redirects=False,
                 skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
             )
@@ -230,3 +232,7 @@ class Proxy:
             reason = "session"
         offer.way.chosen_by = reason
         self._metrics.chosen.labels(reason).inc()
+
+
+def _payload(body: bytes) -> bytes | io.BytesIO:
+    return body if len(body) < SMALL_BYTES else io.BytesIO(body)

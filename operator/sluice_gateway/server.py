@@ -28,7 +28,7 @@ from sluice_gateway.replicas.scraper import Scraper
 from sluice_gateway.routing import PolicyName
 
 MAX_BODY_BYTES: Final = 8 * 1024 * 1024
-MAX_IN_FLIGHT: Final = 4096
+MAX_IN_FLIGHT: Final = 8192
 HEADER_BYTES: Final = 8190
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

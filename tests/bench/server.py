@@ -28,19 +28,20 @@ async def served(model: Path, threads: int, concurrency: int, log: Path) -> Asyn
     The admission limit is held at `concurrency` or more: on a busy machine it would fall to keep the inter-token
     target, and this measures throughput at a known batch size.
     """
-    port, admin_port = _free_ports(2)
+    port, admin_port = free_ports(2)
     command = [sys.executable, "-m", "sluice", "serve", str(model), "--served-name", "tiny"]
     command += ["--port", str(port), "--admin-port", str(admin_port), "--grace-seconds", "0", "--itl-ms", "60000"]
     command += ["--threads", str(threads), "--concurrency-min", str(concurrency), "--kv-size", "256Mi"]
     async with AsyncExitStack() as stack:
         file = stack.enter_context(log.open("w"))
         process = await asyncio.create_subprocess_exec(*command, stdout=file, stderr=subprocess.STDOUT)
-        stack.push_async_callback(_stop, process)
-        await _ready(process, f"http://127.0.0.1:{admin_port}{contract.PATH_READYZ}", log)
+        stack.push_async_callback(stop, process)
+        await wait_ready(process, f"http://127.0.0.1:{admin_port}{contract.PATH_READYZ}", log)
         yield f"http://127.0.0.1:{port}"
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Ports that are free now."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [held.getsockname()[1] for held in sockets]
     for held in sockets:
@@ -48,7 +49,8 @@ def _free_ports(count: int) -> list[int]:
     return ports
 
 
-async def _ready(process: asyncio.subprocess.Process, url: str, log: Path) -> None:
+async def wait_ready(process: asyncio.subprocess.Process, url: str, log: Path) -> None:
+    """Return once `url` answers with 200. Raises ServerFailed."""
     until = time.monotonic() + START_SECONDS
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session:
         while process.returncode is None and time.monotonic() < until:
@@ -64,7 +66,8 @@ async def _ready(process: asyncio.subprocess.Process, url: str, log: Path) -> No
     )
 
 
-async def _stop(process: asyncio.subprocess.Process) -> None:
+async def stop(process: asyncio.subprocess.Process) -> None:
+    """End the process: SIGTERM, and SIGKILL after STOP_SECONDS."""
     if process.returncode is not None:
         return
     process.terminate()

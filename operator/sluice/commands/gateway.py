@@ -59,10 +59,8 @@ def gateway(
 
     Exits 0 after SIGTERM or Ctrl-C, once the requests in flight have completed; 2 for a bad address or a taken port.
     """
-    import asyncio
-
     from sluice_gateway.headers import LOCAL_HOSTS
-    from sluice_gateway.process import DrainTimes, serve
+    from sluice_gateway.process import DrainTimes, run
     from sluice_gateway.replicas.static import BadBackend, parse_backend
     from sluice_gateway.server import GatewayOptions, PortTaken
 
@@ -70,7 +68,7 @@ def gateway(
     try:
         backends = list(dict.fromkeys(map(parse_backend, backend)))
         options = GatewayOptions(host, port, admin_port, policy.value, session_header, any_host=host not in LOCAL_HOSTS)
-        asyncio.run(serve(backends, options, DrainTimes(grace_seconds, drain_seconds)))
+        run(backends, options, DrainTimes(grace_seconds, drain_seconds))
     except (BadBackend, PortTaken) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(contract.EXIT_USAGE) from error

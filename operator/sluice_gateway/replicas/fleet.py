@@ -63,10 +63,15 @@ class Fleet:
         return found
 
     def order(self, prompt: Prompt, model: str | None) -> list[ReplicaState]:
-        """The replicas of the model, the best first, those that are not ready last. Raises UnknownModel."""
+        """The replicas of the model, the best first, those that are not ready last; empty if none at all is ready.
+
+        Raises UnknownModel.
+        """
         states = self.states()
+        if not any(state.ready for state in states):
+            return []
         serving = {state.backend.name: state for state in states if state.serves(model)}
-        if states and not serving:
+        if not serving:
             names = ", ".join(sorted({state.load.model for state in states if state.load is not None}))
             raise UnknownModel(f"The model does not exist; there is {names}.")
         ordered = self.router.order([state.replica() for state in serving.values()], prompt)

@@ -30,13 +30,6 @@ def least_loaded(replica: Replica, _prompt: Prompt, _caches: CacheView) -> float
     return float(replica.requests)
 
 
-def round_robin(_replica: Replica, _prompt: Prompt, _caches: CacheView) -> float:
-    """All are equal, so the turn decides."""
-    return 0.0
-
-
-POLICIES: Final[Mapping[PolicyName, Cost]] = {
-    "PrefixAware": prefix_aware,
-    "LeastLoaded": least_loaded,
-    "RoundRobin": round_robin,
-}
+POLICIES: Final[tuple[PolicyName, ...]] = ("PrefixAware", "LeastLoaded", "RoundRobin")
+# Under RoundRobin all replicas cost the same, so the turn decides.
+COSTS: Final[Mapping[PolicyName, Cost]] = {"PrefixAware": prefix_aware, "LeastLoaded": least_loaded}

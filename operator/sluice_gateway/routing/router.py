@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from sluice_gateway.routing.cache_view import CacheView
-from sluice_gateway.routing.policies import POLICIES, PolicyName
+from sluice_gateway.routing.policies import COSTS, PolicyName
 from sluice_gateway.routing.sessions import affinity
 from sluice_gateway.routing.values import Prompt, Replica
 
@@ -14,13 +14,13 @@ class Router:
     def __init__(self, policy: PolicyName, caches: CacheView | None = None) -> None:
         self.policy = policy
         self.caches = caches or CacheView()
-        self._cost = POLICIES[policy]
+        self._cost = COSTS.get(policy)
         self._turn = 0
 
     @property
     def reads_load(self) -> bool:
         """True if the policy reads the replicas' load."""
-        return self.policy != "RoundRobin"
+        return self._cost is not None
 
     def order(self, replicas: Sequence[Replica], prompt: Prompt) -> list[Replica]:
         """All replicas, the best first: ready ones before others, then the session's, then by the policy's cost.
@@ -32,15 +32,20 @@ class Router:
         start = self._turn % len(replicas)
         self._turn += 1
         turned = [*replicas[start:], *replicas[:start]]
-        if self.policy == "RoundRobin" and not prompt.session:
-            return sorted(turned, key=lambda one: not one.ready)
-        sticky = max((one for one in turned if one.ready), key=lambda one: _affinity(prompt, one), default=None)
+        session = self._session_replica(turned, prompt) if prompt.session else None
+        cost = self._cost
+        if cost is None:
+            return sorted(turned, key=lambda one: (not one.ready, one is not session))
 
         def rank(one: Replica) -> tuple[bool, bool, float, int]:
-            favoured = bool(prompt.session) and one is sticky
-            return not one.ready, not favoured, self._cost(one, prompt, self.caches), one.requests
+            return not one.ready, one is not session, cost(one, prompt, self.caches), one.requests
 
         return sorted(turned, key=rank)
+
+    @staticmethod
+    def _session_replica(replicas: Sequence[Replica], prompt: Prompt) -> Replica | None:
+        ready = (one for one in replicas if one.ready)
+        return max(ready, key=lambda one: affinity(prompt.session, one.name), default=None)
 
     def uncached_tokens(self, name: str, prompt: Prompt) -> float:
         """Prompt tokens that the replica probably has to compute."""
@@ -52,7 +57,3 @@ class Router:
         """The replica accepted the prompt."""
         if self.policy == "PrefixAware":
             self.caches.sent(replica, prompt)
-
-
-def _affinity(prompt: Prompt, replica: Replica) -> int:
-    return affinity(prompt.session, replica.name) if prompt.session else 0

@@ -45,6 +45,18 @@ def test_a_write_without_the_token_is_401(guarded: Served, headers: dict[str, st
     assert guarded.admin("GET", "/readyz").status == 200
 
 
+def test_the_load_document_describes_the_replica(guarded: Served) -> None:
+    answer = guarded.request("POST", CHAT, body(4, stream=False))
+    assert answer.headers["x-sluice-prompt-tokens"] == str(answer.json()["usage"]["prompt_tokens"])
+    load = guarded.admin("GET", "/load").json()
+    assert (load["model"], load["phase"], load["ready"]) == ("tiny", "serving", True)
+    assert (load["running"], load["waiting"], load["prefill_tokens"]) == (0, 0, 0)
+    assert load["output_tokens"] > 0
+    assert 0 < load["limit"] <= 32
+    assert 0 == load["kv_held_tokens"] < load["kv_total_tokens"]
+    assert load["step_model"] is None or set(load["step_model"]) == set(contract.STEP_MODEL_TERMS)
+
+
 def test_a_patch_changes_the_limits_until_its_ttl_ends(guarded: Served) -> None:
     token = JSON | {"Authorization": "Bearer s3cret"}
     before = guarded.admin("GET", "/limits").json()
@@ -129,15 +141,3 @@ def test_post_drain_turns_unready_then_rejects_and_stays_alive(guarded: Served) 
         assert closing_answer.getheader("Connection") == "close"
     assert guarded.admin("GET", "/livez").status == 200
     assert guarded.process.poll() is None
-
-
-def test_the_load_document_describes_the_replica(guarded: Served) -> None:
-    answer = guarded.request("POST", CHAT, body(4, stream=False))
-    assert answer.headers["x-sluice-prompt-tokens"] == str(answer.json()["usage"]["prompt_tokens"])
-    load = guarded.admin("GET", "/load").json()
-    assert (load["model"], load["phase"], load["ready"]) == ("tiny", "serving", True)
-    assert (load["running"], load["waiting"], load["prefill_tokens"]) == (0, 0, 0)
-    assert load["output_tokens"] > 0
-    assert 0 < load["limit"] <= 32
-    assert 0 == load["kv_held_tokens"] < load["kv_total_tokens"]
-    assert load["step_model"] is None or set(load["step_model"]) == set(contract.STEP_MODEL_TERMS)
