@@ -15,6 +15,7 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from sluice import contract
+from sluice_gateway.body_budget import BodyBudget, Reservation, TooManyBytes
 from sluice_gateway.conversation import Conversation, read_conversation
 from sluice_gateway.errors import error_response
 from sluice_gateway.headers import engine_headers, forwarded_headers, request_id_of, tenant_of
@@ -75,21 +76,29 @@ class Proxy:
         self._metrics = metrics
         self._options = options
         self._budget = RetryBudget()
+        self._bodies = BodyBudget()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer one request, count it and log its way."""
         way = RequestWay(request_id_of(request.headers), request.rel_url.raw_path, time.monotonic())
         status: int | None = None
         try:
-            response = await self._answer(request, way)
+            with self._bodies.reserve(request.content_length if request.body_exists else 0) as held:
+                response = await self._answer(request, way, held)
             status = response.status
             return response
+        except TooManyBytes:
+            status = 503
+            return error_response(
+                503, "the bodies of other requests take all memory: try again soon", "service_unavailable",
+                code="overloaded", headers={contract.HEADER_RETRY_AFTER: "1"},
+            )  # fmt: skip
         finally:
             self._metrics.requests.labels("disconnected" if status is None else f"{max(2, status // 100)}xx").inc()
             if request.method == "POST":
                 way.log(status, time.monotonic())
 
-    async def _answer(self, request: web.Request, way: RequestWay) -> web.StreamResponse:
+    async def _answer(self, request: web.Request, way: RequestWay, held: Reservation) -> web.StreamResponse:
         try:
             body = await read_body(request, self._options.body_seconds)
         except TimeoutError:
@@ -97,6 +106,7 @@ class Proxy:
                 408, f"the body did not arrive within {self._options.body_seconds:g} s", "invalid_request_error",
                 headers={"Connection": "close"},
             )  # fmt: skip
+        self._bodies.arrived(held, len(body))
         read_at = time.monotonic()
         conversation = (
             read_conversation(request.path, body)

@@ -16,6 +16,7 @@ from aiohttp import web
 
 from sluice import contract
 from sluice_gateway.admin import AdminRoutes
+from sluice_gateway.body_budget import MAX_BODY_BYTES
 from sluice_gateway.errors import error_response
 from sluice_gateway.headers import LOCAL_HOSTS, host_name
 from sluice_gateway.holding import HoldQueue
@@ -27,7 +28,6 @@ from sluice_gateway.replicas.fleet import Fleet
 from sluice_gateway.replicas.scraper import Scraper
 from sluice_gateway.routing import PolicyName
 
-MAX_BODY_BYTES: Final = 8 * 1024 * 1024
 MAX_IN_FLIGHT: Final = 8192
 HEADER_BYTES: Final = 8190
 
