@@ -9,22 +9,26 @@ from collections.abc import Callable, Mapping
 
 from sluice import contract
 from sluice_engine.server.app import Server, StartFailed, write_termination_message
+from sluice_engine.server.engine_client import ENGINE_MODULE
 from sluice_engine.server.options import OptionInvalid, parse
+from sluice_engine.server.transport.garbage import collect_rarely
 from sluice_engine.server.transport.sockets import PortTaken
 
 __all__ = ["serve"]
 
 
-def serve(raw: Mapping[str, str | None], say: Callable[[str], None]) -> int:
-    """Runs one engine until it is stopped. `raw` is as in `options.parse`; `say` receives one sentence per fault.
+def serve(raw: Mapping[str, str | None], say: Callable[[str], None], engine_module: str = ENGINE_MODULE) -> int:
+    """Runs one engine until it is stopped. `raw` is as in `options.parse`; `say` receives one sentence per fault;
+    `engine_module` is the program of the engine process.
 
     Returns the exit code (contract.EXIT_*).
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         options, settings = parse(raw)
+        collect_rarely()
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            return runner.run(_run(Server, options, settings))
+            return runner.run(_run(Server, options, settings, engine_module))
     except OptionInvalid as error:
         reason = contract.REASON_PORT_TAKEN if isinstance(error, PortTaken) else contract.REASON_INVALID_OPTION
         return _fail(say, reason, error, contract.EXIT_USAGE)

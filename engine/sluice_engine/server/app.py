@@ -30,7 +30,7 @@ from sluice_engine.server.api import about, admin, data_routes
 from sluice_engine.server.auth.metrics import AccessMetrics
 from sluice_engine.server.auth.secret_files import SecretFiles
 from sluice_engine.server.context import Serving
-from sluice_engine.server.engine_client import EngineClient
+from sluice_engine.server.engine_client import ENGINE_MODULE, EngineClient
 from sluice_engine.server.errors import Unavailable
 from sluice_engine.server.lifecycle import DRAINING_RETRY_SECONDS, Lifecycle, Phase
 from sluice_engine.server.limit_log import LimitLog
@@ -85,7 +85,7 @@ class StartFailed(Exception):
 class Server:
     """One `sluice serve` process. `run()` may be called once."""
 
-    def __init__(self, options: EngineOptions, settings: ServerSettings) -> None:
+    def __init__(self, options: EngineOptions, settings: ServerSettings, engine_module: str = ENGINE_MODULE) -> None:
         """Raises StartFailed if the key file or the certificate cannot be used: the server never starts without them."""
         self._targets = TargetsFile(settings.targets_file, options)
         self._targets.poll()
@@ -95,7 +95,7 @@ class Server:
         self._interactive = False  # stopped by Ctrl-C: no endpoint list lags behind, so there is no grace period
         self._stop_now = asyncio.Event()
         metrics = EngineMetrics(options)
-        self._engine = EngineClient(options, self)
+        self._engine = EngineClient(options, self, engine_module)
         lifecycle = Lifecycle(options.grace_seconds, lambda: self._engine.send(messages.Drain()))
         self._serving = Serving(options, metrics, lifecycle, self._engine)
         self._fetch = self._serving.fetch = ModelFetch(

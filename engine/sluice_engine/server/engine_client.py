@@ -27,6 +27,7 @@ from sluice_engine.server.errors import ClientTooSlow
 MAX_PENDING_DELTAS: Final = 2048  # per sample of a stream; a reader that is this far behind is aborted
 KILL_SECONDS: Final = 5.0  # seconds the engine process gets to exit after a signal
 ENV_OPTIONS: Final = "SLUICE_ENGINE_OPTIONS"
+ENGINE_MODULE: Final = "sluice_engine.core.process"
 
 log = logging.getLogger("sluice.engine")
 P = ParamSpec("P")
@@ -123,8 +124,10 @@ class Stream:
 class EngineClient:
     """Owns the engine process, its socket and the streams of the requests in flight."""
 
-    def __init__(self, options: EngineOptions, listener: Listener) -> None:
+    def __init__(self, options: EngineOptions, listener: Listener, module: str = ENGINE_MODULE) -> None:
+        """`module` is the program of the engine process."""
         self._options = options
+        self._module = module
         self._listener = listener
         self._streams: dict[str, Stream] = {}
         self._states: dict[int, asyncio.Future[dict[str, object]]] = {}
@@ -167,7 +170,7 @@ class EngineClient:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "sluice_engine.core.process",
+                self._module,
                 str(path),
                 env={**os.environ, ENV_OPTIONS: msgspec.json.encode(options).decode()},
                 start_new_session=True,

@@ -33,8 +33,6 @@ Outcome = Literal["stop", "length", "abort", "error", "rejected"]
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-
-
 # By ascending severity: the outcome of a request is the most severe of its samples.
 _BY_SEVERITY: Final[tuple[Outcome, ...]] = ("stop", "length", "abort", "error")
 
@@ -207,7 +205,9 @@ class EngineMetrics:
     @contained
     def _on_report(self, report: messages.StepReport) -> None:
         """Records a step's totals. The limits come first, because finished requests are compared with these targets."""
-        self.on_limits(report.limits)
+        last = self._last_report
+        if last is None or last.limits != report.limits:
+            self.on_limits(report.limits)
         self._integrate(report)
         self._running.set(report.running)
         self._waiting.set(report.waiting)
@@ -229,8 +229,9 @@ class EngineMetrics:
             self._count_shadow(report.shadow)
         if report.seconds > 0:
             self._step.observe(report.seconds)
-        for term, value in zip(contract.STEP_MODEL_TERMS, report.model, strict=True):
-            self._model_seconds.labels(term).set(value)
+        if last is None or last.model != report.model:
+            for term, value in zip(contract.STEP_MODEL_TERMS, report.model, strict=True):
+                self._model_seconds.labels(term).set(value)
         self._model_error.set(report.model_error)
         self._model_steps.set(report.model_steps)
 

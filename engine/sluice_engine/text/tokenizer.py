@@ -55,15 +55,15 @@ class TextModel:
 
     def encode_prompt(self, prompt: str, *, special_tokens: bool = True) -> list[int]:
         """A raw prompt's token ids from the model's own tokenizer, including its BOS if `special_tokens`."""
-        return list(self._tokenizer.encode(prompt, add_special_tokens=special_tokens).ids)
+        return _encoded(self._tokenizer, prompt, special_tokens=special_tokens)
 
     def encode_plain(self, text: str) -> list[int]:
         """The token ids of a text within an output: no token is added, and none of it is a control token."""
-        return list(self._plain.encode(text, add_special_tokens=False).ids)
+        return _encoded(self._plain, text)
 
     def encode_pair(self, first: str, second: str) -> tuple[list[int], list[int]]:
         """A text pair for a cross-encoder: token ids and token type ids."""
-        encoding = self._tokenizer.encode(first, second)
+        (encoding,) = self._tokenizer.encode_batch_fast([(first, second)])
         return list(encoding.ids), list(encoding.type_ids)
 
     @property
@@ -95,7 +95,7 @@ class TextModel:
         ids: list[int] = []
         for text, plain in self._template.render(spoken, given):
             encoder = self._plain if plain else self._tokenizer
-            ids.extend(encoder.encode(text, add_special_tokens=False).ids)
+            ids.extend(_encoded(encoder, text))
         return ids
 
     def fewest_tokens(self, text: str) -> int:
@@ -159,6 +159,13 @@ def _all_special(source: str) -> str:
     for token in document.get("added_tokens") or ():
         token["special"] = True
     return json.dumps(document)
+
+
+def _encoded(tokenizer: Any, text: str, *, special_tokens: bool = False) -> list[int]:
+    """The token ids of a text. Only the batch methods of `tokenizers` release the GIL: `encode` would hold the event loop
+    for as long as a thread encodes."""
+    (encoding,) = tokenizer.encode_batch_fast([text], add_special_tokens=special_tokens)
+    return list(encoding.ids)
 
 
 def _byte_table(tokenizer: Any) -> list[bytes] | None:

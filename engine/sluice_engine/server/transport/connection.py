@@ -17,6 +17,7 @@ from sluice import contract
 from sluice_engine.server.errors import ApiError, BadRequest, InternalError, RequestTimeout
 from sluice_engine.server.transport.body_budget import BodyReservation
 from sluice_engine.server.transport.connection_limits import ConnectionLimits, RejectedConnection
+from sluice_engine.server.transport.turns import Turns
 
 RECEIVE_SECONDS: Final = 25.0  # seconds for a complete request, headers and body, from its first byte
 LINGER_SECONDS: Final = 2.0  # seconds that an unread body is drained after the response
@@ -34,10 +35,17 @@ class Connection(RequestHandler):
     """
 
     def __init__(
-        self, manager: web.Server, *, limits: ConnectionLimits, loop: asyncio.AbstractEventLoop, **settings: Any
+        self,
+        manager: web.Server,
+        *,
+        limits: ConnectionLimits,
+        turns: Turns,
+        loop: asyncio.AbstractEventLoop,
+        **settings: Any,
     ) -> None:
         super().__init__(manager, loop=loop, **settings)
         self._limits = limits
+        self._turns = turns
         self._body: BodyReservation | None = None  # body of the current request, until it is released
         self.born = loop.time()
         self.max_age = contract.CONNECTION_MAX_AGE_SECONDS * random.uniform(0.9, 1.1)
@@ -62,7 +70,16 @@ class Connection(RequestHandler):
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
+        """Takes bytes, which are processed in this turn of the event loop or a later one."""
+        if self._turns.admit(self, data):
+            self.read(data)
+        else:
+            self.headers_done()  # the client has no part in the wait for a turn
+
+    def read(self, data: bytes) -> None:
         """Processes bytes; the first bytes of a request start its deadline."""
+        if self.transport is None:
+            return
         if data and not self._begun and not self._request_in_progress and not self._messages:
             self._begun = True
             self._arm()
@@ -170,6 +187,7 @@ class HttpServer(web.Server):
         limits: ConnectionLimits,
     ) -> None:
         self._limits = limits
+        self._turns = Turns(asyncio.get_running_loop())
         super().__init__(
             handler,
             handler_cancellation=True,
@@ -182,4 +200,4 @@ class HttpServer(web.Server):
 
     def __call__(self) -> RequestHandler:
         """Returns a protocol for a new connection."""
-        return Connection(self, limits=self._limits, loop=self._loop, **self._kwargs)
+        return Connection(self, limits=self._limits, turns=self._turns, loop=self._loop, **self._kwargs)
