@@ -24,6 +24,7 @@ from tests.bench import (
     show,
     speculation,
 )
+from tests.bench.http_process.measure import PARTS as HTTP_PROCESS
 from tests.bench.longprompt.behind_report import report as behind
 from tests.bench.longprompt.report import report as longprompt
 from tests.bench.show import Part
@@ -45,6 +46,7 @@ PARTS: Sequence[Part] = (
     Part("hits", hit_ratio.report),
     Part("host", host_time.report),
     Part("decide", deciding.report),
+    *HTTP_PROCESS,
 )
 
 
