@@ -42,6 +42,19 @@ SDK, FRAMEWORK, LOAD = "SDKs", "Frameworks", "Load generators"
 CLIENTS: Final = (
     Client("openai-python", "python", "openai", SDK, ci=True),
     Client("openai-node", "node", "openai", SDK, ci=True),
+    Client("ai-sdk-openai", "node", "@ai-sdk/openai", SDK, ci=True),
+    Client("ai-sdk-openai-compatible", "node", "@ai-sdk/openai-compatible", SDK),
+    Client("anthropic", "python", "anthropic", SDK, ci=True),
+    Client("cohere", "python", "cohere", SDK, ci=True),
+    Client("litellm", "python", "litellm", FRAMEWORK),
+    Client("langchain-openai", "python", "langchain-openai", FRAMEWORK, ci=True),
+    Client("llama-index", "python", "llama-index-llms-openai-like", FRAMEWORK),
+    Client("instructor", "python", "instructor", FRAMEWORK),
+    Client("pydantic-ai", "python", "pydantic-ai-slim", FRAMEWORK, ci=True),
+    Client("openai-agents", "python", "openai-agents", FRAMEWORK, ci=True),
+    Client("dspy", "python", "dspy", FRAMEWORK),
+    Client("guidellm", "python", "guidellm", LOAD),
+    Client("aiperf", "python", "aiperf", LOAD),
 )  # fmt: skip
 
 

@@ -29,13 +29,15 @@ def running(folder: Path) -> Iterator[dict[str, str]]:
     keys.write_bytes(key_file(entry("clients", KEY), entry("limited", LIMITED_KEY, requestsPerMinute=LIMIT)))
     common = (*PATIENT, "--api-keys-file", str(keys))
     scoring = save_tokenizer(save_texts_model("bert-score", folder / "reranker"))
+    chatting = _pulled("smollm2")
     with (
-        _serving(_pulled("smollm2"), folder, "smollm2", "--kv-size", "512Mi", "--threads", THREADS, *common) as chat,
+        _serving(chatting, folder, "smollm2", "--kv-size", "512Mi", "--threads", THREADS, *common) as chat,
         _serving(_pulled("minilm"), folder, "minilm", "--kv-size", "64Mi", *common) as embed,
         _serving(scoring, folder, "reranker", *common) as rerank,
     ):
         yield {
             "CHAT_URL": _url(chat),
+            "CHAT_FOLDER": str(chatting),
             "EMBED_URL": _url(embed),
             "RERANK_URL": _url(rerank),
             "OPENAI_BASE_URL": f"{_url(chat)}/v1",

@@ -61,15 +61,14 @@ def run() -> None:
     print(json.dumps({"planned": list(chosen)}), flush=True)
     for feature, why in _lacking.items():
         print(json.dumps({"feature": feature, "ok": None, "detail": why}), flush=True)
-    for feature, function in chosen.items():
-        print(json.dumps({"feature": feature, **_outcome(function)}), flush=True)
+    with asyncio.Runner() as loop:  # one for all, because a client may keep its connections
+        for feature, function in chosen.items():
+            print(json.dumps({"feature": feature, **_outcome(function, loop)}), flush=True)
 
 
-def _outcome(function: Callable[[], Any]) -> dict[str, Any]:
+def _outcome(function: Callable[[], Any], loop: asyncio.Runner) -> dict[str, Any]:
     try:
-        detail = function()
-        if inspect.iscoroutine(detail):
-            detail = asyncio.run(detail)
+        detail = loop.run(function()) if inspect.iscoroutinefunction(function) else function()
         return {"ok": True, "detail": str(detail or "")[:LONGEST_DETAIL]}
     except Exception as error:  # noqa: BLE001  # whatever a client raises, its case failed
         traceback.print_exc()
