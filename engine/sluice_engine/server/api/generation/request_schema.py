@@ -175,11 +175,14 @@ def chat(body: Object, served_name: str) -> Generation:
 
 
 def _with_calls(given: OutputFormat | None, tools: ToolChoice) -> OutputFormat | None:
-    """The grammar of calls where there must be one, else the given one. Raises BadRequest."""
+    """The grammar of calls where there must be one, else the given one. Raises BadRequest.
+
+    A `response_format` is about text, of which such an answer has none; instructor sends both to the Responses API.
+    """
     grammar = grammar_of(tools)
     if grammar is None:
         return given
-    if given is not None:
+    if given is not None and not given.param.startswith("response_format"):
         raise invalid("tool_choice", f"asks for a call, and {given.param} for something else")
     parts = tuple(
         OutputFormat(arguments_grammar(tool), f"tools[{place}].function.parameters")

@@ -120,6 +120,24 @@ def test_tools_without_a_call_change_only_the_prompt(client: OpenAI) -> None:
     assert offered.choices[0].finish_reason in ("stop", "length", "tool_calls")
 
 
+def test_a_call_that_must_be_made_takes_precedence_over_the_format_of_a_text(client: OpenAI) -> None:
+    other: Any = {"name": "other", "schema": DAYS, "strict": True}
+    named: Any = {"type": "function", "function": {"name": "weather"}}
+    for choice in (named, "required"):
+        answer = call(
+            client, tools=TOOLS[:1], tool_choice=choice, response_format={"type": "json_schema", "json_schema": other}
+        )
+        made = answer.choices[0].message.tool_calls[0]
+        assert json.loads(made.function.arguments)["city"] in ("Zürich", "Bern")
+    text: Any = {"format": {"type": "json_schema", **other}}
+    tools: Any = [{"type": "function", **TOOLS[0]["function"]}]
+    chosen: Any = {"type": "function", "name": "weather"}
+    given = client.responses.create(
+        model="tiny", input="Zürich?", temperature=0, max_output_tokens=200, tools=tools, tool_choice=chosen, text=text
+    )
+    assert [item.type for item in given.output] == ["function_call"]
+
+
 def test_a_schema_for_the_answer_holds_beside_tools_that_the_model_may_call(client: OpenAI) -> None:
     schema = {"type": "object", "properties": {"verdict": {"enum": ["yes", "no"]}}, "required": ["verdict"]}
     wanted: Any = {
@@ -182,7 +200,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"tools": TOOLS, "tool_choice": "sometimes"}, "tool_choice"),
     ({"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "rm"}}}, "tool_choice"),
     ({"tools": TOOLS, "tool_choice": {"type": "function"}}, "tool_choice"),
-    ({"tools": TOOLS, "tool_choice": "required", "response_format": {"type": "json_object"}}, "tool_choice"),
+    ({"tools": TOOLS, "tool_choice": "required", "guided_json": CITY}, "tool_choice"),
     ({"tools": TOOLS, "parallel_tool_calls": "no"}, "parallel_tool_calls"),
     ({"messages": [{"role": "user", "content": "a", "tool_calls": [{}]}]}, "messages[0].tool_calls"),
     ({"messages": [{"role": "assistant", "tool_calls": [{}]}]}, "messages[0].tool_calls[0]"),
