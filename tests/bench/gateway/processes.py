@@ -90,8 +90,8 @@ async def paced_engines(model: Path, paces: Sequence[str], folder: Path) -> Asyn
         urls = tuple(f"http://127.0.0.1:{port}" for port in ports)
         started = []
         for number, pace in enumerate(paces):
-            options = ("--pace", pace, "--kv-size", KV_SIZE, "--threads", "1", "--grace-seconds", "0")
-            options += ("--port", str(ports[2 * number]), "--admin-port", str(ports[2 * number + 1]))
+            options = ["--pace", pace, "--kv-size", KV_SIZE, "--threads", "1", "--grace-seconds", "0"]
+            options += ["--port", str(ports[2 * number]), "--admin-port", str(ports[2 * number + 1])]
             log = folder / f"engine-{number}.log"
             file = stack.enter_context(log.open("w"))
             process = await asyncio.create_subprocess_exec(

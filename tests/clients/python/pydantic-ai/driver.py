@@ -1,6 +1,6 @@
 """pydantic-ai: its chat and responses models, the three output modes, tools, streams."""
 
-from cases import ASK_FOR_A_CALL, CHAT, EMBED, EMBED_URL, case, run
+from cases import ASK_FOR_A_CALL, CHAT, case, run
 from pydantic import BaseModel, Field
 from pydantic_ai import Agent, NativeOutput, PromptedOutput, ToolOutput
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel

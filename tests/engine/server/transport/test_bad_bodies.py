@@ -6,6 +6,7 @@ is answered before or after the key differently.
 
 import http.client
 import json
+from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("unharmed")
 Row = tuple[bytes, int, str | None]  # body, status, param
 
 
-def faults(served: Served, path: str, rows: list[Row]) -> list[str]:
+def faults(served: Served, path: str, rows: Sequence[Row]) -> list[str]:
     """The rows whose answer is another one, all asked over one connection where the server keeps it open."""
     key = {} if served.key is None else {"Authorization": f"Bearer {served.key}"}
     found = []

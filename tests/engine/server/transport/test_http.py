@@ -9,7 +9,8 @@ import pytest
 from aiohttp import web
 
 from sluice import contract
-from sluice_gateway import Backend, Gateway
+from sluice_gateway.replicas.backend import Backend
+from sluice_gateway.server import Gateway, GatewayOptions
 from tests.engine.server.transport.conftest import GOOD
 from tests.engine.serving import CHAT, Served
 
@@ -134,7 +135,7 @@ def test_a_request_rejected_by_another_replica_is_served_and_no_second_arrival(s
         ports = (1, runner.addresses[0][1], served.port)
         backends = [Backend(f"r{port}", "127.0.0.1", port) for port in ports]
         try:
-            async with Gateway(lambda: backends, port=0) as gateway, aiohttp.ClientSession() as client:
+            async with Gateway(lambda: backends, GatewayOptions(port=0)) as gateway, aiohttp.ClientSession() as client:
                 found = []
                 for _ in ports:
                     async with client.post(gateway.url + CHAT, json=GOOD, headers=headers) as response:

@@ -7,8 +7,9 @@ import pytest
 
 from sluice import contract
 from tests.engine.server.auth.keys import bearer
-from tests.engine.server.transport.test_http import CHAT, GOOD, TYPE, error_of, head, status_of
-from tests.engine.serving import Served
+from tests.engine.server.transport.conftest import GOOD
+from tests.engine.server.transport.test_http import TYPE, error_of, head, status_of
+from tests.engine.serving import CHAT, Served
 
 
 def test_keys_that_are_not_verified_share_one_cache(served_without_keys: Served) -> None:

@@ -8,8 +8,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from sluice import contract
-from tests.engine.server.transport.test_http import CHAT, GOOD, error_of, head, status_of
-from tests.engine.serving import Served
+from tests.engine.server.transport.conftest import GOOD
+from tests.engine.server.transport.test_http import error_of, head, status_of
+from tests.engine.serving import CHAT, Served
 
 CHOICES = 8  # samples of a client that does not read: many output bytes in few steps
 DEAF_BYTES = 4096  # receive buffer of a client that does not read

@@ -25,7 +25,7 @@ from sluice_engine.server.api.request_fields import (
     fields,
     list_of,
 )
-from sluice_engine.server.errors import NotFound, Unsupported
+from sluice_engine.server.errors import NotFound
 from sluice_engine.text import Display, Message
 from sluice_engine.tools import ToolChoice
 from sluice_engine.tools.schemas import arguments_grammar, grammar_of
