@@ -1,7 +1,7 @@
-r"""Reads calls whose name stands outside JSON: Mistral's since version 11, and Qwen3-Coder's.
+"""Reads calls whose name stands outside JSON: Mistral's since version 11, and Qwen3-Coder's.
 
-[TOOL_CALLS]get_weather[ARGS]{"city": "Paris"}
-<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n</function>
+[TOOL_CALLS]get_time[ARGS]{"city": "Paris"}
+<function=get_time><parameter=city>Paris</parameter></function>, with a line break after each mark and value
 """
 
 import json
