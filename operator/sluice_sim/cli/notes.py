@@ -58,12 +58,15 @@ def ignored_fields(spec: LLMDeploymentSpec, settings: Settings) -> Iterator[str]
         yield "spec.engine.kvCache.cpuOffloadGiB: not simulated; preempted requests compute their prompt again"
 
 
-def rejected_prompts(spec: LLMDeploymentSpec, settings: Settings, arrivals: Sequence[Arrival]) -> Iterator[str]:
-    """Prompts without room for an output token: it is the first that a reader has to know of such a result."""
+def rejected_prompts(settings: Settings, arrivals: Sequence[Arrival]) -> int:
+    """The number of prompts without room for an output token."""
     context = context_tokens(settings)
-    rejected = sum(one.within(context) is None for one in arrivals)
-    if not rejected:
-        return
+    return sum(one.within(context) is None for one in arrivals)
+
+
+def rejection(spec: LLMDeploymentSpec, settings: Settings, arrivals: Sequence[Arrival], rejected: int) -> str:
+    """How many prompts are too long: it is the first that a reader has to know of such a result."""
+    context = context_tokens(settings)
     longest = max(one.prompt + one.output for one in arrivals)
     if context < settings.max_model_length:
         limit = f"a replica's KV cache holds {context}: give more with --profile or --kv-tokens"
@@ -71,7 +74,7 @@ def rejected_prompts(spec: LLMDeploymentSpec, settings: Settings, arrivals: Sequ
         limit = f"set spec.model.maxModelLength ({context} is assumed without it)"
     else:
         limit = f"set spec.model.maxModelLength (it is {context})"
-    yield (
+    return (
         f"{rejected} of {len(arrivals)} prompts are longer than {context - 1} tokens, all rejected: {limit}; "
         f"the longest request has {longest} tokens with its output"
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.api.yaml_file import BadFile
-from sluice_sim.cli.notes import assumptions, cut_outputs, ignored_fields, rejected_prompts
+from sluice_sim.cli.notes import assumptions, cut_outputs, ignored_fields, rejected_prompts, rejection
 from sluice_sim.cli.specs import NamedSpec, read_specs
 from sluice_sim.cluster.scenario import USUAL_MODEL_LENGTH, Mode, Routing, Settings
 from sluice_sim.data import bundled
@@ -66,6 +66,7 @@ class Case:
     spec: LLMDeploymentSpec
     settings: Settings
     gpus: int  # per replica
+    too_long: int  # prompts that no replica has room for
     warning: str | None
     notes: tuple[str, ...]
 
@@ -110,8 +111,9 @@ def _case(named: NamedSpec, settings: Settings, profile: Profile, load: Load) ->
     ]
     if profile.gpus not in (None, count):
         notes.append(f"GPUs: {gpus} per replica, from the profile; spec.engine.accelerator.count is {count}")
-    warning = next(rejected_prompts(spec, settings, arrivals), None)
-    return Case(named.name, spec, settings, gpus, warning, tuple(notes))
+    too_long = rejected_prompts(settings, arrivals)
+    warning = rejection(spec, settings, arrivals, too_long) if too_long else None
+    return Case(named.name, spec, settings, gpus, too_long, warning, tuple(notes))
 
 
 def _settings(options: SimulateOptions, spec: LLMDeploymentSpec, profile: Profile) -> Settings:

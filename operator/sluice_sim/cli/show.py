@@ -72,7 +72,7 @@ def _print_one(console: Console, result: Result) -> None:
         console.print(comparison_table(result.rows, case.spec, _caption(case)), crop=False)
         for line in knob_lines(result.rows):
             print_line(console, line)
-    if (lost := table.misses(result.summary)) is not None:
+    if (lost := table.misses(result.summary, result.case.too_long)) is not None:
         print_line(console, lost)
     print_line(console, result.sentence)
 
@@ -88,7 +88,7 @@ def _print_several(console: Console, results: Sequence[Result]) -> None:
         for line in knob_lines(results[0].rows):
             print_line(console, line)
     for result in results:
-        if (lost := table.misses(result.summary)) is not None:
+        if (lost := table.misses(result.summary, result.case.too_long)) is not None:
             print_line(console, f"{result.case.name}: {lost}")
         print_line(console, f"{result.case.name}: {result.sentence}")
 

@@ -30,13 +30,22 @@ def sentence(summary: Summary, spec: LLMDeploymentSpec) -> str:
     return f"{text}; in the worst 5 minutes for {summary.attainment_worst:.2%}."
 
 
-def misses(summary: Summary) -> str | None:
-    """How the requests that were not good ended, in one sentence whose counts add up; None if all were good."""
+def misses(summary: Summary, too_long: int) -> str | None:
+    """How the requests that were not good ended, in one sentence whose counts add up; None if all were good.
+
+    too_long: rejected prompts that no replica has room for.
+    """
     lost = summary.requests - round(summary.attainment * summary.requests)
     if not lost:
         return None
     late = lost - summary.refused - summary.failed
-    counts = ((summary.refused, "rejected"), (summary.failed, "lost with a replica"), (late, "late or unfinished"))
+    overload = summary.refused - too_long
+    counts = (
+        (too_long, "rejected as too long"),
+        (overload, "rejected for overload"),
+        (summary.failed, "lost with a replica"),
+        (late, "late or unfinished"),
+    )
     parts = ", ".join(f"{count} {how}" for count, how in counts if count)
     return f"{lost} of {summary.requests} requests were not good: {parts}."
 

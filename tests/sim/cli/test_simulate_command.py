@@ -224,5 +224,8 @@ def test_every_request_that_was_not_good_is_accounted_for() -> None:
         RequestRecord(0.0, 1, 1, refused=index < 3, failed=3 <= index < 5, good=index >= 9) for index in range(20)
     ]
     run = Run(records, replicas=[(0.0, 1)], seconds=10.0)
-    text = "9 of 20 requests were not good: 3 rejected, 2 lost with a replica, 4 late or unfinished."
-    assert misses(summarise(run)) == text
+    text = (
+        "9 of 20 requests were not good: 1 rejected as too long, 2 rejected for overload, 2 lost with a replica, "
+        "4 late or unfinished."
+    )
+    assert misses(summarise(run), too_long=1) == text
