@@ -32,10 +32,12 @@ def main() -> int:
         parser.error(str(error))
     LOGS.mkdir(parents=True, exist_ok=True)
     code = describe()
+    results: list[Result] = []
     with tempfile.TemporaryDirectory(prefix="sluice-clients-") as folder, servers.running(Path(folder)) as told:
-        results = [run(client, told, code) for client in clients]
-    if given.write:
-        table.write(results)
+        for client in clients:
+            results.append(run(client, told, code))
+            if given.write:
+                table.write(results)
     failed = table.faults(results)
     for name, outcome in failed:
         _say(f"✗ {name}, {outcome.feature}: {outcome.detail}")

