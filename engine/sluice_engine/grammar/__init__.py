@@ -5,6 +5,6 @@
 `GrammarCompiler` makes matchers, and `sampling/grammar_masks.py` asks them for the allowed tokens beside the step.
 """
 
-from sluice_engine.grammar.grammar import WHITESPACE, Grammar, GrammarInvalid, check_bounds, check_schema
+from sluice_engine.grammar.grammar import WHITESPACE, Grammar, GrammarInvalid, check_bounds, check_schema, literals
 
-__all__ = ["WHITESPACE", "Grammar", "GrammarInvalid", "check_bounds", "check_schema"]
+__all__ = ["WHITESPACE", "Grammar", "GrammarInvalid", "check_bounds", "check_schema", "literals"]

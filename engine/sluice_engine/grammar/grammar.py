@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from sluice_engine.grammar.recursion import ends
+
 Kind = Literal["json_schema", "regex", "choice", "ebnf", "lark"]
 
 MAX_CHARACTERS: Final = 65_536
@@ -44,8 +46,21 @@ def check_bounds(grammar: Grammar) -> None:
         check_schema(json.loads(grammar.text))
 
 
+def literals(grammar: Grammar) -> Iterator[str]:
+    """Strings that outputs of the grammar may have to contain: of a choice, and values and names of a JSON schema."""
+    if grammar.kind == "choice":
+        yield from json.loads(grammar.text)
+    if grammar.kind != "json_schema":
+        return
+    for _, node in _nodes(json.loads(grammar.text)):
+        properties, values = node.get("properties"), node.get("enum")
+        yield from properties if isinstance(properties, dict) else ()
+        named = [*(values if isinstance(values, list) else ()), node.get("const")]
+        yield from (each for each in named if isinstance(each, str))
+
+
 def check_schema(schema: Any) -> None:
-    """Checks the depth and the references of a parsed JSON schema. Raises GrammarInvalid."""
+    """Checks the depth, the references and the recursion of a parsed JSON schema. Raises GrammarInvalid."""
     for depth, node in _nodes(schema):
         if depth > MAX_DEPTH:
             raise GrammarInvalid(f"it is nested deeper than {MAX_DEPTH} levels")
@@ -54,6 +69,8 @@ def check_schema(schema: Any) -> None:
             raise GrammarInvalid(
                 f"$ref {reference[:80]!r} is outside the schema, and nothing is fetched; write #/$defs/…"
             )
+    if not ends(schema):
+        raise GrammarInvalid("it needs itself within itself, so that no output of it ends; make a part of it optional")
 
 
 def _nodes(schema: Any) -> Iterator[tuple[int, dict[str, Any]]]:

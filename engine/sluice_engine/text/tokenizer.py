@@ -48,6 +48,8 @@ class TextModel:
         self.stop_token_ids = stop_token_ids
         self._table: list[bytes] | None = _byte_table(tokenizer)
         self._longest = max((len(entry) for entry in self._table), default=0) if self._table else 0
+        bytes_of_tokens = set().union(*self._table) if self._table else set(range(256))
+        self._missing = frozenset(range(128, 256)) - bytes_of_tokens  # JSON escapes the other ones
         added = tokenizer.get_added_tokens_decoder()
         self._added = {index: token.content.encode() for index, token in added.items()}
         self._longest = max(self._longest, *map(len, self._added.values()), 0, 0)
@@ -97,6 +99,10 @@ class TextModel:
             encoder = self._plain if plain else self._tokenizer
             ids.extend(_encoded(encoder, text))
         return ids
+
+    def unwritable(self, text: str) -> str:
+        """The first character of `text` that no tokens of the vocabulary spell; "" if there is none."""
+        return next((each for each in text if not self._missing.isdisjoint(each.encode())), "") if self._missing else ""
 
     def fewest_tokens(self, text: str) -> int:
         """A lower bound on the number of tokens of `text`, without encoding it: its bytes over the longest token's

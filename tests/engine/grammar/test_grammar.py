@@ -44,7 +44,10 @@ def nested(levels: int) -> dict[str, Any]:
         (schema(type="string", pattern="(?=a)b"), "look-around"),
         (schema(**{"$ref": "http://example.com/schema.json"}), "nothing is fetched"),
         (schema(**{"$ref": "other.json#/a"}), "nothing is fetched"),
-        (schema(**{"$ref": "#"}), "no output"),
+        (schema(**{"$ref": "#"}), "within itself"),
+        (schema(type="object", properties={"a": {"$ref": "#"}}, required=["a"]), "within itself"),
+        (schema(**{"anyOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"allOf": [{"$ref": "#"}]}}}), "within itself"),
+        (schema(type="array", minItems=1, items={"$ref": "#"}), "within itself"),
         (schema(**{"$ref": "#/$defs/absent"}), "absent"),
         (schema(**nested(80)), "deeper"),
         (schema(enum=["x" * 70_000]), "characters"),
@@ -63,6 +66,21 @@ def test_what_cannot_be_enforced_is_refused_by_name(grammar: Grammar, words: str
         check_bounds(grammar)
         check(grammar)
     assert words in str(caught.value) and len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        schema(type="object", properties={"a": {"$ref": "#"}}),
+        schema(type="object", properties={"a": {"type": ["object", "null"]}}, required=["a"]),
+        schema(type="object", properties={"a": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}}, required=["a"]),
+        schema(type="array", items={"$ref": "#"}),
+        schema(**{"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"type": "integer"}}}),
+    ],
+)
+def test_recursion_that_ends_is_accepted(grammar: Grammar) -> None:
+    check_bounds(grammar)
+    check(grammar)
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from aiohttp import web
 
 from sluice_engine import messages
-from sluice_engine.grammar import GrammarInvalid
+from sluice_engine.grammar import Grammar, GrammarInvalid, literals
 from sluice_engine.sampling_params import SamplingParams
 from sluice_engine.seeds import sample_seed
 from sluice_engine.server.api.fields import Object
@@ -96,9 +96,17 @@ async def _check_grammar(serving: Serving, generation: request_schema.Generation
     checked = [(each.grammar, each.param) for each in (*given.parts, given)]
     for grammar, param in checked if whole == given.grammar else [*checked, (whole, "tools")]:
         try:
+            _check_writable(serving, grammar)
             await serving.grammars.check(grammar)
         except GrammarInvalid as error:
             raise refused(param, error) from error
+
+
+def _check_writable(serving: Serving, grammar: Grammar) -> None:
+    """Raises GrammarInvalid for a literal that the model's vocabulary cannot spell."""
+    for literal in literals(grammar):
+        if missing := serving.text.unwritable(literal):
+            raise GrammarInvalid(f"the model's vocabulary cannot spell the character U+{ord(missing):04X}")
 
 
 def _submits(

@@ -1,6 +1,7 @@
 """Tools by the official client and over a socket: calls that must happen, streams, history, and refusals."""
 
 import json
+import socket
 import time
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -195,6 +196,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"tools": [tool("a", nested(120))]}, PARAMETERS),
     ({"tools": [tool("a", {"type": "object", "description": "x" * 1_000_000})]}, PARAMETERS),
     ({"tools": [tool("a", {"$ref": "#"})], "tool_choice": "required"}, PARAMETERS),
+    ({"tools": [tool("a", {"$ref": "#"})]}, PARAMETERS),
+    ({"tools": [tool("a", {"type": "object", "properties": {"b": {"$ref": "#"}}, "required": ["b"]})]}, PARAMETERS),
     ({"tools": [tool("a", {"type": "object", "not": {}})], "tool_choice": "required"}, PARAMETERS),
     ({"tool_choice": "auto"}, "tool_choice"),
     ({"tools": TOOLS, "tool_choice": "sometimes"}, "tool_choice"),
@@ -212,6 +215,23 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"messages": [{"role": "assistant", "content": None}]}, "messages[0].content"),
     ({"messages": [{"role": "tool", "tool_call_id": 5, "content": "x"}]}, "messages[0].tool_call_id"),
 ]  # fmt: skip
+
+
+def test_nothing_that_a_schema_names_is_fetched(served: Served) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/schema"
+        schema = {"type": "object", "properties": {"a": {"$ref": url}}}
+        for fields in (
+            {"tools": [tool("a", schema)]},
+            {"tools": [tool("a", schema)], "tool_choice": "required"},
+            {"guided_json": schema},
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}},
+        ):
+            given = served.request("POST", CHAT, {"model": "tiny", "messages": QUESTION, "max_tokens": 2} | fields)
+            assert given.status == 400 and "nothing is fetched" in given.error["message"]
+        listener.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
 
 
 @pytest.mark.parametrize(("fields", "param"), BAD, ids=[f"{param}-{place}" for place, (_, param) in enumerate(BAD)])
