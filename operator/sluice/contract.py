@@ -234,7 +234,8 @@ GATEWAY_REPLICA_STATES: Final = ("ready", "out")
 
 # --- GET /load ---------------------------------------------------------------------------------------------------
 
-# {"model": served name, "phase": str, "ready": bool, "running": int, "waiting": int, "limit": int, "prefill_tokens": int,
+# {"model": served name, "phase": str, "ready": bool, "running": int, "waiting": int, "limit": int,
+#  "ttft_target_seconds": float, "prefill_tokens": int,
 #  "output_tokens": float, "kv_held_tokens": int, "kv_total_tokens": int,
 #  "step_model": {term of STEP_MODEL_TERMS: seconds} or null}
 # `limit`: requests that may run at once. `prefill_tokens`: prompt tokens of the requests without a first token, cached

@@ -18,7 +18,7 @@ def load_document(**changes: Any) -> dict[str, Any]:
     """A ready and idle replica of the model "chat"."""
     terms = {"base": 0.02, "prefill_token": 1e-4, "prefill_context": 0.0, "sequence": 1e-3, "kv_token": 0.0}
     return {
-        "model": "chat", "phase": "serving", "ready": True, "running": 0, "waiting": 0, "limit": 64,
+        "model": "chat", "phase": "serving", "ready": True, "running": 0, "waiting": 0, "limit": 64, "ttft_target_seconds": 2.0,
         "prefill_tokens": 0, "output_tokens": 20.0, "kv_held_tokens": 0, "kv_total_tokens": 100_000, "step_model": terms,
     } | changes  # fmt: skip
 

@@ -105,6 +105,8 @@ class Fleet:
         """The replica has answered completely or not at all."""
         self.first_byte(attempt)
         attempt.state.in_flight -= 1
+        if not attempt.state.in_flight:  # no error of rounding outlives an idle moment
+            attempt.state.prompt_tokens = attempt.state.uncached_tokens = 0.0
 
     def answered(self, attempt: Attempt, cached: float, tokens: float) -> None:
         """The replica found `cached` of the prompt's `tokens` tokens in its cache."""

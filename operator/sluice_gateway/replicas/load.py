@@ -25,6 +25,7 @@ class Load:
     running: int
     waiting: int
     limit: int
+    ttft_target: float  # seconds
     prefill_tokens: float
     output_tokens: float
     kv_held: float
@@ -49,6 +50,7 @@ def parse_load(body: bytes) -> Load:
         running=round(_number(found, "running")),
         waiting=round(_number(found, "waiting")),
         limit=round(_number(found, "limit")),
+        ttft_target=_number(found, "ttft_target_seconds"),
         prefill_tokens=_number(found, "prefill_tokens"),
         output_tokens=_number(found, "output_tokens"),
         kv_held=_number(found, "kv_held_tokens"),

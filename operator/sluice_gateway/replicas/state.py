@@ -55,4 +55,5 @@ class ReplicaState:
             output_tokens=load.output_tokens,
             kv_held=load.kv_held,
             kv_total=load.kv_total,
+            ttft_target=load.ttft_target,
         )

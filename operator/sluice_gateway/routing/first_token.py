@@ -28,9 +28,17 @@ def seconds_to_first_token(replica: Replica, tokens: float, cached: float) -> fl
     decode = model.predict(StepWork(sequences=replica.running, kv_tokens=round(replica.kv_held)))
     uncached = tokens - cached
     steps = 1.0 + (replica.prefill_tokens + uncached) / CHUNK_TOKENS
-    ahead = model.prefill_token * replica.prefill_tokens
+    ahead = replica.prefill_tokens * seconds_per_token(model, tokens)
     own = own_prefill_seconds(replica, tokens, cached)
     return seconds_to_place(replica, uncached, decode) + ahead + own + steps * decode
+
+
+def seconds_per_token(model: StepTimeModel, tokens: float) -> float:
+    """Mean seconds per token of a prompt of this length. Others that wait are taken to be as long as this one.
+
+    A fit of few steps may explain all time by either term alone, so both count.
+    """
+    return model.prefill_token + model.prefill_context * tokens / 2.0
 
 
 def seconds_to_place(replica: Replica, uncached: float, decode: float) -> float:

@@ -1,8 +1,9 @@
 """The policies that order replicas for a prompt. Each returns a cost per replica; the lowest is tried first.
 
-PrefixAware adds to the predicted time to first token the price of computing again what another replica has cached. That
-computation delays the requests behind it, of which the request's own time to first token says nothing: a second of work
-on a server that is busy with the share ρ of its time adds ρ/(1 − ρ) seconds of waiting to others (M/G/1).
+PrefixAware adds two prices to the predicted time to first token. Computing again what another replica has cached delays the
+requests behind it, of which the request's own time says nothing: a second of work on a server that is busy with the share ρ
+of its time adds ρ/(1 − ρ) seconds of waiting to others (M/G/1). And waiting is cheap only while it misses no SLO target:
+beyond the target, a second of it costs as much as a second of computation.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,14 +16,15 @@ from sluice_gateway.routing.values import Prompt, Replica
 PolicyName = Literal["PrefixAware", "LeastLoaded", "RoundRobin"]
 Cost = Callable[[Replica, Prompt, CacheView], float]
 
-PRICE_OF_PREFILL: Final = 19.0  # ρ/(1 − ρ) of a busy fleet, ρ = 0.95
+PRICE: Final = 39.0  # ρ/(1 − ρ) of a busy fleet, ρ = 0.975; operator/LOG.md has others, measured
 
 
 def prefix_aware(replica: Replica, prompt: Prompt, caches: CacheView) -> float:
-    """Predicted seconds to first token, and those that the prompt's computation costs others."""
+    """Predicted seconds to first token, with the prices of computation and lateness."""
     cached = caches.cached_tokens(replica.name, prompt)
     own = own_prefill_seconds(replica, prompt.tokens, cached)
-    return seconds_to_first_token(replica, prompt.tokens, cached) + PRICE_OF_PREFILL * own
+    seconds = seconds_to_first_token(replica, prompt.tokens, cached)
+    return seconds + PRICE * (own + max(0.0, seconds - replica.ttft_target))
 
 
 def least_loaded(replica: Replica, _prompt: Prompt, _caches: CacheView) -> float:

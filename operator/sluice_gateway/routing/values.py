@@ -1,5 +1,6 @@
 """What a routing decision reads: the prompt, and each replica as it has published itself."""
 
+from math import inf
 from typing import NamedTuple
 
 from sluice_perfmodel.step_time import StepTimeModel
@@ -23,7 +24,7 @@ class Replica(NamedTuple):  # a tuple for speed: the simulator makes one per rep
     """A replica's load. Lengths in tokens.
 
     `model` is the published step-time model, None before there is one. `limit` is the number of requests that may run at
-    once. `prefill_tokens` counts the prompt tokens still to be computed for requests that have been sent there, without
+    once. `ttft_target` is the SLO target in seconds. `prefill_tokens` counts the prompt tokens still to be computed for requests that have been sent there, without
     the cached ones. `output_tokens` is the mean output of its finished requests.
     """
 
@@ -37,6 +38,7 @@ class Replica(NamedTuple):  # a tuple for speed: the simulator makes one per rep
     output_tokens: float = 0.0
     kv_held: float = 0.0  # by running requests
     kv_total: float = 0.0
+    ttft_target: float = inf
 
     @property
     def requests(self) -> int:

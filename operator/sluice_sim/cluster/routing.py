@@ -36,4 +36,5 @@ def replica_of(pod: Pod, *, with_load: bool) -> Replica:
         output_tokens=counters.generated / max(1, counters.finished),
         kv_held=float(state.held * state.block_size),
         kv_total=float(state.blocks * state.block_size),
+        ttft_target=state.limits.current.ttft_target,
     )

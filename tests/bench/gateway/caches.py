@@ -1,13 +1,15 @@
 """Mooncake's conversations over real engines: the gateway's policy beside round robin, and one replica slowed three times.
 
-Four engines of the tiny model with paced steps, new ones for each run, so that all caches begin empty. A block of the
-trace (512 tokens) is a text of about 64 tokens here, since the tiny model's context has 2,048.
+Four engines of the tiny model with paced steps, new ones for each run, so that all caches begin empty. The requests are those
+of conversations that come back, in the trace's order and at a constant rate. A block of the trace (512 tokens) is a text of
+about 100 tokens here, since the tiny model's context has 2,048.
 """
 
 import asyncio
 import random
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
@@ -26,9 +28,9 @@ from tests.bench.row import Report, at_least, at_most
 
 REPLICAS: Final = 4
 REQUESTS: Final = 300
-RATE: Final = 5.0  # requests per second
-MOST_BLOCKS: Final = 26  # of a prompt: longer ones do not fit the tiny model
-BLOCK_BYTES: Final = 160
+RATE: Final = 4.0  # requests per second
+MOST_BLOCKS: Final = 16  # of a prompt: longer ones do not fit the tiny model
+BLOCK_BYTES: Final = 256
 OUTPUT_TOKENS: Final = 16
 TERMS: Final = (("base", 0.02), ("prefill_token", 5e-4), ("sequence", 1e-3))
 SLOW: Final = 3.0
@@ -93,17 +95,14 @@ def report(out: Path, say: Callable[[str], None]) -> Report:
 
 
 def prompts() -> list[str]:
-    """The first prompts of the trace that fit, as text: equal exactly where their blocks are."""
+    """The first prompts that fit, of conversations with two turns or more: texts are equal exactly where blocks are."""
     path = bundled("mooncake_conversation")
     if path is None:
         raise FileNotFoundError("mooncake_conversation")
-    found: list[str] = []
-    for arrival in read_trace(path):
-        if 0 < len(arrival.blocks) <= MOST_BLOCKS:
-            found.append("".join(map(_text, arrival.blocks)))
-        if len(found) == REQUESTS:
-            break
-    return found
+    fitting = [one.blocks for one in read_trace(path) if 2 <= len(one.blocks) <= MOST_BLOCKS]
+    turns = Counter(blocks[:2] for blocks in fitting)
+    chosen = [blocks for blocks in fitting if turns[blocks[:2]] > 1]
+    return ["".join(map(_text, blocks)) for blocks in chosen[:REQUESTS]]
 
 
 def _text(block: int) -> str:

@@ -13,7 +13,7 @@ from aiohttp import web
 EVENTS: Final = 16
 _EVENT: Final = b'data: {"choices":[{"index":0,"delta":{"content":"token "}}]}\n\n'
 LOAD: Final = {
-    "model": "null", "phase": "serving", "ready": True, "running": 0, "waiting": 0, "limit": 4096, "prefill_tokens": 0,
+    "model": "null", "phase": "serving", "ready": True, "running": 0, "waiting": 0, "limit": 4096, "ttft_target_seconds": 2.0, "prefill_tokens": 0,
     "output_tokens": 16.0, "kv_held_tokens": 0, "kv_total_tokens": 2_000_000,
     "step_model": {"base": 0.02, "prefill_token": 1e-4, "prefill_context": 0.0, "sequence": 1e-3, "kv_token": 0.0},
 }  # fmt: skip

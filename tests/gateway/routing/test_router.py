@@ -120,7 +120,23 @@ def test_a_prompt_goes_to_its_prefix_unless_too_much_waits_there() -> None:
     assert names(router, busy, prompt(40))[0] == "c"
     router.caches.forget("c")
     assert names(router, fleet, prompt(40))[0] == "b"
-    assert names(router, busy, prompt(40))[0] in ("a", "c")
+    busier = [fleet[0], replica("b", prefill_tokens=120_000.0), fleet[2]]
+    assert names(router, busier, prompt(40))[0] in ("a", "c")
+
+
+def test_a_wait_that_misses_the_target_weighs_as_much_as_computation() -> None:
+    router, fleet = Router("PrefixAware"), [replica("a"), replica("b", prefill_tokens=60_000.0)]
+    router.sent(fleet[1], prompt(40))
+    assert names(router, fleet, prompt(40))[0] == "b"
+    strict = [one._replace(ttft_target=2.0) for one in fleet]  # some 6 s are predicted at b
+    assert names(router, strict, prompt(40))[0] == "a"
+
+
+def test_a_model_with_all_its_time_in_the_context_term_does_not_hide_a_queue() -> None:
+    fitted = StepTimeModel(base=0.0, prefill_context=1e-6, kv_token=4e-6)
+    fleet = [replica("full", prefill_tokens=20_000.0), replica("idle")]
+    fleet = [one._replace(model=fitted) for one in fleet]
+    assert names(Router("PrefixAware"), fleet, prompt(10)) == ["idle", "full"]
 
 
 def test_a_slow_replica_gets_new_conversations_last() -> None:

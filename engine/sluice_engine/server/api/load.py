@@ -19,6 +19,7 @@ async def load(request: web.BaseRequest, serving: Serving) -> web.StreamResponse
 
 def document(serving: Serving) -> dict[str, object]:
     """The document, as `contract` describes it."""
+    limits = serving.limits()
     report, ready = serving.engine.last_report, serving.engine.ready
     block_tokens = ready.block_size if ready is not None else 0.0
     model = None
@@ -30,7 +31,8 @@ def document(serving: Serving) -> dict[str, object]:
         "ready": serving.lifecycle.ready and serving.live() is None,
         "running": report.running if report is not None else 0,
         "waiting": report.waiting if report is not None else 0,
-        "limit": serving.limits().concurrency,
+        "limit": limits.concurrency,
+        "ttft_target_seconds": limits.limits.ttft_target,
         "prefill_tokens": serving.metrics.pending_prompt_tokens(),
         "output_tokens": serving.metrics.mean_output or 0.0,
         "kv_held_tokens": round(report.blocks_held * block_tokens) if report is not None else 0,

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sluice import contract
+from sluice_gateway.replicas.load import parse_load
 from tests.engine.serving import CHAT, JSON, Answer, Reader, Served, body, gone, poll, refused, serving
 
 
@@ -48,7 +49,9 @@ def test_a_write_without_the_token_is_401(guarded: Served, headers: dict[str, st
 def test_the_load_document_describes_the_replica(guarded: Served) -> None:
     answer = guarded.request("POST", CHAT, body(4, stream=False))
     assert answer.headers["x-sluice-prompt-tokens"] == str(answer.json()["usage"]["prompt_tokens"])
-    load = guarded.admin("GET", "/load").json()
+    published = guarded.admin("GET", "/load")
+    load = published.json()
+    assert parse_load(published.body).kv_total == load["kv_total_tokens"]  # as a gateway reads it
     assert (load["model"], load["phase"], load["ready"]) == ("tiny", "serving", True)
     assert (load["running"], load["waiting"], load["prefill_tokens"]) == (0, 0, 0)
     assert load["output_tokens"] > 0
