@@ -69,6 +69,11 @@ class TextModel:
         return list(encoding.ids), list(encoding.type_ids)
 
     @property
+    def chats(self) -> bool:
+        """True if the model has a chat template."""
+        return self._template is not None
+
+    @property
     def tool_dialect(self) -> Dialect | None:
         """The notation in which the model writes tool calls; None for a template that knows no tools."""
         return None if self._template is None else dialect_of(self._template.source)
@@ -142,8 +147,10 @@ def load_text_model(folder: Path) -> TextModel:
     path = folder / "tokenizer.json"
     try:
         source = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise TokenizerInvalid(f"{folder} has no tokenizer.json, which every model needs") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise TokenizerInvalid(f"{path} cannot be read ({error}); a model needs a tokenizer.json") from error
+        raise TokenizerInvalid(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
     try:
         tokenizer = Tokenizer.from_str(source)
         plain = Tokenizer.from_str(_all_special(source))

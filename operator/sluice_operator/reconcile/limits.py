@@ -35,6 +35,9 @@ async def send_limits(token: str | None, fleet: ObservedFleet, decision: Decisio
             await context.scraper.patch_limits(pod.endpoint, token, bounds.get(name), retry_after, ttl)
         except ScrapeError as error:
             context.metrics.scrapes_failed(1)
+            if loading:  # it serves nothing yet, and one that cannot start has just ended
+                log.debug("limits not set: %s", error)
+                return ""
             log.warning("limits not set: %s", error)
             return str(error)
         return ""

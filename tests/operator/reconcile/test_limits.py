@@ -97,3 +97,16 @@ async def test_a_changed_slo_is_in_the_config_map_and_rolls_nothing(mode: str) -
     assert '"itl_target_ms": 123' in after["data"]["targets.json"]
     assert cluster.deployment["spec"] == before
     assert bool(engines.patched) == (mode != "Off")
+
+
+async def test_a_loading_pod_that_takes_no_limits_yet_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
+    cluster, engines, reconciler = await serving(scaling={"minReplicas": 2, "maxReplicas": 2})
+    running = [{"name": "engine", "restartCount": 0, "state": {"running": {"startedAt": "2026-11-21T08:00:03Z"}}}]
+    scheduled = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-21T08:00:01Z"}]
+    cluster.pods = [
+        pod("a", ready=False, podIP="10.0.0.1", conditions=scheduled, containerStatuses=running, phase="Running")
+    ]
+    engines.refusal = "did not answer PATCH /limits: connection refused"
+    await reconciler.reconcile(KEY)
+    assert cluster.condition("AdmissionActive")["reason"] != "LimitsNotSet"
+    assert "limits not set" not in caplog.text
