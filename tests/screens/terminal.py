@@ -17,7 +17,7 @@ from typing import Final, Self
 import pyte
 
 ROOT: Final = Path(__file__).parents[2]
-SECONDS: Final = 60.0  # bound of a wait; a busy machine is no failure
+SECONDS: Final = 120.0  # bound of a wait; a busy machine is no failure
 # Makes the pseudo-terminal the controlling one, so that a key such as Ctrl-C becomes a signal as in a user's terminal.
 LAUNCHER: Final = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
