@@ -7,6 +7,7 @@ the computation of the uncached prompt tokens, of the requests ahead and of this
 each chunk's step also decodes the running requests, which takes `decode` seconds.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from sluice_gateway.routing.values import Replica
@@ -14,7 +15,19 @@ from sluice_perfmodel.step_time import StepTimeModel, StepWork
 from sluice_perfmodel.workload import Work, prefill_seconds
 
 CHUNK_TOKENS: Final = 8192  # of a prompt per step; the engine's default
-UNKNOWN: Final = StepTimeModel(base=0.03, prefill_token=1e-4, sequence=1e-3)  # of a replica without a model of its own
+UNKNOWN: Final = StepTimeModel(base=0.03, prefill_token=1e-4, sequence=1e-3)  # where no replica has published a model
+
+
+def with_models(replicas: Sequence[Replica], tokens: float) -> list[Replica]:
+    """The replicas, those without a model of their own with the slowest model of the others for this prompt.
+
+    Were a new replica taken to be fast, it would get every request until it has published that it is not.
+    """
+    known = [one.model for one in replicas if one.model is not None]
+    if len(known) == len(replicas):
+        return list(replicas)
+    slowest = max(known, key=lambda model: seconds_per_token(model, tokens), default=UNKNOWN)
+    return [one if one.model is not None else one._replace(model=slowest) for one in replicas]
 
 
 def own_prefill_seconds(replica: Replica, tokens: float, cached: float) -> float:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from sluice_gateway.routing.cache_view import CacheView
+from sluice_gateway.routing.first_token import with_models
 from sluice_gateway.routing.policies import COSTS, PolicyName
 from sluice_gateway.routing.sessions import affinity
 from sluice_gateway.routing.values import Prompt, Replica
@@ -37,10 +38,13 @@ class Router:
         if cost is None:
             return sorted(turned, key=lambda one: (not one.ready, one is not session))
 
-        def rank(one: Replica) -> tuple[bool, bool, float, int]:
-            return not one.ready, one is not session, cost(one, prompt, self.caches), one.requests
+        costs = [cost(one, prompt, self.caches) for one in with_models(turned, prompt.tokens)]
 
-        return sorted(turned, key=rank)
+        def rank(place: int) -> tuple[bool, bool, float, int]:
+            one = turned[place]
+            return not one.ready, one is not session, costs[place], one.requests
+
+        return [turned[place] for place in sorted(range(len(turned)), key=rank)]
 
     @staticmethod
     def _session_replica(replicas: Sequence[Replica], prompt: Prompt) -> Replica | None:

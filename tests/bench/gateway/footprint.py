@@ -49,13 +49,13 @@ def loop_row() -> Row:
     for turn in range(100):
         content = f"{turn % 10} " + "One more word of a long conversation. " * (CHARACTERS // 38)
         body = json.dumps({"model": "null", "messages": [{"role": "user", "content": content}]}).encode()
-        begun = time.perf_counter()
+        begun = time.thread_time()
         conversation = read_conversation(contract.PATH_CHAT_COMPLETIONS, body)
         steps = prefix_hashes(conversation.text, tenant="", model="null")
         prompt = Prompt(len(conversation.text) / 4, steps, 64.0)
         fleet.end(fleet.begin(fleet.order(prompt, "null")[0], prompt))
-        taken.append((time.perf_counter() - begun) * 1000.0)
-    name = f"loop held by a prompt of {CHARACTERS} characters, p99 of 100 (median {statistics.median(taken):.1f} ms)"
+        taken.append((time.thread_time() - begun) * 1000.0)
+    name = f"processor time of the loop for a prompt of {CHARACTERS} characters, p99 of 100 (median {statistics.median(taken):.1f} ms)"
     return at_most(name, sorted(taken)[98], MOST_MILLISECONDS, " ms")
 
 

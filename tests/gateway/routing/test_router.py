@@ -162,3 +162,11 @@ def test_only_uncached_tokens_are_expected_to_be_computed() -> None:
     assert [router.uncached_tokens(name, prompt(4)) for name in "ab"] == [266.0, 10.0]
     assert router.uncached_tokens("b", prompt(4, tokens=256.0)) == 1.0  # the last token is always computed
     assert Router("LeastLoaded").uncached_tokens("b", prompt(4)) == 266.0
+
+
+def test_a_replica_without_a_model_is_taken_to_be_as_slow_as_the_slowest() -> None:
+    fleet = [replica("new", prefill_tokens=500.0)._replace(model=None), replica("b")]
+    slow = replica("c", prefill_tokens=200.0)._replace(model=MODEL.scaled(3.0))
+    assert names(Router("PrefixAware"), [*fleet, slow], prompt(10)) == ["b", "c", "new"]
+    alone = [one._replace(model=None) for one in fleet]
+    assert names(Router("PrefixAware"), alone, prompt(10)) == ["b", "new"]
