@@ -69,7 +69,7 @@ def _ensure_python(client: Client, folder: Path) -> None:
     locked = ["--constraint", str(lock)] if lock.exists() else []
     _run([_interpreter(client), "-m", "venv", "--clear", str(folder)])
     pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
-    _run([*pip, "install", "--quiet", "--requirement", str(requirements), *locked])
+    _run([*pip, "install", "--quiet", "--no-compile", "--requirement", str(requirements), *locked])
     if not locked:
         lock.write_text(_run([*pip, "freeze", "--exclude", "setuptools"]))
     _stamp(folder, requirements, lock)
