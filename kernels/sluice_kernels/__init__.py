@@ -1,1 +1,1 @@
-"""Kernels: each folder holds a reference (the specification) and its Triton implementation."""
+"""Kernels: each folder holds a reference (the specification), its Triton implementation and its configurations."""

@@ -19,11 +19,12 @@ from sluice_engine.errors import ModelInvalid
 from sluice_engine.model.batch import Batch, RowGroup
 from sluice_engine.model.kv_cache import KVCache
 from sluice_engine.model.pooling.packed_batch import LengthGroup, PackedBatch
-from sluice_kernels.paged_decode import paged_decode
+from sluice_kernels.paged_decode import AttentionRule, PagedKV, can_use, paged_decode
 
 # Keyword arguments without effect here: the batch has the positions, the rest concerns training or caches.
 # Boolean flags that request outputs (`output_router_logits`) are ignored as well.
 _HARMLESS = {"dropout", "is_causal", "position_ids", "use_cache", "past_key_values", "output_attentions"}
+_ANY_ARCHITECTURE = 80  # only fp8 caches depend on it, and this engine has none
 NAME = "sluice"  # a name that begins with "flash" would make transformers look for flash attention
 
 
@@ -105,13 +106,15 @@ def gathered_decode(
 def kernel_decode(
     query: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, group: RowGroup, rule: Rule
 ) -> torch.Tensor:
-    """Decode by the paged kernel, one token per row, without a gather. Layers with a window or soft cap use
-    `gathered_decode`, because the kernel supports neither.
+    """Decode by the paged kernel, one token per row, without a gather. Shapes that the kernel does not support use
+    `gathered_decode`.
     """
-    if rule.window is not None or rule.softcap is not None:
+    heads_per_kv_head = query.shape[1] // key_cache.shape[2]
+    if can_use(query.shape[2], heads_per_kv_head, query.dtype, key_cache.dtype, _ANY_ARCHITECTURE) is not None:
         return gathered_decode(query, key_cache, value_cache, group, rule)
     tables, lengths = group.block_tables.to(torch.int32), group.context_lens.to(torch.int32)
-    return paged_decode(query, key_cache, value_cache, tables, lengths, rule.scale)
+    kv = PagedKV(key_cache, value_cache, tables, lengths)
+    return paged_decode(query, kv, AttentionRule(rule.scale, rule.window, rule.softcap))
 
 
 def gathered_chunks(

@@ -1,0 +1,106 @@
+"""Bad arguments of every kernel raise ValueError, which names the argument, what is expected and what was given."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from sluice_kernels import launch
+from sluice_kernels.kv_write import HeadNorm, PagedCache, Rope, kv_write
+from sluice_kernels.paged_decode import AttentionRule, PagedKV, paged_decode
+from sluice_kernels.paged_prefill import paged_prefill
+from sluice_kernels.rms_norm import rms_norm, rms_norm_fp8
+from sluice_kernels.silu_mul import silu_mul, silu_mul_fp8
+
+X = torch.ones(3, 8)
+META = torch.device("meta")
+KV = PagedKV(torch.ones(4, 16, 2, 8), torch.ones(4, 16, 2, 8), *(torch.ones(2, 2).int(), torch.ones(2).int()))
+QUERY = torch.ones(2, 4, 8)
+STARTS = torch.tensor([0, 1, 2], dtype=torch.int32)
+CACHE = PagedCache(torch.ones(4, 16, 2, 8), torch.ones(4, 16, 2, 8), torch.tensor([1, -1]))
+KEY = torch.ones(2, 2, 8)
+ROPE = Rope(torch.ones(10, 8), torch.tensor([0, 1]))
+NORM = HeadNorm(torch.ones(8), torch.ones(8), 1e-6)
+FP8 = torch.float8_e4m3fn
+RULE = AttentionRule()
+
+
+def attend(**changes: Any) -> Callable[[], object]:
+    """Both kernels' checks are the same function; decode runs it."""
+    return lambda: paged_decode(QUERY, replace(KV, **changes), RULE)
+
+
+def write(**changes: Any) -> Callable[[], object]:
+    return lambda: kv_write(QUERY, KEY, KEY, replace(CACHE, **changes))
+
+
+CALLS: dict[str, tuple[Callable[[], object], str]] = {
+    "norm: shape": (lambda: rms_norm(X[0], X[0], 1e-6), r"x: expected shape \[rows, width\] = \[any, any\], got \[8\]"),
+    "norm: weight": (lambda: rms_norm(X, torch.ones(7), 1e-6), r"weight: expected shape .*\[8\], got \[7\]"),
+    "norm: dtype": (lambda: rms_norm(X.double(), X[0], 1e-6), "x: expected dtype torch.float32 or .*, got .*float64"),
+    "norm: stride": (lambda: rms_norm(X.T, torch.ones(3), 1e-6), "x: expected a contiguous last dimension, got"),
+    "norm: device": (lambda: rms_norm(X, X[0].to(META), 1e-6), "weight: expected device cpu, got meta"),
+    "norm: residual": (lambda: rms_norm(X, X[0], 1e-6, 0.0, X[:2].clone()), "residual: expected shape"),
+    "norm: width": (lambda: rms_norm(torch.ones(1, 16385), torch.ones(16385), 1e-6), "x: rms_norm supports rows of 1"),
+    "norm: fp8 width": (lambda: rms_norm_fp8(torch.ones(1, 0), torch.ones(0), 1e-6), "x: rms_norm supports rows of 1"),
+    "silu: odd": (lambda: silu_mul(torch.ones(3, 7)), "gate_up: expected an even last dimension, got 7"),
+    "silu: activation": (lambda: silu_mul(X, "relu"), "activation: expected silu or gelu_tanh, got relu"),
+    "silu: dtype": (lambda: silu_mul_fp8(X.int()), "gate_up: expected dtype"),
+    "silu: stride": (lambda: silu_mul(torch.ones(8, 4).T), "gate_up: expected a contiguous last dimension"),
+    "attend: query": (lambda: paged_decode(QUERY[0], KV, RULE), r"query: expected shape \[rows, q_heads, head_dim\]"),
+    "attend: heads": (lambda: paged_decode(QUERY[:, :3], KV, RULE), "query: expected a multiple of 2 heads, got 3"),
+    "attend: stride": (lambda: paged_decode(torch.ones(2, 8, 4).mT, KV, RULE), "query: expected a contiguous last"),
+    "attend: keys": (attend(keys=torch.ones(4, 16, 2, 7)), r"kv.keys: expected shape .*8\], got \[4, 16, 2, 7\]"),
+    "attend: values": (attend(values=torch.ones(4, 8, 2, 8)), "kv.values: expected shape"),
+    "attend: cache dtype": (attend(keys=KV.keys.half(), values=KV.values.half()), "kv.keys: expected dtype"),
+    "attend: dtypes": (attend(values=KV.values.half()), "kv.values: expected dtype"),
+    "attend: tables dtype": (attend(tables=KV.tables.long()), "kv.tables: expected dtype torch.int32, got torch.int64"),
+    "attend: contexts": (attend(contexts=KV.contexts[:1]), r"kv.contexts: expected shape \[sequences\] = \[2\]"),
+    "attend: device": (attend(tables=KV.tables.to(META)), "kv.tables: expected device cpu, got meta"),
+    "attend: scales": (attend(keys=KV.keys.to(FP8), values=KV.values.to(FP8)), "kv.key_scales: expected float32 scales"),
+    "attend: no scales": (attend(key_scales=torch.ones(2)), "kv.key_scales: expected None for a cache of torch.float32"),
+    "attend: rows": (lambda: paged_decode(QUERY[:1], KV, RULE), r"kv.tables: expected shape .*\[1, any\], got \[2, 2\]"),
+    "attend: window": (lambda: paged_decode(QUERY, KV, AttentionRule(window=0)), "rule.window: expected None or more"),
+    "attend: soft cap": (lambda: paged_decode(QUERY, KV, AttentionRule(softcap=-1.0)), "rule.softcap: expected None or"),
+    "attend: sinks": (lambda: paged_decode(QUERY, KV, AttentionRule(sinks=torch.ones(3))), "rule.sinks: expected shape"),
+    "prefill: starts": (lambda: paged_prefill(QUERY, STARTS[:2], KV, RULE), r"starts: expected shape .*\[3\], got \[2\]"),
+    "prefill: dtype": (lambda: paged_prefill(QUERY, STARTS.long(), KV, RULE), "starts: expected dtype torch.int32"),
+    "write: key": (lambda: kv_write(QUERY, KEY[:1], KEY, CACHE), "key: expected shape"),
+    "write: value": (lambda: kv_write(QUERY, KEY, KEY[:, :1], CACHE), "value: expected shape"),
+    "write: dtype": (lambda: kv_write(QUERY, KEY.half(), KEY, CACHE), "key: expected dtype torch.float32"),
+    "write: heads": (lambda: kv_write(QUERY[:, :3], KEY, KEY, CACHE), "query: expected a multiple of 2 heads"),
+    "write: slots": (write(slots=torch.tensor([1])), r"cache.slots: expected shape \[tokens\] = \[2\]"),
+    "write: slots dtype": (write(slots=torch.tensor([1.0, 2.0])), "cache.slots: expected dtype torch.int32 or"),
+    "write: cache": (write(keys=torch.ones(4, 16, 3, 8)), "cache.keys: expected shape"),
+    "write: scales": (write(value_scales=torch.ones(2)), "cache.value_scales: expected None"),
+    "write: table": (lambda: kv_write(QUERY, KEY, KEY, CACHE, replace(ROPE, table=torch.ones(9, 12))), "even rotary_dim"),
+    "write: positions": (
+        lambda: kv_write(QUERY, KEY, KEY, CACHE, replace(ROPE, positions=torch.tensor([1]))),
+        "rope.positions: expected shape",
+    ),
+    "write: norm": (lambda: kv_write(QUERY, KEY, KEY, CACHE, None, replace(NORM, key=torch.ones(4))), "norm.key: expected"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_bad_argument_is_named(name: str) -> None:
+    call, sentence = CALLS[name]
+    with pytest.raises(ValueError, match=sentence):
+        call()
+
+
+def test_fp8_on_an_architecture_without_it_is_refused() -> None:
+    cache = torch.ones(4, 16, 2, 8, device=META, dtype=FP8)
+    scales, bits = torch.ones(2, device=META), torch.ones(2, 2, device=META, dtype=torch.int32)
+    kv = PagedKV(cache, cache, bits, bits[0], scales, scales)
+    query = torch.ones(2, 4, 8, device=META, dtype=torch.bfloat16)
+    with (
+        launch.recording(80),
+        pytest.raises(ValueError, match="fp8 needs an architecture of sm_89 or newer, this is sm_80"),
+    ):
+        paged_decode(query, kv, RULE)
+    with launch.recording(90) as launches:
+        paged_decode(query, kv, RULE)
+    assert launches
