@@ -12,7 +12,7 @@ LOAD  ?= kind load docker-image
 # Command that stops and starts a control-plane component; it gets `stop kube-apiserver` or `start kube-apiserver`.
 OUTAGE ?=
 
-.PHONY: install demo test e2e lint generate fuzz soak bench bench-control bench-corpus bench-gateway fidelity clients images gpu clean
+.PHONY: install demo test e2e lint generate fuzz soak bench bench-control bench-corpus bench-gateway fidelity clients images aot gpu clean
 
 $(READY): pyproject.toml .ci/constraints.txt $(wildcard engine/native/*)
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Sluice needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
@@ -88,9 +88,23 @@ images:
 	$(BUILD) -t $(IMAGE_PREFIX)/operator:$(IMAGE_TAG) -f operator/Dockerfile .
 	$(BUILD) -t $(IMAGE_PREFIX)/engine:$(IMAGE_TAG) -f engine/Dockerfile .
 
-# For a GPU machine that already has torch, triton, transformers and pytest: uses no virtual environment and no network.
+# Compiles every kernel ahead of time, without a GPU, and rewrites kernels/aot/table.csv. TRITON=3.6.0 compiles with that
+# version, in a virtual environment of its own, and leaves the table as it is.
+aot: $(READY)
+ifdef TRITON
+	$(PYTHON) -m venv --system-site-packages $(VENV)-triton-$(TRITON)
+	$(VENV)-triton-$(TRITON)/bin/pip install --quiet --disable-pip-version-check --no-deps triton==$(TRITON)
+	PYTHONPATH=kernels:.:$$($(BIN)/python -c 'import site; print(site.getsitepackages()[0])') $(VENV)-triton-$(TRITON)/bin/python -P -c "import sys, sysconfig, runpy; sys.path.insert(0, sysconfig.get_path('purelib')); sys.argv = ['aot', '--out', '$(VENV)-triton-$(TRITON)/table.csv']; runpy.run_module('aot', run_name='__main__')"
+else
+	PYTHONPATH=kernels:. $(BIN)/python -m aot
+endif
+
+# For a GPU machine that already has torch and triton: uses no virtual environment and no network. DEVICE=cpu SMALL=1
+# rehearses it in the interpreter, which shows that the script runs, and no speed. The name is bench, because an installed
+# package called kernels would hide kernels.bench.
+DEVICE ?= cuda
 gpu:
-	PYTHONPATH=operator:engine:kernels:. $(PYTHON) -m kernels.bench
+	PYTHONPATH=operator:engine:kernels:. $(PYTHON) -m bench --device $(DEVICE) $(if $(SMALL),--small) $(if $(filter cpu,$(DEVICE)),--results $(or $(RESULTS),$(VENV)/rehearsal))
 
 clean:
 	rm -rf $(VENV) .venv-vllm .venv-clients .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,38 +1,74 @@
-"""`make gpu` checks every compiled kernel against its reference, then measures its speed. Needs only torch and triton.
+"""`make gpu` checks every compiled kernel against its reference and measures its speed. Needs torch and triton only.
 
-Exit codes: 0 all checks passed, 1 a kernel differs from its reference, 2 no CUDA device is visible.
+`--device cpu --small` rehearses the whole script in Triton's interpreter with small shapes: its times mean nothing. Each
+part runs after a failed one too. Exit codes: 0 all is right, 1 a part failed, 2 no CUDA device is visible.
 """
 
+import argparse
+import os
 import sys
 import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
 
-import torch
 
+def main(arguments: list[str]) -> int:
+    """Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--results", type=Path, default=Path(__file__).with_name("results"))
+    options = parser.parse_args(arguments)
+    if options.device == "cpu":
+        os.environ["TRITON_INTERPRET"] = "1"  # before triton is imported
 
-def main() -> int:
-    """Runs the checks, then the measurements. A failed check skips the measurements. Returns the exit code."""
-    if not torch.cuda.is_available():
-        print("make gpu needs a CUDA device and torch sees none here: run it on a machine with a GPU.", file=sys.stderr)
+    import torch
+
+    if options.device == "cuda" and not torch.cuda.is_available():
+        print("make gpu needs a CUDA device and torch sees none here: run it on a machine with a GPU, or rehearse with "
+              "make gpu DEVICE=cpu SMALL=1.", file=sys.stderr)  # fmt: skip
         return 2
-    from . import checks, paged_decode
+    if options.device == "cpu":
+        from bench.interpreter import correct_interpreter
 
-    started = time.monotonic()
-    failures = 0
-    for name, case in (checks.NAMED | checks.LARGE).items():
+        torch.set_num_threads(1)
+        correct_interpreter()
+    from bench import ceilings, correctness, report, speed
+
+    started, failed = time.monotonic(), []
+    found = ceilings.Ceilings(1.0, 1.0)
+    results: list[report.Result] = []
+
+    def measure() -> None:
+        nonlocal found
+        found = ceilings.measure(options.device, small=options.small)
+        print(f"copy {found.copy / 1e9:.1f} GB/s, matmul {found.matmul / 1e12:.2f} TFLOP/s")
+
+    def bench() -> None:
+        for result in speed.measure(options.device, found, small=options.small):
+            results.append(result)
+            print(f"{result.what}, {result.shape}: {result.seconds * 1e6:.0f} µs, {result.fraction:.1%} of the floor")
+        report.write(results, found, options.results)
+
+    parts: tuple[tuple[str, Callable[[], None]], ...] = (
+        ("ceilings", measure),
+        ("compiled cases", lambda: correctness.check(options.device, small=options.small)),
+        ("kernel benches", bench),
+    )
+    for name, part in parts:
+        begun = time.monotonic()
         try:
-            error = checks.compare(case, "cuda")
-        except checks.Mismatch as mismatch:
-            failures += 1
-            print(f"FAILED {name}: {mismatch}")
-        else:
-            print(f"ok     {name}: relative error {error:.2g}")
-    print(f"{len(checks.NAMED) + len(checks.LARGE) - failures} cases right, {failures} wrong")
-    if failures:
-        return 1
-    paged_decode.measure(print)
-    print(f"{time.monotonic() - started:.0f} s in all; lines added to {paged_decode.RESULTS}")
-    return 0
+            part()
+        except Exception:  # noqa: BLE001 - the next parts run all the same
+            traceback.print_exc()
+            failed.append(name)
+        print(f"{name}: {'FAILED' if name in failed else 'done'} in {time.monotonic() - begun:.0f} s", flush=True)
+    print(f"{time.monotonic() - started:.0f} s in all; failed: {', '.join(failed) or 'none'}")
+    if options.device == "cpu":
+        print("A rehearsal in the interpreter: no speed was measured.")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -92,7 +92,7 @@ def compare(case: Case, device: str) -> float:
 
 
 def _split(case: Case, qkv: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    return qkv.split((case.q_heads, case.kv_heads, case.kv_heads), 1)  # type: ignore[no-any-return]
+    return qkv.split((case.q_heads, case.kv_heads, case.kv_heads), 1)
 
 
 def _untouched(case: Case, name: str, cache: torch.Tensor, slots: torch.Tensor) -> None:
