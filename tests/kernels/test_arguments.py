@@ -8,10 +8,13 @@ import pytest
 import torch
 
 from sluice_kernels import launch
+from sluice_kernels.block_copy import block_copy
+from sluice_kernels.block_copy import can_use as can_copy
 from sluice_kernels.kv_write import HeadNorm, PagedCache, Rope, kv_write
 from sluice_kernels.paged_decode import AttentionRule, PagedKV, paged_decode
 from sluice_kernels.paged_prefill import paged_prefill
 from sluice_kernels.rms_norm import rms_norm, rms_norm_fp8
+from sluice_kernels.sample import Draws, Rows, sample, token_logprobs
 from sluice_kernels.silu_mul import silu_mul, silu_mul_fp8
 
 X = torch.ones(3, 8)
@@ -25,6 +28,13 @@ ROPE = Rope(torch.ones(10, 8), torch.tensor([0, 1]))
 NORM = HeadNorm(torch.ones(8), torch.ones(8), 1e-6)
 FP8 = torch.float8_e4m3fn
 RULE = AttentionRule()
+POOL = torch.ones(4, 3)
+PAIRS = torch.tensor([[0, 1], [2, 3]])
+LOGITS = torch.ones(2, 8)
+ROWS = Rows(torch.zeros(2, dtype=torch.int32), torch.zeros(2, dtype=torch.int64))
+DRAWS = Draws(
+    *(torch.ones(2, dtype=kind) for kind in (torch.float32, torch.float32, torch.int32, torch.float64, torch.int64))
+)
 
 
 def attend(**changes: Any) -> Callable[[], object]:
@@ -81,6 +91,23 @@ CALLS: dict[str, tuple[Callable[[], object], str]] = {
         "rope.positions: expected shape",
     ),
     "write: norm": (lambda: kv_write(QUERY, KEY, KEY, CACHE, None, replace(NORM, key=torch.ones(4))), "norm.key: expected"),
+    "copy: shape": (lambda: block_copy(POOL, POOL[:, :2].clone(), PAIRS), r"target: expected shape .*\[any, 3\], got"),
+    "copy: flat": (lambda: block_copy(POOL[0], POOL[0], PAIRS), "source: expected shape"),
+    "copy: dtype": (lambda: block_copy(POOL, POOL.half(), PAIRS), "target: expected dtype torch.float32"),
+    "copy: stride": (lambda: block_copy(POOL.T, POOL.T, PAIRS), "source: expected a contiguous tensor"),
+    "copy: pairs": (lambda: block_copy(POOL, POOL, PAIRS[0]), r"pairs: expected shape \[n, 2\]"),
+    "copy: pairs dtype": (lambda: block_copy(POOL, POOL, PAIRS.int()), "pairs: expected dtype torch.int64"),
+    "copy: outside": (lambda: block_copy(POOL, POOL, PAIRS + 3), "pairs: expected blocks from 0 to 3 and to 3, got 3 to"),
+    "copy: negative": (lambda: block_copy(POOL, POOL, PAIRS - 1), "pairs: expected blocks from 0 to 3"),
+    "copy: targets": (lambda: block_copy(POOL, POOL, torch.tensor([[0, 1], [2, 1]])), "pairs: expected distinct targets"),
+    "sample: shape": (lambda: sample(LOGITS[0], ROWS, DRAWS), r"logits: expected shape \[rows, vocabulary\]"),
+    "sample: dtype": (lambda: sample(LOGITS.double(), ROWS, DRAWS), "logits: expected dtype"),
+    "sample: slots": (lambda: sample(LOGITS, replace(ROWS, slots=ROWS.positions), DRAWS), "rows.slots: expected dtype"),
+    "sample: mask": (lambda: sample(LOGITS, replace(ROWS, mask=ROWS.slots[:, None][:1]), DRAWS), "rows.mask: expected sha"),
+    "sample: top-p": (lambda: sample(LOGITS, ROWS, replace(DRAWS, top_p=DRAWS.min_p)), "draws.top_p: expected dtype"),
+    "sample: seeds": (lambda: sample(LOGITS, ROWS, replace(DRAWS, seeds=DRAWS.seeds[:1])), "draws.seeds: expected shape"),
+    "logprobs: count": (lambda: token_logprobs(LOGITS, ROWS.positions, 9), "count: expected 0 to 8, got 9"),
+    "logprobs: tokens": (lambda: token_logprobs(LOGITS, ROWS.slots, 1), "tokens: expected dtype torch.int64"),
 }  # fmt: skip
 
 
@@ -104,3 +131,10 @@ def test_fp8_on_an_architecture_without_it_is_refused() -> None:
     with launch.recording(90) as launches:
         paged_decode(query, kv, RULE)
     assert launches
+
+
+def test_unpinned_host_memory_is_refused_for_copies() -> None:
+    cuda, cpu = torch.device("cuda"), torch.device("cpu")
+    assert can_copy(cuda, cpu, pinned=True) is None
+    assert "pinned host memory" in str(can_copy(cuda, cpu, pinned=False))
+    assert "needs a CUDA device" in str(can_copy(cpu, cpu, pinned=True))
