@@ -1,7 +1,7 @@
 """`make aot` compiles the recorded kernels and rewrites table.csv. Needs torch and triton, and no GPU.
 
-A row whose digest has not changed is kept, `--all` compiles it too. `--check` compiles nothing and tells whether the table belongs to the present sources; `--out FILE` writes elsewhere,
-for another version of Triton. Exit codes: 0, or 1 if the table is stale or a kernel misses a bar.
+A row whose digest has not changed is kept, `--all` compiles it too. `--check` compiles nothing and tells whether the table
+belongs to the present sources; `--out FILE` writes elsewhere, for another version of Triton. Exit codes: 0, or 1 if the table is stale or a kernel misses a bar.
 """
 
 import argparse
@@ -34,9 +34,6 @@ def main(arguments: list[str]) -> int:
             row = table.row_of(one)
             print(", ".join(one.name), row.measured, flush=True)
         rows.append(row)
-        table.write(
-            rows + [each for each in kept.values() if each.name not in {done.name for done in rows}], options.out
-        )
     table.write(rows, options.out)
     missed = bars.misses(rows)
     for line in missed:

@@ -45,6 +45,12 @@ def test_a_row_that_misses_a_bar_is_named(rows: list[table.Row]) -> None:
     ]
 
 
+def test_the_flag_of_tensor_memory_is_no_byte_wide_load_of_data(rows: list[table.Row]) -> None:
+    row = next(row for row in rows if row.architecture == "sm_100" and row.wgmma)
+    assert bars.misses([replace(row, byte_loads=1)]) == []
+    assert len(bars.misses([replace(row, byte_loads=2)])) == 1
+
+
 def test_every_default_call_is_compiled_for_three_architectures(rows: list[table.Row]) -> None:
     counts = Counter(row.name[:3] for row in rows if row.default == "yes")
     assert set(counts.values()) == {3}

@@ -15,8 +15,9 @@ class Config:
 
 
 # (least architecture, largest padded head_dim, configuration): the first that fits applies. On sm_90, wgmma needs 64
-# rows per four warps; eight warps keep a tile of 128 × 128 in registers.
+# rows per four warps; eight warps keep a tile of 128 × 128 in registers. On sm_100 a third stage spills.
 LONG: Final = (
+    (100, 64, Config(rows=128, tile=64, warps=8, stages=2)),
     (90, 64, Config(rows=128, tile=64, warps=8, stages=3)),
     (90, 128, Config(rows=128, tile=64, warps=8, stages=3)),
     (90, 256, Config(rows=128, tile=32, warps=8, stages=2)),
@@ -26,6 +27,7 @@ LONG: Final = (
 )
 # Few rows per sequence (drafted tokens, a mixed batch that is mostly decode): a long tile would be empty for the most.
 SHORT: Final = (
+    (100, 128, Config(rows=32, tile=64, warps=4, stages=2)),
     (90, 128, Config(rows=32, tile=64, warps=4, stages=3)),
     (90, 256, Config(rows=32, tile=32, warps=4, stages=2)),
     (0, 128, Config(rows=32, tile=64, warps=4, stages=3)),
