@@ -89,12 +89,11 @@ images:
 	$(BUILD) -t $(IMAGE_PREFIX)/engine:$(IMAGE_TAG) -f engine/Dockerfile .
 
 # Compiles every kernel ahead of time, without a GPU, and rewrites kernels/aot/table.csv. TRITON=3.6.0 compiles with that
-# version, in a virtual environment of its own, and leaves the table as it is.
+# version, in a folder of its own, and leaves the table as it is.
 aot: $(READY)
 ifdef TRITON
-	$(PYTHON) -m venv --system-site-packages $(VENV)-triton-$(TRITON)
-	$(VENV)-triton-$(TRITON)/bin/pip install --quiet --disable-pip-version-check --no-deps triton==$(TRITON)
-	PYTHONPATH=kernels:.:$$($(BIN)/python -c 'import site; print(site.getsitepackages()[0])') $(VENV)-triton-$(TRITON)/bin/python -P -c "import sys, sysconfig, runpy; sys.path.insert(0, sysconfig.get_path('purelib')); sys.argv = ['aot', '--out', '$(VENV)-triton-$(TRITON)/table.csv']; runpy.run_module('aot', run_name='__main__')"
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)-triton-$(TRITON) triton==$(TRITON)
+	PYTHONPATH=$(VENV)-triton-$(TRITON):kernels:. $(BIN)/python -m aot --out $(VENV)-triton-$(TRITON)/table.csv
 else
 	PYTHONPATH=kernels:. $(BIN)/python -m aot
 endif
@@ -107,4 +106,4 @@ gpu:
 	PYTHONPATH=operator:engine:kernels:. $(PYTHON) -m bench --device $(DEVICE) $(if $(SMALL),--small) $(if $(filter cpu,$(DEVICE)),--results $(or $(RESULTS),$(VENV)/rehearsal))
 
 clean:
-	rm -rf $(VENV) .venv-vllm .venv-clients .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-vllm .venv-clients .venv-triton-* .mypy_cache .pytest_cache .ruff_cache .hypothesis
