@@ -106,4 +106,4 @@ gpu:
 	PYTHONPATH=operator:engine:kernels:. $(PYTHON) -m bench --device $(DEVICE) $(if $(SMALL),--small) $(if $(filter cpu,$(DEVICE)),--results $(or $(RESULTS),$(VENV)/rehearsal))
 
 clean:
-	rm -rf $(VENV) .venv-vllm .venv-clients .venv-triton-* .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-* .venv-vllm .venv-clients .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -38,6 +38,7 @@ PATH_COMPLETIONS: Final = "/v1/completions"
 PATH_RESPONSES: Final = "/v1/responses"
 PATH_MESSAGES: Final = "/v1/messages"  # Anthropic's
 PATH_COUNT_TOKENS: Final = "/v1/messages/count_tokens"
+PATHS_ANTHROPIC: Final = (PATH_MESSAGES, PATH_COUNT_TOKENS)
 PATH_EMBEDDINGS: Final = "/v1/embeddings"
 PATH_RERANK: Final = "/v1/rerank"
 PATH_SCORE: Final = "/v1/score"
@@ -63,6 +64,7 @@ PATH_STATE: Final = "/state"
 PATH_LOAD: Final = "/load"
 
 HEADER_REQUEST_ID: Final = "x-request-id"
+HEADER_REQUEST_ID_ANTHROPIC: Final = "request-id"  # the same beside it, on Anthropic's paths
 HEADER_QUEUE_MS: Final = "x-sluice-queue-ms"
 HEADER_CACHED_TOKENS: Final = "x-sluice-cached-tokens"
 HEADER_PROMPT_TOKENS: Final = "x-sluice-prompt-tokens"

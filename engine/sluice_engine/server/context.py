@@ -186,7 +186,7 @@ class Serving:
         caller = request.get(CALLER)
         rates = {} if caller is None else caller.headers()
         cors = request.get(CORS_HEADERS, {})
-        return {contract.HEADER_REQUEST_ID: request_id_of(request), **COMMON_HEADERS, **rates, **cors}
+        return request_id_headers(request) | COMMON_HEADERS | rates | cors
 
     def _closing(self, request: web.BaseRequest, response: _R) -> _R:
         connection = request.protocol
@@ -202,6 +202,14 @@ def request_id_of(request: web.BaseRequest) -> str:
         requested = request.headers.get(contract.HEADER_REQUEST_ID, "")
         known = request[REQUEST_ID] = requested if _REQUEST_ID_PATTERN.fullmatch(requested) else uuid.uuid4().hex
     return known
+
+
+def request_id_headers(request: web.BaseRequest) -> dict[str, str]:
+    """Returns the headers that carry the request's id."""
+    headers = {contract.HEADER_REQUEST_ID: request_id_of(request)}
+    if request.path in contract.PATHS_ANTHROPIC:
+        headers[contract.HEADER_REQUEST_ID_ANTHROPIC] = headers[contract.HEADER_REQUEST_ID]
+    return headers
 
 
 def offered_before(request: web.BaseRequest) -> bool:

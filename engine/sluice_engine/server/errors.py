@@ -17,6 +17,8 @@ ApiError
 """
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import orjson
 
@@ -25,11 +27,12 @@ from sluice import contract
 
 class ApiError(Exception):
     """Base class of the HTTP errors. `message` is for the client: it states the fault, the reason and the remedy.
-    `code` is a string or None, never a number.
+    `code` is a string or None, never a number. `details` is what Anthropic's clients read as `error.details`.
     """
 
     status = 500
     kind = "server_error"
+    details: Mapping[str, Any] | None = None
 
     def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)

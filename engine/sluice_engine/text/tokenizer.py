@@ -21,6 +21,7 @@ from sluice_engine.text.detokenizer import (
     token_bytes,
 )
 from sluice_engine.text.reasoning import OPENING
+from sluice_engine.text.truncation import encode_first
 from sluice_engine.tools import Dialect, Tool, dialect_of
 from sluice_engine.tools.generic_prompt import with_tools
 
@@ -63,8 +64,14 @@ class TextModel:
         """The token ids of a text within an output: no token is added, and none of it is a control token."""
         return _encoded(self._plain, text)
 
-    def encode_pair(self, first: str, second: str) -> tuple[list[int], list[int]]:
-        """A text pair for a cross-encoder: token ids and token type ids."""
+    def encode_first(self, text: str, most: int) -> list[int]:
+        """The first tokens of a text, at most `most` with the special ones. Raises NoRoom."""
+        return encode_first(self._tokenizer, (text,), most)[0]
+
+    def encode_pair(self, first: str, second: str, most: int | None = None) -> tuple[list[int], list[int]]:
+        """A text pair for a cross-encoder: token ids and token type ids, all or at most `most`. Raises NoRoom."""
+        if most is not None:
+            return encode_first(self._tokenizer, (first, second), most)
         (encoding,) = self._tokenizer.encode_batch_fast([(first, second)])
         return list(encoding.ids), list(encoding.type_ids)
 

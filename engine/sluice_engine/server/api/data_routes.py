@@ -49,7 +49,7 @@ def _model(serving: Serving) -> dict[str, object]:
 
 
 # Paths whose errors have another shape than OpenAI's.
-ERROR_SHAPES: Final[ErrorShapes] = dict.fromkeys((contract.PATH_MESSAGES, contract.PATH_COUNT_TOKENS), error_body)
+ERROR_SHAPES: Final[ErrorShapes] = dict.fromkeys(contract.PATHS_ANTHROPIC, error_body)
 
 
 def routes(served_name: str) -> Routes:

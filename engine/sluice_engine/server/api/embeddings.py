@@ -15,23 +15,26 @@ from sluice_engine.server.api.generation.request_schema import check_model
 from sluice_engine.server.api.request_fields import Fields, Form, fields, list_of
 from sluice_engine.server.api.text_batch import (
     MAX_TEXTS,
-    SCHEDULING,
+    TEXT_FIELDS,
     TokenizedText,
     check_characters,
     check_length,
     compute,
+    most_tokens,
+    no_room,
     offload,
     scheduling_fields,
     too_long,
 )
 from sluice_engine.server.context import Serving
-from sluice_engine.server.transport.body import read_object
+from sluice_engine.server.transport.body import MAX_BODY_BYTES, read_object
+from sluice_engine.text.truncation import NoRoom
 
 FORMATS: Final = ("float", "base64")
 _TEXT: Final[Object] = {"type": "string", "minLength": 1}
 _IDS: Final[Object] = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
 FIELDS: Final[Fields] = {
-    **SCHEDULING,
+    **TEXT_FIELDS,
     **fields(
         Form("input", {"anyOf": [_TEXT, _IDS, list_of(_TEXT, 1, MAX_TEXTS), list_of(_IDS, 1, MAX_TEXTS)]}),
         Form("encoding_format", {"type": "string", "enum": list(FORMATS)}),
@@ -46,12 +49,13 @@ Input = str | tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingRequest:
-    """A validated body. `dimensions` None means all dimensions."""
+    """A validated body. `dimensions` None means all dimensions, `most` None that no text is shortened."""
 
     inputs: tuple[Input, ...]
     params: tuple[str, ...]  # the name of each input in errors
     base64: bool
     dimensions: int | None
+    most: int | None  # tokens per text
 
 
 async def embeddings(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:
@@ -88,8 +92,9 @@ def _check(body: Object, longest: int, size: int) -> EmbeddingRequest:
     if form is not None and form not in FORMATS:
         raise invalid("encoding_format", "must be 'float' or 'base64'")
     dimensions = integer(body, "dimensions", 1, size)
-    inputs, params = _inputs(body.get("input"), longest)
-    return EmbeddingRequest(inputs, params, form == "base64", dimensions)
+    most = most_tokens(body, longest)
+    inputs, params = _inputs(body.get("input"), longest if most is None else MAX_BODY_BYTES)
+    return EmbeddingRequest(inputs, params, form == "base64", dimensions, most)
 
 
 def _inputs(value: Any, longest: int) -> tuple[tuple[Input, ...], tuple[str, ...]]:
@@ -119,13 +124,20 @@ def _input(value: Any, param: str, longest: int) -> Input:
 def _encode(serving: Serving, parsed: EmbeddingRequest) -> list[TokenizedText]:
     texts = []
     for param, each in zip(parsed.params, parsed.inputs, strict=True):
-        if isinstance(each, str):
-            check_characters(serving, param, each)
-            tokens = tuple(serving.text.encode_prompt(each))
-        else:
-            tokens = each
-        texts.append(check_length(serving, TokenizedText(param, tokens)))
+        texts.append(check_length(serving, TokenizedText(param, _tokens(serving, param, each, parsed.most))))
     return texts
+
+
+def _tokens(serving: Serving, param: str, given: Input, most: int | None) -> tuple[int, ...]:
+    if not isinstance(given, str):
+        return given[:most]
+    if most is None:
+        check_characters(serving, param, given)
+        return tuple(serving.text.encode_prompt(given))
+    try:
+        return tuple(serving.text.encode_first(given, most))
+    except NoRoom as error:
+        raise no_room(error) from error
 
 
 def _body(vectors: list[bytes], parsed: EmbeddingRequest, tail: dict[str, object]) -> bytes:

@@ -18,26 +18,29 @@ from sluice_engine.server.api.generation.request_schema import check_model
 from sluice_engine.server.api.request_fields import Fields, Flag, Form, Integer, fields, list_of, object_form
 from sluice_engine.server.api.text_batch import (
     MAX_TEXTS,
-    SCHEDULING,
+    TEXT_FIELDS,
     BatchResult,
     SchedulingFields,
     TokenizedText,
     check_characters,
     check_length,
     compute,
+    most_tokens,
+    no_room,
     offload,
     scheduling_fields,
 )
 from sluice_engine.server.context import Serving
 from sluice_engine.server.errors import BadRequest
 from sluice_engine.server.transport.body import MAX_BODY_BYTES, read_object
+from sluice_engine.text.truncation import NoRoom
 
 _TEXT: Final[Object] = {"type": "string", "minLength": 1}
 _DOCUMENT: Final = object_form(fields(Form("text", _TEXT)), ("text",))
 TOP_N: Final = Integer("top_n", 1, 2**31)
 RETURN_DOCUMENTS: Final = Flag("return_documents", True)
 RERANK: Final[Fields] = {
-    **SCHEDULING,
+    **TEXT_FIELDS,
     **fields(
         Form("query", _TEXT),
         Form("documents", list_of({"anyOf": [_TEXT, _DOCUMENT]}, 1, MAX_TEXTS)),
@@ -47,7 +50,7 @@ RERANK: Final[Fields] = {
 }
 RERANK_REQUIRED: Final = ("model", "query", "documents")
 _TEXTS: Final[Object] = {"anyOf": [_TEXT, list_of(_TEXT, 1, MAX_TEXTS)]}
-SCORE: Final[Fields] = {**SCHEDULING, **fields(Form("text_1", _TEXTS), Form("text_2", _TEXTS))}
+SCORE: Final[Fields] = {**TEXT_FIELDS, **fields(Form("text_1", _TEXTS), Form("text_2", _TEXTS))}
 SCORE_REQUIRED: Final = ("model", "text_1", "text_2")
 # The query is encoded again with each document, so the total size of the pairs is bounded, not only the body's.
 MAX_CHARACTERS: Final = 4 * MAX_BODY_BYTES
@@ -63,7 +66,9 @@ async def rerank(request: web.BaseRequest, serving: Serving) -> web.StreamRespon
     most = TOP_N.of(body) or len(documents)
     with_documents = RETURN_DOCUMENTS.of(body)
     pairs = [(query, document, f"documents[{index}]") for index, document in enumerate(documents)]
-    scores, batch = await _scores(request, serving, pairs, scheduling)
+    scores, batch = await _scores(
+        request, serving, pairs, scheduling, most_tokens(body, serving.ready.max_model_length)
+    )
     best = sorted(range(len(scores)), key=lambda index: -scores[index])[:most]
     results = [
         {"index": index}
@@ -84,7 +89,9 @@ async def score(request: web.BaseRequest, serving: Serving) -> web.StreamRespons
     if len(first) == 1:
         first *= len(second)
     pairs = [(one, two, f"text_2[{index}]") for index, (one, two) in enumerate(zip(first, second, strict=True))]
-    scores, batch = await _scores(request, serving, pairs, scheduling)
+    scores, batch = await _scores(
+        request, serving, pairs, scheduling, most_tokens(body, serving.ready.max_model_length)
+    )
     response = {
         "id": f"score-{uuid.uuid4().hex}",
         "object": "list",
@@ -107,7 +114,7 @@ async def _begin(request: web.BaseRequest, serving: Serving, known: Fields) -> t
 
 
 async def _scores(
-    request: web.BaseRequest, serving: Serving, pairs: Sequence[Pair], scheduling: SchedulingFields
+    request: web.BaseRequest, serving: Serving, pairs: Sequence[Pair], scheduling: SchedulingFields, most: int | None
 ) -> tuple[list[float], BatchResult]:
     serving.check_accepting(request)
     characters = sum(len(first) + len(second) for first, second, _ in pairs)
@@ -117,16 +124,19 @@ async def _scores(
             "fewer documents at once.",
             code="invalid_value",
         )
-    texts = await offload(serving, characters, lambda: [_encoded(serving, pair) for pair in pairs])
+    texts = await offload(serving, characters, lambda: [_encoded(serving, pair, most) for pair in pairs])
     batch = await compute(request, serving, texts, scheduling)
     return [struct.unpack("<f", vector)[0] for vector in batch.vectors], batch
 
 
-def _encoded(serving: Serving, pair: Pair) -> TokenizedText:
+def _encoded(serving: Serving, pair: Pair, most: int | None) -> TokenizedText:
     first, second, param = pair
-    for each in (first, second):
+    for each in (first, second) if most is None else ():
         check_characters(serving, param, each)
-    tokens, types = serving.text.encode_pair(first, second)
+    try:
+        tokens, types = serving.text.encode_pair(first, second, most)
+    except NoRoom as error:
+        raise no_room(error) from error
     return check_length(serving, TokenizedText(param, tuple(tokens), tuple(types) if any(types) else ()))
 
 

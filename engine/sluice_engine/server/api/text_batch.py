@@ -20,7 +20,8 @@ from aiohttp import web
 
 from sluice import contract
 from sluice_engine import messages
-from sluice_engine.server.api.fields import Object
+from sluice_engine.server.api.fields import Object, invalid
+from sluice_engine.server.api.generation.accepted_fields import TRUNCATE, TRUNCATION, truncation
 from sluice_engine.server.api.generation.request_schema import MODEL, PRIORITY, SLO, targets
 from sluice_engine.server.api.request_fields import Text, fields
 from sluice_engine.server.auth.caller import caller_of
@@ -29,11 +30,12 @@ from sluice_engine.server.engine_client import EngineFailed, Stream
 from sluice_engine.server.errors import ApiError, BadRequest, ContextTooLong, InternalError
 from sluice_engine.server.request_log import entry_of
 from sluice_engine.server.usage import Usage
+from sluice_engine.text.truncation import NoRoom
 
 INLINE_CHARACTERS: Final = 2048  # shorter texts are encoded on the event loop: a thread costs more than they do
 MAX_TEXTS: Final = 2048  # per call; OpenAI's limit
 USER: Final = Text("user", 1024)
-SCHEDULING: Final = fields(MODEL, USER, PRIORITY, SLO)  # of all calls of texts
+TEXT_FIELDS: Final = {**fields(MODEL, USER, PRIORITY, SLO), **TRUNCATION}  # of all calls of texts
 
 log = logging.getLogger("sluice.http")
 R = TypeVar("R")
@@ -79,6 +81,19 @@ def scheduling_fields(body: Object, arrived_at: float) -> SchedulingFields:
     """Parses the scheduling fields that all calls of texts accept. Raises BadRequest."""
     USER.of(body)
     return SchedulingFields(arrived_at, PRIORITY.of(body) or 0, targets(body)[0])
+
+
+def most_tokens(body: Object, longest: int) -> int | None:
+    """How many tokens each text is shortened to; None: a text that is too long is an error. Raises BadRequest."""
+    most = truncation(body)
+    if most is None:
+        return None
+    return longest if most == -1 else min(most, longest)
+
+
+def no_room(error: NoRoom) -> BadRequest:
+    """Returns the error for a truncation that would leave nothing of a text."""
+    return invalid(TRUNCATE.name, f"must be at least {error.least}, for the special tokens and one token of each text")
 
 
 async def offload(serving: Serving, characters: int, work: Callable[[], R]) -> R:

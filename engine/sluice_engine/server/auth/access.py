@@ -17,7 +17,7 @@ from sluice_engine.server.auth.key_store import ANONYMOUS, KeyStore
 from sluice_engine.server.auth.rate_limits import RateLimits
 from sluice_engine.server.errors import ApiError, Forbidden, RateLimited, Unauthorized
 
-KEY_HEADER_PATHS: Final = (contract.PATH_MESSAGES, contract.PATH_COUNT_TOKENS)  # Anthropic's clients send x-api-key
+KEY_HEADER_PATHS: Final = contract.PATHS_ANTHROPIC  # Anthropic's clients send x-api-key
 COSTLY_METHODS: Final = frozenset({"POST"})  # a read of /v1/models needs a key and counts towards no rate
 
 

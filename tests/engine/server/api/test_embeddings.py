@@ -14,6 +14,7 @@ import pytest
 import torch
 from openai import OpenAI
 from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerFast
 
 from tests.engine.serving import JSON, Served, serving
 from tests.engine.texts import Reference, save_texts_model, save_tokenizer
@@ -80,6 +81,24 @@ def test_numbers_and_base64_encode_the_same_vectors(client: OpenAI, embeds: Serv
         torch.testing.assert_close(list(numbers), told.embedding, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("most", [3, 5, 2000])
+def test_a_text_is_shortened_as_transformers_does(client: OpenAI, folder: Path, most: int) -> None:
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
+    ids = [list(tokenizer(text, truncation=True, max_length=min(most, 64))["input_ids"]) for text in TEXTS]
+    rows = Reference("bert", folder).rows(ids, "mean", normalize=True)
+    answer = client.embeddings.create(model="tiny", input=TEXTS, extra_body={"truncate_prompt_tokens": most})
+    torch.testing.assert_close(vectors(answer), rows, rtol=1e-4, atol=1e-5)
+    assert answer.usage.prompt_tokens == sum(map(len, ids))
+
+
+def test_a_text_beyond_the_positions_is_shortened_to_them(client: OpenAI, embeds: Served) -> None:
+    texts: list[Any] = ["many words " * 500, [5] * 3000]
+    for text in texts:
+        answer = client.embeddings.create(model="tiny", input=text, extra_body={"truncate_prompt_tokens": -1})
+        refused = embeds.request("POST", PATH, {"model": "tiny", "input": text})
+        assert refused.status == 400 and f"has {answer.usage.prompt_tokens} positions" in refused.body.decode()
+
+
 def test_fewer_dimensions_are_the_first_ones_at_unit_length(client: OpenAI, folder: Path) -> None:
     rows = torch.nn.functional.normalize(want(folder, TEXTS)[1][:, :10], dim=-1)
     answer = client.embeddings.create(model="tiny", input=TEXTS, dimensions=10)
@@ -100,6 +119,7 @@ def test_a_call_of_more_texts_than_the_queue_holds_is_served(client: OpenAI, fol
         ({"input": ""}, "input", "must not be empty"),
         ({"input": []}, "input", "list of 1 to 2048"),
         ({"input": ["a"] * 2049}, "input", "list of 1 to 2048"),
+        ({"truncate_prompt_tokens": 0}, "truncate_prompt_tokens", "must be −1"),
         ({"input": ["a", 5]}, "input", "throughout"),
         ({"input": ["a", ""]}, "input[1]", "must not be empty"),
         ({"input": [[5], []]}, "input[1]", "non-empty"),

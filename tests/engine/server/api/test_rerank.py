@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerFast
 
 from sluice_engine.server.transport.connection_limits import ADMIN_CONNECTIONS, MAX_REJECTED, OTHER_FILES
 from tests.engine.serving import Served, serving
@@ -69,6 +70,17 @@ def test_documents_are_ranked_by_transformers_own_scores(scores: Served, folder:
     assert all("document" not in result for result in few["results"])
 
 
+@pytest.mark.parametrize("most", [6, 9, 12, 15])
+def test_a_pair_is_shortened_as_transformers_does(scores: Served, folder: Path, most: int) -> None:
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
+    given = [tokenizer(QUERY, text, truncation=True, max_length=most, return_token_type_ids=True) for text in DOCUMENTS]
+    ids, types = ([list(each[name]) for each in given] for name in ("input_ids", "token_type_ids"))
+    rows = Reference("bert-score", folder).rows(ids, "cls", normalize=False, types=types)[:, 0].tolist()
+    answer = post(scores, "/v1/score", text_1=QUERY, text_2=DOCUMENTS, truncate_prompt_tokens=most)
+    torch.testing.assert_close([each["score"] for each in answer["data"]], rows, rtol=1e-4, atol=1e-5)
+    assert answer["usage"]["prompt_tokens"] == sum(map(len, ids))
+
+
 def test_pairs_are_scored_one_to_one_and_one_to_many(scores: Served, folder: Path) -> None:
     cases: list[tuple[Any, Any, list[tuple[str, str]]]] = [
         (QUERY, DOCUMENTS[0], [(QUERY, DOCUMENTS[0])]),
@@ -99,6 +111,7 @@ def test_pairs_are_scored_one_to_one_and_one_to_many(scores: Served, folder: Pat
         ("/v1/rerank", {"query": "a" * 40_000, "documents": ["b"] * 2000}, None),
         ("/v1/score", {"text_1": ["a", "b"], "text_2": ["c"]}, "text_1"),
         ("/v1/score", {"text_1": "a"}, "text_2"),
+        ("/v1/score", {"text_1": "a", "text_2": "b", "truncate_prompt_tokens": 1}, "truncate_prompt_tokens"),
     ],
 )
 def test_what_cannot_be_served_is_said(scores: Served, path: str, change: dict[str, Any], param: str | None) -> None:

@@ -20,7 +20,10 @@ ERRORS: Final = {
 
 def error_body(error: ApiError) -> bytes:
     """Returns the body of an error."""
-    return orjson.dumps(_error(error.status, error.message))
+    body = _error(error.status, error.message)
+    if error.details is not None:
+        body["error"]["details"] = error.details
+    return orjson.dumps(body)
 
 
 def _error(status: int, message: str) -> dict[str, Any]:

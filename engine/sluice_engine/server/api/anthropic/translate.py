@@ -1,6 +1,7 @@
 """Translates a body of Anthropic's Messages API into one of a chat, which is then parsed as any other chat."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from sluice_engine.server.api.anthropic import request_form as form
@@ -8,11 +9,22 @@ from sluice_engine.server.api.fields import Object, boolean, invalid, only
 from sluice_engine.server.errors import Unsupported
 
 
+class ThreadUnsupported(Unsupported):
+    """The request continues a conversation that the server should keep. Anthropic's clients then send all of it."""
+
+    details: Mapping[str, Any] = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+
+    def __init__(self) -> None:
+        super().__init__("thread is not supported, because no conversation is stored. Send all messages.", "thread")
+
+
 def chat_body(body: Object, *, counting: bool = False) -> Object:
     """Returns the body of the same request as a chat. `counting`: max_tokens may be missing.
 
     Raises BadRequest, Unsupported.
     """
+    if body.get("thread") is not None:
+        raise ThreadUnsupported
     only(body, form.FIELDS)
     form.SERVICE_TIER.of(body)
     if body.get("max_tokens") is None and not counting:

@@ -64,7 +64,8 @@ STOP_TOKEN_IDS: Final = Form(
 )
 
 DESCRIPTIVE: Final = fields(*NAMES, STORE, SERVICE_TIER, METADATA)
-PROMPT: Final = fields(Form(TRUNCATE.name, TRUNCATE.form() | {"not": {"const": 0}}), CACHE_SALT)
+TRUNCATION: Final = fields(Form(TRUNCATE.name, TRUNCATE.form() | {"not": {"const": 0}}))
+PROMPT: Final = {**TRUNCATION, **fields(CACHE_SALT)}
 TEMPLATE: Final = fields(VARIABLES, EFFORT, VERBOSITY)
 SHOWN: Final = fields(SKIP_SPECIAL, INCLUDE_STOP)
 
@@ -96,10 +97,15 @@ def descriptive(body: Object) -> None:
 
 def prompt_options(body: Object) -> PromptOptions:
     """Parses the fields of a completion's prompt. Raises BadRequest."""
-    truncate = TRUNCATE.of(body)
-    if truncate == 0:
-        raise invalid("truncate_prompt_tokens", "must be −1, for what the context has room for, or at least 1")
-    return PromptOptions(truncate=truncate, cache_salt=CACHE_SALT.of(body) or "")
+    return PromptOptions(truncate=truncation(body), cache_salt=CACHE_SALT.of(body) or "")
+
+
+def truncation(body: Object) -> int | None:
+    """How many tokens are kept of a prompt; −1: as many as there is room for. Raises BadRequest."""
+    most = TRUNCATE.of(body)
+    if most == 0:
+        raise invalid(TRUNCATE.name, "must be −1, for what the context has room for, or at least 1")
+    return most
 
 
 def chat_options(body: Object) -> PromptOptions:

@@ -170,3 +170,15 @@ def test_an_error_has_the_apis_own_shape(served: Served, fields: dict[str, Any],
     assert body["error"]["type"] == {400: "invalid_request_error", 404: "not_found_error"}[status]
     assert words in body["error"]["message"]
     assert served.request("GET", PATH).json()["type"] == "error"
+
+
+def test_an_answer_carries_the_request_id_that_the_client_looks_for(client: Anthropic) -> None:
+    answer = client.messages.with_raw_response.create(model="tiny", messages=QUESTION, max_tokens=1)
+    assert answer.headers["request-id"] == answer.headers["x-request-id"] == answer.parse()._request_id
+
+
+def test_a_thread_is_refused_so_that_the_client_goes_on_without_it(client: Anthropic) -> None:
+    with pytest.raises(anthropic.BadRequestError, match="thread is not supported") as caught:
+        client.messages.create(model="tiny", messages=QUESTION, max_tokens=1, extra_body={"thread": {"type": "create"}})
+    body: Any = caught.value.body
+    assert body["error"]["details"] == {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
