@@ -11,7 +11,18 @@ TOKENS: Final = (
     b"</parameter>", b"[TOOL_CALLS]", b"[ARGS]", b"<|python_tag|>", b"<think>", b"</think>", "ü日".encode(),
 )  # fmt: skip
 
+DEEP: Final = 300
+
+
+def _deep(container: str) -> Any:
+    value: Any = 1
+    for _ in range(DEEP):
+        value = [value] if container == "list" else {"a": value}
+    return value
+
+
 VALUES: Final[tuple[Any, ...]] = (
+    _deep("list"), _deep("object"), {"$ref": "#/a/" + "1" * 5000}, {"type": "string", "pattern": "(" * 3000}, "1" * 5000,
     None, True, False, -1, 0, 1, 2**31, 10**30, 0.5, -1e300, "", "a", "5", "auto", "none", "json_schema", [], [[]], [1], ["a"], [None],
     {}, {"type": "function"}, {"type": "text", "text": "a"}, {"$ref": "#"}, {"a": {"a": {"a": {}}}},
 )  # fmt: skip

@@ -58,9 +58,7 @@ class GrammarChecker:
         """End the process."""
         process, self._process = self._process, None
         if process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+            await _end(process)
 
     async def _compile(self, grammar: Grammar) -> str:
         process = await self._running()
@@ -87,13 +85,24 @@ class GrammarChecker:
     async def _running(self) -> asyncio.subprocess.Process:
         process = self._process
         if process is None or process.returncode is not None:
-            process = self._process = await asyncio.create_subprocess_exec(
+            process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "sluice_engine.grammar.check_process",
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL, limit=LINE_BYTES,
             )  # fmt: skip
-            if process.stdout is None:
-                raise RuntimeError("the process has no pipes")
-            async with asyncio.timeout(START_SECONDS):
-                await process.stdout.readline()
+            try:
+                if process.stdout is None:
+                    raise RuntimeError("the process has no pipes")
+                async with asyncio.timeout(START_SECONDS):
+                    await process.stdout.readline()
+            except BaseException:
+                await _end(process)  # else the first verdict would be read as the word that it is ready
+                raise
+            self._process = process
         return process
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+    await process.wait()

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 PASSES: Final = 32  # over all nodes; a schema that is not settled by then is left to the compiler and the length limit
+MAX_INDEX_DIGITS: Final = 10  # of a reference into a list
 
 
 def ends(schema: Any) -> bool:
@@ -54,7 +55,7 @@ def _resolved(reference: str, root: Any) -> Any:
         key = part.replace("~1", "/").replace("~0", "~")
         if isinstance(node, dict) and key in node:
             node = node[key]
-        elif isinstance(node, list) and key.isdecimal() and int(key) < len(node):
+        elif isinstance(node, list) and len(key) <= MAX_INDEX_DIGITS and key.isdecimal() and int(key) < len(node):
             node = node[int(key)]
         else:
             return None

@@ -1,23 +1,27 @@
 """Why a model cannot be fetched: a reason of the wire contract, and a sentence with the cause and the remedy."""
 
 import errno
+import re
 from pathlib import Path
+from typing import Final
 
 from sluice import contract
 from sluice_engine.sources.progress import size_text
+
+_CREDENTIALS: Final = re.compile(r"://[^\s/?#@]*@")
 
 
 class SourceError(Exception):
     """The model cannot be fetched. `reason` is a REASON_* of `sluice.contract`.
 
     `transient`: the same attempt may succeed later without anyone's help. `retry_after`: the seconds that the server
-    asked to wait, None if it did not.
+    asked to wait, None if it did not. Credentials within a URL are left out of `message`, which users and logs see.
     """
 
     def __init__(self, reason: str, message: str, *, transient: bool = False, retry_after: float | None = None) -> None:
-        super().__init__(message)
+        self.message = _CREDENTIALS.sub("://", message)
+        super().__init__(self.message)
         self.reason = reason
-        self.message = message
         self.transient = transient
         self.retry_after = retry_after
 

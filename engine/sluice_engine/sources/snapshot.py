@@ -68,9 +68,14 @@ def choose(uri: str, listing: Iterable[RemoteFile], only: str | None = None) -> 
 
 
 def _is_text(name: str) -> bool:
-    if "/" in name:
-        return any(fnmatchcase(name, pattern) for pattern in _NESTED)
+    if "/" in name:  # one folder deep; `*` of fnmatch would match a slash, and so a path out of the folder
+        parts = name.split("/")
+        return any(_matches(parts, pattern.split("/")) for pattern in _NESTED)
     return any(fnmatchcase(name, pattern) for pattern in _TEXT)
+
+
+def _matches(parts: list[str], patterns: list[str]) -> bool:
+    return len(parts) == len(patterns) and all(map(fnmatchcase, parts, patterns))
 
 
 def _weights(listed: tuple[RemoteFile, ...]) -> list[RemoteFile]:

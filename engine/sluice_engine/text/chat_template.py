@@ -116,7 +116,15 @@ class ChatTemplate:
                     raise TemplateFailed("the rendered prompt is too long")
                 parts.append(part)
             return "".join(parts)
-        except (jinja2.TemplateError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
+        except (
+            jinja2.TemplateError,
+            TypeError,
+            ValueError,
+            LookupError,
+            ArithmeticError,
+            AttributeError,
+            RecursionError,
+        ) as error:
             raise TemplateFailed(f"the chat template cannot render these messages: {error}") from error
 
 

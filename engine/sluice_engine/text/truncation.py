@@ -13,15 +13,27 @@ class NoRoom(Exception):
 
 
 def encode_first(tokenizer: Any, texts: Sequence[str], most: int) -> tuple[list[int], list[int]]:
-    """The token ids and token type ids of one or two texts, at most `most` of them with the special ones. Raises NoRoom."""
+    """The token ids and token type ids of one or two texts, at most `most` of them with the special ones. Raises NoRoom.
+
+    The tokens are chosen here: `Encoding.truncate` of `tokenizers` keeps everything that it cuts off, and a pair of two
+    such encodings has the product of both.
+    """
     special = tokenizer.num_special_tokens_to_add(len(texts) > 1)
     if most < special + len(texts):
         raise NoRoom(special + len(texts))
-    parts = tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-    for part, length in zip(parts, shares([len(part.ids) for part in parts], most - special), strict=True):
-        part.truncate(length)
-    encoding = tokenizer.post_process(*parts)
-    return list(encoding.ids), list(encoding.type_ids)
+    (encoding,) = tokenizer.encode_batch_fast([texts[0] if len(texts) == 1 else tuple(texts)])
+    owners = encoding.sequence_ids  # the place of a token's text; None for a special token
+    left = shares([owners.count(place) for place in range(len(texts))], most - special)
+    ids: list[int] = []
+    types: list[int] = []
+    for token, kind, owner in zip(encoding.ids, encoding.type_ids, owners, strict=True):
+        if owner is not None:
+            if left[owner] == 0:
+                continue
+            left[owner] -= 1
+        ids.append(token)
+        types.append(kind)
+    return ids, types
 
 
 def shares(lengths: Sequence[int], room: int) -> list[int]:

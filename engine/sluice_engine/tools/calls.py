@@ -123,7 +123,7 @@ class CallReader:
             ):  # no object: JSON text within a string, or what the client must judge
                 self._has_arguments = True
                 events += self._arguments(json.loads(value) if value.startswith('"') else value)
-        except ValueError:
+        except (ValueError, RecursionError):
             self.failed = True
         if self._name and not self.begun and not self.failed:
             events += self._begin()

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -58,3 +59,27 @@ async def test_a_cancelled_check_leaves_no_verdict_for_the_next(checker: Grammar
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
     await checker.check(GOOD)
+
+
+async def test_a_check_cancelled_while_the_process_starts_leaves_none_behind(
+    checker: GrammarChecker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    created, create = asyncio.Event(), asyncio.create_subprocess_exec
+
+    async def create_and_tell(*command: Any, **options: Any) -> asyncio.subprocess.Process:
+        process = await create(*command, **options)
+        created.set()
+        return process
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", create_and_tell)
+    first = asyncio.create_task(checker.check(GOOD))
+    await created.wait()
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    assert checker.pid is None
+    for text, fault in (("a+", None), ("(", "unclosed|paren|group"), ("b+", None)):
+        if fault is None:
+            await checker.check(Grammar("regex", text))
+        else:
+            with pytest.raises(GrammarInvalid, match=fault):
+                await checker.check(Grammar("regex", text))

@@ -27,7 +27,7 @@ from sluice_engine.server.api.text_batch import (
     too_long,
 )
 from sluice_engine.server.context import Serving
-from sluice_engine.server.transport.body import MAX_BODY_BYTES, read_object
+from sluice_engine.server.transport.body import read_object
 from sluice_engine.text.truncation import NoRoom
 
 FORMATS: Final = ("float", "base64")
@@ -93,27 +93,28 @@ def _check(body: Object, longest: int, size: int) -> EmbeddingRequest:
         raise invalid("encoding_format", "must be 'float' or 'base64'")
     dimensions = integer(body, "dimensions", 1, size)
     most = most_tokens(body, longest)
-    inputs, params = _inputs(body.get("input"), longest if most is None else MAX_BODY_BYTES)
+    inputs, params = _inputs(body.get("input"), longest, most)
     return EmbeddingRequest(inputs, params, form == "base64", dimensions, most)
 
 
-def _inputs(value: Any, longest: int) -> tuple[tuple[Input, ...], tuple[str, ...]]:
+def _inputs(value: Any, longest: int, most: int | None) -> tuple[tuple[Input, ...], tuple[str, ...]]:
     """Returns the texts (strings or token ids) and the name of each in errors."""
     if isinstance(value, str) or (isinstance(value, list) and value and type(value[0]) is int):
-        return (_input(value, "input", longest),), ("input",)
+        return (_input(value, "input", longest, most),), ("input",)
     if not isinstance(value, list) or not 1 <= len(value) <= MAX_TEXTS:
         raise invalid("input", f"must be a string, a list of token ids, or a list of 1 to {MAX_TEXTS} of either")
     if not all(isinstance(each, str | list) for each in value):
         raise invalid("input", "must hold strings, or lists of token ids, throughout")
     params = tuple(f"input[{index}]" for index in range(len(value)))
-    return tuple(_input(each, param, longest) for each, param in zip(value, params, strict=True)), params
+    return tuple(_input(each, param, longest, most) for each, param in zip(value, params, strict=True)), params
 
 
-def _input(value: Any, param: str, longest: int) -> Input:
+def _input(value: Any, param: str, longest: int, most: int | None) -> Input:
     if isinstance(value, str):
         if not value:
             raise invalid(param, "must not be empty")
         return value
+    value = value[:most]
     if len(value) > longest:  # checked before each id: a body has room for millions
         raise too_long(param, str(len(value)), longest)
     if not value or set(map(type, value)) != {int} or min(value) < 0:
@@ -130,7 +131,7 @@ def _encode(serving: Serving, parsed: EmbeddingRequest) -> list[TokenizedText]:
 
 def _tokens(serving: Serving, param: str, given: Input, most: int | None) -> tuple[int, ...]:
     if not isinstance(given, str):
-        return given[:most]
+        return given
     if most is None:
         check_characters(serving, param, given)
         return tuple(serving.text.encode_prompt(given))

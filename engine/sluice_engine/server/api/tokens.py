@@ -14,7 +14,7 @@ from sluice_engine.server.api.request_fields import Fields, Flag, Form, fields
 from sluice_engine.server.api.text_batch import offload
 from sluice_engine.server.context import Serving
 from sluice_engine.server.errors import BadRequest
-from sluice_engine.server.transport.body import read_object
+from sluice_engine.server.transport.body import MAX_BODY_BYTES, read_object
 from sluice_engine.text.chat_template import TemplateFailed
 
 MAX_TOKENS: Final = 2**20
@@ -39,20 +39,8 @@ DETOKENIZE_REQUIRED: Final = ("tokens",)
 async def tokenize(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:
     """POST /tokenize: the token ids of a prompt, or of a chat after its template."""
     body = await _begin(request, serving, TOKENIZE)
-    ids = await _ids(serving, body)
-    strings = [serving.text.token_text(each) for each in ids] if RETURN_STRINGS.of(body) else None
-    return serving.response(
-        request,
-        200,
-        orjson.dumps(
-            {
-                "count": len(ids),
-                "max_model_len": serving.ready.max_model_length,
-                "tokens": ids,
-                "token_strs": strings,
-            }
-        ),
-    )
+    ids, strings = await _ids(serving, body), RETURN_STRINGS.of(body)
+    return serving.response(request, 200, await offload(serving, len(ids), lambda: _described(serving, ids, strings)))
 
 
 async def detokenize(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:
@@ -66,6 +54,17 @@ async def detokenize(request: web.BaseRequest, serving: Serving) -> web.StreamRe
         raise invalid("tokens", f"must hold ids from 0 to {width - 1}")
     text = await offload(serving, len(ids), lambda: serving.text.decode(ids))
     return serving.response(request, 200, orjson.dumps({"prompt": text}))
+
+
+def _described(serving: Serving, ids: list[int], strings: bool | None) -> bytes:
+    return orjson.dumps(
+        {
+            "count": len(ids),
+            "max_model_len": serving.ready.max_model_length,
+            "tokens": ids,
+            "token_strs": [serving.text.token_text(each) for each in ids] if strings else None,
+        }
+    )
 
 
 async def _begin(request: web.BaseRequest, serving: Serving, known: Fields) -> Object:
@@ -84,11 +83,10 @@ async def _ids(serving: Serving, body: Object) -> list[int]:
             raise invalid("messages", "and prompt exclude each other")
         messages, options, tools = messages_of(body), chat_options(body), tool_fields.tool_choice(body).tools
         try:
-            return await offload(
-                serving,
-                sum(len(each.content) for each in messages),
-                lambda: text.encode_chat(messages, options.variables, tools),
-            )
+            characters = sum(len(each.content) for each in messages)
+            if tools or options.variables or any(each.fields for each in messages):
+                characters = MAX_BODY_BYTES  # the template renders more than the messages' text
+            return await offload(serving, characters, lambda: text.encode_chat(messages, options.variables, tools))
         except TemplateFailed as error:
             raise BadRequest(f"{error}.", param="messages", code="invalid_value") from error
     prompt, special = body.get("prompt"), ADD_SPECIAL.of(body)

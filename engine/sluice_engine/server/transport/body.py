@@ -7,6 +7,7 @@ import orjson
 from aiohttp import web
 
 from sluice_engine.server.errors import BadRequest, RequestTimeout, TooLarge, UnsupportedMedia
+from sluice_engine.server.nesting import MAX_DEPTH, check_depth
 from sluice_engine.server.transport.connection import RECEIVE_SECONDS, Connection
 
 MAX_BODY_BYTES: Final = 8 * 1024 * 1024
@@ -91,6 +92,8 @@ def parse_object(body: bytes) -> dict[str, Any]:
         raise BadRequest(f"The body is not valid JSON: {error}.", code="invalid_json") from error
     if not isinstance(value, dict):
         raise BadRequest("The body must be a JSON object.", code="invalid_json")
+    if body.count(b"{") + body.count(b"[") > MAX_DEPTH:  # else it cannot be nested deeper
+        check_depth(value)
     return value
 
 

@@ -5,11 +5,12 @@ from typing import Any, Final
 
 import orjson
 
-from sluice_engine.grammar import Grammar, GrammarInvalid, check_bounds, check_schema
+from sluice_engine.grammar import Grammar, GrammarInvalid, check_bounds
 from sluice_engine.grammar.grammar import ANY_OBJECT, MAX_CHOICES, Kind
 from sluice_engine.server.api.fields import Object, invalid, only
 from sluice_engine.server.api.request_fields import NULL, Flag, Form, Neutral, Text, fields, list_of, object_form
 from sluice_engine.server.errors import BadRequest
+from sluice_engine.server.nesting import check_depth
 
 _STRUCTURED: Final = {
     "json": "json",
@@ -117,13 +118,15 @@ def schema_format(schema: Any, param: str) -> OutputFormat:
             schema = orjson.loads(schema)
         except orjson.JSONDecodeError as error:
             raise invalid(param, "must be a JSON schema, as an object or as its text") from error
+        check_depth(schema, param)
     if not isinstance(schema, dict | bool):
         raise invalid(param, "must be a JSON schema")
+    grammar = Grammar("json_schema", orjson.dumps(schema).decode())
     try:
-        check_schema(schema)
+        check_bounds(grammar)
     except GrammarInvalid as error:
         raise refused(param, error) from error
-    return OutputFormat(Grammar("json_schema", orjson.dumps(schema).decode()), param)
+    return OutputFormat(grammar, param)
 
 
 def _response_format(value: Any) -> OutputFormat | None:

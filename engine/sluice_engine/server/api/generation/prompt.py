@@ -35,7 +35,7 @@ async def encode(serving: Serving, generation: Generation) -> list[Encoded]:
     """Returns the request's prompts, at least one. Raises BadRequest, ContextTooLong."""
     _check_sizes(serving, generation)
     characters = sum(len(text) + MESSAGE_CHARACTERS for text in _texts(generation))
-    if characters <= INLINE_CHARACTERS:
+    if characters <= INLINE_CHARACTERS and not _has_more(generation):
         prompts = _encode(serving, generation)
     else:
         prompts = await asyncio.get_running_loop().run_in_executor(serving.threads, _encode, serving, generation)
@@ -119,6 +119,12 @@ def _check_sizes(serving: Serving, generation: Generation) -> None:
     fewest = sum(counts) if generation.messages is not None else max(counts, default=0)
     if fewest >= context:
         raise _too_long(generation.prompt_param, f"at least {fewest}", context)
+
+
+def _has_more(generation: Generation) -> bool:
+    """Whether the template renders more than the messages' text: its size is then unknown."""
+    fields = any(message.fields for message in generation.messages or ())
+    return fields or bool(generation.tools.tools) or bool(generation.prompt_options.variables)
 
 
 def _texts(generation: Generation) -> list[str]:

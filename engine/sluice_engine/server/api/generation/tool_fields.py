@@ -10,6 +10,7 @@ from sluice_engine.grammar.grammar import MAX_CHARACTERS
 from sluice_engine.server.api.fields import Object, invalid, only
 from sluice_engine.server.api.generation.output_format import refused
 from sluice_engine.server.api.request_fields import Flag, Form, Text, fields, list_of, object_form
+from sluice_engine.server.nesting import check_depth
 from sluice_engine.tools import Tool, ToolChoice
 from sluice_engine.tools.definition import PastCall
 
@@ -113,6 +114,7 @@ def _past_call(call: Any, where: str) -> PastCall:
             arguments = orjson.loads(arguments or "{}")
         except orjson.JSONDecodeError as error:
             raise invalid(f"{where}.function.arguments", "must be JSON, as text") from error
+        check_depth(arguments, f"{where}.function.arguments")
     if not isinstance(arguments, dict):
         raise invalid(f"{where}.function.arguments", "must be the text of a JSON object")
     return PastCall(str(call.get("id") or ""), function["name"], arguments)
@@ -163,9 +165,9 @@ def _check_parameters(schema: Any, where: str) -> None:
     if schema.get("type", "object") != "object":
         raise invalid(where, "must be of type object")
     try:
-        check_schema(schema)
-        if len(orjson.dumps(schema)) > MAX_CHARACTERS:
+        if len(orjson.dumps(schema)) > MAX_CHARACTERS:  # first: the checks walk all of it
             raise GrammarInvalid(f"it has more than {MAX_CHARACTERS} characters")
+        check_schema(schema)
         for kind, pattern in _types_and_patterns(schema):
             if not set(kind) <= TYPES:
                 raise GrammarInvalid(f"it has the unknown type {min(set(kind) - TYPES)!r}")
@@ -174,7 +176,7 @@ def _check_parameters(schema: Any, where: str) -> None:
             re.compile(pattern)
     except GrammarInvalid as error:
         raise refused(where, error) from error
-    except (re.error, OverflowError) as error:
+    except (re.error, OverflowError, RecursionError, ValueError) as error:
         raise refused(where, GrammarInvalid(f"a pattern is not a regular expression: {error}")) from error
 
 

@@ -24,6 +24,8 @@ def chat_body(body: Object) -> Object:
     _refuse(body)
     chat: Object = {name: body[name] for name in form.SAME if body.get(name) is not None}
     chat["messages"] = _messages(body)
+    if form.TRUNCATION.of(body) == "auto":
+        chat["truncate_prompt_tokens"] = -1
     if body.get("max_output_tokens") is not None:
         chat["max_completion_tokens"] = body["max_output_tokens"]
     if body.get("tools") is not None:
@@ -57,7 +59,6 @@ def _refuse(body: Object) -> None:
             raise Unsupported(f"{name} is not supported by this engine; leave it out.", param=name)
     if form.BACKGROUND.of(body):
         raise Unsupported("background is not supported: responses are not stored. Use stream.", param="background")
-    form.TRUNCATION.of(body)
     form.MAX_TOOL_CALLS.of(body)
     form.OBFUSCATION.of(form.STREAM_OPTIONS.of(body))
     included = body.get("include")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 import pytest
-from openai import OpenAI
+from openai import BadRequestError, OpenAI
 from pydantic import BaseModel
 
 from sluice_engine.server.api.responses.items import Items
@@ -155,3 +155,12 @@ def test_a_bad_field_is_named_as_the_client_wrote_it(served: Served, fields: dic
     given = served.request("POST", PATH, {"model": "tiny", "input": "a", "max_output_tokens": 2} | fields)
     assert (given.status, given.error["param"]) == (400, param)
     assert "messages" not in given.error["message"]
+
+
+def test_an_input_that_is_too_long_is_shortened_with_truncation_auto(client: OpenAI) -> None:
+    long = "many words " * 3000
+    with pytest.raises(BadRequestError, match="maximum context length"):
+        client.responses.create(model="tiny", input=long, max_output_tokens=2)
+    answer = client.responses.create(model="tiny", input=long, max_output_tokens=2, truncation="auto")
+    assert answer.truncation == "auto"
+    assert answer.usage is not None and answer.usage.output_tokens == 2
