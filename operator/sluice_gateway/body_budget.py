@@ -12,33 +12,38 @@ class TooManyBytes(Exception):
     """The bodies in flight leave no room for this one."""
 
 
-class Reservation:
-    """The room of one body."""
+class BodyTooLarge(Exception):
+    """One body is larger than any may be."""
 
-    def __init__(self, size: int) -> None:
-        self.size = size
+
+class Reservation:
+    """The room that one body has taken."""
+
+    def __init__(self) -> None:
+        self.size = 0
 
 
 class BodyBudget:
-    """Counts the reserved bytes."""
+    """Counts the bytes as they arrive: a length that is only announced takes no room."""
 
     def __init__(self, most: int = MOST_BYTES) -> None:
         self._most = most
-        self.reserved = 0
+        self.held = 0
 
     @contextmanager
-    def reserve(self, announced: int | None) -> Iterator[Reservation]:
-        """Room for a body of the announced length; of the longest allowed one where none is. Raises TooManyBytes."""
-        held = Reservation(MAX_BODY_BYTES if announced is None else announced)
-        if self.reserved + held.size > self._most:
-            raise TooManyBytes
-        self.reserved += held.size
+    def reservation(self) -> Iterator[Reservation]:
+        """Gives the room back at the end."""
+        reservation = Reservation()
         try:
-            yield held
+            yield reservation
         finally:
-            self.reserved -= held.size
+            self.held -= reservation.size
 
-    def arrived(self, held: Reservation, size: int) -> None:
-        """The body is complete and has `size` bytes."""
-        self.reserved += size - held.size
-        held.size = size
+    def take(self, reservation: Reservation, size: int) -> None:
+        """More bytes of a body have arrived. Raises BodyTooLarge, TooManyBytes."""
+        if reservation.size + size > MAX_BODY_BYTES:
+            raise BodyTooLarge
+        if self.held + size > self._most:
+            raise TooManyBytes
+        self.held += size
+        reservation.size += size

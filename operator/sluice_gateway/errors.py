@@ -29,6 +29,9 @@ def error_response(
     )
 
 
-def sse_error(message: str) -> bytes:
-    """An error event inside a stream that has started."""
+def sse_error(message: str, *, anthropic: bool = False) -> bytes:
+    """An error event inside a stream that has started, in OpenAI's or Anthropic's format."""
+    if anthropic:
+        body = json.dumps({"type": "error", "error": {"type": "api_error", "message": message}}).encode()
+        return b"event: error\ndata: " + body + b"\n\n"
     return b"data: " + error_body(message, "server_error", code="upstream_lost") + b"\n\n"

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from multidict import CIMultiDict
+from multidict import CIMultiDict, MultiMapping
 
 from sluice import contract
 
@@ -29,13 +29,13 @@ _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._~:/+=@-]{1,128}", re.ASCII)
 LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
-def forwarded_headers(headers: Mapping[str, str]) -> CIMultiDict[str]:
+def forwarded_headers(headers: MultiMapping[str]) -> CIMultiDict[str]:
     """The end-to-end headers, without the hop-by-hop ones that Connection lists (RFC 9110, 7.6.1)."""
-    named = {token.strip().lower() for token in headers.get("Connection", "").split(",")}
+    named = {token.strip().lower() for line in headers.getall("Connection", ()) for token in line.split(",")}
     return CIMultiDict(_kept(headers.items(), _NOT_FORWARDED | named))
 
 
-def engine_headers(headers: Mapping[str, str], request_id: str, attempt: int) -> CIMultiDict[str]:
+def engine_headers(headers: MultiMapping[str], request_id: str, attempt: int) -> CIMultiDict[str]:
     """The headers for an engine. Those with the prefix of Sluice's own come from the gateway only, never from a client."""
     found = forwarded_headers(headers)
     for name in {name for name in found if name.lower().startswith(contract.HEADER_PREFIX)}:

@@ -10,7 +10,7 @@ from aiohttp import web
 from sluice import contract
 from sluice_gateway.headers import engine_headers, request_id_of
 from sluice_gateway.replicas.backend import Backend
-from sluice_gateway.streaming import UPSTREAM_ERRORS
+from sluice_gateway.streaming import UPSTREAM_ERRORS, read_at_most
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=5.0)
 _MOST_BYTES: Final = 1024 * 1024
@@ -25,11 +25,13 @@ async def merged_models(
     headers = engine_headers(request.headers, request_id_of(request.headers), 1)
     for backend in serving.values():
         try:
-            async with session.get(backend.url + contract.PATH_MODELS, headers=headers, timeout=_TIMEOUT) as response:
-                data = json.loads(await response.content.read(_MOST_BYTES))["data"] if response.status == 200 else None
+            url = backend.url + contract.PATH_MODELS
+            async with session.get(url, headers=headers, timeout=_TIMEOUT, allow_redirects=False) as response:
+                body = await read_at_most(response.content, _MOST_BYTES)
+                data = json.loads(body)["data"] if response.status == 200 else None
                 if isinstance(data, list):
                     answered = True
                     found |= {str(one["id"]): one for one in data}
-        except (*UPSTREAM_ERRORS, ValueError, KeyError, TypeError):
+        except (*UPSTREAM_ERRORS, ValueError, KeyError, TypeError, RecursionError):
             continue
     return web.json_response({"object": "list", "data": list(found.values())}) if answered else None

@@ -8,13 +8,17 @@ Endpoints lag: for some seconds after a pod turns unready, clients still connect
 import asyncio
 import contextlib
 import logging
+import resource
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from sluice import contract
 from sluice_gateway.replicas.backend import Backend
-from sluice_gateway.server import Gateway, GatewayOptions
+from sluice_gateway.server import MAX_IN_FLIGHT, Gateway, GatewayOptions
+
+OPEN_FILES: Final = 2 * MAX_IN_FLIGHT + 512
 
 log = logging.getLogger("sluice.gateway")
 
@@ -29,8 +33,18 @@ class DrainTimes:
 
 def run(backends: Sequence[Backend], options: GatewayOptions, times: DrainTimes) -> None:
     """Route to these replicas until SIGTERM or SIGINT, then drain. Raises PortTaken."""
+    _raise_open_files()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_serve(backends, options, times))
+
+
+def _raise_open_files() -> None:
+    """Raises the soft limit of open files, which is often 1024: a request takes two."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        with contextlib.suppress(OSError, ValueError):  # some systems have a lower maximum than the reported limit
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -13,9 +13,10 @@ from typing import Final
 import aiohttp
 from aiohttp import web
 from multidict import CIMultiDict
+from yarl import URL
 
 from sluice import contract
-from sluice_gateway.body_budget import BodyBudget, Reservation, TooManyBytes
+from sluice_gateway.body_budget import MAX_BODY_BYTES, BodyBudget, BodyTooLarge, Reservation, TooManyBytes
 from sluice_gateway.conversation import Conversation, read_conversation
 from sluice_gateway.errors import error_response
 from sluice_gateway.headers import engine_headers, forwarded_headers, request_id_of, tenant_of
@@ -27,9 +28,11 @@ from sluice_gateway.request_log import RequestWay
 from sluice_gateway.retry_budget import RetryBudget
 from sluice_gateway.routing import Prompt, prefix_hashes
 from sluice_gateway.routing.prefix_hashes import STEP_BYTES
-from sluice_gateway.streaming import UPSTREAM_ERRORS, Begun, begun, pass_on, read_body
+from sluice_gateway.streaming import UPSTREAM_ERRORS, Begun, begun, pass_on, read_at_most, read_body
 
 SMALL_BYTES: Final = 1024 * 1024  # of a body that aiohttp writes at once; a larger one is written in parts
+REFUSES: Final = "it refuses connections"
+UNREACHABLE: Final = "it cannot be reached"
 REJECTION_BYTES: Final = 64 * 1024  # bytes of a replica's 503 that are kept while another replica is tried
 
 
@@ -83,7 +86,7 @@ class Proxy:
         way = RequestWay(request_id_of(request.headers), request.rel_url.raw_path, time.monotonic())
         status: int | None = None
         try:
-            with self._bodies.reserve(request.content_length if request.body_exists else 0) as held:
+            with self._bodies.reservation() as held:
                 response = await self._answer(request, way, held)
             status = response.status
             return response
@@ -91,7 +94,13 @@ class Proxy:
             status = 503
             return error_response(
                 503, "the bodies of other requests take all memory: try again soon", "service_unavailable",
-                code="overloaded", headers={contract.HEADER_RETRY_AFTER: "1"},
+                code="overloaded", headers={contract.HEADER_RETRY_AFTER: "1", "Connection": "close"},
+            )  # fmt: skip
+        except BodyTooLarge:
+            status = 413
+            return error_response(
+                413, f"the body is over {MAX_BODY_BYTES} bytes", "invalid_request_error",
+                headers={"Connection": "close"},
             )  # fmt: skip
         finally:
             self._metrics.requests.labels("disconnected" if status is None else f"{max(2, status // 100)}xx").inc()
@@ -99,14 +108,15 @@ class Proxy:
                 way.log(status, time.monotonic())
 
     async def _answer(self, request: web.Request, way: RequestWay, held: Reservation) -> web.StreamResponse:
+        if (request.content_length or 0) > MAX_BODY_BYTES:
+            raise BodyTooLarge
         try:
-            body = await read_body(request, self._options.body_seconds)
+            body = await read_body(request, self._options.body_seconds, lambda size: self._bodies.take(held, size))
         except TimeoutError:
             return error_response(
                 408, f"the body did not arrive within {self._options.body_seconds:g} s", "invalid_request_error",
                 headers={"Connection": "close"},
             )  # fmt: skip
-        self._bodies.arrived(held, len(body))
         read_at = time.monotonic()
         conversation = (
             read_conversation(request.path, body)
@@ -185,21 +195,26 @@ class Proxy:
         try:
             upstream = await self._session.request(
                 request.method,
-                backend.url + request.rel_url.raw_path_qs,
+                URL(backend.url + request.rel_url.raw_path_qs, encoded=True),  # as sent: dot segments are not resolved
                 headers=engine_headers(request.headers, offer.way.request_id, number),
                 data=_payload(offer.body) if request.body_exists else None,
                 allow_redirects=False,
                 skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
             )
         except aiohttp.ClientConnectorError:
-            self._fleet.out(attempt.state, "it refuses connections")
+            self._fleet.out(attempt.state, REFUSES)
+            return "refused"
+        except aiohttp.ConnectionTimeoutError:
+            self._fleet.out(attempt.state, UNREACHABLE)
             return "refused"
         except UPSTREAM_ERRORS:
             return "lost"
         try:
             if upstream.status != 503:
                 return await begun(upstream)
-            rejection = Rejection(forwarded_headers(upstream.headers), await upstream.content.read(REJECTION_BYTES))
+            rejection = Rejection(
+                forwarded_headers(upstream.headers), await read_at_most(upstream.content, REJECTION_BYTES)
+            )
         except UPSTREAM_ERRORS:
             upstream.close()
             return "lost"

@@ -1,4 +1,5 @@
-"""One log line per posted request, at its end: its way through the fleet. It holds nothing that a client wrote."""
+"""One log line per posted request, at its end: its way through the fleet. Of what a client
+wrote it holds the request id and the path."""
 
 import logging
 from collections.abc import Mapping

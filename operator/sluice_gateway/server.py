@@ -16,7 +16,6 @@ from aiohttp import web
 
 from sluice import contract
 from sluice_gateway.admin import AdminRoutes
-from sluice_gateway.body_budget import MAX_BODY_BYTES
 from sluice_gateway.errors import error_response
 from sluice_gateway.headers import LOCAL_HOSTS, host_name
 from sluice_gateway.holding import HoldQueue
@@ -109,6 +108,7 @@ class Gateway:
             cookie_jar=aiohttp.DummyCookieJar(),
         )
         self.scraper = Scraper(self._session, self.fleet)
+        await self.scraper.scrape()  # before the first request: until then any replica may have any model
         self._scraping = asyncio.create_task(self.scraper.run())
         try:
             self._port = await self._listen(self._data_app(self._session), self._options.port)
@@ -119,7 +119,7 @@ class Gateway:
             raise
 
     def _data_app(self, session: aiohttp.ClientSession) -> web.Application:
-        app = web.Application(middlewares=[self._guard], client_max_size=MAX_BODY_BYTES)
+        app = web.Application(middlewares=[self._guard])
         options = ProxyOptions(self._options.body_seconds, self._options.session_header)
         proxy = Proxy(session, self.fleet, self._hold_queue, self._metrics, options)
 
@@ -208,8 +208,6 @@ class Gateway:
         except web.HTTPMethodNotAllowed as error:
             allow = {"Allow": ", ".join(sorted(error.allowed_methods))}
             return error_response(405, "method not allowed here", "invalid_request_error", headers=allow)
-        except web.HTTPRequestEntityTooLarge:
-            return error_response(413, f"the body is over {MAX_BODY_BYTES} bytes", "invalid_request_error")
         finally:
             self._in_flight -= 1
             self._metrics.in_flight.set(self._in_flight)

@@ -1,16 +1,19 @@
 """Passing one response on to the client, byte by byte."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 import aiohttp
 from aiohttp import web
 
+from sluice import contract
 from sluice_gateway.errors import sse_error
 from sluice_gateway.headers import forwarded_headers
 
 UPSTREAM_ERRORS: Final = (aiohttp.ClientError, TimeoutError, OSError)
+EVENT_ENDS: Final = (b"\n\n", b"\r\n\r\n")
 _LOST: Final = "the replica went away before the answer was complete"
 
 
@@ -51,21 +54,38 @@ async def pass_on(request: web.Request, answer: Begun) -> tuple[web.StreamRespon
         try:
             chunk = await upstream.content.readany()
         except UPSTREAM_ERRORS:
-            await _break_off(request, response, upstream.content_type)
+            await _break_off(request, response, upstream.content_type, whole=chunk.endswith(EVENT_ENDS))
             return response, False
     await response.write_eof()
     return response, True
 
 
-async def _break_off(request: web.Request, response: web.StreamResponse, content_type: str) -> None:
+async def _break_off(request: web.Request, response: web.StreamResponse, content_type: str, *, whole: bool) -> None:
+    """`whole`: the last event was not cut off."""
     if content_type == "text/event-stream":
-        await response.write(sse_error(_LOST))
+        await response.write(b"" if whole else EVENT_ENDS[0])
+        await response.write(sse_error(_LOST, anthropic=request.path in contract.PATHS_ANTHROPIC))
         await response.write_eof()
     elif request.transport is not None:
         request.transport.abort()
 
 
-async def read_body(request: web.Request, seconds: float) -> bytes:
-    """The whole request body. Raises TimeoutError."""
+async def read_body(request: web.Request, seconds: float, take: Callable[[int], None]) -> bytes:
+    """The whole request body. `take` is told the size of each part and may refuse it by an exception.
+
+    Raises TimeoutError and what `take` raises.
+    """
+    parts: list[bytes] = []
     async with asyncio.timeout(seconds):
-        return await request.read()
+        async for part in request.content.iter_any():
+            take(len(part))
+            parts.append(part)
+    return b"".join(parts)
+
+
+async def read_at_most(content: aiohttp.StreamReader, most: int) -> bytes:
+    """The content to its end, or its first `most` bytes. One `read` returns only what has arrived."""
+    parts = b""
+    while len(parts) < most and (part := await content.read(most - len(parts))):
+        parts += part
+    return parts

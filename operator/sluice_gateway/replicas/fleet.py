@@ -11,6 +11,8 @@ from sluice_gateway.replicas.state import ReplicaState
 from sluice_gateway.routing import PolicyName, Prompt, Router
 
 FIRST_TOKENS_PER_BYTE: Final = 0.25  # of English text, until answers have said more
+LEAST_BYTES: Final = 1024  # of a prompt that says something of the rate: the template adds tokens to a short one
+TOKENS_PER_BYTE: Final = (0.02, 2.0)  # bounds of what an answer may say
 _SMOOTHING: Final = 0.05  # of the newest answer
 
 log = logging.getLogger("sluice.gateway")
@@ -112,8 +114,9 @@ class Fleet:
         """The replica found `cached` of the prompt's `tokens` tokens in its cache."""
         self.router.caches.answered(attempt.state.backend.name, attempt.prompt, attempt.expected, cached)
         size = attempt.prompt.tokens / self.tokens_per_byte
-        if size >= 1.0 and tokens >= 1.0:
-            self.tokens_per_byte += _SMOOTHING * (tokens / size - self.tokens_per_byte)
+        if size >= LEAST_BYTES and tokens >= 1.0:
+            rate = min(max(tokens / size, TOKENS_PER_BYTE[0]), TOKENS_PER_BYTE[1])
+            self.tokens_per_byte += _SMOOTHING * (rate - self.tokens_per_byte)
 
     def out(self, state: ReplicaState, fault: str) -> None:
         """Use the replica no more until a probe succeeds; its cache is thought to be lost."""

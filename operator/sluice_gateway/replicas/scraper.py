@@ -10,6 +10,7 @@ from sluice import contract
 from sluice_gateway.replicas.fleet import Fleet
 from sluice_gateway.replicas.load import MAX_BYTES, BadLoad, Load, parse_load
 from sluice_gateway.replicas.state import ReplicaState
+from sluice_gateway.streaming import read_at_most
 
 SCRAPE_SECONDS: Final = 0.25
 TIMEOUT: Final = aiohttp.ClientTimeout(total=1.0)
@@ -45,7 +46,9 @@ class Scraper:
                 self._fleet.out(state, f"its {contract.PATH_LOAD} is wrong: {error}")
                 return
             except _ERRORS:
-                return
+                if state.fault is None:
+                    return
+                load = state.load  # the data port answers again
         self._fleet.back(state, load)
 
     async def _load(self, url: str) -> Load | None:
@@ -53,9 +56,7 @@ class Scraper:
         async with self._session.get(url + contract.PATH_LOAD, timeout=TIMEOUT) as response:
             if response.status == 404:
                 return None
-            body = await response.content.read(MAX_BYTES + 1)
-            while len(body) <= MAX_BYTES and (more := await response.content.read(MAX_BYTES)):
-                body += more
+            body = await read_at_most(response.content, MAX_BYTES + 1)
             if response.status != 200 or len(body) > MAX_BYTES:
                 raise BadLoad(f"status {response.status}, {len(body)} bytes")
             return parse_load(body)

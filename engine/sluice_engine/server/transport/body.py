@@ -7,8 +7,8 @@ import orjson
 from aiohttp import web
 
 from sluice_engine.server.errors import BadRequest, RequestTimeout, TooLarge, UnsupportedMedia
-from sluice_engine.server.nesting import MAX_DEPTH, check_depth
 from sluice_engine.server.transport.connection import RECEIVE_SECONDS, Connection
+from sluice_engine.server.transport.nesting import MAX_DEPTH, check_depth
 
 MAX_BODY_BYTES: Final = 8 * 1024 * 1024
 

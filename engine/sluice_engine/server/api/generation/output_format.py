@@ -10,7 +10,7 @@ from sluice_engine.grammar.grammar import ANY_OBJECT, MAX_CHOICES, Kind
 from sluice_engine.server.api.fields import Object, invalid, only
 from sluice_engine.server.api.request_fields import NULL, Flag, Form, Neutral, Text, fields, list_of, object_form
 from sluice_engine.server.errors import BadRequest
-from sluice_engine.server.nesting import check_depth
+from sluice_engine.server.transport.nesting import check_depth
 
 _STRUCTURED: Final = {
     "json": "json",
