@@ -21,7 +21,7 @@ class StreamError(Exception):
 
 @dataclass(slots=True)
 class Stream:
-    """The state of a chat completion. Times are `time.perf_counter()` seconds."""
+    """The state of a chat completion. Times are `time.perf_counter()` seconds, of pieces of reasoning and of text."""
 
     pieces: list[str] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
@@ -42,8 +42,18 @@ class Stream:
         return "".join(self.pieces)
 
 
-async def read(chunks: AsyncIterator[bytes], stream: Stream, on_text: Callable[[str], None] = lambda _: None) -> None:
-    """Feed `stream` to the end of `chunks`; `on_text` receives each piece of text as it arrives.
+def _unseen(_: str) -> None:
+    """Takes a piece that nobody wants to see."""
+
+
+async def read(
+    chunks: AsyncIterator[bytes],
+    stream: Stream,
+    on_text: Callable[[str], None] = _unseen,
+    on_reasoning: Callable[[str], None] = _unseen,
+) -> None:
+    """Feed `stream` to the end of `chunks`; `on_text` receives each piece of text as it arrives, and `on_reasoning` each
+    piece of a model's reasoning.
 
     Raises StreamError where the official client would, or if the stream is truncated. Data after `[DONE]` is read and
     ignored, because a connection is reusable only if the body is read to its end.
@@ -57,7 +67,8 @@ async def read(chunks: AsyncIterator[bytes], stream: Stream, on_text: Callable[[
         *events, waiting = waiting.replace(b"\r\n", b"\n").split(b"\n\n")
         for data in _data(events):
             before = len(stream.pieces)
-            _take(stream, data, now)
+            if reasoning := _take(stream, data, now):
+                on_reasoning(reasoning)
             for piece in stream.pieces[before:]:
                 on_text(piece)
             if stream.done:
@@ -75,17 +86,22 @@ def _data(events: list[bytes]) -> Iterator[bytes]:
                 yield line[5:].strip()
 
 
-def _take(stream: Stream, data: bytes, now: float) -> None:
+def _take(stream: Stream, data: bytes, now: float) -> str:
+    """Feeds one event; returns the reasoning in it."""
+    thoughts = ""
     if data == b"[DONE]":
         if stream.finish_reason is None:
             raise StreamError("malformed", "[DONE] came before any finish_reason")
         stream.done = True
-        return
+        return thoughts
     try:
         event = json.loads(data)
         if "error" in event:
             raise StreamError("stream_error", str(event["error"].get("message", event["error"])))
         for choice in event["choices"]:
+            if thought := choice["delta"].get("reasoning_content"):
+                thoughts += thought
+                stream.times.append(now)
             if text := choice["delta"].get("content"):
                 stream.pieces.append(text)
                 stream.times.append(now)
@@ -96,3 +112,4 @@ def _take(stream: Stream, data: bytes, now: float) -> None:
             stream.output_tokens = int(usage["completion_tokens"])
     except (ValueError, KeyError, TypeError, AttributeError) as wrong:
         raise StreamError("malformed", f"an event that is no chat completion chunk: {data[:120]!r}") from wrong
+    return thoughts

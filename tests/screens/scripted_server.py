@@ -14,6 +14,7 @@ class Reply:
     """One answer of the server. `then` says how the stream ends: done, or held open, or cut without an end."""
 
     text: str = ""
+    reasoning: str = ""  # before the text
     then: str = "done"  # done | held | cut
     finish: str = "stop"
     status: int = 200
@@ -69,6 +70,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Connection", "close")
         self.end_headers()
+        for piece in reply.reasoning.split(" ") if reply.reasoning else ():
+            self._event({"choices": [{"delta": {"reasoning_content": f"{piece} "}}]})
         pieces = reply.text.split(" ")
         for place, piece in enumerate(pieces):
             self._event({"choices": [{"delta": {"content": piece if place == 0 else f" {piece}"}}]})

@@ -77,6 +77,28 @@ def test_a_failed_question_gets_a_sentence_and_the_conversation_goes_on(columns:
     assert len(server.requests[-1]["messages"]) == 1  # no failed question is in the conversation
 
 
+def test_reasoning_is_shown_before_the_answer_and_is_no_part_of_the_conversation(tmp_path: Path) -> None:
+    thought = "The user asks for a colour, and any will do, so that the sky's is as good as another one here."
+    replies = Reply("Blue.", reasoning=thought), Reply("Green.", reasoning="Another one.")
+    with (
+        scripted(*replies) as server,
+        Terminal("chat", "--url", server.url, columns=80, env={"XDG_STATE_HOME": str(tmp_path)}) as terminal,
+    ):
+        for number, question in enumerate(("Name a colour.", "Another?"), 1):
+            terminal.wait_for("(?m)^you", number)
+            terminal.send(question + ENTER)
+            terminal.wait_for(ANSWERED, number)
+        terminal.wait_for("(?m)^you", 3)
+        terminal.send(CTRL_D)
+        assert terminal.finish() == 0
+        compare("chat-reasoning-80", terminal, FIGURES)
+    assert [message["content"] for message in server.requests[-1]["messages"]] == [
+        "Name a colour.",
+        "Blue.",
+        "Another?",
+    ]
+
+
 def test_ctrl_c_clears_a_line_and_ends_the_chat_at_an_empty_one(tmp_path: Path) -> None:
     with (
         scripted(Reply("Yes.")) as server,

@@ -42,7 +42,12 @@ class Server:
         return self._model
 
     async def answer(
-        self, conversation: Conversation, question: str, stream: Stream, on_text: Callable[[str], None]
+        self,
+        conversation: Conversation,
+        question: str,
+        stream: Stream,
+        on_text: Callable[[str], None],
+        on_reasoning: Callable[[str], None],
     ) -> None:
         """Read the answer to `question` into `stream`. Raises ChatError."""
         body = conversation.request(await self.model(conversation.choices.model), question)
@@ -52,7 +57,7 @@ class Server:
                     self._model = None  # a restarted server may serve another one
                 if response.status != 200:
                     raise ChatError(await self._refusal(response))
-                await read(response.content.iter_any(), stream, on_text)
+                await read(response.content.iter_any(), stream, on_text, on_reasoning)
         except StreamError as error:
             why = "the server closed the connection" if error.kind == "no_done" else str(error).rstrip(".")
             raise ChatError(f"The answer broke off: {why}. Ask again.") from error

@@ -1,11 +1,10 @@
 """Runs a conversation: an interactive one in a terminal, or one question through pipes."""
 
 import asyncio
-import shutil
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Final
 
 from rich.console import Console
@@ -13,7 +12,7 @@ from rich.text import Text
 
 from sluice.chat.client import ChatError, Server
 from sluice.chat.conversation import Conversation, figures
-from sluice.chat.word_wrap import WordWrap
+from sluice.chat.output import Output
 from sluice.completion_stream import Stream
 
 KEYS: Final = "Ctrl-C ends an answer, Ctrl-D the chat. Alt-Enter: new line. /clear: new chat."
@@ -60,11 +59,11 @@ async def _turn(server: Server, conversation: Conversation, question: str) -> bo
     The answer joins the conversation, a stopped one as far as it came; a failed one does not. Raises ChatError.
     """
     stream, asked = Stream(), time.perf_counter()
-    show, finish = _output()
+    output = Output()
     try:
-        stopped = await _until_interrupt(server.answer(conversation, question, stream, show))
+        stopped = await _until_interrupt(server.answer(conversation, question, stream, output.text, output.reasoning))
     finally:
-        finish(bool(stream.pieces))
+        output.end()
     if stream.pieces:
         conversation.turns.append((question, stream.text))
     if sys.stdout.isatty():
@@ -92,19 +91,6 @@ async def _until_interrupt(work: Awaitable[None]) -> bool:
     finally:
         loop.remove_signal_handler(signal.SIGINT)
     return interrupted
-
-
-def _output() -> tuple[Callable[[str], None], Callable[[bool], None]]:
-    """A function that shows a piece of text, wrapped on a terminal, and one that ends the text."""
-    if not sys.stdout.isatty():
-        return _write, lambda shown: _write("\n" if shown else "")
-    wrap = WordWrap(lambda: shutil.get_terminal_size().columns)
-    return lambda piece: _write(wrap.feed(piece)), lambda shown: _write(wrap.end() + "\n" if shown else "")
-
-
-def _write(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
 
 
 def _note(console: Console, sentence: str, style: str = "dim") -> None:
