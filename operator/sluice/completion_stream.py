@@ -43,7 +43,7 @@ class Stream:
 
 
 def _unseen(_: str) -> None:
-    """Takes a piece that nobody wants to see."""
+    """Takes a piece and shows nothing."""
 
 
 async def read(
@@ -88,19 +88,19 @@ def _data(events: list[bytes]) -> Iterator[bytes]:
 
 def _take(stream: Stream, data: bytes, now: float) -> str:
     """Feeds one event; returns the reasoning in it."""
-    thoughts = ""
+    found = ""
     if data == b"[DONE]":
         if stream.finish_reason is None:
             raise StreamError("malformed", "[DONE] came before any finish_reason")
         stream.done = True
-        return thoughts
+        return found
     try:
         event = json.loads(data)
         if "error" in event:
             raise StreamError("stream_error", str(event["error"].get("message", event["error"])))
         for choice in event["choices"]:
-            if thought := choice["delta"].get("reasoning_content"):
-                thoughts += thought
+            if reasoning := choice["delta"].get("reasoning_content"):
+                found += reasoning
                 stream.times.append(now)
             if text := choice["delta"].get("content"):
                 stream.pieces.append(text)
@@ -112,4 +112,4 @@ def _take(stream: Stream, data: bytes, now: float) -> str:
             stream.output_tokens = int(usage["completion_tokens"])
     except (ValueError, KeyError, TypeError, AttributeError) as wrong:
         raise StreamError("malformed", f"an event that is no chat completion chunk: {data[:120]!r}") from wrong
-    return thoughts
+    return found
