@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from sluice_engine.server.errors import BadRequest
 
-MAX_DEPTH: Final = 128  # a schema may be nested 100 deep, and a body holds it some levels down
+MAX_DEPTH: Final = 248  # orjson writes 254 levels, and an answer may repeat a part of the body some levels down
 
 
 def check_depth(value: Any, param: str | None = None) -> None:

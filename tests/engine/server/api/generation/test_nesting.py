@@ -60,6 +60,22 @@ def test_it_is_a_400(served: Served, name: str) -> None:
     assert answer.error["message"]
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (CHAT, call_body(json.dumps({"a": deep(MAX_DEPTH - 1)}))),
+        (
+            RESPONSES,
+            {"model": "tiny", "input": "a", "max_output_tokens": 2, "reasoning": {"summary": deep(MAX_DEPTH - 2)}},
+        ),
+    ],
+    ids=["arguments", "summary"],
+)
+def test_what_is_within_the_bound_is_rendered_and_written(served: Served, path: str, body: dict[str, Any]) -> None:
+    answer = served.request("POST", path, body)
+    assert answer.status == 200, answer.body[:300]
+
+
 def test_the_bound_is_exact_and_token_ids_are_no_levels() -> None:
     check_depth({"a": deep(MAX_DEPTH - 1), "prompt": [list(range(1000)), ["a", 1.5]]})
     with pytest.raises(BadRequest, match=f"a is nested deeper than {MAX_DEPTH} levels"):
