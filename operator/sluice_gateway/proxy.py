@@ -23,7 +23,7 @@ from sluice_gateway.headers import engine_headers, forwarded_headers, request_id
 from sluice_gateway.holding import HoldQueue
 from sluice_gateway.metrics import GatewayMetrics
 from sluice_gateway.replicas.fleet import Attempt, Fleet, UnknownModel
-from sluice_gateway.replicas.state import ReplicaState
+from sluice_gateway.replicas.state import REFUSES, UNREACHABLE, ReplicaState
 from sluice_gateway.request_log import RequestWay
 from sluice_gateway.retry_budget import RetryBudget
 from sluice_gateway.routing import Prompt, prefix_hashes
@@ -31,8 +31,6 @@ from sluice_gateway.routing.prefix_hashes import STEP_BYTES
 from sluice_gateway.streaming import UPSTREAM_ERRORS, Begun, begun, pass_on, read_at_most, read_body
 
 SMALL_BYTES: Final = 1024 * 1024  # of a body that aiohttp writes at once; a larger one is written in parts
-REFUSES: Final = "it refuses connections"
-UNREACHABLE: Final = "it cannot be reached"
 REJECTION_BYTES: Final = 64 * 1024  # bytes of a replica's 503 that are kept while another replica is tried
 
 
@@ -99,7 +97,7 @@ class Proxy:
         except BodyTooLarge:
             status = 413
             return error_response(
-                413, f"the body is over {MAX_BODY_BYTES} bytes", "invalid_request_error",
+                413, f"the body is over {MAX_BODY_BYTES} bytes: send less in one request", "invalid_request_error",
                 headers={"Connection": "close"},
             )  # fmt: skip
         finally:

@@ -108,9 +108,9 @@ class Gateway:
             cookie_jar=aiohttp.DummyCookieJar(),
         )
         self.scraper = Scraper(self._session, self.fleet)
-        await self.scraper.scrape()  # before the first request: until then any replica may have any model
-        self._scraping = asyncio.create_task(self.scraper.run())
         try:
+            await self.scraper.scrape()  # before the first request: until then any replica may have any model
+            self._scraping = asyncio.create_task(self.scraper.run())
             self._port = await self._listen(self._data_app(self._session), self._options.port)
             if self._options.admin_port is not None:
                 self._admin_port = await self._listen(self._admin.app(), self._options.admin_port)

@@ -112,6 +112,17 @@ async def test_a_replica_with_a_wrong_load_document_is_left_out_until_it_is_righ
         assert {await chosen(gateway, chat("a")) for _ in range(2)} == {"liar", "r1"}
 
 
+async def test_a_load_document_that_was_wrong_is_not_right_because_it_cannot_be_read_any_more() -> None:
+    engines = [FakeEngine("liar"), FakeEngine("r1")]
+    async with gateway_over(*engines, policy="RoundRobin") as gateway:
+        engines[0].load = "garbage"
+        await gateway.scraper.scrape()
+        _, admin_port = engines[0].runners
+        await admin_port.cleanup()
+        await gateway.scraper.scrape()
+        assert [await chosen(gateway, chat("a")) for _ in range(3)] == ["r1"] * 3
+
+
 async def test_a_replica_that_is_not_ready_is_not_chosen_while_one_is() -> None:
     engines = [FakeEngine("loading", load_document(ready=False, phase="loading")), FakeEngine("r1")]
     async with gateway_over(*engines, policy="RoundRobin") as gateway:

@@ -62,7 +62,7 @@ class Server:
             why = "the server closed the connection" if error.kind == "no_done" else str(error).rstrip(".")
             raise ChatError(f"The answer broke off: {why}. Ask again.") from error
         except (aiohttp.ClientError, OSError) as error:
-            if stream.pieces:
+            if stream.times:
                 raise ChatError("The answer broke off: the server closed the connection. Ask again.") from error
             raise ChatError(self._unreachable(error)) from error
 

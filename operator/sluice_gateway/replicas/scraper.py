@@ -9,7 +9,7 @@ import aiohttp
 from sluice import contract
 from sluice_gateway.replicas.fleet import Fleet
 from sluice_gateway.replicas.load import MAX_BYTES, BadLoad, Load, parse_load
-from sluice_gateway.replicas.state import ReplicaState
+from sluice_gateway.replicas.state import REFUSES, UNREACHABLE, ReplicaState
 from sluice_gateway.streaming import read_at_most
 
 SCRAPE_SECONDS: Final = 0.25
@@ -46,9 +46,9 @@ class Scraper:
                 self._fleet.out(state, f"its {contract.PATH_LOAD} is wrong: {error}")
                 return
             except _ERRORS:
-                if state.fault is None:
+                if state.fault not in (REFUSES, UNREACHABLE):
                     return
-                load = state.load  # the data port answers again
+                load = state.load  # the data port answers again, and that was the fault
         self._fleet.back(state, load)
 
     async def _load(self, url: str) -> Load | None:

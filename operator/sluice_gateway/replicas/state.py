@@ -1,10 +1,14 @@
 """What the gateway knows of one replica: its latest load document, and its own requests that the document may not show."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from sluice_gateway.replicas.backend import Backend
 from sluice_gateway.replicas.load import Load
 from sluice_gateway.routing import Replica
+
+REFUSES: Final = "it refuses connections"
+UNREACHABLE: Final = "it cannot be reached"
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from sluice_engine.server.api.fields import Object, invalid, only
 from sluice_engine.server.api.generation import tool_fields
 from sluice_engine.server.api.generation.accepted_fields import VARIABLES, chat_options
 from sluice_engine.server.api.generation.message_schema import MESSAGES, messages_of
+from sluice_engine.server.api.generation.prompt import renders_more
 from sluice_engine.server.api.generation.request_schema import MODEL, check_model
 from sluice_engine.server.api.request_fields import Fields, Flag, Form, fields
 from sluice_engine.server.api.text_batch import offload
@@ -84,8 +85,8 @@ async def _ids(serving: Serving, body: Object) -> list[int]:
         messages, options, tools = messages_of(body), chat_options(body), tool_fields.tool_choice(body).tools
         try:
             characters = sum(len(each.content) for each in messages)
-            if tools or options.variables or any(each.fields for each in messages):
-                characters = MAX_BODY_BYTES  # the template renders more than the messages' text
+            if renders_more(messages, options.variables, tools):
+                characters = MAX_BODY_BYTES
             return await offload(serving, characters, lambda: text.encode_chat(messages, options.variables, tools))
         except TemplateFailed as error:
             raise BadRequest(f"{error}.", param="messages", code="invalid_value") from error

@@ -15,7 +15,9 @@ def check_depth(value: Any, param: str | None = None) -> None:
             return
         level = [entry for node in level for entry in _inner(node)]
     raise BadRequest(
-        f"{param or 'The body'} is nested deeper than {MAX_DEPTH} levels.", param=param, code="invalid_value"
+        f"{param or 'The body'} is nested deeper than {MAX_DEPTH} levels; send it flatter.",
+        param=param,
+        code="invalid_value",
     )
 
 

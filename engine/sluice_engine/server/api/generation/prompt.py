@@ -1,9 +1,9 @@
 """Encodes the prompts of a request and checks them against the model: context length, and width of the logits."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from sluice_engine.grammar import Grammar
 from sluice_engine.sampling_params import SamplingParams
@@ -11,10 +11,10 @@ from sluice_engine.server.api.generation.answer import AnswerForm
 from sluice_engine.server.api.generation.request_schema import Generation, Prompt
 from sluice_engine.server.context import Serving
 from sluice_engine.server.errors import BadRequest, ContextTooLong
-from sluice_engine.text import TextModel
+from sluice_engine.text import Message, TextModel
 from sluice_engine.text.chat_template import TemplateFailed
 from sluice_engine.text.reasoning import OPENING
-from sluice_engine.tools import Dialect
+from sluice_engine.tools import Dialect, Tool
 from sluice_engine.tools.schemas import answer_or_calls
 
 INLINE_CHARACTERS: Final = 2048  # shorter prompts are encoded on the event loop: a thread costs more than they do
@@ -35,7 +35,9 @@ async def encode(serving: Serving, generation: Generation) -> list[Encoded]:
     """Returns the request's prompts, at least one. Raises BadRequest, ContextTooLong."""
     _check_sizes(serving, generation)
     characters = sum(len(text) + MESSAGE_CHARACTERS for text in _texts(generation))
-    if characters <= INLINE_CHARACTERS and not _has_more(generation):
+    if characters <= INLINE_CHARACTERS and not renders_more(
+        generation.messages or (), generation.prompt_options.variables, generation.tools.tools
+    ):
         prompts = _encode(serving, generation)
     else:
         prompts = await asyncio.get_running_loop().run_in_executor(serving.threads, _encode, serving, generation)
@@ -121,10 +123,9 @@ def _check_sizes(serving: Serving, generation: Generation) -> None:
         raise _too_long(generation.prompt_param, f"at least {fewest}", context)
 
 
-def _has_more(generation: Generation) -> bool:
+def renders_more(messages: Sequence[Message], variables: Mapping[str, Any], tools: Sequence[Tool]) -> bool:
     """Whether the template renders more than the messages' text: its size is then unknown."""
-    fields = any(message.fields for message in generation.messages or ())
-    return fields or bool(generation.tools.tools) or bool(generation.prompt_options.variables)
+    return bool(variables) or bool(tools) or any(message.fields for message in messages)
 
 
 def _texts(generation: Generation) -> list[str]:
