@@ -35,6 +35,12 @@ BOUNDS = Bounds(
 )
 
 
+def take(metrics: EngineMetrics, step: messages.StepReport, now: float) -> None:
+    """As the HTTP process does with each step."""
+    metrics.on_step(step, now)
+    metrics.on_report(step)
+
+
 def report(**changes: object) -> messages.StepReport:
     base: dict[str, object] = {
         "ended_at": 11.0, "seconds": 0.02, "prefill_tokens": 0, "prefill_context": 0.0, "sequences": 3, "kv_tokens": 300,
@@ -60,8 +66,8 @@ def serving_engine() -> EngineMetrics:
         )
     )
     metrics.started(["a"], 9.0, 30)
-    metrics.on_step(report(deltas=(messages.Delta("a", (1,), cached_tokens=0, queue_seconds=0.1),)), 11.0)
-    metrics.on_step(report(ended_at=11.1, deltas=(messages.Delta("a", (2,), finish="stop"),)), 11.1)
+    take(metrics, report(deltas=(messages.Delta("a", (1,), cached_tokens=0, queue_seconds=0.1),)), 11.0)
+    take(metrics, report(ended_at=11.1, deltas=(messages.Delta("a", (2,), finish="stop"),)), 11.1)
     metrics.ended("a", "stop")
     return metrics
 
@@ -104,7 +110,7 @@ def test_what_the_engine_publishes_is_a_sample() -> None:
 def test_the_operator_reads_what_the_shadow_queues_counted() -> None:
     metrics = serving_engine()
     late = tuple(0.5 * index for index in range(len(LOADS)))
-    metrics.on_step(report(shadow=messages.ShadowCounts(7, 2, late)), 12.0)
+    take(metrics, report(shadow=messages.ShadowCounts(7, 2, late)), 12.0)
     assert parse(metrics.render().decode()).shadow == ShadowTotals(7.0, 2.0, late)
 
 
@@ -125,7 +131,7 @@ def test_a_request_rejected_by_one_replica_and_served_by_the_next_counts_as_serv
     def answer(engine: EngineMetrics, *names: str, again: bool = False) -> None:
         engine.started(names, 11.9, 30, offered_before=again)
         for name in names:
-            engine.on_step(report(ended_at=12.0, deltas=(messages.Delta(name, (1,), finish="length"),)), 12.0)
+            take(engine, report(ended_at=12.0, deltas=(messages.Delta(name, (1,), finish="length"),)), 12.0)
 
     answer(one, "a")
     answer(one, "b0", "b1", "b2")
@@ -160,7 +166,7 @@ def test_histograms_arrive_with_the_contracts_buckets() -> None:
 
 def test_an_engine_without_a_fit_has_no_step_model() -> None:
     metrics = serving_engine()
-    metrics.on_step(report(model_steps=0), 12.0)
+    take(metrics, report(model_steps=0), 12.0)
     assert parse(metrics.render().decode()).step_model is None
 
 

@@ -132,8 +132,12 @@ class Server:
         )
 
     def on_step(self, report: messages.StepReport, now: float) -> None:
-        """Records a step."""
+        """Records what a step says of its requests."""
         self._serving.metrics.on_step(report, now)
+
+    def on_report(self, report: messages.StepReport) -> None:
+        """Records what a step says of the engine."""
+        self._serving.metrics.on_report(report)
         self._limit_log.on_step(report)
 
     def on_rejected(self, message: messages.Rejected) -> None:

@@ -38,7 +38,7 @@ class EngineFailed(Exception):
 
 
 class Listener(Protocol):
-    """Receives the engine's messages before the streams do. An exception in a method does not affect the streams."""
+    """Receives the engine's messages before any handler does. An exception in a method does not affect the streams."""
 
     def on_loading(self, message: messages.Loading) -> None:
         """The load progressed."""
@@ -47,7 +47,10 @@ class Listener(Protocol):
         """The engine is ready."""
 
     def on_step(self, report: messages.StepReport, now: float) -> None:
-        """A step finished. `now` is in monotonic seconds."""
+        """A step finished. `now` is in monotonic seconds. The streams have its deltas; no handler has run since."""
+
+    def on_report(self, report: messages.StepReport) -> None:
+        """The same step again, once the handlers have taken its deltas: for what may be later than a token."""
 
     def on_rejected(self, message: messages.Rejected) -> None:
         """The engine rejected a request."""
@@ -320,7 +323,6 @@ class EngineClient:
 
     def _on_step(self, report: messages.StepReport, now: float) -> None:
         self.last_report = report
-        self._notify(self._listener.on_step, report, now)
         streams = self._streams
         for delta in report.deltas:
             stream = streams.get(delta.request_id)
@@ -330,6 +332,9 @@ class EngineClient:
                 self.cancel(delta.request_id, "abort")
             elif delta.finish is not None:
                 del streams[delta.request_id]
+        self._notify(self._listener.on_step, report, now)
+        # The handlers that were woken above run first: gauges need not delay a token.
+        asyncio.get_running_loop().call_soon(self._notify, self._listener.on_report, report)
         self._wake_report_waiters()
 
     def _wake_report_waiters(self) -> None:

@@ -194,8 +194,9 @@ class EngineMetrics:
         self._blocks.labels("free").set(message.num_blocks)
 
     def on_step(self, report: messages.StepReport, now: float) -> None:
-        """Records a step that ended and was read at `now` (monotonic seconds)."""
-        self._on_report(report)
+        """Records a step's output, read at `now` (monotonic seconds), by the limits that it was computed under."""
+        if self._last_report is None or self._last_report.limits != report.limits:
+            self.on_limits(report.limits)
         for delta in report.deltas:
             try:
                 self._on_delta(delta, now)
@@ -203,11 +204,9 @@ class EngineMetrics:
                 self.on_fault(error)
 
     @contained
-    def _on_report(self, report: messages.StepReport) -> None:
-        """Records a step's totals. The limits come first, because finished requests are compared with these targets."""
+    def on_report(self, report: messages.StepReport) -> None:
+        """Records a step's totals, after its output."""
         last = self._last_report
-        if last is None or last.limits != report.limits:
-            self.on_limits(report.limits)
         self._integrate(report)
         self._running.set(report.running)
         self._waiting.set(report.waiting)

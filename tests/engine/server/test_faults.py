@@ -79,6 +79,9 @@ class Broken:
     def on_step(self, report: messages.StepReport, now: float) -> None:
         raise ValueError("step")
 
+    def on_report(self, report: messages.StepReport) -> None:
+        raise ValueError("report")
+
     def on_rejected(self, message: messages.Rejected) -> None:
         raise KeyError("rejected")
 
@@ -122,7 +125,7 @@ async def test_a_listener_that_raises_is_logged_and_counted_and_ends_no_stream(
         assert sorted(status for status, _ in found) == [200, 503]
         assert next(body for status, body in found if status == 200).endswith(b"data: [DONE]\n\n")
         assert client.alive
-    assert unheard.story.value(contract.METRICS_FAULTS) == 4  # ready, two steps, a rejection
+    assert unheard.story.value(contract.METRICS_FAULTS) == 6  # ready, two steps and their reports, a rejection
     assert unheard.outcomes()["length"] == 1  # counted by its handler, because the listener failed
     assert "Traceback" in caplog.text and "ValueError: step" in caplog.text
 

@@ -22,7 +22,11 @@ class Story:
 
     def step(self, *deltas: messages.Delta, after: float = 0.05, held: int = 0, seconds: float = 0.05) -> None:
         self.now += after
-        self.metrics.on_step(self.report(*deltas, held=held, seconds=seconds), self.now)
+        self.take(self.report(*deltas, held=held, seconds=seconds))
+
+    def take(self, report: messages.StepReport) -> None:
+        self.metrics.on_step(report, self.now)
+        self.metrics.on_report(report)
 
     def report(self, *deltas: messages.Delta, held: int = 0, seconds: float = 0.05) -> messages.StepReport:
         return messages.StepReport(
@@ -104,7 +108,7 @@ def test_shadow_counts_add_up_from_the_first_scrape_on() -> None:
     assert [story.value(name) for name in names] == [0.0] * len(names)
     counts = messages.ShadowCounts(3, 1, tuple(0.25 * index for index in range(len(LOAD_NAMES))))
     for report in (story.report(), story.report(seconds=0.0)):
-        story.metrics.on_step(msgspec.structs.replace(report, shadow=counts), story.now)
+        story.take(msgspec.structs.replace(report, shadow=counts))
         story.step()
     assert [story.value(name) for name in names] == [6.0, 2.0, *(0.5 * index for index in range(len(late)))]
 
