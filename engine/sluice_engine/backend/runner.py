@@ -75,7 +75,7 @@ class Runner:
             device=model.device,
             windows=model.kv_shape.groups.windows,
         )
-        self._sampler = Sampler(max_num_seqs, model.vocab_size, model.device, model.grammars)
+        self._sampler = Sampler(max_num_seqs, model.vocab_size, model.device, model.grammars, owns_logits=True)
         self._last: NDArray[np.int64] = np.zeros(max_num_seqs, dtype=np.int64)  # by slot: the last sampled token
 
     def run(self, plan: Plan) -> StepResult:

@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from sluice_engine.grammar import Grammar
 from sluice_engine.grammar.compiler import GrammarCompiler, reason_of
+from sluice_engine.sampling.token_mask import TokenMask, token_mask
 
 WORD_BITS: Final = 32
-PENALTY_BYTES: Final = 64 << 20
+KNOWN_BYTES: Final = 64 << 20
 
 
 class MaskedRow(NamedTuple):
@@ -33,11 +34,9 @@ class MaskedRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Masks:
-    """`penalties`: row → [V] float32, −∞ for the tokens that it must not sample, else 0. `faults`: row → why its
-    grammar failed.
-    """
+    """`rows`: row → the tokens that it may sample. `faults`: row → why its grammar failed."""
 
-    penalties: dict[int, torch.Tensor]
+    rows: dict[int, TokenMask]
     faults: dict[int, str] = field(default_factory=dict)
 
 
@@ -48,13 +47,11 @@ class GrammarMasks:
         self._compiler = compiler
         self._width = width
         self._words = -(-width // WORD_BITS)
-        bits = np.arange(256)[:, None] >> np.arange(8) & 1
-        self._penalties = torch.from_numpy(np.where(bits, 0.0, -np.inf).astype(np.float32))  # [byte of a mask, its bit]
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="grammar")
         # On two cores a second thread takes more from the model than it gains.
         self._executor = llguidance.LLExecutor(num_threads=min(8, max(1, (os.cpu_count() or 1) // 4)))
-        self._known: OrderedDict[bytes, torch.Tensor] = OrderedDict()  # mask → its penalty
-        self._kept = max(1, PENALTY_BYTES // (4 * width))
+        self._known: OrderedDict[bytes, TokenMask] = OrderedDict()  # by the packed mask
+        self._kept = max(1, KNOWN_BYTES // (4 * width))
         self._matchers: dict[int, Any] = {}  # by slot; belongs to the thread
         self._faults: dict[int, str] = {}  # by slot; belongs to the thread
         self._ahead: Future[Masks] | None = None
@@ -76,13 +73,13 @@ class GrammarMasks:
         ahead = self._ahead or self._thread.submit(self._compute, rows)
         self._ahead = None
         masks = ahead.result()
-        if scores.device.type == "cpu":  # numpy's additions of one row start no threads
+        if scores.device.type == "cpu":  # numpy's operations on one row start no threads
             table = scores.numpy()
-            for row, penalty in masks.penalties.items():
-                table[row] += penalty.numpy()
+            for row, mask in masks.rows.items():
+                mask.bar(table[row])
         else:
-            for row, penalty in masks.penalties.items():
-                scores[row] += penalty.to(scores.device)
+            for row, mask in masks.rows.items():
+                scores[row] += torch.from_numpy(mask.as_penalty(self._width)).to(scores.device)
         return masks.faults
 
     def _join(self, slot: int, grammar: Grammar, output: tuple[int, ...]) -> None:
@@ -118,21 +115,16 @@ class GrammarMasks:
         for matcher, place, _ in entries:
             if matcher.is_error():
                 faults[masked[place]] = f"its grammar failed: {reason_of(matcher.get_error())}"
-        return Masks({row: self._penalty(mask) for row, mask in zip(masked, packed, strict=True)}, faults)
+        return Masks({row: self._known_mask(mask) for row, mask in zip(masked, packed, strict=True)}, faults)
 
-    def _penalty(self, mask: NDArray[np.int32]) -> torch.Tensor:
-        """The penalty [V] of a mask. Few states of a grammar differ in it, so that most are found in the cache."""
-        key = mask.tobytes()
-        penalty = self._known.pop(key, None)
-        if penalty is None:
-            allowed = torch.from_numpy(mask.view(np.uint8)).to(torch.int64)
-            penalty = self._penalties[allowed].flatten()[: self._width]
-            if not mask.any():  # nothing can follow: the output ends here
-                penalty[self._compiler.eos_ids] = 0.0
-        self._known[key] = penalty
+    def _known_mask(self, packed: NDArray[np.int32]) -> TokenMask:
+        """The mask of a row. Few states of a grammar differ in it, so that most are known."""
+        key = packed.tobytes()
+        mask = self._known.pop(key, None) or token_mask(packed, self._width, self._compiler.eos_ids)
+        self._known[key] = mask
         if len(self._known) > self._kept:
             self._known.popitem(last=False)
-        return penalty
+        return mask
 
     def _packed(self, entries: Sequence[tuple[Any, int, list[int]]], rows: int) -> NDArray[np.int32]:
         """One bit per token, 1 where it is allowed. A row without an entry is all 0."""

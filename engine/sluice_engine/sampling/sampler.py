@@ -54,8 +54,19 @@ class Sampled:
 class Sampler:
     """Parameters and token counts of `slots` slots over logits of `width` entries."""
 
-    def __init__(self, slots: int, width: int, device: torch.device, compiler: GrammarCompiler | None = None) -> None:
-        """`compiler`: of the model's vocabulary; None: requests have no grammar."""
+    def __init__(
+        self,
+        slots: int,
+        width: int,
+        device: torch.device,
+        compiler: GrammarCompiler | None = None,
+        *,
+        owns_logits: bool = False,
+    ) -> None:
+        """`compiler`: of the model's vocabulary; None: requests have no grammar. `owns_logits`: `sample` may overwrite
+        the logits that it gets, which saves a copy.
+        """
+        self._owns_logits = owns_logits
         self._device = device
         self._table = SlotTable(slots)
         self._offsets = ScoreOffsets(width)
@@ -177,8 +188,8 @@ class Sampler:
         positions: NDArray[np.int64],
         drafts: Drafts | None,
     ) -> torch.Tensor:
-        """Scores with offsets, penalties and bad words; the logits stay unmodified."""
-        if scores is logits:
+        """Scores with offsets, penalties and bad words. Logprobs are read from logits that stay as they are."""
+        if scores is logits and (used & LOGPROBS or not self._owns_logits):
             scores = scores.clone()
         if used & EDITED:
             rows = np.flatnonzero(flags & EDITED)
