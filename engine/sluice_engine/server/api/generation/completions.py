@@ -11,6 +11,7 @@ from aiohttp import web
 
 from sluice_engine import messages
 from sluice_engine.grammar import Grammar, GrammarInvalid, literals
+from sluice_engine.grammar.checker import CheckerBusy
 from sluice_engine.sampling_params import SamplingParams
 from sluice_engine.seeds import sample_seed
 from sluice_engine.server.api.fields import Object
@@ -23,7 +24,7 @@ from sluice_engine.server.api.generation.sse import ChatFormat, CompletionFormat
 from sluice_engine.server.auth.caller import caller_of
 from sluice_engine.server.context import Serving, offered_before, request_id_of
 from sluice_engine.server.engine_client import EngineFailed
-from sluice_engine.server.errors import InternalError
+from sluice_engine.server.errors import InternalError, Unavailable
 from sluice_engine.server.request_log import entry_of
 from sluice_engine.server.transport.body import read_object, release
 from sluice_engine.server.usage import Usage
@@ -89,17 +90,24 @@ async def complete(
 
 
 async def _check_grammar(serving: Serving, generation: request_schema.Generation) -> None:
-    """Raises BadRequest for a grammar that cannot be enforced."""
+    """Raises BadRequest for a grammar that cannot be enforced, and Unavailable if that cannot be told in time."""
     given, whole = generation.output_format, grammar_in(serving, generation)
     if given is None or whole is None:
         return
     checked = [(each.grammar, each.param) for each in (*given.parts, given)]
+    trial = serving.grammars.trial()
     for grammar, param in checked if whole == given.grammar else [*checked, (whole, "tools")]:
         try:
             _check_writable(serving, grammar)
-            await serving.grammars.check(grammar)
+            await trial.check(grammar)
         except GrammarInvalid as error:
             raise refused(param, error) from error
+        except CheckerBusy as error:
+            raise Unavailable(
+                f"{param} could not be checked in time, because the grammars of other requests are; send it again.",
+                code="grammar_check_busy",
+                retry_after=1.0,
+            ) from error
 
 
 def _check_writable(serving: Serving, grammar: Grammar) -> None:

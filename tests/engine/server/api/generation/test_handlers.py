@@ -65,6 +65,7 @@ class Desk:
     client: FakeEngineClient
     limits: ConnectionLimits
     server: HttpServer
+    serving: Serving
     calls: list["asyncio.Task[tuple[int, bytes]]"] = field(default_factory=list)
 
     def post(
@@ -118,11 +119,12 @@ async def desk_of(
     listener = bind("127.0.0.1", 0, "--port")
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16_384)  # backpressure of a slow reader shows early
     await web.SockSite(runner, listener).start()
-    desk = Desk(int(listener.getsockname()[1]), story, client, limits, server)
+    desk = Desk(int(listener.getsockname()[1]), story, client, limits, server, serving)
     yield desk
     for call in desk.calls:
         call.cancel()
     await runner.cleanup()
+    await serving.grammars.stop()
     serving.threads.shutdown()
 
 
