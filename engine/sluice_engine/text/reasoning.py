@@ -22,6 +22,11 @@ class ReasoningSplitter:
         self._held = ""
         self._fresh = True  # no character of the current part was passed on yet
 
+    @property
+    def inside(self) -> bool:
+        """Whether the text so far ends within the reasoning."""
+        return self._state == "inside"
+
     def feed(self, text: str) -> Parts:
         """Take more text."""
         reasoning, answer = "", ""

@@ -42,6 +42,12 @@ class CachedTokens(TypedDict):
     cached_tokens: int
 
 
+class ReasoningTokens(TypedDict):
+    """Output tokens of the reasoning."""
+
+    reasoning_tokens: int
+
+
 class Usage(TypedDict):
     """Token counts."""
 
@@ -49,6 +55,7 @@ class Usage(TypedDict):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: CachedTokens
+    completion_tokens_details: NotRequired[ReasoningTokens]
 
 
 class TokenLogprob(TypedDict):
@@ -202,12 +209,6 @@ class FunctionCall(TypedDict):
     call_id: str
     name: str
     arguments: str
-
-
-class ReasoningTokens(TypedDict):
-    """Output tokens of reasoning; they are not counted apart."""
-
-    reasoning_tokens: int
 
 
 class ResponseUsage(TypedDict):

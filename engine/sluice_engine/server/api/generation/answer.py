@@ -4,7 +4,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
-from sluice_engine.text.reasoning import ReasoningSplitter
+from sluice_engine.text.reasoning import Parts, ReasoningSplitter
 from sluice_engine.tools import ArgumentsDelta, CallBegun, Dialect, Event, ToolChoice, parser_of
 from sluice_engine.tools.dialects import Parser
 
@@ -30,8 +30,10 @@ class Answer:
 
     form: AnswerForm
     reasoning: str = ""
+    reasoning_tokens: int = 0
     text: str = ""
     calls: list[dict[str, Any]] = field(default_factory=list)
+    _tokens: int = 0
     _parser: Parser | None = None
     _splitter: ReasoningSplitter | None = None
 
@@ -47,13 +49,16 @@ class Answer:
         if form.reasons:
             self._splitter = ReasoningSplitter(inside=form.in_reasoning)
 
-    def take(self, text: str, *, last: bool) -> list[dict[str, Any]]:
-        """Reads more text; `last` if it is the end. Returns the deltas of OpenAI's stream."""
-        deltas: list[dict[str, Any]] = []
-        reasoning, answer = ("", text) if self._splitter is None else self._splitter.feed(text)
+    def take(self, text: str, tokens: int, *, last: bool) -> list[dict[str, Any]]:
+        """Reads more text, with which the answer has so many tokens; `last` if it is the end. Returns the deltas of
+        OpenAI's stream.
+        """
+        new, self._tokens = tokens - self._tokens, tokens
+        reasoning, answer = ("", text) if self._splitter is None else self._split(self._splitter, text, new)
         if last and self._splitter is not None:
             rest = self._splitter.finish()
             reasoning, answer = reasoning + rest.reasoning, answer + rest.answer
+        deltas: list[dict[str, Any]] = []
         if reasoning:
             self.reasoning += reasoning
             deltas.append({"reasoning_content": reasoning})
@@ -63,6 +68,14 @@ class Answer:
         for event in events:
             deltas += self._delta(event)
         return deltas
+
+    def _split(self, splitter: ReasoningSplitter, text: str, tokens: int) -> Parts:
+        """Counts the tokens up to the end of the reasoning; of a text that goes on behind it, by its characters."""
+        was_inside = splitter.inside
+        parts = splitter.feed(text)
+        if splitter.inside or was_inside or parts.reasoning:  # the reasoning comes first: all so far are its tokens
+            self.reasoning_tokens = self._tokens - round(tokens * min(1.0, len(parts.answer) / max(len(text), 1)))
+        return parts
 
     def finish(self, reason: str) -> str:
         """The finish reason: `tool_calls` if the answer ended by itself and has calls."""

@@ -208,8 +208,7 @@ def completion(body: Object, served_name: str) -> Generation:
         choices = replace(choices, params=replace(choices.params, prompt_logprobs=top))
     only_prompt = echo and type(body.get("max_tokens")) is int and body["max_tokens"] == 0
     given = body | {"max_tokens": 1} if only_prompt else body
-    generation = _generation(given, MAX_TOKENS, choices, options, prompts=prompts)
-    generation = replace(generation, echo=echo, default_max_tokens=COMPLETION_TOKENS)
+    generation = _generation(given, MAX_TOKENS, choices, options, prompts=prompts, echo=echo)
     return generation.without_output() if only_prompt else generation
 
 
@@ -221,6 +220,7 @@ def _generation(
     *,
     messages: tuple[Message, ...] | None = None,
     prompts: tuple[Prompt, ...] | None = None,
+    echo: bool = False,
 ) -> Generation:
     stream = STREAM.of(body)
     accepted_fields.descriptive(body)
@@ -246,10 +246,10 @@ def _generation(
         bad_words=accepted_fields.bad_words(body),
         output_format=output_format.output_format(body),
         tools=ToolChoice(),
-        echo=False,
+        echo=echo,
         only_prompt=False,
         max_tokens_param=limit.name,
-        default_max_tokens=None,
+        default_max_tokens=None if prompts is None else COMPLETION_TOKENS,
         stream=stream,
         include_usage=include_usage,
         continuous_usage=continuous_usage,

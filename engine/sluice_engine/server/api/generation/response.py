@@ -78,6 +78,7 @@ class ResponseBuilder:
         scored = generation.choices.prompt_logprobs is not None
         self._scored_prompts = [each.tokens for each in prompts] if scored else []
         self._choices = {each: self._choice(index, each) for index, each in enumerate(self.ids)}
+        usage.reasoning = 0 if form.reasons else None
         self._answers = {} if form.plain else {each: Answer(form) for each in self.ids}
         self._open = len(self.ids)  # samples that have not finished
 
@@ -95,6 +96,7 @@ class ResponseBuilder:
         pieces = {choice.id: piece for choice, piece in self._opened()}
         while True:
             for choice, piece in self._advance(deltas):
+                self._read(choice, piece)
                 pieces[choice.id].text += piece.text
                 pieces[choice.id].logprobs += piece.logprobs
             if not self._open:
@@ -152,7 +154,6 @@ class ResponseBuilder:
         if (answer := self._answers.get(choice.id)) is None:
             whole = self._format.complete_choice(index, piece.text, finish, logprobs, choice.stop_string)
             return whole | self._prompt_logprobs(choice)
-        answer.take(piece.text, last=True)
         whole = self._format.complete_choice(index, "", answer.finish(finish), logprobs, choice.stop_string)
         return whole | {"message": answer.message()}
 
@@ -173,7 +174,7 @@ class ResponseBuilder:
             choices.params.stops,
             choices.min_tokens,
             choices.returns_logprobs,
-            replace(generation.display, special_tokens=generation.display.special_tokens or self._reads_marks),
+            replace(generation.display, special_tokens=True) if self._reads_marks else generation.display,
         )
 
     def _best(self) -> list[Choice]:
@@ -193,14 +194,22 @@ class ResponseBuilder:
             if (answer := self._answers.get(choice.id)) is None:
                 events.append(encoder.text(piece.text, choice.index, logprobs))
             else:
-                deltas_of_answer = answer.take(piece.text, last=finish is not None)
-                events.append(encoder.deltas(deltas_of_answer, choice.index, logprobs))
+                events.append(encoder.deltas(self._read(choice, piece), choice.index, logprobs))
                 finish = None if finish is None else answer.finish(finish)
             if finish is not None:
                 events.append(encoder.finish(finish, choice.index, choice.stop_string))
         if not self._open:
             events.append(encoder.closing(self._usage))
         return b"".join(events)
+
+    def _read(self, choice: Choice, piece: Piece) -> list[dict[str, object]]:
+        """What a piece adds to a chat's answer, as the deltas of a stream."""
+        if (answer := self._answers.get(choice.id)) is None:
+            return []
+        deltas = answer.take(piece.text, choice.tokens, last=choice.finish is not None)
+        if self._usage.reasoning is not None:
+            self._usage.reasoning = sum(each.reasoning_tokens for each in self._answers.values())
+        return deltas
 
     def _logprobs(self, piece: Piece, *, complete: bool = False) -> dict[str, object] | None:
         """Returns a choice's logprobs if the request asked for them. In a stream, returns None for a piece without

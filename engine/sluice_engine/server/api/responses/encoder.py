@@ -104,7 +104,7 @@ class ResponseEncoder:
                 "input_tokens": usage.prompt,
                 "input_tokens_details": {"cached_tokens": usage.cached},
                 "output_tokens": usage.completion,
-                "output_tokens_details": {"reasoning_tokens": 0},
+                "output_tokens_details": {"reasoning_tokens": usage.reasoning or 0},
                 "total_tokens": usage.prompt + usage.completion,
             },
         }

@@ -55,6 +55,10 @@ def call(client: OpenAI, **fields: Any) -> Any:
     return client.chat.completions.create(model="tiny", messages=QUESTION, temperature=0, max_tokens=200, **fields)
 
 
+def test_the_log_says_that_the_models_template_knows_no_tools(served: Served) -> None:
+    assert "a request with tools gets a generic prompt" in served.log.read_text()
+
+
 def test_a_named_function_is_called_with_arguments_of_its_schema(client: OpenAI) -> None:
     for name, check in (("weather", "city"), ("forecast", "days"), ("pair", "left")):
         choice = {"type": "function", "function": {"name": name}}
