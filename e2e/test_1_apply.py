@@ -80,6 +80,13 @@ def test_apply_creates_a_serving_model_with_true_conditions(
     assert status["url"].startswith(f"http://chat.{cluster.namespace}.svc")
 
 
+def test_the_image_computes_with_the_compiled_library(cluster: Cluster) -> None:
+    said = cluster.kubectl(
+        "logs", "--selector", f"{contract.LABEL_INSTANCE}=chat", "--container", "engine", "--tail=-1"
+    )
+    assert "the model's layers are run by the compiled decoder" in said, said
+
+
 def test_kubectl_get_reads_well(cluster: Cluster) -> None:
     table = cluster.kubectl("get", "llmd", "chat", "-o", "wide")
     say(f"kubectl get llmd chat -o wide\n{table}")

@@ -248,7 +248,7 @@ def test_without_the_library_torch_computes_attention_and_the_log_names_the_reas
         assert native.find(1, tmp_path / "absent.so") is None
         (tmp_path / "damaged.so").write_bytes(b"no library")
         assert native.find(1, tmp_path / "damaged.so") is None
-    assert "the kernel was not compiled" in caplog.text
+    assert "the library of compiled kernels is not there; install a C compiler" in caplog.text
     assert "damaged.so cannot be used" in caplog.text
 
 

@@ -1,3 +1,5 @@
+"""Masks of allowed tokens: every form bars the same ones."""
+
 import numpy as np
 import pytest
 

@@ -138,7 +138,10 @@ def find(threads: int, library: Path | None = None) -> NativeAttention | None:
     """
     library = library or LIBRARY
     if not library.is_file():
-        _log.info("attention by torch over gathered pages: the kernel was not compiled (no C compiler at install?)")
+        _log.warning(
+            "computing by torch, whose steps take 1.5 to 4 times as long: the library of compiled kernels is not there; "
+            "install a C compiler and then Sluice again, or a wheel of `make wheel`"
+        )
         return None
     try:
         kernel = NativeAttention(threads, library)
