@@ -73,6 +73,12 @@ HEADER_PREFIX: Final = "x-sluice-"  # of request headers that only a gateway may
 # From the gateway to an engine: the number of the attempt, if another replica received the request before; else absent.
 HEADER_ATTEMPT: Final = "x-sluice-attempt"
 
+MAX_PRIORITY: Final = 100  # of a request; the lowest is its negative
+# From the gateway to an engine, beside the gateway's token: the request's tenant, "" without a key file.
+HEADER_TENANT: Final = "x-sluice-tenant"
+HEADER_PRIORITY: Final = "x-sluice-priority"  # the highest priority that the tenant's key allows
+HEADER_GATEWAY_TOKEN: Final = "x-sluice-gateway-token"
+
 # --- how the operator starts an engine -------------------------------------------------------------------------
 
 SOURCE_TOKEN_MOUNT: Final = "/etc/sluice/source"
@@ -225,6 +231,10 @@ GATEWAY_BROKEN_STREAMS: Final = "sluice_gateway_broken_streams_total"
 GATEWAY_IN_FLIGHT: Final = "sluice_gateway_requests_in_flight"
 GATEWAY_HELD: Final = "sluice_gateway_requests_held"
 GATEWAY_REPLICAS: Final = "sluice_gateway_replicas"  # {state=ready|out}
+GATEWAY_FAULTS: Final = "sluice_gateway_replica_faults_total"  # {kind}: faults that took a replica out
+GATEWAY_REJECTIONS: Final = (
+    "sluice_gateway_rejections_total"  # {reason}: answered by the gateway itself, before a replica
+)
 GATEWAY_PROMPT_TOKENS: Final = "sluice_gateway_prompt_tokens_total"
 GATEWAY_CACHED_TOKENS: Final = "sluice_gateway_cached_prompt_tokens_total"
 GATEWAY_EXPECTED_TOKENS: Final = "sluice_gateway_expected_cached_prompt_tokens_total"
@@ -233,6 +243,7 @@ GATEWAY_STATUSES: Final = ("2xx", "4xx", "5xx", "disconnected")
 GATEWAY_CHOICES: Final = ("prefix", "session", "load", "retry")
 GATEWAY_RETRY_REASONS: Final = ("refused", "rejected", "lost")
 GATEWAY_REPLICA_STATES: Final = ("ready", "out")
+GATEWAY_FAULT_KINDS: Final = ("refuses", "unreachable", "silent", "no_http", "wrong_load")
 
 # --- GET /load ---------------------------------------------------------------------------------------------------
 

@@ -10,12 +10,12 @@ import pytest
 from aiohttp import web
 
 from sluice import contract
+from sluice.httpapi.connection import HttpServer
+from sluice.httpapi.connection_limits import ConnectionLimits
 from sluice_engine import messages
 from sluice_engine.server.api import admin, data_routes
 from sluice_engine.server.context import Serving
 from sluice_engine.server.lifecycle import LOADING_RETRY_SECONDS, Lifecycle
-from sluice_engine.server.transport.connection import HttpServer
-from sluice_engine.server.transport.connection_limits import ConnectionLimits
 from sluice_engine.server.transport.router import Router, Routes
 from sluice_engine.server.transport.sockets import bind
 from sluice_engine.text import load_text_model

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from sluice.httpapi.body import parse_object
 from sluice_engine import messages
 from sluice_engine.grammar import Grammar
 from sluice_engine.limits import Limits
@@ -19,7 +20,6 @@ from sluice_engine.server.api.anthropic import translate as anthropic
 from sluice_engine.server.api.generation import request_schema
 from sluice_engine.server.api.responses import translate as responses
 from sluice_engine.server.errors import ApiError, BadRequest, NotFound
-from sluice_engine.server.transport.body import parse_object
 from sluice_engine.text.reasoning import ReasoningSplitter
 from sluice_engine.tools import ArgumentsDelta, CallBegun, Dialect, TextDelta, parser_of
 

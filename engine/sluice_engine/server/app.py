@@ -20,7 +20,15 @@ import orjson
 from aiohttp import web
 
 from sluice import contract
+from sluice.httpapi.connection import HttpServer
+from sluice.httpapi.connection_limits import (
+    ADMIN_CONNECTIONS,
+    ConnectionLimits,
+    data_connections,
+    raise_open_files,
+)
 from sluice.model_uri import LocalModel, parse_uri
+from sluice.mounted_files import FileFault
 from sluice_engine import messages
 from sluice_engine.config import EngineOptions
 from sluice_engine.errors import StartError
@@ -36,16 +44,8 @@ from sluice_engine.server.lifecycle import DRAINING_RETRY_SECONDS, Lifecycle, Ph
 from sluice_engine.server.limit_log import LimitLog
 from sluice_engine.server.metrics import EngineMetrics
 from sluice_engine.server.model_fetch import ModelFetch
-from sluice_engine.server.mounted_files import FileFault
 from sluice_engine.server.options import SecretPaths, ServerSettings
 from sluice_engine.server.targets import TargetsFile, follow
-from sluice_engine.server.transport.connection import HttpServer
-from sluice_engine.server.transport.connection_limits import (
-    ADMIN_CONNECTIONS,
-    ConnectionLimits,
-    data_connections,
-    raise_open_files,
-)
 from sluice_engine.server.transport.cors import Cors
 from sluice_engine.server.transport.router import Router
 from sluice_engine.server.transport.sockets import bind, is_loopback
@@ -208,14 +208,13 @@ class Server:
         token = admin.AdminToken(settings.admin_token_file, loopback=loopback)
         access, tls = self._secrets.access, self._secrets.tls
         routes = data_routes.routes(self._options.served_name)
-        shapes, cors = data_routes.ERROR_SHAPES, Cors(settings.cors_origins)
+        cors = Cors(settings.cors_origins)
         data = Router(
             self._serving,
             routes,
             loopback=loopback,
             access=access,
             public=about.routes(),
-            error_shapes=shapes,
             cors=cors,
         )
         control = Router(self._serving, admin.routes(token), loopback=loopback)

@@ -14,18 +14,18 @@ import msgspec
 from aiohttp import web
 
 from sluice import contract
+from sluice.auth.caller import CALLER
+from sluice.httpapi.connection import Connection
 from sluice_engine import messages
 from sluice_engine.config import EngineOptions
 from sluice_engine.grammar.checker import GrammarChecker
 from sluice_engine.limits import Limits, LimitsInForce, at_start
-from sluice_engine.server.auth.caller import CALLER
 from sluice_engine.server.auth.metrics import AccessMetrics
 from sluice_engine.server.engine_client import EngineClient
 from sluice_engine.server.errors import BadRequest, Unavailable
 from sluice_engine.server.lifecycle import Lifecycle, Phase
 from sluice_engine.server.metrics import EngineMetrics
 from sluice_engine.server.model_fetch import ModelFetch
-from sluice_engine.server.transport.connection import Connection
 from sluice_engine.server.transport.cors import CORS_HEADERS
 from sluice_engine.text import TextModel
 

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from sluice.auth.caller import CALLER
 from sluice.logs import FIELDS
-from sluice_engine.server.auth.caller import CALLER
 from sluice_engine.server.context import request_id_of
 from sluice_engine.server.usage import Usage
 

@@ -11,6 +11,8 @@ import pytest
 from aiohttp import web
 
 from sluice import contract
+from sluice.httpapi.connection import Connection, HttpServer
+from sluice.httpapi.connection_limits import ConnectionLimits
 from sluice_engine import messages
 from sluice_engine.config import EngineOptions
 from sluice_engine.server.app import reap_orphans
@@ -19,8 +21,6 @@ from sluice_engine.server.engine_client import EngineClient, Stream
 from sluice_engine.server.errors import ClientTooSlow
 from sluice_engine.server.lifecycle import Lifecycle, Phase
 from sluice_engine.server.metrics import EngineMetrics
-from sluice_engine.server.transport.connection import Connection, HttpServer
-from sluice_engine.server.transport.connection_limits import ConnectionLimits
 from sluice_engine.server.transport.router import Router
 from sluice_engine.server.transport.sockets import bind
 

@@ -14,6 +14,7 @@ import orjson
 from aiohttp import web
 
 from sluice import contract
+from sluice.httpapi.body import read_object
 from sluice_engine import messages
 from sluice_engine.server.api import limits
 from sluice_engine.server.api.load import load
@@ -21,7 +22,6 @@ from sluice_engine.server.context import Serving
 from sluice_engine.server.engine_client import EngineFailed
 from sluice_engine.server.errors import Unauthorized, Unavailable
 from sluice_engine.server.metrics import CONTENT_TYPE
-from sluice_engine.server.transport.body import read_object
 from sluice_engine.server.transport.router import Handler, Routes
 
 REPORT_SECONDS: Final = 1.0  # seconds that a PATCH waits for the limits in force

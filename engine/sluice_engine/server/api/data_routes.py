@@ -1,20 +1,17 @@
 """Routes of the data port: the OpenAI API."""
 
-from typing import Final
-
 import orjson
 from aiohttp import web
 
 from sluice import contract
+from sluice.auth.caller import caller_of
 from sluice_engine.server.api import embeddings, rerank, tokens
 from sluice_engine.server.api.anthropic import handler as anthropic
-from sluice_engine.server.api.anthropic.encoder import error_body
 from sluice_engine.server.api.generation import completions
 from sluice_engine.server.api.responses import handler as responses
-from sluice_engine.server.auth.caller import caller_of
 from sluice_engine.server.context import Serving
 from sluice_engine.server.errors import NotFound
-from sluice_engine.server.transport.router import ErrorShapes, Routes
+from sluice_engine.server.transport.router import Routes
 
 
 async def list_models(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:
@@ -49,7 +46,6 @@ def _model(serving: Serving) -> dict[str, object]:
 
 
 # Paths whose errors have another shape than OpenAI's.
-ERROR_SHAPES: Final[ErrorShapes] = dict.fromkeys(contract.PATHS_ANTHROPIC, error_body)
 
 
 def routes(served_name: str) -> Routes:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import orjson
 from aiohttp import web
 
+from sluice.httpapi.body import read_object
 from sluice_engine.server.api.fields import Object, integer, invalid, only
 from sluice_engine.server.api.generation.request_schema import check_model
 from sluice_engine.server.api.request_fields import Fields, Form, fields, list_of
@@ -27,7 +28,6 @@ from sluice_engine.server.api.text_batch import (
     too_long,
 )
 from sluice_engine.server.context import Serving
-from sluice_engine.server.transport.body import read_object
 from sluice_engine.text.truncation import NoRoom
 
 FORMATS: Final = ("float", "base64")

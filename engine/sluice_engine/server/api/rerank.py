@@ -13,6 +13,7 @@ from typing import Any, Final
 import orjson
 from aiohttp import web
 
+from sluice.httpapi.body import MAX_BODY_BYTES, read_object
 from sluice_engine.server.api.fields import Object, invalid, only
 from sluice_engine.server.api.generation.request_schema import check_model
 from sluice_engine.server.api.request_fields import Fields, Flag, Form, Integer, fields, list_of, object_form
@@ -32,7 +33,6 @@ from sluice_engine.server.api.text_batch import (
 )
 from sluice_engine.server.context import Serving
 from sluice_engine.server.errors import BadRequest
-from sluice_engine.server.transport.body import MAX_BODY_BYTES, read_object
 from sluice_engine.text.truncation import NoRoom
 
 _TEXT: Final[Object] = {"type": "string", "minLength": 1}

@@ -19,12 +19,12 @@ from typing import Final, NamedTuple, TypeVar
 from aiohttp import web
 
 from sluice import contract
+from sluice.auth.caller import caller_of
 from sluice_engine import messages
 from sluice_engine.server.api.fields import Object, invalid
 from sluice_engine.server.api.generation.accepted_fields import TRUNCATE, TRUNCATION, truncation
 from sluice_engine.server.api.generation.request_schema import MODEL, PRIORITY, SLO, targets
 from sluice_engine.server.api.request_fields import Text, fields
-from sluice_engine.server.auth.caller import caller_of
 from sluice_engine.server.context import Serving, offered_before, request_id_of
 from sluice_engine.server.engine_client import EngineFailed, Stream
 from sluice_engine.server.errors import ApiError, BadRequest, ContextTooLong, InternalError

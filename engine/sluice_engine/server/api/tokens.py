@@ -5,6 +5,7 @@ from typing import Final
 import orjson
 from aiohttp import web
 
+from sluice.httpapi.body import MAX_BODY_BYTES, read_object
 from sluice_engine.server.api.fields import Object, invalid, only
 from sluice_engine.server.api.generation import tool_fields
 from sluice_engine.server.api.generation.accepted_fields import VARIABLES, chat_options
@@ -15,7 +16,6 @@ from sluice_engine.server.api.request_fields import Fields, Flag, Form, fields
 from sluice_engine.server.api.text_batch import offload
 from sluice_engine.server.context import Serving
 from sluice_engine.server.errors import BadRequest
-from sluice_engine.server.transport.body import MAX_BODY_BYTES, read_object
 from sluice_engine.text.chat_template import TemplateFailed
 
 MAX_TOKENS: Final = 2**20

@@ -1,1 +1,1 @@
-"""API keys: who calls the data port, with which model, priority and rates. The package contains no HTTP transport."""
+"""Access to the data port by API keys, and the secret files behind it. The package contains no HTTP transport."""

@@ -11,10 +11,10 @@ from typing import Final
 from aiohttp import web
 
 from sluice import contract
-from sluice_engine.server.auth.caller import CALLER, Caller
-from sluice_engine.server.auth.key_file import ApiKey
-from sluice_engine.server.auth.key_store import ANONYMOUS, KeyStore
-from sluice_engine.server.auth.rate_limits import RateLimits
+from sluice.auth.caller import CALLER, Caller
+from sluice.auth.key_file import ApiKey
+from sluice.auth.key_store import ANONYMOUS, KeyStore
+from sluice.auth.rate_limits import RateLimits
 from sluice_engine.server.errors import ApiError, Forbidden, RateLimited, Unauthorized
 
 KEY_HEADER_PATHS: Final = contract.PATHS_ANTHROPIC  # Anthropic's clients send x-api-key

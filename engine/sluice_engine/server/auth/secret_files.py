@@ -7,11 +7,11 @@ from concurrent.futures import Executor
 from typing import Any, Final
 
 from sluice import contract
+from sluice.auth.key_file import parse
+from sluice.auth.key_store import KeyStore
+from sluice.mounted_files import MountedFiles, Reload, follow
 from sluice_engine.server.auth.access import AccessControl
-from sluice_engine.server.auth.key_file import parse
-from sluice_engine.server.auth.key_store import KeyStore
 from sluice_engine.server.auth.metrics import AccessMetrics
-from sluice_engine.server.mounted_files import MountedFiles, Reload, follow
 from sluice_engine.server.options import SecretPaths
 from sluice_engine.server.transport.tls import TlsEndpoint, certificate_files
 

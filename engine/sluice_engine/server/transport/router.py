@@ -5,29 +5,25 @@ reach a handler.
 """
 
 import logging
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
 from aiohttp import web
 
+from sluice.httpapi.body import release
+from sluice.httpapi.connection import Connection
+from sluice.httpapi.hosts import check_host
 from sluice_engine.server.auth.access import AccessControl
 from sluice_engine.server.context import Serving, request_id_of
-from sluice_engine.server.errors import ApiError, BadRequest, ClientTooSlow, InternalError, MethodNotAllowed, NotFound
+from sluice_engine.server.errors import ApiError, ClientTooSlow, InternalError, MethodNotAllowed, NotFound
 from sluice_engine.server.request_log import entry_of, log_end
-from sluice_engine.server.transport.body import release
-from sluice_engine.server.transport.connection import Connection
 from sluice_engine.server.transport.cors import CORS_HEADERS, Cors
 
 Handler = Callable[[web.BaseRequest, Serving], Awaitable[web.StreamResponse]]
 Routes = Mapping[str, Mapping[str, Handler]]  # path → method → handler; a path ending in "*" matches any last segment
 
-ErrorShapes = Mapping[str, Callable[[ApiError], bytes]]  # path → the body of an error; OpenAI's for other paths
-
 NO_CORS: Final = Cors(())
-LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
-_HOST: Final = re.compile(r"(?P<name>[A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\])(:\d{1,5})?", re.ASCII)
 
 log = logging.getLogger("sluice.http")
 
@@ -47,14 +43,12 @@ class Router:
         loopback: bool,
         access: AccessControl | None = None,
         public: Routes = MappingProxyType({}),
-        error_shapes: ErrorShapes = MappingProxyType({}),
         cors: Cors = NO_CORS,
     ) -> None:
         """`access` authorizes every request on a known route; None for the admin port, which checks its own token.
         `public` are further routes, which need no key.
         """
         self._public = public
-        self._error_shapes = error_shapes
         self._cors = cors
         self._access = access
         self._serving = serving
@@ -83,7 +77,9 @@ class Router:
             return await self._route(request)
         except ApiError as error:
             entry_of(request).error = error.code
-            return self._serving.response(request, error.status, self._body(request, error), error.headers())
+            return self._serving.response(
+                request, error.status, error.body_for(request.rel_url.raw_path), error.headers()
+            )
         except (ConnectionError, ClientTooSlow):
             return self._abandon(request)
         except Exception:  # an exception fails the request, not the server
@@ -92,13 +88,10 @@ class Router:
                 return self._abandon(request)
             failure = InternalError(request_id_of(request))
             entry_of(request).error = failure.code
-            return self._serving.response(request, failure.status, self._body(request, failure))
-
-    def _body(self, request: web.BaseRequest, error: ApiError) -> bytes:
-        return self._error_shapes.get(request.rel_url.raw_path, ApiError.body)(error)
+            return self._serving.response(request, failure.status, failure.body_for(request.rel_url.raw_path))
 
     async def _route(self, request: web.BaseRequest) -> web.StreamResponse:
-        self._check_host(request)
+        check_host(request, loopback=self._loopback)
         request[CORS_HEADERS] = self._cors.headers(request)
         path = request.rel_url.raw_path
         methods = self._public.get(path) or self._routes.get(path)
@@ -119,14 +112,6 @@ class Router:
                 return await handler(request, self._serving)
             finally:
                 release(request)
-
-    def _check_host(self, request: web.BaseRequest) -> None:
-        hosts = request.headers.getall("Host", [])
-        found = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
-        if found is None:
-            raise BadRequest("The Host header is missing or malformed.", code="invalid_host")
-        if self._loopback and found["name"].lower() not in LOOPBACK:
-            raise BadRequest("This server listens on this machine only and answers to its names.", code="invalid_host")
 
     def _abandon(self, request: web.BaseRequest) -> web.StreamResponse:
         """Aborts the connection of a lost or too slow client. aiohttp receives a response that it cannot send."""

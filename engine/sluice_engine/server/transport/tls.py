@@ -8,7 +8,7 @@ from typing import Final
 
 from aiohttp import web
 
-from sluice_engine.server.mounted_files import MountedFiles
+from sluice.mounted_files import MountedFiles
 
 HANDSHAKE_SECONDS: Final = 10.0  # an unfinished handshake counts towards no connection limit, so it must not last
 

@@ -13,7 +13,7 @@ import torch
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
-from sluice_engine.server.transport.connection_limits import ADMIN_CONNECTIONS, MAX_REJECTED, OTHER_FILES
+from sluice.httpapi.connection_limits import ADMIN_CONNECTIONS, MAX_REJECTED, OTHER_FILES
 from tests.engine.serving import Served, serving
 from tests.engine.texts import Reference, save_texts_model, save_tokenizer
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from sluice.auth.key_file import KeyFileInvalid, parse
+from sluice.auth.key_store import KeyStore
 from sluice.cli import app
-from sluice_engine.server.auth.key_file import KeyFileInvalid, parse
-from sluice_engine.server.auth.key_store import KeyStore
 from sluice_engine.server.errors import Unauthorized
 from tests.engine.server.auth.keys import bearer, entry, key_file
 

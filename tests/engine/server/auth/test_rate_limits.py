@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice_engine.server.auth.key_file import ApiKey
-from sluice_engine.server.auth.rate_limits import RateLimits, duration
+from sluice.auth.key_file import ApiKey
+from sluice.auth.rate_limits import RateLimits, duration
 from sluice_engine.server.errors import RateLimited
 
 

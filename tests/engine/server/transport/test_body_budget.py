@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sluice.httpapi.body_budget import SMALL_BODY_BYTES, BodyBudget, BodyReservation
 from sluice_engine.server.errors import Unavailable
-from sluice_engine.server.transport.body_budget import SMALL_BODY_BYTES, BodyBudget, BodyReservation
 
 LARGE, SMALL = 6 * SMALL_BODY_BYTES, 3 * SMALL_BODY_BYTES
 BODIES = 6

@@ -10,16 +10,10 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from sluice_engine.config import EngineOptions
-from sluice_engine.server.api import admin
-from sluice_engine.server.context import Serving
-from sluice_engine.server.engine_client import EngineClient
-from sluice_engine.server.lifecycle import Lifecycle
-from sluice_engine.server.metrics import EngineMetrics
-from sluice_engine.server.transport.body import read_object
-from sluice_engine.server.transport.body_budget import BodyBudget
-from sluice_engine.server.transport.connection import HttpServer
-from sluice_engine.server.transport.connection_limits import (
+from sluice.httpapi.body import read_object
+from sluice.httpapi.body_budget import BodyBudget
+from sluice.httpapi.connection import HttpServer
+from sluice.httpapi.connection_limits import (
     ADMIN_CONNECTIONS,
     MAX_CONNECTIONS,
     MAX_REJECTED,
@@ -28,6 +22,12 @@ from sluice_engine.server.transport.connection_limits import (
     data_connections,
     raise_open_files,
 )
+from sluice_engine.config import EngineOptions
+from sluice_engine.server.api import admin
+from sluice_engine.server.context import Serving
+from sluice_engine.server.engine_client import EngineClient
+from sluice_engine.server.lifecycle import Lifecycle
+from sluice_engine.server.metrics import EngineMetrics
 from sluice_engine.server.transport.router import Router, Routes
 from sluice_engine.server.transport.sockets import bind
 

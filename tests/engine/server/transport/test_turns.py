@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice_engine.server.transport import turns
-from sluice_engine.server.transport.turns import READS_PER_TURN, Turns
+from sluice.httpapi import turns
+from sluice.httpapi.turns import READS_PER_TURN, Turns
 
 
 class Reader:

@@ -12,22 +12,6 @@ from sluice_engine.server.errors import ApiError
 from sluice_engine.server.usage import Usage
 
 STOP_REASONS: Final = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
-ERRORS: Final = {
-    400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
-    413: "request_too_large", 429: "rate_limit_error", 503: "overloaded_error",
-}  # fmt: skip
-
-
-def error_body(error: ApiError) -> bytes:
-    """Returns the body of an error."""
-    body = _error(error.status, error.message)
-    if error.details is not None:
-        body["error"]["details"] = error.details
-    return orjson.dumps(body)
-
-
-def _error(status: int, message: str) -> dict[str, Any]:
-    return {"type": "error", "error": {"type": ERRORS.get(status, "api_error"), "message": message}}
 
 
 class MessagesFormat(ChatFormat):
@@ -102,7 +86,7 @@ class MessageEncoder:
 
     def error(self, body: bytes) -> bytes:
         """Returns the event of an error after the headers. `body` is OpenAI's error object."""
-        return _event(_error(500, json.loads(body)["error"]["message"]))
+        return b"event: error\ndata: " + ApiError(json.loads(body)["error"]["message"]).anthropic_body() + b"\n\n"
 
     def _begun(self, kind: tuple[str, int], block: dict[str, Any]) -> bytes:
         if self._open == kind:

@@ -3,6 +3,7 @@
 import orjson
 from aiohttp import web
 
+from sluice.httpapi.body import read_object
 from sluice_engine.server.api.anthropic.encoder import MessagesFormat
 from sluice_engine.server.api.anthropic.translate import chat_body
 from sluice_engine.server.api.fields import Object
@@ -10,7 +11,6 @@ from sluice_engine.server.api.generation import request_schema
 from sluice_engine.server.api.generation.completions import complete
 from sluice_engine.server.api.generation.prompt import encode
 from sluice_engine.server.context import Serving
-from sluice_engine.server.transport.body import read_object
 
 
 async def messages(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 
 from aiohttp import web
 
+from sluice.auth.caller import caller_of
+from sluice.httpapi.body import read_object, release
 from sluice_engine import messages
 from sluice_engine.grammar import Grammar, GrammarInvalid, literals
 from sluice_engine.grammar.checker import CheckerBusy
@@ -21,12 +23,10 @@ from sluice_engine.server.api.generation.prompt import Encoded, check_ids, encod
 from sluice_engine.server.api.generation.prompt_echo import prompt_values
 from sluice_engine.server.api.generation.response import ResponseBuilder
 from sluice_engine.server.api.generation.sse import ChatFormat, CompletionFormat, ResponseFormat
-from sluice_engine.server.auth.caller import caller_of
 from sluice_engine.server.context import Serving, offered_before, request_id_of
 from sluice_engine.server.engine_client import EngineFailed
 from sluice_engine.server.errors import InternalError, Unavailable
 from sluice_engine.server.request_log import entry_of
-from sluice_engine.server.transport.body import read_object, release
 from sluice_engine.server.usage import Usage
 
 

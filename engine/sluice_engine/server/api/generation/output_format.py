@@ -5,12 +5,12 @@ from typing import Any, Final
 
 import orjson
 
+from sluice.httpapi.nesting import check_depth
 from sluice_engine.grammar import Grammar, GrammarInvalid, check_bounds
 from sluice_engine.grammar.grammar import ANY_OBJECT, MAX_CHOICES, Kind
 from sluice_engine.server.api.fields import Object, invalid, only
 from sluice_engine.server.api.request_fields import NULL, Flag, Form, Neutral, Text, fields, list_of, object_form
 from sluice_engine.server.errors import BadRequest
-from sluice_engine.server.transport.nesting import check_depth
 
 _STRUCTURED: Final = {
     "json": "json",

@@ -7,6 +7,7 @@ A value out of range is a 400 error with `param`. A field of the OpenAI API that
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from sluice import contract
 from sluice_engine.server.api.fields import MAX_INTEGER, Object, invalid, only
 from sluice_engine.server.api.generation import accepted_fields, output_format, sampling_fields, tool_fields
 from sluice_engine.server.api.generation.accepted_fields import PromptOptions
@@ -33,7 +34,6 @@ from sluice_engine.tools.schemas import arguments_grammar, grammar_of
 MAX_STOPS: Final = 4
 MAX_STOP_CHARACTERS: Final = 512
 MAX_TOP_K: Final = 1_000_000
-MAX_PRIORITY: Final = 100
 MAX_SLO_MS: Final = 1e7
 MAX_PROMPTS: Final = 256
 MAX_SAMPLES: Final = 1024  # of all prompts of one request
@@ -53,7 +53,7 @@ USAGE: Final = tuple(
 )
 STREAM_OPTIONS: Final = Record("stream_options", fields(*USAGE))
 IGNORE_EOS: Final = Flag("ignore_eos")
-PRIORITY: Final = Integer("priority", -MAX_PRIORITY, MAX_PRIORITY, 0)
+PRIORITY: Final = Integer("priority", -contract.MAX_PRIORITY, contract.MAX_PRIORITY, 0)
 TTFT: Final = Number("slo.ttft_ms", 0.0, MAX_SLO_MS, 0.0, above=True)
 ITL: Final = Number("slo.itl_ms", 0.0, MAX_SLO_MS, 0.0, above=True)
 SLO: Final = Record("slo", fields(TTFT, ITL))

@@ -17,13 +17,13 @@ import msgspec
 from aiohttp import web
 
 from sluice import contract
+from sluice.auth.caller import caller_of
 from sluice_engine import messages
 from sluice_engine.server.api.generation.answer import Answer, AnswerForm
 from sluice_engine.server.api.generation.prompt import Encoded
 from sluice_engine.server.api.generation.prompt_echo import INLINE_VALUES, PromptEcho, prompt_logprobs
 from sluice_engine.server.api.generation.request_schema import Generation
 from sluice_engine.server.api.generation.sse import Encoder, Head, ResponseFormat
-from sluice_engine.server.auth.caller import caller_of
 from sluice_engine.server.context import Serving, close_after_response, request_id_of
 from sluice_engine.server.engine_client import EngineFailed, Stream
 from sluice_engine.server.errors import ApiError, ClientTooSlow, InternalError

@@ -5,12 +5,12 @@ from typing import Any, Final
 
 import orjson
 
+from sluice.httpapi.nesting import check_depth
 from sluice_engine.grammar import GrammarInvalid, check_schema
 from sluice_engine.grammar.grammar import MAX_CHARACTERS
 from sluice_engine.server.api.fields import Object, invalid, only
 from sluice_engine.server.api.generation.output_format import refused
 from sluice_engine.server.api.request_fields import Flag, Form, Text, fields, list_of, object_form
-from sluice_engine.server.transport.nesting import check_depth
 from sluice_engine.tools import Tool, ToolChoice
 from sluice_engine.tools.definition import PastCall
 

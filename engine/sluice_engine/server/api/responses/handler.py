@@ -2,6 +2,7 @@
 
 from aiohttp import web
 
+from sluice.httpapi.body import read_object
 from sluice_engine.server.api.fields import Object
 from sluice_engine.server.api.generation import request_schema
 from sluice_engine.server.api.generation.completions import complete
@@ -9,7 +10,6 @@ from sluice_engine.server.api.responses.encoder import ResponsesFormat
 from sluice_engine.server.api.responses.translate import chat_body, renamed
 from sluice_engine.server.context import Serving
 from sluice_engine.server.errors import BadRequest
-from sluice_engine.server.transport.body import read_object
 
 
 async def responses(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:

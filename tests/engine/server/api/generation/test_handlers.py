@@ -13,6 +13,8 @@ import pytest
 from aiohttp import web
 
 from sluice import contract
+from sluice.httpapi.connection import HttpServer
+from sluice.httpapi.connection_limits import ConnectionLimits
 from sluice_engine import messages
 from sluice_engine.config import EngineOptions
 from sluice_engine.server.api import data_routes
@@ -22,8 +24,6 @@ from sluice_engine.server.context import Serving
 from sluice_engine.server.engine_client import EngineClient, Listener
 from sluice_engine.server.lifecycle import Lifecycle
 from sluice_engine.server.metrics import EngineMetrics
-from sluice_engine.server.transport.connection import HttpServer
-from sluice_engine.server.transport.connection_limits import ConnectionLimits
 from sluice_engine.server.transport.router import Router
 from sluice_engine.server.transport.sockets import bind
 from sluice_engine.text import load_text_model

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from sluice.httpapi.nesting import MAX_DEPTH, check_depth
 from sluice_engine.server.errors import BadRequest
-from sluice_engine.server.transport.nesting import MAX_DEPTH, check_depth
 from tests.engine.serving import Served
 
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"

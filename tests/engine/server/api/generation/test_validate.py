@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sluice.httpapi.body import parse_object
 from sluice_engine.sampling_params import SamplingParams
 from sluice_engine.server.api.generation import request_schema
 from sluice_engine.server.api.generation.sampling_fields import Choices
 from sluice_engine.server.errors import ApiError, BadRequest, NotFound, Unsupported
-from sluice_engine.server.transport.body import parse_object
 from sluice_engine.text import Message
 from tests.counting import count_calls
 

@@ -5,9 +5,9 @@ from typing import Final
 
 from aiohttp import web
 
-from sluice_engine.server.auth.key_file import ApiKey
-from sluice_engine.server.auth.rate_limits import RateLimits
-from sluice_engine.server.errors import Forbidden
+from sluice.auth.key_file import ApiKey
+from sluice.auth.rate_limits import RateLimits
+from sluice.httpapi.errors import Forbidden
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from sluice_engine.server.errors import Unavailable
+from sluice.httpapi.errors import Unavailable
 
 SMALL_BODY_BYTES: Final = 64 * 1024  # bodies up to this size use the small budget
 MAX_BODY_BYTES_IN_USE: Final = 64 * 1024 * 1024  # a parsed body takes several times its size

@@ -6,21 +6,27 @@ from typing import Any, Final
 import orjson
 from aiohttp import web
 
-from sluice_engine.server.errors import BadRequest, RequestTimeout, TooLarge, UnsupportedMedia
-from sluice_engine.server.transport.connection import RECEIVE_SECONDS, Connection
-from sluice_engine.server.transport.nesting import MAX_DEPTH, check_depth
+from sluice.httpapi.connection import Connection
+from sluice.httpapi.connection_limits import RECEIVE_SECONDS
+from sluice.httpapi.errors import BadRequest, RequestTimeout, TooLarge, UnsupportedMedia
+from sluice.httpapi.nesting import MAX_DEPTH, check_depth
 
 MAX_BODY_BYTES: Final = 8 * 1024 * 1024
 
 
 async def read_object(request: web.BaseRequest) -> dict[str, Any]:
-    """Returns the body as a JSON object.
+    """Returns the body as a JSON object. Raises what `read_body` and `parse_object` do."""
+    return parse_object(await read_body(request))
+
+
+async def read_body(request: web.BaseRequest) -> bytes:
+    """Returns the body of a JSON request.
 
     Raises UnsupportedMedia (415), TooLarge (413), RequestTimeout (408) and BadRequest (400). Raises Unavailable (503)
     if the bodies of all current requests exceed the budget, possibly before this body has arrived completely.
     """
     _check_headers(request)
-    return parse_object(await _read(request))
+    return await _read(request)
 
 
 def _check_headers(request: web.BaseRequest) -> None:
@@ -65,7 +71,8 @@ async def _read(request: web.BaseRequest) -> bytes:
     except TimeoutError as error:
         if connection is not None:
             connection.check_body()
-        raise RequestTimeout(f"The request's body did not arrive within {RECEIVE_SECONDS:g} s.") from error
+        seconds = RECEIVE_SECONDS if connection is None else connection.receive_seconds
+        raise RequestTimeout(f"The request's body did not arrive within {seconds:g} s.") from error
     except web.RequestPayloadError as error:
         raise BadRequest("The request's body is not framed as its headers say.") from error
     if connection is not None:

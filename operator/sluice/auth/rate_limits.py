@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from sluice_engine.server.auth.key_file import ApiKey
-from sluice_engine.server.errors import RateLimited
+from sluice.auth.key_file import ApiKey
+from sluice.httpapi.errors import RateLimited
 
 SECONDS: Final = 60.0
 Unit = Literal["requests", "tokens"]

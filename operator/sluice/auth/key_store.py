@@ -8,8 +8,8 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from sluice_engine.server.auth.key_file import ApiKey
-from sluice_engine.server.errors import Unauthorized
+from sluice.auth.key_file import ApiKey
+from sluice.httpapi.errors import Unauthorized
 
 # Without a key file every client inside the cluster is served, as one tenant.
 ANONYMOUS: Final = ApiKey(name="", digest=b"")

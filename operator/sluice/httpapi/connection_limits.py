@@ -7,13 +7,15 @@ limit gets 503 with Retry-After at once; no connection waits in a queue.
 import asyncio
 import logging
 import resource
+from collections.abc import Callable
 from typing import Final, cast
 
-from sluice_engine.server.errors import Unavailable
-from sluice_engine.server.transport.body_budget import RETRY_SECONDS, BodyBudget
+from sluice.httpapi.body_budget import RETRY_SECONDS, BodyBudget
+from sluice.httpapi.errors import Unavailable
 
 MAX_CONNECTIONS: Final = 16384  # of the data port; an idle connection costs some tens of kilobytes
 ADMIN_CONNECTIONS: Final = 256
+RECEIVE_SECONDS: Final = 25.0  # seconds for a complete request, headers and body, from its first byte
 OTHER_FILES: Final = 256  # descriptors for the engine, logs, weights' metadata and rejected connections
 MAX_REJECTED: Final = 128  # concurrent rejected connections; further ones are aborted without a response
 REJECTION_SECONDS: Final = 2.0  # seconds for the client to read the response; its bytes are discarded
@@ -22,10 +24,20 @@ log = logging.getLogger("sluice.http")
 
 
 class ConnectionLimits:
-    """Connection count, connection limit and body budget of one port."""
+    """Connection count, connection limit, body budget and receive deadline of one port."""
 
-    def __init__(self, connections: int, body_budget: BodyBudget | None = None) -> None:
+    def __init__(
+        self,
+        connections: int,
+        body_budget: BodyBudget | None = None,
+        *,
+        receive_seconds: float = RECEIVE_SECONDS,
+        on_rejected: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`on_rejected` is told the error's code of each request that is rejected before a handler sees it."""
         self.max_connections = connections
+        self.receive_seconds = receive_seconds
+        self.on_rejected = on_rejected
         self.body_budget = BodyBudget() if body_budget is None else body_budget
         self.connections = 0
         self.rejected = 0  # rejected connections whose response is in progress
@@ -67,6 +79,7 @@ class RejectedConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Sends the reason without reading a request; aborts if MAX_REJECTED connections are being rejected."""
         stream = cast(asyncio.Transport, transport)  # uvloop's transports do not subclass asyncio's
+        self._limits.on_rejected("connections_full")
         if self._limits.rejected >= MAX_REJECTED:
             stream.abort()
             return

@@ -14,12 +14,11 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from sluice import contract
-from sluice_engine.server.errors import ApiError, BadRequest, InternalError, RequestTimeout
-from sluice_engine.server.transport.body_budget import BodyReservation
-from sluice_engine.server.transport.connection_limits import ConnectionLimits, RejectedConnection
-from sluice_engine.server.transport.turns import Turns
+from sluice.httpapi.body_budget import BodyReservation
+from sluice.httpapi.connection_limits import ConnectionLimits, RejectedConnection
+from sluice.httpapi.errors import ApiError, BadRequest, InternalError, RequestTimeout
+from sluice.httpapi.turns import Turns
 
-RECEIVE_SECONDS: Final = 25.0  # seconds for a complete request, headers and body, from its first byte
 LINGER_SECONDS: Final = 2.0  # seconds that an unread body is drained after the response
 KEEPALIVE_SECONDS: Final = 75.0
 MAX_HEADERS: Final = 100
@@ -49,9 +48,14 @@ class Connection(RequestHandler):
         self._body: BodyReservation | None = None  # body of the current request, until it is released
         self.born = loop.time()
         self.max_age = contract.CONNECTION_MAX_AGE_SECONDS * random.uniform(0.9, 1.1)
-        self.deadline = self.born + RECEIVE_SECONDS
+        self.deadline = self.born + limits.receive_seconds
         self._head_timer: asyncio.TimerHandle | None = None
         self._begun = False  # whether a request has begun whose headers are incomplete
+
+    @property
+    def receive_seconds(self) -> float:
+        """Seconds for a complete request."""
+        return self._limits.receive_seconds
 
     @property
     def aged(self) -> bool:
@@ -128,14 +132,15 @@ class Connection(RequestHandler):
     def _arm(self) -> None:
         if self._head_timer is not None:
             self._head_timer.cancel()
-        self.deadline = self._loop.time() + RECEIVE_SECONDS
+        self.deadline = self._loop.time() + self._limits.receive_seconds
         self._head_timer = self._loop.call_at(self.deadline, self._head_overdue)
 
     def _head_overdue(self) -> None:
         self._head_timer = None
         if self._request_in_progress or self.transport is None:
             return
-        body = RequestTimeout(f"The request's headers did not arrive within {RECEIVE_SECONDS:g} s.").body()
+        body = RequestTimeout(f"The request's headers did not arrive within {self.receive_seconds:g} s.").body()
+        self._limits.on_rejected("headers_overdue")
         head = (
             "HTTP/1.1 408 Request Timeout\r\nContent-Type: application/json\r\n"
             f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
@@ -159,6 +164,7 @@ class Connection(RequestHandler):
             raise ConnectionResetError("a response has begun already")
         error: ApiError
         if status < 500:
+            self._limits.on_rejected("malformed")
             error = BadRequest("The HTTP request is malformed or its request line or headers are too large.")
         else:
             log.error("a handler failed", exc_info=exc)

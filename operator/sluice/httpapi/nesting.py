@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from sluice_engine.server.errors import BadRequest
+from sluice.httpapi.errors import BadRequest
 
 MAX_DEPTH: Final = 248  # orjson writes 254 levels, and an answer may repeat a part of the body some levels down
 

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import msgspec
 
 from sluice import contract
-from sluice_engine.server.api.generation.request_schema import MAX_PRIORITY
+from sluice.contract import MAX_PRIORITY
 
 MAX_BYTES: Final = 4 * 1024 * 1024  # a Secret holds at most 1 MiB, about 10,000 keys
 MAX_RATE: Final = 10**9

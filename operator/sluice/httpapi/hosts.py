@@ -1,0 +1,24 @@
+"""Checks the Host header, which must not change what a request may do.
+
+A port on the loopback interface accepts only loopback names: a web page may point its own name at 127.0.0.1 (DNS rebinding).
+"""
+
+import re
+from typing import Final
+
+from aiohttp import web
+
+from sluice.httpapi.errors import BadRequest
+
+LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
+_HOST: Final = re.compile(r"(?P<name>[A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\])(:\d{1,5})?", re.ASCII)
+
+
+def check_host(request: web.BaseRequest, *, loopback: bool) -> None:
+    """Raises BadRequest."""
+    hosts = request.headers.getall("Host", [])
+    found = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
+    if found is None:
+        raise BadRequest("The Host header is missing or malformed.", code="invalid_host")
+    if loopback and found["name"].lower() not in LOOPBACK:
+        raise BadRequest("This server listens on this machine only and answers to its names.", code="invalid_host")
