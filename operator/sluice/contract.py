@@ -235,6 +235,8 @@ GATEWAY_FAULTS: Final = "sluice_gateway_replica_faults_total"  # {kind}: faults 
 GATEWAY_REJECTIONS: Final = (
     "sluice_gateway_rejections_total"  # {reason}: answered by the gateway itself, before a replica
 )
+GATEWAY_QUEUED: Final = "sluice_gateway_queue_requests"  # {priority=high|normal|low}: above 0, 0, below 0
+GATEWAY_QUEUE_SECONDS: Final = "sluice_gateway_queue_seconds"
 GATEWAY_PROMPT_TOKENS: Final = "sluice_gateway_prompt_tokens_total"
 GATEWAY_CACHED_TOKENS: Final = "sluice_gateway_cached_prompt_tokens_total"
 GATEWAY_EXPECTED_TOKENS: Final = "sluice_gateway_expected_cached_prompt_tokens_total"
@@ -243,6 +245,12 @@ GATEWAY_STATUSES: Final = ("2xx", "4xx", "5xx", "disconnected")
 GATEWAY_CHOICES: Final = ("prefix", "session", "load", "retry")
 GATEWAY_RETRY_REASONS: Final = ("refused", "rejected", "lost")
 GATEWAY_REPLICA_STATES: Final = ("ready", "out")
+GATEWAY_PRIORITIES: Final = ("high", "normal", "low")
+GATEWAY_REJECTION_REASONS: Final = (
+    "connections_full", "headers_overdue", "malformed", "draining", "in_flight_full", "bodies_full", "queue_full",
+    "queue_bytes_full", "wait_too_long", "displaced", "no_replica", "invalid_api_key", "model_not_allowed",
+    "rate_limit_exceeded", "invalid",
+)  # fmt: skip
 GATEWAY_FAULT_KINDS: Final = ("refuses", "unreachable", "silent", "no_http", "wrong_load")
 
 # --- GET /load ---------------------------------------------------------------------------------------------------

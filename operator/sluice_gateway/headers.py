@@ -1,4 +1,4 @@
-"""Header handling of the gateway: what is passed on, what is its own, and accepted host names."""
+"""Header handling of the gateway: what is passed on, and what is its own."""
 
 import hashlib
 import re
@@ -26,7 +26,6 @@ HOP_BY_HOP: Final = frozenset(
 _NOT_FORWARDED: Final = HOP_BY_HOP | {"host", "content-length", "expect"}
 _KEY_HEADERS: Final = ("Authorization", "x-api-key")
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._~:/+=@-]{1,128}", re.ASCII)
-LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
 def forwarded_headers(headers: MultiMapping[str]) -> CIMultiDict[str]:
@@ -61,10 +60,3 @@ def tenant_of(headers: Mapping[str, str]) -> str:
 
 def _kept(items: Iterable[tuple[str, str]], dropped: frozenset[str] | set[str]) -> list[tuple[str, str]]:
     return [(name, value) for name, value in items if name.lower() not in dropped]
-
-
-def host_name(host: str) -> str:
-    """The name in a Host header, without its port."""
-    if host.startswith("["):
-        return host.partition("]")[0].lower() + "]"
-    return host.partition(":")[0].lower()

@@ -1,11 +1,12 @@
 """The gateway's metrics. Labels come from the contract, never from a request."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
 from sluice import contract
+from sluice.httpapi.errors import ApiError
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -16,6 +17,7 @@ class GatewayMetrics:
     """All series of one gateway."""
 
     def __init__(self) -> None:
+        self.refresh: Callable[[], None] = lambda: None  # called before the metrics are rendered
         self._registry = CollectorRegistry()
         self.requests = self._counter(
             contract.GATEWAY_REQUESTS, "Answered requests.", "status", contract.GATEWAY_STATUSES
@@ -35,6 +37,27 @@ class GatewayMetrics:
         self.replicas = self._gauge(
             contract.GATEWAY_REPLICAS, "Replicas by state.", "state", contract.GATEWAY_REPLICA_STATES
         )
+        self.rejections = self._counter(
+            contract.GATEWAY_REJECTIONS,
+            "Requests that the gateway rejected itself.",
+            "reason",
+            contract.GATEWAY_REJECTION_REASONS,
+        )
+        self.faults = self._counter(
+            contract.GATEWAY_FAULTS, "Faults that took a replica out.", "kind", contract.GATEWAY_FAULT_KINDS
+        )
+        self.queued = self._gauge(
+            contract.GATEWAY_QUEUED,
+            "Requests that wait while all replicas are at their limits.",
+            "priority",
+            contract.GATEWAY_PRIORITIES,
+        )
+        self.queue_seconds = Histogram(
+            contract.GATEWAY_QUEUE_SECONDS,
+            "Wait of requests that waited in the queue and started.",
+            buckets=contract.LATENCY_BUCKETS,
+            registry=self._registry,
+        )
         self.prompt_tokens = self._counter(contract.GATEWAY_PROMPT_TOKENS, "Prompt tokens, as replicas counted them.")
         self.cached_tokens = self._counter(contract.GATEWAY_CACHED_TOKENS, "Of these, found in a prefix cache.")
         self.expected_tokens = self._counter(contract.GATEWAY_EXPECTED_TOKENS, "Of these, expected to be found.")
@@ -45,8 +68,22 @@ class GatewayMetrics:
             registry=self._registry,
         )
 
+    def rejected(self, error: ApiError) -> None:
+        """The gateway rejects a request by this error of its own."""
+        known = error.code in contract.GATEWAY_REJECTION_REASONS
+        self.rejections.labels(error.code if known else "invalid").inc()
+
+    def waiting(self, by_priority: Iterable[tuple[int, int]]) -> None:
+        """How many requests wait, as pairs of a priority and a count."""
+        counts = dict.fromkeys(contract.GATEWAY_PRIORITIES, 0)
+        for priority, count in by_priority:
+            counts["normal" if priority == 0 else "high" if priority > 0 else "low"] += count
+        for name, count in counts.items():
+            self.queued.labels(name).set(count)
+
     def render(self) -> bytes:
         """The metrics in Prometheus' text format."""
+        self.refresh()
         return generate_latest(self._registry)
 
     def _counter(self, name: str, text: str, label: str | None = None, values: Sequence[str] = ()) -> Counter:

@@ -17,7 +17,7 @@ _MOST_BYTES: Final = 1024 * 1024
 
 
 async def merged_models(
-    session: aiohttp.ClientSession, request: web.Request, serving: Mapping[str, Backend]
+    session: aiohttp.ClientSession, request: web.BaseRequest, serving: Mapping[str, Backend]
 ) -> web.Response | None:
     """The models of all replicas in `serving`. None if none of them answers with a list."""
     found: dict[str, Any] = {}

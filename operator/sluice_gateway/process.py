@@ -16,7 +16,8 @@ from typing import Final
 
 from sluice import contract
 from sluice_gateway.replicas.backend import Backend
-from sluice_gateway.server import MAX_IN_FLIGHT, Gateway, GatewayOptions
+from sluice_gateway.routes import MAX_IN_FLIGHT
+from sluice_gateway.server import Gateway, GatewayOptions
 
 OPEN_FILES: Final = 2 * MAX_IN_FLIGHT + 512
 

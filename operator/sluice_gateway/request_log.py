@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sluice.logs import FIELDS
+from sluice_gateway.replicas.fleet import Attempt
 
 log = logging.getLogger("sluice.gateway.request")
 
@@ -23,9 +24,17 @@ class RequestWay:
     expected_tokens: float = 0.0
     prompt_tokens: float = 0.0
     cached_tokens: float = 0.0
-    held_seconds: float = 0.0
+    held_seconds: float = 0.0  # while no replica was ready
+    queued_seconds: float = 0.0  # while all were at their limits
     first_byte_seconds: float | None = None
     error: str | None = None
+
+    def tries(self, attempt: Attempt) -> None:
+        """The request is sent to a replica."""
+        state = attempt.state
+        self.tried.append(state.backend.name)
+        if self.model is None and state.load is not None:
+            self.model = state.load.model
 
     def left(self, why: str) -> None:
         """The last tried replica did not answer."""
@@ -46,6 +55,7 @@ class RequestWay:
             "cached_tokens": round(self.cached_tokens) if self.prompt_tokens else None,
             "expected_cached_tokens": round(self.expected_tokens) if self.prompt_tokens else None,
             "held_ms": round(self.held_seconds * 1000, 1) or None,
+            "queued_ms": round(self.queued_seconds * 1000, 1) or None,
             "first_byte_ms": None if self.first_byte_seconds is None else round(self.first_byte_seconds * 1000, 1),
             "total_ms": round((now - self.began_at) * 1000, 1),
             "error": self.error,
@@ -66,6 +76,8 @@ def _sentence(fields: Mapping[str, object]) -> str:
         )
     if "held_ms" in fields:
         parts.append(f"held {fields['held_ms']} ms")
+    if "queued_ms" in fields:
+        parts.append(f"queued {fields['queued_ms']} ms")
     first = f" (first byte {fields['first_byte_ms']})" if "first_byte_ms" in fields else ""
     parts.append(f"{fields['total_ms']} ms{first}")
     error = f" {fields['error']}" if "error" in fields else ""

@@ -1,20 +1,17 @@
 """Passing one response on to the client, byte by byte."""
 
-import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 import aiohttp
 from aiohttp import web
 
-from sluice import contract
-from sluice_gateway.errors import sse_error
+from sluice.httpapi.connection import Connection
+from sluice_gateway.errors import UpstreamLost, sse_error
 from sluice_gateway.headers import forwarded_headers
 
 UPSTREAM_ERRORS: Final = (aiohttp.ClientError, TimeoutError, OSError)
 EVENT_ENDS: Final = (b"\n\n", b"\r\n\r\n")
-_LOST: Final = "the replica went away before the answer was complete"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +32,7 @@ async def begun(upstream: aiohttp.ClientResponse) -> Begun:
     return Begun(upstream, await upstream.content.readany())
 
 
-async def pass_on(request: web.Request, answer: Begun) -> tuple[web.StreamResponse, bool]:
+async def pass_on(request: web.BaseRequest, answer: Begun) -> tuple[web.StreamResponse, bool]:
     """Stream the response to its end. Returns it, and whether the replica completed it.
 
     If the replica is lost, an event stream ends with an error event; any other response is aborted, because a clean end
@@ -47,6 +44,8 @@ async def pass_on(request: web.Request, answer: Begun) -> tuple[web.StreamRespon
     )
     if upstream.content_length is not None:
         response.content_length = upstream.content_length
+    if isinstance(request.protocol, Connection) and request.protocol.aged:
+        response.force_close()
     await response.prepare(request)
     chunk = answer.first
     while chunk:
@@ -60,27 +59,14 @@ async def pass_on(request: web.Request, answer: Begun) -> tuple[web.StreamRespon
     return response, True
 
 
-async def _break_off(request: web.Request, response: web.StreamResponse, content_type: str, *, whole: bool) -> None:
+async def _break_off(request: web.BaseRequest, response: web.StreamResponse, content_type: str, *, whole: bool) -> None:
     """`whole`: the last event was not cut off."""
     if content_type == "text/event-stream":
         await response.write(b"" if whole else EVENT_ENDS[0])
-        await response.write(sse_error(_LOST, anthropic=request.path in contract.PATHS_ANTHROPIC))
+        await response.write(sse_error(request.rel_url.raw_path, UpstreamLost()))
         await response.write_eof()
     elif request.transport is not None:
         request.transport.abort()
-
-
-async def read_body(request: web.Request, seconds: float, take: Callable[[int], None]) -> bytes:
-    """The whole request body. `take` is told the size of each part and may refuse it by an exception.
-
-    Raises TimeoutError and what `take` raises.
-    """
-    parts: list[bytes] = []
-    async with asyncio.timeout(seconds):
-        async for part in request.content.iter_any():
-            take(len(part))
-            parts.append(part)
-    return b"".join(parts)
 
 
 async def read_at_most(content: aiohttp.StreamReader, most: int) -> bytes:

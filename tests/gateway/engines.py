@@ -1,5 +1,6 @@
 """Small servers in place of engines: a data port, and an admin port with a load document that a test may change."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -33,11 +34,12 @@ class FakeEngine:
     seen: list[web.Request] = field(default_factory=list)
     headers: dict[str, str] = field(default_factory=dict)
     backend: Backend = field(init=False)
+    silent: asyncio.Event | None = None  # its load is not answered before this event
     runners: list[web.AppRunner] = field(default_factory=list)
 
     async def start(self, data_port: int = 0) -> None:
         """Listen on two ports."""
-        data, admin = web.Application(), web.Application()
+        data, admin = web.Application(client_max_size=16 * 1024 * 1024), web.Application()
         data.router.add_post("/v1/{path:.+}", self._posted)
         data.router.add_get("/v1/models", self._models)
         data.router.add_get("/health", self._health)
@@ -72,6 +74,8 @@ class FakeEngine:
         return web.Response()
 
     async def _load(self, _: web.Request) -> web.Response:
+        if self.silent is not None:
+            await self.silent.wait()
         return web.Response(text=self.load) if isinstance(self.load, str) else web.json_response(self.load)
 
 

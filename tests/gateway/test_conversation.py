@@ -1,5 +1,6 @@
 """What the gateway reads of a body: a later turn begins with the earlier text, and nothing that arrives can make it fail."""
 
+import contextlib
 import json
 from typing import Any
 
@@ -8,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice import contract
-from sluice_gateway.conversation import Conversation, read_conversation
+from sluice.httpapi.errors import BadRequest
+from sluice_gateway.conversation import MAX_TEXT, Conversation, read_conversation
 
 CHAT = contract.PATH_CHAT_COMPLETIONS
 
@@ -39,10 +41,20 @@ def test_a_longer_conversation_begins_with_a_shorter_one(
 
 
 @given(
-    st.one_of(st.binary(), st.recursive(st.none() | st.text() | st.floats(), st.lists).map(json.dumps).map(str.encode))
+    st.one_of(
+        st.binary(),
+        st.recursive(st.none() | st.integers() | st.text(), st.lists)
+        .map(
+            lambda drawn: json.dumps(
+                {"model": "m", "messages": drawn, "prompt": drawn, "slo": drawn, "priority": drawn}
+            )
+        )
+        .map(str.encode),
+    )
 )
-def test_any_bytes_are_read_without_an_error(found: bytes) -> None:
-    assert isinstance(read_conversation(CHAT, found), Conversation)
+def test_any_bytes_are_read_or_refused(found: bytes) -> None:
+    with contextlib.suppress(BadRequest):
+        assert isinstance(read_conversation(CHAT, found), Conversation)
 
 
 @pytest.mark.parametrize(
@@ -53,13 +65,37 @@ def test_only_what_an_engine_caches_has_a_text(path: str, text: bytes) -> None:
     assert read_conversation(path, body(model="m", prompt="Once", cache_salt="s")) == Conversation("m", text, "s")
 
 
-@pytest.mark.parametrize("found", [b"", b"[]", b"[" * 100_000, b'{"model": NaN}', b'{"model": 5}', b"\xff"])
-def test_what_an_engine_will_refuse_names_no_model(found: bytes) -> None:
-    assert read_conversation(CHAT, found).model is None
+@pytest.mark.parametrize(
+    "found",
+    [
+        b"",
+        b"[]",
+        b'"a"',
+        b"null",
+        b"[" * 100_000,
+        b'{"n": NaN}',
+        b'{"n": Infinity}',
+        b'{"model": 5}',
+        b"\xff",
+        b'{"a": "\\ud800"}',
+    ],
+)
+def test_what_is_no_request_is_refused(found: bytes) -> None:
+    with pytest.raises(BadRequest):
+        read_conversation(CHAT, found)
 
 
-def test_a_lone_surrogate_is_no_reason_to_fail() -> None:
-    assert read_conversation(CHAT, b'{"model": "m", "prompt": "\\ud800"}') in (
-        Conversation(),
-        Conversation("m", "\ud800".encode("utf-8", "surrogatepass")),
-    )
+def test_priorities_and_targets_are_read_as_far_as_an_engine_takes_them() -> None:
+    found = read_conversation(CHAT, body(priority=7, slo={"ttft_ms": 250}))
+    assert (found.priority, found.ttft_seconds) == (7, 0.25)
+    for priority, ttft in ((101, 0), (True, -1), ("7", "x"), (1.5, None)):
+        found = read_conversation(CHAT, body(priority=priority, slo={"ttft_ms": ttft}))
+        assert (found.priority, found.ttft_seconds) == (0, None)
+
+
+def test_the_text_is_bounded_and_a_longer_prompt_of_token_ids_begins_with_a_shorter_one() -> None:
+    ids = list(range(1_000_000))
+    long, short = (read_conversation(contract.PATH_COMPLETIONS, body(prompt=ids[:n])).text for n in (1_000_000, 100))
+    assert long.startswith(short)
+    assert len(long) <= MAX_TEXT
+    assert len(read_conversation(CHAT, body(messages=[{"role": "user", "content": "ä" * 3_000_000}])).text) <= MAX_TEXT

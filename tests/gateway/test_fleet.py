@@ -197,7 +197,7 @@ async def test_a_stream_that_has_begun_ends_with_an_error_event_and_is_not_retri
     ):
         events = (await response.text()).split("\n\n")
     assert events[0] == "data: 1"
-    assert '"code": "upstream_lost"' in events[1]
+    assert '"code":"upstream_lost"' in events[1]
     assert sum(len(engine.seen) for engine in engines) == 1
 
 

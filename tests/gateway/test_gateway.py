@@ -1,4 +1,4 @@
-"""The front door against real upstream servers."""
+"""The gateway against real upstream servers."""
 
 import asyncio
 import contextlib
@@ -20,6 +20,7 @@ from sluice_gateway.server import Gateway, GatewayOptions, PortTaken
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 CHAT = "/v1/chat/completions"
+JSON = {"Content-Type": "application/json"}
 
 
 @asynccontextmanager
@@ -38,7 +39,7 @@ async def upstream(name: str, handler: Handler) -> AsyncIterator[Backend]:
 
 
 @asynccontextmanager
-async def front_door(
+async def gateway_of(
     *handlers: Handler, hold_queue: HoldQueue | None = None, **options: Any
 ) -> AsyncIterator[tuple[Gateway, list[Backend]]]:
     """A gateway over one replica per handler."""
@@ -67,14 +68,14 @@ async def full(request: web.Request) -> web.Response:
 
 
 async def test_every_inference_path_has_a_route() -> None:
-    async with front_door(says("a")) as (gateway, _), aiohttp.ClientSession() as client:
+    async with gateway_of(says("a")) as (gateway, _), aiohttp.ClientSession() as client:
         for path in ("chat/completions", "completions", "embeddings", "rerank", "score"):
             async with client.post(f"{gateway.url}/v1/{path}", json={}) as response:
                 assert (await response.json())["says"] == "a"
 
 
 async def test_every_path_that_is_read_has_a_route() -> None:
-    async with front_door(says("a")) as (gateway, _), aiohttp.ClientSession() as client:
+    async with gateway_of(says("a")) as (gateway, _), aiohttp.ClientSession() as client:
         for path in (*contract.READ_PATHS, "/v1/models/chat", "/v1/models/Qwen/Qwen3-8B"):
             async with client.get(gateway.url + path) as response:
                 assert (response.status, await response.json()) == (200, {"says": "a"})
@@ -84,7 +85,7 @@ async def test_every_path_that_is_read_has_a_route() -> None:
 
 async def test_health_without_a_replica_is_503() -> None:
     async with (
-        front_door() as (gateway, _),
+        gateway_of() as (gateway, _),
         aiohttp.ClientSession() as client,
         client.get(gateway.url + contract.PATH_HEALTH) as response,
     ):
@@ -92,7 +93,7 @@ async def test_health_without_a_replica_is_503() -> None:
 
 
 async def test_requests_go_round_and_identifiers_pass_through() -> None:
-    async with front_door(says("a"), says("b")) as (gateway, _), aiohttp.ClientSession() as client:
+    async with gateway_of(says("a"), says("b")) as (gateway, _), aiohttp.ClientSession() as client:
         answers = []
         for n in range(4):
             async with client.post(gateway.url + CHAT, json={}, headers={"x-request-id": f"id-{n}"}) as response:
@@ -114,7 +115,7 @@ async def test_a_stream_passes_chunk_by_chunk() -> None:
         return response
 
     async with (
-        front_door(handler) as (gateway, _),
+        gateway_of(handler) as (gateway, _),
         aiohttp.ClientSession() as client,
         client.post(gateway.url + CHAT, json={}) as response,
     ):
@@ -125,14 +126,14 @@ async def test_a_stream_passes_chunk_by_chunk() -> None:
 
 
 async def test_a_rejected_request_is_sent_to_the_next_replica() -> None:
-    async with front_door(full, says("b")) as (gateway, _), aiohttp.ClientSession() as client:
+    async with gateway_of(full, says("b")) as (gateway, _), aiohttp.ClientSession() as client:
         for _ in range(4):
             async with client.post(gateway.url + CHAT, json={}) as response:
                 assert (response.status, (await response.json())["says"]) == (200, "b")
 
 
 def notes(seen: list[str | None], then: Handler) -> Handler:
-    """As `then`, after writing down which try the front door says it is."""
+    """As `then`, after writing down which try it is."""
 
     async def handler(request: web.Request) -> web.StreamResponse:
         seen.append(request.headers.get("x-sluice-attempt"))
@@ -143,9 +144,9 @@ def notes(seen: list[str | None], then: Handler) -> Handler:
 
 async def test_a_retried_request_carries_its_attempt_number() -> None:
     seen: list[str | None] = []
-    doors = [notes(seen, one) for one in (full, full, says("c"))]
+    engines = [notes(seen, one) for one in (full, full, says("c"))]
     async with (
-        front_door(*doors) as (gateway, _),
+        gateway_of(*engines) as (gateway, _),
         aiohttp.ClientSession() as client,
         client.post(gateway.url + CHAT, json={}, headers={"X-Sluice-Attempt": "7"}) as response,
     ):
@@ -155,7 +156,7 @@ async def test_a_retried_request_carries_its_attempt_number() -> None:
 
 async def test_a_refused_connection_does_not_count_as_an_attempt() -> None:
     seen: list[str | None] = []
-    async with front_door(notes(seen, says("b"))) as (gateway, backends), aiohttp.ClientSession() as client:
+    async with gateway_of(notes(seen, says("b"))) as (gateway, backends), aiohttp.ClientSession() as client:
         backends.insert(0, Backend("gone", "127.0.0.1", 1))
         for _ in range(2):
             async with client.post(gateway.url + CHAT, json={}) as response:
@@ -165,7 +166,7 @@ async def test_a_refused_connection_does_not_count_as_an_attempt() -> None:
 
 async def test_the_last_rejection_is_forwarded_when_all_replicas_are_full() -> None:
     async with (
-        front_door(full, full) as (gateway, _),
+        gateway_of(full, full) as (gateway, _),
         aiohttp.ClientSession() as client,
         client.post(gateway.url + CHAT, json={}) as response,
     ):
@@ -175,7 +176,7 @@ async def test_the_last_rejection_is_forwarded_when_all_replicas_are_full() -> N
 
 
 async def test_a_replica_that_does_not_listen_is_skipped() -> None:
-    async with front_door(says("b")) as (gateway, backends), aiohttp.ClientSession() as client:
+    async with gateway_of(says("b")) as (gateway, backends), aiohttp.ClientSession() as client:
         backends.insert(0, Backend("gone", "127.0.0.1", 1))
         for _ in range(2):
             async with client.post(gateway.url + CHAT, json={}) as response:
@@ -184,7 +185,7 @@ async def test_a_replica_that_does_not_listen_is_skipped() -> None:
 
 async def test_no_ready_replica_is_a_503_with_retry_after() -> None:
     async with (
-        front_door() as (gateway, _),
+        gateway_of() as (gateway, _),
         aiohttp.ClientSession() as client,
         client.post(gateway.url + CHAT, json={}) as response,
     ):
@@ -209,7 +210,7 @@ async def test_a_client_disconnect_cancels_the_upstream_request() -> None:
             raise
         return response
 
-    async with front_door(handler) as (gateway, _), aiohttp.ClientSession() as client:
+    async with gateway_of(handler) as (gateway, _), aiohttp.ClientSession() as client:
         response = await client.post(gateway.url + CHAT, json={})
         await begun.wait()
         response.close()
@@ -229,7 +230,7 @@ async def test_a_replica_that_dies_mid_stream_ends_it_with_an_error_event() -> N
         return response
 
     async with (
-        front_door(handler) as (gateway, _),
+        gateway_of(handler) as (gateway, _),
         aiohttp.ClientSession() as client,
         client.post(gateway.url + CHAT, json={}) as response,
     ):
@@ -251,7 +252,7 @@ async def test_a_replica_that_dies_mid_stream_ends_it_with_an_error_event() -> N
 )
 async def test_other_paths_and_methods_are_refused_in_json(method: str, path: str, status: int) -> None:
     async with (
-        front_door(says("a")) as (gateway, _),
+        gateway_of(says("a")) as (gateway, _),
         aiohttp.ClientSession() as client,
         client.request(method, gateway.url + path) as response,
     ):
@@ -260,7 +261,7 @@ async def test_other_paths_and_methods_are_refused_in_json(method: str, path: st
 
 
 async def test_a_name_of_another_machine_is_refused() -> None:
-    async with front_door(says("a")) as (gateway, _), aiohttp.ClientSession() as client:
+    async with gateway_of(says("a")) as (gateway, _), aiohttp.ClientSession() as client:
         async with client.get(gateway.url + "/v1/models", headers={"Host": "evil.example:8080"}) as response:
             assert response.status == 400
         async with client.get(gateway.url + "/v1/models", headers={"Host": "localhost:8080"}) as response:
@@ -268,17 +269,21 @@ async def test_a_name_of_another_machine_is_refused() -> None:
 
 
 async def test_a_body_over_the_limit_is_refused() -> None:
-    async with front_door(says("a")) as (gateway, _), aiohttp.ClientSession() as client:
+    async with gateway_of(says("a")) as (gateway, _), aiohttp.ClientSession() as client:
         with contextlib.suppress(aiohttp.ClientConnectionError):  # it may still be sending when the answer comes
-            async with client.post(gateway.url + CHAT, data=io.BytesIO(b"x" * (8 * 1024 * 1024 + 1))) as response:
+            async with client.post(
+                gateway.url + CHAT, data=io.BytesIO(b"x" * (8 * 1024 * 1024 + 1)), headers=JSON
+            ) as response:
                 assert response.status == 413
 
 
 async def test_a_body_that_does_not_arrive_in_time_is_rejected() -> None:
-    async with front_door(says("a"), body_seconds=0.1) as (gateway, _):
+    async with gateway_of(says("a"), body_seconds=0.1) as (gateway, _):
         port = int(gateway.url.rsplit(":", 1)[1])
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nabc".encode())
+        writer.write(
+            f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\nabc".encode()
+        )
         async with asyncio.timeout(60):
             assert b" 408 " in await reader.readline()
         writer.close()
@@ -292,7 +297,7 @@ async def test_a_draining_gateway_rejects_only_new_requests() -> None:
         await release.wait()
         return web.json_response({"says": "late"})
 
-    async with front_door(slow) as (gateway, _), aiohttp.ClientSession() as client:
+    async with gateway_of(slow) as (gateway, _), aiohttp.ClientSession() as client:
         first = asyncio.create_task(client.post(gateway.url + CHAT, json={}))
         await begun.wait()
         gateway.drain()
@@ -304,7 +309,7 @@ async def test_a_draining_gateway_rejects_only_new_requests() -> None:
 
 
 async def test_a_taken_port_is_named() -> None:
-    async with front_door(says("a")) as (gateway, _):
+    async with gateway_of(says("a")) as (gateway, _):
         port = int(gateway.url.rsplit(":", 1)[1])
         with pytest.raises(PortTaken, match=str(port)):
             await Gateway(_nobody, GatewayOptions(port=port)).start()

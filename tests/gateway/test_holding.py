@@ -8,7 +8,7 @@ import pytest
 
 from sluice_gateway.holding import HoldQueue
 from sluice_gateway.replicas.backend import Backend
-from tests.gateway.test_gateway import CHAT, front_door
+from tests.gateway.test_gateway import CHAT, gateway_of
 
 ONE = Backend("r0", "127.0.0.1", 1)
 
@@ -60,7 +60,7 @@ async def test_a_request_that_is_not_held_gets_a_retry_after(
     hold_queue: HoldQueue, method: str, path: str, retry_after: str
 ) -> None:
     async with (
-        front_door(hold_queue=hold_queue) as (gateway, _),
+        gateway_of(hold_queue=hold_queue) as (gateway, _),
         aiohttp.ClientSession() as session,
         session.request(method, gateway.url + path, json={}) as response,
     ):

@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 from aiohttp.base_protocol import BaseProtocol
 
-from sluice_gateway.body_budget import MAX_BODY_BYTES
+from sluice.httpapi.body import MAX_BODY_BYTES
 from sluice_gateway.replicas.backend import Backend
 from sluice_gateway.server import Gateway, GatewayOptions
 from sluice_gateway.streaming import read_at_most
@@ -27,7 +27,7 @@ async def raw(url: str, request: str) -> tuple[asyncio.StreamReader, asyncio.Str
 
 async def test_bodies_that_are_only_announced_take_no_room() -> None:
     async with gateway_over(FakeEngine("r0")) as gateway, aiohttp.ClientSession() as client:
-        head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {MAX_BODY_BYTES}\r\n\r\n"
+        head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {MAX_BODY_BYTES}\r\n\r\n"
         writers = [(await raw(gateway.url, head))[1] for _ in range(IDLE)]
         async with client.post(gateway.url + CHAT, json=chat("a")) as response:
             assert response.status == 200
@@ -37,7 +37,7 @@ async def test_bodies_that_are_only_announced_take_no_room() -> None:
 
 async def test_an_announced_body_over_the_limit_is_a_413_at_once() -> None:
     async with gateway_over(FakeEngine("r0")) as gateway:
-        head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {MAX_BODY_BYTES + 1}\r\n\r\n"
+        head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {MAX_BODY_BYTES + 1}\r\n\r\n"
         reader, writer = await raw(gateway.url, head)
         async with asyncio.timeout(60):
             assert b" 413 " in await reader.readline()
@@ -46,7 +46,7 @@ async def test_an_announced_body_over_the_limit_is_a_413_at_once() -> None:
 
 async def test_a_chunked_body_over_the_limit_is_a_413() -> None:
     async with gateway_over(FakeEngine("r0")) as gateway:
-        head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+        head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
         reader, writer = await raw(gateway.url, head)
         writer.write(f"{MAX_BODY_BYTES + 1:x}\r\n".encode() + b"x" * (MAX_BODY_BYTES + 1))
         async with asyncio.timeout(60):
@@ -79,7 +79,7 @@ async def test_every_connection_header_names_hop_by_hop_headers() -> None:
     engine = FakeEngine("r0")
     async with gateway_over(engine) as gateway:
         body = json.dumps(chat("a"))
-        head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\nContent-Type: application/json\r\n"
+        head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
         named = "Connection: close\r\nConnection: x-hop\r\nx-hop: 1\r\nx-end: 2\r\n\r\n"
         reader, writer = await raw(gateway.url, head + named + body)
         async with asyncio.timeout(60):

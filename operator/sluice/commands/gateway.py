@@ -59,7 +59,7 @@ def gateway(
 
     Exits 0 after SIGTERM or Ctrl-C, once the requests in flight have completed; 2 for a bad address or a taken port.
     """
-    from sluice_gateway.headers import LOCAL_HOSTS
+    from sluice.httpapi.hosts import LOOPBACK
     from sluice_gateway.process import DrainTimes, run
     from sluice_gateway.replicas.static import BadBackend, parse_backend
     from sluice_gateway.server import GatewayOptions, PortTaken
@@ -67,7 +67,7 @@ def gateway(
     configure_logs(log_format, log_level)
     try:
         backends = list(dict.fromkeys(map(parse_backend, backend)))
-        options = GatewayOptions(host, port, admin_port, policy.value, session_header, any_host=host not in LOCAL_HOSTS)
+        options = GatewayOptions(host, port, admin_port, policy.value, session_header, any_host=host not in LOOPBACK)
         run(backends, options, DrainTimes(grace_seconds, drain_seconds))
     except (BadBackend, PortTaken) as error:
         typer.echo(str(error), err=True)

@@ -60,7 +60,7 @@ class Connection(RequestHandler):
     @property
     def aged(self) -> bool:
         """Whether the next response closes the connection."""
-        return self._loop.time() - self.born > self.max_age
+        return self._limits.closing or self._loop.time() - self.born > self.max_age
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Starts the deadline of the first request. Beyond the limit, the connection is rejected with 503."""

@@ -39,6 +39,7 @@ class ConnectionLimits:
         self.receive_seconds = receive_seconds
         self.on_rejected = on_rejected
         self.body_budget = BodyBudget() if body_budget is None else body_budget
+        self.closing = False  # every connection closes after its next response
         self.connections = 0
         self.rejected = 0  # rejected connections whose response is in progress
 

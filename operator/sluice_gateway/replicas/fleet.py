@@ -1,13 +1,13 @@
 """The fleet behind one gateway: which replicas there are, in which order a request tries them, and what comes back."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from sluice_gateway.replicas.backend import Backend
 from sluice_gateway.replicas.load import Load
-from sluice_gateway.replicas.state import ReplicaState
+from sluice_gateway.replicas.state import SILENT, ReplicaState, fault_kind
 from sluice_gateway.routing import PolicyName, Prompt, Router
 
 FIRST_TOKENS_PER_BYTE: Final = 0.25  # of English text, until answers have said more
@@ -35,9 +35,17 @@ class Attempt:
 class Fleet:
     """The replicas that `backends()` returns at the moment of each call."""
 
-    def __init__(self, backends: Callable[[], Sequence[Backend]], policy: PolicyName = "PrefixAware") -> None:
+    def __init__(
+        self,
+        backends: Callable[[], Sequence[Backend]],
+        policy: PolicyName = "PrefixAware",
+        on_fault: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`on_fault` is told the kind of each fault that takes a replica out."""
         self.router = Router(policy)
+        self._on_fault = on_fault
         self.tokens_per_byte = FIRST_TOKENS_PER_BYTE
+        self.on_room: Callable[[], None] = lambda: None  # called when a replica may have room for a request
         self._backends = backends
         self._states: dict[str, ReplicaState] = {}
 
@@ -65,7 +73,9 @@ class Fleet:
         return found
 
     def order(self, prompt: Prompt, model: str | None) -> list[ReplicaState]:
-        """The replicas of the model, the best first, those that are not ready last; empty if none at all is ready.
+        """The replicas of the model, the best first; empty if none at all is ready.
+
+        Those that are not ready come last, those with a fault are left out.
 
         Raises UnknownModel.
         """
@@ -76,8 +86,14 @@ class Fleet:
         if not serving:
             names = ", ".join(sorted({state.load.model for state in states if state.load is not None}))
             raise UnknownModel(f"The model does not exist; there is {names}.")
-        ordered = self.router.order([state.replica() for state in serving.values()], prompt)
+        ordered = self.router.order([state.replica() for state in serving.values() if state.fault is None], prompt)
         return [serving[replica.name] for replica in ordered]
+
+    def another(self, prompt: Prompt, model: str | None, tried: Collection[str]) -> ReplicaState | None:
+        """The best replica that is not among the tried ones, one with room if there is one; None without any."""
+        self.router.same_turn()
+        order = [state for state in self.order(prompt, model) if state.backend.name not in tried]
+        return next((state for state in order if state.ready and state.has_room), order[0] if order else None)
 
     def begin(self, state: ReplicaState, prompt: Prompt) -> Attempt:
         """The prompt is being sent to the replica; the caller ends the attempt by `end`, whatever happens.
@@ -86,7 +102,8 @@ class Fleet:
         """
         expected = self.router.caches.cached_tokens(state.backend.name, prompt)
         attempt = Attempt(state, prompt, expected)
-        self.router.sent(state.replica(), prompt)
+        if self._present(state):
+            self.router.sent(state.replica(), prompt)
         state.in_flight += 1
         state.prompt_tokens += prompt.tokens
         state.uncached_tokens += prompt.tokens - expected
@@ -96,23 +113,29 @@ class Fleet:
         """The prompt is computed, or will never be. Idempotent."""
         if attempt.unanswered:
             attempt.unanswered = False
+            attempt.state.unanswered.pop(id(attempt), None)
             attempt.state.prompt_tokens -= attempt.prompt.tokens
             attempt.state.uncached_tokens -= attempt.prompt.tokens - attempt.expected
 
     def rejected(self, attempt: Attempt) -> None:
-        """The replica has not computed the prompt."""
-        self.router.caches.retract(attempt.state.backend.name, attempt.prompt, attempt.expected)
+        """The replica has not computed the prompt, so that it has not cached it either."""
+        if self._present(attempt.state):
+            self.router.caches.retract(attempt.state.backend.name, attempt.prompt, attempt.expected)
 
     def end(self, attempt: Attempt) -> None:
         """The replica has answered completely or not at all."""
+        if attempt.unanswered:
+            self.rejected(attempt)
         self.first_byte(attempt)
         attempt.state.in_flight -= 1
         if not attempt.state.in_flight:  # no error of rounding outlives an idle moment
             attempt.state.prompt_tokens = attempt.state.uncached_tokens = 0.0
+        self.on_room()
 
     def answered(self, attempt: Attempt, cached: float, tokens: float) -> None:
         """The replica found `cached` of the prompt's `tokens` tokens in its cache."""
-        self.router.caches.answered(attempt.state.backend.name, attempt.prompt, attempt.expected, cached)
+        if self._present(attempt.state):
+            self.router.caches.answered(attempt.state.backend.name, attempt.prompt, attempt.expected, cached)
         size = attempt.prompt.tokens / self.tokens_per_byte
         if size >= LEAST_BYTES and tokens >= 1.0:
             rate = min(max(tokens / size, TOKENS_PER_BYTE[0]), TOKENS_PER_BYTE[1])
@@ -122,11 +145,22 @@ class Fleet:
         """Use the replica no more until a probe succeeds; its cache is thought to be lost."""
         if state.fault != fault:
             log.warning("replica %s is out: %s", state.backend.name, fault)
+            self._on_fault(fault_kind(fault))
         state.fault = fault
-        self.router.caches.forget(state.backend.name)
+        if self._present(state):
+            self.router.caches.forget(state.backend.name)
+        if fault == SILENT:
+            for give_up in list(state.unanswered.values()):
+                give_up()
 
     def back(self, state: ReplicaState, load: Load | None) -> None:
         """A probe succeeded."""
         if state.fault is not None:
             log.warning("replica %s is back", state.backend.name)
-        state.fault, state.load = None, load
+        state.fault = None
+        state.loaded(load)
+        self.on_room()
+
+    def _present(self, state: ReplicaState) -> bool:
+        """False if the replica has been removed or replaced: a late answer of it says nothing of the present one."""
+        return self._states.get(state.backend.name) is state

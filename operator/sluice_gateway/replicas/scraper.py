@@ -9,33 +9,45 @@ import aiohttp
 from sluice import contract
 from sluice_gateway.replicas.fleet import Fleet
 from sluice_gateway.replicas.load import MAX_BYTES, BadLoad, Load, parse_load
-from sluice_gateway.replicas.state import REFUSES, UNREACHABLE, ReplicaState
+from sluice_gateway.replicas.state import REFUSES, SILENT, UNREACHABLE, ReplicaState
 from sluice_gateway.streaming import read_at_most
 
 SCRAPE_SECONDS: Final = 0.25
-TIMEOUT: Final = aiohttp.ClientTimeout(total=1.0)
+SILENT_SECONDS: Final = 2.0  # a busy replica answers within one; a stopped one never
 _ERRORS: Final = (aiohttp.ClientError, TimeoutError, OSError)
 
 
 class Scraper:
     """Keeps the loads of a fleet fresh while its task runs."""
 
-    def __init__(self, session: aiohttp.ClientSession, fleet: Fleet) -> None:
+    def __init__(self, session: aiohttp.ClientSession, fleet: Fleet, silent_seconds: float = SILENT_SECONDS) -> None:
+        """A replica that does not answer within `silent_seconds` is out."""
         self._session = session
         self._fleet = fleet
+        self._timeout = aiohttp.ClientTimeout(total=silent_seconds)
+        self._reading: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Scrape until cancelled. A slow replica delays no other one's next scrape by more than its timeout."""
-        while True:
-            await self.scrape()
-            await asyncio.sleep(SCRAPE_SECONDS)
+        """Scrape until cancelled. A slow replica delays no other one's scrape."""
+        try:
+            while True:
+                busy = {task.get_name() for task in self._reading}
+                for state in self._fleet.states():
+                    if state.backend.name not in busy:
+                        task = asyncio.create_task(self._read(state), name=state.backend.name)
+                        self._reading.add(task)
+                        task.add_done_callback(self._reading.discard)
+                await asyncio.sleep(SCRAPE_SECONDS)
+        finally:
+            for task in self._reading:
+                task.cancel()
 
     async def scrape(self) -> None:
         """Read all replicas once."""
         await asyncio.gather(*(self._read(state) for state in self._fleet.states()))
 
     async def _read(self, state: ReplicaState) -> None:
-        """A document that cannot be had changes nothing: the replica may be busy. One that is wrong takes it out."""
+        """Without an admin port that can be reached nothing changes. A wrong document, or silence, takes the replica out."""
         if state.fault is not None and not await self._accepts(state):
             return
         load: Load | None = None
@@ -45,6 +57,9 @@ class Scraper:
             except BadLoad as error:
                 self._fleet.out(state, f"its {contract.PATH_LOAD} is wrong: {error}")
                 return
+            except TimeoutError:
+                self._fleet.out(state, SILENT)
+                return
             except _ERRORS:
                 if state.fault not in (REFUSES, UNREACHABLE):
                     return
@@ -53,7 +68,7 @@ class Scraper:
 
     async def _load(self, url: str) -> Load | None:
         """The document; None from a server that has none. Raises BadLoad and what aiohttp raises."""
-        async with self._session.get(url + contract.PATH_LOAD, timeout=TIMEOUT) as response:
+        async with self._session.get(url + contract.PATH_LOAD, timeout=self._timeout) as response:
             if response.status == 404:
                 return None
             body = await read_at_most(response.content, MAX_BYTES + 1)
@@ -64,6 +79,6 @@ class Scraper:
     async def _accepts(self, state: ReplicaState) -> bool:
         """True if the data port answers."""
         with contextlib.suppress(*_ERRORS):
-            async with self._session.get(state.backend.url + contract.PATH_HEALTH, timeout=TIMEOUT):
+            async with self._session.get(state.backend.url + contract.PATH_HEALTH, timeout=self._timeout):
                 return True
         return False

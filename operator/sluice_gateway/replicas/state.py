@@ -1,6 +1,7 @@
 """What the gateway knows of one replica: its latest load document, and its own requests that the document may not show."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from sluice_gateway.replicas.backend import Backend
@@ -9,6 +10,14 @@ from sluice_gateway.routing import Replica
 
 REFUSES: Final = "it refuses connections"
 UNREACHABLE: Final = "it cannot be reached"
+SILENT: Final = "it does not answer in time"
+NO_HTTP: Final = "its answers are not HTTP"
+
+
+def fault_kind(fault: str) -> str:
+    """The label of `contract.GATEWAY_FAULTS` for a fault."""
+    kinds = {REFUSES: "refuses", UNREACHABLE: "unreachable", SILENT: "silent", NO_HTTP: "no_http"}
+    return kinds.get(fault, "wrong_load")
 
 
 @dataclass(slots=True)
@@ -21,11 +30,23 @@ class ReplicaState:
     in_flight: int = 0  # requests of this gateway
     prompt_tokens: float = 0.0  # of those without a first byte
     uncached_tokens: float = 0.0  # of these, expected to be computed
+    foreign: int = 0  # requests at it beside this gateway's, at the last scrape
+    unanswered: dict[int, Callable[[], None]] = field(default_factory=dict)  # id of the attempt → gives it up
 
     @property
     def ready(self) -> bool:
         """True if it can be sent requests."""
         return self.fault is None and (self.load is None or self.load.ready)
+
+    @property
+    def has_room(self) -> bool:
+        """True if one more request can start there at once."""
+        return self.load is None or self.foreign + self.in_flight < max(1, self.load.limit)
+
+    def loaded(self, load: Load | None) -> None:
+        """A new document. What it counts beyond the requests of this gateway are those of others."""
+        self.load = load
+        self.foreign = 0 if load is None else max(0, load.running + load.waiting - self.in_flight)
 
     def serves(self, model: str | None) -> bool:
         """True unless it is known to serve another model."""

@@ -46,6 +46,10 @@ class Router:
 
         return [turned[place] for place in sorted(range(len(turned)), key=rank)]
 
+    def same_turn(self) -> None:
+        """The next order is for the same request again: no replica loses its turn by it."""
+        self._turn -= 1
+
     @staticmethod
     def _session_replica(replicas: Sequence[Replica], prompt: Prompt) -> Replica | None:
         ready = (one for one in replicas if one.ready)

@@ -17,9 +17,14 @@ class RetryBudget:
         """A request came."""
         self._left = min(self._reserve, self._left + self._share)
 
+    @property
+    def left(self) -> bool:
+        """True if `take` would take one."""
+        return self._left >= 1.0
+
     def take(self) -> bool:
         """Take one retry; False if none is left."""
-        if self._left < 1.0:
+        if not self.left:
             return False
         self._left -= 1.0
         return True

@@ -16,19 +16,21 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from sluice import contract
-from sluice_gateway.body_budget import MAX_BODY_BYTES, BodyBudget, BodyTooLarge, Reservation, TooManyBytes
+from sluice.httpapi.body import read_body
+from sluice.httpapi.errors import NotFound, Unavailable
 from sluice_gateway.conversation import Conversation, read_conversation
-from sluice_gateway.errors import error_response
-from sluice_gateway.headers import engine_headers, forwarded_headers, request_id_of, tenant_of
+from sluice_gateway.forwarding.dispatch import Claim, Dispatcher
+from sluice_gateway.forwarding.retry_budget import RetryBudget
+from sluice_gateway.headers import engine_headers, forwarded_headers, tenant_of
 from sluice_gateway.holding import HoldQueue
 from sluice_gateway.metrics import GatewayMetrics
+from sluice_gateway.queueing import QueueLimits
 from sluice_gateway.replicas.fleet import Attempt, Fleet, UnknownModel
-from sluice_gateway.replicas.state import REFUSES, UNREACHABLE, ReplicaState
+from sluice_gateway.replicas.state import NO_HTTP, REFUSES, UNREACHABLE
 from sluice_gateway.request_log import RequestWay
-from sluice_gateway.retry_budget import RetryBudget
 from sluice_gateway.routing import Prompt, prefix_hashes
 from sluice_gateway.routing.prefix_hashes import STEP_BYTES
-from sluice_gateway.streaming import UPSTREAM_ERRORS, Begun, begun, pass_on, read_at_most, read_body
+from sluice_gateway.streaming import UPSTREAM_ERRORS, Begun, begun, pass_on, read_at_most
 
 SMALL_BYTES: Final = 1024 * 1024  # of a body that aiohttp writes at once; a larger one is written in parts
 REJECTION_BYTES: Final = 64 * 1024  # bytes of a replica's 503 that are kept while another replica is tried
@@ -44,18 +46,19 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class ProxyOptions:
-    """`body_seconds`: time in which a client must send its request. `session_header` names a client's conversation."""
+    """`session_header` names a client's conversation. `queue` None: requests do not wait in the gateway."""
 
-    body_seconds: float = 30.0
     session_header: str | None = None
+    queue: QueueLimits | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
     """A request that is offered to replicas."""
 
-    request: web.Request
+    request: web.BaseRequest
     body: bytes
+    model: str | None
     prompt: Prompt
     way: RequestWay
 
@@ -77,65 +80,42 @@ class Proxy:
         self._metrics = metrics
         self._options = options
         self._budget = RetryBudget()
-        self._bodies = BodyBudget()
+        self._dispatcher = Dispatcher(fleet, options.queue)
+        metrics.refresh = self._count_waiting
 
-    async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Answer one request, count it and log its way."""
-        way = RequestWay(request_id_of(request.headers), request.rel_url.raw_path, time.monotonic())
-        status: int | None = None
-        try:
-            with self._bodies.reservation() as held:
-                response = await self._answer(request, way, held)
-            status = response.status
-            return response
-        except TooManyBytes:
-            status = 503
-            return error_response(
-                503, "the bodies of other requests take all memory: try again soon", "service_unavailable",
-                code="overloaded", headers={contract.HEADER_RETRY_AFTER: "1", "Connection": "close"},
-            )  # fmt: skip
-        except BodyTooLarge:
-            status = 413
-            return error_response(
-                413, f"the body is over {MAX_BODY_BYTES} bytes: send less in one request", "invalid_request_error",
-                headers={"Connection": "close"},
-            )  # fmt: skip
-        finally:
-            self._metrics.requests.labels("disconnected" if status is None else f"{max(2, status // 100)}xx").inc()
-            if request.method == "POST":
-                way.log(status, time.monotonic())
-
-    async def _answer(self, request: web.Request, way: RequestWay, held: Reservation) -> web.StreamResponse:
-        if (request.content_length or 0) > MAX_BODY_BYTES:
-            raise BodyTooLarge
-        try:
-            body = await read_body(request, self._options.body_seconds, lambda size: self._bodies.take(held, size))
-        except TimeoutError:
-            return error_response(
-                408, f"the body did not arrive within {self._options.body_seconds:g} s", "invalid_request_error",
-                headers={"Connection": "close"},
-            )  # fmt: skip
+    async def handle(self, request: web.BaseRequest, way: RequestWay) -> web.StreamResponse:
+        """Answer one request. Raises ApiError."""
+        path, posted = request.rel_url.raw_path, request.method == "POST"
+        body = await read_body(request) if posted else b""
         read_at = time.monotonic()
-        conversation = (
-            read_conversation(request.path, body)
-            if request.method == "POST"
-            else Conversation(model=request.match_info.get("model"))
-        )
+        conversation = read_conversation(path, body) if posted else Conversation(model=_named_model(path))
         prompt = self._prompt(request, conversation)
+        self._metrics.overhead.observe(time.monotonic() - read_at)
+        self._budget.request()
+        offer = _Offer(request, body, conversation.model, prompt, way)
         try:
-            order = self._fleet.order(prompt, conversation.model)
             # Only inference requests wake a model that is scaled to zero: a poll of /v1/models does not.
-            if not order and request.method == "POST":
+            if posted and not self._fleet.ready():
                 await self._hold_queue.wait(self._fleet.ready)
                 way.held_seconds = time.monotonic() - read_at
-                order = self._fleet.order(prompt, conversation.model)
+            return await self._first_answer(offer, await self._place(offer, conversation))
         except UnknownModel as error:
-            return error_response(404, str(error), "invalid_request_error", code="model_not_found", param="model")
-        self._metrics.overhead.observe(time.monotonic() - read_at - way.held_seconds)
-        self._budget.request()
-        return await self._first_answer(_Offer(request, body, prompt, way), order)
+            raise NotFound(str(error), code="model_not_found", param="model") from error
 
-    def _prompt(self, request: web.Request, conversation: Conversation) -> Prompt:
+    async def _place(self, offer: _Offer, conversation: Conversation) -> Attempt | None:
+        """The request's first attempt, after its wait in the queue."""
+        begun_at = time.monotonic()
+        claim = Claim("", 1.0, conversation.priority, conversation.ttft_seconds, len(offer.body))
+        attempt, waited = await self._dispatcher.first(offer.prompt, offer.model, claim)
+        if waited:
+            offer.way.queued_seconds = time.monotonic() - begun_at
+            self._metrics.queue_seconds.observe(offer.way.queued_seconds)
+        return attempt
+
+    def _count_waiting(self) -> None:
+        self._metrics.waiting(pair for queue in self._dispatcher.queues for pair in queue.by_priority.items())
+
+    def _prompt(self, request: web.BaseRequest, conversation: Conversation) -> Prompt:
         """The prompt for the routing policy. Cached prefixes are shared among the requests of one key and salt."""
         header = self._options.session_header
         named = request.headers.get(header, "") if header is not None else ""
@@ -148,46 +128,60 @@ class Proxy:
             session=f"{tenant}/{named}" if named else "",
         )
 
-    async def _first_answer(self, offer: _Offer, order: list[ReplicaState]) -> web.StreamResponse:
-        """Try each replica once, as far as the budget of retries allows; without an answer, the last 503 is returned."""
+    async def _first_answer(self, offer: _Offer, attempt: Attempt | None) -> web.StreamResponse:
+        """Try each replica once, as far as the budget of retries allows; without an answer, a 503 of a replica is returned.
+
+        Raises Unavailable if there is none either.
+        """
         rejection: Rejection | None = None
-        why, received = "", 0
-        for place, state in enumerate(order):
-            if place and not self._may_retry(why):
-                break
-            offer.way.tried.append(state.backend.name)
-            offer.way.model = offer.way.model or (state.load.model if state.load is not None else None)
-            attempt = self._fleet.begin(state, offer.prompt)
+        tried: list[str] = []
+        received = 0
+        while attempt is not None:
+            tried.append(attempt.state.backend.name)
+            offer.way.tries(attempt)
             try:
                 answer = await self._send(offer, attempt, received + 1)
                 if isinstance(answer, Begun):
-                    self._count_choice(offer, attempt, place)
+                    self._count_choice(offer, attempt, len(tried))
                     return await self._pass_on(offer, attempt, answer)
-                self._fleet.rejected(attempt)
                 why = answer if isinstance(answer, str) else "rejected"
                 rejection = rejection if isinstance(answer, str) else answer
                 received += why != "refused"  # a refused connection carried no request: the next one is the first
                 offer.way.left(why)
             finally:
                 self._fleet.end(attempt)
+            state = self._fleet.another(offer.prompt, offer.model, tried) if self._may_retry(why) else None
+            attempt = None if state is None else self._fleet.begin(state, offer.prompt)
+            if attempt is not None:
+                self._metrics.retries.labels(why).inc()
         if rejection is not None:
             return web.Response(status=503, headers=rejection.headers, body=rejection.body)
-        what = "no replica answered" if order else "no replica is ready"
-        offer.way.error = "no_replica"
-        return error_response(
-            503, f"{what}: try again soon", "service_unavailable", code="no_replica",
-            headers={contract.HEADER_RETRY_AFTER: str(self._hold_queue.retry_after())},
-        )  # fmt: skip
+        what = "No replica answered" if tried else "No replica is ready"
+        raise Unavailable(
+            f"{what}; send it again soon.", code="no_replica", retry_after=float(self._hold_queue.retry_after())
+        )
 
     def _may_retry(self, why: str) -> bool:
         """Whether the request may go to one more replica. One that was refused costs nothing: no replica had it."""
         if why != "refused" and not self._budget.take():
             self._metrics.retries_denied.inc()
             return False
-        self._metrics.retries.labels(why).inc()
         return True
 
     async def _send(self, offer: _Offer, attempt: Attempt, number: int) -> Begun | Rejection | str:
+        """As `_exchange`. A replica that turns out to be stopped loses the request if another one may have it."""
+        waiting = attempt.state.unanswered
+        try:
+            async with asyncio.timeout(None) as limit:
+                waiting[id(attempt)] = lambda: limit.reschedule(0.0) if self._budget.left else None
+                try:
+                    return await self._exchange(offer, attempt, number)
+                finally:
+                    waiting.pop(id(attempt), None)
+        except TimeoutError:
+            return "lost"
+
+    async def _exchange(self, offer: _Offer, attempt: Attempt, number: int) -> Begun | Rejection | str:
         """The replica's answer at its first bytes, its 503, or why there is neither: "refused" or "lost"."""
         request, backend = offer.request, attempt.state.backend
         try:
@@ -195,7 +189,7 @@ class Proxy:
                 request.method,
                 URL(backend.url + request.rel_url.raw_path_qs, encoded=True),  # as sent: dot segments are not resolved
                 headers=engine_headers(request.headers, offer.way.request_id, number),
-                data=_payload(offer.body) if request.body_exists else None,
+                data=_payload(offer.body) if offer.body else None,
                 allow_redirects=False,
                 skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
             )
@@ -205,6 +199,9 @@ class Proxy:
         except aiohttp.ConnectionTimeoutError:
             self._fleet.out(attempt.state, UNREACHABLE)
             return "refused"
+        except aiohttp.ClientResponseError:
+            self._fleet.out(attempt.state, NO_HTTP)
+            return "lost"
         except UPSTREAM_ERRORS:
             return "lost"
         try:
@@ -224,6 +221,8 @@ class Proxy:
 
     async def _pass_on(self, offer: _Offer, attempt: Attempt, answer: Begun) -> web.StreamResponse:
         offer.way.first_byte_seconds = time.monotonic() - offer.way.began_at
+        if answer.upstream.status >= 400:
+            self._fleet.rejected(attempt)
         self._fleet.first_byte(attempt)
         self._record_cache(offer.way, attempt, answer)
         try:
@@ -247,9 +246,9 @@ class Proxy:
         self._metrics.cached_tokens.inc(cached)
         self._metrics.expected_tokens.inc(way.expected_tokens)
 
-    def _count_choice(self, offer: _Offer, attempt: Attempt, place: int) -> None:
+    def _count_choice(self, offer: _Offer, attempt: Attempt, tried: int) -> None:
         reason = "prefix" if attempt.expected > 0.0 else "load"
-        if place:
+        if tried > 1:
             reason = "retry"
         elif offer.prompt.session:
             reason = "session"
@@ -259,3 +258,9 @@ class Proxy:
 
 def _payload(body: bytes) -> bytes | io.BytesIO:
     return body if len(body) < SMALL_BYTES else io.BytesIO(body)
+
+
+def _named_model(path: str) -> str | None:
+    """The model of `/v1/models/{name}`."""
+    prefix = f"{contract.PATH_MODELS}/"
+    return path.removeprefix(prefix) if path.startswith(prefix) else None

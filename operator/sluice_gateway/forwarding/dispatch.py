@@ -1,0 +1,152 @@
+"""Where a request goes first: to the best replica with room, or into the queue of its model until one has room.
+
+A replica has room while fewer requests are at it than its published concurrency limit. Its own queue is used by no gateway,
+because a request that waits there cannot start elsewhere sooner.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from math import inf
+from typing import Final
+
+from sluice.httpapi.errors import Unavailable
+from sluice_gateway.queueing import FleetQueue, QueueLimits, Rejected, Waiting
+from sluice_gateway.replicas.fleet import Attempt, Fleet, UnknownModel
+from sluice_gateway.replicas.state import ReplicaState
+from sluice_gateway.routing import Prompt
+
+LONGEST_WAIT: Final = 2.0  # times the bound of the predicted wait: the prediction was wrong
+WORDS: Final = {
+    "queue_full": "The queue is full",
+    "queue_bytes_full": "The bodies of the waiting requests take all memory that they may",
+    "wait_too_long": "The wait would be too long",
+    "displaced": "Requests of higher priority have taken the place of this one in the full queue",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Who asks, and how urgently. `ttft_seconds`: the request's own target for its first token, None without one."""
+
+    tenant: str = ""
+    weight: float = 1.0
+    priority: int = 0
+    ttft_seconds: float | None = None
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiter:
+    prompt: Prompt
+    placed: asyncio.Future[Attempt]
+
+
+class Dispatcher:
+    """One queue per model over one fleet."""
+
+    def __init__(self, fleet: Fleet, limits: QueueLimits | None, clock: Callable[[], float] = time.monotonic) -> None:
+        """`limits` None: there is no queue, and engines queue for themselves."""
+        self._fleet = fleet
+        self._limits = limits
+        self._clock = clock
+        self._queues: dict[str | None, FleetQueue] = {}
+        self._waiters: dict[int, _Waiter] = {}
+        self._numbers = count()
+        fleet.on_room = self.place_waiting
+
+    @property
+    def queues(self) -> list[FleetQueue]:
+        """The queues in which requests wait."""
+        return list(self._queues.values())
+
+    async def first(self, prompt: Prompt, model: str | None, claim: Claim) -> tuple[Attempt | None, bool]:
+        """The request's first attempt, which has begun, and whether it waited in the queue; None without any replica.
+
+        Raises UnknownModel, and Unavailable for a request that the queue rejects.
+        """
+        order = self._fleet.order(prompt, model)
+        if not order:
+            return None, False
+        if self._limits is None or not any(state.ready for state in order):
+            return self._fleet.begin(order[0], prompt), False
+        state = None if model in self._queues else with_room(order)
+        if state is not None:
+            return self._fleet.begin(state, prompt), False
+        return await self._queued(prompt, model, claim, self._limits), True
+
+    async def _queued(self, prompt: Prompt, model: str | None, claim: Claim, limits: QueueLimits) -> Attempt:
+        now, number = self._clock(), next(self._numbers)
+        queue = self._queues.setdefault(model, FleetQueue(limits))
+        deadline = inf if claim.ttft_seconds is None else now + claim.ttft_seconds
+        item = Waiting(
+            number, claim.tenant, claim.weight, claim.priority, deadline, max(1.0, prompt.tokens), claim.size, now
+        )
+        waiter = _Waiter(prompt, asyncio.get_running_loop().create_future())
+        self._waiters[number] = waiter
+        try:
+            for rejected, why in queue.offer(item, now).items():
+                placed = self._waiters[rejected].placed
+                if not placed.done():  # else its client has gone
+                    placed.set_exception(_error(why))
+            self.place_waiting()
+            async with asyncio.timeout(LONGEST_WAIT * limits.wait_seconds):
+                return await waiter.placed
+        except TimeoutError as error:
+            self._give_back(waiter)
+            raise _error(Rejected("wait_too_long", queue.predicted_wait(claim.priority, self._clock()))) from error
+        except asyncio.CancelledError:
+            self._give_back(waiter)
+            raise
+        finally:
+            del self._waiters[number]
+            queue.leave(number)
+            self._drop_if_empty(model)
+
+    def place_waiting(self) -> None:
+        """Start waiting requests as far as replicas have room."""
+        for model, queue in list(self._queues.items()):
+            try:
+                self._place(model, queue)
+            except UnknownModel as error:  # its last replica has been removed
+                while (item := queue.pop(self._clock())) is not None:
+                    self._waiters[item.number].placed.set_exception(UnknownModel(str(error)))
+            self._drop_if_empty(model)
+
+    def _place(self, model: str | None, queue: FleetQueue) -> None:
+        now = self._clock()
+        while (item := queue.peek(now)) is not None:
+            waiter = self._waiters[item.number]
+            if waiter.placed.done():  # its client has gone
+                queue.leave(item.number)
+                continue
+            state = with_room(self._fleet.order(waiter.prompt, model))
+            if state is None:
+                return
+            queue.pop(now)
+            waiter.placed.set_result(self._fleet.begin(state, waiter.prompt))
+
+    def _give_back(self, waiter: _Waiter) -> None:
+        """End an attempt that has begun for a request that no longer waits."""
+        if waiter.placed.done() and not waiter.placed.cancelled() and waiter.placed.exception() is None:
+            self._fleet.end(waiter.placed.result())
+
+    def _drop_if_empty(self, model: str | None) -> None:
+        """A queue exists while requests wait in it, so that names of models take no memory."""
+        if model in self._queues and not self._queues[model]:
+            del self._queues[model]
+
+
+def with_room(order: Sequence[ReplicaState]) -> ReplicaState | None:
+    """The first ready replica below its limit."""
+    return next((state for state in order if state.ready and state.has_room), None)
+
+
+def _error(why: Rejected) -> Unavailable:
+    return Unavailable(
+        f"{WORDS[why.reason]}: all replicas are at their limits. Send it again in {why.retry_after:.0f} s.",
+        code=why.reason,
+        retry_after=why.retry_after,
+    )

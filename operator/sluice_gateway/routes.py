@@ -1,0 +1,123 @@
+"""The clients' port: every request passes here before it is read further, and every error of the gateway leaves here.
+
+The raw path is matched before any decoding: `//v1/models`, `%2e%2e` or a trailing slash match no route.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from aiohttp import web
+
+from sluice import contract
+from sluice.httpapi.body import release
+from sluice.httpapi.connection import Connection
+from sluice.httpapi.errors import ApiError, InternalError, MethodNotAllowed, NotFound
+from sluice.httpapi.hosts import check_host
+from sluice_gateway.errors import draining, error_response, in_flight_full
+from sluice_gateway.headers import request_id_of
+from sluice_gateway.metrics import GatewayMetrics
+from sluice_gateway.request_log import RequestWay
+
+MAX_IN_FLIGHT: Final = 8192
+
+Handler = Callable[[web.BaseRequest, RequestWay], Awaitable[web.StreamResponse]]
+Routes = Mapping[str, Mapping[str, Handler]]  # path → method → handler
+
+log = logging.getLogger("sluice.gateway")
+
+
+def routes(proxied: Handler, models: Handler) -> Routes:
+    """The inference paths; below `/v1/models/` any name."""
+    found: dict[str, dict[str, Handler]] = {path: {"POST": proxied} for path in contract.POSTED_PATHS}
+    for path in contract.READ_PATHS:
+        found[path] = {"GET": models if path == contract.PATH_MODELS else proxied}
+    return found | {f"{contract.PATH_MODELS}/": {"GET": proxied}}
+
+
+class DataPort:
+    """Counts, bounds and routes the requests of clients."""
+
+    def __init__(self, metrics: GatewayMetrics, served: Routes, *, loopback: bool) -> None:
+        """`loopback`: only loopback names are accepted in the Host header."""
+        self._metrics = metrics
+        self._routes = served
+        self._loopback = loopback
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.in_flight = 0
+        self.draining = False
+
+    async def idle(self) -> None:
+        """Return once no request is in flight."""
+        await self._idle.wait()
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Respond to one request, count it and log its way."""
+        if isinstance(request.protocol, Connection):
+            request.protocol.headers_done()
+        way = RequestWay(request_id_of(request.headers), request.rel_url.raw_path, time.monotonic())
+        status: int | None = None
+        try:
+            response = await self._respond(request, way)
+            status = response.status
+            if isinstance(request.protocol, Connection) and request.protocol.aged and not response.prepared:
+                response.force_close()
+            return response
+        finally:
+            release(request)
+            self._metrics.requests.labels("disconnected" if status is None else f"{max(2, status // 100)}xx").inc()
+            if request.method == "POST":
+                way.log(status, time.monotonic())
+
+    async def _respond(self, request: web.BaseRequest, way: RequestWay) -> web.StreamResponse:
+        try:
+            return await self._route(request, way)
+        except ApiError as error:
+            way.error = error.code
+            self._metrics.rejected(error)
+            return self._own(request, way, error)
+        except Exception:  # it fails the request, not the gateway
+            log.exception("request %s failed", way.request_id)
+            way.error = "internal_error"
+            if request.writer.output_size == 0:
+                return self._own(request, way, InternalError(way.request_id))
+            if request.transport is not None:
+                request.transport.abort()
+            return web.Response(status=500)
+
+    def _own(self, request: web.BaseRequest, way: RequestWay, error: ApiError) -> web.Response:
+        response = error_response(request, error)
+        response.headers[contract.HEADER_REQUEST_ID] = way.request_id
+        return response
+
+    async def _route(self, request: web.BaseRequest, way: RequestWay) -> web.StreamResponse:
+        check_host(request, loopback=self._loopback)
+        handler = self._handler(request)
+        if self.draining:
+            raise draining()
+        if self.in_flight >= MAX_IN_FLIGHT:
+            raise in_flight_full(MAX_IN_FLIGHT)
+        self.in_flight += 1
+        self._metrics.in_flight.set(self.in_flight)
+        self._idle.clear()
+        try:
+            return await handler(request, way)
+        finally:
+            self.in_flight -= 1
+            self._metrics.in_flight.set(self.in_flight)
+            if not self.in_flight:
+                self._idle.set()
+
+    def _handler(self, request: web.BaseRequest) -> Handler:
+        path, named = request.rel_url.raw_path, f"{contract.PATH_MODELS}/"
+        methods = self._routes.get(path if path == named or not path.startswith(named) else named)
+        if methods is None or path == named:
+            raise NotFound("This path does not exist; the paths are those of /openapi.json.", code="not_found")
+        handler = methods.get(request.method)
+        if handler is None:
+            allowed = ", ".join(methods)
+            raise MethodNotAllowed(f"This path allows {allowed}.", allowed)
+        return handler
