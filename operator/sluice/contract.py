@@ -68,6 +68,7 @@ HEADER_REQUEST_ID_ANTHROPIC: Final = "request-id"  # the same beside it, on Anth
 HEADER_QUEUE_MS: Final = "x-sluice-queue-ms"
 HEADER_CACHED_TOKENS: Final = "x-sluice-cached-tokens"
 HEADER_PROMPT_TOKENS: Final = "x-sluice-prompt-tokens"
+HEADER_OUTPUT_TOKENS: Final = "x-sluice-output-tokens"  # of a response that is not a stream
 HEADER_RETRY_AFTER: Final = "Retry-After"
 HEADER_PREFIX: Final = "x-sluice-"  # of request headers that only a gateway may set: it removes a client's
 # From the gateway to an engine: the number of the attempt, if another replica received the request before; else absent.

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from aiohttp import web
 from multidict import CIMultiDict, MultiMapping
 
 from sluice import contract
@@ -25,6 +26,8 @@ HOP_BY_HOP: Final = frozenset(
 )
 _NOT_FORWARDED: Final = HOP_BY_HOP | {"host", "content-length", "expect"}
 _KEY_HEADERS: Final = ("Authorization", "x-api-key")
+# What engines are told of the caller, beside the gateway's token.
+ENGINE_IDENTITY: Final = web.RequestKey("engine_identity", dict[str, str])
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._~:/+=@-]{1,128}", re.ASCII)
 
 
@@ -34,11 +37,19 @@ def forwarded_headers(headers: MultiMapping[str]) -> CIMultiDict[str]:
     return CIMultiDict(_kept(headers.items(), _NOT_FORWARDED | named))
 
 
-def engine_headers(headers: MultiMapping[str], request_id: str, attempt: int) -> CIMultiDict[str]:
-    """The headers for an engine. Those with the prefix of Sluice's own come from the gateway only, never from a client."""
-    found = forwarded_headers(headers)
+def engine_headers(request: web.BaseRequest, request_id: str, attempt: int) -> CIMultiDict[str]:
+    """The headers for an engine. Those with the prefix of Sluice's own come from the gateway only, never from a client.
+
+    With an identity that the engine takes from the gateway, the client's key stays here.
+    """
+    found = forwarded_headers(request.headers)
     for name in {name for name in found if name.lower().startswith(contract.HEADER_PREFIX)}:
         del found[name]
+    identity = request.get(ENGINE_IDENTITY)
+    if identity is not None:
+        for name in _KEY_HEADERS:
+            found.popall(name, None)
+        found.update(identity)
     found[contract.HEADER_REQUEST_ID] = request_id
     if attempt > 1:
         found[contract.HEADER_ATTEMPT] = str(attempt)

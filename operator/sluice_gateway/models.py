@@ -22,7 +22,7 @@ async def merged_models(
     """The models of all replicas in `serving`. None if none of them answers with a list."""
     found: dict[str, Any] = {}
     answered = False
-    headers = engine_headers(request.headers, request_id_of(request.headers), 1)
+    headers = engine_headers(request, request_id_of(request.headers), 1)
     for backend in serving.values():
         try:
             url = backend.url + contract.PATH_MODELS

@@ -18,6 +18,7 @@ class RequestWay:
     request_id: str
     path: str
     began_at: float
+    tenant: str | None = None
     model: str | None = None  # the name that a replica serves
     tried: list[str] = field(default_factory=list)  # "replica" or "replica (why it was left)", in order
     chosen_by: str | None = None
@@ -47,6 +48,7 @@ class RequestWay:
         fields = {
             "request": self.request_id,
             "path": self.path,
+            "tenant": self.tenant,
             "model": self.model,
             "status": status,
             "way": self.tried,

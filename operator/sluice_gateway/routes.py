@@ -18,6 +18,7 @@ from sluice.httpapi.errors import ApiError, InternalError, MethodNotAllowed, Not
 from sluice.httpapi.hosts import check_host
 from sluice_gateway.errors import draining, error_response, in_flight_full
 from sluice_gateway.headers import request_id_of
+from sluice_gateway.keys.gatekeeper import Gatekeeper
 from sluice_gateway.metrics import GatewayMetrics
 from sluice_gateway.request_log import RequestWay
 
@@ -40,10 +41,11 @@ def routes(proxied: Handler, models: Handler) -> Routes:
 class DataPort:
     """Counts, bounds and routes the requests of clients."""
 
-    def __init__(self, metrics: GatewayMetrics, served: Routes, *, loopback: bool) -> None:
-        """`loopback`: only loopback names are accepted in the Host header."""
+    def __init__(self, metrics: GatewayMetrics, served: Routes, gatekeeper: Gatekeeper, *, loopback: bool) -> None:
+        """`gatekeeper` identifies every caller before the body is read. `loopback`: only loopback names are accepted in the Host header."""
         self._metrics = metrics
         self._routes = served
+        self._gatekeeper = gatekeeper
         self._loopback = loopback
         self._idle = asyncio.Event()
         self._idle.set()
@@ -96,6 +98,7 @@ class DataPort:
     async def _route(self, request: web.BaseRequest, way: RequestWay) -> web.StreamResponse:
         check_host(request, loopback=self._loopback)
         handler = self._handler(request)
+        way.tenant = self._gatekeeper.identify(request).tenant or None
         if self.draining:
             raise draining()
         if self.in_flight >= MAX_IN_FLIGHT:

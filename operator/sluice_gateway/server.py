@@ -5,10 +5,9 @@ this machine, which blocks DNS rebinding (a web page that points its own name at
 """
 
 import asyncio
-import contextlib
 import errno
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Self
 
 import aiohttp
@@ -20,6 +19,7 @@ from sluice.httpapi.connection_limits import RECEIVE_SECONDS, ConnectionLimits
 from sluice_gateway.admin import AdminRoutes
 from sluice_gateway.forwarding.proxy import Proxy, ProxyOptions
 from sluice_gateway.holding import HoldQueue
+from sluice_gateway.keys.gatekeeper import Gatekeeper, KeyOptions
 from sluice_gateway.metrics import GatewayMetrics
 from sluice_gateway.models import merged_models
 from sluice_gateway.queueing import QueueLimits
@@ -56,6 +56,7 @@ class GatewayOptions:
     body_seconds: float = RECEIVE_SECONDS
     any_host: bool = False
     queue: QueueLimits | None = None
+    keys: KeyOptions = field(default_factory=KeyOptions)
 
 
 class Gateway:
@@ -67,7 +68,7 @@ class Gateway:
         options: GatewayOptions = GatewayOptions(),
         hold_queue: HoldQueue | None = None,
     ) -> None:
-        """Configure the gateway; `start` opens the sockets. Without a `hold_queue` no request is held."""
+        """Configure the gateway; `start` opens the sockets. Without a `hold_queue` no request is held. Raises KeysInvalid."""
         self._metrics = GatewayMetrics()
         self.fleet = Fleet(backends, options.policy, lambda kind: self._metrics.faults.labels(kind).inc())
         self._options = options
@@ -75,7 +76,7 @@ class Gateway:
         self._admin = AdminRoutes(self.fleet, self._hold_queue, self._metrics)
         self._runners: list[web.BaseRunner] = []
         self._session: aiohttp.ClientSession | None = None
-        self._scraping: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._port, self._admin_port = options.port, options.admin_port
         rejections = RejectionLog(self._metrics.rejections)
         self._limits = ConnectionLimits(
@@ -84,6 +85,7 @@ class Gateway:
             receive_seconds=options.body_seconds,
             on_rejected=rejections.count,
         )
+        self._gatekeeper = Gatekeeper(options.keys)
         self._data: DataPort | None = None
 
     async def __aenter__(self) -> Self:
@@ -119,7 +121,7 @@ class Gateway:
         self.scraper = Scraper(self._session, self.fleet)
         try:
             await self.scraper.scrape()  # before the first request: until then any replica may have any model
-            self._scraping = asyncio.create_task(self.scraper.run())
+            self._tasks = [asyncio.create_task(each) for each in (self.scraper.run(), self._gatekeeper.follow())]
             self._data = self._data_port(self._session)
             data = web.ServerRunner(HttpServer(self._data, self._limits), shutdown_timeout=1.0)
             self._port = await self._listen(data, self._options.port)
@@ -140,7 +142,7 @@ class Gateway:
             return merged or await proxy.handle(request, way)
 
         served = routes(proxy.handle, list_models)
-        return DataPort(self._metrics, served, loopback=not self._options.any_host)
+        return DataPort(self._metrics, served, self._gatekeeper, loopback=not self._options.any_host)
 
     async def _listen(self, runner: web.BaseRunner, port: int) -> int:
         """Listen; returns the port. Raises PortTaken."""
@@ -172,10 +174,9 @@ class Gateway:
 
     async def close(self) -> None:
         """Close all sockets."""
-        if self._scraping is not None:
-            self._scraping.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._scraping
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         for runner in self._runners:
             await runner.cleanup()
         if self._session is not None:

@@ -1,5 +1,6 @@
 """Passing one response on to the client, byte by byte."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,8 +33,12 @@ async def begun(upstream: aiohttp.ClientResponse) -> Begun:
     return Begun(upstream, await upstream.content.readany())
 
 
-async def pass_on(request: web.BaseRequest, answer: Begun) -> tuple[web.StreamResponse, bool]:
+async def pass_on(
+    request: web.BaseRequest, answer: Begun, on_tokens: Callable[[int], None]
+) -> tuple[web.StreamResponse, bool]:
     """Stream the response to its end. Returns it, and whether the replica completed it.
+
+    `on_tokens` is told of output tokens: one per event, which is what an engine sends per step without speculation.
 
     If the replica is lost, an event stream ends with an error event; any other response is aborted, because a clean end
     would make a partial response look complete.
@@ -47,9 +52,11 @@ async def pass_on(request: web.BaseRequest, answer: Begun) -> tuple[web.StreamRe
     if isinstance(request.protocol, Connection) and request.protocol.aged:
         response.force_close()
     await response.prepare(request)
-    chunk = answer.first
+    chunk, events = answer.first, upstream.content_type == "text/event-stream"
     while chunk:
         await response.write(chunk)
+        if events:
+            on_tokens(chunk.count(EVENT_ENDS[0]))
         try:
             chunk = await upstream.content.readany()
         except UPSTREAM_ERRORS:

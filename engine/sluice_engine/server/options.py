@@ -40,6 +40,7 @@ class SecretPaths:
     api_keys: Path | None = None
     certificate: Path | None = None
     private_key: Path | None = None
+    gateway_token: Path | None = None  # of the gateway that may name tenants
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ def parse(raw: Mapping[str, str | None]) -> tuple[EngineOptions, ServerSettings]
 
 
 def _secrets(raw: Mapping[str, str | None]) -> SecretPaths:
-    names = ("api-keys-file", "tls-cert-file", "tls-key-file")
+    names = ("api-keys-file", "tls-cert-file", "tls-key-file", "gateway-token-file")
     paths = SecretPaths(*(Path(text) if (text := raw.get(name)) else None for name in names))
     if (paths.certificate is None) != (paths.private_key is None):
         raise OptionInvalid("--tls-cert-file and --tls-key-file belong together: give both, or neither.")

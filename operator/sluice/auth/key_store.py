@@ -20,6 +20,7 @@ class KeyStore:
 
     def __init__(self, keys: Iterable[ApiKey]) -> None:
         self._keys = {key.digest: key for key in keys}
+        self._named = {key.name: key for key in self._keys.values()}
 
     def __len__(self) -> int:
         """Number of keys."""
@@ -34,6 +35,10 @@ class KeyStore:
     def tenants(self) -> frozenset[str]:
         """The tenants' names."""
         return frozenset(key.name for key in self._keys.values())
+
+    def named(self, tenant: str) -> ApiKey | None:
+        """One of the tenant's keys; None for a tenant that the file does not have."""
+        return self._named.get(tenant)
 
     def find(self, authorization: Sequence[str]) -> ApiKey | None:
         """Returns the key of a request with these Authorization headers; None if the key is unknown.

@@ -3,7 +3,8 @@
 A bucket holds one minute's allowance and is refilled continuously, as at OpenAI and Anthropic. Prompt tokens are taken
 at admission, cached ones too (OpenAI does, Anthropic exempts them). Output tokens are taken as they are produced
 (Anthropic; OpenAI reserves max_tokens at admission instead), so the bucket may go below zero: the tenant's next request
-then waits until the debt is refilled. Each replica counts on its own, as with Envoy's local rate limit.
+then waits until the debt is refilled. Each process counts on its own, as with Envoy's local rate limit; of several gateways
+each grants its share, which is exact for a tenant whose connections are spread evenly over them.
 """
 
 import math
@@ -39,8 +40,10 @@ class TokenBucket:
 class RateLimits:
     """The buckets of all tenants that have been seen. One event loop uses it."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], share: float = 1.0) -> None:
+        """`share`: of each tenant's rates that is granted here."""
         self._clock = clock
+        self._share = share
         self._buckets: dict[tuple[str, Unit], TokenBucket] = {}
 
     def take(self, key: ApiKey, unit: Unit, amount: int) -> None:
@@ -51,7 +54,7 @@ class RateLimits:
         wait = bucket.wait_for(amount)
         if wait > 0:
             raise RateLimited(
-                f"The key {key.name!r} has a limit of {bucket.capacity:.0f} {unit} per minute; this request needs {amount}. "
+                f"The key {key.name!r} has a limit of {bucket.capacity / self._share:.0f} {unit} per minute; this request needs {amount}. "
                 f"Send it again in {math.ceil(wait)} s.",
                 unit,
                 retry_after=wait,
@@ -70,8 +73,8 @@ class RateLimits:
         for unit in ("requests", "tokens"):
             bucket = self._bucket(key, unit)
             if bucket is not None:
-                found[f"x-ratelimit-limit-{unit}"] = f"{bucket.capacity:.0f}"
-                found[f"x-ratelimit-remaining-{unit}"] = str(max(0, math.floor(bucket.level)))
+                found[f"x-ratelimit-limit-{unit}"] = f"{bucket.capacity / self._share:.0f}"
+                found[f"x-ratelimit-remaining-{unit}"] = str(max(0, math.floor(bucket.level / self._share)))
                 found[f"x-ratelimit-reset-{unit}"] = duration(bucket.wait_for(bucket.capacity))
         return found
 
@@ -81,9 +84,10 @@ class RateLimits:
 
     def _bucket(self, key: ApiKey, unit: Unit) -> TokenBucket | None:
         """The tenant's bucket, refilled until now; None without a limit. A changed limit keeps at most its new capacity."""
-        rate = key.requests_per_minute if unit == "requests" else key.tokens_per_minute
+        rate: float | None = key.requests_per_minute if unit == "requests" else key.tokens_per_minute
         if rate is None:
             return None
+        rate *= self._share
         now = self._clock()
         bucket = self._buckets.get((key.name, unit))
         if bucket is None:

@@ -1,6 +1,7 @@
 """`sluice gateway`: one URL in front of engines that run anywhere."""
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -46,6 +47,29 @@ def gateway(
     session_header: Annotated[
         str | None, typer.Option(help="Requests with the same value of this header go to the same replica.")
     ] = None,
+    queue_requests: Annotated[
+        int,
+        typer.Option(
+            min=0, max=8192, help="Requests of a model that wait while all replicas are at their limits; 0: none."
+        ),
+    ] = 1024,
+    queue_seconds: Annotated[
+        float, typer.Option(min=0.1, max=3600, help="Longest predicted wait of a request that is accepted.")
+    ] = 30.0,
+    api_keys_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="YAML list of API keys, the engines' own file; reloaded on change. [no key is needed]", metavar="FILE"
+        ),
+    ] = None,
+    engine_token_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with the token of the engines' --gateway-token-file: they take tenants from this gateway.",
+            metavar="FILE",
+        ),
+    ] = None,
+    gateways: Annotated[int, typer.Option(min=1, max=1000, help="Gateways that share the rates of the key file.")] = 1,
     grace_seconds: Annotated[
         float, typer.Option(min=0, max=3600, help="Seconds after SIGTERM in which new requests are still served.")
     ] = contract.DRAIN_GRACE_SECONDS,
@@ -60,15 +84,21 @@ def gateway(
     Exits 0 after SIGTERM or Ctrl-C, once the requests in flight have completed; 2 for a bad address or a taken port.
     """
     from sluice.httpapi.hosts import LOOPBACK
+    from sluice_gateway.keys.gatekeeper import KeyOptions, KeysInvalid
     from sluice_gateway.process import DrainTimes, run
+    from sluice_gateway.queueing import QueueLimits
     from sluice_gateway.replicas.static import BadBackend, parse_backend
     from sluice_gateway.server import GatewayOptions, PortTaken
 
     configure_logs(log_format, log_level)
     try:
         backends = list(dict.fromkeys(map(parse_backend, backend)))
-        options = GatewayOptions(host, port, admin_port, policy.value, session_header, any_host=host not in LOOPBACK)
+        options = GatewayOptions(
+            host, port, admin_port, policy.value, session_header, any_host=host not in LOOPBACK,
+            queue=QueueLimits(queue_requests, wait_seconds=queue_seconds) if queue_requests else None,
+            keys=KeyOptions(api_keys_file, engine_token_file, gateways),
+        )  # fmt: skip
         run(backends, options, DrainTimes(grace_seconds, drain_seconds))
-    except (BadBackend, PortTaken) as error:
+    except (BadBackend, KeysInvalid, PortTaken) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(contract.EXIT_USAGE) from error

@@ -90,6 +90,14 @@ def serve(
             "FILE",
         ),
     ] = None,
+    gateway_token_file: Annotated[
+        Text,
+        _option(
+            "gateway-token-file",
+            "File with the token of a gateway that has verified keys and names the tenants of its requests.",
+            "FILE",
+        ),
+    ] = None,
     tls_cert_file: Annotated[
         Text, _option("tls-cert-file", "PEM certificate chain of the OpenAI API, reloaded on change. [no TLS]", "FILE")
     ] = None,

@@ -16,6 +16,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from sluice import contract
+from sluice.auth.caller import Caller, caller_of
 from sluice.httpapi.body import read_body
 from sluice.httpapi.errors import NotFound, Unavailable
 from sluice_gateway.conversation import Conversation, read_conversation
@@ -23,6 +24,7 @@ from sluice_gateway.forwarding.dispatch import Claim, Dispatcher
 from sluice_gateway.forwarding.retry_budget import RetryBudget
 from sluice_gateway.headers import engine_headers, forwarded_headers, tenant_of
 from sluice_gateway.holding import HoldQueue
+from sluice_gateway.keys.charge import PromptCharge
 from sluice_gateway.metrics import GatewayMetrics
 from sluice_gateway.queueing import QueueLimits
 from sluice_gateway.replicas.fleet import Attempt, Fleet, UnknownModel
@@ -60,6 +62,8 @@ class _Offer:
     body: bytes
     model: str | None
     prompt: Prompt
+    caller: Caller
+    charge: PromptCharge
     way: RequestWay
 
 
@@ -89,10 +93,14 @@ class Proxy:
         body = await read_body(request) if posted else b""
         read_at = time.monotonic()
         conversation = read_conversation(path, body) if posted else Conversation(model=_named_model(path))
+        caller = caller_of(request)
+        for model in self._fleet.models() if conversation.model is None else (conversation.model,):
+            caller.check_model(model)
         prompt = self._prompt(request, conversation)
         self._metrics.overhead.observe(time.monotonic() - read_at)
         self._budget.request()
-        offer = _Offer(request, body, conversation.model, prompt, way)
+        charge = PromptCharge(caller, round(prompt.tokens) if posted else 0)
+        offer = _Offer(request, body, conversation.model, prompt, caller, charge, way)
         try:
             # Only inference requests wake a model that is scaled to zero: a poll of /v1/models does not.
             if posted and not self._fleet.ready():
@@ -101,11 +109,15 @@ class Proxy:
             return await self._first_answer(offer, await self._place(offer, conversation))
         except UnknownModel as error:
             raise NotFound(str(error), code="model_not_found", param="model") from error
+        finally:
+            charge.end()
 
     async def _place(self, offer: _Offer, conversation: Conversation) -> Attempt | None:
         """The request's first attempt, after its wait in the queue."""
         begun_at = time.monotonic()
-        claim = Claim("", 1.0, conversation.priority, conversation.ttft_seconds, len(offer.body))
+        caller, size = offer.caller, len(offer.body)
+        priority = caller.priority(conversation.priority)
+        claim = Claim(caller.tenant, caller.key.weight, priority, conversation.ttft_seconds, size)
         attempt, waited = await self._dispatcher.first(offer.prompt, offer.model, claim)
         if waited:
             offer.way.queued_seconds = time.monotonic() - begun_at
@@ -119,7 +131,7 @@ class Proxy:
         """The prompt for the routing policy. Cached prefixes are shared among the requests of one key and salt."""
         header = self._options.session_header
         named = request.headers.get(header, "") if header is not None else ""
-        tenant = f"{tenant_of(request.headers)}/{conversation.salt}"
+        tenant = f"{caller_of(request).tenant or tenant_of(request.headers)}/{conversation.salt}"
         rate = self._fleet.tokens_per_byte
         return Prompt(
             tokens=len(conversation.text) * rate,
@@ -188,7 +200,7 @@ class Proxy:
             upstream = await self._session.request(
                 request.method,
                 URL(backend.url + request.rel_url.raw_path_qs, encoded=True),  # as sent: dot segments are not resolved
-                headers=engine_headers(request.headers, offer.way.request_id, number),
+                headers=engine_headers(request, offer.way.request_id, number),
                 data=_payload(offer.body) if offer.body else None,
                 allow_redirects=False,
                 skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
@@ -220,13 +232,14 @@ class Proxy:
         return rejection
 
     async def _pass_on(self, offer: _Offer, attempt: Attempt, answer: Begun) -> web.StreamResponse:
+        offer.charge.output(round(answer.number(contract.HEADER_OUTPUT_TOKENS)))
         offer.way.first_byte_seconds = time.monotonic() - offer.way.began_at
         if answer.upstream.status >= 400:
             self._fleet.rejected(attempt)
         self._fleet.first_byte(attempt)
-        self._record_cache(offer.way, attempt, answer)
+        self._record_cache(offer, attempt, answer)
         try:
-            response, complete = await pass_on(offer.request, answer)
+            response, complete = await pass_on(offer.request, answer, offer.charge.output)
         finally:
             answer.upstream.close()  # closes the connection unless the response was read to its end
         if not complete:
@@ -234,13 +247,15 @@ class Proxy:
             offer.way.error = "upstream_lost"
         return response
 
-    def _record_cache(self, way: RequestWay, attempt: Attempt, answer: Begun) -> None:
+    def _record_cache(self, offer: _Offer, attempt: Attempt, answer: Begun) -> None:
         """What the answer says of the replica's cache corrects what the gateway thinks of it."""
         tokens = answer.number(contract.HEADER_PROMPT_TOKENS)
         if tokens <= 0.0:
             return
+        way, charge = offer.way, offer.charge
         cached = answer.number(contract.HEADER_CACHED_TOKENS)
         self._fleet.answered(attempt, cached, tokens)
+        charge.prompt(tokens)
         way.prompt_tokens, way.cached_tokens, way.expected_tokens = tokens, cached, min(attempt.expected, tokens)
         self._metrics.prompt_tokens.inc(tokens)
         self._metrics.cached_tokens.inc(cached)

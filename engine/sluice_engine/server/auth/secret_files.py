@@ -4,13 +4,15 @@ import logging
 import ssl
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Executor
+from pathlib import Path
 from typing import Any, Final
 
 from sluice import contract
+from sluice.auth.access import AccessControl
+from sluice.auth.gateway_token import GatewayToken, TokenInvalid
 from sluice.auth.key_file import parse
 from sluice.auth.key_store import KeyStore
-from sluice.mounted_files import MountedFiles, Reload, follow
-from sluice_engine.server.auth.access import AccessControl
+from sluice.mounted_files import FileFault, MountedFiles, Reload, follow
 from sluice_engine.server.auth.metrics import AccessMetrics
 from sluice_engine.server.options import SecretPaths
 from sluice_engine.server.transport.tls import TlsEndpoint, certificate_files
@@ -35,7 +37,7 @@ class SecretFiles:
         self._certificate_files: MountedFiles[ssl.SSLContext] | None = None
         self.tls: TlsEndpoint | None = None
         store = None if self._key_files is None else self._key_files.load()
-        self.access = AccessControl(store, metrics.refused)
+        self.access = AccessControl(store, metrics.refused, gateway_token=_gateway_token(paths.gateway_token))
         self.weights = NO_WEIGHTS if store is None else store.weights
         if store is not None:
             metrics.keys_loaded(len(store))
@@ -72,6 +74,14 @@ class SecretFiles:
         self.tls.current = reload.value
         self._metrics.reloaded(contract.FILE_TLS_CERTIFICATE)
         log.info("the TLS certificate has changed: new connections use it")
+
+
+def _gateway_token(path: Path | None) -> GatewayToken | None:
+    """Raises FileFault."""
+    try:
+        return None if path is None else GatewayToken(path)
+    except TokenInvalid as error:
+        raise FileFault("invalid", str(error)) from error
 
 
 def _store(contents: tuple[bytes, ...]) -> KeyStore:

@@ -11,10 +11,10 @@ from typing import Final
 
 from aiohttp import web
 
+from sluice.auth.access import AccessControl
 from sluice.httpapi.body import release
 from sluice.httpapi.connection import Connection
 from sluice.httpapi.hosts import check_host
-from sluice_engine.server.auth.access import AccessControl
 from sluice_engine.server.context import Serving, request_id_of
 from sluice_engine.server.errors import ApiError, ClientTooSlow, InternalError, MethodNotAllowed, NotFound
 from sluice_engine.server.request_log import entry_of, log_end

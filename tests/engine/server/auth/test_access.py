@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from sluice import contract
+from sluice.auth.access import AccessControl
 from sluice.auth.key_file import parse
 from sluice.auth.key_store import KeyStore
 from sluice_engine import messages
-from sluice_engine.server.auth.access import AccessControl
 from sluice_engine.server.errors import ApiError
 from tests.engine.server.api.generation.test_handlers import Desk, desk_of
 from tests.engine.server.auth.keys import bearer, entry, key_file

@@ -106,6 +106,7 @@ class ResponseBuilder:
             body = await asyncio.get_running_loop().run_in_executor(self._serving.threads, self._body, pieces)
         else:
             body = self._body(pieces)
+        headers[contract.HEADER_OUTPUT_TOKENS] = str(self._usage.completion)
         return self._serving.response(self._request, 200, body, headers)
 
     async def stream(self, stream: Stream) -> web.StreamResponse:

@@ -13,13 +13,13 @@ import pytest
 from aiohttp import web
 
 from sluice import contract
+from sluice.auth.access import AccessControl
 from sluice.httpapi.connection import HttpServer
 from sluice.httpapi.connection_limits import ConnectionLimits
 from sluice_engine import messages
 from sluice_engine.config import EngineOptions
 from sluice_engine.server.api import data_routes
 from sluice_engine.server.api.generation.request_schema import Generation
-from sluice_engine.server.auth.access import AccessControl
 from sluice_engine.server.context import Serving
 from sluice_engine.server.engine_client import EngineClient, Listener
 from sluice_engine.server.lifecycle import Lifecycle
@@ -71,8 +71,9 @@ class Desk:
     def post(
         self, path: str, body: dict[str, Any], authorization: str | None = None
     ) -> "asyncio.Task[tuple[int, bytes]]":
-        headers = {} if authorization is None else {"Authorization": authorization}
+        return self.send(path, body, {} if authorization is None else {"Authorization": authorization})
 
+    def send(self, path: str, body: dict[str, Any], headers: dict[str, str]) -> "asyncio.Task[tuple[int, bytes]]":
         async def call() -> tuple[int, bytes]:
             async with (
                 aiohttp.ClientSession(headers=headers) as session,

@@ -1,7 +1,8 @@
 """Access to the data port: every request on a known route passes here before its body is read.
 
 A request without a valid key gets 401, a request for a model that its key may not use 403, and a request beyond its
-tenant's rate 429.
+tenant's rate 429. Behind a gateway an engine takes the tenant from the gateway, if it proves itself by its token; the gateway
+has verified the key and counted the rates.
 """
 
 import time
@@ -12,10 +13,11 @@ from aiohttp import web
 
 from sluice import contract
 from sluice.auth.caller import CALLER, Caller
+from sluice.auth.gateway_token import GatewayToken, named_key
 from sluice.auth.key_file import ApiKey
 from sluice.auth.key_store import ANONYMOUS, KeyStore
 from sluice.auth.rate_limits import RateLimits
-from sluice_engine.server.errors import ApiError, Forbidden, RateLimited, Unauthorized
+from sluice.httpapi.errors import ApiError, Forbidden, RateLimited, Unauthorized
 
 KEY_HEADER_PATHS: Final = contract.PATHS_ANTHROPIC  # Anthropic's clients send x-api-key
 COSTLY_METHODS: Final = frozenset({"POST"})  # a read of /v1/models needs a key and counts towards no rate
@@ -29,10 +31,17 @@ class AccessControl:
         store: KeyStore | None,
         on_refused: Callable[[ApiError], None],
         clock: Callable[[], float] = time.monotonic,
+        *,
+        gateway_token: GatewayToken | None = None,
+        share: float = 1.0,
     ) -> None:
-        """`store` None: no key is needed. `on_refused` is called for each refused request."""
+        """`store` None: no key is needed. `on_refused` is called for each refused request.
+
+        `gateway_token`: of a gateway that may name tenants. `share`: of every tenant's rates that is granted here.
+        """
         self._store = store
-        self._rates = RateLimits(clock)
+        self._gateway_token = gateway_token
+        self._rates = RateLimits(clock, share)
         self._on_refused = on_refused
 
     def replace(self, store: KeyStore) -> None:
@@ -43,7 +52,7 @@ class AccessControl:
     def authorize(self, request: web.BaseRequest, served_name: str) -> None:
         """Attaches the caller to the request. Raises Unauthorized, Forbidden, RateLimited."""
         try:
-            caller = request[CALLER] = Caller(self._key_of(request), self._rates)
+            caller = self.identify(request)
             if request.method in COSTLY_METHODS:
                 caller.check_model(served_name)
                 caller.take_request()
@@ -51,7 +60,15 @@ class AccessControl:
             self._on_refused(error)
             raise
 
+    def identify(self, request: web.BaseRequest) -> Caller:
+        """Attaches the caller to the request, and checks nothing else. Raises Unauthorized."""
+        caller = request[CALLER] = Caller(self._key_of(request), self._rates)
+        return caller
+
     def _key_of(self, request: web.BaseRequest) -> ApiKey:
+        if self._gateway_token is not None and contract.HEADER_GATEWAY_TOKEN in request.headers:
+            self._gateway_token.check(request)
+            return named_key(request, self._store)
         if self._store is None:
             return ANONYMOUS
         given = request.headers.getall("Authorization", [])
