@@ -47,6 +47,7 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     samples: tuple[tuple[str, int | None], ...] = ()
     offered_before: bool = False
     cache_salt: str = ""  # the client's own separation of cached prefixes, within its tenant
+    output_token_ids: tuple[int, ...] = ()  # the output as far as another replica has produced it
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -70,6 +70,8 @@ HEADER_CACHED_TOKENS: Final = "x-sluice-cached-tokens"
 HEADER_PROMPT_TOKENS: Final = "x-sluice-prompt-tokens"
 HEADER_OUTPUT_TOKENS: Final = "x-sluice-output-tokens"  # of a response that is not a stream
 HEADER_RETRY_AFTER: Final = "Retry-After"
+FIELD_RESUME: Final = "resume"  # of a body: the stream may go on at another replica, or does
+SSE_TOKENS: Final = ": tokens "  # begins a comment in such a stream, with the token ids of the events before it
 HEADER_PREFIX: Final = "x-sluice-"  # of request headers that only a gateway may set: it removes a client's
 # From the gateway to an engine: the number of the attempt, if another replica received the request before; else absent.
 HEADER_ATTEMPT: Final = "x-sluice-attempt"
@@ -229,6 +231,7 @@ GATEWAY_CHOSEN: Final = "sluice_gateway_chosen_total"  # {reason}
 GATEWAY_RETRIES: Final = "sluice_gateway_retries_total"  # {reason}
 GATEWAY_RETRIES_DENIED: Final = "sluice_gateway_retries_denied_total"  # by the retry budget
 GATEWAY_BROKEN_STREAMS: Final = "sluice_gateway_broken_streams_total"
+GATEWAY_RESUMED: Final = "sluice_gateway_resumed_streams_total"
 GATEWAY_IN_FLIGHT: Final = "sluice_gateway_requests_in_flight"
 GATEWAY_HELD: Final = "sluice_gateway_requests_held"
 GATEWAY_REPLICAS: Final = "sluice_gateway_replicas"  # {state=ready|out}

@@ -49,6 +49,7 @@ class _Fields(msgspec.Struct):
     cache_salt: Any = None
     priority: Any = None
     slo: Any = None
+    resume: Any = None
     system: msgspec.Raw = msgspec.Raw()
     instructions: msgspec.Raw = msgspec.Raw()
     tools: msgspec.Raw = msgspec.Raw()
@@ -69,6 +70,7 @@ def read_conversation(path: str, body: bytes) -> Conversation:
         salt if isinstance(salt, str) else "",
         _priority(document.get("priority")),
         _ttft_seconds(document.get("slo")),
+        document.get(contract.FIELD_RESUME) is True,
     )
 
 

@@ -32,6 +32,7 @@ class GatewayMetrics:
         self.broken_streams = self._counter(
             contract.GATEWAY_BROKEN_STREAMS, "Responses that a replica did not complete."
         )
+        self.resumed = self._counter(contract.GATEWAY_RESUMED, "Broken streams sent to another replica to go on.")
         self.in_flight = self._gauge(contract.GATEWAY_IN_FLIGHT, "Requests in flight.")
         self.held = self._gauge(contract.GATEWAY_HELD, "Requests held while no replica is ready.")
         self.replicas = self._gauge(

@@ -37,6 +37,11 @@ class RequestWay:
         if self.model is None and state.load is not None:
             self.model = state.load.model
 
+    @property
+    def names(self) -> list[str]:
+        """The tried replicas."""
+        return [one.partition(" (")[0] for one in self.tried]
+
     def left(self, why: str) -> None:
         """The last tried replica did not answer."""
         self.tried[-1] += f" ({why})"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import aiohttp
 from aiohttp import web
@@ -22,6 +22,11 @@ class Begun:
     upstream: aiohttp.ClientResponse
     first: bytes
 
+    @property
+    def is_events(self) -> bool:
+        """True for an event stream."""
+        return self.upstream.content_type == "text/event-stream"
+
     def number(self, header: str) -> float:
         """A header that is a count; 0 if it is missing or no count."""
         text = self.upstream.headers.get(header, "")
@@ -33,16 +38,8 @@ async def begun(upstream: aiohttp.ClientResponse) -> Begun:
     return Begun(upstream, await upstream.content.readany())
 
 
-async def pass_on(
-    request: web.BaseRequest, answer: Begun, on_tokens: Callable[[int], None]
-) -> tuple[web.StreamResponse, bool]:
-    """Stream the response to its end. Returns it, and whether the replica completed it.
-
-    `on_tokens` is told of output tokens: one per event, which is what an engine sends per step without speculation.
-
-    If the replica is lost, an event stream ends with an error event; any other response is aborted, because a clean end
-    would make a partial response look complete.
-    """
+async def start(request: web.BaseRequest, answer: Begun) -> web.StreamResponse:
+    """Send the response's headers to the client."""
     upstream = answer.upstream
     response = web.StreamResponse(
         status=upstream.status, reason=upstream.reason, headers=forwarded_headers(upstream.headers)
@@ -52,24 +49,75 @@ async def pass_on(
     if isinstance(request.protocol, Connection) and request.protocol.aged:
         response.force_close()
     await response.prepare(request)
-    chunk, events = answer.first, upstream.content_type == "text/event-stream"
+    return response
+
+
+class Stream(Protocol):
+    """What is passed on of a response. `last` are the last bytes passed on, `complete` that nothing is missing."""
+
+    last: bytes
+    complete: bool
+    resumable: bool
+
+    def take(self, chunk: bytes) -> bytes:
+        """More bytes have come; returns those that are passed on now."""
+
+    def end(self) -> bytes:
+        """No more come; returns those that are still to be passed on."""
+
+
+class PlainStream:
+    """A response that is passed on as it comes."""
+
+    complete = resumable = False
+
+    def __init__(self) -> None:
+        self.last = b""
+
+    def take(self, chunk: bytes) -> bytes:
+        """All of it."""
+        self.last = chunk
+        return chunk
+
+    def end(self) -> bytes:
+        """Nothing is left."""
+        return b""
+
+
+@dataclass(frozen=True, slots=True)
+class Passing:
+    """A response to the client, and what is passed on to it."""
+
+    response: web.StreamResponse
+    stream: Stream
+
+
+async def relay(answer: Begun, passing: Passing, on_tokens: Callable[[int], None]) -> bool:
+    """Pass a response on. True at its end, False if the replica did not complete it.
+
+    `on_tokens` is told of output tokens: one per event, which is what an engine sends per step without speculation.
+    """
+    chunk, events = answer.first, answer.is_events
     while chunk:
-        await response.write(chunk)
-        if events:
-            on_tokens(chunk.count(EVENT_ENDS[0]))
+        if part := passing.stream.take(chunk):
+            await passing.response.write(part)
+            if events:
+                on_tokens(part.count(EVENT_ENDS[0]))
         try:
-            chunk = await upstream.content.readany()
+            chunk = await answer.upstream.content.readany()
         except UPSTREAM_ERRORS:
-            await _break_off(request, response, upstream.content_type, whole=chunk.endswith(EVENT_ENDS))
-            return response, False
-    await response.write_eof()
-    return response, True
+            return False
+    return True
 
 
-async def _break_off(request: web.BaseRequest, response: web.StreamResponse, content_type: str, *, whole: bool) -> None:
-    """`whole`: the last event was not cut off."""
-    if content_type == "text/event-stream":
-        await response.write(b"" if whole else EVENT_ENDS[0])
+async def break_off(request: web.BaseRequest, response: web.StreamResponse, last: bytes) -> None:
+    """End a response that no replica completes. `last` are the last bytes that the client has.
+
+    An event stream ends with an error event; any other response is aborted, because a clean end would make a partial
+    response look complete.
+    """
+    if response.content_type == "text/event-stream":
+        await response.write(b"" if last.endswith(EVENT_ENDS) else EVENT_ENDS[0])
         await response.write(sse_error(request.rel_url.raw_path, UpstreamLost()))
         await response.write_eof()
     elif request.transport is not None:

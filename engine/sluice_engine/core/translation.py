@@ -14,7 +14,10 @@ def request_of(message: messages.Submit | messages.Encode, model: LoadedModel) -
     """The scheduler request for a message. Raises ValueError for a token id outside the vocabulary or a task that the
     model does not serve.
     """
-    tokens = message.token_ids if isinstance(message, messages.Encode) else message.prompt_token_ids
+    if isinstance(message, messages.Encode):
+        tokens = message.token_ids
+    else:
+        tokens = (*message.prompt_token_ids, *message.output_token_ids)
     if any(not 0 <= token < model.vocab_size for token in tokens):
         raise ValueError(f"a token id of the prompt lies outside the vocabulary of {model.vocab_size}")
     if isinstance(message, messages.Encode) != (model.pooled is not None):
@@ -45,7 +48,7 @@ def seed_of(requested: int | None) -> int:
 def _generation_request(message: messages.Submit, model: LoadedModel) -> Request:
     params = message.params
     room = model.max_model_length - len(message.prompt_token_ids)
-    return Request(
+    request = Request(
         request_id=message.request_id,
         known=list(message.prompt_token_ids),
         max_tokens=room if params.max_tokens is None else params.max_tokens,
@@ -59,6 +62,8 @@ def _generation_request(message: messages.Submit, model: LoadedModel) -> Request
         offered_before=message.offered_before,
         cache_salt=message.cache_salt,
     )
+    request.known += message.output_token_ids  # as of a preempted request: computed again, and not delivered again
+    return request
 
 
 def _pooling_request(message: messages.Encode) -> Request:

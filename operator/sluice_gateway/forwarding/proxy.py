@@ -7,7 +7,7 @@ never buffered beyond their first bytes.
 import asyncio
 import io
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import aiohttp
@@ -21,6 +21,7 @@ from sluice.httpapi.body import read_body
 from sluice.httpapi.errors import NotFound, Unavailable
 from sluice_gateway.conversation import Conversation, read_conversation
 from sluice_gateway.forwarding.dispatch import Claim, Dispatcher
+from sluice_gateway.forwarding.resume import ResumableStream
 from sluice_gateway.forwarding.retry_budget import RetryBudget
 from sluice_gateway.headers import engine_headers, forwarded_headers, tenant_of
 from sluice_gateway.holding import HoldQueue
@@ -32,7 +33,17 @@ from sluice_gateway.replicas.state import NO_HTTP, REFUSES, UNREACHABLE
 from sluice_gateway.request_log import RequestWay
 from sluice_gateway.routing import Prompt, prefix_hashes
 from sluice_gateway.routing.prefix_hashes import STEP_BYTES
-from sluice_gateway.streaming import UPSTREAM_ERRORS, Begun, begun, pass_on, read_at_most
+from sluice_gateway.streaming import (
+    UPSTREAM_ERRORS,
+    Begun,
+    Passing,
+    PlainStream,
+    begun,
+    break_off,
+    read_at_most,
+    relay,
+    start,
+)
 
 SMALL_BYTES: Final = 1024 * 1024  # of a body that aiohttp writes at once; a larger one is written in parts
 REJECTION_BYTES: Final = 64 * 1024  # bytes of a replica's 503 that are kept while another replica is tried
@@ -65,6 +76,7 @@ class _Offer:
     caller: Caller
     charge: PromptCharge
     way: RequestWay
+    resume: bool
 
 
 class Proxy:
@@ -100,7 +112,7 @@ class Proxy:
         self._metrics.overhead.observe(time.monotonic() - read_at)
         self._budget.request()
         charge = PromptCharge(caller, round(prompt.tokens) if posted else 0)
-        offer = _Offer(request, body, conversation.model, prompt, caller, charge, way)
+        offer = _Offer(request, body, conversation.model, prompt, caller, charge, way, conversation.resume)
         try:
             # Only inference requests wake a model that is scaled to zero: a poll of /v1/models does not.
             if posted and not self._fleet.ready():
@@ -232,20 +244,69 @@ class Proxy:
         return rejection
 
     async def _pass_on(self, offer: _Offer, attempt: Attempt, answer: Begun) -> web.StreamResponse:
-        offer.charge.output(round(answer.number(contract.HEADER_OUTPUT_TOKENS)))
+        """Pass the answer on to its end; a stream that may go on elsewhere does, if its replica dies."""
+        self._has_begun(offer, attempt, answer)
         offer.way.first_byte_seconds = time.monotonic() - offer.way.began_at
+        resumable = offer.resume and answer.upstream.status == 200 and answer.is_events
+        stream = ResumableStream(offer.body) if resumable else PlainStream()
+        response = await start(offer.request, answer)
+        complete = await self._relayed(offer, attempt, answer, Passing(response, stream))
+        if not complete and isinstance(stream, ResumableStream):
+            complete = await self._goes_on(offer, Passing(response, stream))
+        if complete:
+            await response.write_eof(stream.end())
+            return response
+        self._metrics.broken_streams.inc()
+        offer.way.error = "upstream_lost"
+        await break_off(offer.request, response, stream.last)
+        return response
+
+    def _has_begun(self, offer: _Offer, attempt: Attempt, answer: Begun) -> None:
         if answer.upstream.status >= 400:
             self._fleet.rejected(attempt)
         self._fleet.first_byte(attempt)
         self._record_cache(offer, attempt, answer)
+        offer.charge.output(round(answer.number(contract.HEADER_OUTPUT_TOKENS)))
+
+    async def _relayed(self, offer: _Offer, attempt: Attempt, answer: Begun, passing: Passing) -> bool:
+        """Pass the replica's bytes on. False if it does not complete the answer."""
+        waiting = attempt.state.unanswered
         try:
-            response, complete = await pass_on(offer.request, answer, offer.charge.output)
+            async with asyncio.timeout(None) as limit:
+                if passing.stream.resumable:
+                    waiting[id(attempt)] = lambda: limit.reschedule(0.0) if self._budget.left else None
+                ended = await relay(answer, passing, offer.charge.output)
+                waiting.pop(id(attempt), None)
+                return ended or passing.stream.complete
+        except TimeoutError:
+            return False
         finally:
+            waiting.pop(id(attempt), None)
             answer.upstream.close()  # closes the connection unless the response was read to its end
-        if not complete:
-            self._metrics.broken_streams.inc()
-            offer.way.error = "upstream_lost"
-        return response
+
+    async def _goes_on(self, offer: _Offer, passing: Passing) -> bool:
+        """Send the request of a broken stream to other replicas, with the tokens that the client has."""
+        tried = list(offer.way.names)
+        while isinstance(passing.stream, ResumableStream) and passing.stream.resumable and self._may_retry("lost"):
+            state = self._fleet.another(offer.prompt, offer.model, tried)
+            if state is None:
+                return False
+            offer.way.left("broken")
+            attempt = self._fleet.begin(state, offer.prompt)
+            tried.append(state.backend.name)
+            offer.way.tries(attempt)
+            self._metrics.resumed.inc()
+            try:
+                answer = await self._send(replace(offer, body=passing.stream.next_body()), attempt, len(tried))
+                if isinstance(answer, Begun):
+                    self._fleet.first_byte(attempt)
+                    if not (answer.upstream.status == 200 and answer.is_events):
+                        answer.upstream.close()
+                    elif await self._relayed(offer, attempt, answer, passing):
+                        return True
+            finally:
+                self._fleet.end(attempt)
+        return False
 
     def _record_cache(self, offer: _Offer, attempt: Attempt, answer: Begun) -> None:
         """What the answer says of the replica's cache corrects what the gateway thinks of it."""

@@ -140,6 +140,7 @@ def _submits(
             samples=tuple((each, sample_seed(param.seed, index)) for index, each in enumerate(ids) if index),
             offered_before=offered_before(request),
             cache_salt=generation.prompt_options.cache_salt,
+            output_token_ids=() if generation.resumption is None else generation.resumption.tokens,
         )
         for ids, prompt, param in zip(groups, prompts, params, strict=True)
     ]

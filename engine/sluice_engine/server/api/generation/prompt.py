@@ -7,8 +7,10 @@ from typing import Any, Final
 
 from sluice_engine.grammar import Grammar
 from sluice_engine.sampling_params import SamplingParams
+from sluice_engine.server.api.fields import invalid
 from sluice_engine.server.api.generation.answer import AnswerForm
 from sluice_engine.server.api.generation.request_schema import Generation, Prompt
+from sluice_engine.server.api.generation.resumption import RESUME
 from sluice_engine.server.context import Serving
 from sluice_engine.server.errors import BadRequest, ContextTooLong
 from sluice_engine.text import Message, TextModel
@@ -62,6 +64,11 @@ def params_of(serving: Serving, generation: Generation, prompt_tokens: int) -> S
             generation.max_tokens_param,
         )
     max_tokens = params.max_tokens or min(room, generation.default_max_tokens or room)
+    if generation.resumption is not None:
+        begun = generation.resumption.tokens
+        _check_ids(f"{RESUME.name}.tokens", begun, width)
+        if begun and len(begun) >= max_tokens:
+            raise invalid(f"{RESUME.name}.tokens", f"has {len(begun)} tokens of {max_tokens}, so that none is left")
     if min_tokens > max_tokens:
         raise BadRequest(
             f"min_tokens is {min_tokens}, and at most {max_tokens} tokens may be generated.",

@@ -13,6 +13,7 @@ from sluice_engine.server.api.generation import accepted_fields, output_format, 
 from sluice_engine.server.api.generation.accepted_fields import PromptOptions
 from sluice_engine.server.api.generation.message_schema import MESSAGES, messages_of
 from sluice_engine.server.api.generation.output_format import OutputFormat
+from sluice_engine.server.api.generation.resumption import RESUME, Resumption, resumption
 from sluice_engine.server.api.generation.sampling_fields import Choices, chat_choices, completion_choices
 from sluice_engine.server.api.request_fields import (
     Fields,
@@ -68,7 +69,19 @@ PROMPT: Final = Form("prompt", {"anyOf": [_TEXT, _IDS, list_of(_TEXT, 1, MAX_PRO
 
 COMMON: Final[Fields] = {
     **fields(
-        MODEL, MAX_TOKENS, TEMPERATURE, TOP_P, TOP_K, SEED, STOP, STREAM, STREAM_OPTIONS, PRIORITY, SLO, IGNORE_EOS
+        MODEL,
+        MAX_TOKENS,
+        TEMPERATURE,
+        TOP_P,
+        TOP_K,
+        SEED,
+        STOP,
+        STREAM,
+        STREAM_OPTIONS,
+        PRIORITY,
+        SLO,
+        IGNORE_EOS,
+        RESUME,
     ),
     **fields(accepted_fields.STOP_TOKEN_IDS, accepted_fields.BAD_WORDS),
     **accepted_fields.DESCRIPTIVE,
@@ -138,6 +151,7 @@ class Generation:
     priority: int  # −100..100
     ttft_target: float | None  # seconds; None: the engine's target
     itl_target: float | None
+    resumption: Resumption | None  # None: the stream need not go on elsewhere
 
     @property
     def prompt_param(self) -> str:
@@ -203,6 +217,8 @@ def completion(body: Object, served_name: str) -> Generation:
     if len(prompts) * choices.params.n > MAX_SAMPLES:
         raise invalid("prompt", f"asks for more than {MAX_SAMPLES} samples in all; send fewer prompts at once")
     echo = ECHO.of(body)
+    if body.get(RESUME.name) and (echo or len(prompts) > 1):
+        raise invalid(RESUME.name, "is for one prompt that is not echoed")
     if echo and choices.returns_logprobs:
         top = max(choices.params.logprobs or 0, choices.params.prompt_logprobs or 0)
         choices = replace(choices, params=replace(choices.params, prompt_logprobs=top))
@@ -256,6 +272,7 @@ def _generation(
         priority=PRIORITY.of(body) or 0,
         ttft_target=ttft_target,
         itl_target=itl_target,
+        resumption=resumption(body, choices, stream=stream),
     )
 
 

@@ -23,6 +23,7 @@ from sluice_engine.server.api.generation.answer import Answer, AnswerForm
 from sluice_engine.server.api.generation.prompt import Encoded
 from sluice_engine.server.api.generation.prompt_echo import INLINE_VALUES, PromptEcho, prompt_logprobs
 from sluice_engine.server.api.generation.request_schema import Generation
+from sluice_engine.server.api.generation.resumption import Resumption, comment
 from sluice_engine.server.api.generation.sse import Encoder, Head, ResponseFormat
 from sluice_engine.server.context import Serving, close_after_response, request_id_of
 from sluice_engine.server.engine_client import EngineFailed, Stream
@@ -68,7 +69,8 @@ class ResponseBuilder:
         self._usage = usage
         self._caller = caller_of(request)
         self._id = f"{response_format.prefix}{uuid.uuid4().hex}"
-        self._head = Head(self._id, int(time.time()), serving.served_name)
+        begun = generation.resumption or Resumption()
+        self._head = Head(begun.stream_id or self._id, begun.created or int(time.time()), serving.served_name)
         self._reads_marks = form.dialect in MARKED_BY_TOKENS
         samples = generation.choices.params.n
         self.ids = [f"{self._id}-{index}" if index else self._id for index in range(samples * len(prompts))]
@@ -127,9 +129,8 @@ class ResponseBuilder:
         response = self._serving.stream_response(self._request, headers | self._headers(deltas[0].queue_seconds))
         await response.prepare(self._request)
         try:
-            opened = [encoder.text(piece.text, choice.index, self._logprobs(piece)) for choice, piece in self._opened()]
-            events = b"".join([encoder.opening(), *opened, self._events(encoder, deltas)])
-            await self._write(response, events, stream)
+            opening = self._opening(encoder)
+            await self._write(response, opening + self._events(encoder, deltas), stream)
             while self._open:
                 await self._write(response, self._events(encoder, await self._next(stream)), stream)
         except ApiError as error:
@@ -137,6 +138,17 @@ class ResponseBuilder:
             close_after_response(self._request)
             await self._write_last(response, encoder.error(error.body()))
         return response
+
+    def _opening(self, encoder: Encoder) -> bytes:
+        """The first events; nothing of a stream that goes on, whose client has them and those of its tokens."""
+        opened = [encoder.text(piece.text, choice.index, self._logprobs(piece)) for choice, piece in self._opened()]
+        events = b"".join([encoder.opening(), *opened])
+        tokens = () if self._generation.resumption is None else self._generation.resumption.tokens
+        if not tokens:
+            return events
+        self._events(encoder, [messages.Delta(self.ids[0], tokens)])
+        self._caller.charge(-len(tokens))
+        return b""
 
     def _opened(self) -> list[tuple[Choice, Piece]]:
         """What each sample begins with: the prompt, as far as it is shown."""
@@ -201,6 +213,8 @@ class ResponseBuilder:
                 events.append(encoder.finish(finish, choice.index, choice.stop_string))
         if not self._open:
             events.append(encoder.closing(self._usage))
+        if self._generation.resumption is not None:
+            events.append(comment(deltas))
         return b"".join(events)
 
     def _read(self, choice: Choice, piece: Piece) -> list[dict[str, object]]:
