@@ -1,0 +1,147 @@
+"""Streams that go on elsewhere: any cut of any stream, and real engines that are killed."""
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import aiohttp
+import orjson
+import pytest
+from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice_gateway.forwarding.resume import ResumableStream
+from sluice_gateway.replicas.backend import Backend
+from sluice_gateway.server import Gateway, GatewayOptions
+from tests.engine.serving import Served, serving
+from tests.gateway.engines import CHAT, FakeEngine, gateway_over
+from tests.gateway.test_fleet import chat
+
+BODY = orjson.dumps({"model": "chat", "stream": True, "resume": True, "temperature": 0})
+PACE = "base=0.03,sequence=0.001"
+
+
+def event(text: str) -> bytes:
+    return (
+        b"data: " + json.dumps({"id": "s", "created": 7, "choices": [{"delta": {"content": text}}]}).encode() + b"\n\n"
+    )
+
+
+def stream_of(groups: list[tuple[int, list[int]]], after: int = 0) -> bytes:
+    """Groups of events, each with the token ids of its comment; those of the first `after` tokens are left out."""
+    found, seen = b"", 0
+    for count, ids in groups:
+        seen += len(ids)
+        if seen > after or not after:
+            found += b"".join(event(f"{seen}.{number}") for number in range(count))
+            found += b": tokens " + b",".join(str(each).encode() for each in ids) + b"\n\n"
+    return found + b"data: [DONE]\n\n: tokens \n\n"
+
+
+groups_drawn = st.lists(st.tuples(st.integers(0, 3), st.lists(st.integers(0, 500), min_size=1, max_size=4)), min_size=1)
+
+
+@given(groups_drawn.filter(lambda groups: groups[0][0] > 0), st.data())
+def test_a_stream_cut_anywhere_goes_on_without_a_gap_or_a_repetition(
+    groups: list[tuple[int, list[int]]], data: st.DataObject
+) -> None:
+    whole = stream_of(groups)
+    expected = b"".join(block + b"\n\n" for block in whole.split(b"\n\n")[:-1] if not block.startswith(b": "))
+    stream, shown, left = ResumableStream(BODY), b"", whole
+    for _ in range(data.draw(st.integers(0, 4))):
+        cut = data.draw(st.integers(0, len(left)))
+        while left and cut > 0:
+            size = data.draw(st.integers(1, cut))
+            shown, left, cut = shown + stream.take(left[:size]), left[size:], cut - size
+        assert expected.startswith(shown)
+        if stream.complete:
+            break
+        again = orjson.loads(stream.next_body())["resume"]
+        tokens = [] if again is True else again["tokens"]
+        assert again is True or (again["id"], again["created"]) == ("s", 7)
+        assert tokens == [each for _, ids in groups for each in ids][: len(tokens)]
+        left = stream_of(groups, after=len(tokens))
+    assert shown + stream.take(left) + stream.end() == expected or stream.complete
+
+
+@given(st.binary(max_size=200), st.integers(1, 50))
+def test_a_stream_that_says_no_tokens_is_passed_on_whole(content: bytes, size: int) -> None:
+    stream = ResumableStream(BODY)
+    parts = [content[start : start + size] for start in range(0, len(content), size)]
+    shown = b"".join(stream.take(part) for part in parts) + stream.end()
+    assert shown == content or b": tokens " in content
+
+
+async def test_without_the_field_a_broken_stream_is_not_sent_again() -> None:
+    async def breaks(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(event("a") + b": tokens 5\n\n")
+        assert request.transport is not None
+        request.transport.abort()
+        return response
+
+    engines = [FakeEngine(f"r{n}", answer=breaks) for n in range(3)]
+    async with gateway_over(*engines) as gateway, aiohttp.ClientSession() as client:
+        for field, sent in (({}, 1), ({"resume": True}, 1 + 3)):
+            async with client.post(gateway.url + CHAT, json=chat("a") | {"stream": True} | field) as response:
+                assert "upstream_lost" in await response.text()
+            assert sum(len(engine.seen) for engine in engines) == sent
+
+
+@pytest.fixture
+def pair(tiny_model: Path, tmp_path: Path) -> Iterator[list[Served]]:
+    """Two real engines whose steps take 30 ms, so that a stream can be cut in its middle."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(serving(tiny_model, tmp_path / f"log{n}", "--pace", PACE)) for n in range(2)]
+
+
+@pytest.mark.parametrize("sampling", [{"temperature": 0}, {"temperature": 1.2, "seed": 7}], ids=["greedy", "seeded"])
+async def test_a_stream_of_a_killed_engine_goes_on_as_if_nothing_had_happened(
+    pair: list[Served], sampling: dict[str, float]
+) -> None:
+    asked = {
+        "model": "tiny", "messages": [{"role": "user", "content": "Tell me of caches"}], "max_tokens": 60, "stream": True,
+        "stream_options": {"include_usage": True}, "resume": True, "ignore_eos": True, **sampling,
+    }  # fmt: skip
+    backends = [
+        Backend(f"r{n}", "127.0.0.1", one.port, f"http://127.0.0.1:{one.admin_port}") for n, one in enumerate(pair)
+    ]
+    options = GatewayOptions(port=0, admin_port=0, policy="RoundRobin")
+    async with Gateway(lambda: backends, options) as gateway, aiohttp.ClientSession() as client:
+        undisturbed, _ = await read(client, gateway.url + CHAT, asked, None)
+        cut, replica = await read(client, gateway.url + CHAT, asked, pair)
+        async with client.get(gateway.admin_url + "/metrics") as response:
+            assert "sluice_gateway_resumed_streams_total 1.0" in await response.text()
+    assert pair[replica].process.wait(60) != 0
+    assert len({chunk["id"] for chunk in cut}) == 1
+    assert text_of(cut) == text_of(undisturbed)
+    assert [chunk["usage"]["completion_tokens"] for chunk in cut if chunk["usage"]] == [60]
+
+
+def text_of(chunks: list[dict]) -> str:  # type: ignore[type-arg]
+    return "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks if chunk["choices"])
+
+
+async def read(
+    client: aiohttp.ClientSession, url: str, asked: dict[str, object], kill: list[Served] | None
+) -> tuple[list[dict], int]:  # type: ignore[type-arg]
+    """The chunks of a stream. With `kill`, the engine that sends it is killed after its tenth event; its number."""
+    killed, chunks, done = -1, [], False
+    async with client.post(url, json=asked) as response:
+        assert response.status == 200
+        async for line in response.content:
+            if line.startswith(b": "):
+                raise AssertionError("a client sees no comment")
+            if line == b"data: [DONE]\n":
+                assert not done
+                done = True
+            elif line.startswith(b"data: "):
+                chunks.append(json.loads(line.removeprefix(b"data: ")))
+            if kill is not None and killed < 0 and len(chunks) == 10:
+                killed = next(n for n, one in enumerate(kill) if one.metric("sluice_requests_running") > 0)
+                kill[killed].process.kill()
+    assert done
+    return chunks, killed
