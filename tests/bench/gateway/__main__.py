@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.bench import show
-from tests.bench.gateway import caches, footprint, overhead, simulated
+from tests.bench.gateway import caches, footprint, kills, overhead, simulated
 from tests.bench.show import Part
 
 OUT = Path(".out")
@@ -18,6 +18,7 @@ PARTS: Sequence[Part] = (
     Part("footprint", footprint.report),
     Part("caches", caches.report),
     Part("simulated", simulated.report),
+    Part("kills", kills.report),
 )
 
 

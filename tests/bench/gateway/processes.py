@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import os
 import re
 import sys
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -39,9 +41,59 @@ async def plain_proxy(upstream: str) -> AsyncIterator[Started]:
         yield await _ports(process)
 
 
+class Engine:
+    """A real engine that can be killed and started again on the same two ports. `killed_at` in Unix time."""
+
+    def __init__(self, ports: Sequence[int], log: Path) -> None:
+        self.urls = tuple(f"http://127.0.0.1:{port}" for port in ports)
+        self.name = f"127.0.0.1:{ports[0]}"
+        self.killed_at: list[float] = []
+        self._ports = ports
+        self._log = log
+        self._command: tuple[str, ...] = ()
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self, *command: str) -> None:
+        """Start it; without a command with that of before."""
+        self._command = command or self._command
+        with self._log.open("a") as file:
+            self._process = await asyncio.create_subprocess_exec(*self._command, stdout=file, stderr=file)
+
+    async def ready(self) -> None:
+        """Return once it accepts requests. Raises ServerFailed."""
+        if self._process is not None:
+            await wait_ready(self._process, self.urls[1] + contract.PATH_READYZ, self._log)
+
+    async def kill(self) -> None:
+        """End it without a warning."""
+        if self._process is not None:
+            self.killed_at.append(time.time())
+            self._process.kill()
+            await self._process.wait()
+
+    async def stop(self) -> None:
+        """End it."""
+        if self._process is not None:
+            await stop(self._process)
+
+
 @asynccontextmanager
-async def gateway(engines: Started, *options: str) -> AsyncIterator[Started]:
-    """URLs: clients' port, admin port."""
+async def killable_engine(engine: Engine, model: Path, options: Sequence[str]) -> AsyncIterator[None]:
+    """Starts the engine, and stops the one that runs at the end."""
+    ports = [url.rpartition(":")[2] for url in engine.urls]
+    await engine.start(
+        sys.executable, "-m", "sluice", "serve", str(model), "--served-name", "tiny", "--kv-size", KV_SIZE, "--threads", "1",
+        "--grace-seconds", "0", "--port", ports[0], "--admin-port", ports[1], *options,
+    )  # fmt: skip
+    try:
+        yield
+    finally:
+        await engine.stop()
+
+
+@asynccontextmanager
+async def gateway(engines: Started, *options: str, log: Path | None = None) -> AsyncIterator[Started]:
+    """URLs: clients' port, admin port. `log` gets what the gateway logs after its start."""
     pairs = zip(engines.urls[::2], engines.urls[1::2], strict=True)
     backends = [part for data, admin in pairs for part in ("--backend", f"{data},{admin}")]
     arguments = ("--port", "0", "--admin-port", "0", "--grace-seconds", "0", "--drain-seconds", "0")
@@ -50,16 +102,19 @@ async def gateway(engines: Started, *options: str) -> AsyncIterator[Started]:
         if stream is None:
             raise RuntimeError("the process has no stderr")
         line = json.loads(await asyncio.wait_for(stream.readline(), START_SECONDS))
-        reader = asyncio.create_task(_discard(stream))
+        reader = asyncio.create_task(_discard(stream, log))
         try:
             yield Started(process.pid, tuple(re.findall(r"http://[\d.:]+", line["message"])))
         finally:
             reader.cancel()
 
 
-async def _discard(stream: asyncio.StreamReader) -> None:
-    while await stream.read(65536):
-        pass
+async def _discard(stream: asyncio.StreamReader, log: Path | None) -> None:
+    """Read to the end; what is read goes to `log` where there is one."""
+    with (log or Path(os.devnull)).open("wb") as file:
+        while part := await stream.read(65536):
+            file.write(part)
+            file.flush()
 
 
 @asynccontextmanager
