@@ -82,6 +82,9 @@ HEADER_TENANT: Final = "x-sluice-tenant"
 HEADER_PRIORITY: Final = "x-sluice-priority"  # the highest priority that the tenant's key allows
 HEADER_GATEWAY_TOKEN: Final = "x-sluice-gateway-token"
 
+# From the gateway to an engine: milliseconds that the request has waited in the gateway, which count towards its targets.
+HEADER_WAITED_MS: Final = "x-sluice-waited-ms"
+
 # --- how the operator starts an engine -------------------------------------------------------------------------
 
 SOURCE_TOKEN_MOUNT: Final = "/etc/sluice/source"

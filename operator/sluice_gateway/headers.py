@@ -28,6 +28,7 @@ _NOT_FORWARDED: Final = HOP_BY_HOP | {"host", "content-length", "expect"}
 _KEY_HEADERS: Final = ("Authorization", "x-api-key")
 # What engines are told of the caller, beside the gateway's token.
 ENGINE_IDENTITY: Final = web.RequestKey("engine_identity", dict[str, str])
+LEAST_WAIT: Final = 0.01  # seconds in the gateway that an engine is told of
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._~:/+=@-]{1,128}", re.ASCII)
 
 
@@ -37,7 +38,9 @@ def forwarded_headers(headers: MultiMapping[str]) -> CIMultiDict[str]:
     return CIMultiDict(_kept(headers.items(), _NOT_FORWARDED | named))
 
 
-def engine_headers(request: web.BaseRequest, request_id: str, attempt: int) -> CIMultiDict[str]:
+def engine_headers(
+    request: web.BaseRequest, request_id: str, attempt: int, waited_seconds: float = 0.0
+) -> CIMultiDict[str]:
     """The headers for an engine. Those with the prefix of Sluice's own come from the gateway only, never from a client.
 
     With an identity that the engine takes from the gateway, the client's key stays here.
@@ -51,6 +54,8 @@ def engine_headers(request: web.BaseRequest, request_id: str, attempt: int) -> C
             found.popall(name, None)
         found.update(identity)
     found[contract.HEADER_REQUEST_ID] = request_id
+    if waited_seconds >= LEAST_WAIT:
+        found[contract.HEADER_WAITED_MS] = str(round(waited_seconds * 1000.0))
     if attempt > 1:
         found[contract.HEADER_ATTEMPT] = str(attempt)
     return found

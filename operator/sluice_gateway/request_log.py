@@ -38,6 +38,11 @@ class RequestWay:
             self.model = state.load.model
 
     @property
+    def waited_seconds(self) -> float:
+        """In the gateway, before it was sent to a replica."""
+        return self.held_seconds + self.queued_seconds
+
+    @property
     def names(self) -> list[str]:
         """The tried replicas."""
         return [one.partition(" (")[0] for one in self.tried]

@@ -68,7 +68,8 @@ LIMITS = QueueLimits(requests=3)
 
 async def test_no_request_waits_in_an_engine_and_all_are_answered_by_priority() -> None:
     held = Held(limit=2)
-    async with gateway_over(held.engine("r0"), queue=QueueLimits(), admin_port=0) as gateway, asking(gateway) as client:
+    engine = held.engine("r0")
+    async with gateway_over(engine, queue=QueueLimits(), admin_port=0) as gateway, asking(gateway) as client:
         asked = [asyncio.create_task(ask(client, f"first {n}")) for n in range(2)]
         for _ in range(2):
             await held.arrived.acquire()
@@ -81,6 +82,9 @@ async def test_no_request_waits_in_an_engine_and_all_are_answered_by_priority() 
         assert [status for status, _, _ in await asyncio.gather(*asked)] == [200] * 5
     assert held.most == 2
     assert held.order[2:] == ["high", "normal", "low"]
+    waited = [request.headers.get("x-sluice-waited-ms") for request in engine.seen]
+    assert waited[:2] == [None, None]
+    assert all(ms is None or ms.isdigit() for ms in waited)
 
 
 async def test_a_request_starts_where_there_is_room_although_its_prefix_is_cached_elsewhere() -> None:

@@ -15,6 +15,7 @@ from aiohttp import web
 
 from sluice import contract
 from sluice.auth.caller import CALLER
+from sluice.auth.gateway_token import FROM_GATEWAY
 from sluice.httpapi.connection import Connection
 from sluice_engine import messages
 from sluice_engine.config import EngineOptions
@@ -29,6 +30,7 @@ from sluice_engine.server.model_fetch import ModelFetch
 from sluice_engine.server.transport.cors import CORS_HEADERS
 from sluice_engine.text import TextModel
 
+MAX_WAITED_SECONDS: Final = 3600.0  # that an engine takes from a gateway
 HEARTBEAT_SECONDS: Final = 30.0  # if requests run and no step ends for this long, the engine counts as hung
 COMMON_HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Server": "sluice"}
 ENDPOINT_OF_TASK: Final = {
@@ -215,6 +217,12 @@ def request_id_headers(request: web.BaseRequest) -> dict[str, str]:
 def offered_before(request: web.BaseRequest) -> bool:
     """Whether another replica had the request before, according to the gateway: the fleet counts its arrival once."""
     return request.headers.get(contract.HEADER_ATTEMPT, "1") != "1"
+
+
+def waited_before(request: web.BaseRequest) -> float:
+    """Seconds that the request has waited in a gateway: they count towards its time to first token."""
+    text = request.headers.get(contract.HEADER_WAITED_MS, "") if request.get(FROM_GATEWAY) else ""
+    return min(int(text) / 1000.0, MAX_WAITED_SECONDS) if text.isascii() and text.isdigit() and len(text) < 10 else 0.0
 
 
 def close_after_response(request: web.BaseRequest) -> None:

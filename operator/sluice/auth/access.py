@@ -13,7 +13,7 @@ from aiohttp import web
 
 from sluice import contract
 from sluice.auth.caller import CALLER, Caller
-from sluice.auth.gateway_token import GatewayToken, named_key
+from sluice.auth.gateway_token import FROM_GATEWAY, GatewayToken, named_key
 from sluice.auth.key_file import ApiKey
 from sluice.auth.key_store import ANONYMOUS, KeyStore
 from sluice.auth.rate_limits import RateLimits
@@ -68,8 +68,10 @@ class AccessControl:
     def _key_of(self, request: web.BaseRequest) -> ApiKey:
         if self._gateway_token is not None and contract.HEADER_GATEWAY_TOKEN in request.headers:
             self._gateway_token.check(request)
+            request[FROM_GATEWAY] = True
             return named_key(request, self._store)
         if self._store is None:
+            request[FROM_GATEWAY] = self._gateway_token is None  # without keys, clients are trusted with its headers
             return ANONYMOUS
         given = request.headers.getall("Authorization", [])
         if not given and request.rel_url.raw_path in KEY_HEADER_PATHS:

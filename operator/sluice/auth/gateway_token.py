@@ -17,6 +17,8 @@ from sluice.auth.key_file import ApiKey
 from sluice.auth.key_store import KeyStore
 from sluice.httpapi.errors import Unauthorized
 
+# True for a request whose headers of the gateway count.
+FROM_GATEWAY: Final = web.RequestKey("from_gateway", bool)
 LEAST_BYTES: Final = 16  # a shorter token could be guessed
 
 

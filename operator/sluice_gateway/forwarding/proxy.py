@@ -212,7 +212,7 @@ class Proxy:
             upstream = await self._session.request(
                 request.method,
                 URL(backend.url + request.rel_url.raw_path_qs, encoded=True),  # as sent: dot segments are not resolved
-                headers=engine_headers(request, offer.way.request_id, number),
+                headers=engine_headers(request, offer.way.request_id, number, offer.way.waited_seconds),
                 data=_payload(offer.body) if offer.body else None,
                 allow_redirects=False,
                 skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),

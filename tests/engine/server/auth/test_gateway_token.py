@@ -1,5 +1,6 @@
 """The tenant that a gateway names: an engine takes it with the gateway's token, and from no other client."""
 
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -64,6 +65,17 @@ async def test_the_gateways_word_names_tenant_and_ceiling_and_no_rate_is_counted
     assert message is not None
     assert message.tenant == "of-another-file"
     assert (await answered(desk, sent | {TENANT: "other"}))[0] == 403
+
+
+async def test_a_wait_in_the_gateway_counts_if_it_proves_itself(desk: Desk) -> None:
+    waited = {contract.HEADER_WAITED_MS: "5000"}
+    now = time.monotonic()
+    _, message = await answered(desk, {TOKEN_HEADER: TOKEN, TENANT: "slow"} | waited)
+    assert message is not None
+    assert message.arrived_at < now - 4.0
+    _, message = await answered(desk, {"Authorization": bearer("slow")} | waited)
+    assert message is not None
+    assert message.arrived_at >= now
 
 
 @pytest.mark.parametrize(

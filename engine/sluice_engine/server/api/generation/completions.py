@@ -23,7 +23,7 @@ from sluice_engine.server.api.generation.prompt import Encoded, check_ids, encod
 from sluice_engine.server.api.generation.prompt_echo import prompt_values
 from sluice_engine.server.api.generation.response import ResponseBuilder
 from sluice_engine.server.api.generation.sse import ChatFormat, CompletionFormat, ResponseFormat
-from sluice_engine.server.context import Serving, offered_before, request_id_of
+from sluice_engine.server.context import Serving, offered_before, request_id_of, waited_before
 from sluice_engine.server.engine_client import EngineFailed
 from sluice_engine.server.errors import InternalError, Unavailable
 from sluice_engine.server.request_log import entry_of
@@ -58,7 +58,7 @@ async def complete(
 ) -> web.StreamResponse:
     """Responds to a body, which `check` parses, in a format. Raises ApiError."""
     serving.check_loaded(request)
-    arrived_at = time.monotonic()
+    arrived_at = time.monotonic() - waited_before(request)
     check_ids(body, serving.ready.max_model_length)
     generation = check(body, serving.served_name)
     serving.check_task("generate")
