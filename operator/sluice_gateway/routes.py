@@ -21,6 +21,7 @@ from sluice_gateway.headers import request_id_of
 from sluice_gateway.keys.gatekeeper import Gatekeeper
 from sluice_gateway.metrics import GatewayMetrics
 from sluice_gateway.request_log import RequestWay
+from sluice_gateway.streaming import ClientTooSlow
 
 MAX_IN_FLIGHT: Final = 8192
 
@@ -64,7 +65,8 @@ class DataPort:
         status: int | None = None
         try:
             response = await self._respond(request, way)
-            status = response.status
+            if request.transport is not None and not request.transport.is_closing():
+                status = response.status
             if isinstance(request.protocol, Connection) and request.protocol.aged and not response.prepared:
                 response.force_close()
             return response
@@ -81,14 +83,14 @@ class DataPort:
             way.error = error.code
             self._metrics.rejected(error)
             return self._own(request, way, error)
+        except (ConnectionError, ClientTooSlow):  # the client has gone, or does not read
+            return _abandoned(request)
         except Exception:  # it fails the request, not the gateway
             log.exception("request %s failed", way.request_id)
             way.error = "internal_error"
             if request.writer.output_size == 0:
                 return self._own(request, way, InternalError(way.request_id))
-            if request.transport is not None:
-                request.transport.abort()
-            return web.Response(status=500)
+            return _abandoned(request)
 
     def _own(self, request: web.BaseRequest, way: RequestWay, error: ApiError) -> web.Response:
         response = error_response(request, error)
@@ -124,3 +126,10 @@ class DataPort:
             allowed = ", ".join(methods)
             raise MethodNotAllowed(f"This path allows {allowed}.", allowed)
         return handler
+
+
+def _abandoned(request: web.BaseRequest) -> web.Response:
+    """Abort the connection. aiohttp receives a response that it cannot send."""
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response(status=500)

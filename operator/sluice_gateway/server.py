@@ -30,6 +30,7 @@ from sluice_gateway.replicas.scraper import Scraper
 from sluice_gateway.request_log import RequestWay
 from sluice_gateway.routes import MAX_IN_FLIGHT, DataPort, routes
 from sluice_gateway.routing import PolicyName
+from sluice_gateway.streaming import WRITE_SECONDS
 
 MAX_CONNECTIONS: Final = 2 * MAX_IN_FLIGHT  # of clients; idle ones too
 BODY_BYTES: Final = 256 * 1024 * 1024  # of all bodies: each is kept until its answer ends, for a retry
@@ -54,6 +55,7 @@ class GatewayOptions:
     policy: PolicyName = "PrefixAware"
     session_header: str | None = None
     body_seconds: float = RECEIVE_SECONDS
+    write_seconds: float = WRITE_SECONDS
     any_host: bool = False
     queue: QueueLimits | None = None
     keys: KeyOptions = field(default_factory=KeyOptions)
@@ -133,7 +135,7 @@ class Gateway:
             raise
 
     def _data_port(self, session: aiohttp.ClientSession) -> DataPort:
-        options = ProxyOptions(self._options.session_header, self._options.queue)
+        options = ProxyOptions(self._options.session_header, self._options.queue, self._options.write_seconds)
         proxy = Proxy(session, self.fleet, self._hold_queue, self._metrics, options)
 
         async def list_models(request: web.BaseRequest, way: RequestWay) -> web.StreamResponse:

@@ -1,5 +1,6 @@
 """Passing one response on to the client, byte by byte."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -12,6 +13,7 @@ from sluice_gateway.errors import UpstreamLost, sse_error
 from sluice_gateway.headers import forwarded_headers
 
 UPSTREAM_ERRORS: Final = (aiohttp.ClientError, TimeoutError, OSError)
+WRITE_SECONDS: Final = 30.0  # an engine waits as long for its client
 EVENT_ENDS: Final = (b"\n\n", b"\r\n\r\n")
 
 
@@ -52,6 +54,10 @@ async def start(request: web.BaseRequest, answer: Begun) -> web.StreamResponse:
     return response
 
 
+class ClientTooSlow(Exception):
+    """The client has read nothing for WRITE_SECONDS while bytes for it waited."""
+
+
 class Stream(Protocol):
     """What is passed on of a response. `last` are the last bytes passed on, `complete` that nothing is missing."""
 
@@ -90,6 +96,7 @@ class Passing:
 
     response: web.StreamResponse
     stream: Stream
+    write_seconds: float = WRITE_SECONDS
 
 
 async def relay(answer: Begun, passing: Passing, on_tokens: Callable[[int], None]) -> bool:
@@ -100,7 +107,7 @@ async def relay(answer: Begun, passing: Passing, on_tokens: Callable[[int], None
     chunk, events = answer.first, answer.is_events
     while chunk:
         if part := passing.stream.take(chunk):
-            await passing.response.write(part)
+            await _write(passing, part)
             if events:
                 on_tokens(part.count(EVENT_ENDS[0]))
         try:
@@ -108,6 +115,15 @@ async def relay(answer: Begun, passing: Passing, on_tokens: Callable[[int], None
         except UPSTREAM_ERRORS:
             return False
     return True
+
+
+async def _write(passing: Passing, part: bytes) -> None:
+    """Raises ClientTooSlow; without it, one client that does not read would hold its replica's stream for ever."""
+    try:
+        async with asyncio.timeout(passing.write_seconds):
+            await passing.response.write(part)
+    except TimeoutError as error:
+        raise ClientTooSlow from error
 
 
 async def break_off(request: web.BaseRequest, response: web.StreamResponse, last: bytes) -> None:

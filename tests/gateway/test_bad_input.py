@@ -11,8 +11,7 @@ import pytest
 from sluice.httpapi.connection_limits import ConnectionLimits
 from sluice_gateway.server import Gateway
 from tests.gateway.engines import CHAT, FakeEngine, gateway_over
-from tests.gateway.test_faults import metric
-from tests.gateway.test_fleet import chat
+from tests.gateway.test_fleet import chat, metric
 from tests.gateway.test_wire import MESSAGES, raw
 
 HEAD = f"POST {CHAT} HTTP/1.1\r\n"

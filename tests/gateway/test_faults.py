@@ -14,7 +14,7 @@ from sluice_gateway.replicas.scraper import Scraper
 from sluice_gateway.routing import Prompt
 from sluice_gateway.server import Gateway, GatewayOptions
 from tests.gateway.engines import FakeEngine, gateway_over
-from tests.gateway.test_fleet import LONG, ask, chat, chosen
+from tests.gateway.test_fleet import LONG, ask, chat, chosen, metric
 
 
 @contextlib.asynccontextmanager
@@ -22,11 +22,6 @@ async def impatient(gateway: Gateway) -> AsyncIterator[Scraper]:
     """A scraper for which a replica is silent at once."""
     async with aiohttp.ClientSession() as session:
         yield Scraper(session, gateway.fleet, silent_seconds=0.05)
-
-
-async def metric(gateway: Gateway, line: str) -> bool:
-    async with aiohttp.ClientSession() as client, client.get(gateway.admin_url + "/metrics") as response:
-        return line in (await response.text()).splitlines()
 
 
 async def test_a_stopped_replica_is_out_and_the_requests_that_it_holds_go_to_another_one() -> None:

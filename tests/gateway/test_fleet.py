@@ -33,6 +33,11 @@ async def chosen(gateway: Gateway, body: object, **headers: str) -> object:
     return (await ask(gateway, body, **headers))[1]["from"]
 
 
+async def metric(gateway: Gateway, line: str) -> bool:
+    async with aiohttp.ClientSession() as client, client.get(gateway.admin_url + "/metrics") as response:
+        return line in (await response.text()).splitlines()
+
+
 async def test_a_conversation_returns_to_the_replica_that_has_its_prefix() -> None:
     engines = [FakeEngine(f"r{n}") for n in range(3)]
     async with gateway_over(*engines) as gateway:

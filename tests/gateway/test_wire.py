@@ -5,6 +5,7 @@ import json
 
 import aiohttp
 import pytest
+from aiohttp import web
 from aiohttp.base_protocol import BaseProtocol
 
 from sluice.httpapi.body import MAX_BODY_BYTES
@@ -12,7 +13,7 @@ from sluice_gateway.replicas.backend import Backend
 from sluice_gateway.server import Gateway, GatewayOptions
 from sluice_gateway.streaming import read_at_most
 from tests.gateway.engines import CHAT, FakeEngine, gateway_over
-from tests.gateway.test_fleet import chat, dies
+from tests.gateway.test_fleet import chat, dies, metric
 
 MESSAGES = "/v1/messages"
 IDLE = 40  # connections that announce a whole body each: more than all bodies may hold together
@@ -101,6 +102,29 @@ async def test_a_broken_message_ends_with_an_error_that_anthropics_clients_read(
     name, data = events[-1].split("\n")
     assert name == "event: error"
     assert json.loads(data.removeprefix("data: "))["type"] == "error"
+
+
+async def test_a_client_that_does_not_read_is_disconnected_and_its_replica_freed() -> None:
+    freed = asyncio.Event()
+
+    async def endless(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        try:
+            while True:
+                await response.write(b"data: " + b"x" * 60_000 + b"\n\n")
+        finally:
+            freed.set()
+
+    async with gateway_over(FakeEngine("r0", answer=endless), write_seconds=0.2, admin_port=0) as gateway:
+        body = json.dumps(chat("a"))
+        head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        _, writer = await raw(gateway.url, f"{head}Content-Length: {len(body)}\r\n\r\n{body}")
+        async with asyncio.timeout(60):
+            await freed.wait()
+            await gateway.idle()
+        assert await metric(gateway, 'sluice_gateway_requests_total{status="disconnected"} 1.0')
+        writer.close()
 
 
 async def test_a_content_that_comes_in_parts_is_read_to_its_end_or_bound() -> None:

@@ -35,6 +35,7 @@ from sluice_gateway.routing import Prompt, prefix_hashes
 from sluice_gateway.routing.prefix_hashes import STEP_BYTES
 from sluice_gateway.streaming import (
     UPSTREAM_ERRORS,
+    WRITE_SECONDS,
     Begun,
     Passing,
     PlainStream,
@@ -63,6 +64,7 @@ class ProxyOptions:
 
     session_header: str | None = None
     queue: QueueLimits | None = None
+    write_seconds: float = WRITE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,9 +252,9 @@ class Proxy:
         resumable = offer.resume and answer.upstream.status == 200 and answer.is_events
         stream = ResumableStream(offer.body) if resumable else PlainStream()
         response = await start(offer.request, answer)
-        complete = await self._relayed(offer, attempt, answer, Passing(response, stream))
+        complete = await self._relayed(offer, attempt, answer, Passing(response, stream, self._options.write_seconds))
         if not complete and isinstance(stream, ResumableStream):
-            complete = await self._goes_on(offer, Passing(response, stream))
+            complete = await self._goes_on(offer, Passing(response, stream, self._options.write_seconds))
         if complete:
             await response.write_eof(stream.end())
             return response
