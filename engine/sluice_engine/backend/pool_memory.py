@@ -19,6 +19,7 @@ class PoolMemory:
     owner: str
     remedy: str
     most: int  # bytes; a larger pool certainly fails, whatever memory a host reclaims
+    name: str = "The free memory"  # begins a sentence
 
 
 def cuda_memory() -> tuple[int, int]:
@@ -28,19 +29,21 @@ def cuda_memory() -> tuple[int, int]:
     return int(free), int(total)
 
 
-def pool_memory(device: torch.device, swap_size: int, read: DeviceMemory = cuda_memory) -> PoolMemory:
-    """The memory available for the KV pool on this device; call it after the weights are loaded. On a CPU, `swap_size`
-    bytes of host memory are reserved for swapped blocks.
-    """
-    if device.type == "cpu":
-        free = max(0, memory_left() - swap_size)
-        remedy = "more memory (on a cluster, the container's memory limit)"
-        return PoolMemory(free, "in this container", remedy, most=memory_total())
+def host_memory(swap_size: int) -> PoolMemory:
+    """The memory that this container has left, without `swap_size` bytes for swapped blocks."""
+    free = max(0, memory_left() - swap_size)
+    remedy = "more memory (on a cluster, the container's memory limit)"
+    return PoolMemory(free, "in this container", remedy, most=memory_total())
+
+
+def accelerator_memory(read: DeviceMemory) -> PoolMemory:
+    """The accelerator's free memory, after the weights are loaded."""
     free, total = read()
     owner = (
         f"on the GPU, which has {binary_size(total)} and {binary_size(free)} of them free once the weights are loaded"
     )
-    return PoolMemory(free, owner, "a GPU with more free memory (or a larger --kv-memory-fraction)", most=free)
+    remedy = "a GPU with more free memory (or a larger --kv-memory-fraction)"
+    return PoolMemory(free, owner, remedy, most=free, name="The free memory of the GPU")
 
 
 def check_size(asked: int | None, memory: PoolMemory) -> None:

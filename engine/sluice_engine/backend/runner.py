@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Collection, Container, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Self
 
 import numpy as np
 import torch
@@ -20,10 +21,10 @@ from sluice_engine.backend.failure_isolation import check_device, isolate
 from sluice_engine.control.step_deadline import Cut, Deadline
 from sluice_engine.model.batch import Batch
 from sluice_engine.model.kv_cache import KVCache
-from sluice_engine.model.loader import LoadedModel
+from sluice_engine.model.loaded import LoadedModel
 from sluice_engine.request import TokenLogprob
 from sluice_engine.sampling import NOT_A_NUMBER, Sampled, Sampler
-from sluice_engine.scheduler import Plan, Row
+from sluice_engine.scheduler import Plan, Row, SchedulerConfig
 
 _COPIES = 8  # round trips to measure one block copy
 
@@ -77,6 +78,17 @@ class Runner:
         )
         self._sampler = Sampler(max_num_seqs, model.vocab_size, model.device, model.grammars, owns_logits=True)
         self._last: NDArray[np.int64] = np.zeros(max_num_seqs, dtype=np.int64)  # by slot: the last sampled token
+
+    @classmethod
+    def sized(cls, model: LoadedModel, config: SchedulerConfig) -> Self:
+        """The runner for a scheduler of this configuration."""
+        return cls(
+            model,
+            num_blocks=config.num_blocks,
+            block_size=config.block_size,
+            max_num_seqs=config.max_num_seqs,
+            host_blocks=config.host_blocks,
+        )
 
     def run(self, plan: Plan) -> StepResult:
         """Prepare and compute the plan."""

@@ -5,17 +5,17 @@ from dataclasses import replace
 from typing import Final
 
 from sluice_engine import messages
-from sluice_engine.backend.cpu.decoder import NativeDecoder
-from sluice_engine.backend.pool_memory import DeviceMemory, cuda_memory, pool_memory
+from sluice_engine.backend.base import Backend, TextRunner
+from sluice_engine.backend.choose import choose_backend
 from sluice_engine.backend.pooled_runner import PooledRunner
 from sluice_engine.backend.resources import binary_size, processors
-from sluice_engine.backend.runner import Runner
 from sluice_engine.backend.threads import torch_threads
 from sluice_engine.config import EngineOptions
 from sluice_engine.core.warmup import warm_up
 from sluice_engine.errors import InsufficientMemory
 from sluice_engine.model.kv_cache import blocks_that_fit
-from sluice_engine.model.loader import LoadedModel, load_model
+from sluice_engine.model.loaded import LoadedModel
+from sluice_engine.model.loader import load_model
 from sluice_engine.scheduler import SchedulerConfig
 
 SCORED_LOGITS_BYTES: Final = 64 << 20  # of float32 logits that give the logprobs of prompts in one step
@@ -26,7 +26,7 @@ Progress = Callable[[messages.Loading], None]
 class LoadedEngine:
     """A loaded model and its runner. Raises an `errors.StartError` when it cannot start.
 
-    `device_memory` returns an accelerator's free and total bytes; it is called after the weights are loaded.
+    `backend`: None picks the one of `options.device`.
     """
 
     def __init__(
@@ -34,22 +34,23 @@ class LoadedEngine:
         options: EngineOptions,
         on_progress: Progress,
         clock: Callable[[], float],
-        device_memory: DeviceMemory = cuda_memory,
+        backend: Backend | None = None,
     ) -> None:
         self.load_seconds: dict[str, float] = {}
         self.threads = options.threads or processors()
         with torch_threads(self.threads):
             begun = clock()
             on_progress(messages.Loading("load", 0.0, 0.0))
-            self.model: LoadedModel = load_model(options)
+            backend = backend or choose_backend(options.device)
+            self.model: LoadedModel = load_model(options, backend)
             self.load_seconds["load"] = clock() - begun
             on_progress(messages.Loading("load", 1.0, self.load_seconds["load"]))
             begun = clock()
             on_progress(messages.Loading("warm", 0.0, 0.0))
-            self.config = _sized(self.model, options, device_memory)
-            self.runner = _runner(self.model, self.config)
+            self.config = _sized(self.model, options, backend)
+            self.runner = _runner(self.model, self.config, backend)
             warm_up(self.runner, self.config, options.limits.max_batched_tokens, self.model.vocab_size)
-            if isinstance(self.runner, Runner) and self.config.host_blocks:
+            if not isinstance(self.runner, PooledRunner) and self.config.host_blocks:
                 self.config = replace(self.config, swap_block_seconds=self.runner.swap_seconds())
             self.load_seconds["warm"] = clock() - begun
             on_progress(messages.Loading("warm", 1.0, self.load_seconds["warm"]))
@@ -70,12 +71,11 @@ class LoadedEngine:
         )
 
 
-def _sized(model: LoadedModel, options: EngineOptions, device_memory: DeviceMemory) -> SchedulerConfig:
+def _sized(model: LoadedModel, options: EngineOptions, backend: Backend) -> SchedulerConfig:
     """The scheduler's sizes for a loaded model, with a KV pool sized from the memory that is left."""
     swap = 0 if model.pooled is not None else options.swap_size
-    memory = pool_memory(model.device, swap, device_memory)
     return SchedulerConfig(
-        num_blocks=blocks_that_fit(options, model.kv_shape, model.max_model_length, memory),
+        num_blocks=blocks_that_fit(options, model.kv_shape, model.max_model_length, backend.memory(swap)),
         block_size=options.block_size,
         max_num_seqs=options.max_num_seqs,
         max_model_length=model.max_model_length,
@@ -84,29 +84,16 @@ def _sized(model: LoadedModel, options: EngineOptions, device_memory: DeviceMemo
         policy=options.policy,
         speculation=options.speculation,
         scored_per_step=max(1, SCORED_LOGITS_BYTES // (4 * model.vocab_size)),
-        chunk_deadlines=_chunk_deadlines(model, options),
+        # With a pace, wall time does not measure the step.
+        chunk_deadlines=options.pace is None and backend.can_cut_chunks(model),
     )
 
 
-def _chunk_deadlines(model: LoadedModel, options: EngineOptions) -> bool:
-    """True if a late step may truncate its prefill chunk: the compiled decoder runs the model and all layers share one
-    group. False with a pace, because wall time then does not measure the step.
-    """
-    compiled = isinstance(model.module.forward, NativeDecoder)
-    return compiled and model.kv_shape.groups.windows == (None,) and options.pace is None
-
-
-def _runner(model: LoadedModel, config: SchedulerConfig) -> Runner | PooledRunner:
+def _runner(model: LoadedModel, config: SchedulerConfig, backend: Backend) -> TextRunner | PooledRunner:
     if model.pooled is not None:
         return PooledRunner(model.pooled, model.vocab_size, model.device)
     try:
-        return Runner(
-            model,
-            num_blocks=config.num_blocks,
-            block_size=config.block_size,
-            max_num_seqs=config.max_num_seqs,
-            host_blocks=config.host_blocks,
-        )
+        return backend.runner(model, config)
     except (MemoryError, RuntimeError) as error:  # torch reports a failed allocation as RuntimeError
         size = config.num_blocks * model.kv_shape.block_bytes(config.block_size)
         raise InsufficientMemory(

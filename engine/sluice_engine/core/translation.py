@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from sluice_engine import messages
 from sluice_engine.backend.runner import StepResult
-from sluice_engine.model.loader import LoadedModel
+from sluice_engine.model.loaded import LoadedModel
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Outcome
 

@@ -2,8 +2,8 @@
 request.
 """
 
+from sluice_engine.backend.base import TextRunner
 from sluice_engine.backend.pooled_runner import PooledRunner
-from sluice_engine.backend.runner import Runner
 from sluice_engine.control.limit_controller import LimitController
 from sluice_engine.errors import ModelInvalid
 from sluice_engine.limits import Limits
@@ -13,7 +13,9 @@ from sluice_engine.scheduler import Scheduler, SchedulerConfig
 _LOADS = ((1, 4), (4, 16), (16, 5))  # (requests, prompt tokens)
 
 
-def warm_up(runner: Runner | PooledRunner, config: SchedulerConfig, max_batched_tokens: int, vocab_size: int) -> None:
+def warm_up(
+    runner: TextRunner | PooledRunner, config: SchedulerConfig, max_batched_tokens: int, vocab_size: int
+) -> None:
     """Run small loads through a temporary scheduler. The KV that they write is never in the serving prefix index.
 
     Raises ModelInvalid when every request fails, so that the failure appears at startup.

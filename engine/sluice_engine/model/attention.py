@@ -8,23 +8,20 @@ gather of its blocks and one batched attention.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
-from sluice_engine.backend.cpu.native import NativeAttention
 from sluice_engine.errors import ModelInvalid
 from sluice_engine.model.batch import Batch, RowGroup
 from sluice_engine.model.kv_cache import KVCache
 from sluice_engine.model.pooling.packed_batch import LengthGroup, PackedBatch
-from sluice_kernels.paged_decode import AttentionRule, PagedKV, can_use, paged_decode
 
 # Keyword arguments without effect here: the batch has the positions, the rest concerns training or caches.
 # Boolean flags that request outputs (`output_router_logits`) are ignored as well.
 _HARMLESS = {"dropout", "is_causal", "position_ids", "use_cache", "past_key_values", "output_attentions"}
-_ANY_ARCHITECTURE = 80  # only fp8 caches depend on it, and this engine has none
 NAME = "sluice"  # a name that begins with "flash" would make transformers look for flash attention
 
 
@@ -103,20 +100,6 @@ def gathered_decode(
     return out.reshape(rows, heads, dim)
 
 
-def kernel_decode(
-    query: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, group: RowGroup, rule: Rule
-) -> torch.Tensor:
-    """Decode by the paged kernel, one token per row, without a gather. Shapes that the kernel does not support use
-    `gathered_decode`.
-    """
-    heads_per_kv_head = query.shape[1] // key_cache.shape[2]
-    if can_use(query.shape[2], heads_per_kv_head, query.dtype, key_cache.dtype, _ANY_ARCHITECTURE) is not None:
-        return gathered_decode(query, key_cache, value_cache, group, rule)
-    tables, lengths = group.block_tables.to(torch.int32), group.context_lens.to(torch.int32)
-    kv = PagedKV(key_cache, value_cache, tables, lengths)
-    return paged_decode(query, kv, AttentionRule(rule.scale, rule.window, rule.softcap))
-
-
 def gathered_chunks(
     query: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, group: RowGroup, rule: Rule
 ) -> torch.Tensor:
@@ -190,12 +173,32 @@ def _gather(cache: torch.Tensor, block_tables: torch.Tensor) -> torch.Tensor:
     return picked.view(rows, count * size, heads, dim).transpose(1, 2)
 
 
+class StepAttention(Protocol):
+    """A kernel for the attention of all rows of a step, KV write included."""
+
+    def can_attend(self, query: torch.Tensor, key: torch.Tensor, key_cache: torch.Tensor) -> bool:
+        """True if the kernel supports these sizes and dtypes."""
+
+    def attend(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        caches: tuple[torch.Tensor, torch.Tensor],
+        batch: Batch,
+        scale: float,
+        window: int | None,
+        softcap: float | None,
+    ) -> torch.Tensor:
+        """query [1, Hq, T, D], key and value [1, Hkv, T, D], caches [blocks, block_size, Hkv, D] → [1, T, Hq, D]."""
+
+
 class PagedAttention:
     """The attention function that transformers calls. A backend replaces `decode`, or sets `native`, which computes the
     attention of all rows of a step including the KV write, where it supports the shapes.
     """
 
-    def __init__(self, decode: DecodeAttention = gathered_decode, native: NativeAttention | None = None) -> None:
+    def __init__(self, decode: DecodeAttention = gathered_decode, native: StepAttention | None = None) -> None:
         self.decode = decode
         self.native = native
 
@@ -267,12 +270,7 @@ def register() -> None:
     AttentionInterface.register(NAME, _dispatch)
 
 
-def choose_backend(
-    modules: Iterable[torch.nn.Module], native: NativeAttention | None = None, *, paged_kernel: bool = False
-) -> None:
-    """Set the backend of these attention modules: the CPU kernel (`native`) or the accelerator's paged kernel
-    (`paged_kernel`).
-    """
-    backend = PagedAttention(kernel_decode if paged_kernel else gathered_decode, native)
+def set_attention(modules: Iterable[torch.nn.Module], attention: PagedAttention) -> None:
+    """Set how these attention modules attend."""
     for module in modules:
-        setattr(module, _BACKEND, backend)
+        setattr(module, _BACKEND, attention)

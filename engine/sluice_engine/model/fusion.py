@@ -35,15 +35,15 @@ class Fused:
 
 
 @torch.inference_mode()
-def fuse(module: torch.nn.Module, structure: Structure, device: torch.device, pays_from: int = _PAYS_FROM) -> Fused:
-    """Apply all fusions; logits equal the plain model's within the dtype's tolerance. On a CPU, float32 weights of
-    fewer than `pays_from` elements are unchanged.
+def fuse(module: torch.nn.Module, structure: Structure, *, packs: bool, pays_from: int = _PAYS_FROM) -> Fused:
+    """Apply all fusions; logits equal the plain model's within the dtype's tolerance. `packs`: weights are packed for
+    the CPU's products, and float32 weights of fewer than `pays_from` elements are unchanged.
     """
     shared = _shared_weights(module)
-    smallest = {torch.float32: pays_from if device.type == "cpu" else 0}
+    smallest = {torch.float32: pays_from if packs else 0}
     merged = sum(_merge(group, shared, smallest) for group in structure.shared_inputs)
     norms = _replace_norms(module)
-    packed = _pack(module, shared, smallest) if device.type == "cpu" else 0
+    packed = _pack(module, shared, smallest) if packs else 0
     _log.info("fused: %d groups of linear layers merged, %d norms, %d weights packed", merged, norms, packed)
     return Fused(merged, norms, packed)
 

@@ -5,7 +5,7 @@ All faults of the folder, the device or the dtype are detected here and reported
 
 import json
 import logging
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,9 @@ import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
 from sluice.model_support import quantised, supported
-from sluice_engine.backend.computed_dtype import processor_computes_bf16
-from sluice_engine.backend.cpu import native
-from sluice_engine.backend.cpu.acceptance import OutputMismatch, compile_forward
+from sluice_engine.backend.base import Backend
 from sluice_engine.config import EngineOptions
 from sluice_engine.errors import (
-    AcceleratorNotFound,
     InvalidOption,
     ModelInvalid,
     ModelNotFound,
@@ -28,11 +25,11 @@ from sluice_engine.errors import (
 )
 from sluice_engine.grammar.compiler import GrammarCompiler
 from sluice_engine.model import attention
-from sluice_engine.model.fusion import fuse
 from sluice_engine.model.introspection import Structure, check, check_config, observe
 from sluice_engine.model.kv_cache import KVShape
+from sluice_engine.model.loaded import LoadedModel
 from sluice_engine.model.memory_check import check_memory
-from sluice_engine.model.pooling.pooled_model import PooledModel, load_pooled, usable_positions
+from sluice_engine.model.pooling.pooled_model import load_pooled, usable_positions
 from sluice_engine.model.pooling.task import Task, pick_task, read_sentence_files
 from sluice_engine.model.pretrained import from_folder, without_progress_bars
 
@@ -40,39 +37,21 @@ _log = logging.getLogger(__name__)
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedModel:
-    """A model and its properties. An embedding or scoring model sets `pooled`, keeps no KV and has no end-of-sequence
-    token; its `module` is the encoder.
-    """
-
-    module: torch.nn.Module
-    device: torch.device
-    dtype: torch.dtype
-    kv_shape: KVShape
-    max_model_length: int
-    vocab_size: int  # width of the logits; token ids at or beyond it are rejected
-    eos_ids: frozenset[int]
-    grammars: GrammarCompiler | None = None  # None for a folder without tokenizer.json
-    task: Task = "generate"
-    pooled: PooledModel | None = None
-
-
-def load_model(options: EngineOptions) -> LoadedModel:
-    """Load `options.model`. Raises a StartError that names the fault."""
+def load_model(options: EngineOptions, backend: Backend) -> LoadedModel:
+    """Load `options.model` for a backend. Raises a StartError that names the fault."""
     folder = _model_folder(options.model)
-    device = pick_device(options.device)
     config, raw = _read_config(folder)
-    dtype = pick_dtype(options.dtype, _checkpoint_dtype(config), device)
+    dtype = pick_dtype(options.dtype, _checkpoint_dtype(config), backend)
     task = pick_task(options.task, folder, config)
     _check_length(options, getattr(config.get_text_config(), "max_position_embeddings", None))
-    check_memory(folder, raw, options, device, dtype=str(dtype).removeprefix("torch."), generates=task == "generate")
-    kernel = native.find(torch.get_num_threads()) if device.type == "cpu" else None
+    generates = task == "generate"
+    memory = backend.memory(options.swap_size if generates else 0)
+    check_memory(folder, raw, options, memory, dtype=str(dtype).removeprefix("torch."), generates=generates)
     attention.register()
     with without_progress_bars():
-        if task == "generate":
-            return _load_generating(options, folder, config, dtype, device, kernel)
-        return _load_pooled(options, task, folder, config, dtype, device)
+        if generates:
+            return _load_generating(options, folder, config, dtype, backend)
+        return _load_pooled(options, task, folder, config, dtype, backend.device)
 
 
 def _load_pooled(
@@ -108,31 +87,18 @@ def _load_generating(
     folder: Path,
     config: transformers.PretrainedConfig,
     dtype: torch.dtype,
-    device: torch.device,
-    kernel: native.NativeAttention | None,
+    backend: Backend,
 ) -> LoadedModel:
     if type(config) not in AutoModelForCausalLM._model_mapping:
         raise UnsupportedArchitecture(
             f"Model type {config.model_type!r} is not a decoder-only language model of transformers. {supported()}"
         )
     length = _model_length(options, getattr(config.get_text_config(), "max_position_embeddings", None))
-    module, structure = _observed(folder, config, dtype, device)
+    device = backend.device
+    module, structure = backend.load(partial(_observed, folder, config, dtype, device), dtype)
     kv_shape = structure.kv_shape(dtype)
-    vocab_size = module.get_output_embeddings().weight.shape[0]
-    try:
-        compiled = compile_forward(module, structure, kv_shape, kernel)
-    except OutputMismatch as difference:
-        _log.warning(
-            "the compiled decoder gives other logits than this model (%s): its layers are run by torch", difference
-        )
-        module, structure = _observed(folder, config, dtype, device)
-        compiled = False
-    if not compiled:
-        attending = [call.module for call in structure.calls]
-        attention.choose_backend(attending, kernel, paged_kernel=device.type == "cuda")
-        fuse(module, structure, device)
-        del attending
     del structure  # it references the replaced layers
+    vocab_size = module.get_output_embeddings().out_features
     eos_ids = _eos_ids(folder, config)
     _log.info("loaded %s as %s on %s", type(module).__name__, dtype, device)
     return LoadedModel(
@@ -158,20 +124,7 @@ def _observed(
     return module, structure
 
 
-def pick_device(asked: str) -> torch.device:
-    """The device for "auto", "cpu" or "cuda". Raises AcceleratorNotFound for "cuda" if no GPU is visible."""
-    if asked == "cuda" and not torch.cuda.is_available():
-        raise AcceleratorNotFound(
-            "--device cuda needs a GPU, and torch sees none. Check that nvidia-smi lists one and that torch is a CUDA "
-            "build (in a cluster: that the pod requests a GPU, and that the node's device plugin works), or serve on "
-            "the CPU with --device cpu."
-        )
-    if asked == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(asked)
-
-
-def pick_dtype(asked: str, checkpoint: torch.dtype, device: torch.device) -> torch.dtype:
+def pick_dtype(asked: str, checkpoint: torch.dtype, backend: Backend) -> torch.dtype:
     """The dtype for "auto" or a name. "auto" is the checkpoint's dtype if the device computes in it, else float32.
     Raises InvalidOption for an unknown name.
     """
@@ -179,13 +132,7 @@ def pick_dtype(asked: str, checkpoint: torch.dtype, device: torch.device) -> tor
         if asked not in _DTYPES:
             raise InvalidOption(f"--dtype {asked} is not known; one of auto, {', '.join(_DTYPES)}.")
         return _DTYPES[asked]
-    if device.type == "cuda" or checkpoint == torch.float32:
-        return checkpoint
-    if checkpoint == torch.bfloat16 and processor_computes_bf16():
-        _log.info("computing in bfloat16, the checkpoint's dtype, which this processor has instructions for")
-        return checkpoint
-    _log.info("computing in float32: this processor has no instructions for the checkpoint's %s", checkpoint)
-    return torch.float32
+    return backend.native_dtype(checkpoint)
 
 
 def _model_folder(model: str) -> Path:

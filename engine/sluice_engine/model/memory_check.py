@@ -4,10 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import torch
-
 from sluice.model_files import LENGTH_BYTES, HeaderInvalid, header_length, loaded_names, parse_header
-from sluice_engine.backend.pool_memory import check_size, pool_memory
+from sluice_engine.backend.pool_memory import PoolMemory, check_size
 from sluice_engine.backend.resources import small_pool
 from sluice_engine.config import EngineOptions
 from sluice_engine.errors import InsufficientMemory
@@ -33,12 +31,12 @@ def check_memory(
     folder: Path,
     config: Mapping[str, Any],
     options: EngineOptions,
-    device: torch.device,
+    memory: PoolMemory,
     *,
     dtype: str,
     generates: bool,
 ) -> None:
-    """Compare the need of the model in `folder` with the memory that is free now. Raises InsufficientMemory.
+    """Compare the need of the model in `folder` with `memory`, what is free now. Raises InsufficientMemory.
 
     Weights whose headers cannot be read are left to the loader, which names their fault.
     """
@@ -56,7 +54,6 @@ def check_memory(
         kv_share=options.kv_memory_fraction,
         block_size=options.block_size,
     )
-    memory = pool_memory(device, options.swap_size if generates else 0)
     if facts.kv is not None:
         check_size(options.kv_size, memory)
     if options.kv_size is not None and (small := cache_shortfall(facts, plan)) is not None:
@@ -64,8 +61,7 @@ def check_memory(
         raise InsufficientMemory(small_pool(needed.tokens, needed.kv, options.kv_size, fits))
     short = shortfall(facts, plan, memory.free)
     if short is not None:
-        where = "The free memory" if device.type == "cpu" else "The free memory of the GPU"
-        raise InsufficientMemory(sentence(short, where, _REMEDIES))
+        raise InsufficientMemory(sentence(short, memory.name, _REMEDIES))
 
 
 def weight_headers(folder: Path) -> list[tuple[dict[str, Any], int]]:

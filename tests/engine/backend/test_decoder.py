@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen3Config
 
+from sluice_engine.backend import probe
 from sluice_engine.backend.batch_builder import BatchBuilder
-from sluice_engine.backend.cpu import acceptance, native, probe
+from sluice_engine.backend.cpu import acceptance, native
 from sluice_engine.backend.cpu.decoder import NativeDecoder
 from sluice_engine.backend.cpu.native import NativeAttention
 from sluice_engine.core.engine import EngineLoop

@@ -1,21 +1,17 @@
 """On an accelerator the KV pool is a share of the device memory that is free after the weights are loaded."""
 
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from sluice_engine.backend.pool_memory import pool_memory
+from sluice_engine.backend.base import ReadModule
+from sluice_engine.backend.cpu.backend import CpuBackend
+from sluice_engine.backend.cuda.backend import CudaBackend
 from sluice_engine.backend.resources import binary_size
-from sluice_engine.backend.runner import Runner
-from sluice_engine.config import EngineOptions
-from sluice_engine.core import startup
 from sluice_engine.core.startup import LoadedEngine
 from sluice_engine.errors import InsufficientMemory
-from sluice_engine.model.loader import LoadedModel, load_model
-from sluice_engine.scheduler import SchedulerConfig
+from sluice_engine.model.introspection import Structure
 from tests.engine.oracle import options
 
 TOTAL = 80 << 30
@@ -28,38 +24,35 @@ class Device:
 
     def __init__(self) -> None:
         self.taken = 0
-        self.asked = 0
+        self.taken_when_read: list[int] = []
 
     def read(self) -> tuple[int, int]:
         """As torch.cuda.mem_get_info."""
-        self.asked += 1
+        self.taken_when_read.append(self.taken)
         return TOTAL - self.taken, TOTAL
+
+
+class SmallBackend(CudaBackend):
+    """A device whose weights take all but 100 blocks; its tensors are on the processor."""
+
+    def __init__(self, memory: Device) -> None:
+        super().__init__(torch.device("cpu"), memory.read)
+        self._memory = memory
+
+    def load(self, read: ReadModule, dtype: torch.dtype) -> tuple[torch.nn.Module, Structure]:
+        loaded = super().load(read, dtype)
+        self._memory.taken = TOTAL - 100 * BLOCK_BYTES
+        return loaded
 
 
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Device:
-    """A device whose weights take all but 100 blocks; the pool itself is then set aside on the processor."""
-    found = Device()
-
-    def load(given: EngineOptions) -> LoadedModel:
-        model = load_model(given)
-        found.taken = TOTAL - 100 * BLOCK_BYTES
-        return replace(model, device=torch.device("cuda"))
-
-    def runner(model: LoadedModel, config: SchedulerConfig) -> Runner:
-        built = real(replace(model, device=torch.device("cpu")), config)
-        assert isinstance(built, Runner)
-        return built
-
-    real: Callable[[LoadedModel, SchedulerConfig], object] = startup._runner
-    monkeypatch.setattr(startup, "load_model", load)
-    monkeypatch.setattr(startup, "_runner", runner)
     monkeypatch.setattr("sluice_engine.backend.pool_memory.memory_left", lambda: 1 << 50)  # the host has plenty
-    return found
+    return Device()
 
 
 def started(folder: Path, device: Device, **changes: object) -> LoadedEngine:
-    return LoadedEngine(options(folder, **changes), lambda _: None, lambda: 0.0, device.read)
+    return LoadedEngine(options(folder, **changes), lambda _: None, lambda: 0.0, SmallBackend(device))
 
 
 @pytest.mark.parametrize(("fraction", "blocks"), [(1.0, 100), (0.5, 50), (0.33, 33)])
@@ -68,7 +61,7 @@ def test_the_pool_is_a_share_of_what_the_weights_leave_on_the_device(
 ) -> None:
     found = started(tiny_llama, device, kv_size=None, kv_memory_fraction=fraction)
     assert found.config.num_blocks == blocks
-    assert device.asked == 1
+    assert device.taken_when_read == [0, TOTAL - 100 * BLOCK_BYTES]  # whether the weights fit; then the pool
 
 
 def test_a_device_with_too_little_memory_is_reported_with_both_sizes_and_two_remedies(
@@ -93,11 +86,12 @@ def test_a_size_beyond_the_devices_free_memory_is_rejected_before_it_is_allocate
         InsufficientMemory, match=rf"asks for 4 MiB, and {binary_size(100 * BLOCK_BYTES)} are .* leave it"
     ):
         started(tiny_llama, device, kv_size=4 << 20)
+    device.taken = 0
     assert started(tiny_llama, device, kv_size=64 * BLOCK_BYTES).config.num_blocks == 64
 
 
 def test_swapped_blocks_take_host_memory_only() -> None:
     device = Device()
-    assert pool_memory(torch.device("cuda"), 1 << 40, device.read).free == TOTAL
-    assert pool_memory(torch.device("cpu"), 1 << 60, device.read).free == 0
-    assert device.asked == 1
+    assert CudaBackend(torch.device("cuda"), device.read).memory(1 << 40).free == TOTAL
+    assert CpuBackend().memory(1 << 60).free == 0
+    assert device.taken_when_read == [0]

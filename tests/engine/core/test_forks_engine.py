@@ -52,7 +52,7 @@ def test_a_sample_that_cannot_be_set_up_fails_alone(tiny_llama: Path, monkeypatc
     def join(slot: int, sampling: SamplingParams, *rest: object) -> None:
         if sampling.seed == 1:
             raise MemoryError("no room for its counts")
-        real(slot, sampling, *rest)  # type: ignore[arg-type]
+        real(slot, sampling, *rest)
 
     monkeypatch.setattr(engine.runner._sampler, "join", join)  # type: ignore[union-attr]
     for each in (engine, undisturbed):

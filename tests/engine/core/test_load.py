@@ -11,6 +11,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, GPT2Config, MistralConfig, Qwen2Config, Qwen3Config, T5Config
 
+from sluice_engine.backend.cpu.backend import CpuBackend
+from sluice_engine.backend.cuda.backend import CudaBackend
 from sluice_engine.backend.pool_memory import PoolMemory
 from sluice_engine.backend.resources import binary_size, memory_left, memory_total, processors, size_option
 from sluice_engine.core.engine import EngineLoop
@@ -28,9 +30,9 @@ from tests.engine.oracle import Oracle, finish, options, submit
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelNotFound, match=f"no model folder at {tmp_path / 'nowhere'}.*Check the path"):
-        load_model(options(tmp_path / "nowhere"))
+        load_model(options(tmp_path / "nowhere"), CpuBackend())
     with pytest.raises(ModelNotFound, match=r"holds no config\.json"):
-        load_model(options(tmp_path))
+        load_model(options(tmp_path), CpuBackend())
 
 
 def test_weights_must_be_safetensors(tiny_llama: Path, tmp_path: Path) -> None:
@@ -38,7 +40,7 @@ def test_weights_must_be_safetensors(tiny_llama: Path, tmp_path: Path) -> None:
     shutil.copytree(tiny_llama, folder)
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     with pytest.raises(ModelInvalid, match=r"holds no \*\.safetensors"):
-        load_model(options(folder))
+        load_model(options(folder), CpuBackend())
 
 
 def test_damaged_weights_are_an_invalid_model(tiny_llama: Path, tmp_path: Path) -> None:
@@ -46,7 +48,7 @@ def test_damaged_weights_are_an_invalid_model(tiny_llama: Path, tmp_path: Path) 
     shutil.copytree(tiny_llama, folder)
     (folder / "model.safetensors").write_bytes(b"not safetensors at all")
     with pytest.raises(ModelInvalid, match="cannot be loaded"):
-        load_model(options(folder))
+        load_model(options(folder), CpuBackend())
 
 
 @pytest.mark.parametrize(
@@ -62,20 +64,20 @@ def test_a_model_that_cannot_be_served_says_why(tmp_path: Path, config: str, wor
     (tmp_path / "config.json").write_text(config)
     (tmp_path / "model.safetensors").write_bytes(b"")
     with pytest.raises(ModelInvalid, match=words):
-        load_model(options(tmp_path))
+        load_model(options(tmp_path), CpuBackend())
 
 
 def test_a_context_longer_than_the_model_has_is_refused(tiny_llama: Path) -> None:
     with pytest.raises(InvalidOption, match="--max-model-length 513 exceeds the 512"):
-        load_model(options(tiny_llama, max_model_length=513))
+        load_model(options(tiny_llama, max_model_length=513), CpuBackend())
 
 
 PICKED = """
 import sys
 sys.path[:0] = {path!r}
-from sluice_engine.model.loader import pick_device
-print(pick_device("auto"))
-pick_device("cuda")
+from sluice_engine.backend.choose import choose_backend
+print(choose_backend("auto").device)
+choose_backend("cuda")
 """
 
 
@@ -91,11 +93,11 @@ def test_a_missing_gpu_is_an_error_and_never_a_fallback() -> None:
 
 
 def test_auto_dtype_is_the_checkpoints_where_the_processor_computes_in_it() -> None:
-    cpu, native = torch.device("cpu"), torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    cpu, native = CpuBackend(), torch.ops.mkldnn._is_mkldnn_bf16_supported()
     assert pick_dtype("auto", torch.float32, cpu) == torch.float32
     assert pick_dtype("auto", torch.float16, cpu) == torch.float32
     assert pick_dtype("auto", torch.bfloat16, cpu) == (torch.bfloat16 if native else torch.float32)
-    assert pick_dtype("auto", torch.bfloat16, torch.device("cuda")) == torch.bfloat16
+    assert pick_dtype("auto", torch.bfloat16, CudaBackend(torch.device("cuda"))) == torch.bfloat16
     assert pick_dtype("bfloat16", torch.float32, cpu) == torch.bfloat16
     with pytest.raises(InvalidOption, match="--dtype int3"):
         pick_dtype("int3", torch.float32, cpu)

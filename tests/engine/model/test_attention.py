@@ -16,8 +16,9 @@ from transformers import AutoModelForCausalLM
 
 from sluice_engine.backend.cpu import native
 from sluice_engine.backend.cpu.native import NativeAttention
+from sluice_engine.backend.cuda.attention import kernel_decode
 from sluice_engine.core.engine import EngineLoop
-from sluice_engine.model.attention import PagedAttention, kernel_decode
+from sluice_engine.model.attention import PagedAttention
 from sluice_engine.model.batch import Batch, RowGroup
 from sluice_engine.model.kv_cache import KVCache, KVShape
 from tests.engine.families import FAMILIES, logits_of, save

@@ -7,7 +7,8 @@ import pytest
 import torch
 from transformers import LlamaConfig
 
-from sluice_engine.model import loader
+from sluice_engine.backend.cpu import backend
+from sluice_engine.backend.cpu.backend import CpuBackend
 from sluice_engine.model.loader import load_model, pick_dtype
 from tests.engine.families import SMALL, save
 from tests.engine.oracle import options
@@ -32,9 +33,9 @@ def test_auto_follows_the_processor_and_logs_the_choice(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(loader, "processor_computes_bf16", lambda: native)
+    monkeypatch.setattr(backend, "processor_computes_bf16", lambda: native)
     with caplog.at_level(logging.INFO):
-        assert pick_dtype("auto", checkpoint, CPU) == want
+        assert pick_dtype("auto", checkpoint, CpuBackend()) == want
     messages = [record.getMessage() for record in caplog.records]
     assert len(messages) == (said is not None)
     assert all(said is not None and said in message for message in messages)
@@ -44,7 +45,7 @@ def test_auto_follows_the_processor_and_logs_the_choice(
 def test_a_bfloat16_checkpoint_is_loaded_in_the_chosen_dtype(
     native: bool, dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loader, "processor_computes_bf16", lambda: native)
-    model = load_model(options(save(LlamaConfig(**SMALL), tmp_path, torch.bfloat16)))
+    monkeypatch.setattr(backend, "processor_computes_bf16", lambda: native)
+    model = load_model(options(save(LlamaConfig(**SMALL), tmp_path, torch.bfloat16)), CpuBackend())
     assert model.dtype == model.kv_shape.dtype == dtype
     assert model.module.get_input_embeddings().weight.dtype == dtype

@@ -9,6 +9,7 @@ import torch
 from transformers import LlamaConfig, Qwen3Config
 
 from sluice_engine.backend.cpu import native
+from sluice_engine.backend.cpu.backend import CpuBackend
 from sluice_engine.core.engine import EngineLoop
 from sluice_engine.model import fusion as fusing
 from sluice_engine.model.fusion import PackedLinear, fuse
@@ -49,7 +50,7 @@ def test_a_fused_model_has_the_logits_of_the_plain_one(family: str, tmp_path: Pa
     plain = logits_of(engine, TEXTS)
     fresh = EngineLoop(options(folder))
     structure = observe(fresh.model.module, CPU)
-    fused = fuse(fresh.model.module, structure, CPU, pays_from=0)
+    fused = fuse(fresh.model.module, structure, packs=True, pays_from=0)
     groups, norms, packed = PARTS[family]
     assert (fused.merged, fused.packed) == (groups, packed)
     assert sum(type(child) is fusing.RMSNorm for child in fresh.model.module.modules()) == norms
@@ -66,7 +67,7 @@ def test_bfloat16_logits_stay_within_its_rounding(tmp_path: Path) -> None:
 
 
 def test_no_weight_is_held_twice(tmp_path: Path) -> None:
-    model = load_model(options(save(LlamaConfig(**SMALL), tmp_path))).module
+    model = load_model(options(save(LlamaConfig(**SMALL), tmp_path)), CpuBackend()).module
     before = sum(weight.nbytes for weight in model.parameters())
     plain = [
         weakref.ref(child.weight)
@@ -74,7 +75,7 @@ def test_no_weight_is_held_twice(tmp_path: Path) -> None:
         if type(child) is torch.nn.Linear and child.weight is not model.get_input_embeddings().weight
     ]
     structure = observe(model, CPU)
-    fuse(model, structure, CPU, pays_from=0)
+    fuse(model, structure, packs=True, pays_from=0)
     del structure
     gc.collect()
     assert [weight() for weight in plain] == [None] * len(plain)
@@ -85,7 +86,7 @@ def test_no_weight_is_held_twice(tmp_path: Path) -> None:
 
 
 def test_small_float32_weights_stay_as_they_are(tmp_path: Path) -> None:
-    model = load_model(options(save(LlamaConfig(**SMALL), tmp_path))).module
+    model = load_model(options(save(LlamaConfig(**SMALL), tmp_path)), CpuBackend()).module
     assert sum(type(child) is torch.nn.Linear for child in model.modules()) == 3 * 7 + 1
 
 
@@ -96,8 +97,8 @@ def test_without_the_packed_product_the_plain_one_serves(
         raise NotImplementedError("no oneDNN in this build")
 
     monkeypatch.setattr(fusing, "PackedLinear", missing)
-    model = load_model(options(save(LlamaConfig(**SMALL), tmp_path))).module
-    fused = fuse(model, observe(model, CPU), CPU, pays_from=0)
+    model = load_model(options(save(LlamaConfig(**SMALL), tmp_path)), CpuBackend()).module
+    fused = fuse(model, observe(model, CPU), packs=True, pays_from=0)
     assert fused.packed == 0
     assert "weights are not packed, torch here cannot: no oneDNN in this build" in caplog.text
 

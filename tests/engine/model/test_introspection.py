@@ -16,6 +16,7 @@ from transformers import (
     RwkvConfig,
 )
 
+from sluice_engine.backend.cpu.backend import CpuBackend
 from sluice_engine.errors import ModelInvalid
 from sluice_engine.model.loader import load_model
 from tests.engine.families import ALTERNATING, SMALL, save
@@ -57,18 +58,18 @@ REFUSED: dict[str, tuple[PreTrainedConfig, str]] = {
 def test_a_model_that_cannot_be_computed_is_rejected_before_serving(kind: str, tmp_path: Path) -> None:
     config, words = REFUSED[kind]
     with pytest.raises(ModelInvalid, match=words):
-        load_model(options(save(config, tmp_path), max_model_length=64))
+        load_model(options(save(config, tmp_path), max_model_length=64), CpuBackend())
 
 
 def test_a_vision_model_is_rejected_before_its_weights_are_read(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"not even weights")
     Gemma3Config(text_config=Gemma3TextConfig(**SMALL).to_dict()).save_pretrained(tmp_path)
     with pytest.raises(ModelInvalid, match=r"parts beside its language model \(vision_config\).*serve that"):
-        load_model(options(tmp_path))
+        load_model(options(tmp_path), CpuBackend())
 
 
 def test_an_encoder_decoder_model_is_rejected_before_its_weights_are_read(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"not even weights")
     BartConfig(vocab_size=128, d_model=32).save_pretrained(tmp_path)
     with pytest.raises(ModelInvalid, match="an encoder with a decoder"):
-        load_model(options(tmp_path))
+        load_model(options(tmp_path), CpuBackend())

@@ -7,6 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
+from sluice_engine.backend.cpu.backend import CpuBackend
 from sluice_engine.backend.pool_memory import PoolMemory
 from sluice_engine.errors import InsufficientMemory, InvalidOption, UnsupportedArchitecture
 from sluice_engine.model.kv_cache import blocks_that_fit
@@ -28,7 +29,7 @@ def test_the_need_is_that_of_the_engine_and_never_above_it(family: str, tmp_path
     folder = save(FAMILIES[family](), tmp_path)
     parameters, kv = _facts_and_need(folder, 200)
     assert parameters == AutoModelForCausalLM.from_pretrained(folder).num_parameters()
-    model = load_model(options(folder, kv_size=None))
+    model = load_model(options(folder, kv_size=None), CpuBackend())
     groups = model.kv_shape.groups
     held = sum(-(-min(200, window or 200) // 16) for window in groups.windows) * model.kv_shape.block_bytes(16)
     assert kv <= held
@@ -38,7 +39,7 @@ def test_the_need_is_that_of_the_engine_and_never_above_it(family: str, tmp_path
 
 def test_the_tiny_models_need_is_the_size_of_its_tensors_and_its_smallest_pool(tiny_llama: Path) -> None:
     parameters, kv = _facts_and_need(tiny_llama, 512)
-    model = load_model(options(tiny_llama))
+    model = load_model(options(tiny_llama), CpuBackend())
     assert parameters == AutoModelForCausalLM.from_pretrained(tiny_llama).num_parameters()
     exact = PoolMemory(kv, "here", "more", most=1 << 40)
     size = options(tiny_llama, kv_size=None, kv_memory_fraction=1.0)
@@ -54,7 +55,7 @@ def test_a_model_that_does_not_fit_is_refused_before_its_weights_are_read(
     monkeypatch.setattr("sluice_engine.backend.pool_memory.memory_left", lambda: (64 << 20) + (1 << 18))
     monkeypatch.setattr("sluice_engine.model.loader.from_folder", lambda *_: pytest.fail("the weights were read"))
     with pytest.raises(InsufficientMemory) as caught:
-        load_model(options(folder, kv_size=None))
+        load_model(options(folder, kv_size=None), CpuBackend())
     text = str(caught.value)
     assert text.startswith("The model needs at least ") and "MiB of weights in float32" in text
     assert "The free memory is 0.25 MiB. Give the engine at least 0.1 GiB" in text
@@ -68,15 +69,15 @@ def test_a_given_size_of_the_cache_is_judged_before_the_weights_are_read(
     with pytest.raises(
         InsufficientMemory, match=r"--kv-size gives 5 B\. Raise it to --kv-size 192Ki, or leave it out\.$"
     ):
-        load_model(options(folder, kv_size=5))
+        load_model(options(folder, kv_size=5), CpuBackend())
     with pytest.raises(InsufficientMemory, match=r"--kv-size asks for 1024 TiB, and .* Give a smaller --kv-size"):
-        load_model(options(folder, kv_size=1 << 50))
+        load_model(options(folder, kv_size=1 << 50), CpuBackend())
 
 
 def test_a_length_beyond_the_models_positions_is_named_before_its_memory(tmp_path: Path) -> None:
     folder = save(LlamaConfig(**SMALL), tmp_path, torch.float32)
     with pytest.raises(InvalidOption, match="exceeds the 256 positions that the model has; give at most 256"):
-        load_model(options(folder, kv_size=None, max_model_length=10**8))
+        load_model(options(folder, kv_size=None, max_model_length=10**8), CpuBackend())
 
 
 def test_a_quantised_checkpoint_is_refused_by_name(tmp_path: Path) -> None:
@@ -84,4 +85,4 @@ def test_a_quantised_checkpoint_is_refused_by_name(tmp_path: Path) -> None:
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "fp8"}}))
     with pytest.raises(UnsupportedArchitecture, match=r"is quantised \(fp8\), and kernels"):
-        load_model(options(folder))
+        load_model(options(folder), CpuBackend())

@@ -9,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import BertConfig, BertForSequenceClassification, BertModel, DebertaV2Config, DebertaV2Model
 
+from sluice_engine.backend.cpu.backend import CpuBackend
 from sluice_engine.errors import InvalidOption, ModelInvalid
 from sluice_engine.model import attention
-from sluice_engine.model.loader import LoadedModel, load_model
+from sluice_engine.model.loaded import LoadedModel
+from sluice_engine.model.loader import load_model
 from sluice_engine.model.pooling.packed_batch import MAX_PADDING, by_length, pack_batch
 from sluice_engine.model.pooling.pooled_model import PooledModel
 from tests.engine.oracle import options
@@ -22,7 +24,7 @@ LENGTHS = [1, 5, 5, 40, 41, 77, 100, 13, 250]
 
 
 def load(folder: Path, **changes: object) -> LoadedModel:
-    return load_model(options(folder, **changes))
+    return load_model(options(folder, **changes), CpuBackend())
 
 
 def pooled(model: LoadedModel) -> PooledModel:

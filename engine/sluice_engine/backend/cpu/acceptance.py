@@ -12,11 +12,10 @@ import torch
 
 from sluice_engine.backend.cpu.decoder import NativeDecoder
 from sluice_engine.backend.cpu.native import NativeAttention
-from sluice_engine.backend.cpu.probe import Probe
-from sluice_engine.model.batch import Batch
+from sluice_engine.backend.probe import Probe, module_logits
 from sluice_engine.model.decoder_parts import recognise
 from sluice_engine.model.introspection import Structure
-from sluice_engine.model.kv_cache import KVCache, KVShape
+from sluice_engine.model.kv_cache import KVShape
 
 _log = logging.getLogger(__name__)
 CLOSE = {torch.float32: 1e-3, torch.bfloat16: 0.1}  # relative to the largest logit, key or value
@@ -40,8 +39,10 @@ def compile_forward(
         _log.info("the model's layers are run by torch")
         return False
     begun = time.perf_counter()
-    probe = Probe(shape, parts.head.out_features, getattr(module.config, "max_position_embeddings", None))
-    forward = partial(_logits, module)
+    probe = Probe(
+        shape, parts.head.out_features, getattr(module.config, "max_position_embeddings", None), torch.device("cpu")
+    )
+    forward = partial(module_logits, module)
     expected = probe.record(forward)
     probing = time.perf_counter() - begun
     try:
@@ -59,16 +60,3 @@ def compile_forward(
         "the model's layers are run by the compiled decoder, compared on %d tokens in %.2f s", probe.tokens, probing
     )
     return True
-
-
-def _logits(module: torch.nn.Module, batch: Batch, cache: KVCache) -> torch.Tensor:
-    output = module(
-        input_ids=batch.input_ids,
-        position_ids=batch.position_ids,
-        use_cache=False,
-        logits_to_keep=batch.logits_index,
-        sluice_batch=batch,
-        sluice_cache=cache,
-    )
-    logits: torch.Tensor = output.logits[0].float().clone()
-    return logits

@@ -94,7 +94,7 @@ def load_pooled(
     else:
         parts = _Parts(module, None, pick_pooling(pooling, files, causal=causal))
         finish = files is None or files.normalize
-    fuse(parts.encoder, structure, device)
+    fuse(parts.encoder, structure, packs=device.type == "cpu")
     _log.info("%s gives one %s per text, pooled by %s", type(module).__name__, task, parts.pooling)
     return PooledModel(
         encoder=parts.encoder,

@@ -1,4 +1,4 @@
-"""The workload that verifies a compiled decoder before it serves: prompts over several blocks, chunks, rows beyond each
+"""The workload that verifies a decoder of our own before it serves: prompts over several blocks, chunks, rows beyond each
 window.
 
 The reference runs three steps: two prompts; a mix of decoding rows, chunks and a new prompt; one token for each row.
@@ -21,7 +21,6 @@ from sluice_engine.scheduler import Row
 
 BLOCK = 16
 IDS = 64  # upper bound of the token ids, besides the vocabulary's size
-_CPU = torch.device("cpu")
 _PROMPT, _SHORT, _NEW, _CROSSING = 2 * BLOCK + 3, 5, 3, 5  # tokens
 
 Forward = Callable[[Batch, KVCache], torch.Tensor]  # → logits [rows, vocab] float32
@@ -57,20 +56,20 @@ class Probe:
     crossed, because no request of the model reaches them.
     """
 
-    def __init__(self, shape: KVShape, vocab: int, positions: int | None) -> None:
+    def __init__(self, shape: KVShape, vocab: int, positions: int | None, device: torch.device) -> None:
         self._ids = min(vocab, IDS)
         self._windows = shape.groups.windows
         seen = {window for window in self._windows if window and (positions is None or window < positions)}
         self._rows = _probe_rows(sorted(seen))
         self._tables = [self._table(index) for index in range(len(self._rows))]
         used = 1 + max(max(table) for table in self._tables)
-        self._cache = KVCache(shape, used, BLOCK, _CPU)
+        self._cache = KVCache(shape, used, BLOCK, device)
         self._batch_builder = BatchBuilder(
             max_num_seqs=len(self._rows),
             max_model_length=max(row.end for row in self._rows),
             block_size=BLOCK,
             null_block=self._cache.null_block,
-            device=_CPU,
+            device=device,
             windows=self._windows,
         )
 
@@ -150,6 +149,20 @@ class Probe:
 
     def _snapshot(self) -> list[torch.Tensor]:
         return [tensor.clone() for tensor in self._cache.tensors]
+
+
+def module_logits(module: torch.nn.Module, batch: Batch, cache: KVCache) -> torch.Tensor:
+    """The logits [rows, vocab] float32 of a step as the module computes them: bind the module to get a `Forward`."""
+    output = module(
+        input_ids=batch.input_ids,
+        position_ids=batch.position_ids,
+        use_cache=False,
+        logits_to_keep=batch.logits_index,
+        sluice_batch=batch,
+        sluice_cache=cache,
+    )
+    logits: torch.Tensor = output.logits[0].float().clone()
+    return logits
 
 
 def _probe_rows(windows: list[int]) -> list[_ProbeRow]:

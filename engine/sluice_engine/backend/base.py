@@ -1,0 +1,54 @@
+"""The interface of a backend: the only part of the engine that depends on the device that computes."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+
+from sluice_engine.backend.pool_memory import PoolMemory
+from sluice_engine.backend.runner import StepResult
+from sluice_engine.model.introspection import Structure
+from sluice_engine.model.loaded import LoadedModel
+from sluice_engine.scheduler import Plan, SchedulerConfig
+
+ReadModule = Callable[[], tuple[torch.nn.Module, Structure]]  # transformers' module on the device; may be called again
+
+
+class TextRunner(Protocol):
+    """Executes plans of a generating model. Plans are prepared and executed in the same order; at most the preceding
+    plan executes during a prepare.
+    """
+
+    def prepare(self, plan: Plan) -> Callable[[], StepResult]:
+        """Convert the plan to tensors; the returned callable computes it."""
+
+    def run(self, plan: Plan) -> StepResult:
+        """Prepare and compute the plan."""
+
+    def swap_seconds(self) -> float:
+        """Measured seconds to copy one block to host memory or back, before serving."""
+
+
+class Backend(Protocol):
+    """A device and how the engine computes on it."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where weights and KV are."""
+
+    def native_dtype(self, checkpoint: torch.dtype) -> torch.dtype:
+        """The dtype to compute in when the user names none: the checkpoint's where the device computes in it."""
+
+    def load(self, read: ReadModule, dtype: torch.dtype) -> tuple[torch.nn.Module, Structure]:
+        """The module with its layers replaced by what this device computes faster, and its structure as it was read."""
+
+    def memory(self, swap_size: int) -> PoolMemory:
+        """The memory that is free now. After the model is loaded, it is the KV budget."""
+
+    def can_cut_chunks(self, model: LoadedModel) -> bool:
+        """True if a late step of this model may truncate its prefill chunk."""
+
+    def runner(self, model: LoadedModel, config: SchedulerConfig) -> TextRunner:
+        """The model with a KV cache of `config.num_blocks`. Raises MemoryError or RuntimeError if that cannot be
+        allocated.
+        """

@@ -1,0 +1,67 @@
+"""The CPU as a backend: the compiled decoder where it computes the model, else torch with the compiled attention."""
+
+import logging
+from typing import Final
+
+import torch
+
+from sluice_engine.backend.base import ReadModule
+from sluice_engine.backend.computed_dtype import processor_computes_bf16
+from sluice_engine.backend.cpu import native
+from sluice_engine.backend.cpu.acceptance import OutputMismatch, compile_forward
+from sluice_engine.backend.cpu.decoder import NativeDecoder
+from sluice_engine.backend.pool_memory import PoolMemory, host_memory
+from sluice_engine.backend.runner import Runner
+from sluice_engine.model.attention import PagedAttention, set_attention
+from sluice_engine.model.fusion import fuse
+from sluice_engine.model.introspection import Structure
+from sluice_engine.model.loaded import LoadedModel
+from sluice_engine.scheduler import SchedulerConfig
+
+_log = logging.getLogger(__name__)
+_CPU: Final = torch.device("cpu")
+
+
+class CpuBackend:
+    """See `base.Backend`."""
+
+    device = _CPU
+
+    def native_dtype(self, checkpoint: torch.dtype) -> torch.dtype:
+        """The checkpoint's dtype if it is float32, or bfloat16 and the processor has its instructions; else float32."""
+        if checkpoint == torch.float32:
+            return checkpoint
+        if checkpoint == torch.bfloat16 and processor_computes_bf16():
+            _log.info("computing in bfloat16, the checkpoint's dtype, which this processor has instructions for")
+            return checkpoint
+        _log.info("computing in float32: this processor has no instructions for the checkpoint's %s", checkpoint)
+        return torch.float32
+
+    def load(self, read: ReadModule, dtype: torch.dtype) -> tuple[torch.nn.Module, Structure]:
+        """The module, run by the compiled decoder or with compiled attention and fused layers."""
+        kernel = native.find(torch.get_num_threads())
+        module, structure = read()
+        try:
+            compiled = compile_forward(module, structure, structure.kv_shape(dtype), kernel)
+        except OutputMismatch as difference:
+            _log.warning(
+                "the compiled decoder gives other logits than this model (%s): its layers are run by torch", difference
+            )
+            module, structure = read()
+            compiled = False
+        if not compiled:
+            set_attention((call.module for call in structure.calls), PagedAttention(native=kernel))
+            fuse(module, structure, packs=True)
+        return module, structure
+
+    def memory(self, swap_size: int) -> PoolMemory:
+        """What the cgroup leaves, without `swap_size` bytes for swapped blocks."""
+        return host_memory(swap_size)
+
+    def can_cut_chunks(self, model: LoadedModel) -> bool:
+        """True for the compiled decoder, if all layers share one group."""
+        return isinstance(model.module.forward, NativeDecoder) and model.kv_shape.groups.windows == (None,)
+
+    def runner(self, model: LoadedModel, config: SchedulerConfig) -> Runner:
+        """See `base.Backend`."""
+        return Runner.sized(model, config)

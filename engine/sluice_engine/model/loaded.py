@@ -1,0 +1,28 @@
+"""A loaded model and its properties: what the loader gives the engine and its runner."""
+
+from dataclasses import dataclass
+
+import torch
+
+from sluice_engine.grammar.compiler import GrammarCompiler
+from sluice_engine.model.kv_cache import KVShape
+from sluice_engine.model.pooling.pooled_model import PooledModel
+from sluice_engine.model.pooling.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model and its properties. An embedding or scoring model sets `pooled`, keeps no KV and has no end-of-sequence
+    token; its `module` is the encoder.
+    """
+
+    module: torch.nn.Module
+    device: torch.device
+    dtype: torch.dtype
+    kv_shape: KVShape
+    max_model_length: int
+    vocab_size: int  # width of the logits; token ids at or beyond it are rejected
+    eos_ids: frozenset[int]
+    grammars: GrammarCompiler | None = None  # None for a folder without tokenizer.json
+    task: Task = "generate"
+    pooled: PooledModel | None = None
