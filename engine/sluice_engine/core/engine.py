@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from sluice_engine import messages
+from sluice_engine.backend.base import Backend
 from sluice_engine.config import EngineOptions
 from sluice_engine.control.limit_controller import LimitController
 from sluice_engine.control.load_window import LoadWindow
@@ -31,7 +32,7 @@ _log = logging.getLogger(__name__)
 class EngineLoop:
     """A loaded model, its scheduler and its limits. Raises an `errors.StartError` when it cannot start.
 
-    It changes process-wide state only while it loads and computes, so it may live in any importing process.
+    `backend`: None picks the one of `options.device`. It changes process-wide state only while it loads and computes, so it may live in any importing process.
     """
 
     def __init__(
@@ -41,10 +42,11 @@ class EngineLoop:
         on_progress: Progress = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        backend: Backend | None = None,
     ) -> None:
         self._clock, self._sleep = clock, sleep
         self.options = options
-        self._loaded = LoadedEngine(options, on_progress, clock)
+        self._loaded = LoadedEngine(options, on_progress, clock, backend)
         self.model, self.runner = self._loaded.model, self._loaded.runner
         self._pipeline = StepPipeline(self.runner, options.overlap, self._loaded.threads)
         self.limits = LimitController(options.base_limits)

@@ -81,8 +81,8 @@ def _is_causal(module: torch.nn.Module, others: dict[str, object]) -> bool:
     return bool(getattr(module, "is_causal", True) if given is None else given)
 
 
-# (query [R, Hq, D], key_cache, value_cache [blocks, block_size, Hkv, D], group, rule) → [R, Hq, D]
-DecodeAttention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, RowGroup, Rule], torch.Tensor]
+# (query [tokens, Hq, D], key_cache, value_cache [blocks, block_size, Hkv, D], group, rule) → [tokens, Hq, D]
+GroupAttention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, RowGroup, Rule], torch.Tensor]
 
 
 def gathered_decode(
@@ -194,12 +194,17 @@ class StepAttention(Protocol):
 
 
 class PagedAttention:
-    """The attention function that transformers calls. A backend replaces `decode`, or sets `native`, which computes the
+    """The attention function that transformers calls. A backend replaces `decode` and `chunks`, or sets `native`, which computes the
     attention of all rows of a step including the KV write, where it supports the shapes.
     """
 
-    def __init__(self, decode: DecodeAttention = gathered_decode, native: StepAttention | None = None) -> None:
-        self.decode = decode
+    def __init__(
+        self,
+        decode: GroupAttention = gathered_decode,
+        native: StepAttention | None = None,
+        chunks: GroupAttention = gathered_chunks,
+    ) -> None:
+        self.decode, self.chunks = decode, chunks
         self.native = native
 
     def __call__(
@@ -242,7 +247,7 @@ class PagedAttention:
         values.view(-1, kv_heads, dim).index_copy_(0, batch.slot_mapping, value.transpose(1, 2)[0])
         flat = query.transpose(1, 2)[0]
         parts = [
-            (self.decode if group.longest == 1 else gathered_chunks)(
+            (self.decode if group.longest == 1 else self.chunks)(
                 flat[group.first : group.first + group.tokens], keys, values, group, rule
             )
             for group in batch.groups

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 
 from sluice_engine.backend.cpu import native
 from sluice_engine.backend.cpu.native import NativeAttention
-from sluice_engine.backend.cuda.attention import kernel_decode
+from sluice_engine.backend.cuda.modules import kernel_chunks, kernel_decode
 from sluice_engine.core.engine import EngineLoop
 from sluice_engine.model.attention import PagedAttention
 from sluice_engine.model.batch import Batch, RowGroup
@@ -63,13 +63,15 @@ def cases(draw: st.DrawFn) -> Case:
 Backend = Callable[[int], PagedAttention]  # of so many threads
 
 
-@pytest.fixture(scope="session", params=["torch", "the accelerator's decode by its reference", *native.LEVELS.values()])
+@pytest.fixture(
+    scope="session", params=["torch", "the accelerator's attention by its references", *native.LEVELS.values()]
+)
 def backend(request: pytest.FixtureRequest) -> Backend:
-    """Attention by torch, by the accelerator's path with its reference kernel, and compiled, at each level of instructions."""
+    """Attention by torch, by the accelerator's path with its reference kernels, and compiled, at each level of instructions."""
     if request.param == "torch":
         return lambda _: PagedAttention()
     if request.param not in native.LEVELS.values():
-        return lambda _: PagedAttention(kernel_decode)
+        return lambda _: PagedAttention(kernel_decode, chunks=kernel_chunks)
     library: Path = request.getfixturevalue("library")
     level = next(level for level, words in native.LEVELS.items() if words == request.param)
     if level > request.getfixturevalue("best_level"):

@@ -1,16 +1,19 @@
 """A CUDA device as a backend. On any other device its kernels are their references: the tests run it on a CPU."""
 
+import logging
+
 import torch
 
 from sluice_engine.backend.base import ReadModule
-from sluice_engine.backend.cuda.attention import kernel_decode
+from sluice_engine.backend.cuda.acceptance import OutputMismatch, fuse_forward
+from sluice_engine.backend.cuda.modules import swap_modules
 from sluice_engine.backend.pool_memory import DeviceMemory, PoolMemory, accelerator_memory, cuda_memory
 from sluice_engine.backend.runner import Runner
-from sluice_engine.model.attention import PagedAttention, set_attention
-from sluice_engine.model.fusion import fuse
 from sluice_engine.model.introspection import Structure
 from sluice_engine.model.loaded import LoadedModel
 from sluice_engine.scheduler import SchedulerConfig
+
+_log = logging.getLogger(__name__)
 
 
 class CudaBackend:
@@ -25,10 +28,18 @@ class CudaBackend:
         return checkpoint
 
     def load(self, read: ReadModule, dtype: torch.dtype) -> tuple[torch.nn.Module, Structure]:
-        """The module with paged attention and fused layers."""
+        """The module, run by the fused decoder or with the kernels' attention and norms."""
         module, structure = read()
-        set_attention((call.module for call in structure.calls), PagedAttention(kernel_decode))
-        fuse(module, structure, packs=False)
+        try:
+            fused = fuse_forward(module, structure, structure.kv_shape(dtype), self.device)
+        except OutputMismatch as difference:
+            _log.warning(
+                "the fused decoder gives other logits than this model (%s): transformers' modules run it", difference
+            )
+            module, structure = read()
+            fused = False
+        if not fused:
+            swap_modules(module, structure)
         return module, structure
 
     def memory(self, swap_size: int) -> PoolMemory:

@@ -1,0 +1,51 @@
+"""Decides by a numerical comparison whether the fused decoder runs a loaded model.
+
+If its logits, keys and values equal the module's within CLOSE, it runs the model; otherwise transformers' modules do.
+"""
+
+import logging
+from functools import partial
+from typing import Final
+
+import torch
+
+from sluice_engine.backend.cuda.decoder import build_decoder
+from sluice_engine.backend.probe import Probe, module_logits
+from sluice_engine.model.decoder_parts import recognise
+from sluice_engine.model.introspection import Structure
+from sluice_engine.model.kv_cache import KVShape
+
+_log = logging.getLogger(__name__)
+# Relative to the largest logit, key or value; torch rounds after each operation, the kernels once.
+CLOSE: Final = {torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.02}
+
+
+class OutputMismatch(Exception):
+    """The fused decoder's result differs from the module's; the message names the difference. Weights were merged, so
+    the module must be read again.
+    """
+
+
+@torch.inference_mode()
+def fuse_forward(module: torch.nn.Module, structure: Structure, shape: KVShape, device: torch.device) -> bool:
+    """Replace the module's `forward` by the fused decoder if it computes this model. Returns False otherwise. Raises
+    OutputMismatch.
+    """
+    parts = recognise(module, structure)
+    positions = getattr(module.config, "max_position_embeddings", None)
+    if parts is None or positions is None or shape.dtype not in CLOSE:
+        _log.info("the model's layers are run by transformers' modules, with the kernels' attention and norms")
+        return False
+    probe = Probe(shape, parts.head.out_features, positions, device)
+    expected = probe.record(partial(module_logits, module))
+    try:
+        decoder = build_decoder(parts, shape.head_dim, positions)
+    except ValueError as error:
+        _log.info("the model's layers are run by transformers' modules: the fused decoder does not have %s", error)
+        return False
+    module.forward = decoder
+    difference = probe.difference(partial(module_logits, module), expected, CLOSE[shape.dtype])
+    if difference is not None:
+        raise OutputMismatch(difference)
+    _log.info("the model's layers are run by the fused decoder, compared on %d tokens", probe.tokens)
+    return True

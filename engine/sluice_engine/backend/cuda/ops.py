@@ -1,0 +1,57 @@
+"""The table of operations that a fused decoder is made of: nine per layer, and three at the end of a step.
+
+Each entry picks by its tensors' device: a Triton kernel or cuBLAS on CUDA, the kernel's reference on a CPU. No entry copies
+data to the host on CUDA, so a decode step of them is captured in a CUDA graph.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch.nn.functional import linear
+
+from sluice_kernels.kv_write import kv_write
+from sluice_kernels.paged_decode import paged_decode
+from sluice_kernels.paged_prefill import paged_prefill
+from sluice_kernels.rms_norm import rms_norm
+from sluice_kernels.sample import sample
+from sluice_kernels.silu_mul import silu_mul
+
+Operation = Callable[..., torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Ops:
+    """In the order of a layer. Arguments and results are those of the functions in `KERNELS`."""
+
+    add_norm_before: Operation  # adds the previous layer's output to the residual
+    query_key_value: Operation
+    kv_write: Operation  # head norms and rotary embedding included
+    decode: Operation  # attention of single tokens
+    prefill: Operation  # attention of chunks
+    output: Operation
+    add_norm_after: Operation
+    gate_up: Operation
+    silu_mul: Operation
+    down: Operation
+    add_norm_last: Operation
+    logits: Operation
+    sample: Operation
+
+
+KERNELS: Final = Ops(
+    add_norm_before=rms_norm,
+    query_key_value=linear,
+    kv_write=kv_write,
+    decode=paged_decode,
+    prefill=paged_prefill,
+    output=linear,
+    add_norm_after=rms_norm,
+    gate_up=linear,
+    silu_mul=silu_mul,
+    down=linear,
+    add_norm_last=rms_norm,
+    logits=linear,
+    sample=sample,
+)

@@ -1,0 +1,60 @@
+"""The tensors of one step as the kernels read them: int32 tables, single tokens first, then ragged chunks."""
+
+from dataclasses import dataclass
+
+import torch
+from torch.nn.functional import pad
+
+from sluice_engine.model.batch import Batch, RowGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """S rows of several tokens each, after the single-token rows."""
+
+    starts: torch.Tensor  # [S + 1] int32, begins with 0
+    tables: tuple[torch.Tensor, ...]  # by layer group: [S, W] int32
+    contexts: torch.Tensor  # [S] int32
+
+
+@dataclass(frozen=True, slots=True)
+class StepTensors:
+    """T flat tokens, of which the first R are rows of one token. A padding row has slot −1 and context 0."""
+
+    tokens: torch.Tensor  # [T] int64
+    positions: torch.Tensor  # [T] int64
+    slots: tuple[torch.Tensor, ...]  # by layer group: [T] int64
+    tables: tuple[torch.Tensor, ...]  # by layer group: [R, W] int32
+    contexts: torch.Tensor  # [R] int32
+    logits_index: torch.Tensor | None  # [N] int64; None: all tokens
+    chunks: Chunks | None = None
+
+
+def step_tensors(batch: Batch) -> StepTensors:
+    """The batch's tensors, on its device. Single-token rows come first in a batch."""
+    batches = (batch, *batch.others)
+    singles = sum(group.longest == 1 for group in batch.groups)
+    contexts = torch.cat([group.context_lens for group in batch.groups]).to(torch.int32)
+    rows = sum(group.rows for group in batch.groups[:singles])
+    tables = tuple(_tables(each.groups) for each in batches)
+    chunks = None
+    if singles < len(batch.groups):
+        counts = torch.cat([(group.query_positions >= 0).sum(1) for group in batch.groups[singles:]])
+        starts = pad(counts.cumsum(0), (1, 0)).to(torch.int32)
+        chunks = Chunks(starts, tuple(table[rows:] for table in tables), contexts[rows:])
+    return StepTensors(
+        tokens=batch.input_ids[0],
+        positions=batch.position_ids[0],
+        slots=tuple(each.slot_mapping for each in batches),
+        tables=tuple(table[:rows] for table in tables),
+        contexts=contexts[:rows],
+        logits_index=batch.logits_index,
+        chunks=chunks,
+    )
+
+
+def _tables(groups: tuple[RowGroup, ...]) -> torch.Tensor:
+    """The block tables of all rows, padded to one width: [rows, W] int32."""
+    width = max(group.block_tables.shape[1] for group in groups)
+    padded = [pad(group.block_tables, (0, width - group.block_tables.shape[1])) for group in groups]
+    return torch.cat(padded).to(torch.int32)
