@@ -7,7 +7,7 @@ the callable that it returns computes them. Tokens that the preceding step sampl
 import logging
 import time
 from collections.abc import Callable, Collection, Container, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Self
 
@@ -26,6 +26,7 @@ from sluice_engine.request import TokenLogprob
 from sluice_engine.sampling import NOT_A_NUMBER, Sampled, Sampler
 from sluice_engine.scheduler import Plan, Row, SchedulerConfig
 
+NOT_FINITE = "the model's output for this request is not a number"
 _COPIES = 8  # round trips to measure one block copy
 
 _log = logging.getLogger(__name__)
@@ -112,16 +113,19 @@ class Runner:
         """Convert the plan to tensors; the returned callable computes it. Plans are prepared in order, while at most
         the preceding plan is being computed. The callable reports rows that raise alone.
         """
-        errors: dict[str, str] = {}
-        groups = isolate(plan.rows, self._gather, errors)
-        gathered = [group for some in groups.values() for group in some]
-        prepared = None
-        if not errors:
+        step = self._gathered(plan)
+        if not step.errors:
             try:
-                prepared = self._batch_builder.batch(gathered)
+                step = replace(step, inputs=self._batch_builder.batch(step.gathered))
             except Exception:  # noqa: BLE001 - the callable batches again and isolates the failing rows
                 _log.exception("a batch of %d rows could not be prepared", len(plan.rows))
-        return partial(self._execute, PreparedStep(plan, gathered, prepared, errors))
+        return partial(self._execute, step)
+
+    def _gathered(self, plan: Plan) -> PreparedStep:
+        """The plan's rows, without a batch."""
+        errors: dict[str, str] = {}
+        groups = isolate(plan.rows, self._gather, errors)
+        return PreparedStep(plan, [group for some in groups.values() for group in some], None, errors)
 
     def _gather(self, rows: Sequence[Row]) -> dict[str, list[GatheredRows]]:
         """Gather the rows in groups, keyed by the first row's request id; the groups identify each row's request."""
@@ -156,7 +160,7 @@ class Runner:
         tokens |= isolate(rows, forward, result.errors)
         for request_id, token in tokens.items():
             if token == NOT_A_NUMBER:
-                result.errors.setdefault(request_id, "the model's output for this request is not a number")
+                result.errors.setdefault(request_id, NOT_FINITE)
         if all(row.request_id in result.errors for row in plan.rows):
             check_device(self.model.device)
         result.sampled = [tokens.get(name, NOT_A_NUMBER) for row in plan.rows for name in row.sampled_ids]

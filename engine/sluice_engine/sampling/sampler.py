@@ -68,7 +68,7 @@ class Sampler:
         """
         self._owns_logits = owns_logits
         self._device = device
-        self._table = SlotTable(slots)
+        self.table = SlotTable(slots)
         self._offsets = ScoreOffsets(width)
         self._penalties = Penalties(slots, width, device)
         self._bad_words = BadWords(width)
@@ -85,7 +85,7 @@ class Sampler:
         """Admit a request to `slot`. Where `sampling.reads_known`, `known` must be its prompt and output tokens; with
         min_tokens, `stop_ids` must be the tokens that end its output. Raises ValueError for a grammar without compiler.
         """
-        self._table.join(slot, sampling)
+        self.table.join(slot, sampling)
         self._offsets.join(slot, sampling, prompt_length, stop_ids)
         if sampling.has_penalties:
             self._penalties.join(slot, known, prompt_length)
@@ -117,7 +117,7 @@ class Sampler:
         A row with samples[i] false gets its argmax, as a NaN check only. A row with NaN, +∞ or no finite score gets
         NOT_A_NUMBER.
         """
-        table = self._table
+        table = self.table
         flags = table.flags[slots]
         if samples is not None:
             flags = np.where(samples, flags, 0).astype(np.uint8)
@@ -162,7 +162,7 @@ class Sampler:
         first = 0
         for each in targets:
             last = first + len(each.tokens)
-            count = int(self._table.prompt_logprobs[each.slot])
+            count = int(self.table.prompt_logprobs[each.slot])
             found[each.request_id] = prompt_logprobs(logits[first:last], each.tokens, count)
             first = last
         return found
@@ -170,7 +170,7 @@ class Sampler:
     def _masked_rows(
         self, slots: NDArray[np.int64], samples: NDArray[np.bool_] | None, drafts: Drafts | None
     ) -> list[MaskedRow]:
-        flags = self._table.flags[slots] & GRAMMAR
+        flags = self.table.flags[slots] & GRAMMAR
         if samples is not None:
             flags = np.where(samples, flags, 0).astype(np.uint8)
         rows = np.flatnonzero(flags).tolist()
@@ -202,9 +202,9 @@ class Sampler:
                 scores,
                 self._tensor(rows),
                 self._tensor(of),
-                repetition=self._tensor(self._table.repetition[of]),
-                frequency=self._tensor(self._table.frequency[of]),
-                presence=self._tensor(self._table.presence[of]),
+                repetition=self._tensor(self.table.repetition[of]),
+                frequency=self._tensor(self.table.frequency[of]),
+                presence=self._tensor(self.table.presence[of]),
                 preceding_drafts=None if before is None else (self._tensor(before[0]), self._tensor(before[1])),
             )
         if used & WORDED:
@@ -221,7 +221,7 @@ class Sampler:
         positions: NDArray[np.int64],
         flags: int,
     ) -> NDArray[np.int64]:
-        table = self._table
+        table = self.table
         picked = scaled(scores[self._tensor(rows)], self._column(table.temperature[slots]))
         min_p = self._column(table.min_p[slots])
         draws = self._column(uniform(table.seed[slots], positions))

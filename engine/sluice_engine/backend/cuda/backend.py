@@ -6,7 +6,11 @@ import torch
 
 from sluice_engine.backend.base import ReadModule
 from sluice_engine.backend.cuda.acceptance import OutputMismatch, fuse_forward
+from sluice_engine.backend.cuda.decoder import FusedDecoder
+from sluice_engine.backend.cuda.device_queue import CudaQueue, DeviceQueue, HostQueue
+from sluice_engine.backend.cuda.graphs import Capture, CudaCapture, run_eagerly
 from sluice_engine.backend.cuda.modules import swap_modules
+from sluice_engine.backend.cuda.runner import GraphRunner
 from sluice_engine.backend.pool_memory import DeviceMemory, PoolMemory, accelerator_memory, cuda_memory
 from sluice_engine.backend.runner import Runner
 from sluice_engine.model.introspection import Structure
@@ -17,11 +21,22 @@ _log = logging.getLogger(__name__)
 
 
 class CudaBackend:
-    """See `base.Backend`. `read_memory` returns the device's free and total bytes."""
+    """See `base.Backend`. `read_memory` returns the device's free and total bytes. `queue` and `capture` enqueue work and
+    capture graphs; None are those of CUDA, or of a device without them.
+    """
 
-    def __init__(self, device: torch.device, read_memory: DeviceMemory = cuda_memory) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        read_memory: DeviceMemory = cuda_memory,
+        queue: DeviceQueue | None = None,
+        capture: Capture | None = None,
+    ) -> None:
         self.device = device
         self._read_memory = read_memory
+        on_cuda = device.type == "cuda"
+        self._queue = queue or (CudaQueue() if on_cuda else HostQueue())
+        self._capture = capture or (CudaCapture() if on_cuda else run_eagerly)
 
     def native_dtype(self, checkpoint: torch.dtype) -> torch.dtype:
         """The checkpoint's dtype."""
@@ -51,5 +66,8 @@ class CudaBackend:
         return False
 
     def runner(self, model: LoadedModel, config: SchedulerConfig) -> Runner:
-        """See `base.Backend`."""
+        """With decode graphs for a model that the fused decoder runs. See `base.Backend`."""
+        decoder = model.module.forward
+        if isinstance(decoder, FusedDecoder):
+            return GraphRunner(model, decoder, config, self._queue, self._capture)
         return Runner.sized(model, config)
