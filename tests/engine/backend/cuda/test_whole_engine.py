@@ -12,6 +12,7 @@ from sluice_engine.backend.cuda import acceptance
 from sluice_engine.backend.cuda.backend import CudaBackend
 from sluice_engine.backend.cuda.decoder import FusedDecoder
 from sluice_engine.core.engine import EngineLoop
+from sluice_engine.pulled import pull
 from tests.engine.families import FAMILIES, SMALL, logits_of, save
 from tests.engine.oracle import Oracle, finish, options, submit
 
@@ -51,6 +52,17 @@ def test_logits_are_those_of_transformers(family: str, tmp_path: Path) -> None:
         with torch.inference_mode():
             want = plain(torch.tensor([text])).logits[0, -1]
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_smollm2_gives_transformers_tokens() -> None:
+    folder = pull("smollm2")
+    engine = on_cuda(folder, dtype="float32", max_model_length=64, kv_size=64 << 20)
+    assert isinstance(engine.model.module.forward, FusedDecoder)
+    prompt = [504, 3575, 282, 4649, 314]
+    submit(engine, "a", prompt, 4)
+    got = finish(engine)["a"]
+    assert len(got) == 4
+    Oracle(folder).expect(prompt, got, 4)
 
 
 def test_a_model_whose_logits_differ_is_read_again_and_run_by_modules(

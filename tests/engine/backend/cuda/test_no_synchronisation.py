@@ -1,0 +1,102 @@
+"""A decode step at the sizes of real models reads no value on the host: it runs on meta tensors, which have none."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+from sluice_engine.backend.cuda.buffers import BufferShape, DecodeBuffers
+from sluice_engine.backend.cuda.decoder import DecoderShape, FusedDecoder, FusedLayer, FusedWeights, Product
+from sluice_engine.backend.cuda.readback import Readback
+from sluice_engine.backend.cuda.runner import DecodeStep
+from sluice_engine.backend.cuda.sampling import DeviceSampling
+from sluice_engine.model.kv_cache import KVCache, KVShape
+from sluice_kernels import launch
+from sluice_kernels.paged import AttentionRule
+
+META = torch.device("meta")
+BF16 = torch.bfloat16
+SLOTS, BLOCK, BLOCKS = 256, 16, 4096
+
+
+@dataclass(frozen=True)
+class Model:
+    layers: int
+    hidden: int
+    inner: int
+    heads: int
+    kv_heads: int = 8
+    head_dim: int = 128
+    vocab: int = 128256
+    positions: int = 8192
+
+    def weights(self) -> FusedWeights:
+        def weight(*shape: int, dtype: torch.dtype = BF16) -> torch.Tensor:
+            return torch.empty(shape, dtype=dtype, device=META)
+
+        def product(out: int, inside: int) -> Product:
+            return Product(weight(out, inside), None)
+
+        width = self.head_dim
+        layer = FusedLayer(
+            norm_before=weight(self.hidden),
+            query_key_value=product((self.heads + 2 * self.kv_heads) * width, self.hidden),
+            head_norm=None,
+            rule=AttentionRule(width**-0.5),
+            output=product(self.hidden, self.heads * width),
+            norm_after=weight(self.hidden),
+            gate_up=product(2 * self.inner, self.hidden),
+            down=product(self.hidden, self.inner),
+        )
+        rope = weight(self.positions, width, dtype=torch.float32)
+        embedding = weight(self.vocab, self.hidden)
+        head = product(self.vocab, self.hidden)
+        return FusedWeights(embedding, (layer,) * self.layers, weight(self.hidden), head, rope)
+
+    def step(self) -> DecodeStep:
+        decoder = FusedDecoder(self.weights(), DecoderShape(self.heads, self.kv_heads, self.head_dim, 1e-5))
+        cache = KVCache(KVShape(self.layers, self.kv_heads, self.head_dim, BF16), BLOCKS, BLOCK, META)
+        buffers = DecodeBuffers(BufferShape(SLOTS, self.positions // BLOCK, 1), META, SLOTS, BLOCK)
+        return DecodeStep(decoder, cache, buffers, DeviceSampling(SLOTS, META), Readback(SLOTS, META))
+
+
+ONCE_PER_LAYER = ("_kv_write", "_attend_split", "_silu_mul")
+MODELS = {"8B": Model(32, 4096, 14336, 32), "70B": Model(80, 8192, 28672, 64)}
+
+
+@pytest.mark.parametrize("size", [1, 8, 256])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_decode_step_runs_on_tensors_without_values(name: str, size: int) -> None:
+    step, layers = MODELS[name].step(), MODELS[name].layers
+    with launch.recording(90) as launches:
+        step(size)
+    counts = Counter(one.kernel.__name__ for one in launches)
+    expected = {"_rms_norm": 2 * layers + 1, "_choose": 1} | dict.fromkeys(ONCE_PER_LAYER, layers)
+    assert {kernel: counts[kernel] for kernel in expected} == expected
+    assert set(counts) - set(expected) <= {"_merge_splits"}  # of attention, where it splits the context
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda tensor: tensor.sum().item(),
+        lambda tensor: tensor.cpu(),
+        lambda tensor: tensor.nonzero(),
+        lambda tensor: bool(tensor.any()),
+        lambda tensor: tensor.tolist(),
+    ],
+    ids=["item", "cpu", "nonzero", "bool", "tolist"],
+)
+def test_reading_a_value_of_the_step_fails_in_this_proof(read: Callable[[torch.Tensor], object]) -> None:
+    step = MODELS["8B"].step()
+
+    def reading(*arguments: object, **named: object) -> torch.Tensor:
+        read(step.readback.sampled)
+        return plain(*arguments, **named)
+
+    plain = step.ops.logits
+    step.decoder._ops = replace(step.ops, logits=reading)
+    with launch.recording(90), pytest.raises((RuntimeError, NotImplementedError)):
+        step(8)
