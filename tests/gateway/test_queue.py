@@ -12,7 +12,7 @@ from aiohttp import web
 from sluice_gateway.queueing import QueueLimits
 from sluice_gateway.server import Gateway
 from tests.gateway.engines import CHAT, FakeEngine, gateway_over, load_document
-from tests.gateway.test_fleet import chat
+from tests.gateway.test_fleet import chat, metric
 
 
 @dataclass
@@ -77,6 +77,8 @@ async def test_no_request_waits_in_an_engine_and_all_are_answered_by_priority() 
             asked.append(asyncio.create_task(ask(client, name, priority=priority)))
             await queued(gateway, len(asked) - 2)
         assert held.now == 2
+        for label in ("low", "normal", "high"):
+            assert await metric(gateway, f'sluice_gateway_queue_requests{{priority="{label}"}} 1.0')
         for _ in range(5):
             held.release.release()
         assert [status for status, _, _ in await asyncio.gather(*asked)] == [200] * 5
