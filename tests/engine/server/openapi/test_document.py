@@ -40,7 +40,8 @@ PARSERS: dict[str, tuple[Parse, Fields, tuple[str, ...], dict[str, Any]]] = {
         messages_form.FIELDS, messages_form.REQUIRED, {"messages": HI, "max_tokens": 5},
     ),
 }  # fmt: skip
-NEEDED: dict[str, dict[str, Any]] = {  # what a field needs beside it to mean something
+NEEDED: dict[str, dict[str, Any]] = {
+    "resume": {"stream": True, "temperature": 0},  # what a field needs beside it to mean something
     "top_logprobs": {"logprobs": True},
     "stream_options": {"stream": True},
     "best_of": {"n": 1},

@@ -22,6 +22,7 @@ _TOKENS: Final = list_of({"type": "integer", "minimum": 0}, 0, MAX_TOKENS)
 _FROM: Final[Object] = {
     "type": "object",
     "properties": {"id": _ID, "created": {"type": "integer", "minimum": 0}, "tokens": _TOKENS},
+    "required": ["tokens"],
     "additionalProperties": False,
     "description": "Set by a gateway: the stream that goes on.",
 }
