@@ -46,9 +46,9 @@ def start(cluster: Cluster, job: Object) -> Load:
     return Load(cluster, name)
 
 
-def start_client(cluster: Cluster, name: str, image: str, model: str, *options: str) -> Load:
-    """Start the suite's own checking client (inpod/client.py) against the model's Service."""
-    service = f"http://{model}.{cluster.namespace}.svc:8000"
+def start_client(cluster: Cluster, name: str, image: str, model: str, *options: str, url: str = "") -> Load:
+    """Start the suite's own checking client (inpod/client.py) against `url`, by default the model's Service."""
+    service = url or f"http://{model}.{cluster.namespace}.svc:8000"
     program = f"{manifests.PROGRAMS}/client.py"
     command = [manifests.PYTHON, program, manifests.REFERENCES, model, service, *options]
     return start(cluster, manifests.client_job(name, image, command))

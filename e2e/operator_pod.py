@@ -1,6 +1,7 @@
 """The operator's Helm release in the cluster: install, measure, stop, kill, and deny one of its writes."""
 
 import json
+import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ class Operator:
         self._cluster, self._settings = cluster, settings
         self.namespace = settings.release
         self.release = name or settings.release
+        of_release = f"app.kubernetes.io/instance={self.release},app.kubernetes.io/name="
+        self._selector, self._gateways = f"{of_release}sluice-operator", f"{of_release}sluice-gateway"
 
     def install(self, *values: str) -> None:
         """Run helm install as in the README, with this run's images and further `--set` values."""
@@ -65,8 +68,20 @@ class Operator:
 
     def pods(self) -> list[Object]:
         """Its pods, without terminating ones."""
-        label = f"labelSelector=app.kubernetes.io/instance%3D{self.release}"
-        found = self._cluster.get(f"/api/v1/namespaces/{self.namespace}/pods?{label}") or {}
+        return self._pods(self._selector)
+
+    def gateways(self) -> list[Object]:
+        """The pods of the release's gateways, without terminating ones."""
+        return self._pods(self._gateways)
+
+    @property
+    def gateway_url(self) -> str:
+        """The gateways' Service as pods of the cluster reach it."""
+        return f"http://{self.release}-gateway.{self.namespace}.svc"
+
+    def _pods(self, selector: str) -> list[Object]:
+        label = urllib.parse.quote(selector)
+        found = self._cluster.get(f"/api/v1/namespaces/{self.namespace}/pods?labelSelector={label}") or {}
         return [pod for pod in found.get("items", []) if "deletionTimestamp" not in pod["metadata"]]
 
     def pod(self) -> Object:
@@ -120,8 +135,7 @@ class Operator:
     def stop(self) -> None:
         """Scale its Deployment to zero and wait until none of its pods is left."""
         self._scale(0)
-        label = f"app.kubernetes.io/instance={self.release}"
-        run("kubectl", "-n", self.namespace, "wait", "pods", "-l", label, "--for=delete", "--timeout=60s")
+        run("kubectl", "-n", self.namespace, "wait", "pods", "-l", self._selector, "--for=delete", "--timeout=60s")
         say(f"operator {self.release} is stopped")
 
     def start(self) -> None:
@@ -130,8 +144,7 @@ class Operator:
         self.wait_ready(not_before=[])
 
     def _scale(self, replicas: int) -> None:
-        label = f"app.kubernetes.io/instance={self.release}"
-        run("kubectl", "-n", self.namespace, "scale", "deployment", "-l", label, f"--replicas={replicas}")
+        run("kubectl", "-n", self.namespace, "scale", "deployment", "-l", self._selector, f"--replicas={replicas}")
 
     def wait_ready(self, not_before: list[Object]) -> None:
         """Wait until a pod other than those of `not_before` is ready."""

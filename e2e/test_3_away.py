@@ -154,6 +154,10 @@ def test_an_outage_of_the_api_server_stops_no_stream_and_the_operator_acts_soon_
     light = jobs.start_client(
         cluster, "through", settings.image("engine"), "chat", "--each", "3", "--seconds", str(OUTAGE + 20)
     )
+    routed = jobs.start_client(
+        cluster, "routed", settings.image("engine"), "chat",
+        "--each", "1", "--seconds", str(OUTAGE + 20), url=operator.gateway_url,
+    )  # fmt: skip
     run(*settings.outage, "stop", "kube-apiserver")
     try:
         time.sleep(OUTAGE)
@@ -169,9 +173,10 @@ def test_an_outage_of_the_api_server_stops_no_stream_and_the_operator_acts_soon_
     assert reach["lost"]
     assert reach["back_seconds"] <= RESTORED
     assert operator.memory().peak < SHARE
-    account = light.wait(timeout=300)
-    assert account["failed"] == []
-    assert account["requests"] >= 3
+    for clients in (light, routed):
+        account = clients.wait(timeout=300)
+        assert account["failed"] == []
+        assert account["requests"] >= 3
 
 
 def reached(cluster: Cluster) -> Object | None:

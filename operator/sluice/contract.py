@@ -21,6 +21,7 @@ LABEL_NAME: Final = "app.kubernetes.io/name"  # always "sluice-engine" on engine
 LABEL_INSTANCE: Final = "app.kubernetes.io/instance"  # metadata.name of the LLMDeployment
 LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 ENGINE_APP: Final = "sluice-engine"
+HEADLESS_SUFFIX: Final = "-engines"  # of the headless Service, after metadata.name of the LLMDeployment
 MANAGED_BY: Final = "sluice-operator"
 ANNOTATION_TEMPLATE: Final = f"{GROUP}/template"  # on the Deployment: fingerprint of the applied pod template
 ANNOTATION_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
@@ -62,6 +63,7 @@ PATH_LIMITS: Final = "/limits"
 PATH_DRAIN: Final = "/drain"
 PATH_STATE: Final = "/state"
 PATH_LOAD: Final = "/load"
+PATH_HELD: Final = "/held"  # of a gateway in a cluster
 
 HEADER_REQUEST_ID: Final = "x-request-id"
 HEADER_REQUEST_ID_ANTHROPIC: Final = "request-id"  # the same beside it, on Anthropic's paths
@@ -268,6 +270,12 @@ GATEWAY_FAULT_KINDS: Final = ("refuses", "unreachable", "silent", "no_http", "wr
 #  "step_model": {term of STEP_MODEL_TERMS: seconds} or null}
 # `limit`: requests that may run at once. `prefill_tokens`: prompt tokens of the requests without a first token, cached
 # ones included. `output_tokens`: mean output of finished requests. `step_model` is null until it has seen enough steps.
+
+# --- GET /held ---------------------------------------------------------------------------------------------------
+
+# One JSON object per line, sent at once and after each change: {"namespace/name" of an LLMDeployment: requests held
+# until it has a replica}, without zeros. An unchanged line comes every HELD_HEARTBEAT_SECONDS.
+HELD_HEARTBEAT_SECONDS: Final = 5.0
 
 # --- PATCH /limits ---------------------------------------------------------------------------------------------
 

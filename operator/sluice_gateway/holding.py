@@ -15,6 +15,7 @@ from sluice_gateway.replicas.backend import Backend
 MAX_HELD: Final = 256  # requests held at once: each keeps its body in memory
 POLL_SECONDS: Final = 0.2
 START_MARGIN: Final = 1.5  # times the expected start: one start in five takes longer than expected
+LEAST_HOLD_SECONDS: Final = 10.0
 
 
 class HoldQueue:
@@ -28,16 +29,21 @@ class HoldQueue:
         *,
         hold: bool = False,
         expected: Callable[[], float | None] = lambda: None,
-        on_held: Callable[[], None] = lambda: None,
+        on_change: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         poll: float = POLL_SECONDS,
+        least: float = LEAST_HOLD_SECONDS,
     ) -> None:
-        """`on_held()` is called when the number of held requests rises from 0 to 1. `poll`: poll interval, seconds."""
+        """`on_change()` is called when the first request is held, and when none is any more.
+
+        `poll`: poll interval, seconds. `least`: the shortest deadline of a held request, seconds.
+        """
         self._hold = hold
         self._expected = expected
-        self._on_held = on_held
+        self._on_change = on_change
         self._clock = clock
         self._poll = poll
+        self._least = least
         self.held = 0
 
     def retry_after(self) -> int:
@@ -48,7 +54,7 @@ class HoldQueue:
     async def wait(self, backends: Callable[[], Sequence[Backend]]) -> tuple[Backend, ...]:
         """The ready replicas; where there are none, hold the request until one is ready or the deadline passes.
 
-        The result is empty after the deadline, which is `START_MARGIN` times the expected start and at least 10 s. It is
+        The result is empty after the deadline, which is `START_MARGIN` times the expected start and at least `least`. It is
         empty at once where holding is off or `MAX_HELD` requests are held.
         """
         ready = tuple(backends())
@@ -56,17 +62,19 @@ class HoldQueue:
             return ready
         self.held += 1
         if self.held == 1:
-            self._on_held()
+            self._on_change()
         try:
             return await self._held(backends)
         finally:
             self.held -= 1
+            if not self.held:
+                self._on_change()
 
     async def _held(self, backends: Callable[[], Sequence[Backend]]) -> tuple[Backend, ...]:
         begun, deadline = self._clock(), 0.0
         while not (ready := tuple(backends())):
             deadline = max(deadline, START_MARGIN * (self._expected() or 0.0))
-            if self._clock() - begun > max(deadline, 10.0):
+            if self._clock() - begun > max(deadline, self._least):
                 break
             await asyncio.sleep(self._poll)
         return ready

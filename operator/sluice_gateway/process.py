@@ -10,14 +10,14 @@ import contextlib
 import logging
 import resource
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Final
 
 from sluice import contract
-from sluice_gateway.replicas.backend import Backend
 from sluice_gateway.routes import MAX_IN_FLIGHT
-from sluice_gateway.server import Gateway, GatewayOptions
+from sluice_gateway.server import Gateway
 
 OPEN_FILES: Final = 2 * MAX_IN_FLIGHT + 512
 
@@ -32,11 +32,11 @@ class DrainTimes:
     budget: float = 300.0
 
 
-def run(backends: Sequence[Backend], options: GatewayOptions, times: DrainTimes) -> None:
-    """Route to these replicas until SIGTERM or SIGINT, then drain. Raises PortTaken."""
+def run(gateway: Callable[[], AbstractAsyncContextManager[Gateway]], times: DrainTimes) -> None:
+    """Serve by the gateway that `gateway()` opens until SIGTERM or SIGINT, then drain. Raises what opening it raises."""
     _raise_open_files()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_serve(backends, options, times))
+        runner.run(_serve(gateway, times))
 
 
 def _raise_open_files() -> None:
@@ -57,13 +57,13 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-async def _serve(backends: Sequence[Backend], options: GatewayOptions, times: DrainTimes) -> None:
+async def _serve(open_gateway: Callable[[], AbstractAsyncContextManager[Gateway]], times: DrainTimes) -> None:
     signals: asyncio.Queue[None] = asyncio.Queue()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signals.put_nowait, None)
     try:
-        async with Gateway(lambda: backends, options) as gateway:
+        async with open_gateway() as gateway:
             log.info("listening on %s, metrics on %s", gateway.url, gateway.admin_url)
             await signals.get()
             await drain(gateway, signals, times)

@@ -31,12 +31,12 @@ Routes = Mapping[str, Mapping[str, Handler]]  # path → method → handler
 log = logging.getLogger("sluice.gateway")
 
 
-def routes(proxied: Handler, models: Handler) -> Routes:
+def routes(proxied: Handler, models: Handler, model: Handler) -> Routes:
     """The inference paths; below `/v1/models/` any name."""
     found: dict[str, dict[str, Handler]] = {path: {"POST": proxied} for path in contract.POSTED_PATHS}
     for path in contract.READ_PATHS:
         found[path] = {"GET": models if path == contract.PATH_MODELS else proxied}
-    return found | {f"{contract.PATH_MODELS}/": {"GET": proxied}}
+    return found | {f"{contract.PATH_MODELS}/": {"GET": model}}
 
 
 class DataPort:

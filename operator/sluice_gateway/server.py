@@ -17,17 +17,17 @@ from sluice.httpapi.body_budget import BodyBudget
 from sluice.httpapi.connection import HttpServer
 from sluice.httpapi.connection_limits import RECEIVE_SECONDS, ConnectionLimits
 from sluice_gateway.admin import AdminRoutes
+from sluice_gateway.catalog.base import Catalog
+from sluice_gateway.catalog.model_routes import ModelRoutes
 from sluice_gateway.forwarding.proxy import Proxy, ProxyOptions
 from sluice_gateway.holding import HoldQueue
 from sluice_gateway.keys.gatekeeper import Gatekeeper, KeyOptions
 from sluice_gateway.metrics import GatewayMetrics
-from sluice_gateway.models import merged_models
 from sluice_gateway.queueing import QueueLimits
 from sluice_gateway.rejection_log import RejectionLog
 from sluice_gateway.replicas.backend import Backend
 from sluice_gateway.replicas.fleet import Fleet
 from sluice_gateway.replicas.scraper import Scraper
-from sluice_gateway.request_log import RequestWay
 from sluice_gateway.routes import MAX_IN_FLIGHT, DataPort, routes
 from sluice_gateway.routing import PolicyName
 from sluice_gateway.streaming import WRITE_SECONDS
@@ -69,13 +69,22 @@ class Gateway:
         backends: Callable[[], Sequence[Backend]],
         options: GatewayOptions = GatewayOptions(),
         hold_queue: HoldQueue | None = None,
+        catalog: Catalog | None = None,
     ) -> None:
-        """Configure the gateway; `start` opens the sockets. Without a `hold_queue` no request is held. Raises KeysInvalid."""
+        """Configure the gateway; `start` opens the sockets. Without a `hold_queue` or `catalog` no request is held.
+
+        With a `catalog` there are the models that it names, and each has a queue of its own. Raises KeysInvalid.
+        """
         self._metrics = GatewayMetrics()
-        self.fleet = Fleet(backends, options.policy, lambda kind: self._metrics.faults.labels(kind).inc())
         self._options = options
+        self._catalog = catalog
         self._hold_queue = hold_queue or HoldQueue()
-        self._admin = AdminRoutes(self.fleet, self._hold_queue, self._metrics)
+        names = (lambda: None) if catalog is None else catalog.names
+        self.fleet = Fleet(backends, options.policy, lambda kind: self._metrics.faults.labels(kind).inc(), names)
+        if catalog is None:
+            self._admin = AdminRoutes(self.fleet, lambda: self._hold_queue.held, self._metrics)
+        else:
+            self._admin = AdminRoutes(self.fleet, catalog.held, self._metrics, catalog.missing, catalog.admin_routes)
         self._runners: list[web.BaseRunner] = []
         self._session: aiohttp.ClientSession | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -136,14 +145,11 @@ class Gateway:
 
     def _data_port(self, session: aiohttp.ClientSession) -> DataPort:
         options = ProxyOptions(self._options.session_header, self._options.queue, self._options.write_seconds)
-        proxy = Proxy(session, self.fleet, self._hold_queue, self._metrics, options)
-
-        async def list_models(request: web.BaseRequest, way: RequestWay) -> web.StreamResponse:
-            serving = self.fleet.models()
-            merged = await merged_models(session, request, serving) if len(serving) > 1 else None
-            return merged or await proxy.handle(request, way)
-
-        served = routes(proxy.handle, list_models)
+        catalog = self._catalog
+        hold_queue_of = (lambda _: self._hold_queue) if catalog is None else catalog.hold_queue
+        proxy = Proxy(session, self.fleet, hold_queue_of, self._metrics, options)
+        models = ModelRoutes(session, self.fleet, catalog, proxy.handle)
+        served = routes(proxy.handle, models.list, models.one)
         return DataPort(self._metrics, served, self._gatekeeper, loopback=not self._options.any_host)
 
     async def _listen(self, runner: web.BaseRunner, port: int) -> int:

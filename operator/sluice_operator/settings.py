@@ -29,6 +29,7 @@ class Settings:
     pod_namespace: str = "default"  # namespace of the Lease
     lease_name: str = "sluice-operator"  # one per release, so that two releases can share a namespace
     pod_name: str = "sluice-operator"  # holder identity in the Lease
+    gateway_service: str = ""  # Service of the gateways in pod_namespace; empty: no gateway holds requests
     key_secret: str = "sluice-operator-key"  # Secret in pod_namespace with the operator's key
     health_port: int = 8080
     hub_endpoint: str = "https://huggingface.co"  # whose public models are checked before there are pods; empty: none
@@ -45,6 +46,7 @@ def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
         pod_namespace=env.get("POD_NAMESPACE") or default.pod_namespace,
         lease_name=_object_name(env, "SLUICE_LEASE_NAME", default.lease_name),
         pod_name=env.get("POD_NAME") or env.get("HOSTNAME") or default.pod_name,
+        gateway_service=env.get("SLUICE_GATEWAY_SERVICE", ""),
         key_secret=env.get("SLUICE_KEY_SECRET") or default.key_secret,
         hub_endpoint=_url(env, "SLUICE_HUB_ENDPOINT", default.hub_endpoint),
         health_port=_port(env, "SLUICE_HEALTH_PORT", default.health_port),

@@ -26,14 +26,14 @@ class Time:
 
 async def test_a_burst_is_held_with_one_wake_up_until_a_replica_is_ready() -> None:
     woken: list[int] = []
-    hold_queue = HoldQueue(hold=True, expected=lambda: 60.0, on_held=lambda: woken.append(hold_queue.held), poll=0.0)
+    hold_queue = HoldQueue(hold=True, expected=lambda: 60.0, on_change=lambda: woken.append(hold_queue.held), poll=0.0)
     backends: list[Backend] = []
     asked = [asyncio.create_task(hold_queue.wait(lambda: backends)) for _ in range(20)]
     await asyncio.sleep(0)
     assert (hold_queue.held, woken) == (20, [1])
     backends.append(ONE)
     assert await asyncio.gather(*asked) == [(ONE,)] * 20
-    assert hold_queue.held == 0
+    assert (hold_queue.held, woken) == (0, [1, 0])
 
 
 async def test_the_number_of_held_requests_is_bounded() -> None:

@@ -10,8 +10,10 @@ from typing import Any
 import jsonschema_rs
 import pytest
 import yaml
+from typer.main import get_command
 
 from sluice import contract
+from sluice.cli import app
 from sluice_operator.cluster.kube import _GROUPS
 from sluice_operator.settings import from_environment
 
@@ -21,6 +23,8 @@ VALUES = (CHART / "values.yaml").read_text()
 HELPERS = (CHART / "templates/_helpers.tpl").read_text()
 RBAC = (CHART / "templates/rbac.yaml").read_text()
 DEPLOYMENT = (CHART / "templates/deployment.yaml").read_text()
+GATEWAY = (CHART / "templates/gateway/deployment.yaml").read_text()
+GATEWAY_RBAC = (CHART / "templates/gateway/rbac.yaml").read_text()
 
 
 def operator_rules() -> list[dict[str, Any]]:
@@ -35,7 +39,7 @@ def verbs(resource: str) -> set[str]:
 
 
 def test_no_right_is_a_wildcard() -> None:
-    assert "*" not in RBAC.replace("{{- /*", "").replace("*/ -}}", "")
+    assert "*" not in (RBAC + GATEWAY_RBAC).replace("{{- /*", "").replace("*/ -}}", "")
     assert all("*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]] for rule in operator_rules())
 
 
@@ -86,7 +90,7 @@ def test_wrong_values_are_refused(wrong: dict[str, Any]) -> None:
 
 
 def test_every_value_is_used() -> None:
-    templates = "\n".join(path.read_text() for path in sorted((CHART / "templates").iterdir()))
+    templates = "\n".join(path.read_text() for path in sorted((CHART / "templates").rglob("*.*")))
     for name, value in yaml.safe_load(VALUES).items():
         assert f".Values.{name}" in templates, name
         for inner in value if isinstance(value, dict) and name not in {"image", "resources"} else ():
@@ -103,13 +107,22 @@ def test_the_operator_reads_what_the_chart_sets() -> None:
             "SLUICE_HUB_ENDPOINT": "http://hub",
             "SLUICE_KEY_SECRET": "k",
             "SLUICE_LEASE_NAME": "blue",
+            "SLUICE_GATEWAY_SERVICE": "gw",
         }
     )
-    names = {"ENGINE_IMAGE", "NAMESPACE", "INTERVAL_SECONDS", "HUB_ENDPOINT", "KEY_SECRET", "LEASE_NAME"}
+    names = {
+        "ENGINE_IMAGE",
+        "NAMESPACE",
+        "INTERVAL_SECONDS",
+        "HUB_ENDPOINT",
+        "KEY_SECRET",
+        "LEASE_NAME",
+        "GATEWAY_SERVICE",
+    }
     assert set(given) == {f"SLUICE_{name}" for name in names}
     assert (settings.engine_image, settings.namespace, settings.interval) == ("a/b:c", "team", 7.0)
     assert settings.hub_endpoint == "http://hub"
-    assert (settings.key_secret, settings.lease_name) == ("k", "blue")
+    assert (settings.key_secret, settings.lease_name, settings.gateway_service) == ("k", "blue", "gw")
     assert f"containerPort: {settings.health_port}" in DEPLOYMENT
 
 
@@ -124,8 +137,9 @@ def test_the_operator_reads_what_the_chart_sets() -> None:
         "automountServiceAccountToken: false",
     ],
 )
-def test_the_operator_pod_is_restricted(line: str) -> None:
+def test_the_pods_of_the_chart_are_restricted(line: str) -> None:
     assert line in DEPLOYMENT
+    assert line in GATEWAY
 
 
 def test_the_crd_is_a_copy_and_stays_on_uninstall() -> None:
@@ -166,9 +180,15 @@ def rendered(release: str, *options: str) -> list[dict[str, Any]]:
     return [each for each in yaml.safe_load_all(done.stdout) if each]
 
 
+def named(objects: list[dict[str, Any]], kind: str, component: str) -> list[dict[str, Any]]:
+    """The objects of a kind that belong to `operator` or `gateway`."""
+    name = f"sluice-{component}"
+    return [one for one in objects if one["kind"] == kind and one["metadata"]["labels"][contract.LABEL_NAME] == name]
+
+
 def lease_of(objects: list[dict[str, Any]]) -> str:
     """The Lease that the release's operator is told to hold; its role allows exactly that one."""
-    (deployment,) = (each for each in objects if each["kind"] == "Deployment")
+    (deployment,) = named(objects, "Deployment", "operator")
     environment = deployment["spec"]["template"]["spec"]["containers"][0]["env"]
     (name,) = (one["value"] for one in environment if one["name"] == "SLUICE_LEASE_NAME")
     rules = [
@@ -185,6 +205,57 @@ def lease_of(objects: list[dict[str, Any]]) -> str:
 def test_two_releases_in_one_namespace_hold_two_leases() -> None:
     blue, green = (lease_of(rendered(release, "--set", f"watchNamespace={release}")) for release in ("blue", "green"))
     assert (blue, green) == ("blue-sluice", "green-sluice")
+
+
+def test_the_gateway_may_list_and_watch_two_kinds_and_nothing_else() -> None:
+    """Without Helm too: every verb and resource that its roles name, and the operator's of the gateway's endpoints."""
+    assert set(re.findall(r"verbs: \[(.*)\]", GATEWAY_RBAC)) == {"list, watch"}
+    assert set(re.findall(r"resources: \[(.*)\]", GATEWAY_RBAC)) == {"llmdeployments", "endpointslices"}
+
+
+def test_the_gateway_runs_by_options_that_the_command_has() -> None:
+    options = re.findall(r"- (--[a-z-]+)", GATEWAY)
+    parameters = get_command(app).commands["gateway"].params  # type: ignore[attr-defined]
+    known = {option for parameter in parameters for option in parameter.opts}
+    assert len(options) == 8 and set(options) <= known
+    assert f"containerPort: {contract.GATEWAY_ADMIN_PORT}" in GATEWAY
+    assert f"--admin-port={contract.GATEWAY_ADMIN_PORT}" in GATEWAY
+
+
+def test_the_gateways_drain_ends_before_the_kubelet_kills() -> None:
+    grace = re.search(r"terminationGracePeriodSeconds: \{\{ add (\d+) \.Values\.gateway\.drainSeconds", GATEWAY)
+    assert grace is not None and int(grace[1]) >= contract.DRAIN_GRACE_SECONDS + 10
+
+
+@pytest.mark.parametrize("options", [(), ("--set", "watchNamespace=apps")])
+def test_a_release_has_two_gateways_and_the_operator_knows_their_service(options: tuple[str, ...]) -> None:
+    objects = rendered("blue", *options)
+    (gateway,) = named(objects, "Deployment", "gateway")
+    (service,) = named(objects, "Service", "gateway")
+    (budget,) = named(objects, "PodDisruptionBudget", "gateway")
+    labels = gateway["spec"]["template"]["metadata"]["labels"]
+    assert gateway["spec"]["replicas"] == 2
+    for selector in (service["spec"]["selector"], budget["spec"]["selector"]["matchLabels"]):
+        assert selector.items() <= labels.items()
+    (operator,) = named(objects, "Deployment", "operator")
+    assert not operator["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    environment = {
+        one["name"]: one.get("value") for one in operator["spec"]["template"]["spec"]["containers"][0]["env"]
+    }
+    assert environment["SLUICE_GATEWAY_SERVICE"] == service["metadata"]["name"] == "blue-sluice-gateway"
+    roles = [*named(objects, "Role", "gateway"), *named(objects, "ClusterRole", "gateway")]
+    where = [(role["kind"], role["metadata"].get("namespace")) for role in roles]
+    assert where == ([("Role", "apps")] if options else [("ClusterRole", None)])
+    arguments = gateway["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert ("--namespace=apps" in arguments, "--all-namespaces" in arguments) == (bool(options), not options)
+
+
+def test_a_release_without_a_gateway_has_none_of_its_objects() -> None:
+    objects = rendered("blue", "--set", "gateway.enabled=false")
+    assert "blue-sluice-gateway" not in {each["metadata"]["name"] for each in objects}
+    (operator,) = named(objects, "Deployment", "operator")
+    environment = operator["spec"]["template"]["spec"]["containers"][0]["env"]
+    assert {"name": "SLUICE_GATEWAY_SERVICE", "value": ""} in environment
 
 
 def test_the_chart_names_the_lease_by_the_release() -> None:

@@ -33,8 +33,9 @@ def explain(
         typer.echo("Name an LLMDeployment of the cluster, or give --local for the sluice up on this machine.", err=True)
         raise typer.Exit(contract.EXIT_USAGE)
     try:
+        from sluice_kube.api import connect
         from sluice_operator.cluster.client import ClusterError
-        from sluice_operator.cluster.kube import KubeClient, connect
+        from sluice_operator.cluster.kube import KubeClient
     except ModuleNotFoundError as error:
         typer.echo(f"`sluice explain` needs {error.name}: pip install 'sluice[operator]'", err=True)
         raise typer.Exit(contract.EXIT_USAGE) from error

@@ -1,13 +1,18 @@
-"""`sluice gateway`: one URL in front of engines that run anywhere."""
+"""`sluice gateway`: one URL in front of the engines of a cluster, or of engines that run anywhere."""
 
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sluice import contract
 from sluice.commands.log_options import LogFormat, LogLevel, configure_logs
+
+if TYPE_CHECKING:
+    from sluice_gateway.server import Gateway, GatewayOptions
 
 
 class Policy(StrEnum):
@@ -25,13 +30,20 @@ def register(app: typer.Typer) -> None:
 
 def gateway(
     backend: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             help="An engine, http://HOST:PORT. Its load is read from the next port, or from the second address of "
             "http://HOST:PORT,http://HOST:ADMIN_PORT. May be repeated.",
             metavar="URL",
         ),
-    ],
+    ] = None,
+    namespace: Annotated[
+        list[str] | None,
+        typer.Option(help="Serve the LLMDeployments of this namespace of the cluster. May be repeated."),
+    ] = None,
+    all_namespaces: Annotated[
+        bool, typer.Option("--all-namespaces", help="Serve the LLMDeployments of all namespaces of the cluster.")
+    ] = False,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port for clients; 0 takes a free one.")] = 8080,
     admin_port: Annotated[
@@ -81,24 +93,49 @@ def gateway(
 ) -> None:
     """Route OpenAI requests to engines by their load and their prefix caches.
 
-    Exits 0 after SIGTERM or Ctrl-C, once the requests in flight have completed; 2 for a bad address or a taken port.
+    The engines are those of --backend, or those of the LLMDeployments in --namespace or --all-namespaces of the cluster of
+    this pod or of KUBECONFIG. Exits 0 after SIGTERM or Ctrl-C, once the requests in flight have completed; 2 for bad
+    options, a taken port or no cluster.
     """
     from sluice.httpapi.hosts import LOOPBACK
     from sluice_gateway.keys.gatekeeper import KeyOptions, KeysInvalid
     from sluice_gateway.process import DrainTimes, run
     from sluice_gateway.queueing import QueueLimits
-    from sluice_gateway.replicas.static import BadBackend, parse_backend
+    from sluice_gateway.replicas.static import BadBackend
     from sluice_gateway.server import GatewayOptions, PortTaken
+    from sluice_kube.errors import ClusterError
 
     configure_logs(log_format, log_level)
     try:
-        backends = list(dict.fromkeys(map(parse_backend, backend)))
         options = GatewayOptions(
             host, port, admin_port, policy.value, session_header, any_host=host not in LOOPBACK,
             queue=QueueLimits(queue_requests, wait_seconds=queue_seconds) if queue_requests else None,
             keys=KeyOptions(api_keys_file, engine_token_file, gateways),
         )  # fmt: skip
-        run(backends, options, DrainTimes(grace_seconds, drain_seconds))
-    except (BadBackend, KeysInvalid, PortTaken) as error:
+        run(_source(backend or [], namespace or [], all_namespaces, options), DrainTimes(grace_seconds, drain_seconds))
+    except (BadBackend, BadSource, ClusterError, KeysInvalid, PortTaken) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(contract.EXIT_USAGE) from error
+
+
+class BadSource(ValueError):
+    """The options name no engines, or name them in two ways. The message says what to give."""
+
+
+def _source(
+    backends: list[str], namespaces: list[str], all_namespaces: bool, options: "GatewayOptions"
+) -> Callable[[], AbstractAsyncContextManager["Gateway"]]:
+    """What opens the gateway. Raises BadBackend and BadSource."""
+    from sluice_gateway.replicas.static import parse_backend
+    from sluice_gateway.server import Gateway
+
+    if bool(backends) + bool(namespaces) + all_namespaces != 1:
+        raise BadSource("give either --backend, or --namespace, or --all-namespaces: they say where the engines are")
+    if backends:
+        found = list(dict.fromkeys(map(parse_backend, backends)))
+        return lambda: Gateway(lambda: found, options)
+    try:
+        from sluice_gateway.cluster.gateway import cluster_gateway
+    except ModuleNotFoundError as error:
+        raise BadSource(f"a gateway of a cluster needs {error.name}: pip install 'sluice[operator]'") from error
+    return lambda: cluster_gateway(list(dict.fromkeys(namespaces)), options)

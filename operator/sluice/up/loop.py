@@ -59,7 +59,7 @@ class Loop:
         self._served = False  # a replica was ready
         self._state_file = StateFile(local.key)
         self.hold_queue = HoldQueue(
-            hold=local.resource.spec.scaling.min_replicas == 0, expected=self._expected, on_held=self._changed.set
+            hold=local.resource.spec.scaling.min_replicas == 0, expected=self._expected, on_change=self._changed.set
         )
         self.cluster = LocalCluster(
             LocalClusterOptions(

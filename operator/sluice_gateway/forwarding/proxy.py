@@ -7,6 +7,7 @@ never buffered beyond their first bytes.
 import asyncio
 import io
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -78,6 +79,7 @@ class _Offer:
     caller: Caller
     charge: PromptCharge
     way: RequestWay
+    hold_queue: HoldQueue
     resume: bool
 
 
@@ -88,13 +90,13 @@ class Proxy:
         self,
         session: aiohttp.ClientSession,
         fleet: Fleet,
-        hold_queue: HoldQueue,
+        hold_queue_of: Callable[[str | None], HoldQueue],
         metrics: GatewayMetrics,
         options: ProxyOptions,
     ) -> None:
         self._session = session
         self._fleet = fleet
-        self._hold_queue = hold_queue
+        self._hold_queue_of = hold_queue_of
         self._metrics = metrics
         self._options = options
         self._budget = RetryBudget()
@@ -114,11 +116,14 @@ class Proxy:
         self._metrics.overhead.observe(time.monotonic() - read_at)
         self._budget.request()
         charge = PromptCharge(caller, round(prompt.tokens) if posted else 0)
-        offer = _Offer(request, body, conversation.model, prompt, caller, charge, way, conversation.resume)
+        hold_queue = self._hold_queue_of(conversation.model)
+        offer = _Offer(
+            request, body, conversation.model, prompt, caller, charge, way, hold_queue, conversation.resume
+        )  # fmt: skip
         try:
             # Only inference requests wake a model that is scaled to zero: a poll of /v1/models does not.
-            if posted and not self._fleet.ready():
-                await self._hold_queue.wait(self._fleet.ready)
+            if posted and not self._fleet.ready(conversation.model):
+                await hold_queue.wait(lambda: self._fleet.ready(conversation.model))
                 way.held_seconds = time.monotonic() - read_at
             return await self._first_answer(offer, await self._place(offer, conversation))
         except UnknownModel as error:
@@ -184,7 +189,7 @@ class Proxy:
             return web.Response(status=503, headers=rejection.headers, body=rejection.body)
         what = "No replica answered" if tried else "No replica is ready"
         raise Unavailable(
-            f"{what}; send it again soon.", code="no_replica", retry_after=float(self._hold_queue.retry_after())
+            f"{what}; send it again soon.", code="no_replica", retry_after=float(offer.hold_queue.retry_after())
         )
 
     def _may_retry(self, why: str) -> bool:

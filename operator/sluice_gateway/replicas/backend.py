@@ -5,12 +5,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """One replica that accepts requests. Without an admin address its load is not read."""
+    """One replica that accepts requests. Without an admin address its load is not read.
+
+    `model` is what its owner says that it serves; None: only the replica itself says so.
+    """
 
     name: str
     host: str
     port: int
     admin_url: str | None = None
+    model: str | None = None
 
     @property
     def url(self) -> str:

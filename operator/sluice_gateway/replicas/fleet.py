@@ -40,8 +40,13 @@ class Fleet:
         backends: Callable[[], Sequence[Backend]],
         policy: PolicyName = "PrefixAware",
         on_fault: Callable[[str], None] = lambda _: None,
+        models: Callable[[], Collection[str] | None] = lambda: None,
     ) -> None:
-        """`on_fault` is told the kind of each fault that takes a replica out."""
+        """`on_fault` is told the kind of each fault that takes a replica out.
+
+        `models()` are all models that there are, those without a replica too; None: the replicas say which.
+        """
+        self._models = models
         self.router = Router(policy)
         self._on_fault = on_fault
         self.tokens_per_byte = FIRST_TOKENS_PER_BYTE
@@ -60,15 +65,16 @@ class Fleet:
             self._states.setdefault(name, ReplicaState(backend))
         return [self._states[name] for name in present]
 
-    def ready(self) -> list[Backend]:
-        """The replicas that can be sent requests."""
-        return [state.backend for state in self.states() if state.ready]
+    def ready(self, model: str | None = None) -> list[Backend]:
+        """The replicas that can be sent requests: for the model, where all models are known, else for any."""
+        named = None if self._models() is None else model
+        return [state.backend for state in self.states() if state.ready and state.serves(named)]
 
     def models(self) -> dict[str, Backend]:
         """One ready replica per model, by the model's name."""
         found: dict[str, Backend] = {}
         for state in self.states():
-            if state.load is not None and state.ready:
+            if state.load is not None and state.ready and state.serves(state.load.model):
                 found.setdefault(state.load.model, state.backend)
         return found
 
@@ -79,13 +85,16 @@ class Fleet:
 
         Raises UnknownModel.
         """
-        states = self.states()
+        states, known = self.states(), self._models()
+        if known is not None and model is not None:
+            if model not in known:
+                raise _unknown(known)
+            states = [state for state in states if state.serves(model)]
         if not any(state.ready for state in states):
             return []
         serving = {state.backend.name: state for state in states if state.serves(model)}
         if not serving:
-            names = ", ".join(sorted({state.load.model for state in states if state.load is not None}))
-            raise UnknownModel(f"The model does not exist; there is {names}.")
+            raise _unknown({state.load.model for state in states if state.load is not None})
         ordered = self.router.order([state.replica() for state in serving.values() if state.fault is None], prompt)
         return [serving[replica.name] for replica in ordered]
 
@@ -164,3 +173,8 @@ class Fleet:
     def _present(self, state: ReplicaState) -> bool:
         """False if the replica has been removed or replaced: a late answer of it says nothing of the present one."""
         return self._states.get(state.backend.name) is state
+
+
+def _unknown(names: Collection[str]) -> UnknownModel:
+    there_is = f"there is {', '.join(sorted(names))}" if names else "there is none yet"
+    return UnknownModel(f"The model does not exist; {there_is}.")

@@ -49,8 +49,9 @@ class ReplicaState:
         self.foreign = 0 if load is None else max(0, load.running + load.waiting - self.in_flight)
 
     def serves(self, model: str | None) -> bool:
-        """True unless it is known to serve another model."""
-        return model is None or self.load is None or self.load.model == model
+        """True unless it is known to serve another model: by its owner's word, or by its own."""
+        known = {self.backend.model, None if self.load is None else self.load.model} - {None}
+        return model is None or known <= {model}
 
     def replica(self) -> Replica:
         """The replica for the routing policy.

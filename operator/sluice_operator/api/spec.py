@@ -120,7 +120,7 @@ class Scaling(Model):
     min_replicas: Annotated[int, Field(ge=0, le=1000)] = 1
     """minReplicas is the lower limit for the number of replicas. With 0 the operator scales to zero after
     scaleToZeroAfterSeconds without a request, provided that a gateway holds the next request until a replica is ready
-    (`sluice up` has such a gateway); without one, one replica stays. Defaults to 1."""
+    (the chart and `sluice up` have such a gateway); without one, one replica stays. Defaults to 1."""
     max_replicas: Annotated[int, Field(ge=1, le=1000)] = 1
     """maxReplicas is the upper limit for the number of replicas. Defaults to 1."""
     target_kv_occupancy_percent: Annotated[int, Field(ge=1, le=100, alias="targetKVOccupancyPercent")] = 80

@@ -8,6 +8,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from sluice_kube.errors import ClusterError
+
+__all__ = [
+    "ClusterClient",
+    "ClusterError",
+    "Endpoint",
+    "ForeignObject",
+    "Key",
+    "Object",
+    "OwnerDeleted",
+    "check_owner",
+    "controller_of",
+    "is_owned",
+]
+
 Object = dict[str, Any]  # one Kubernetes object as its JSON
 
 
@@ -26,17 +41,6 @@ class Endpoint:
     pod: str
     host: str
     port: int
-
-
-class ClusterError(Exception):
-    """A request to the cluster failed and may be retried later. The message names the request and the response.
-
-    `status` is the HTTP status of the API server's response, 0 without a response.
-    """
-
-    def __init__(self, message: str, status: int = 0) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 class ForeignObject(Exception):

@@ -1,6 +1,6 @@
-"""`ClusterClient` over a real API server: the only module that reads and writes the cluster.
+"""`ClusterClient` over a real API server: the only module that writes the cluster.
 
-The Lease has its own module, `runtime/leader_election.py`, over the `request` of this one. Objects are plain JSON, not
+The Lease has its own module, `cluster/lease.py`. Objects are plain JSON, not
 model classes. A table lists the few kinds in use, so API discovery and its cache on disk are not needed. Every request
 has a deadline.
 """
@@ -15,23 +15,14 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from kubernetes.aio import client as aio_client
-from kubernetes.aio import config as aio_config
-from kubernetes.aio.client import ApiClient, ApiException, Configuration
-from kubernetes.aio.dynamic import DynamicClient
+from kubernetes.aio.client import ApiClient
 
 from sluice import contract
+from sluice_kube.api import REQUEST_SECONDS, dynamic_client, request
 from sluice_operator.cluster.client import ClusterError, Endpoint, ForeignObject, Object, check_owner, is_owned
 
 log = logging.getLogger(__name__)
 
-# These libraries have no types.
-config: Any = aio_config
-dynamic_client: Any = DynamicClient
-transport: Any = aio_client.rest
-
-REQUEST_SECONDS: Final = 10.0
-_CONNECTIONS: Final = 16
 _MAX_REQUESTS: Final = (
     12  # concurrent requests of all passes; the other connections serve the Lease, which must not wait
 )
@@ -64,27 +55,17 @@ def path(kind: str, namespace: str = "", name: str = "") -> str:
     return f"{placed}/{plural}/{name}" if name else f"{placed}/{plural}"
 
 
-async def connect() -> ApiClient:
-    """Return a client for the cluster of this pod, or outside a pod for that of KUBECONFIG. Raises ClusterError."""
-    settings = Configuration()
-    try:
-        config.load_incluster_config(client_configuration=settings)
-    except config.ConfigException:
-        try:
-            await config.load_kube_config(client_configuration=settings)
-        except (config.ConfigException, OSError) as error:
-            raise ClusterError(
-                f"no cluster to talk to: not inside a pod, and no usable kubeconfig ({error}). Set KUBECONFIG."
-            ) from error
-    settings.connection_pool_maxsize = _CONNECTIONS
-    return ApiClient(configuration=settings)
-
-
 class KubeClient:
     """`ClusterClient` on an API server."""
 
-    def __init__(self, client: ApiClient, lease: Callable[[], float] = lambda: math.inf) -> None:
-        """`lease()` returns the seconds for which this process may still write."""
+    def __init__(
+        self,
+        client: ApiClient,
+        lease: Callable[[], float] = lambda: math.inf,
+        held: Callable[[str, str], int | None] = lambda _namespace, _name: None,
+    ) -> None:
+        """`lease()` returns the seconds for which this process may still write, `held()` what the gateways hold."""
+        self._held = held
         self._dynamic = dynamic_client(client)
         self._lease = lease
         self._slots = asyncio.Semaphore(_MAX_REQUESTS)
@@ -206,8 +187,8 @@ class KubeClient:
             log.warning("Event %s lost: %s", reason, error)
 
     def held(self, namespace: str, name: str) -> int | None:
-        """Return None: a Service cannot hold requests, so no held request can start a model that has no replica."""
-        return None
+        """Return the number of requests that all gateways hold; None if none is installed, for a Service holds nothing."""
+        return self._held(namespace, name)
 
     def endpoint(self, pod: Object) -> Endpoint | None:
         """Return the admin port at the pod's IP; None while the pod has no IP."""
@@ -241,30 +222,6 @@ class KubeClient:
             if seconds <= 0:
                 raise ClusterError(f"{method.upper()} {where}: not sent: this process no longer holds the Lease")
             return await request(self._dynamic, method, where, seconds, **parameters)
-
-
-async def request(dynamic: Any, method: str, where: str, seconds: float = REQUEST_SECONDS, **parameters: Any) -> Object:
-    """Send one request with a timeout; return the JSON response. Raises ClusterError with the server's message."""
-    what = f"{method.upper()} {where}"
-    try:
-        async with asyncio.timeout(seconds):
-            response = await dynamic.request(method, where, serialize=False, **parameters)
-            answer: Object = await response.json()
-            return answer
-    except ApiException as error:
-        raise ClusterError(f"{what}: {error.status} {_server_message(error)}", status=int(error.status or 0)) from error
-    except TimeoutError as error:
-        raise ClusterError(f"{what}: no answer within {seconds:.0f} s") from error
-    # The transport raises errors of its HTTP library. Naming them through the transport avoids an import of it.
-    except (transport.aiohttp.ClientError, OSError, ValueError) as error:
-        raise ClusterError(f"{what}: {error or type(error).__name__}") from error
-
-
-def _server_message(error: ApiException) -> str:
-    try:
-        return str(json.loads(error.body or "")["message"])
-    except (ValueError, TypeError, KeyError):
-        return str(error.reason)
 
 
 def _path_of(thing: Object) -> str:

@@ -6,8 +6,9 @@ from typing import Protocol
 
 from kubernetes.aio.client import ApiClient
 
+from sluice_kube.api import dynamic_client, request
 from sluice_operator.cluster.client import ClusterError, Object
-from sluice_operator.cluster.kube import dynamic_client, path, request
+from sluice_operator.cluster.kube import path
 
 
 @dataclass(frozen=True, slots=True)

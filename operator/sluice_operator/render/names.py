@@ -11,8 +11,7 @@ from sluice_operator.cluster.client import Object
 PART_OF: Final = "sluice"
 CONTAINER: Final = "engine"  # in the pod; webhooks may add more containers
 
-# Suffixes have at most 11 characters: with the 52 of a resource's name they fit the 63 of a DNS label.
-_PEERS: Final = "-engines"
+# Suffixes, with that of the headless Service, have at most 11 characters: with the 52 of a resource's name they fit the 63 of a DNS label.
 _ACCOUNT: Final = "-engine"
 _TARGETS: Final = "-targets"
 _ESTIMATES: Final = "-estimates"
@@ -31,7 +30,7 @@ def service(name: str) -> str:
 
 def headless_service(name: str) -> str:
     """Return the name of the headless Service, which resolves to the ready pods."""
-    return f"{name}{_PEERS}"
+    return f"{name}{contract.HEADLESS_SUFFIX}"
 
 
 def service_account(name: str) -> str:

@@ -13,10 +13,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from sluice import contract
+from sluice_kube.api import connect
 from sluice_operator.cluster.client import ClusterClient, ClusterError, Key
-from sluice_operator.cluster.kube import KubeClient, connect
+from sluice_operator.cluster.kube import KubeClient
 from sluice_operator.cluster.lease import KubeLease
 from sluice_operator.engines.client import HttpScraper
+from sluice_operator.gateways.watch import Gateways
 from sluice_operator.metrics import OperatorMetrics
 from sluice_operator.model_check import HubReader, ModelChecks
 from sluice_operator.reconcile.admin_token import operator_key
@@ -61,10 +63,11 @@ async def run(settings: Settings) -> int:
         await health.start(settings.health_port)
         models = ModelChecks(HubReader(settings.hub_endpoint))
         stack.push_async_callback(models.close)
-        cluster = KubeClient(client, election.remaining)
+        gateways = Gateways(client, settings.pod_namespace, settings.gateway_service)
+        cluster = KubeClient(client, election.remaining, gateways.held)
         context = Context(cluster, scraper, settings, metrics=metrics, models=models)
         try:
-            return await _until_stopped(stop, _lead(context, election, watchdog))
+            return await _until_stopped(stop, _lead(context, election, watchdog, gateways))
         finally:
             metrics.leads(False)
             await election.release()
@@ -88,7 +91,7 @@ async def _until_stopped(stop: asyncio.Event, work: "asyncio._CoroutineLike[str]
     return contract.EXIT_FAILED
 
 
-async def _lead(context: Context, election: Election, watchdog: Watchdog) -> str:
+async def _lead(context: Context, election: Election, watchdog: Watchdog, gateways: Gateways) -> str:
     """Wait for the CRD, the Lease and the key, then lead; return the cause of the end, empty after a signal.
 
     The key comes after the Lease, because the operator creates it and writes nothing without the Lease.
@@ -104,14 +107,14 @@ async def _lead(context: Context, election: Election, watchdog: Watchdog) -> str
             return _cause(holding)
         if key.exception() is not None:
             return _cause(key)
-        return await _work(replace(context, token_key=key.result()), holding, watchdog)
+        return await _work(replace(context, token_key=key.result()), holding, watchdog, gateways)
     finally:
         for task in (holding, key):
             task.cancel()
         await asyncio.gather(holding, key, return_exceptions=True)
 
 
-async def _work(context: Context, holding: asyncio.Task[str], watchdog: Watchdog) -> str:
+async def _work(context: Context, holding: asyncio.Task[str], watchdog: Watchdog, gateways: Gateways) -> str:
     """Watch and reconcile until a task ends; return the cause."""
     settings = context.settings
     workers = Workers(
@@ -126,6 +129,7 @@ async def _work(context: Context, holding: asyncio.Task[str], watchdog: Watchdog
         asyncio.create_task(watchdog.run(), name="watchdog"),
         asyncio.create_task(_sweep(context, workers, watchdog), name="sweep"),
         asyncio.create_task(watch(settings, workers.wake, watchdog.delivered), name="kopf"),
+        asyncio.create_task(gateways.run(workers.wake), name="gateways"),
     }
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

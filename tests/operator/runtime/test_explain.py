@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from sluice import contract
 from sluice.cli import app
+from sluice_kube import api
 from sluice_operator.autoscaler.values import ForecastStatus
 from sluice_operator.cluster import kube
 from sluice_operator.status.estimates import forecast_fields
@@ -26,7 +27,7 @@ def explain(monkeypatch: pytest.MonkeyPatch, resource: dict[str, Any] | None) ->
         assert (kind, namespace, name) == (contract.KIND, "ns", "chat")
         return resource
 
-    monkeypatch.setattr(kube, "connect", connect)
+    monkeypatch.setattr(api, "connect", connect)
     monkeypatch.setattr(kube.KubeClient, "__init__", lambda self, client: None)
     monkeypatch.setattr(kube.KubeClient, "get", get)
     result = CliRunner().invoke(app, ["explain", "chat", "-n", "ns"])

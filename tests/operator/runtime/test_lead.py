@@ -11,6 +11,7 @@ from sluice import contract
 from sluice_operator.cluster.client import ClusterClient, ClusterError, Object
 from sluice_operator.cluster.lease import KubeLease
 from sluice_operator.engines.client import Scraper
+from sluice_operator.gateways.watch import Gateways
 from sluice_operator.reconcile.context import Context
 from sluice_operator.runtime.leader_election import Election, Times
 from sluice_operator.runtime.process import _lead, _until_stopped
@@ -51,7 +52,7 @@ def test_the_key_is_created_after_the_lease_is_acquired() -> None:
         cluster = LeasedCluster(election)
         settings = Settings(engine_image="engine:1", pod_namespace="sluice-system")
         context = Context(cast(ClusterClient, cluster), cast(Scraper, None), settings)
-        leading = asyncio.create_task(_lead(context, election, Watchdog(clock=loop.time)))
+        leading = asyncio.create_task(_lead(context, election, Watchdog(clock=loop.time), Gateways(None, "", "")))
         async with asyncio.timeout(60):
             await cluster.written.wait()
         leading.cancel()
@@ -101,7 +102,9 @@ def test_a_task_that_fails_before_the_work_ends_the_process_with_one_sentence(
         loop = asyncio.get_running_loop()
         election = election_type(cast(KubeLease, SlowLink(Shelf(), [0.1])), "a", Times(), clock=loop.time)
         context = Context(cast(ClusterClient, cluster_type(election)), cast(Scraper, None), Settings())
-        return await _until_stopped(asyncio.Event(), _lead(context, election, Watchdog(clock=loop.time)))
+        return await _until_stopped(
+            asyncio.Event(), _lead(context, election, Watchdog(clock=loop.time), Gateways(None, "", ""))
+        )
 
     assert run_virtual(lead()) == contract.EXIT_FAILED
     (error,) = [record for record in caplog.records if record.levelname == "ERROR"]

@@ -1,0 +1,1 @@
+"""Which models a gateway has, and what /v1/models lists."""

@@ -1,0 +1,73 @@
+"""The models and replicas of the cluster as last seen. It is changed by watches and read by every request."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from sluice import contract
+from sluice_gateway.cluster.endpoints import Endpoint, ready_endpoints
+from sluice_gateway.cluster.models import ServedModel, oldest_by_name, served_model
+from sluice_gateway.replicas.backend import Backend
+
+Objects = Mapping[tuple[str, str], Mapping[str, Any]]  # by namespace and name
+
+log = logging.getLogger("sluice.gateway")
+
+
+class Directory:
+    """`models` has the models by the name that clients ask for, those without a replica too."""
+
+    def __init__(self) -> None:
+        self.models: dict[str, ServedModel] = {}
+        self._found: dict[str, list[ServedModel]] = {}  # by the namespace of the watch, "" for all
+        self._parsed: dict[tuple[str, str], tuple[str, ServedModel]] = {}  # with its resourceVersion
+        self._endpoints: dict[str, list[Endpoint]] = {}
+        self._refused: dict[str, str] = {}
+        self._backends: tuple[Backend, ...] = ()
+
+    def backends(self) -> tuple[Backend, ...]:
+        """The ready replicas of the served models."""
+        return self._backends
+
+    def set_deployments(self, watched: str, objects: Objects) -> None:
+        """The LLMDeployments that the watch of namespace `watched` has seen."""
+        self._found[watched] = [self._model(each) for each in objects.values()]
+        present = {(model.namespace, model.resource) for models in self._found.values() for model in models}
+        self._parsed = {key: parsed for key, parsed in self._parsed.items() if key in present}
+        served, refused = oldest_by_name(model for models in self._found.values() for model in models)
+        for key in refused.keys() - self._refused.keys():
+            log.warning("LLMDeployment %s is not served here: %s", key, refused[key])
+        self.models, self._refused = served, refused
+        self._combine()
+
+    def set_slices(self, watched: str, objects: Objects) -> None:
+        """The EndpointSlices that the watch of namespace `watched` has seen."""
+        self._endpoints[watched] = ready_endpoints(objects.values())
+        self._combine()
+
+    def start_seconds(self, model: str | None) -> float | None:
+        """Measured seconds from zero to a ready replica; None if there is no such model or no measurement."""
+        found = self.models.get(model or "")
+        return None if found is None else found.start_seconds
+
+    def _model(self, document: Mapping[str, Any]) -> ServedModel:
+        """The document as a model, parsed once: of a thousand documents one event changes one."""
+        metadata = document["metadata"]
+        key, version = (metadata["namespace"], metadata["name"]), str(metadata["resourceVersion"])
+        if self._parsed.get(key, ("", None))[0] != version:
+            self._parsed[key] = version, served_model(document)
+        return self._parsed[key][1]
+
+    def _combine(self) -> None:
+        names = {(model.namespace, model.resource): model.name for model in self.models.values()}
+        self._backends = tuple(
+            _backend(endpoint, names[endpoint.namespace, endpoint.resource])
+            for endpoints in self._endpoints.values()
+            for endpoint in endpoints
+            if (endpoint.namespace, endpoint.resource) in names
+        )
+
+
+def _backend(endpoint: Endpoint, model: str) -> Backend:
+    name = f"{endpoint.namespace}/{endpoint.pod}"
+    return Backend(name, endpoint.host, endpoint.port, f"http://{endpoint.host}:{contract.ADMIN_PORT}", model)

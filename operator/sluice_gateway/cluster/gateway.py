@@ -1,0 +1,28 @@
+"""A gateway over the engines of a cluster: connection, watches, catalog and server, as one context."""
+
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from sluice_gateway.cluster.catalog import ClusterCatalog
+from sluice_gateway.cluster.directory import Directory
+from sluice_gateway.cluster.discovery import Discovery
+from sluice_gateway.server import Gateway, GatewayOptions
+from sluice_kube.api import connect
+
+log = logging.getLogger("sluice.gateway")
+
+
+@asynccontextmanager
+async def cluster_gateway(namespaces: Sequence[str], options: GatewayOptions) -> AsyncIterator[Gateway]:
+    """Serve the LLMDeployments of these namespaces, of all if there are none. Raises ClusterError without a cluster.
+
+    It is ready once everything has been listed; an API server that is away then changes nothing.
+    """
+    directory = Directory()
+    async with await connect() as client:
+        discovery = Discovery(client, namespaces, directory)
+        catalog = ClusterCatalog(directory, lambda: "" if discovery.synced else "the first answer of the API server")
+        async with Gateway(directory.backends, options, catalog=catalog) as gateway, discovery.running():
+            log.info("models of %s", f"the namespaces {', '.join(namespaces)}" if namespaces else "all namespaces")
+            yield gateway

@@ -1,0 +1,72 @@
+"""Requests to an API server over `kubernetes.aio`. Objects are plain JSON; every request has a deadline."""
+
+import asyncio
+import json
+from typing import Any, Final
+
+from kubernetes.aio import client as aio_client
+from kubernetes.aio import config as aio_config
+from kubernetes.aio.client import ApiClient, ApiException, Configuration
+from kubernetes.aio.dynamic import DynamicClient
+
+from sluice_kube.errors import ClusterError
+
+# These libraries have no types.
+config: Any = aio_config
+dynamic_client: Any = DynamicClient
+transport: Any = aio_client.rest
+
+REQUEST_SECONDS: Final = 10.0
+_CONNECTIONS: Final = 16
+
+
+async def connect() -> ApiClient:
+    """Return a client for the cluster of this pod, or outside a pod for that of KUBECONFIG. Raises ClusterError."""
+    settings = Configuration()
+    try:
+        config.load_incluster_config(client_configuration=settings)
+    except config.ConfigException:
+        try:
+            await config.load_kube_config(client_configuration=settings)
+        except (config.ConfigException, OSError) as error:
+            raise ClusterError(
+                f"no cluster to talk to: not inside a pod, and no usable kubeconfig ({error}). Set KUBECONFIG."
+            ) from error
+    settings.connection_pool_maxsize = _CONNECTIONS
+    return ApiClient(configuration=settings)
+
+
+def collection(group_version: str, plural: str, namespace: str = "") -> str:
+    """Return the API path of a kind in one namespace; an empty namespace means all."""
+    prefix = f"/apis/{group_version}" if "/" in group_version else f"/api/{group_version}"
+    return f"{prefix}/namespaces/{namespace}/{plural}" if namespace else f"{prefix}/{plural}"
+
+
+async def request(
+    dynamic: Any, method: str, where: str, seconds: float = REQUEST_SECONDS, **parameters: Any
+) -> dict[str, Any]:
+    """Send one request with a timeout; return the JSON response. Raises ClusterError with the server's message."""
+    try:
+        async with asyncio.timeout(seconds):
+            response = await dynamic.request(method, where, serialize=False, **parameters)
+            answer: dict[str, Any] = await response.json()
+            return answer
+    except TimeoutError as error:
+        raise ClusterError(f"{method.upper()} {where}: no answer within {seconds:.0f} s") from error
+    # The transport raises errors of its HTTP library. Naming them through the transport avoids an import of it.
+    except (ApiException, transport.aiohttp.ClientError, OSError, ValueError) as error:
+        raise cluster_error(f"{method.upper()} {where}", error) from error
+
+
+def cluster_error(what: str, error: Exception) -> ClusterError:
+    """Return the error of the request `what` as a ClusterError, with the server's message where there is one."""
+    if isinstance(error, ApiException):
+        return ClusterError(f"{what}: {error.status} {_server_message(error)}", status=int(error.status or 0))
+    return ClusterError(f"{what}: {error or type(error).__name__}")
+
+
+def _server_message(error: ApiException) -> str:
+    try:
+        return str(json.loads(error.body or "")["message"])
+    except (ValueError, TypeError, KeyError):
+        return str(error.reason)
