@@ -39,6 +39,7 @@ class StepInputs(NamedTuple):
     logits_rows: LogitsRows
     pending: Ints  # flat positions of tokens that the preceding step samples
     pending_slots: Ints  # slots of the requests that own these tokens
+    ids: tuple[int, int]  # the least and the largest token id, of those that are known
     targets: Sequence[PromptTargets] = ()  # their rows of logits follow `logits_rows`, in order
 
 
@@ -141,7 +142,7 @@ class BatchBuilder:
         if len(self._windows) > 1:
             batch = replace(batch, others=self._others(batch, gathered, slots_of))
         targets = [PromptTargets(row.request_id, row.slot, row.targets) for row in flat if row.targets]
-        return StepInputs(batch, logits_rows, pending, pending_slots, targets)
+        return StepInputs(batch, logits_rows, pending, pending_slots, _id_range(tokens), targets)
 
     def _gathered(self, rows: Sequence[Row]) -> GatheredRows:
         table = np.array([(row.slot, row.start, len(row.tokens)) for row in rows], dtype=np.int64)
@@ -193,6 +194,12 @@ class BatchBuilder:
 
     def _tensor(self, array: Ints) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self._device, non_blocking=True)
+
+
+def _id_range(tokens: Ints) -> tuple[int, int]:
+    """The least and the largest of the known token ids; (0, 0) if all are pending."""
+    known = tokens[tokens != PENDING]
+    return (int(known.min()), int(known.max())) if len(known) else (0, 0)
 
 
 def _logits_rows(

@@ -66,7 +66,7 @@ class Probe:
         self._cache = KVCache(shape, used, BLOCK, device)
         self._batch_builder = BatchBuilder(
             max_num_seqs=len(self._rows),
-            max_model_length=max(row.end for row in self._rows),
+            max_model_length=self.positions,
             block_size=BLOCK,
             null_block=self._cache.null_block,
             device=device,
@@ -77,6 +77,11 @@ class Probe:
     def tokens(self) -> int:
         """Number of tokens that all steps compute."""
         return sum(sum(row.counts) for row in self._rows)
+
+    @property
+    def positions(self) -> int:
+        """One more than the largest position of a row, which may lie beyond those of the model."""
+        return max(row.end for row in self._rows)
 
     def record(self, forward: Forward) -> list[RecordedStep]:
         """Run the reference's steps and record them."""

@@ -196,7 +196,7 @@ class Runner:
         if len(inputs.pending):
             sampled_before = torch.from_numpy(self._last[inputs.pending_slots]).to(self.model.device)
             batch.input_ids[0, torch.from_numpy(inputs.pending).to(self.model.device)] = sampled_before
-        if int(batch.input_ids.max()) >= self.model.vocab_size or int(batch.input_ids.min()) < 0:
+        if inputs.ids[0] < 0 or inputs.ids[1] >= self.model.vocab_size:
             raise ValueError(f"a token id lies outside the vocabulary of {self.model.vocab_size}")
         _, request_ids, slots, positions, samples, drafts = logits_rows
         self._sampler.begin(slots, samples, drafts)

@@ -39,7 +39,7 @@ def fuse_forward(module: torch.nn.Module, structure: Structure, shape: KVShape, 
     probe = Probe(shape, parts.head.out_features, positions, device)
     expected = probe.record(partial(module_logits, module))
     try:
-        decoder = build_decoder(parts, shape.head_dim, positions)
+        decoder = build_decoder(parts, shape.head_dim, max(positions, probe.positions))
     except ValueError as error:
         _log.info("the model's layers are run by transformers' modules: the fused decoder does not have %s", error)
         return False

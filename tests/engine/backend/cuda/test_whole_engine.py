@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig
+from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig
 
 from sluice_engine.backend.cuda import acceptance
 from sluice_engine.backend.cuda.backend import CudaBackend
@@ -75,6 +75,16 @@ def test_a_model_whose_logits_differ_is_read_again_and_run_by_modules(
     assert not isinstance(engine.model.module.forward, FusedDecoder)
     assert "the fused decoder gives other logits than this model" in caplog.text
     torch.testing.assert_close(logits_of(engine, [[5, 6, 7]]), want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("window", [None, 19])
+def test_a_model_with_fewer_positions_than_the_comparison_needs_is_fused(window: int | None, tmp_path: Path) -> None:
+    config = MistralConfig(**SMALL | {"max_position_embeddings": 20}, sliding_window=window)
+    folder = save(config, tmp_path)
+    engine = on_cuda(folder)
+    assert isinstance(engine.model.module.forward, FusedDecoder)
+    submit(engine, "a", [5, 6, 7], 16)
+    Oracle(folder).expect([5, 6, 7], finish(engine)["a"], 16)
 
 
 def test_sizes_that_the_kernels_do_not_support_are_run_by_modules(
