@@ -57,11 +57,12 @@ class DecodeStep:
 
 @dataclass(slots=True)
 class PendingDecode:
-    """A prepared decode step; `wait` is set once it is enqueued."""
+    """A prepared decode step; `wait` is set once it is enqueued. `early`: it was enqueued when it was prepared."""
 
     number: int
     step: PreparedStep
     wait: Wait | None = None
+    early: bool = False
 
 
 class GraphRunner(Runner):
@@ -104,7 +105,7 @@ class GraphRunner(Runner):
             return partial(self._alone, number, plan, super().prepare(plan))
         pending = PendingDecode(number, self._gathered(plan))
         if self._enqueued == number - 1:
-            pending.wait = self._enqueue(pending.step, number)
+            pending.wait, pending.early = self._enqueue(pending.step, number), True
         else:
             self._deferred = pending
         return partial(self._decode, pending)
@@ -164,12 +165,11 @@ class GraphRunner(Runner):
             return self._alone(number, step.plan, partial(self._execute, step))
         try:
             wait()
-            failed = self._failed == number - 1  # this step was enqueued behind it, with tokens that it did not sample
         except Exception:  # noqa: BLE001 - one request's failure must not stop the loop
             _log.exception("a decode step of %d rows failed; running it alone", len(step.plan.rows))
-            failed = True
-        if failed:
             self._failed = number
+        # A step enqueued behind a failed one read tokens that the failed one did not sample.
+        if self._failed == number or (self._failed == number - 1 and pending.early):
             return self._alone(number, step.plan, partial(self._execute, step))
         rows = step.gathered[0]
         tokens = self.decode_step.readback.read(number % HOST_SETS, len(rows.rows))

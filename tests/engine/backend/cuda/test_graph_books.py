@@ -4,8 +4,10 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from sluice_engine import messages
 from sluice_engine.backend.cuda.backend import CudaBackend
@@ -19,7 +21,7 @@ from sluice_engine.sampling_params import SamplingParams
 from sluice_engine.scheduler import SchedulerConfig
 from tests.engine.backend.cuda.simulated_device import CheckedCapture, LatePipeline, LateQueue
 from tests.engine.families import FAMILIES, save
-from tests.engine.oracle import finish, options, submit
+from tests.engine.oracle import finish, options, run, submit
 
 CPU = torch.device("cpu")
 SLOTS = 18
@@ -179,7 +181,9 @@ def test_a_step_that_fails_on_the_device_is_run_again_and_so_is_the_one_behind_i
         return finish(engine)
 
     watched = Watched(folder)
-    graphs, replays = watched.runner.graphs, 0
+    graphs, replays, reads = watched.runner.graphs, 0, 0
+    readback = watched.runner.decode_step.readback
+    read = readback.read
     replay = graphs.replay
 
     def failing(size: int) -> None:
@@ -189,9 +193,37 @@ def test_a_step_that_fails_on_the_device_is_run_again_and_so_is_the_one_behind_i
             raise RuntimeError("the kernel failed")
         replay(size)
 
-    graphs.replay = failing  # type: ignore[method-assign]
+    def counted(index: int, count: int) -> NDArray[np.int64]:
+        nonlocal reads
+        reads += 1
+        return read(index, count)
+
+    graphs.replay, readback.read = failing, counted  # type: ignore[method-assign]
     assert load(watched.engine) == load(EngineLoop(_options(folder), backend=EagerBackend(CPU, _memory)))
-    assert replays > 15
+    assert reads == replays - 2 > 15  # the failed step and the one behind it were run alone
+
+
+def test_a_row_without_a_finite_maximum_fails_its_request_and_no_other(folder: Path) -> None:
+    def load(engine: EngineLoop) -> dict[str, messages.Delta]:
+        for index in range(3):
+            submit(engine, str(index), [5 + index, 6, 7], 20, ignore_eos=True)
+        return {delta.request_id: delta for report in run(engine) for delta in report.deltas if delta.finish}
+
+    watched = Watched(folder)
+    readback, downloads = watched.runner.decode_step.readback, 0
+    download = readback.download
+
+    def poisoned(index: int, size: int) -> None:
+        nonlocal downloads
+        downloads += 1
+        if downloads == 6:
+            readback.sampled[1] = -1
+        download(index, size)
+
+    readback.download = poisoned  # type: ignore[method-assign]
+    ended = load(watched.engine)
+    assert {name: delta.finish for name, delta in ended.items()} == {"0": "length", "1": "error", "2": "length"}
+    assert "not a number" in str(ended["1"].error)
 
 
 def test_sizes_are_1_2_4_8_and_every_8_and_the_largest_is_captured_first() -> None:
