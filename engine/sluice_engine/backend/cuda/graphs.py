@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 
@@ -56,10 +56,12 @@ def run_eagerly(work: Work) -> Replay:
 
 
 class CudaCapture:
-    """Captures CUDA graphs into one memory pool."""
+    """Captures CUDA graphs into one memory pool, which the first capture makes."""
 
-    def __init__(self) -> None:
-        self._pool = torch.cuda.graph_pool_handle()
+    @cached_property
+    def _pool(self) -> tuple[int, int]:
+        handle: tuple[int, int] = torch.cuda.graph_pool_handle()
+        return handle
 
     def __call__(self, work: Work) -> Replay:
         """Capture after one plain call, which compiles the kernels and allocates their workspaces."""
