@@ -65,6 +65,10 @@ class Reflector:
             except ClusterError as error:
                 self._log(error)
                 failures += 1
+            except Exception:  # an object or event that cannot be read must not end the watch for good
+                log.exception("%s is listed again", self._path)
+                self._version = ""
+                failures += 1
             else:
                 failures = 0 if delivered else failures + 1
             if failures:
@@ -121,11 +125,11 @@ class Reflector:
                 "get", self._path, serialize=False, _request_timeout=timeout, **parameters
             )
             try:
-                while line := await response.content.readline():
+                async for line in _lines(response.content):
                     yield json.loads(line)
             finally:
                 response.close()
-        except (ApiException, transport.aiohttp.ClientError, OSError, ValueError, KeyError) as error:
+        except (ApiException, transport.aiohttp.ClientError, OSError, ValueError) as error:
             raise cluster_error(what, error) from error
 
     def _apply(self, kind: str, thing: Object) -> None:
@@ -156,6 +160,17 @@ class Reflector:
         if self._fault:
             log.info("%s: the API server answers again", self._path)
         self._fault = ""
+
+
+async def _lines(content: Any) -> AsyncIterator[bytes]:
+    """The lines of a response. aiohttp's own `readline` refuses one of more than 128 KiB, and an object may have 1.5 MB."""
+    parts: list[bytes] = []
+    async for chunk in content.iter_any():
+        *ended, rest = chunk.split(b"\n")
+        for end in ended:
+            yield b"".join((*parts, end))
+            parts.clear()
+        parts.append(rest)
 
 
 def _slim(thing: Object) -> Object:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from aiohttp import web
 from kubernetes.aio.client import ApiClient, Configuration
 
@@ -73,8 +74,13 @@ class Seen:
     slept: list[float] = field(default_factory=list)
     changed_once: asyncio.Event = field(default_factory=asyncio.Event)
 
+    refused: dict[str, Any] | None = None  # the state at which the reader raises
+
     def changed(self, objects: Mapping[tuple[str, str], Any]) -> None:
-        self.changes.append({name: each.get("at") for (_, name), each in objects.items()})
+        found = {name: each.get("at") for (_, name), each in objects.items()}
+        if found == self.refused:
+            raise ValueError("refused")
+        self.changes.append(found)
         self.changed_once.set()
 
     async def sleep(self, seconds: float) -> None:
@@ -82,12 +88,12 @@ class Seen:
 
 
 @asynccontextmanager
-async def mirrored(server: ApiServer) -> AsyncIterator[tuple[Reflector, Seen]]:
+async def mirrored(server: ApiServer, refused: dict[str, Any] | None = None) -> AsyncIterator[tuple[Reflector, Seen]]:
     """A reflector that has come to the last watch of the server."""
     runner = web.ServerRunner(web.Server(server.answer), shutdown_timeout=0.1)  # type: ignore[arg-type]
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    seen = Seen()
+    seen = Seen(refused=refused)
     async with ApiClient(configuration=Configuration(host=f"http://127.0.0.1:{runner.addresses[0][1]}")) as client:
         reflector = Reflector(client, PATH, seen.changed, sleep=seen.sleep)
         running = asyncio.create_task(reflector.run())
@@ -159,3 +165,31 @@ async def test_the_first_list_is_repeated_until_it_succeeds() -> None:
     async with mirrored(server) as (reflector, seen):
         assert reflector.synced and seen.changes == [{"a": 1}]
         assert server.asked == ["list", "list", "list", "watch 5"]
+
+
+async def test_an_object_of_a_megabyte_is_an_event_as_any_other() -> None:
+    server = ApiServer(
+        pages=[(5, [], None)], watches=[[event("ADDED", "a", 6, at=1, large="x" * 2**20), event("ADDED", "b", 7, at=2)]]
+    )
+    async with mirrored(server) as (_, seen):
+        await until(seen, {"a": 1, "b": 2})
+        assert server.asked == ["list", "watch 5"] and seen.slept == []
+
+
+@pytest.mark.parametrize(
+    "broken", [{"type": "ADDED"}, {"object": {}}, [], {"type": "ADDED", "object": {"metadata": {}}}]
+)
+async def test_an_event_that_cannot_be_read_leads_to_a_new_list_and_ends_nothing(broken: Any) -> None:
+    server = ApiServer(
+        pages=[(5, [thing("a", 1, at=1)], None), (8, [thing("a", 7, at=2)], None)], watches=[[broken], []]
+    )
+    async with mirrored(server) as (_, seen):
+        await until(seen, {"a": 2})
+        assert server.asked == ["list", "watch 5", "list", "watch 8"] and len(seen.slept) == 1
+
+
+async def test_a_reader_that_raises_is_logged_and_gets_the_next_state(caplog: pytest.LogCaptureFixture) -> None:
+    server = ApiServer(pages=[(5, [thing("a", 1, at=0)], None), (5, [thing("a", 1, at=1)], None)], watches=[[]])
+    async with mirrored(server, refused={"a": 0}) as (_, seen):
+        await until(seen, {"a": 1})
+        assert "refused" in caplog.text and len(seen.slept) == 1
