@@ -21,7 +21,7 @@ from sluice_engine.server.api.generation import request_schema
 from sluice_engine.server.api.generation.output_format import refused
 from sluice_engine.server.api.generation.prompt import Encoded, check_ids, encode, form_of, grammar_in, params_of
 from sluice_engine.server.api.generation.prompt_echo import prompt_values
-from sluice_engine.server.api.generation.response import ResponseBuilder
+from sluice_engine.server.api.generation.response import ResponseBuilder, SampleNames
 from sluice_engine.server.api.generation.sse import ChatFormat, CompletionFormat, ResponseFormat
 from sluice_engine.server.context import Serving, offered_before, request_id_of, waited_before
 from sluice_engine.server.engine_client import EngineFailed
@@ -73,20 +73,33 @@ async def complete(
     caller.take_prompt(total)
     entry = entry_of(request)
     entry.arrived_at, entry.usage = arrived_at, Usage(prompt=total)
-    builder = ResponseBuilder(serving, request, generation, response_format, entry.usage, form, prompts, values)
-    submits = _submits(request, generation, prompts, params, builder.groups, arrived_at)
+    names = SampleNames(response_format.prefix, len(prompts), generation.choices.params.n)
+    submits = _submits(request, generation, prompts, params, names.groups, arrived_at)
     _started(serving, submits)
+    builder: ResponseBuilder | None = None
     try:
-        stream = await serving.engine.submit(*submits)
+        stream = await serving.engine.submit(*submits)  # the engine works while the response is prepared
+        builder = ResponseBuilder(
+            serving, request, generation, response_format, entry.usage, form, prompts, names, values
+        )
         del body, prompts, submits  # the response may take minutes; only the engine needs the prompts now
         release(request)
         return await (builder.stream(stream) if generation.stream else builder.collect(stream))
     except EngineFailed as error:
-        for each in builder.ids:
+        for each in names.ids:
             serving.metrics.ended(each, "error")
         raise InternalError(request_id_of(request)) from error
     finally:
-        builder.release()
+        if builder is not None:
+            builder.release()
+        else:
+            _abort(serving, names)
+
+
+def _abort(serving: Serving, names: SampleNames) -> None:
+    for each in names.ids:
+        serving.engine.cancel(each, "abort")
+        serving.metrics.ended(each, "abort")
 
 
 async def _check_grammar(serving: Serving, generation: request_schema.Generation) -> None:

@@ -43,12 +43,19 @@ WRITE_SECONDS: Final = 30.0  # seconds; a client that reads nothing for this lon
 log = logging.getLogger("sluice.http")
 
 
-class ResponseBuilder:
-    """The response of one request.
-
-    `groups` has the ids of each prompt's samples in the engine. The server generates them, because two clients may send
-    the same x-request-id.
+class SampleNames:
+    """The names of a request's samples in the engine: `ids`, and in `groups` those of each prompt. The server generates
+    them, because two clients may send the same x-request-id.
     """
+
+    def __init__(self, prefix: str, prompts: int, samples: int) -> None:
+        self.request = f"{prefix}{uuid.uuid4().hex}"
+        self.ids = [f"{self.request}-{index}" if index else self.request for index in range(samples * prompts)]
+        self.groups = [self.ids[first : first + samples] for first in range(0, len(self.ids), samples)]
+
+
+class ResponseBuilder:
+    """The response of one request."""
 
     def __init__(
         self,
@@ -59,6 +66,7 @@ class ResponseBuilder:
         usage: Usage,
         form: AnswerForm,
         prompts: Sequence[Encoded],
+        names: SampleNames,
         prompt_values: int,
     ) -> None:
         """`prompt_values` is the number of logprobs of prompts in the response."""
@@ -68,13 +76,10 @@ class ResponseBuilder:
         self._format = response_format
         self._usage = usage
         self._caller = caller_of(request)
-        self._id = f"{response_format.prefix}{uuid.uuid4().hex}"
         begun = generation.resumption or Resumption()
-        self._head = Head(begun.stream_id or self._id, begun.created or int(time.time()), serving.served_name)
+        self._head = Head(begun.stream_id or names.request, begun.created or int(time.time()), serving.served_name)
         self._reads_marks = form.dialect in MARKED_BY_TOKENS
-        samples = generation.choices.params.n
-        self.ids = [f"{self._id}-{index}" if index else self._id for index in range(samples * len(prompts))]
-        self.groups = [self.ids[first : first + samples] for first in range(0, len(self.ids), samples)]
+        self.ids, self.groups = names.ids, names.groups
         self._prompt_values = prompt_values
         self._echoes = [PromptEcho(each, serving.text, generation.echoed_top) for each in prompts]
         scored = generation.choices.prompt_logprobs is not None
