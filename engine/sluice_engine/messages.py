@@ -33,7 +33,8 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     samples.
 
     `ttft_target` and `itl_target` (seconds) are the client's own SLO targets; None means the engine's. `offered_before`
-    is True if another replica rejected the request and has counted its arrival.
+    is True if another replica rejected the request and has counted its arrival. `waited` are the seconds since
+    `arrived_at` that it spent in a gateway's queue.
     """
 
     request_id: str
@@ -46,6 +47,7 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     itl_target: float | None = None
     samples: tuple[tuple[str, int | None], ...] = ()
     offered_before: bool = False
+    waited: float = 0.0
     cache_salt: str = ""  # the client's own separation of cached prefixes, within its tenant
     output_token_ids: tuple[int, ...] = ()  # the output as far as another replica has produced it
 
@@ -68,6 +70,7 @@ class Encode(msgspec.Struct, frozen=True, tag=True):
     tenant: str = ""
     ttft_target: float | None = None
     offered_before: bool = False
+    waited: float = 0.0
 
     @property
     def names(self) -> tuple[str, ...]:

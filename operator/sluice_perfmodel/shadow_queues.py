@@ -100,8 +100,9 @@ class ShadowQueues:
         """A request with `own` seconds of prompt work arrives at `now`. O(len(LOADS)).
 
         Loads below 1 take each request with probability x, evenly. Loads above 1 take copies of the requests before, half
-        way between two arrivals: round robin over fewer replicas spreads them like that. All arrivals are judged."""
-        elapsed, self._at = max(0.0, now - self._at), now
+        way between two arrivals: round robin over fewer replicas spreads them like that. All arrivals are judged. One whose
+        `now` is before that of the one before it arrives together with it."""
+        elapsed, self._at = max(0.0, now - self._at), max(self._at, now)
         self.arrived += 1
         drawn = self.arrived * _GOLDEN % 1.0
         base, sequence, output, places, itl, ttft, longest = engine

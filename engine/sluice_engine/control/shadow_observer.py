@@ -51,7 +51,7 @@ class ShadowObserver:
         keep = math.exp(-max(0.0, now - self._at) / PERFMODEL.shadow.output_seconds)
         self._generated = keep * self._generated + progress.generated - self._seen.generated
         self._finished = keep * self._finished + progress.finished - self._seen.finished
-        self._seen, self._at = progress, now
+        self._seen, self._at = progress, max(self._at, now)
         if progress.context is not None:
             self._context = smoothed(self._context, progress.context)
         if model is None or progress.finished == 0.0:

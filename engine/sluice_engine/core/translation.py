@@ -60,6 +60,7 @@ def _generation_request(message: messages.Submit, model: LoadedModel) -> Request
         ttft_target=message.ttft_target,
         itl_target=message.itl_target,
         offered_before=message.offered_before,
+        waited=message.waited,
         cache_salt=message.cache_salt,
     )
     request.known += message.output_token_ids  # as of a preempted request: computed again, and not delivered again
@@ -76,6 +77,7 @@ def _pooling_request(message: messages.Encode) -> Request:
         tenant=message.tenant,
         ttft_target=message.ttft_target,
         offered_before=message.offered_before,
+        waited=message.waited,
         pooling=True,
         token_types=message.token_types,
     )

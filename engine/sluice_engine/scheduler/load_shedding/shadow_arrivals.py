@@ -10,7 +10,8 @@ from sluice_perfmodel.workload import Work
 def observe_arrival(state: SchedulerState, request: Request, estimate: PrefillEstimate) -> None:
     """Give the shadow queues a request that is new to the fleet: one that another replica rejected was seen there.
 
-    O(running requests), for their progress."""
+    It arrives when it came to the gateway: one that waited there for room would else show the fleet's own rate, however
+    much more comes. O(running requests), for their progress."""
     if request.offered_before:
         return
     uncached = estimate.prefill_tokens
@@ -18,7 +19,7 @@ def observe_arrival(state: SchedulerState, request: Request, estimate: PrefillEs
     limits = shadow_limits(
         state.limits.current, state.pool.num_blocks * state.pool.block_size, state.config.max_num_seqs
     )
-    state.shadow.arrive(state.now(request), prompt, limits, state.fitted_model, decode_progress(state))
+    state.shadow.arrive(state.now(request) - request.waited, prompt, limits, state.fitted_model, decode_progress(state))
 
 
 def decode_progress(state: SchedulerState) -> DecodeProgress:

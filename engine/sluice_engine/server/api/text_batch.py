@@ -25,7 +25,7 @@ from sluice_engine.server.api.fields import Object, invalid
 from sluice_engine.server.api.generation.accepted_fields import TRUNCATE, TRUNCATION, truncation
 from sluice_engine.server.api.generation.request_schema import MODEL, PRIORITY, SLO, targets
 from sluice_engine.server.api.request_fields import Text, fields
-from sluice_engine.server.context import Serving, offered_before, request_id_of
+from sluice_engine.server.context import Serving, offered_before, request_id_of, waited_before
 from sluice_engine.server.engine_client import EngineFailed, Stream
 from sluice_engine.server.errors import ApiError, BadRequest, ContextTooLong, InternalError
 from sluice_engine.server.request_log import entry_of
@@ -147,19 +147,21 @@ async def compute(
     """
     caller, tokens = caller_of(request), sum(len(each.token_ids) for each in texts)
     caller.take_prompt(tokens)
-    name, again = uuid.uuid4().hex, offered_before(request)
+    name, again, waited = uuid.uuid4().hex, offered_before(request), waited_before(request)
+    arrived_at = scheduling.arrived_at - waited
     entry = entry_of(request)
-    entry.arrived_at, entry.usage = scheduling.arrived_at, Usage(prompt=tokens)
+    entry.arrived_at, entry.usage = arrived_at, Usage(prompt=tokens)
     encodes = [
         messages.Encode(
             f"{name}-{index}",
             each.token_ids,
-            scheduling.arrived_at,
+            arrived_at,
             each.token_types,
             caller.priority(scheduling.priority),
             caller.tenant,
             ttft_target=scheduling.ttft_target,
             offered_before=again,
+            waited=waited,
         )
         for index, each in enumerate(texts)
     ]

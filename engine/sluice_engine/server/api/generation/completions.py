@@ -152,6 +152,7 @@ def _submits(
             itl_target=generation.itl_target,
             samples=tuple((each, sample_seed(param.seed, index)) for index, each in enumerate(ids) if index),
             offered_before=offered_before(request),
+            waited=waited_before(request),
             cache_salt=generation.prompt_options.cache_salt,
             output_token_ids=() if generation.resumption is None else generation.resumption.tokens,
         )

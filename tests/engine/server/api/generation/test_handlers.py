@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import socket
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -190,4 +191,14 @@ async def test_an_unverified_header_sets_no_tenant_of_texts(embeds: Desk, header
     embeds.client.say(
         embeds.story.report(messages.Delta(embeds.client.sent[0].request_id, (), "stop", vector=b"\0" * 8))
     )
+    assert (await call)[0] == 200
+
+
+async def test_a_wait_in_the_gateway_counts_for_texts_too(embeds: Desk) -> None:
+    now = time.monotonic()
+    call = embeds.send(contract.PATH_EMBEDDINGS, {"input": [[5]]}, {contract.HEADER_WAITED_MS: "5000"})
+    await until(lambda: len(embeds.client.sent) == 1)
+    sent = embeds.client.sent[0]
+    assert sent.waited == 5.0 and sent.arrived_at < now - 4.0
+    embeds.client.say(embeds.story.report(messages.Delta(sent.request_id, (), "stop", vector=b"\0" * 8)))
     assert (await call)[0] == 200
