@@ -14,14 +14,13 @@ from aiohttp import web
 from sluice import contract
 from sluice.httpapi.body import release
 from sluice.httpapi.connection import Connection
-from sluice.httpapi.errors import ApiError, InternalError, MethodNotAllowed, NotFound
+from sluice.httpapi.errors import ApiError, ClientTooSlow, InternalError, MethodNotAllowed, NotFound
 from sluice.httpapi.hosts import check_host
 from sluice_gateway.errors import draining, error_response, in_flight_full
 from sluice_gateway.headers import request_id_of
 from sluice_gateway.keys.gatekeeper import Gatekeeper
 from sluice_gateway.metrics import GatewayMetrics
 from sluice_gateway.request_log import RequestWay
-from sluice_gateway.streaming import ClientTooSlow
 
 MAX_IN_FLIGHT: Final = 8192
 

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from sluice.httpapi.body_budget import BodyBudget
 from sluice.httpapi.connection import HttpServer
-from sluice.httpapi.connection_limits import RECEIVE_SECONDS, ConnectionLimits
+from sluice.httpapi.connection_limits import RECEIVE_SECONDS, WRITE_SECONDS, ConnectionLimits
 from sluice_gateway.admin import AdminRoutes
 from sluice_gateway.catalog.base import Catalog
 from sluice_gateway.catalog.model_routes import ModelRoutes
@@ -30,7 +30,6 @@ from sluice_gateway.replicas.fleet import Fleet
 from sluice_gateway.replicas.scraper import Scraper
 from sluice_gateway.routes import MAX_IN_FLIGHT, DataPort, routes
 from sluice_gateway.routing import PolicyName
-from sluice_gateway.streaming import WRITE_SECONDS
 
 MAX_CONNECTIONS: Final = 2 * MAX_IN_FLIGHT  # of clients; idle ones too
 BODY_BYTES: Final = 256 * 1024 * 1024  # of all bodies: each is kept until its answer ends, for a retry

@@ -9,11 +9,12 @@ import aiohttp
 from aiohttp import web
 
 from sluice.httpapi.connection import Connection
+from sluice.httpapi.connection_limits import WRITE_SECONDS
+from sluice.httpapi.errors import ClientTooSlow
 from sluice_gateway.errors import UpstreamLost, sse_error
 from sluice_gateway.headers import forwarded_headers
 
 UPSTREAM_ERRORS: Final = (aiohttp.ClientError, TimeoutError, OSError)
-WRITE_SECONDS: Final = 30.0  # an engine waits as long for its client
 EVENT_ENDS: Final = (b"\n\n", b"\r\n\r\n")
 
 
@@ -52,10 +53,6 @@ async def start(request: web.BaseRequest, answer: Begun) -> web.StreamResponse:
         response.force_close()
     await response.prepare(request)
     return response
-
-
-class ClientTooSlow(Exception):
-    """The client has read nothing for WRITE_SECONDS while bytes for it waited."""
 
 
 class Stream(Protocol):

@@ -26,6 +26,12 @@ _PROMPT, _SHORT, _NEW, _CROSSING = 2 * BLOCK + 3, 5, 3, 5  # tokens
 Forward = Callable[[Batch, KVCache], torch.Tensor]  # → logits [rows, vocab] float32
 
 
+class OutputMismatch(Exception):
+    """A decoder's result differs from the module's; the message names the difference. Its weights were packed or merged,
+    so the module must be read again.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class RecordedStep:
     """One step of the reference: its input, the cache before and after it (`KVCache.tensors`), and its logits."""

@@ -10,6 +10,7 @@ ApiError
 from sluice.httpapi.errors import (
     ApiError,
     BadRequest,
+    ClientTooSlow,
     Forbidden,
     InternalError,
     MethodNotAllowed,
@@ -53,7 +54,3 @@ class Unsupported(BadRequest):
 
     def __init__(self, message: str, param: str) -> None:
         super().__init__(message, param=param, code="unsupported_parameter")
-
-
-class ClientTooSlow(Exception):
-    """The client reads its stream too slowly: its buffer is full or a write timed out, and the request is aborted."""

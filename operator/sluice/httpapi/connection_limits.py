@@ -16,6 +16,7 @@ from sluice.httpapi.errors import Unavailable
 MAX_CONNECTIONS: Final = 16384  # of the data port; an idle connection costs some tens of kilobytes
 ADMIN_CONNECTIONS: Final = 256
 RECEIVE_SECONDS: Final = 25.0  # seconds for a complete request, headers and body, from its first byte
+WRITE_SECONDS: Final = 30.0  # a client that reads nothing of its answer for so long is disconnected
 OTHER_FILES: Final = 256  # descriptors for the engine, logs, weights' metadata and rejected connections
 MAX_REJECTED: Final = 128  # concurrent rejected connections; further ones are aborted without a response
 REJECTION_SECONDS: Final = 2.0  # seconds for the client to read the response; its bytes are discarded

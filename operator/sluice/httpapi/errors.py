@@ -175,6 +175,10 @@ class InternalError(ApiError):
         super().__init__(f"The request failed inside the server. Quote request id {request_id}.", code="internal_error")
 
 
+class ClientTooSlow(Exception):
+    """The client reads its answer too slowly: its buffer is full or a write timed out, and the request is aborted."""
+
+
 def _retry_headers(seconds: float) -> dict[str, str]:
     """Retry-After in whole seconds, and retry-after-ms, which the OpenAI clients read first."""
     return {

@@ -19,6 +19,7 @@ from yarl import URL
 from sluice import contract
 from sluice.auth.caller import Caller, caller_of
 from sluice.httpapi.body import read_body
+from sluice.httpapi.connection_limits import WRITE_SECONDS
 from sluice.httpapi.errors import NotFound, Unavailable
 from sluice_gateway.conversation import Conversation, read_conversation
 from sluice_gateway.forwarding.dispatch import Claim, Dispatcher
@@ -36,7 +37,6 @@ from sluice_gateway.routing import Prompt, prefix_hashes
 from sluice_gateway.routing.prefix_hashes import STEP_BYTES
 from sluice_gateway.streaming import (
     UPSTREAM_ERRORS,
-    WRITE_SECONDS,
     Begun,
     Passing,
     PlainStream,

@@ -12,19 +12,13 @@ import torch
 
 from sluice_engine.backend.cpu.decoder import NativeDecoder
 from sluice_engine.backend.cpu.native import NativeAttention
-from sluice_engine.backend.probe import Probe, module_logits
+from sluice_engine.backend.probe import OutputMismatch, Probe, module_logits
 from sluice_engine.model.decoder_parts import recognise
 from sluice_engine.model.introspection import Structure
 from sluice_engine.model.kv_cache import KVShape
 
 _log = logging.getLogger(__name__)
 CLOSE = {torch.float32: 1e-3, torch.bfloat16: 0.1}  # relative to the largest logit, key or value
-
-
-class OutputMismatch(Exception):
-    """The compiled decoder's result differs from the model's; the message names the difference. The module's weights
-    were repacked, so it must be loaded again.
-    """
 
 
 @torch.inference_mode()

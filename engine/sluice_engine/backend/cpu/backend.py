@@ -8,9 +8,10 @@ import torch
 from sluice_engine.backend.base import ReadModule
 from sluice_engine.backend.computed_dtype import processor_computes_bf16
 from sluice_engine.backend.cpu import native
-from sluice_engine.backend.cpu.acceptance import OutputMismatch, compile_forward
+from sluice_engine.backend.cpu.acceptance import compile_forward
 from sluice_engine.backend.cpu.decoder import NativeDecoder
 from sluice_engine.backend.pool_memory import PoolMemory, host_memory
+from sluice_engine.backend.probe import OutputMismatch
 from sluice_engine.backend.runner import Runner
 from sluice_engine.model.attention import PagedAttention, set_attention
 from sluice_engine.model.fusion import fuse

@@ -10,7 +10,7 @@ from typing import Final
 import torch
 
 from sluice_engine.backend.cuda.decoder import build_decoder
-from sluice_engine.backend.probe import Probe, module_logits
+from sluice_engine.backend.probe import OutputMismatch, Probe, module_logits
 from sluice_engine.model.decoder_parts import recognise
 from sluice_engine.model.introspection import Structure
 from sluice_engine.model.kv_cache import KVShape
@@ -18,12 +18,6 @@ from sluice_engine.model.kv_cache import KVShape
 _log = logging.getLogger(__name__)
 # Relative to the largest logit, key or value; torch rounds after each operation, the kernels once.
 CLOSE: Final = {torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.02}
-
-
-class OutputMismatch(Exception):
-    """The fused decoder's result differs from the module's; the message names the difference. Weights were merged, so
-    the module must be read again.
-    """
 
 
 @torch.inference_mode()

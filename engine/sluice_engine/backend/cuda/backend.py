@@ -5,13 +5,14 @@ import logging
 import torch
 
 from sluice_engine.backend.base import ReadModule
-from sluice_engine.backend.cuda.acceptance import OutputMismatch, fuse_forward
+from sluice_engine.backend.cuda.acceptance import fuse_forward
 from sluice_engine.backend.cuda.decoder import FusedDecoder
 from sluice_engine.backend.cuda.device_queue import CudaQueue, DeviceQueue, HostQueue
 from sluice_engine.backend.cuda.graphs import Capture, CudaCapture, run_eagerly
 from sluice_engine.backend.cuda.modules import swap_modules
 from sluice_engine.backend.cuda.runner import GraphRunner
 from sluice_engine.backend.pool_memory import DeviceMemory, PoolMemory, accelerator_memory, cuda_memory
+from sluice_engine.backend.probe import OutputMismatch
 from sluice_engine.backend.runner import Runner
 from sluice_engine.model.introspection import Structure
 from sluice_engine.model.loaded import LoadedModel

@@ -18,6 +18,7 @@ from aiohttp import web
 
 from sluice import contract
 from sluice.auth.caller import caller_of
+from sluice.httpapi.connection_limits import WRITE_SECONDS
 from sluice_engine import messages
 from sluice_engine.server.api.generation.answer import Answer, AnswerForm
 from sluice_engine.server.api.generation.prompt import Encoded
@@ -38,7 +39,6 @@ MARKED_BY_TOKENS: Final = (
     "mistral",
     "mistral_args",
 )  # their marks of calls are special tokens, which have no text otherwise
-WRITE_SECONDS: Final = 30.0  # seconds; a client that reads nothing for this long is disconnected
 
 log = logging.getLogger("sluice.http")
 
