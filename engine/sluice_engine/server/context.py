@@ -209,7 +209,7 @@ def request_id_of(request: web.BaseRequest) -> str:
 def request_id_headers(request: web.BaseRequest) -> dict[str, str]:
     """Returns the headers that carry the request's id."""
     headers = {contract.HEADER_REQUEST_ID: request_id_of(request)}
-    if request.path in contract.PATHS_ANTHROPIC:
+    if request.rel_url.raw_path in contract.PATHS_ANTHROPIC:
         headers[contract.HEADER_REQUEST_ID_ANTHROPIC] = headers[contract.HEADER_REQUEST_ID]
     return headers
 

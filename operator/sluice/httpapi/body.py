@@ -55,6 +55,8 @@ async def _read(request: web.BaseRequest) -> bytes:
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0  # the final response has not begun
     connection = request.protocol if isinstance(request.protocol, Connection) else None
+    if connection is not None and request.content.is_eof():  # as most: it came with the headers
+        return _read_arrived(request, connection)
     parts: list[bytes] = []
     size = 0
     try:
@@ -74,10 +76,27 @@ async def _read(request: web.BaseRequest) -> bytes:
         seconds = RECEIVE_SECONDS if connection is None else connection.receive_seconds
         raise RequestTimeout(f"The request's body did not arrive within {seconds:g} s.") from error
     except web.RequestPayloadError as error:
-        raise BadRequest("The request's body is not framed as its headers say.") from error
+        raise _misframed() from error
     if connection is not None:
         connection.body_arrived()
     return b"".join(parts)
+
+
+def _read_arrived(request: web.BaseRequest, connection: Connection) -> bytes:
+    try:
+        body = request.content.read_nowait()
+    except web.RequestPayloadError as error:
+        raise _misframed() from error
+    if len(body) > MAX_BODY_BYTES:
+        raise _too_large()
+    connection.begin_body(_nothing)
+    connection.take_bytes(len(body))
+    connection.body_arrived()
+    return body
+
+
+def _nothing() -> None:
+    """A body that has arrived is not cut off."""
 
 
 def _end_now(limit: asyncio.Timeout) -> None:
@@ -102,6 +121,10 @@ def parse_object(body: bytes) -> dict[str, Any]:
     if body.count(b"{") + body.count(b"[") > MAX_DEPTH:  # else it cannot be nested deeper
         check_depth(value)
     return value
+
+
+def _misframed() -> BadRequest:
+    return BadRequest("The request's body is not framed as its headers say.")
 
 
 def _too_large() -> TooLarge:

@@ -70,6 +70,7 @@ class Connection(RequestHandler):
             rejected.connection_made(transport)
             return
         self._limits.connections += 1
+        self.deadline = self._loop.time() + self._limits.receive_seconds
         self._arm()
         super().connection_made(transport)
 
@@ -84,10 +85,13 @@ class Connection(RequestHandler):
         """Processes bytes; the first bytes of a request start its deadline."""
         if self.transport is None:
             return
-        if data and not self._begun and not self._request_in_progress and not self._messages:
+        begins = bool(data) and not self._begun and not self._request_in_progress and not self._messages
+        if begins:
             self._begun = True
-            self._arm()
+            self.deadline = self._loop.time() + self._limits.receive_seconds
         super().data_received(data)
+        if begins and not self._messages:  # most requests come whole and need no timer
+            self._arm()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Removes the connection from the count."""
@@ -132,7 +136,6 @@ class Connection(RequestHandler):
     def _arm(self) -> None:
         if self._head_timer is not None:
             self._head_timer.cancel()
-        self.deadline = self._loop.time() + self._limits.receive_seconds
         self._head_timer = self._loop.call_at(self.deadline, self._head_overdue)
 
     def _head_overdue(self) -> None:

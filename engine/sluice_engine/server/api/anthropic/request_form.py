@@ -4,7 +4,8 @@ from typing import Final
 
 from sluice_engine.server.api.fields import Object
 from sluice_engine.server.api.generation import accepted_fields, tool_fields
-from sluice_engine.server.api.generation.request_schema import CHAT, MAX_STOP_CHARACTERS, MAX_STOPS, MAX_TOKENS
+from sluice_engine.server.api.generation.request_schema import CHAT, MAX_TOKENS
+from sluice_engine.server.api.generation.sampling_fields import MAX_STOP_CHARACTERS, MAX_STOPS
 from sluice_engine.server.api.request_fields import Choice, Fields, Form, Strings, fields, list_of, object_form
 
 SAME: Final = (

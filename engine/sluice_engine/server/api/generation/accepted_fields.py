@@ -16,7 +16,6 @@ from sluice_engine.server.api.request_fields import (
     Strings,
     Text,
     fields,
-    list_of,
 )
 from sluice_engine.text import Display
 
@@ -28,7 +27,6 @@ MAX_VARIABLES: Final = 64
 MAX_NESTING: Final = 8
 MAX_BAD_WORDS: Final = 128
 MAX_BAD_WORD_CHARACTERS: Final = 128
-MAX_STOP_TOKENS: Final = 64
 TEMPLATES_OWN: Final = frozenset({"messages", "add_generation_prompt", "tools", "chat_template"})
 
 NAMES: Final = tuple(Text(name, 1024) for name in ("user", "safety_identifier", "prompt_cache_key"))
@@ -58,10 +56,6 @@ VARIABLES: Final = Form(
 SKIP_SPECIAL: Final = Flag("skip_special_tokens", True)
 INCLUDE_STOP: Final = Flag("include_stop_str_in_output")
 BAD_WORDS: Final = Strings("bad_words", MAX_BAD_WORDS, MAX_BAD_WORD_CHARACTERS, empty=True)
-STOP_TOKEN_IDS: Final = Form(
-    "stop_token_ids",
-    list_of({"type": "integer", "minimum": 0, "maximum": 2**31 - 1}, 0, MAX_STOP_TOKENS),
-)
 
 DESCRIPTIVE: Final = fields(*NAMES, STORE, SERVICE_TIER, METADATA)
 TRUNCATION: Final = fields(Form(TRUNCATE.name, TRUNCATE.form() | {"not": {"const": 0}}))
@@ -124,18 +118,6 @@ def display(body: Object) -> Display:
         special_tokens=not SKIP_SPECIAL.of(body),
         stop_string=INCLUDE_STOP.of(body),
     )
-
-
-def stop_token_ids(body: Object) -> tuple[int, ...]:
-    """Returns the ids, not yet checked against the width of the logits. Raises BadRequest."""
-    value = body.get("stop_token_ids")
-    if value is None:
-        return ()
-    if not isinstance(value, list) or len(value) > MAX_STOP_TOKENS:
-        raise invalid("stop_token_ids", f"must be a list of at most {MAX_STOP_TOKENS} token ids")
-    if any(type(each) is not int or not 0 <= each < 2**31 for each in value):
-        raise invalid("stop_token_ids", "must hold token ids")
-    return tuple(value)
 
 
 def bad_words(body: Object) -> tuple[str, ...]:

@@ -66,7 +66,6 @@ async def complete(
     await _check_grammar(serving, generation)
     prompts = await encode(serving, generation)
     form = form_of(serving, generation, prompts[0].tokens)
-    generation = generation.without_prompt()
     params = [params_of(serving, generation, len(each.tokens)) for each in prompts]
     values = prompt_values(prompts, generation.choices.params)
     caller, total = caller_of(request), sum(len(each.tokens) for each in prompts)
@@ -79,6 +78,7 @@ async def complete(
     builder: ResponseBuilder | None = None
     try:
         stream = await serving.engine.submit(*submits)  # the engine works while the response is prepared
+        generation = generation.without_prompt()
         builder = ResponseBuilder(
             serving, request, generation, response_format, entry.usage, form, prompts, names, values
         )

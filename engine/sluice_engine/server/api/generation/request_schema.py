@@ -4,6 +4,7 @@ A value out of range is a 400 error with `param`. A field of the OpenAI API that
 `unsupported_parameter`, because a silently ignored field would mislead the client.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -23,7 +24,6 @@ from sluice_engine.server.api.request_fields import (
     Neutral,
     Number,
     Record,
-    Strings,
     fields,
     list_of,
 )
@@ -32,9 +32,6 @@ from sluice_engine.text import Display, Message
 from sluice_engine.tools import ToolChoice
 from sluice_engine.tools.schemas import arguments_grammar, grammar_of
 
-MAX_STOPS: Final = 4
-MAX_STOP_CHARACTERS: Final = 512
-MAX_TOP_K: Final = 1_000_000
 MAX_SLO_MS: Final = 1e7
 MAX_PROMPTS: Final = 256
 MAX_SAMPLES: Final = 1024  # of all prompts of one request
@@ -43,17 +40,11 @@ COMPLETION_TOKENS: Final = 16  # OpenAI's default of max_tokens in completions
 MODEL: Final = Form("model", {"type": "string"})
 MAX_TOKENS: Final = Integer("max_tokens", 1, MAX_INTEGER)
 MAX_COMPLETION_TOKENS: Final = Integer("max_completion_tokens", 1, MAX_INTEGER)
-TEMPERATURE: Final = Number("temperature", 0.0, 2.0, 1.0)
-TOP_P: Final = Number("top_p", 0.0, 1.0, 1.0, above=True)
-TOP_K: Final = Integer("top_k", 0, MAX_TOP_K, 0)
-SEED: Final = Integer("seed", -MAX_INTEGER - 1, MAX_INTEGER)
-STOP: Final = Strings("stop", MAX_STOPS, MAX_STOP_CHARACTERS)
 STREAM: Final = Flag("stream")
 USAGE: Final = tuple(
     Flag(f"stream_options.{name}") for name in ("include_usage", "continuous_usage_stats", "include_obfuscation")
 )
 STREAM_OPTIONS: Final = Record("stream_options", fields(*USAGE))
-IGNORE_EOS: Final = Flag("ignore_eos")
 PRIORITY: Final = Integer("priority", -contract.MAX_PRIORITY, contract.MAX_PRIORITY, 0)
 TTFT: Final = Number("slo.ttft_ms", 0.0, MAX_SLO_MS, 0.0, above=True)
 ITL: Final = Number("slo.itl_ms", 0.0, MAX_SLO_MS, 0.0, above=True)
@@ -68,29 +59,14 @@ _TEXT: Final[Object] = {"type": "string", "minLength": 1}
 PROMPT: Final = Form("prompt", {"anyOf": [_TEXT, _IDS, list_of(_TEXT, 1, MAX_PROMPTS), list_of(_IDS, 1, MAX_PROMPTS)]})
 
 COMMON: Final[Fields] = {
-    **fields(
-        MODEL,
-        MAX_TOKENS,
-        TEMPERATURE,
-        TOP_P,
-        TOP_K,
-        SEED,
-        STOP,
-        STREAM,
-        STREAM_OPTIONS,
-        PRIORITY,
-        SLO,
-        IGNORE_EOS,
-        RESUME,
-    ),
-    **fields(accepted_fields.STOP_TOKEN_IDS, accepted_fields.BAD_WORDS),
+    **fields(MODEL, MAX_TOKENS, STREAM, STREAM_OPTIONS, PRIORITY, SLO, RESUME, accepted_fields.BAD_WORDS),
     **accepted_fields.DESCRIPTIVE,
     **accepted_fields.PROMPT,
     **accepted_fields.SHOWN,
     **output_format.FIELDS,
 }
 # Unsupported fields, each with the neutral values that are accepted because they request nothing.
-NEUTRAL: Final = (
+_NEUTRAL: Final = (
     Neutral("functions", ([],)),
     Neutral("function_call", ("none",)),
     Neutral("modalities", (["text"],)),
@@ -99,26 +75,32 @@ NEUTRAL: Final = (
     Neutral("add_generation_prompt", (True,)),
     Neutral("continue_final_message", (False,)),
 )
-CHAT_NEUTRAL: Final = (*NEUTRAL, Neutral("echo", (False,)))
-COMPLETION_NEUTRAL: Final = (  # with what only chats support
-    *NEUTRAL,
-    *(Neutral(name, ()) for name in accepted_fields.TEMPLATE),
-    Neutral("tools", ([],)),
-    Neutral("tool_choice", ("none",)),
-    Neutral("parallel_tool_calls", (True, False)),
-)
+CHAT_NEUTRAL: Final = {each.name: each for each in (*_NEUTRAL, Neutral("echo", (False,)))}
+# A completion lacks what only chats support, too.
+COMPLETION_NEUTRAL: Final = {
+    each.name: each
+    for each in (
+        *_NEUTRAL,
+        *(Neutral(name, ()) for name in accepted_fields.TEMPLATE),
+        Neutral("tools", ([],)),
+        Neutral("tool_choice", ("none",)),
+        Neutral("parallel_tool_calls", (True, False)),
+    )
+}
 CHAT: Final[Fields] = {
     **COMMON,
     **sampling_fields.CHAT,
     **accepted_fields.TEMPLATE,
     **tool_fields.FIELDS,
-    **fields(MESSAGES, MAX_COMPLETION_TOKENS, *CHAT_NEUTRAL),
+    **fields(MESSAGES, MAX_COMPLETION_TOKENS),
+    **CHAT_NEUTRAL,
 }
 CHAT_REQUIRED: Final = ("model", "messages")
 COMPLETION: Final[Fields] = {
     **COMMON,
     **sampling_fields.COMPLETION,
-    **fields(PROMPT, ECHO, ECHOED_MAX_TOKENS, *COMPLETION_NEUTRAL),
+    **fields(PROMPT, ECHO, ECHOED_MAX_TOKENS),
+    **COMPLETION_NEUTRAL,
 }
 COMPLETION_REQUIRED: Final = ("model", "prompt")
 
@@ -176,13 +158,11 @@ class Generation:
 def chat(body: Object, served_name: str) -> Generation:
     """Parses a `/v1/chat/completions` body. Raises BadRequest, Unsupported, NotFound."""
     check_model(body, served_name)
-    for field in CHAT_NEUTRAL:
-        field.check(body)
-    only(body, CHAT)
+    _check_names(body, CHAT, CHAT_NEUTRAL)
     limit = MAX_COMPLETION_TOKENS if body.get("max_completion_tokens") is not None else MAX_TOKENS
     if limit is MAX_COMPLETION_TOKENS and body.get("max_tokens") is not None:
         raise invalid("max_tokens", "and max_completion_tokens exclude each other")
-    choices, options = chat_choices(body), accepted_fields.chat_options(body)
+    choices, options = chat_choices(body, limit.of(body)), accepted_fields.chat_options(body)
     tools = tool_fields.tool_choice(body)
     generation = _generation(body, limit, choices, options, messages=messages_of(body))
     return replace(generation, tools=tools, output_format=_with_calls(generation.output_format, tools))
@@ -209,22 +189,20 @@ def _with_calls(given: OutputFormat | None, tools: ToolChoice) -> OutputFormat |
 def completion(body: Object, served_name: str) -> Generation:
     """Parses a `/v1/completions` body. Raises BadRequest, Unsupported, NotFound."""
     check_model(body, served_name)
-    for field in COMPLETION_NEUTRAL:
-        field.check(body)
-    only(body, COMPLETION)
-    choices, options = completion_choices(body, STREAM.of(body)), accepted_fields.prompt_options(body)
+    _check_names(body, COMPLETION, COMPLETION_NEUTRAL)
+    echo = ECHO.of(body)
+    only_prompt = echo and type(body.get("max_tokens")) is int and body["max_tokens"] == 0
+    max_tokens = 1 if only_prompt else MAX_TOKENS.of(body)
+    choices, options = completion_choices(body, max_tokens, STREAM.of(body)), accepted_fields.prompt_options(body)
     prompts = _prompts(body)
     if len(prompts) * choices.params.n > MAX_SAMPLES:
         raise invalid("prompt", f"asks for more than {MAX_SAMPLES} samples in all; send fewer prompts at once")
-    echo = ECHO.of(body)
     if body.get(RESUME.name) and (echo or len(prompts) > 1):
         raise invalid(RESUME.name, "is for one prompt that is not echoed")
     if echo and choices.returns_logprobs:
         top = max(choices.params.logprobs or 0, choices.params.prompt_logprobs or 0)
         choices = replace(choices, params=replace(choices.params, prompt_logprobs=top))
-    only_prompt = echo and type(body.get("max_tokens")) is int and body["max_tokens"] == 0
-    given = body | {"max_tokens": 1} if only_prompt else body
-    generation = _generation(given, MAX_TOKENS, choices, options, prompts=prompts, echo=echo)
+    generation = _generation(body, MAX_TOKENS, choices, options, prompts=prompts, echo=echo)
     return generation.without_output() if only_prompt else generation
 
 
@@ -241,23 +219,12 @@ def _generation(
     stream = STREAM.of(body)
     accepted_fields.descriptive(body)
     ttft_target, itl_target = targets(body)
-    params = replace(
-        choices.params,
-        max_tokens=limit.of(body),
-        temperature=TEMPERATURE.of(body),
-        top_p=TOP_P.of(body),
-        top_k=TOP_K.of(body) or 0,
-        seed=SEED.of(body),
-        stop=STOP.of(body),
-        stop_token_ids=accepted_fields.stop_token_ids(body),
-        ignore_eos=IGNORE_EOS.of(body),
-    )
     include_usage, continuous_usage = _usage_options(body, stream)
     return Generation(
         messages=messages,
         prompts=prompts,
         prompt_options=options,
-        choices=replace(choices, params=params),
+        choices=choices,
         display=accepted_fields.display(body),
         bad_words=accepted_fields.bad_words(body),
         output_format=output_format.output_format(body),
@@ -274,6 +241,13 @@ def _generation(
         itl_target=itl_target,
         resumption=resumption(body, choices, stream=stream),
     )
+
+
+def _check_names(body: Object, known: Fields, neutral: Mapping[str, Neutral]) -> None:
+    """Raises Unsupported for a field that this engine lacks, and BadRequest for an unknown one."""
+    for name in body.keys() & neutral.keys():
+        neutral[name].check(body)
+    only(body, known)
 
 
 def check_model(body: Object, served_name: str) -> None:

@@ -40,6 +40,8 @@ MARKED_BY_TOKENS: Final = (
     "mistral_args",
 )  # their marks of calls are special tokens, which have no text otherwise
 
+STREAM_HEADERS: Final = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
+
 log = logging.getLogger("sluice.http")
 
 
@@ -129,12 +131,12 @@ class ResponseBuilder:
             include_usage=generation.include_usage,
             continuous=generation.continuous_usage,
         )
-        deltas = await self._first(stream)
-        headers = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
-        response = self._serving.stream_response(self._request, headers | self._headers(deltas[0].queue_seconds))
+        response = self._serving.stream_response(self._request, STREAM_HEADERS)
+        opening = self._opening(encoder)
+        deltas = await self._first(stream)  # the engine works while the response is made
+        response.headers.update(self._headers(deltas[0].queue_seconds))
         await response.prepare(self._request)
         try:
-            opening = self._opening(encoder)
             await self._write(response, opening + self._events(encoder, deltas), stream)
             while self._open:
                 await self._write(response, self._events(encoder, await self._next(stream)), stream)

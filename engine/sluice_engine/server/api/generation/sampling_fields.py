@@ -1,4 +1,4 @@
-"""Validates the sampling fields beyond temperature and top-p: number of samples, logprobs, penalties and biases.
+"""Validates the sampling fields: what ends an output, number of samples, logprobs, penalties and biases.
 
 `best_of` samples are generated, and the `n` with the highest mean logprob per token are returned (OpenAI's completions
 API).
@@ -10,15 +10,38 @@ from typing import Final
 
 from sluice_engine.sampling_params import MIN_REPETITION_PENALTY, SamplingParams
 from sluice_engine.server.api.fields import MAX_INTEGER, Object, invalid
-from sluice_engine.server.api.request_fields import Fields, Flag, Form, Integer, Neutral, Number, fields
+from sluice_engine.server.api.request_fields import (
+    Fields,
+    Flag,
+    Form,
+    Integer,
+    Neutral,
+    Number,
+    Strings,
+    fields,
+    list_of,
+)
 from sluice_engine.server.errors import Unsupported
 
 MAX_CHOICES: Final = 16
 MAX_TOP_LOGPROBS: Final = 20
 MAX_BIASES: Final = 1024
+MAX_STOPS: Final = 4
+MAX_STOP_CHARACTERS: Final = 512
+MAX_STOP_TOKENS: Final = 64
+MAX_TOP_K: Final = 1_000_000
 MAX_BIAS: Final = 100.0
 _TOKEN_ID: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 
+TEMPERATURE: Final = Number("temperature", 0.0, 2.0, 1.0)
+TOP_P: Final = Number("top_p", 0.0, 1.0, 1.0, above=True)
+TOP_K: Final = Integer("top_k", 0, MAX_TOP_K, 0)
+SEED: Final = Integer("seed", -MAX_INTEGER - 1, MAX_INTEGER)
+STOP: Final = Strings("stop", MAX_STOPS, MAX_STOP_CHARACTERS)
+STOP_TOKEN_IDS: Final = Form(
+    "stop_token_ids", list_of({"type": "integer", "minimum": 0, "maximum": 2**31 - 1}, 0, MAX_STOP_TOKENS)
+)
+IGNORE_EOS: Final = Flag("ignore_eos")
 N: Final = Integer("n", 1, MAX_CHOICES, 1)
 BEST_OF: Final = Integer("best_of", 1, MAX_CHOICES)
 SWITCH: Final = Flag("logprobs")  # of a chat
@@ -39,7 +62,10 @@ LOGIT_BIAS: Final = Form(
         "additionalProperties": {"type": "number", "minimum": -MAX_BIAS, "maximum": MAX_BIAS},
     },
 )
-_BOTH: Final = fields(N, MIN_TOKENS, MIN_P, PRESENCE_PENALTY, FREQUENCY_PENALTY, REPETITION_PENALTY, LOGIT_BIAS)
+_BOTH: Final = fields(
+    TEMPERATURE, TOP_P, TOP_K, MIN_P, SEED, STOP, STOP_TOKEN_IDS, IGNORE_EOS, MIN_TOKENS, N,
+    PRESENCE_PENALTY, FREQUENCY_PENALTY, REPETITION_PENALTY, LOGIT_BIAS,
+)  # fmt: skip
 CHAT: Final[Fields] = {
     **_BOTH,
     **fields(SWITCH, TOP_LOGPROBS, Neutral("best_of", (1,)), Neutral("prompt_logprobs", ())),
@@ -66,8 +92,10 @@ class Choices:
         return self.params.n > self.n
 
 
-def chat_choices(body: Object) -> Choices:
-    """Parses a chat body: `logprobs` is a boolean and `top_logprobs` a number. Raises BadRequest, Unsupported."""
+def chat_choices(body: Object, max_tokens: int | None) -> Choices:
+    """Parses a chat body with this limit: `logprobs` is a boolean and `top_logprobs` a number. Raises BadRequest,
+    Unsupported.
+    """
     if body.get("prompt_logprobs") is not None:
         raise Unsupported("prompt_logprobs belongs to completions: send the text as a prompt.", param="prompt_logprobs")
     if body.get("best_of") is not None and BEST_OF.of(body) != 1:
@@ -77,11 +105,13 @@ def chat_choices(body: Object) -> Choices:
     if top is not None and not wanted:
         raise invalid("top_logprobs", "is only allowed with logprobs: true")
     n = N.of(body) or 1
-    return _choices(body, n, n, (top or 0) if wanted else None)
+    return _choices(body, max_tokens, n, n, (top or 0) if wanted else None)
 
 
-def completion_choices(body: Object, stream: bool) -> Choices:
-    """Parses a completion body: `logprobs` is the number of most likely tokens. Raises BadRequest, Unsupported."""
+def completion_choices(body: Object, max_tokens: int | None, stream: bool) -> Choices:
+    """Parses a completion body with this limit: `logprobs` is the number of most likely tokens. Raises BadRequest,
+    Unsupported.
+    """
     if body.get("top_logprobs") is not None:
         raise Unsupported(
             "top_logprobs belongs to chat completions; here logprobs is the number.", param="top_logprobs"
@@ -94,13 +124,21 @@ def completion_choices(body: Object, stream: bool) -> Choices:
         raise invalid("best_of", "above n cannot be streamed: the best is known only at the end")
     if stream and body.get("prompt_logprobs") is not None:
         raise invalid("prompt_logprobs", "cannot be streamed; use echo with logprobs")
-    return _choices(body, n, best_of, COUNT.of(body))
+    return _choices(body, max_tokens, n, best_of, COUNT.of(body))
 
 
-def _choices(body: Object, n: int, best_of: int, logprobs: int | None) -> Choices:
+def _choices(body: Object, max_tokens: int | None, n: int, best_of: int, logprobs: int | None) -> Choices:
     prompt_logprobs = PROMPT_LOGPROBS.of(body)
     params = SamplingParams(
         n=best_of,
+        max_tokens=max_tokens,
+        temperature=TEMPERATURE.of(body),
+        top_p=TOP_P.of(body),
+        top_k=TOP_K.of(body) or 0,
+        seed=SEED.of(body),
+        stop=STOP.of(body),
+        stop_token_ids=_stop_token_ids(body),
+        ignore_eos=IGNORE_EOS.of(body),
         logprobs=0 if logprobs is None and best_of > n else logprobs,
         min_p=MIN_P.of(body),
         presence_penalty=PRESENCE_PENALTY.of(body),
@@ -110,6 +148,18 @@ def _choices(body: Object, n: int, best_of: int, logprobs: int | None) -> Choice
         prompt_logprobs=prompt_logprobs,
     )
     return Choices(n, logprobs is not None, MIN_TOKENS.of(body) or 0, params, prompt_logprobs)
+
+
+def _stop_token_ids(body: Object) -> tuple[int, ...]:
+    """Returns the ids, not yet checked against the width of the logits. Raises BadRequest."""
+    value = body.get("stop_token_ids")
+    if value is None:
+        return ()
+    if not isinstance(value, list) or len(value) > MAX_STOP_TOKENS:
+        raise invalid("stop_token_ids", f"must be a list of at most {MAX_STOP_TOKENS} token ids")
+    if any(type(each) is not int or not 0 <= each < 2**31 for each in value):
+        raise invalid("stop_token_ids", "must hold token ids")
+    return tuple(value)
 
 
 def _logit_bias(body: Object) -> dict[int, float]:
