@@ -2,8 +2,8 @@
 
 PrefixAware adds two prices to the predicted time to first token. Computing again what another replica has cached delays the
 requests behind it, of which the request's own time says nothing: a second of work on a server that is busy with the share ρ
-of its time adds ρ/(1 − ρ) seconds of waiting to others (M/G/1). And waiting is cheap only while it misses no SLO target:
-beyond the target, a second of it costs as much as a second of computation.
+of its time adds ρ/(1 − ρ) seconds of waiting to others (M/G/1). And waiting is cheap only while it is far from missing the
+SLO target: the part of it beyond a third of the target counts four times.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +16,10 @@ from sluice_gateway.routing.values import Prompt, Replica
 PolicyName = Literal["PrefixAware", "LeastLoaded", "RoundRobin"]
 Cost = Callable[[Replica, Prompt, CacheView], float]
 
-PRICE: Final = 39.0  # ρ/(1 − ρ) of a busy fleet, ρ = 0.975; operator/LOG.md has others, measured
+# Of a second of computation, in seconds: ρ/(1 − ρ) of a busy fleet, ρ = 0.97. operator/LOG.md has others, measured.
+COMPUTATION: Final = 30.0
+LATENESS: Final = 3.0  # of a second beyond FREE_SHARE of the target, besides that second
+FREE_SHARE: Final = 1 / 3
 
 
 def prefix_aware(replica: Replica, prompt: Prompt, caches: CacheView) -> float:
@@ -24,7 +27,7 @@ def prefix_aware(replica: Replica, prompt: Prompt, caches: CacheView) -> float:
     cached = caches.cached_tokens(replica.name, prompt)
     own = own_prefill_seconds(replica, prompt.tokens, cached)
     seconds = seconds_to_first_token(replica, prompt.tokens, cached)
-    return seconds + PRICE * (own + max(0.0, seconds - replica.ttft_target))
+    return seconds + COMPUTATION * own + LATENESS * max(0.0, seconds - FREE_SHARE * replica.ttft_target)
 
 
 def least_loaded(replica: Replica, _prompt: Prompt, _caches: CacheView) -> float:

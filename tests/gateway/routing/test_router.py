@@ -124,7 +124,7 @@ def test_a_prompt_goes_to_its_prefix_unless_too_much_waits_there() -> None:
     assert names(router, busier, prompt(40))[0] in ("a", "c")
 
 
-def test_a_wait_that_misses_the_target_weighs_as_much_as_computation() -> None:
+def test_a_wait_near_the_target_outweighs_a_cached_prefix() -> None:
     router, fleet = Router("PrefixAware"), [replica("a"), replica("b", prefill_tokens=60_000.0)]
     router.sent(fleet[1], prompt(40))
     assert names(router, fleet, prompt(40))[0] == "b"
