@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
+import orjson
+
 ENV_FORMAT: Final = "SLUICE_LOG_FORMAT"
 ENV_LEVEL: Final = "SLUICE_LOG_LEVEL"
 FORMATS: Final = ("auto", "text", "json")
@@ -21,6 +23,8 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 FIELDS: Final = "fields"  # logger.info(message, extra={FIELDS: {...}}): each entry is a field of the JSON object
 _COLOURS: Final = {"DEBUG": "2", "WARNING": "33", "ERROR": "31", "CRITICAL": "1;31"}  # ANSI graphic renditions
 _COMPONENT_WIDTH: Final = 8
+# A value of another type than JSON's is written as its text, a number that is not finite as null.
+_OPTIONS: Final = orjson.OPT_NON_STR_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 # Attributes that `logging` sets itself; every other attribute of a record comes from `extra`.
 _STANDARD: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime"}
 
@@ -98,9 +102,12 @@ class JsonLines(logging.Formatter):
         extra = {name: value for name, value in record.__dict__.items() if name not in _STANDARD}
         extra |= extra.pop(FIELDS, {})
         for name, value in extra.items():
-            line[_unused(name, line)] = _json_value(value)
-        text = json.dumps(line, ensure_ascii=False)
-        return text.encode("utf-8", "backslashreplace").decode()  # a lone surrogate becomes its JSON escape
+            line[_unused(name, line)] = value
+        try:
+            return orjson.dumps(line, default=str, option=_OPTIONS).decode()
+        except TypeError:  # an integer beyond 64 bits, deep nesting, or a lone surrogate, which becomes its JSON escape
+            text = json.dumps(_json_value(line), ensure_ascii=False, separators=(",", ":"))
+            return text.encode("utf-8", "backslashreplace").decode()
 
 
 class TextLines(logging.Formatter):

@@ -7,10 +7,8 @@ should take to start, and no longer. After that it is rejected with a Retry-Afte
 import asyncio
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
-
-from sluice_gateway.replicas.backend import Backend
 
 MAX_HELD: Final = 256  # requests held at once: each keeps its body in memory
 POLL_SECONDS: Final = 0.2
@@ -51,30 +49,31 @@ class HoldQueue:
         expected = self._expected()
         return 2 if expected is None else max(1, math.ceil(expected))
 
-    async def wait(self, backends: Callable[[], Sequence[Backend]]) -> tuple[Backend, ...]:
-        """The ready replicas; where there are none, hold the request until one is ready or the deadline passes.
+    async def wait(self, ready: Callable[[], bool]) -> bool:
+        """Whether a replica is ready; where none is, hold the request until one is or the deadline passes.
 
-        The result is empty after the deadline, which is `START_MARGIN` times the expected start and at least `least`. It is
-        empty at once where holding is off or `MAX_HELD` requests are held.
+        The deadline is `START_MARGIN` times the expected start and at least `least`. Nothing is held where holding is off
+        or `MAX_HELD` requests are held.
         """
-        ready = tuple(backends())
-        if ready or not self._hold or self.held >= MAX_HELD:
-            return ready
+        if ready():
+            return True
+        if not self._hold or self.held >= MAX_HELD:
+            return False
         self.held += 1
         if self.held == 1:
             self._on_change()
         try:
-            return await self._held(backends)
+            return await self._held(ready)
         finally:
             self.held -= 1
             if not self.held:
                 self._on_change()
 
-    async def _held(self, backends: Callable[[], Sequence[Backend]]) -> tuple[Backend, ...]:
+    async def _held(self, ready: Callable[[], bool]) -> bool:
         begun, deadline = self._clock(), 0.0
-        while not (ready := tuple(backends())):
+        while not ready():
             deadline = max(deadline, START_MARGIN * (self._expected() or 0.0))
             if self._clock() - begun > max(deadline, self._least):
-                break
+                return False
             await asyncio.sleep(self._poll)
-        return ready
+        return True

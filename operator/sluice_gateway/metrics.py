@@ -19,12 +19,13 @@ class GatewayMetrics:
     def __init__(self) -> None:
         self.refresh: Callable[[], None] = lambda: None  # called before the metrics are rendered
         self._registry = CollectorRegistry()
-        self.requests = self._counter(
-            contract.GATEWAY_REQUESTS, "Answered requests.", "status", contract.GATEWAY_STATUSES
-        )
-        self.chosen = self._counter(
+        requests = self._counter(contract.GATEWAY_REQUESTS, "Answered requests.", "status", contract.GATEWAY_STATUSES)
+        chosen = self._counter(
             contract.GATEWAY_CHOSEN, "Replicas chosen, by what decided.", "reason", contract.GATEWAY_CHOICES
         )
+        # By label: each request counts in both, and a look-up in the library takes a lock.
+        self._requests = {status: requests.labels(status) for status in contract.GATEWAY_STATUSES}
+        self._chosen = {reason: chosen.labels(reason) for reason in contract.GATEWAY_CHOICES}
         self.retries = self._counter(
             contract.GATEWAY_RETRIES, "Requests sent to another replica.", "reason", contract.GATEWAY_RETRY_REASONS
         )
@@ -68,6 +69,17 @@ class GatewayMetrics:
             buckets=contract.LATENCY_BUCKETS,
             registry=self._registry,
         )
+
+    def answered(self, status: int | None) -> None:
+        """A request ended with this HTTP status; None if its client left."""
+        if status is None:
+            self._requests["disconnected"].inc()
+        else:
+            self._requests["5xx" if status >= 500 else "4xx" if status >= 400 else "2xx"].inc()
+
+    def chose(self, reason: str) -> None:
+        """A replica was chosen, for one of `contract.GATEWAY_CHOICES`."""
+        self._chosen[reason].inc()
 
     def rejected(self, error: ApiError) -> None:
         """The gateway rejects a request by this error of its own."""

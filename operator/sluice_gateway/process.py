@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sluice import contract
+from sluice.httpapi.garbage import collect_rarely
 from sluice_gateway.routes import MAX_IN_FLIGHT
 from sluice_gateway.server import Gateway
 
@@ -64,6 +65,7 @@ async def _serve(open_gateway: Callable[[], AbstractAsyncContextManager[Gateway]
         loop.add_signal_handler(number, signals.put_nowait, None)
     try:
         async with open_gateway() as gateway:
+            collect_rarely()
             log.info("listening on %s, metrics on %s", gateway.url, gateway.admin_url)
             await signals.get()
             await drain(gateway, signals, times)

@@ -51,6 +51,7 @@ class DataPort:
         self._idle.set()
         self.in_flight = 0
         self.draining = False
+        metrics.in_flight.set_function(lambda: self.in_flight)
 
     async def idle(self) -> None:
         """Return once no request is in flight."""
@@ -71,7 +72,7 @@ class DataPort:
             return response
         finally:
             release(request)
-            self._metrics.requests.labels("disconnected" if status is None else f"{max(2, status // 100)}xx").inc()
+            self._metrics.answered(status)
             if request.method == "POST":
                 way.log(status, time.monotonic())
 
@@ -105,13 +106,11 @@ class DataPort:
         if self.in_flight >= MAX_IN_FLIGHT:
             raise in_flight_full(MAX_IN_FLIGHT)
         self.in_flight += 1
-        self._metrics.in_flight.set(self.in_flight)
         self._idle.clear()
         try:
             return await handler(request, way)
         finally:
             self.in_flight -= 1
-            self._metrics.in_flight.set(self.in_flight)
             if not self.in_flight:
                 self._idle.set()
 

@@ -105,7 +105,7 @@ def gateway(
     from sluice_gateway.server import GatewayOptions, PortTaken
     from sluice_kube.errors import ClusterError
 
-    configure_logs(log_format, log_level)
+    configure_logs(log_format, log_level, batched=("sluice.gateway.request",))
     try:
         options = GatewayOptions(
             host, port, admin_port, policy.value, session_header, any_host=host not in LOOPBACK,

@@ -1,11 +1,13 @@
 """The options `--log-format` and `--log-level` of every command that runs a service."""
 
 import os
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from sluice import contract, logs
+from sluice.log_batches import write_together
 
 LogFormat = Annotated[
     str | None,
@@ -29,8 +31,11 @@ LogLevel = Annotated[
 ]
 
 
-def configure_logs(log_format: str | None, log_level: str | None, *, level: str = "info") -> None:
-    """Log as chosen, at `level` without a choice, in this process and in those that it starts.
+def configure_logs(
+    log_format: str | None, log_level: str | None, *, level: str = "info", batched: Sequence[str] = ()
+) -> None:
+    """Log as chosen, at `level` without a choice, in this process and in those that it starts. Lines of the loggers in
+    `batched` may be written a moment later.
 
     Exits with EXIT_USAGE for an unknown value.
     """
@@ -39,6 +44,7 @@ def configure_logs(log_format: str | None, log_level: str | None, *, level: str 
             os.environ[name] = value
     try:
         logs.configure(logs.from_environment(level=level))
+        write_together(*batched)
     except logs.InvalidLogOption as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(contract.EXIT_USAGE) from error

@@ -135,7 +135,7 @@ def serve(
     in use, 3 engine crashed, 78 the engine cannot serve with this configuration.
     """
     given = {name.replace("_", "-"): value for name, value in locals().items()}
-    configure_logs(log_format, log_level)
+    configure_logs(log_format, log_level, batched=("sluice.request",))
     try:
         from sluice_engine.server import serve as run
     except ImportError as error:

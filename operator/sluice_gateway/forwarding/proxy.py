@@ -336,7 +336,7 @@ class Proxy:
         elif offer.prompt.session:
             reason = "session"
         offer.way.chosen_by = reason
-        self._metrics.chosen.labels(reason).inc()
+        self._metrics.chose(reason)
 
 
 def _payload(body: bytes) -> bytes | io.BytesIO:

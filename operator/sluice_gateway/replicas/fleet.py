@@ -52,23 +52,27 @@ class Fleet:
         self.tokens_per_byte = FIRST_TOKENS_PER_BYTE
         self.on_room: Callable[[], None] = lambda: None  # called when a replica may have room for a request
         self._backends = backends
+        self._backends_seen: tuple[Backend, ...] = ()
         self._states: dict[str, ReplicaState] = {}
 
     def states(self) -> list[ReplicaState]:
         """All present replicas. What was known of replaced or removed ones is forgotten."""
-        present = {backend.name: backend for backend in self._backends()}
-        for name, state in list(self._states.items()):
-            if present.get(name) != state.backend:
-                del self._states[name]
-                self.router.caches.forget(name)
-        for name, backend in present.items():
-            self._states.setdefault(name, ReplicaState(backend))
-        return [self._states[name] for name in present]
+        present = tuple(self._backends())
+        if present != self._backends_seen:  # seldom: this runs several times per request
+            kept, self._backends_seen = self._states, present
+            self._states = {
+                each.name: known if (known := kept.get(each.name)) and known.backend == each else ReplicaState(each)
+                for each in present
+            }
+            for name, state in kept.items():
+                if self._states.get(name) is not state:
+                    self.router.caches.forget(name)
+        return list(self._states.values())
 
-    def ready(self, model: str | None = None) -> list[Backend]:
-        """The replicas that can be sent requests: for the model, where all models are known, else for any."""
+    def ready(self, model: str | None = None) -> bool:
+        """Whether a replica can be sent requests: for the model, where all models are known, else for any."""
         named = None if self._models() is None else model
-        return [state.backend for state in self.states() if state.ready and state.serves(named)]
+        return any(state.ready and state.serves(named) for state in self.states())
 
     def models(self) -> dict[str, Backend]:
         """One ready replica per model, by the model's name."""
@@ -86,13 +90,12 @@ class Fleet:
         Raises UnknownModel.
         """
         states, known = self.states(), self._models()
-        if known is not None and model is not None:
-            if model not in known:
-                raise _unknown(known)
-            states = [state for state in states if state.serves(model)]
-        if not any(state.ready for state in states):
-            return []
+        if known is not None and model is not None and model not in known:
+            raise _unknown(known)
         serving = {state.backend.name: state for state in states if state.serves(model)}
+        counted = states if known is None or model is None else serving.values()
+        if not any(state.ready for state in counted):
+            return []
         if not serving:
             raise _unknown({state.load.model for state in states if state.load is not None})
         ordered = self.router.order([state.replica() for state in serving.values() if state.fault is None], prompt)

@@ -50,8 +50,9 @@ class ReplicaState:
 
     def serves(self, model: str | None) -> bool:
         """True unless it is known to serve another model: by its owner's word, or by its own."""
-        known = {self.backend.model, None if self.load is None else self.load.model} - {None}
-        return model is None or known <= {model}
+        if model is None:
+            return True
+        return self.backend.model in (None, model) and (self.load is None or self.load.model == model)
 
     def replica(self) -> Replica:
         """The replica for the routing policy.

@@ -35,14 +35,13 @@ def own_prefill_seconds(replica: Replica, tokens: float, cached: float) -> float
     return prefill_seconds(replica.model or UNKNOWN, Work(0.0, tokens - cached, cached))
 
 
-def seconds_to_first_token(replica: Replica, tokens: float, cached: float) -> float:
-    """Predicted time to first token of a prompt that is sent now, seconds."""
+def seconds_to_first_token(replica: Replica, tokens: float, cached: float, own: float) -> float:
+    """Predicted time to first token of a prompt that is sent now, seconds; `own` of them for its own computation."""
     model = replica.model or UNKNOWN
     decode = model.predict(StepWork(sequences=replica.running, kv_tokens=round(replica.kv_held)))
     uncached = tokens - cached
     steps = 1.0 + (replica.prefill_tokens + uncached) / CHUNK_TOKENS
     ahead = replica.prefill_tokens * seconds_per_token(model, tokens)
-    own = own_prefill_seconds(replica, tokens, cached)
     return seconds_to_place(replica, uncached, decode) + ahead + own + steps * decode
 
 

@@ -26,7 +26,7 @@ def prefix_aware(replica: Replica, prompt: Prompt, caches: CacheView) -> float:
     """Predicted seconds to first token, with the prices of computation and lateness."""
     cached = caches.cached_tokens(replica.name, prompt)
     own = own_prefill_seconds(replica, prompt.tokens, cached)
-    seconds = seconds_to_first_token(replica, prompt.tokens, cached)
+    seconds = seconds_to_first_token(replica, prompt.tokens, cached, own)
     return seconds + COMPUTATION * own + LATENESS * max(0.0, seconds - FREE_SHARE * replica.ttft_target)
 
 

@@ -1,4 +1,4 @@
-"""Garbage collection of the HTTP process: full collections are rare, because each one holds the event loop.
+"""Garbage collection of a process that serves HTTP: full collections are rare, because each one holds the event loop.
 
 A full collection visits every object: with 10,000 open connections it takes 0.3 s, and by default there is one a second
 under such a load. Requests leave no reference cycles that only a full one would find (0 objects in 63 collections).
