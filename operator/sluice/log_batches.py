@@ -32,12 +32,22 @@ class BatchedLines(logging.Handler):
 
     def flush(self) -> None:
         """Writes the lines that wait. `logging` calls it at the end of the process."""
-        with self._target.lock or self.lock:  # type: ignore[union-attr]  # createLock() has set both
+        self.acquire()  # another thread may add a line meanwhile
+        try:
             lines, self._lines, self._waits_in = self._lines, [], None
             if lines:
-                end = self._target.terminator
-                self._target.stream.write(end.join(lines) + end)
-                self._target.flush()
+                self._write(lines)
+        finally:
+            self.release()
+
+    def _write(self, lines: list[str]) -> None:
+        end = self._target.terminator
+        self._target.acquire()
+        try:
+            self._target.stream.write(end.join(lines) + end)
+            self._target.flush()
+        finally:
+            self._target.release()
 
 
 def write_together(*loggers: str) -> None:
