@@ -24,7 +24,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str = "auto"  # auto | float32 | bfloat16 | float16
     device: str = "auto"  # auto | cpu | cuda; "cuda" without one visible is an error, never a fallback
     max_model_length: int | None = None  # None: the value in the model's config
-    kv_size: int | None = None  # bytes; None: kv_memory_fraction of the memory left after loading the weights
+    kv_size: int | None = None  # bytes; None: kv_memory_fraction of the memory left beside weights and a step
     kv_memory_fraction: float = 0.9
     block_size: int = 16
     max_num_seqs: int = 256  # hard limit; per-sequence buffers are allocated for it

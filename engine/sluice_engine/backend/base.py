@@ -7,9 +7,11 @@ import torch
 
 from sluice_engine.backend.pool_memory import PoolMemory
 from sluice_engine.backend.runner import StepResult
+from sluice_engine.config import EngineOptions
+from sluice_engine.kvcache.config import CacheConfig
 from sluice_engine.model.introspection import Structure
 from sluice_engine.model.loaded import LoadedModel
-from sluice_engine.scheduler import Plan, SchedulerConfig
+from sluice_engine.scheduler import Plan
 
 ReadModule = Callable[[], tuple[torch.nn.Module, Structure]]  # transformers' module on the device; may be called again
 
@@ -43,12 +45,17 @@ class Backend(Protocol):
         """The module with its layers replaced by what this device computes faster, and its structure as it was read."""
 
     def memory(self, swap_size: int) -> PoolMemory:
-        """The memory that is free now. After the model is loaded, it is the KV budget."""
+        """The memory that is free now."""
+
+    def kv_memory(self, model: LoadedModel, options: EngineOptions) -> PoolMemory:
+        """The memory that is left for the KV pool of a loaded model while it computes its largest step. Raises
+        InsufficientMemory if that step cannot be computed at all.
+        """
 
     def can_cut_chunks(self, model: LoadedModel) -> bool:
         """True if a late step of this model may truncate its prefill chunk."""
 
-    def runner(self, model: LoadedModel, config: SchedulerConfig) -> TextRunner:
+    def runner(self, model: LoadedModel, config: CacheConfig) -> TextRunner:
         """The model with a KV cache of `config.num_blocks`. Raises MemoryError or RuntimeError if that cannot be
         allocated.
         """

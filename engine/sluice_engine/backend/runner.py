@@ -19,12 +19,13 @@ from sluice_engine.backend.batch_builder import BatchBuilder, GatheredRows, Step
 from sluice_engine.backend.block_copies import BlockCopier
 from sluice_engine.backend.failure_isolation import check_device, isolate
 from sluice_engine.control.step_deadline import Cut, Deadline
+from sluice_engine.kvcache.config import CacheConfig
 from sluice_engine.model.batch import Batch
 from sluice_engine.model.kv_cache import KVCache
 from sluice_engine.model.loaded import LoadedModel
 from sluice_engine.request import TokenLogprob
 from sluice_engine.sampling import NOT_A_NUMBER, Sampled, Sampler
-from sluice_engine.scheduler import Plan, Row, SchedulerConfig
+from sluice_engine.scheduler import Plan, Row
 
 NOT_FINITE = "the model's output for this request is not a number"
 _COPIES = 8  # round trips to measure one block copy
@@ -81,8 +82,8 @@ class Runner:
         self._last: NDArray[np.int64] = np.zeros(max_num_seqs, dtype=np.int64)  # by slot: the last sampled token
 
     @classmethod
-    def sized(cls, model: LoadedModel, config: SchedulerConfig) -> Self:
-        """The runner for a scheduler of this configuration."""
+    def sized(cls, model: LoadedModel, config: CacheConfig) -> Self:
+        """The runner for a cache of these sizes."""
         return cls(
             model,
             num_blocks=config.num_blocks,

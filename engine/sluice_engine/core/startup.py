@@ -74,8 +74,10 @@ class LoadedEngine:
 def _sized(model: LoadedModel, options: EngineOptions, backend: Backend) -> SchedulerConfig:
     """The scheduler's sizes for a loaded model, with a KV pool sized from the memory that is left."""
     swap = 0 if model.pooled is not None else options.swap_size
+    measured = model.pooled is None and options.kv_size is None
+    memory = backend.kv_memory(model, options) if measured else backend.memory(swap)
     return SchedulerConfig(
-        num_blocks=blocks_that_fit(options, model.kv_shape, model.max_model_length, backend.memory(swap)),
+        num_blocks=blocks_that_fit(options, model.kv_shape, model.max_model_length, memory),
         block_size=options.block_size,
         max_num_seqs=options.max_num_seqs,
         max_model_length=model.max_model_length,

@@ -13,11 +13,12 @@ from sluice_engine.backend.cpu.decoder import NativeDecoder
 from sluice_engine.backend.pool_memory import PoolMemory, host_memory
 from sluice_engine.backend.probe import OutputMismatch
 from sluice_engine.backend.runner import Runner
+from sluice_engine.config import EngineOptions
+from sluice_engine.kvcache.config import CacheConfig
 from sluice_engine.model.attention import PagedAttention, set_attention
 from sluice_engine.model.fusion import fuse
 from sluice_engine.model.introspection import Structure
 from sluice_engine.model.loaded import LoadedModel
-from sluice_engine.scheduler import SchedulerConfig
 
 _log = logging.getLogger(__name__)
 _CPU: Final = torch.device("cpu")
@@ -59,10 +60,14 @@ class CpuBackend:
         """What the cgroup leaves, without `swap_size` bytes for swapped blocks."""
         return host_memory(swap_size)
 
+    def kv_memory(self, model: LoadedModel, options: EngineOptions) -> PoolMemory:
+        """What the cgroup leaves: the buffers of a step are small beside it."""
+        return self.memory(options.swap_size)
+
     def can_cut_chunks(self, model: LoadedModel) -> bool:
         """True for the compiled decoder, if all layers share one group."""
         return isinstance(model.module.forward, NativeDecoder) and model.kv_shape.groups.windows == (None,)
 
-    def runner(self, model: LoadedModel, config: SchedulerConfig) -> Runner:
+    def runner(self, model: LoadedModel, config: CacheConfig) -> Runner:
         """See `base.Backend`."""
         return Runner.sized(model, config)

@@ -1,6 +1,7 @@
 """A CUDA device as a backend. On any other device its kernels are their references: the tests run it on a CPU."""
 
 import logging
+from functools import partial
 
 import torch
 
@@ -9,32 +10,34 @@ from sluice_engine.backend.cuda.acceptance import fuse_forward
 from sluice_engine.backend.cuda.decoder import FusedDecoder
 from sluice_engine.backend.cuda.device_queue import CudaQueue, DeviceQueue, HostQueue
 from sluice_engine.backend.cuda.graphs import Capture, CudaCapture, run_eagerly
+from sluice_engine.backend.cuda.memory import CudaMemory, DeviceMemory, Trial, device_memory, measure, pool_memory
 from sluice_engine.backend.cuda.modules import swap_modules
 from sluice_engine.backend.cuda.runner import GraphRunner
-from sluice_engine.backend.pool_memory import DeviceMemory, PoolMemory, accelerator_memory, cuda_memory
+from sluice_engine.backend.pool_memory import PoolMemory
 from sluice_engine.backend.probe import OutputMismatch
 from sluice_engine.backend.runner import Runner
+from sluice_engine.config import EngineOptions
+from sluice_engine.kvcache.config import CacheConfig
 from sluice_engine.model.introspection import Structure
 from sluice_engine.model.loaded import LoadedModel
-from sluice_engine.scheduler import SchedulerConfig
 
 _log = logging.getLogger(__name__)
 
 
 class CudaBackend:
-    """See `base.Backend`. `read_memory` returns the device's free and total bytes. `queue` and `capture` enqueue work and
-    capture graphs; None are those of CUDA, or of a device without them.
+    """See `base.Backend`. `memory` measures the device's memory, `queue` and `capture` enqueue work and capture graphs;
+    None are those of CUDA, or of a device without them.
     """
 
     def __init__(
         self,
         device: torch.device,
-        read_memory: DeviceMemory = cuda_memory,
+        memory: DeviceMemory | None = None,
         queue: DeviceQueue | None = None,
         capture: Capture | None = None,
     ) -> None:
         self.device = device
-        self._read_memory = read_memory
+        self._memory = memory or CudaMemory()
         on_cuda = device.type == "cuda"
         self._queue = queue or (CudaQueue() if on_cuda else HostQueue())
         self._capture = capture or (CudaCapture() if on_cuda else run_eagerly)
@@ -60,13 +63,25 @@ class CudaBackend:
 
     def memory(self, swap_size: int) -> PoolMemory:
         """The device's free memory; swapped blocks are in host memory."""
-        return accelerator_memory(self._read_memory)
+        return device_memory(self._memory)
+
+    def kv_memory(self, model: LoadedModel, options: EngineOptions) -> PoolMemory:
+        """Measured on a trial (`memory.py`)."""
+        windows = model.kv_shape.groups.windows
+        sizes = CacheConfig(
+            num_blocks=len(windows),
+            block_size=options.block_size,
+            max_num_seqs=options.max_num_seqs,
+            windows=windows,
+        )
+        trial = Trial(sizes, options.limits.max_batched_tokens)
+        return pool_memory(measure(self._memory, partial(self.runner, model), model, trial))
 
     def can_cut_chunks(self, model: LoadedModel) -> bool:
         """False: a step on the device cannot be truncated."""
         return False
 
-    def runner(self, model: LoadedModel, config: SchedulerConfig) -> Runner:
+    def runner(self, model: LoadedModel, config: CacheConfig) -> Runner:
         """With decode graphs for a model that the fused decoder runs. See `base.Backend`."""
         decoder = model.module.forward
         if isinstance(decoder, FusedDecoder):

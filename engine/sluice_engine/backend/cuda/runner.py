@@ -22,9 +22,10 @@ from sluice_engine.backend.cuda.readback import Readback
 from sluice_engine.backend.cuda.sampling import DeviceSampling, needs_host
 from sluice_engine.backend.failure_isolation import check_device
 from sluice_engine.backend.runner import NOT_FINITE, PreparedStep, Runner, StepResult
+from sluice_engine.kvcache.config import CacheConfig
 from sluice_engine.model.kv_cache import KVCache
 from sluice_engine.model.loaded import LoadedModel
-from sluice_engine.scheduler import PENDING, Plan, SchedulerConfig
+from sluice_engine.scheduler import PENDING, Plan
 
 _log = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ class GraphRunner(Runner):
     """
 
     def __init__(
-        self, model: LoadedModel, decoder: FusedDecoder, config: SchedulerConfig, queue: DeviceQueue, capture: Capture
+        self, model: LoadedModel, decoder: FusedDecoder, config: CacheConfig, queue: DeviceQueue, capture: Capture
     ) -> None:
         super().__init__(
             model,

@@ -16,10 +16,10 @@ from sluice_engine.backend.cuda.graphs import DecodeGraphs, graph_sizes, run_eag
 from sluice_engine.backend.cuda.runner import GraphRunner
 from sluice_engine.backend.runner import Runner
 from sluice_engine.core.engine import EngineLoop
+from sluice_engine.kvcache.config import CacheConfig
 from sluice_engine.model.loaded import LoadedModel
 from sluice_engine.sampling_params import SamplingParams
-from sluice_engine.scheduler import SchedulerConfig
-from tests.engine.backend.cuda.simulated_device import CheckedCapture, LatePipeline, LateQueue
+from tests.engine.backend.cuda.simulated_device import CheckedCapture, FixedMemory, LatePipeline, LateQueue
 from tests.engine.families import FAMILIES, save
 from tests.engine.oracle import finish, options, run, submit
 
@@ -30,7 +30,7 @@ SLOTS = 18
 class EagerBackend(CudaBackend):
     """The fused decoder without graphs, and the host's sampler."""
 
-    def runner(self, model: LoadedModel, config: SchedulerConfig) -> Runner:
+    def runner(self, model: LoadedModel, config: CacheConfig) -> Runner:
         return Runner.sized(model, config)
 
 
@@ -39,7 +39,7 @@ class Watched:
 
     def __init__(self, folder: Path, **changes: object) -> None:
         self.queue, self.capture = LateQueue(), CheckedCapture()
-        backend = CudaBackend(CPU, _memory, self.queue, self.capture)
+        backend = CudaBackend(CPU, FixedMemory(), self.queue, self.capture)
         self.engine = EngineLoop(_options(folder, **changes), backend=backend)
         assert isinstance(self.engine.runner, GraphRunner)
         self.runner = self.engine.runner
@@ -73,10 +73,6 @@ class Watched:
         buffers.upload = checked_upload  # type: ignore[method-assign]
 
 
-def _memory() -> tuple[int, int]:
-    return 1 << 30, 1 << 30
-
-
 def _options(folder: Path, **changes: object):  # type: ignore[no-untyped-def]
     return options(folder, max_num_seqs=SLOTS, speculation="off", **changes)
 
@@ -97,7 +93,7 @@ Load = Callable[[EngineLoop], dict[str, list[int]]]
 def compare(folder: Path, load: Load, **changes: object) -> Watched:
     """Both engines under the same load."""
     watched = Watched(folder, **changes)
-    eager = EngineLoop(_options(folder, **changes), backend=EagerBackend(CPU, _memory))
+    eager = EngineLoop(_options(folder, **changes), backend=EagerBackend(CPU, FixedMemory()))
     want = load(eager)
     assert load(watched.engine) == want
     assert sum(map(len, want.values())) > 5
@@ -199,7 +195,7 @@ def test_a_step_that_fails_on_the_device_is_run_again_and_so_is_the_one_behind_i
         return read(index, count)
 
     graphs.replay, readback.read = failing, counted  # type: ignore[method-assign]
-    assert load(watched.engine) == load(EngineLoop(_options(folder), backend=EagerBackend(CPU, _memory)))
+    assert load(watched.engine) == load(EngineLoop(_options(folder), backend=EagerBackend(CPU, FixedMemory())))
     assert reads == replays - 2 > 15  # the failed step and the one behind it were run alone
 
 

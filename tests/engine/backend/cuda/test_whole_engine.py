@@ -13,6 +13,7 @@ from sluice_engine.backend.cuda.backend import CudaBackend
 from sluice_engine.backend.cuda.decoder import FusedDecoder
 from sluice_engine.core.engine import EngineLoop
 from sluice_engine.pulled import pull
+from tests.engine.backend.cuda.simulated_device import FixedMemory
 from tests.engine.families import FAMILIES, SMALL, logits_of, save
 from tests.engine.oracle import Oracle, finish, options, submit
 
@@ -21,7 +22,7 @@ FUSED = {"llama", "mistral", "qwen2", "qwen3"}
 
 def on_cuda(folder: Path, **changes: object) -> EngineLoop:
     """An engine on the CUDA backend, with its tensors on the processor."""
-    backend = CudaBackend(torch.device("cpu"), lambda: (1 << 30, 1 << 30))
+    backend = CudaBackend(torch.device("cpu"), FixedMemory())
     return EngineLoop(options(folder, max_num_seqs=8, **changes), backend=backend)
 
 
