@@ -3,14 +3,26 @@
 The chart sets them; no other module reads the environment. An invalid value ends the start with a sentence about it.
 """
 
+import json
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Final
+
+_PEER_FIELDS: Final = {"podSelector", "namespaceSelector", "ipBlock"}  # of a NetworkPolicyPeer
 
 
 class InvalidSettings(ValueError):
     """An environment variable has an invalid value. The message names the variable and the valid values."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkPeers:
+    """Who may connect to engine pods, as peers of a NetworkPolicy. The chart knows their namespaces and labels."""
+
+    admin: tuple[dict[str, Any], ...]  # operator, gateway, Prometheus; never empty, which would mean everyone
+    data: tuple[dict[str, Any], ...] = ()  # gateway and further clients, beside the engines' own namespace
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +44,7 @@ class Settings:
     gateway_service: str = ""  # Service of the gateways in pod_namespace; empty: no gateway holds requests
     key_secret: str = "sluice-operator-key"  # Secret in pod_namespace with the operator's key
     health_port: int = 8080
+    network_peers: NetworkPeers | None = None  # None: engines get no NetworkPolicy
     hub_endpoint: str = "https://huggingface.co"  # whose public models are checked before there are pods; empty: none
 
 
@@ -49,6 +62,7 @@ def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
         gateway_service=env.get("SLUICE_GATEWAY_SERVICE", ""),
         key_secret=env.get("SLUICE_KEY_SECRET") or default.key_secret,
         hub_endpoint=_url(env, "SLUICE_HUB_ENDPOINT", default.hub_endpoint),
+        network_peers=_network_peers(env, "SLUICE_NETWORK_PEERS"),
         health_port=_port(env, "SLUICE_HEALTH_PORT", default.health_port),
     )
 
@@ -89,3 +103,24 @@ def _object_name(env: Mapping[str, str], name: str, default: str) -> str:
     if len(text) > 253 or not re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", text):
         raise InvalidSettings(f"{name} is {text!r}: it must be a name of a Kubernetes object, such as sluice-operator")
     return text
+
+
+def _network_peers(env: Mapping[str, str], name: str) -> NetworkPeers | None:
+    text = env.get(name)
+    if not text:
+        return None
+    try:
+        given = json.loads(text)
+    except ValueError:
+        given = None
+    is_complete = isinstance(given, dict) and set(given) == {"admin", "data"}
+    if not is_complete or not all(isinstance(peers, list) for peers in given.values()) or not given["admin"]:
+        raise InvalidSettings(
+            f'{name} is {text!r}: it must be JSON such as {{"admin": [PEER], "data": []}} with at least one admin peer'
+        )
+    for peer in (*given["admin"], *given["data"]):
+        if not isinstance(peer, dict) or not peer or set(peer) - _PEER_FIELDS:
+            raise InvalidSettings(
+                f"{name} has the peer {peer!r}: it must have podSelector, namespaceSelector or ipBlock"
+            )
+    return NetworkPeers(admin=tuple(given["admin"]), data=tuple(given["data"]))

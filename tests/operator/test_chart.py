@@ -81,7 +81,13 @@ def test_the_defaults_fit_their_schema() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"intervalSeconds": 0}, {"watchNamespace": "Not A Name"}, {"image": {"repository": ""}}, {"unknown": 1}],
+    [
+        {"intervalSeconds": 0},
+        {"networkPolicy": {"enabled": True, "metricsFrom": [{}], "clientsFrom": []}},
+        {"watchNamespace": "Not A Name"},
+        {"image": {"repository": ""}},
+        {"unknown": 1},
+    ],
     ids=str,
 )
 def test_wrong_values_are_refused(wrong: dict[str, Any]) -> None:
@@ -108,6 +114,7 @@ def test_the_operator_reads_what_the_chart_sets() -> None:
             "SLUICE_KEY_SECRET": "k",
             "SLUICE_LEASE_NAME": "blue",
             "SLUICE_GATEWAY_SERVICE": "gw",
+            "SLUICE_NETWORK_PEERS": '{"admin": [{"podSelector": {}}], "data": []}',
         }
     )
     names = {
@@ -118,11 +125,13 @@ def test_the_operator_reads_what_the_chart_sets() -> None:
         "KEY_SECRET",
         "LEASE_NAME",
         "GATEWAY_SERVICE",
+        "NETWORK_PEERS",
     }
     assert set(given) == {f"SLUICE_{name}" for name in names}
     assert (settings.engine_image, settings.namespace, settings.interval) == ("a/b:c", "team", 7.0)
     assert settings.hub_endpoint == "http://hub"
     assert (settings.key_secret, settings.lease_name, settings.gateway_service) == ("k", "blue", "gw")
+    assert settings.network_peers is not None
     assert f"containerPort: {settings.health_port}" in DEPLOYMENT
 
 

@@ -75,6 +75,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [get, create, patch]
+# Delete: networkPolicy.enabled may become false.
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [get, create, patch, delete]
 # The Deployment owns the pods: patch sets the annotation that orders scale-in, delete replaces a crash-looping pod.
 - apiGroups: [""]
   resources: [pods]
@@ -86,4 +90,28 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 - apiGroups: [""]
   resources: [events]
   verbs: [create]
+{{- end -}}
+
+{{- /* The operator's and the gateway's pods of this release, as peers of a NetworkPolicy. */ -}}
+{{- define "sluice.operator.peer" -}}
+namespaceSelector:
+  matchLabels: {kubernetes.io/metadata.name: {{ .Release.Namespace }}}
+podSelector:
+  matchLabels:
+    {{- include "sluice.selector" . | nindent 4 }}
+{{- end -}}
+
+{{- define "sluice.gateway.peer" -}}
+namespaceSelector:
+  matchLabels: {kubernetes.io/metadata.name: {{ .Release.Namespace }}}
+podSelector:
+  matchLabels:
+    {{- include "sluice.gateway.selector" . | nindent 4 }}
+{{- end -}}
+
+{{- /* JSON of the peers of engine pods, for the operator, which makes one NetworkPolicy per LLMDeployment. */ -}}
+{{- define "sluice.networkPeers" -}}
+{{- $operator := list (include "sluice.operator.peer" . | fromYaml) -}}
+{{- $gateway := .Values.gateway.enabled | ternary (list (include "sluice.gateway.peer" . | fromYaml)) list -}}
+{{- dict "admin" (concat $operator $gateway .Values.networkPolicy.metricsFrom) "data" (concat $gateway .Values.networkPolicy.clientsFrom | default list) | toJson -}}
 {{- end -}}

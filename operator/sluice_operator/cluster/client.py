@@ -79,7 +79,7 @@ class ClusterClient(Protocol):
     """The cluster. All methods raise `ClusterError` (or a subclass) on failure; reconcile is then retried with backoff.
 
     `kind` is one of Deployment, ReplicaSet, Pod, Service, ServiceAccount, PodDisruptionBudget, Secret, ConfigMap,
-    LLMDeployment.
+    NetworkPolicy, LLMDeployment.
     """
 
     async def get(self, kind: str, namespace: str, name: str) -> Object | None:

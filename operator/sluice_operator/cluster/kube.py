@@ -39,6 +39,7 @@ _GROUPS: Final = {
     "Deployment": ("apps", "v1", "deployments"),
     "ReplicaSet": ("apps", "v1", "replicasets"),
     "PodDisruptionBudget": ("policy", "v1", "poddisruptionbudgets"),
+    "NetworkPolicy": ("networking.k8s.io", "v1", "networkpolicies"),
     "Lease": ("coordination.k8s.io", "v1", "leases"),
     contract.KIND: (contract.GROUP, contract.VERSION, contract.PLURAL),
 }

@@ -14,10 +14,11 @@ from typing import Final
 from sluice_operator import render
 from sluice_operator.api import LLMDeployment
 from sluice_operator.autoscaler.values import Decision
-from sluice_operator.cluster.client import ClusterError, Object
+from sluice_operator.cluster.client import ClusterError, Object, is_owned
 from sluice_operator.cluster.fleet import ObservedFleet, replicas_of
 from sluice_operator.reconcile.admin_token import derive
 from sluice_operator.reconcile.context import Context, Target
+from sluice_operator.render import names
 
 log = logging.getLogger(__name__)
 
@@ -98,6 +99,22 @@ async def apply_dependencies(
     for manifest in manifests:
         await context.cluster.apply(manifest, owner=target.document)
     return replace(state, fingerprint=fingerprint, applied_at=context.clock())
+
+
+async def remove_network_policy(target: Target, context: Context) -> None:
+    """Delete the NetworkPolicy that an operator with other settings has applied. Raises ClusterError.
+
+    An operator whose role does not name NetworkPolicies has applied none.
+    """
+    where = ("NetworkPolicy", target.key.namespace, names.network_policy(target.key.name))
+    try:
+        live = await context.cluster.get(*where)
+    except ClusterError as error:
+        if error.status not in REJECTED:
+            raise
+        return
+    if live is not None and is_owned(live, target.document):
+        await context.cluster.delete(*where)
 
 
 async def order_scale_in(

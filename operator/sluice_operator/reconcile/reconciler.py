@@ -26,6 +26,7 @@ from sluice_operator.reconcile.children import (
     desired_replicas,
     ensure_token,
     order_scale_in,
+    remove_network_policy,
 )
 from sluice_operator.reconcile.context import Context, Target
 from sluice_operator.reconcile.crash_replacement import replace_crashed
@@ -167,6 +168,8 @@ class Reconciler:
         replicas = desired_replicas(target.resource, fleet, decision)
         revision = recorded_revision(target.resource.spec, target.document.get("status") or {})
         *dependencies, deployment = _render(target.resource, replicas, str(children.token), context, revision)
+        if context.settings.network_peers is None and children.fingerprint is None:
+            await remove_network_policy(target, context)
         children = await apply_dependencies(target, dependencies, children, context)
         self.states[key] = replace(self.states[key], children=children)
         await order_scale_in(target.resource, fleet, decision, replicas, context)
@@ -209,8 +212,9 @@ def _parse(key: Key, document: Object) -> tuple[Target | None, tuple[str, ...]]:
 def _render(
     resource: LLMDeployment, replicas: int | None, token: str, context: Context, revision: str | None = None
 ) -> list[Object]:
-    image = context.settings.engine_image
-    return list(render.children(resource, image=image, replicas=replicas, token=token, revision=revision))
+    image, peers = context.settings.engine_image, context.settings.network_peers
+    policy = [] if peers is None else [render.network_policy(resource, peers)]
+    return [*policy, *render.children(resource, image=image, replicas=replicas, token=token, revision=revision)]
 
 
 def _paused_template(target: Target | None, context: Context) -> str | None:

@@ -11,18 +11,22 @@ from sluice_operator.render.admin_secret import build_admin_secret
 from sluice_operator.render.deployment import build_deployment
 from sluice_operator.render.disruption_budget import build_disruption_budget
 from sluice_operator.render.estimates import build_estimates
+from sluice_operator.render.network_policy import build_network_policy
 from sluice_operator.render.pod import build_pod_template
 from sluice_operator.render.service import build_headless_service, build_service
 from sluice_operator.render.service_account import build_service_account
 from sluice_operator.render.targets import build_targets
+from sluice_operator.settings import NetworkPeers
 
-__all__ = ["admin_secret", "children", "deletion_cost", "estimates", "names"]
+__all__ = ["admin_secret", "children", "deletion_cost", "estimates", "names", "network_policy"]
 
 
 def children(
     resource: LLMDeployment, *, image: str, replicas: int | None, token: str, revision: str | None = None
 ) -> tuple[Object, ...]:
-    """Return every child except the admin Secret and the saved estimates, in the order in which they must be applied.
+    """Return the children that every resource has, in the order in which they must be applied.
+
+    Three more have functions of their own: admin Secret, NetworkPolicy and saved estimates.
 
     image: the engine image for a resource without spec.engine.image. replicas: the number of pods; None leaves the
     field to its owner. token: the admin token; the pods mount the Secret that holds it. revision: of a model that the
@@ -41,6 +45,11 @@ def children(
 def admin_secret(resource: LLMDeployment, token: str) -> Object:
     """Return the Secret that holds the admin token. The caller creates it and never applies it."""
     return build_admin_secret(resource, token)
+
+
+def network_policy(resource: LLMDeployment, peers: NetworkPeers) -> Object:
+    """Return the NetworkPolicy of the engine pods, which must exist before them."""
+    return build_network_policy(resource, peers)
 
 
 def estimates(resource: LLMDeployment, text: str) -> Object:

@@ -12,7 +12,7 @@ PART_OF: Final = "sluice"
 CONTAINER: Final = "engine"  # in the pod; webhooks may add more containers
 
 # Suffixes, with that of the headless Service, have at most 11 characters: with the 52 of a resource's name they fit the 63 of a DNS label.
-_ACCOUNT: Final = "-engine"
+_ENGINE: Final = "-engine"  # of the ServiceAccount and the NetworkPolicy
 _TARGETS: Final = "-targets"
 _ESTIMATES: Final = "-estimates"
 _DIGITS: Final = 10  # hex digits of the hash in the name of the admin Secret
@@ -38,12 +38,17 @@ def service_account(name: str) -> str:
 
     The suffix prevents a conflict of a resource named `default` with the namespace's default ServiceAccount.
     """
-    return f"{name}{_ACCOUNT}"
+    return f"{name}{_ENGINE}"
 
 
 def disruption_budget(name: str) -> str:
     """Return the name of the PodDisruptionBudget."""
     return name
+
+
+def network_policy(name: str) -> str:
+    """Return the name of the NetworkPolicy. Users name theirs after the model, so it has a suffix."""
+    return f"{name}{_ENGINE}"
 
 
 def admin_secret(name: str, token: str) -> str:

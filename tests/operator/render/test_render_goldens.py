@@ -8,9 +8,11 @@ import yaml
 
 from sluice_operator import render
 from sluice_operator.api import parse
+from sluice_operator.settings import NetworkPeers
 
 DATA = Path(__file__).parents[2] / "data/kubernetes"
 IMAGE = "sluice/engine:dev"
+PEERS = NetworkPeers(admin=({"podSelector": {"matchLabels": {"app": "operator"}}},))
 INPUTS = sorted((DATA / "input").glob("*.yaml"))
 COUNTS = {"cpu": None}  # External mode before its first scale: the count is left alone
 
@@ -21,6 +23,7 @@ def test_children_equal_their_golden(given: Path) -> None:
     made = [
         *render.children(resource, image=IMAGE, replicas=COUNTS.get(given.stem, 2), token="not-a-secret"),
         render.admin_secret(resource, "not-a-secret"),
+        render.network_policy(resource, PEERS),
     ]
     golden = DATA / "output" / given.name
     if os.environ.get("SLUICE_UPDATE_GOLDENS"):

@@ -1,0 +1,35 @@
+"""What Helm renders of the chart, as stored in tests/data/chart: the tests of roles and policies run without Helm.
+
+`test_chart_objects.py` compares the stored objects with Helm's where Helm is installed.
+"""
+
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+Object = dict[str, Any]
+
+RELEASE: Final = "blue"
+NAMESPACE: Final = "sluice-system"
+DATA: Final = Path(__file__).parents[2] / "data/chart"
+# Name of the stored file → options of `helm template`.
+VARIANTS: Final = {
+    "default": (),
+    "one_namespace": ("--set", "watchNamespace=apps"),
+    "no_gateway": ("--set", "gateway.enabled=false"),
+    "no_policies": ("--set", "networkPolicy.enabled=false"),
+}
+
+
+def stored(variant: str = "default", *kinds: str) -> list[Object]:
+    """The objects of these kinds; of all kinds without one."""
+    objects = list(yaml.safe_load_all((DATA / f"{variant}.yaml").read_text()))
+    return [each for each in objects if not kinds or each["kind"] in kinds]
+
+
+def environment(variant: str = "default") -> dict[str, str]:
+    """The plain variables of the operator's container."""
+    (deployment,) = (each for each in stored(variant, "Deployment") if each["metadata"]["name"] == "blue-sluice")
+    variables = deployment["spec"]["template"]["spec"]["containers"][0]["env"]
+    return {each["name"]: each["value"] for each in variables if "value" in each}
