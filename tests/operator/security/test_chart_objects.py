@@ -34,3 +34,22 @@ def test_the_stored_objects_are_those_of_helm(variant: str) -> None:
 
 def test_each_stored_file_is_a_variant() -> None:
     assert {path.stem for path in DATA.glob("*.yaml")} == set(VARIANTS)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_check_of_the_scanner_is_skipped_only_on_deployments_and_with_a_reason(variant: str) -> None:
+    skips = {
+        (each["kind"], text.partition("=")[0]): text.partition("=")[2]
+        for each in stored(variant)
+        for name, text in (each["metadata"].get("annotations") or {}).items()
+        if name.startswith("checkov.io/")
+    }
+    assert set(skips) <= {("Deployment", f"CKV_K8S_{number}") for number in (11, 15, 43)}
+    assert all(len(reason.split()) >= 8 for reason in skips.values())
+
+
+def test_a_pinned_image_and_a_cpu_limit_leave_nothing_to_skip() -> None:
+    digest = f"sha256:{'a' * 64}"
+    values = f"image.digest={digest},image.pullPolicy=Always,gateway.resources.limits.cpu=1"
+    objects = rendered("--set", values)
+    assert not [each for each in objects if "checkov" in str(each["metadata"].get("annotations"))]
