@@ -36,7 +36,9 @@ def sluice(
     """Serve LLMs on Kubernetes, or on this machine."""
 
 
-COMMANDS: Final = ("serve", "up", "chat", "bench", "simulate", "operate", "gateway", "explain", "model", "key", "crds")
+COMMANDS: Final = (
+    "serve", "up", "chat", "bench", "simulate", "operate", "gateway", "cluster", "explain", "model", "key", "crds",
+)  # fmt: skip
 
 for _name in COMMANDS:
     importlib.import_module(f"sluice.commands.{_name}").register(app)

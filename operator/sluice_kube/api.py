@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from kubernetes.aio import client as aio_client
@@ -17,6 +19,7 @@ dynamic_client: Any = DynamicClient
 transport: Any = aio_client.rest
 
 REQUEST_SECONDS: Final = 10.0
+MAX_TEXT_BYTES: Final = 8 * 1024 * 1024  # of one log or one answer of a pod
 _CONNECTIONS: Final = 16
 
 
@@ -46,16 +49,40 @@ async def request(
     dynamic: Any, method: str, where: str, seconds: float = REQUEST_SECONDS, **parameters: Any
 ) -> dict[str, Any]:
     """Send one request with a timeout; return the JSON response. Raises ClusterError with the server's message."""
+    async with _failures_of(f"{method.upper()} {where}", seconds):
+        response = await dynamic.request(method, where, serialize=False, **parameters)
+        answer: dict[str, Any] = await response.json()
+        return answer
+
+
+async def request_text(
+    dynamic: Any, where: str, query: Mapping[str, str], seconds: float = REQUEST_SECONDS, most: int = MAX_TEXT_BYTES
+) -> str:
+    """Read a body that is text, such as a log, and at most its first `most` bytes. Raises ClusterError."""
+    async with _failures_of(f"GET {where}", seconds):
+        response = await dynamic.request("get", where, serialize=False, query_params=list(query.items()))
+        try:
+            found = bytearray()
+            async for chunk in response.content.iter_any():
+                found += chunk
+                if len(found) >= most:
+                    break
+        finally:
+            response.close()
+        return found[:most].decode(errors="replace")
+
+
+@asynccontextmanager
+async def _failures_of(what: str, seconds: float) -> AsyncIterator[None]:
+    """Bound the request `what` in time, and raise its errors as ClusterError."""
     try:
         async with asyncio.timeout(seconds):
-            response = await dynamic.request(method, where, serialize=False, **parameters)
-            answer: dict[str, Any] = await response.json()
-            return answer
+            yield
     except TimeoutError as error:
-        raise ClusterError(f"{method.upper()} {where}: no answer within {seconds:.0f} s") from error
+        raise ClusterError(f"{what}: no answer within {seconds:.0f} s") from error
     # The transport raises errors of its HTTP library. Naming them through the transport avoids an import of it.
     except (ApiException, transport.aiohttp.ClientError, OSError, ValueError) as error:
-        raise cluster_error(f"{method.upper()} {where}", error) from error
+        raise cluster_error(what, error) from error
 
 
 def cluster_error(what: str, error: Exception) -> ClusterError:

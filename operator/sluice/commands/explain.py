@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from sluice import contract
+from sluice.commands.cluster.access import Format, Output, print_json
 
 _NOTABLE: Final = 1.005  # smaller factors are 1.00 when printed
 
@@ -24,10 +25,11 @@ def explain(
     ] = None,
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Its namespace.")] = "default",
     local: Annotated[bool, typer.Option("--local", help="Explain a running sluice up on this machine.")] = False,
+    output: Output = Format.TEXT,
 ) -> None:
     """Print the conditions and the last decisions of an LLMDeployment, and how well the autoscaler predicted."""
     if local:
-        _explain_local(name)
+        _explain_local(name, output)
         return
     if name is None:
         typer.echo("Name an LLMDeployment of the cluster, or give --local for the sluice up on this machine.", err=True)
@@ -53,10 +55,10 @@ def explain(
     if resource is None:
         typer.echo(f"no LLMDeployment {name} in namespace {namespace}: see kubectl get llmd -A", err=True)
         raise typer.Exit(contract.EXIT_FAILED)
-    _print(sentences(resource))
+    _show(resource, sentences(resource), output)
 
 
-def _explain_local(name: str | None) -> None:
+def _explain_local(name: str | None, output: Format) -> None:
     from sluice.up.state_file import NotRunning, read_running
     from sluice.up.wording import local_words
 
@@ -65,7 +67,19 @@ def _explain_local(name: str | None) -> None:
     except NotRunning as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(contract.EXIT_FAILED) from error
-    _print([local_words(line) for line in sentences(resource)])
+    _show(resource, [local_words(line) for line in sentences(resource)], output)
+
+
+_PARTS: Final = ("readyReplicas", "desiredReplicas", "conditions", "decisions", "forecast")
+
+
+def _show(resource: dict[str, Any], lines: list[str], output: Format) -> None:
+    if output is Format.TEXT:
+        _print(lines)
+        return
+    metadata, status = resource.get("metadata") or {}, resource.get("status") or {}
+    found = {name: metadata.get(name) for name in ("namespace", "name")} | {"sentences": lines}
+    print_json(found | {name: status[name] for name in _PARTS if name in status})
 
 
 def _print(lines: list[str]) -> None:

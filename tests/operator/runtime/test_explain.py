@@ -1,5 +1,6 @@
 """`sluice explain`: the status as sentences, on the command itself with an API server that returns one resource."""
 
+import json
 from contextlib import nullcontext
 from typing import Any
 
@@ -17,7 +18,7 @@ READY = {"type": "Ready", "status": "True", "reason": "Serving", "message": "3 o
 DECISION = {"time": "2026-11-21T09:00:00Z", "kind": "replicas", "from": 1, "to": 2, "reason": "Queue"}
 
 
-def explain(monkeypatch: pytest.MonkeyPatch, resource: dict[str, Any] | None) -> tuple[int, list[str]]:
+def explain(monkeypatch: pytest.MonkeyPatch, resource: dict[str, Any] | None, *options: str) -> tuple[int, list[str]]:
     """The exit status and the printed lines of `sluice explain chat -n ns`."""
 
     async def connect() -> nullcontext[None]:
@@ -30,7 +31,7 @@ def explain(monkeypatch: pytest.MonkeyPatch, resource: dict[str, Any] | None) ->
     monkeypatch.setattr(api, "connect", connect)
     monkeypatch.setattr(kube.KubeClient, "__init__", lambda self, client: None)
     monkeypatch.setattr(kube.KubeClient, "get", get)
-    result = CliRunner().invoke(app, ["explain", "chat", "-n", "ns"])
+    result = CliRunner().invoke(app, ["explain", "chat", "-n", "ns", *options])
     return result.exit_code, result.output.splitlines()
 
 
@@ -52,6 +53,20 @@ def test_it_prints_conditions_and_decisions_as_sentences(monkeypatch: pytest.Mon
             "The autoscaler has no estimate of the load yet, because no engine has returned metrics.",
         ],
     )
+
+
+def test_a_program_gets_the_sentences_and_what_they_are_made_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    status = {"readyReplicas": 1, "desiredReplicas": 2, "conditions": [READY], "decisions": [DECISION], "replicas": 2}
+    resource = {"metadata": {"namespace": "ns", "name": "chat", "uid": "1"}, "status": status}
+    code, lines = explain(monkeypatch, resource, "-o", "json")
+    found = json.loads("\n".join(lines))
+    assert code == 0
+    assert found.pop("sentences")[:2] == [
+        "1/2 replicas ready. Serving",
+        "2026-11-21T09:00:00Z  1 → 2 replicas: Queue.",
+    ]
+    status.pop("replicas")
+    assert found == {"namespace": "ns", "name": "chat"} | status
 
 
 def test_a_resource_that_no_operator_reconciles_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

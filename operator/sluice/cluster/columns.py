@@ -1,0 +1,39 @@
+"""Tables of plain text that fit a width. A column that may be cut ends in … where there is no room for it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+GAP: Final = 2  # columns of the terminal between two columns of the table
+ELLIPSIS: Final = "…"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """`least`: the width to which the column may be cut; 0 if it is never cut."""
+
+    heading: str
+    right: bool = False
+    least: int = 0
+
+
+def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """The heading and the rows as lines; at most `width` wide as far as the columns may be cut."""
+    cells = [[column.heading for column in columns], *rows]
+    widths = [max(len(row[place]) for row in cells) for place in range(len(columns))]
+    excess = sum(widths) + GAP * (len(widths) - 1) - width
+    while excess > 0:
+        cuttable = [place for place, column in enumerate(columns) if column.least and widths[place] > column.least]
+        if not cuttable:
+            break
+        widths[max(cuttable, key=lambda place: widths[place])] -= 1
+        excess -= 1
+    return [_line(columns, row, widths) for row in cells]
+
+
+def _line(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) -> str:
+    shown = []
+    for column, cell, width in zip(columns, row, widths, strict=True):
+        cut = cell if len(cell) <= width else cell[: width - 1] + ELLIPSIS
+        shown.append(cut.rjust(width) if column.right else cut.ljust(width))
+    return (" " * GAP).join(shown).rstrip()

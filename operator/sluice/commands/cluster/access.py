@@ -1,0 +1,72 @@
+"""What the commands that read a cluster have in common: the connection, the format, and errors as one sentence."""
+
+import asyncio
+import json
+import shutil
+import sys
+from collections.abc import Awaitable, Callable
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+
+import typer
+
+from sluice import contract
+
+if TYPE_CHECKING:
+    from sluice.cluster.reader import Reader
+
+T = TypeVar("T")
+WIDTH: Final = 80  # of a table that is not shown on a terminal
+
+
+class Format(StrEnum):
+    """How a result is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+Output = Annotated[Format, typer.Option("--output", "-o", help="text, or json for a program.")]
+Namespace = Annotated[str, typer.Option("--namespace", "-n", help="The namespace.")]
+AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="All namespaces.")]
+
+
+def with_cluster(command: str, read: "Callable[[Reader], Awaitable[T]]") -> T:
+    """Run `read` on the cluster of this pod or of KUBECONFIG. Exits with a sentence if that fails."""
+    try:
+        from sluice.cluster.reader import Reader
+        from sluice_kube import api
+        from sluice_kube.errors import ClusterError
+    except ModuleNotFoundError as error:
+        typer.echo(f"`sluice {command}` needs {error.name}: pip install 'sluice[operator]'", err=True)
+        raise typer.Exit(contract.EXIT_USAGE) from error
+
+    async def connected() -> T:
+        client = await api.connect()
+        async with client:
+            return await read(Reader(client))
+
+    try:
+        return asyncio.run(connected())
+    except ClusterError as error:
+        typer.echo(f"{error}{_hint(error.status)}", err=True)
+        raise typer.Exit(contract.EXIT_FAILED) from error
+
+
+def _hint(status: int) -> str:
+    """What to do about an HTTP status of the API server."""
+    if status == 404:
+        return ". Is Sluice installed? Run sluice check."
+    if status in (401, 403):
+        return ". Ask for the view role in this namespace, or choose another kubeconfig."
+    return ""
+
+
+def print_json(value: Any) -> None:
+    """Print a value for a program."""
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def width() -> int:
+    """The width of the terminal, or 80 where there is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH
