@@ -40,7 +40,11 @@ class ApiServer:
         if isinstance(found, int):
             message = f"the server answers {found}"
             return web.json_response({"kind": "Status", "message": message}, status=found)
-        return web.Response(text=found) if isinstance(found, str) else web.json_response(found)
+        if isinstance(found, str):
+            return web.Response(text=found)
+        if "items" in found and (selector := request.query.get("labelSelector")):
+            found = found | {"items": [each for each in found["items"] if _is_selected(each, selector)]}
+        return web.json_response(found)
 
     def _reviewed(self, review: dict[str, Any]) -> web.Response:
         wanted = review["spec"]["resourceAttributes"]
@@ -51,6 +55,11 @@ class ApiServer:
     async def connect(self) -> ApiClient:
         """In place of `sluice_kube.api.connect`."""
         return ApiClient(configuration=Configuration(host=f"http://127.0.0.1:{self.port}"))
+
+
+def _is_selected(thing: Mapping[str, Any], selector: str) -> bool:
+    wanted = dict(pair.split("=") for pair in selector.split(","))
+    return wanted.items() <= (thing["metadata"].get("labels") or {}).items()
 
 
 @contextmanager

@@ -33,24 +33,36 @@ AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="All
 
 def with_cluster(command: str, read: "Callable[[Reader], Awaitable[T]]") -> T:
     """Run `read` on the cluster of this pod or of KUBECONFIG. Exits with a sentence if that fails."""
+    need_operator_extra(command)
+    from sluice_kube.errors import ClusterError
+
     try:
-        from sluice.cluster.reader import Reader
-        from sluice_kube import api
-        from sluice_kube.errors import ClusterError
-    except ModuleNotFoundError as error:
-        typer.echo(f"`sluice {command}` needs {error.name}: pip install 'sluice[operator]'", err=True)
-        raise typer.Exit(contract.EXIT_USAGE) from error
+        return on_cluster(read)
+    except ClusterError as error:
+        typer.echo(f"{error}{_hint(error.status)}", err=True)
+        raise typer.Exit(contract.EXIT_FAILED) from error
+
+
+def on_cluster(read: "Callable[[Reader], Awaitable[T]]") -> T:
+    """Run `read` on the cluster of this pod or of KUBECONFIG. Raises ClusterError."""
+    from sluice.cluster.reader import Reader
+    from sluice_kube import api
 
     async def connected() -> T:
         client = await api.connect()
         async with client:
             return await read(Reader(client))
 
+    return asyncio.run(connected())
+
+
+def need_operator_extra(command: str) -> None:
+    """Exit with a sentence where the packages of the extra are missing."""
     try:
-        return asyncio.run(connected())
-    except ClusterError as error:
-        typer.echo(f"{error}{_hint(error.status)}", err=True)
-        raise typer.Exit(contract.EXIT_FAILED) from error
+        import sluice_kube.api  # noqa: F401
+    except ModuleNotFoundError as error:
+        typer.echo(f"`sluice {command}` needs {error.name}: pip install 'sluice[operator]'", err=True)
+        raise typer.Exit(contract.EXIT_USAGE) from error
 
 
 def _hint(status: int) -> str:

@@ -1,6 +1,6 @@
 """`sluice status [NAME]`: the LLMDeployments of a namespace with the reason for the state of each."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,9 @@ from sluice.commands.cluster.access import (
     width,
     with_cluster,
 )
+
+if TYPE_CHECKING:
+    from sluice.cluster.reader import Reader
 
 
 def status(
@@ -44,7 +47,7 @@ def status(
         typer.echo(f"There is no LLMDeployment in {place}." + ("" if all_namespaces else " See sluice status -A."))
 
 
-async def _read(reader: Any, namespace: str, name: str | None) -> list[dict[str, Any]]:
+async def _read(reader: "Reader", namespace: str, name: str | None) -> list[dict[str, Any]]:
     from sluice.cluster.reader import deployments_path
 
     if name is None:

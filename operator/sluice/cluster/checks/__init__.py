@@ -1,0 +1,1 @@
+"""The checks of `sluice check`: gather everything that is read, judge it by pure functions, one result per check."""

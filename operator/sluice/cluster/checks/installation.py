@@ -1,0 +1,121 @@
+"""The checks of an installed release: operator, images, gateway and metrics. Before an installation they warn."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from sluice import __version__, contract
+from sluice.cluster.checks.observation import Observation, qualified
+from sluice.cluster.checks.result import Result, failure, ok, warning
+from sluice_kube.errors import ClusterError
+
+_NOT_INSTALLED: Final = "Sluice is not installed."
+_INSTALL: Final = "Run `helm install sluice charts/sluice --namespace sluice-system --create-namespace`."
+_ENGINE_IMAGE: Final = "SLUICE_ENGINE_IMAGE"  # environment of the operator's container
+
+
+def operator(seen: Observation) -> Result:
+    """Each Deployment of an operator is available."""
+    title = "Operator"
+    if isinstance(seen.operators, ClusterError):
+        return warning(title, str(seen.operators), "Name the release's namespace with -n, or ask for a right to list.")
+    if not seen.operators:
+        return warning(title, _NOT_INSTALLED, _INSTALL)
+    for each in seen.operators:
+        state = _condition(each, "Available")
+        if state.get("status") != "True":
+            name = each["metadata"]["name"]
+            found = f"Deployment {qualified(each)} is not available ({state.get('message') or 'no condition yet'})."
+            where = f"-n {each['metadata']['namespace']}"
+            return failure(title, found, f"Read `kubectl describe deployment {name} {where}` and the pods' logs.")
+    names = ", ".join(qualified(each) for each in seen.operators)
+    return ok(title, f"Deployment {names} is available.")
+
+
+def images(seen: Observation) -> Result:
+    """Operator, gateway and engine have the version of this command."""
+    title = "Versions"
+    if isinstance(seen.operators, ClusterError) or isinstance(seen.gateways, ClusterError):
+        return warning(title, "The Deployments could not be read.", "Name the release's namespace with -n.")
+    if not seen.operators:
+        return warning(title, _NOT_INSTALLED, _INSTALL)
+    other, unclear = [], []
+    for image, release in _images([*seen.operators, *seen.gateways]):
+        version = release if "@" in image else _tag(image)
+        if version[:1].isdigit() and version != __version__:
+            other.append(f"{image} ({version})" if "@" in image else image)
+        elif version != __version__:
+            unclear.append(image)
+    if other:
+        found = f"This command has version {__version__}, the cluster {', '.join(dict.fromkeys(other))}."
+        return failure(title, found, "Upgrade the chart, or install the command of the cluster's version.")
+    if unclear:
+        found = f"{', '.join(dict.fromkeys(unclear))} has no version as its tag."
+        return warning(title, found, f"Use the tag {__version__}, so that the versions can be compared.")
+    return ok(title, f"Operator, gateway and engine images have version {__version__}.")
+
+
+def gateway(seen: Observation) -> Result:
+    """Each gateway's Service has a ready endpoint."""
+    title = "Gateway"
+    if not seen.installed:
+        return warning(title, _NOT_INSTALLED, _INSTALL)
+    if isinstance(seen.gateway_services, ClusterError) or isinstance(seen.endpoint_slices, ClusterError):
+        return warning(title, "Its Service or EndpointSlices could not be read.", "Ask for a right to list them.")
+    if not seen.gateway_services:
+        return warning(title, "No gateway is installed.", "Set gateway.enabled to true for routing and scale to zero.")
+    ready = {qualified(each): 0 for each in seen.gateway_services}
+    for part in seen.endpoint_slices:
+        metadata = part["metadata"]
+        service = f"{metadata['namespace']}/{(metadata.get('labels') or {}).get('kubernetes.io/service-name')}"
+        if service in ready:
+            ready[service] += sum(
+                bool((one.get("conditions") or {}).get("ready")) for one in part.get("endpoints") or ()
+            )
+    for service, count in ready.items():
+        if not count:
+            namespace, _, name = service.partition("/")
+            remedy = f"Read `kubectl describe deployment {name} -n {namespace}` and the pods' logs."
+            return failure(title, f"Service {service} has no ready endpoint.", remedy)
+    counted = (f"Service {name} has {count} ready endpoint{'s' * (count > 1)}" for name, count in ready.items())
+    return ok(title, ", ".join(counted) + ".")
+
+
+def metrics(seen: Observation) -> Result:
+    """The operator's metrics are reachable through the API server's proxy of its Service."""
+    title = "Metrics"
+    if not seen.installed:
+        return warning(title, _NOT_INSTALLED, _INSTALL)
+    if isinstance(seen.metrics_services, ClusterError):
+        return warning(title, str(seen.metrics_services), "Ask for a right to list Services.")
+    if not seen.metrics_services:
+        return warning(title, "The operator has no metrics Service.", "Set metrics.service.enabled to true.")
+    for service, text in seen.metrics.items():
+        if isinstance(text, ClusterError) and text.status in (401, 403):
+            return warning(title, str(text), "Ask for the right to get services/proxy, or query your Prometheus.")
+        if isinstance(text, ClusterError):
+            return failure(title, str(text), "Check the operator's pods, and NetworkPolicies of its namespace.")
+        if contract.OPERATOR_LEADER not in text:
+            found = f"Service {service} answers without {contract.OPERATOR_LEADER}."
+            return failure(title, found, "Check that the Service selects the operator's pods only.")
+    return ok(title, f"Service {', '.join(seen.metrics)} answers with the operator's metrics.")
+
+
+def _condition(deployment: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    listed = (deployment.get("status") or {}).get("conditions") or ()
+    return next((each for each in listed if each.get("type") == kind), {})
+
+
+def _images(deployments: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Image references, each with the version of the release that set it."""
+    for each in deployments:
+        release = str((each["metadata"].get("labels") or {}).get("app.kubernetes.io/version", ""))
+        for container in each["spec"]["template"]["spec"]["containers"]:
+            yield container["image"], release
+            for variable in container.get("env") or ():
+                if variable.get("name") == _ENGINE_IMAGE and variable.get("value"):
+                    yield variable["value"], release
+
+
+def _tag(image: str) -> str:
+    """The tag of an image reference; empty without one. A colon before a slash belongs to a port."""
+    return image.rpartition("/")[2].partition(":")[2]

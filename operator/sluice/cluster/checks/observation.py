@@ -1,0 +1,98 @@
+"""Gathers what the checks judge. A part that cannot be read is kept as its error, so that the other checks still run."""
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from sluice import contract
+from sluice.cluster.checks.permissions import Permission, needed
+from sluice.cluster.reader import Object, Reader
+from sluice_kube.api import collection
+from sluice_kube.errors import ClusterError
+
+T = TypeVar("T")
+
+OPERATOR_APP: Final = "sluice-operator"  # values of app.kubernetes.io/name in the chart
+GATEWAY_APP: Final = "sluice-gateway"
+METRICS_PORT: Final = "metrics"  # name of the port in the operator's Service
+CRD_PATH: Final = (
+    f"{collection('apiextensions.k8s.io/v1', 'customresourcedefinitions')}/{contract.PLURAL}.{contract.GROUP}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What was read, or the error of the read."""
+
+    server: Object
+    denied: tuple[Permission, ...] | ClusterError
+    crd: Object | ClusterError | None
+    nodes: list[Object] | ClusterError
+    operators: list[Object] | ClusterError  # Deployments
+    gateways: list[Object] | ClusterError  # Deployments
+    gateway_services: list[Object] | ClusterError
+    endpoint_slices: list[Object] | ClusterError  # of the namespaces of those
+    metrics_services: list[Object] | ClusterError
+    metrics: dict[str, str | ClusterError]  # namespace/name of a Service → the text of its /metrics
+
+    @property
+    def installed(self) -> bool:
+        """True if an operator's Deployment was found."""
+        return not isinstance(self.operators, ClusterError) and bool(self.operators)
+
+
+async def observe(reader: Reader, namespace: str = "") -> Observation:
+    """Read everything. `namespace` is that of the release; empty: all. Raises ClusterError if no API server answers."""
+    server = await reader.get("/version")
+    labels = {app: f"{contract.LABEL_NAME}={app}" for app in (OPERATOR_APP, GATEWAY_APP)}
+    deployments, services = collection("apps/v1", "deployments", namespace), collection("v1", "services", namespace)
+    denied, crd, nodes, operators, gateways, gateway_services, slices, metrics_services = await asyncio.gather(
+        _kept(_denied(reader, namespace)),
+        _kept(reader.find(CRD_PATH)),
+        _kept(reader.list(collection("v1", "nodes"))),
+        _kept(reader.list(deployments, labels[OPERATOR_APP])),
+        _kept(reader.list(deployments, labels[GATEWAY_APP])),
+        _kept(reader.list(services, labels[GATEWAY_APP])),
+        # The controller copies the labels of the Service to its EndpointSlices.
+        _kept(reader.list(collection("discovery.k8s.io/v1", "endpointslices", namespace), labels[GATEWAY_APP])),
+        _kept(reader.list(services, labels[OPERATOR_APP])),
+    )
+    found = [] if isinstance(metrics_services, ClusterError) else metrics_services
+    texts = await asyncio.gather(*(_kept(reader.text(_metrics_path(each))) for each in found))
+    return Observation(
+        server=server,
+        denied=denied,
+        crd=crd,
+        nodes=nodes,
+        operators=operators,
+        gateways=gateways,
+        gateway_services=gateway_services,
+        endpoint_slices=slices,
+        metrics_services=metrics_services,
+        metrics={qualified(each): text for each, text in zip(found, texts, strict=True)},
+    )
+
+
+def qualified(thing: Object) -> str:
+    """namespace/name of an object."""
+    return f"{thing['metadata'].get('namespace', '')}/{thing['metadata']['name']}"
+
+
+def _metrics_path(service: Object) -> str:
+    metadata = service["metadata"]
+    where = collection("v1", "services", metadata["namespace"])
+    return f"{where}/{metadata['name']}:{METRICS_PORT}/proxy{contract.PATH_METRICS}"
+
+
+async def _denied(reader: Reader, namespace: str) -> tuple[Permission, ...]:
+    wanted = needed()
+    allowed = await asyncio.gather(*(reader.is_allowed(each.attributes(namespace)) for each in wanted))
+    return tuple(each for each, may in zip(wanted, allowed, strict=True) if not may)
+
+
+async def _kept(read: Awaitable[T]) -> T | ClusterError:
+    try:
+        return await read
+    except ClusterError as error:
+        return error
