@@ -32,7 +32,7 @@ from sluice_gateway.routes import MAX_IN_FLIGHT, DataPort, routes
 from sluice_gateway.routing import PolicyName
 
 MAX_CONNECTIONS: Final = 2 * MAX_IN_FLIGHT  # of clients; idle ones too
-BODY_BYTES: Final = 256 * 1024 * 1024  # of all bodies: each is kept until its answer ends, for a retry
+BODY_BYTES: Final = 256 * 1024 * 1024  # of all bodies: each is kept for a retry until its answer begins
 SMALL_BODY_BYTES: Final = 64 * 1024 * 1024  # of those up to 64 KiB, which large ones do not displace
 
 
@@ -119,6 +119,11 @@ class Gateway:
     def in_flight(self) -> int:
         """Number of requests in flight."""
         return 0 if self._data is None else self._data.in_flight
+
+    @property
+    def body_bytes(self) -> int:
+        """Bytes of requests that are kept: until their answers begin, and of those that may go on elsewhere to their ends."""
+        return self._limits.body_budget.count
 
     async def start(self) -> None:
         """Listen. Raises PortTaken."""

@@ -1,5 +1,6 @@
 """Streams that go on elsewhere: any cut of any stream, and real engines that are killed."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -89,6 +90,30 @@ async def test_without_the_field_a_broken_stream_is_not_sent_again() -> None:
             async with client.post(gateway.url + CHAT, json=chat("a") | {"stream": True} | field) as response:
                 assert "upstream_lost" in await response.text()
             assert sum(len(engine.seen) for engine in engines) == sent
+
+
+async def test_once_its_answer_has_begun_a_request_takes_memory_only_if_it_may_be_sent_again() -> None:
+    begun, end = asyncio.Semaphore(0), asyncio.Event()
+
+    async def holds(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(event("a") + b": tokens 5\n\n")
+        begun.release()
+        await end.wait()
+        return response
+
+    async with gateway_over(FakeEngine("r0", answer=holds)) as gateway, aiohttp.ClientSession() as client:
+        for field, least in (({}, 0), ({"resume": True}, 1000)):
+            end.clear()
+            async with client.post(gateway.url + CHAT, json=chat("a" * 1000) | {"stream": True} | field) as response:
+                await begun.acquire()
+                await response.content.readany()
+                assert gateway.body_bytes >= least
+                assert (gateway.body_bytes > 0) == (least > 0)
+                end.set()
+                await response.read()
+            assert gateway.body_bytes == 0
 
 
 @pytest.fixture

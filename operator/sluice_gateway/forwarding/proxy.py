@@ -17,8 +17,8 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from sluice import contract
-from sluice.auth.caller import Caller, caller_of
-from sluice.httpapi.body import read_body
+from sluice.auth.caller import caller_of
+from sluice.httpapi.body import read_body, release
 from sluice.httpapi.connection_limits import WRITE_SECONDS
 from sluice.httpapi.errors import NotFound, Unavailable
 from sluice_gateway.conversation import Conversation, read_conversation
@@ -68,19 +68,26 @@ class ProxyOptions:
     write_seconds: float = WRITE_SECONDS
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Offer:
-    """A request that is offered to replicas."""
+    """A request that is offered to replicas. `arrived_at`: monotonic seconds when its body was complete."""
 
     request: web.BaseRequest
     body: bytes
     model: str | None
     prompt: Prompt
-    caller: Caller
+    claim: Claim
     charge: PromptCharge
     way: RequestWay
     hold_queue: HoldQueue
     resume: bool
+    arrived_at: float
+
+    def release(self) -> None:
+        """Drop what only a retry needs: a stream may last for minutes, and a prompt may have megabytes."""
+        self.body = b""
+        self.prompt = self.prompt._replace(steps=())
+        release(self.request)
 
 
 class Proxy:
@@ -105,39 +112,40 @@ class Proxy:
 
     async def handle(self, request: web.BaseRequest, way: RequestWay) -> web.StreamResponse:
         """Answer one request. Raises ApiError."""
+        offer = await self._read(request, way)
+        try:
+            # Only inference requests wake a model that is scaled to zero: a poll of /v1/models does not.
+            if request.method == "POST" and not self._fleet.ready(offer.model):
+                await offer.hold_queue.wait(lambda: self._fleet.ready(offer.model))
+                way.held_seconds = time.monotonic() - offer.arrived_at
+            return await self._first_answer(offer, await self._place(offer))
+        except UnknownModel as error:
+            raise NotFound(str(error), code="model_not_found", param="model") from error
+        finally:
+            offer.charge.end()
+
+    async def _read(self, request: web.BaseRequest, way: RequestWay) -> _Offer:
+        """Read the request whole. The text of its conversation is not kept: the prompt stands for it."""
         path, posted = request.rel_url.raw_path, request.method == "POST"
         body = await read_body(request) if posted else b""
         read_at = time.monotonic()
         conversation = read_conversation(path, body) if posted else Conversation(model=_named_model(path))
-        caller = caller_of(request)
-        for model in self._fleet.models() if conversation.model is None else (conversation.model,):
-            caller.check_model(model)
+        caller, model = caller_of(request), conversation.model
+        for name in self._fleet.models() if model is None else (model,):
+            caller.check_model(name)
         prompt = self._prompt(request, conversation)
         self._metrics.overhead.observe(time.monotonic() - read_at)
         self._budget.request()
         charge = PromptCharge(caller, round(prompt.tokens) if posted else 0)
-        hold_queue = self._hold_queue_of(conversation.model)
-        offer = _Offer(
-            request, body, conversation.model, prompt, caller, charge, way, hold_queue, conversation.resume
-        )  # fmt: skip
-        try:
-            # Only inference requests wake a model that is scaled to zero: a poll of /v1/models does not.
-            if posted and not self._fleet.ready(conversation.model):
-                await hold_queue.wait(lambda: self._fleet.ready(conversation.model))
-                way.held_seconds = time.monotonic() - read_at
-            return await self._first_answer(offer, await self._place(offer, conversation))
-        except UnknownModel as error:
-            raise NotFound(str(error), code="model_not_found", param="model") from error
-        finally:
-            charge.end()
+        priority = caller.priority(conversation.priority)
+        claim = Claim(caller.tenant, caller.key.weight, priority, conversation.ttft_seconds, len(body))
+        hold_queue, resume = self._hold_queue_of(model), conversation.resume
+        return _Offer(request, body, model, prompt, claim, charge, way, hold_queue, resume, arrived_at=read_at)
 
-    async def _place(self, offer: _Offer, conversation: Conversation) -> Attempt | None:
+    async def _place(self, offer: _Offer) -> Attempt | None:
         """The request's first attempt, after its wait in the queue."""
         begun_at = time.monotonic()
-        caller, size = offer.caller, len(offer.body)
-        priority = caller.priority(conversation.priority)
-        claim = Claim(caller.tenant, caller.key.weight, priority, conversation.ttft_seconds, size)
-        attempt, waited = await self._dispatcher.first(offer.prompt, offer.model, claim)
+        attempt, waited = await self._dispatcher.first(offer.prompt, offer.model, offer.claim)
         if waited:
             offer.way.queued_seconds = time.monotonic() - begun_at
             self._metrics.queue_seconds.observe(offer.way.queued_seconds)
@@ -256,6 +264,8 @@ class Proxy:
         offer.way.first_byte_seconds = time.monotonic() - offer.way.began_at
         resumable = offer.resume and answer.upstream.status == 200 and answer.is_events
         stream = ResumableStream(offer.body) if resumable else PlainStream()
+        if not resumable:
+            offer.release()
         response = await start(offer.request, answer)
         complete = await self._relayed(offer, attempt, answer, Passing(response, stream, self._options.write_seconds))
         if not complete and isinstance(stream, ResumableStream):

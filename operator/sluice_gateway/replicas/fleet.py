@@ -128,6 +128,7 @@ class Fleet:
             attempt.state.unanswered.pop(id(attempt), None)
             attempt.state.prompt_tokens -= attempt.prompt.tokens
             attempt.state.uncached_tokens -= attempt.prompt.tokens - attempt.expected
+            attempt.prompt = attempt.prompt._replace(steps=())  # they are large for a long prompt, and not needed again
 
     def rejected(self, attempt: Attempt) -> None:
         """The replica has not computed the prompt, so that it has not cached it either."""

@@ -19,7 +19,7 @@ from sluice_gateway.replicas.fleet import Fleet
 from sluice_gateway.replicas.load import parse_load
 from sluice_gateway.routing import Prompt, prefix_hashes
 from tests.bench.gateway.null_engine import LOAD
-from tests.bench.gateway.processes import gateway, null_engines
+from tests.bench.gateway.processes import Started, gateway, null_engines, plain_proxy
 from tests.bench.row import Report, Row, at_most
 
 STREAMS: Final = 5000
@@ -63,23 +63,33 @@ async def _memory() -> Row:
     async with AsyncExitStack() as stack:
         engines = await stack.enter_async_context(null_engines(REPLICAS))
         ours = await stack.enter_async_context(gateway(engines))
-        client = await stack.enter_async_context(
-            aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=None))
-        )
+        plain = await stack.enter_async_context(plain_proxy(engines.urls[0]))
+        whole, resident = await _with_streams(ours)
+        _, floor = await _with_streams(plain)
+    name = (
+        f"memory with {whole} open streams and {REPLICAS} replicas (a plain proxy of the same library: {floor:.0f} MiB)"
+    )
+    return at_most(name, resident if whole == STREAMS else None, MOST_MIB, " MiB")
+
+
+async def _with_streams(server: Started) -> tuple[int, float]:
+    """How many streams could be opened, and the server's resident memory with them, MiB."""
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=None)
+    ) as client:
         gate = asyncio.Semaphore(_OPENING)
 
         async def opened(number: int) -> aiohttp.ClientResponse:
             body = {"model": "null", "messages": [{"role": "user", "content": f"{number} " + "word " * 200}]}
             async with gate:
-                url = f"{ours.urls[0]}/v1/chat/completions"
+                url = f"{server.urls[0]}/v1/chat/completions"
                 response = await client.post(url, json=body, headers={"x-hold": "1"})
                 await response.content.readany()
             return response
 
         responses = await asyncio.gather(*(opened(number) for number in range(STREAMS)))
         whole = sum(response.status == 200 for response in responses)
-        resident = psutil.Process(ours.pid).memory_info().rss / 1024**2  # type: ignore[no-untyped-call]
+        resident = psutil.Process(server.pid).memory_info().rss / 1024**2  # type: ignore[no-untyped-call]
         for response in responses:
             response.close()
-    name = f"memory with {whole} open streams and {REPLICAS} replicas"
-    return at_most(name, resident if whole == STREAMS else None, MOST_MIB, " MiB")
+    return whole, resident

@@ -13,7 +13,7 @@ async def main(upstream: str) -> None:
 
     async def handle(request: web.Request) -> web.StreamResponse:
         body = await request.read()
-        headers = {"Content-Type": request.headers["Content-Type"]}
+        headers = {name: request.headers[name] for name in ("Content-Type", "x-hold") if name in request.headers}
         async with session.post(upstream + request.path_qs, data=body, headers=headers) as answer:
             response = web.StreamResponse(
                 status=answer.status, headers={"Content-Type": answer.headers["Content-Type"]}
