@@ -257,7 +257,7 @@ GATEWAY_REPLICA_STATES: Final = ("ready", "out")
 GATEWAY_PRIORITIES: Final = ("high", "normal", "low")
 GATEWAY_REJECTION_REASONS: Final = (
     "connections_full", "headers_overdue", "malformed", "draining", "in_flight_full", "bodies_full", "queue_full",
-    "queue_bytes_full", "wait_too_long", "displaced", "no_replica", "invalid_api_key", "model_not_allowed",
+    "queue_bytes_full", "wait_too_long", "displaced", "no_replica", "cannot_start", "invalid_api_key", "model_not_allowed",
     "rate_limit_exceeded", "invalid",
 )  # fmt: skip
 GATEWAY_FAULT_KINDS: Final = ("refuses", "unreachable", "silent", "no_http", "wrong_load")

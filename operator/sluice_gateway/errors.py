@@ -46,6 +46,15 @@ def in_flight_full(most: int) -> Unavailable:
     )
 
 
+def cannot_start(reason: str, retry_after: float) -> Unavailable:
+    """The model can get no replica. Clients get the reason but not the message, which may name images and Secrets."""
+    return Unavailable(
+        f"The model cannot start: {reason}. Ask the owner of its LLMDeployment, whose Ready condition has the cause.",
+        code="cannot_start",
+        retry_after=retry_after,
+    )
+
+
 def sse_error(path: str, error: ApiError) -> bytes:
     """An error event inside a stream that has begun, in the format of the path's API."""
     body = error.body_for(path)

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from sluice_gateway.errors import cannot_start
+
 MAX_HELD: Final = 256  # requests held at once: each keeps its body in memory
 POLL_SECONDS: Final = 0.2
 START_MARGIN: Final = 1.5  # times the expected start: one start in five takes longer than expected
@@ -31,10 +33,12 @@ class HoldQueue:
         clock: Callable[[], float] = time.monotonic,
         poll: float = POLL_SECONDS,
         least: float = LEAST_HOLD_SECONDS,
+        cannot_start: Callable[[], str] = lambda: "",
     ) -> None:
         """`on_change()` is called when the first request is held, and when none is any more.
 
         `poll`: poll interval, seconds. `least`: the shortest deadline of a held request, seconds.
+        `cannot_start()` is why no replica can start, "" if one may.
         """
         self._hold = hold
         self._expected = expected
@@ -42,6 +46,7 @@ class HoldQueue:
         self._clock = clock
         self._poll = poll
         self._least = least
+        self._cannot_start = cannot_start
         self.held = 0
 
     def retry_after(self) -> int:
@@ -53,10 +58,11 @@ class HoldQueue:
         """Whether a replica is ready; where none is, hold the request until one is or the deadline passes.
 
         The deadline is `START_MARGIN` times the expected start and at least `least`. Nothing is held where holding is off
-        or `MAX_HELD` requests are held.
+        or `MAX_HELD` requests are held. Raises Unavailable as soon as no replica can start.
         """
         if ready():
             return True
+        self._check()
         if not self._hold or self.held >= MAX_HELD:
             return False
         self.held += 1
@@ -76,4 +82,9 @@ class HoldQueue:
             if self._clock() - begun > max(deadline, self._least):
                 return False
             await asyncio.sleep(self._poll)
+            self._check()
         return True
+
+    def _check(self) -> None:
+        if reason := self._cannot_start():
+            raise cannot_start(reason, float(self.retry_after()))

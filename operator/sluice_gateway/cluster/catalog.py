@@ -45,6 +45,7 @@ class ClusterCatalog:
                 expected=lambda: self._directory.start_seconds(name) or USUAL_START,
                 on_change=self.feed.changed,
                 least=LEAST_HOLD,
+                cannot_start=lambda: self._directory.cannot_start(name),
             )
         return self._queues[name]
 

@@ -1,10 +1,12 @@
 """The models and replicas of the cluster as last seen. It is changed by watches and read by every request."""
 
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sluice import contract
+from sluice_gateway.cluster.cannot_start import PATIENCE
 from sluice_gateway.cluster.endpoints import Endpoint, ready_endpoints
 from sluice_gateway.cluster.models import ServedModel, oldest_by_name, served_model
 from sluice_gateway.replicas.backend import Backend
@@ -17,7 +19,11 @@ log = logging.getLogger("sluice.gateway")
 class Directory:
     """`models` has the models by the name that clients ask for, those without a replica too."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._since: dict[
+            tuple[str, str], float
+        ] = {}  # key of a model and why it cannot start → when that was seen first
         self.models: dict[str, ServedModel] = {}
         self._found: dict[str, list[ServedModel]] = {}  # by the namespace of the watch, "" for all
         self._parsed: dict[tuple[str, str], tuple[str, ServedModel]] = {}  # with its resourceVersion
@@ -38,6 +44,8 @@ class Directory:
         for key in refused.keys() - self._refused.keys():
             log.warning("LLMDeployment %s is not served here: %s", key, refused[key])
         self.models, self._refused = served, refused
+        found = {(model.key, model.cannot_start) for model in served.values() if model.cannot_start}
+        self._since = {each: self._since.get(each, self._clock()) for each in found}
         self._combine()
 
     def set_slices(self, watched: str, objects: Objects) -> None:
@@ -49,6 +57,14 @@ class Directory:
         """Measured seconds from zero to a ready replica; None if there is no such model or no measurement."""
         found = self.models.get(model or "")
         return None if found is None else found.start_seconds
+
+    def cannot_start(self, name: str) -> str:
+        """Why the model can get no replica, one CamelCase word; "" if it may start."""
+        model = self.models.get(name)
+        if model is None or not model.cannot_start:
+            return ""
+        lasts = self._clock() - self._since[model.key, model.cannot_start]
+        return model.cannot_start if lasts >= PATIENCE.get(model.cannot_start, 0.0) else ""
 
     def _model(self, document: Mapping[str, Any]) -> ServedModel:
         """The document as a model, parsed once: of a thousand documents one event changes one."""

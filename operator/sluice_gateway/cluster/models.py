@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from sluice import contract
+from sluice_gateway.cluster.cannot_start import cannot_start
 
 Object = Mapping[str, Any]
 
@@ -23,6 +24,7 @@ class ServedModel:
     start_seconds: float | None = None  # of a replica, measured
     needs_key: bool = False
     tls: bool = False  # its engines serve HTTPS
+    cannot_start: str = ""  # why it can get no replica
 
     @property
     def key(self) -> str:
@@ -49,6 +51,7 @@ def served_model(document: Object) -> ServedModel:
         start_seconds=_seconds(total),
         needs_key=bool(auth.get("apiKeysSecretRef")),
         tls=bool(auth.get("tlsSecretRef")),
+        cannot_start=cannot_start(document),
     )
 
 
