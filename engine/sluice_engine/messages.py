@@ -123,13 +123,14 @@ ToEngine = Submit | Encode | Cancel | LimitsPatch | BaseLimits | TenantWeights |
 
 
 class Loading(msgspec.Struct, frozen=True, tag=True):
-    """Startup progress: a phase of `contract.LOAD_PHASES`, its completed fraction 0..1, and the seconds spent in it so
-    far.
+    """Startup progress: a phase of `contract.LOAD_PHASES`, its completed fraction 0..1, the seconds spent in it so far,
+    and the progress in words where there is more to say.
     """
 
     phase: str
     fraction: float
     seconds: float
+    text: str = ""  # "42 % of 16.1 GB at 2.1 GB/s, 5 s left"
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True, kw_only=True):

@@ -11,8 +11,10 @@ from sluice_engine.config import EngineOptions
 from sluice_engine.kvcache.config import CacheConfig
 from sluice_engine.model.introspection import Structure
 from sluice_engine.model.loaded import LoadedModel
+from sluice_engine.model.pretrained import Checkpoint
 from sluice_engine.scheduler import Plan
 
+OnBytes = Callable[[int, int], None]  # bytes of weights that are loaded, and of all
 ReadModule = Callable[[], tuple[torch.nn.Module, Structure]]  # transformers' module on the device; may be called again
 
 
@@ -40,6 +42,9 @@ class Backend(Protocol):
 
     def native_dtype(self, checkpoint: torch.dtype) -> torch.dtype:
         """The dtype to compute in when the user names none: the checkpoint's where the device computes in it."""
+
+    def read(self, checkpoint: Checkpoint, on_bytes: OnBytes) -> torch.nn.Module:
+        """transformers' module of the folder, with its weights on the device. Raises ModelInvalid."""
 
     def load(self, read: ReadModule, dtype: torch.dtype) -> tuple[torch.nn.Module, Structure]:
         """The module with its layers replaced by what this device computes faster, and its structure as it was read."""

@@ -11,6 +11,7 @@ from sluice_engine.backend.pooled_runner import PooledRunner
 from sluice_engine.backend.resources import binary_size, processors
 from sluice_engine.backend.threads import torch_threads
 from sluice_engine.config import EngineOptions
+from sluice_engine.core.load_progress import LoadProgress
 from sluice_engine.core.warmup import warm_up
 from sluice_engine.errors import InsufficientMemory
 from sluice_engine.model.kv_cache import blocks_that_fit
@@ -42,7 +43,7 @@ class LoadedEngine:
             begun = clock()
             on_progress(messages.Loading("load", 0.0, 0.0))
             backend = backend or choose_backend(options.device)
-            self.model: LoadedModel = load_model(options, backend)
+            self.model: LoadedModel = load_model(options, backend, LoadProgress(on_progress, clock).on_bytes)
             self.load_seconds["load"] = clock() - begun
             on_progress(messages.Loading("load", 1.0, self.load_seconds["load"]))
             begun = clock()

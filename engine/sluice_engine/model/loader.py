@@ -14,7 +14,7 @@ import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
 from sluice.model_support import quantised, supported
-from sluice_engine.backend.base import Backend
+from sluice_engine.backend.base import Backend, OnBytes
 from sluice_engine.config import EngineOptions
 from sluice_engine.errors import (
     InvalidOption,
@@ -31,14 +31,16 @@ from sluice_engine.model.loaded import LoadedModel
 from sluice_engine.model.memory_check import check_memory
 from sluice_engine.model.pooling.pooled_model import load_pooled, usable_positions
 from sluice_engine.model.pooling.task import Task, pick_task, read_sentence_files
-from sluice_engine.model.pretrained import from_folder, without_progress_bars
+from sluice_engine.model.pretrained import Checkpoint, without_progress_bars
 
 _log = logging.getLogger(__name__)
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-def load_model(options: EngineOptions, backend: Backend) -> LoadedModel:
-    """Load `options.model` for a backend. Raises a StartError that names the fault."""
+def load_model(options: EngineOptions, backend: Backend, on_bytes: OnBytes | None = None) -> LoadedModel:
+    """Load `options.model` for a backend. `on_bytes` gets the progress from a backend that counts bytes. Raises a
+    StartError that names the fault.
+    """
     folder = _model_folder(options.model)
     config, raw = _read_config(folder)
     dtype = pick_dtype(options.dtype, _checkpoint_dtype(config), backend)
@@ -50,7 +52,7 @@ def load_model(options: EngineOptions, backend: Backend) -> LoadedModel:
     attention.register()
     with without_progress_bars():
         if generates:
-            return _load_generating(options, folder, config, dtype, backend)
+            return _load_generating(options, Checkpoint(folder, config, dtype), backend, on_bytes or _ignore)
         return _load_pooled(options, task, folder, config, dtype, backend.device)
 
 
@@ -83,19 +85,16 @@ def _load_pooled(
 
 
 def _load_generating(
-    options: EngineOptions,
-    folder: Path,
-    config: transformers.PretrainedConfig,
-    dtype: torch.dtype,
-    backend: Backend,
+    options: EngineOptions, checkpoint: Checkpoint, backend: Backend, on_bytes: OnBytes
 ) -> LoadedModel:
+    folder, config, dtype = checkpoint.folder, checkpoint.config, checkpoint.dtype
     if type(config) not in AutoModelForCausalLM._model_mapping:
         raise UnsupportedArchitecture(
             f"Model type {config.model_type!r} is not a decoder-only language model of transformers. {supported()}"
         )
     length = _model_length(options, getattr(config.get_text_config(), "max_position_embeddings", None))
     device = backend.device
-    module, structure = backend.load(partial(_observed, folder, config, dtype, device), dtype)
+    module, structure = backend.load(partial(_observed, checkpoint, backend, on_bytes), dtype)
     kv_shape = structure.kv_shape(dtype)
     del structure  # it references the replaced layers
     vocab_size = module.get_output_embeddings().out_features
@@ -113,15 +112,16 @@ def _load_generating(
     )
 
 
-def _observed(
-    folder: Path, config: transformers.PretrainedConfig, dtype: torch.dtype, device: torch.device
-) -> tuple[torch.nn.Module, Structure]:
+def _observed(checkpoint: Checkpoint, backend: Backend, on_bytes: OnBytes) -> tuple[torch.nn.Module, Structure]:
     """The folder's transformers module, inspected and accepted by `check`."""
-    module = from_folder(AutoModelForCausalLM, folder, config, dtype)
-    module = module.to(device).eval().requires_grad_(False)
-    structure = observe(module, device)
-    check(module, config, structure)
+    module = backend.read(checkpoint, on_bytes).eval().requires_grad_(False)
+    structure = observe(module, backend.device)
+    check(module, checkpoint.config, structure)
     return module, structure
+
+
+def _ignore(loaded: int, total: int) -> None:
+    """The progress is not reported."""
 
 
 def pick_dtype(asked: str, checkpoint: torch.dtype, backend: Backend) -> torch.dtype:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,15 @@ from transformers.utils import logging as transformers_logging
 
 from sluice_engine.errors import ModelInvalid, first_line
 from sluice_engine.model import attention
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A folder with weights, its config, and the dtype to load it in."""
+
+    folder: Path
+    config: transformers.PretrainedConfig
+    dtype: torch.dtype
 
 
 def from_folder(auto: Any, folder: Path, config: transformers.PretrainedConfig, dtype: torch.dtype, **more: Any) -> Any:

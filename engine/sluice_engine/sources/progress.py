@@ -9,7 +9,7 @@ _UNITS: Final = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Bytes on this machine's disk, and of the whole model."""
+    """Bytes on this machine's disk or on the device, and of the whole model."""
 
     received_bytes: int
     total_bytes: int
@@ -21,7 +21,7 @@ class Progress:
 
 
 class Rate:
-    """The rate of a download over the last RATE_SECONDS, from its progress at given times."""
+    """The rate of a download or a load over the last RATE_SECONDS, from its progress at given times."""
 
     def __init__(self) -> None:
         self._seen: list[tuple[float, int]] = []
@@ -44,6 +44,15 @@ def progress_text(progress: Progress, seconds_left: float | None) -> str:
     """One phrase for a status: "42 % of 16.1 GB, 3 min left"."""
     text = f"{int(100 * progress.fraction)} % of {size_text(progress.total_bytes)}"
     return text if seconds_left is None else f"{text}, {time_text(seconds_left)} left"
+
+
+def load_text(progress: Progress, seconds_left: float | None) -> str:
+    """One phrase for the load of weights: "42 % of 16.1 GB at 2.1 GB/s, 5 s left"."""
+    text = f"{int(100 * progress.fraction)} % of {size_text(progress.total_bytes)}"
+    if not seconds_left:
+        return text
+    rate = (progress.total_bytes - progress.received_bytes) / seconds_left
+    return f"{text} at {size_text(round(rate))}/s, {time_text(seconds_left)} left"
 
 
 def size_text(size: int) -> str:

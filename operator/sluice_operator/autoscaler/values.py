@@ -38,11 +38,14 @@ class ShadowTotals:
 
 @dataclass(frozen=True, slots=True)
 class StartReport:
-    """What a starting engine says about its model: the download's progress, or why it cannot be fetched."""
+    """What a starting engine says about its model: the progress of the download or of the load that follows it, or why it
+    cannot be fetched.
+    """
 
     progress: str = ""  # a phrase such as "42 % of 16.1 GB, 3 min left"
     reason: str = ""  # one of contract.FETCH_REASONS, or of a model that cannot be served; "" without a fault
     message: str = ""  # with the reason
+    loaded: str = ""  # a phrase such as "42 % of 16.1 GB at 2.1 GB/s, 5 s left"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,7 @@ class EngineSample:
     failed_total: float = 0.0  # ended by an error of the engine
     offered_again_total: float = 0.0  # that another replica had rejected before
     shadow: ShadowTotals | None = None  # None: the engine publishes none
-    start: StartReport | None = None  # None: the engine does not fetch its model
+    start: StartReport | None = None  # None: the engine neither fetches nor loads its model
     revision: str = ""  # of the model that it serves; "" for one that it did not fetch
 
 

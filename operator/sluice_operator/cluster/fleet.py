@@ -16,6 +16,7 @@ class ObservedPod:
     endpoint: Endpoint | None = None
     problem: Problem | None = None
     progress: str = ""  # of the download of its model, in words
+    loaded: str = ""  # how much of the model is on the device, in words
     model: str = ""  # the engine's first argument: a URI, or a path inside the container
     template_hash: str = ""
     scrape_error: str = ""

@@ -95,7 +95,7 @@ class HttpScraper:
             raise _refused(endpoint, str(error)) from error
         except exposition.BadExposition as error:
             raise ScrapeError(f"pod {endpoint.pod}: {error}") from error
-        if not start_report.is_fetching(sample):
+        if not start_report.is_starting(sample):
             return sample
         answer = await self._request("GET", endpoint, contract.PATH_READYZ, accepted=frozenset({503}))
         return replace(sample, start=start_report.read(answer))

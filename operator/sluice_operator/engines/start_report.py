@@ -1,4 +1,4 @@
-"""Reads what a starting engine reports on /readyz about the download of its model. Pure; the body is external input."""
+"""Reads what a starting engine reports on /readyz about the download and the load of its model. Pure; the body is external input."""
 
 import json
 from typing import Any, Final
@@ -19,10 +19,11 @@ _REASONS: Final = frozenset(
 )
 
 
-def is_fetching(sample: EngineSample) -> bool:
-    """True if the engine downloads its model, or tries to: it has spent time on it and none on the load."""
+def is_starting(sample: EngineSample) -> bool:
+    """True if the engine downloads or loads its model, or tries to: it has spent time on it and none on what follows."""
     spent = dict(sample.load_seconds)
-    return spent.get("fetch", 0.0) > 0.0 and not spent.get("load") and not sample.kv_blocks
+    begun = spent.get("fetch", 0.0) > 0.0 or spent.get("load", 0.0) > 0.0
+    return begun and not spent.get("warm") and not sample.kv_blocks
 
 
 def read(body: bytes) -> StartReport | None:
@@ -33,7 +34,10 @@ def read(body: bytes) -> StartReport | None:
         progress, reason, message = load.get("text", ""), problem.get("reason", ""), problem.get("message", "")
     except (ValueError, AttributeError, RecursionError):
         return None
-    return StartReport(_printable(progress), reason if reason in _REASONS else "", _printable(message))
+    fault = reason if reason in _REASONS else ""
+    if load.get("phase") == "load":
+        return StartReport("", fault, _printable(message), loaded=_printable(progress))
+    return StartReport(_printable(progress), fault, _printable(message))
 
 
 def _printable(text: Any) -> str:

@@ -98,6 +98,7 @@ def _observed(
         endpoint=endpoint,
         problem=problem,
         progress=start.progress if start is not None else "",
+        loaded=start.loaded if start is not None else "",
         model=pod_status.model_argument(pod),
         template_hash=pod_status.template_hash(pod),
         scrape_error=_scrape_error(answer, state.backoffs.get(name)) if phase == "ready" else "",

@@ -59,7 +59,14 @@ def _starting(facts: Facts) -> ConditionState:
     pods = f"pods are {', '.join(phases)}" if phases else "no pod exists yet"
     if progress := next((pod.progress for pod in facts.fleet.pods if pod.progress), ""):
         return ConditionState("False", "Fetching", f"No replica is ready. The model is being downloaded: {progress}.")
+    if loaded := _loaded_part(facts):
+        return ConditionState("False", "Starting", f"No replica is ready. The model is being loaded: {loaded}.")
     return ConditionState("False", "Starting", f"No replica is ready: {pods}. Wait until the model is loaded.")
+
+
+def _loaded_part(facts: Facts) -> str:
+    """How much of the model an engine has loaded, in words; "" if no engine reports it."""
+    return next((pod.loaded for pod in facts.fleet.pods if pod.loaded), "")
 
 
 def _available(facts: Facts) -> ConditionState:
@@ -134,6 +141,8 @@ def _not_loaded(facts: Facts) -> ConditionState:
 def _loading(facts: Facts) -> ConditionState:
     if progress := next((pod.progress for pod in facts.fleet.pods if pod.progress), ""):
         return ConditionState("False", "Fetching", f"The engine downloads the model: {progress}.")
+    if loaded := _loaded_part(facts):
+        return ConditionState("False", "Loading", f"The engine is loading the model: {loaded}.")
     if any(pod.view.phase == "loading" for pod in facts.fleet.pods):
         return ConditionState("False", "Loading", "The engine is loading the model; a large model takes minutes.")
     if facts.fleet.ready:

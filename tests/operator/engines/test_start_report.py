@@ -24,6 +24,10 @@ FETCHING = ObservedPod(view=PodView(name="chat-1", phase="loading", since=0.0), 
             StartReport("", "ModelAccessDenied", "a b"),
         ),
         (b'{"problem":{"reason":"Invented","message":""}}', StartReport()),
+        (
+            b'{"load":{"phase":"load","text":"42 % of 16.1 GB at 2.1 GB/s, 5 s left"}}',
+            StartReport(loaded="42 % of 16.1 GB at 2.1 GB/s, 5 s left"),
+        ),
         (b"[]", None),
         (b"<html>", None),
     ],
@@ -42,6 +46,14 @@ def test_the_conditions_show_the_progress_of_the_download() -> None:
         shown = states(FETCHING)[kind]
         assert (shown["status"], shown["reason"]) == ("False", "Fetching")
         assert "42 % of 16.1 GB, 3 min left" in shown["message"]
+
+
+def test_the_conditions_show_the_progress_of_the_load() -> None:
+    loading = replace(FETCHING, progress="", loaded="42 % of 16.1 GB at 2.1 GB/s, 5 s left")
+    for kind, reason in (("Ready", "Starting"), ("ModelLoaded", "Loading")):
+        shown = states(loading)[kind]
+        assert (shown["status"], shown["reason"]) == ("False", reason)
+        assert "42 % of 16.1 GB at 2.1 GB/s, 5 s left." in shown["message"]
 
 
 def test_a_failed_download_is_the_reason_with_a_next_step() -> None:

@@ -4,8 +4,9 @@ import logging
 from typing import Final
 
 import torch
+from transformers import AutoModelForCausalLM
 
-from sluice_engine.backend.base import ReadModule
+from sluice_engine.backend.base import OnBytes, ReadModule
 from sluice_engine.backend.computed_dtype import processor_computes_bf16
 from sluice_engine.backend.cpu import native
 from sluice_engine.backend.cpu.acceptance import compile_forward
@@ -19,6 +20,7 @@ from sluice_engine.model.attention import PagedAttention, set_attention
 from sluice_engine.model.fusion import fuse
 from sluice_engine.model.introspection import Structure
 from sluice_engine.model.loaded import LoadedModel
+from sluice_engine.model.pretrained import Checkpoint, from_folder
 
 _log = logging.getLogger(__name__)
 _CPU: Final = torch.device("cpu")
@@ -38,6 +40,13 @@ class CpuBackend:
             return checkpoint
         _log.info("computing in float32: this processor has no instructions for the checkpoint's %s", checkpoint)
         return torch.float32
+
+    def read(self, checkpoint: Checkpoint, on_bytes: OnBytes) -> torch.nn.Module:
+        """By transformers, which maps the files into memory."""
+        module: torch.nn.Module = from_folder(
+            AutoModelForCausalLM, checkpoint.folder, checkpoint.config, checkpoint.dtype
+        )
+        return module
 
     def load(self, read: ReadModule, dtype: torch.dtype) -> tuple[torch.nn.Module, Structure]:
         """The module, run by the compiled decoder or with compiled attention and fused layers."""

@@ -5,7 +5,7 @@ from functools import partial
 
 import torch
 
-from sluice_engine.backend.base import ReadModule
+from sluice_engine.backend.base import OnBytes, ReadModule
 from sluice_engine.backend.cuda.acceptance import fuse_forward
 from sluice_engine.backend.cuda.decoder import FusedDecoder
 from sluice_engine.backend.cuda.device_queue import CudaQueue, DeviceQueue, HostQueue
@@ -13,6 +13,7 @@ from sluice_engine.backend.cuda.graphs import Capture, CudaCapture, run_eagerly
 from sluice_engine.backend.cuda.memory import CudaMemory, DeviceMemory, Trial, device_memory, measure, pool_memory
 from sluice_engine.backend.cuda.modules import swap_modules
 from sluice_engine.backend.cuda.runner import GraphRunner
+from sluice_engine.backend.cuda.weights import Target, read_module
 from sluice_engine.backend.pool_memory import PoolMemory
 from sluice_engine.backend.probe import OutputMismatch
 from sluice_engine.backend.runner import Runner
@@ -20,6 +21,7 @@ from sluice_engine.config import EngineOptions
 from sluice_engine.kvcache.config import CacheConfig
 from sluice_engine.model.introspection import Structure
 from sluice_engine.model.loaded import LoadedModel
+from sluice_engine.model.pretrained import Checkpoint
 
 _log = logging.getLogger(__name__)
 
@@ -45,6 +47,10 @@ class CudaBackend:
     def native_dtype(self, checkpoint: torch.dtype) -> torch.dtype:
         """The checkpoint's dtype."""
         return checkpoint
+
+    def read(self, checkpoint: Checkpoint, on_bytes: OnBytes) -> torch.nn.Module:
+        """Tensor by tensor (`weights.py`)."""
+        return read_module(checkpoint, Target(self.device, self._queue, on_bytes))
 
     def load(self, read: ReadModule, dtype: torch.dtype) -> tuple[torch.nn.Module, Structure]:
         """The module, run by the fused decoder or with the kernels' attention and norms."""

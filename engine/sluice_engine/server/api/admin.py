@@ -77,7 +77,7 @@ async def readyz(request: web.BaseRequest, serving: Serving) -> web.StreamRespon
         body["load"] = {
             "phase": serving.loading.phase,
             "fraction": serving.loading.fraction,
-            "text": serving.fetch.text if serving.fetch is not None else "",
+            "text": serving.loading.text or (serving.fetch.text if serving.fetch is not None else ""),
         }
     if serving.fetch is not None and (problem := serving.fetch.problem) is not None:
         body["problem"] = {"reason": problem.reason, "message": problem.message}

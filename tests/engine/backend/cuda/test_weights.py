@@ -1,0 +1,169 @@
+"""Weights are copied from their files to the device through two small buffers, and equal those that transformers loads."""
+
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig
+
+from sluice_engine.backend.cuda.device_queue import DeviceQueue, HostQueue
+from sluice_engine.backend.cuda.weights import Target, read_module
+from sluice_engine.errors import ModelInvalid
+from sluice_engine.model import attention
+from sluice_engine.model.pretrained import Checkpoint
+from tests.engine.backend.cuda.simulated_device import LateQueue
+from tests.engine.families import FAMILIES, SMALL, save
+
+CPU = torch.device("cpu")
+MERGED = {"mixtral", "qwen3-moe"}  # transformers merges their experts
+PIECE = 1 << 10
+
+
+def read(
+    folder: Path, dtype: torch.dtype = torch.float32, queue: DeviceQueue | None = None, seen: list[Any] | None = None
+) -> torch.nn.Module:
+    attention.register()
+    seen = [] if seen is None else seen
+    target = Target(CPU, queue or HostQueue(), lambda done, total: seen.append((done, total)), PIECE)
+    return read_module(Checkpoint(folder, AutoConfig.from_pretrained(folder), dtype), target)
+
+
+def tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers())}
+
+
+def equal(module: torch.nn.Module, folder: Path, dtype: torch.dtype = torch.float32) -> bool:
+    got = tensors(module)
+    want = tensors(AutoModelForCausalLM.from_pretrained(folder, dtype=dtype))
+    same = {name: each.dtype == want[name].dtype and torch.equal(each, want[name]) for name, each in got.items()}
+    assert all(same.values()), [name for name, ok in same.items() if not ok]
+    return got.keys() == want.keys()
+
+
+def sharded(config: Any, folder: Path, size: str = "40KB") -> Path:
+    save(config, folder)
+    module = AutoModelForCausalLM.from_pretrained(folder)
+    (folder / "model.safetensors").unlink()
+    module.save_pretrained(folder, max_shard_size=size)
+    assert len(list(folder.glob("model-*.safetensors"))) > 3
+    return folder
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_all_tensors_equal_those_that_transformers_loads(
+    family: str, dtype: torch.dtype, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    folder = save(FAMILIES[family](), tmp_path)
+    assert equal(read(folder, dtype), folder, dtype)
+    assert ("through host memory: it renames or merges" in caplog.text) == (family in MERGED)
+
+
+def test_tied_weights_of_several_files_are_one_tensor(tmp_path: Path) -> None:
+    folder = sharded(LlamaConfig(**SMALL, tie_word_embeddings=True), tmp_path)
+    module = read(folder)
+    assert equal(module, folder)
+    assert module.get_input_embeddings().weight.data_ptr() == module.get_output_embeddings().weight.data_ptr()
+
+
+def test_a_buffer_is_not_filled_again_before_its_copy_has_ended(tmp_path: Path) -> None:
+    folder = sharded(LlamaConfig(**SMALL), tmp_path)
+    queue = LateQueue()  # a copy is executed only when it is waited for
+    assert equal(read(folder, torch.bfloat16, queue), folder, torch.bfloat16)
+    assert queue.most == 2
+
+
+def test_the_progress_counts_all_bytes_in_pieces(tmp_path: Path) -> None:
+    folder = sharded(LlamaConfig(**SMALL), tmp_path)
+    total = sum(each.nbytes for path in folder.glob("*.safetensors") for each in load_file(path).values())
+    seen: list[tuple[int, int]] = []
+    read(folder, seen=seen)
+    done = [each[0] for each in seen]
+    assert (done[-1], {each[1] for each in seen}) == (total, {total})
+    assert all(0 < after - before <= PIECE for before, after in zip([0, *done], done, strict=False))
+
+
+def rewritten(folder: Path, tmp_path: Path, **changes: torch.Tensor | None) -> Path:
+    """The folder with these tensors replaced, or left out for None."""
+    path = save(LlamaConfig(**SMALL), tmp_path) / "model.safetensors"
+    kept = load_file(path) | {name.replace("__", "."): each for name, each in changes.items()}
+    save_file({name: each for name, each in kept.items() if each is not None}, path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"lm_head__weight": None, "model__norm__weight": None}, r"lack lm_head.weight, model.norm.weight, which its"),
+        ({"model__norm__weight": torch.zeros(63)}, r"norm.weight in .*model.safetensors has the shape \[63\].*\[64\]"),
+        ({"model__norm__weight": torch.zeros(64, dtype=torch.complex64)}, r"the dtype 'C64'; known are F64"),
+    ],
+)
+def test_weights_that_contradict_the_config_are_named(
+    changes: dict[str, torch.Tensor | None], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ModelInvalid, match=message):
+        read(rewritten(tmp_path, tmp_path, **changes))
+
+
+def test_tensors_without_use_are_named_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    more: dict[str, torch.Tensor | None] = {f"model__extra__{index}": torch.zeros(2) for index in range(5)}
+    read(rewritten(tmp_path, tmp_path, **more))
+    assert "does not use model.extra.0, model.extra.1, model.extra.2 and 2 more tensors" in caplog.text
+
+
+def test_a_file_that_ends_early_is_named(tmp_path: Path) -> None:
+    path = save(LlamaConfig(**SMALL), tmp_path) / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(ModelInvalid, match=r"model.safetensors ends before its last tensor. Download it again"):
+        read(tmp_path)
+
+
+GROWTH = """
+import json, sys
+sys.path[:0] = json.loads(sys.argv[2])
+from pathlib import Path
+import torch
+from transformers import AutoConfig
+from sluice_engine.backend.cuda.device_queue import HostQueue
+from sluice_engine.backend.cuda.weights import Target, read_module
+from sluice_engine.model import attention
+from sluice_engine.model.pretrained import Checkpoint
+
+def status(name):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name + ":"))
+
+attention.register()
+folder = Path(sys.argv[1])
+read_module(Checkpoint(folder / "tiny", AutoConfig.from_pretrained(folder / "tiny"), torch.bfloat16),
+            Target(torch.device("cpu"), HostQueue(), lambda *_: None))  # imports and first-use buffers
+checkpoint = Checkpoint(folder, AutoConfig.from_pretrained(folder), torch.bfloat16)
+Path("/proc/self/clear_refs").write_text("5")  # the peak begins again at what is held now
+before = status("VmRSS")
+module = read_module(checkpoint, Target(torch.device("cpu"), HostQueue(), lambda *_: None, 4 << 20))
+print(json.dumps([status("VmHWM") - before, sum(each.nbytes for each in module.parameters())]))
+"""
+
+
+def test_the_host_holds_nothing_but_the_buffers_beside_the_devices_tensors(tmp_path: Path) -> None:
+    """The device is this machine's memory, so the growth is the model in bf16 and the buffers. The files are twice as
+    large as the model, and a loader that held one of them would grow by its size.
+    """
+    sizes = SMALL | {"hidden_size": 1024, "intermediate_size": 4096, "vocab_size": 8192, "num_hidden_layers": 2}
+    save(LlamaConfig(**SMALL), tmp_path / "tiny")
+    AutoModelForCausalLM.from_config(LlamaConfig(**sizes)).save_pretrained(tmp_path, max_shard_size="70MB")
+    files = [path.stat().st_size for path in tmp_path.glob("*.safetensors")]
+    done = subprocess.run(
+        [sys.executable, "-c", GROWTH, str(tmp_path), json.dumps(sys.path)], capture_output=True, text=True, check=True
+    )
+    grown, model = json.loads(done.stdout)
+    assert sum(files) > 2 * model - (1 << 20)
+    assert abs(grown - model) < 24 << 20 < min(files), (grown, model)
