@@ -11,12 +11,15 @@ from typing import Final
 import torch
 
 from sluice_kernels.block_copy import block_copy
+from sluice_kernels.grouped_weights import GroupedWeights
 from sluice_kernels.kv_write import HeadNorm, PagedCache, Rope, kv_write
 from sluice_kernels.paged_decode import AttentionRule, PagedKV, paged_decode
 from sluice_kernels.paged_prefill import paged_prefill
 from sluice_kernels.rms_norm import rms_norm, rms_norm_fp8
 from sluice_kernels.sample import Bias, Draws, Penalties, Rows, sample, token_logprobs
 from sluice_kernels.silu_mul import silu_mul, silu_mul_fp8
+from sluice_kernels.w4a16 import w4a16
+from sluice_kernels.w8a16 import w8a16
 
 FP8: Final = torch.float8_e4m3fn
 BF16: Final = torch.bfloat16
@@ -48,6 +51,7 @@ def calls() -> Iterator[Call]:
     yield from _paged_prefill()
     yield from _block_copy()
     yield from _sample()
+    yield from _weight_only()
 
 
 def meta(*shape: int, dtype: torch.dtype = BF16) -> torch.Tensor:
@@ -208,3 +212,23 @@ def _sample() -> Iterator[Call]:
     for count in (0, 20):
         logits, tokens = meta(256, 128256), meta(256, dtype=torch.int64)
         yield Call("sample", f"{count} logprobs", BF16, partial(token_logprobs, logits, tokens, count))
+
+
+def _weight_only() -> Iterator[Call]:
+    def multiplied(bits: int, rows: int, shape: tuple[int, int], dtype: torch.dtype = BF16) -> Callable[[], object]:
+        inner, outputs = shape
+        groups = inner // 128
+        weights = GroupedWeights(
+            meta(inner * bits // 32, outputs, dtype=torch.int32), meta(groups, outputs, dtype=FP16),
+            meta(groups, outputs, dtype=torch.int16),
+        )  # fmt: skip
+        return lambda: (w4a16 if bits == 4 else w8a16)(meta(rows, inner, dtype=dtype), weights)
+
+    for bits in (4, 8):
+        name = f"w{bits}a16"
+        for dtype in (BF16, FP16):
+            for rows in (16, 32, 64):  # two splits on each architecture
+                run = multiplied(bits, rows, (4096, 14336), dtype)
+                yield Call(name, f"{name}, {rows} × 4096 × 14336", dtype, run, default=True)
+        yield Call(name, f"{name}, 16 × 4096 × 14336", FP32, multiplied(bits, 16, (4096, 14336), FP32))
+        yield Call(name, f"{name}, 16 × 4096 × 128000, one split", BF16, multiplied(bits, 16, (4096, 128000)))

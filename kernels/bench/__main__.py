@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> int:
 
         torch.set_num_threads(1)
         correct_interpreter()
-    from bench import ceilings, correctness, report, speed
+    from bench import bars, ceilings, correctness, report, speed
 
     started, failed = time.monotonic(), []
     found = ceilings.Ceilings(1.0, 1.0)
@@ -51,10 +51,18 @@ def main(arguments: list[str]) -> int:
             print(f"{result.what}, {result.shape}: {result.seconds * 1e6:.0f} µs, {result.fraction:.1%} of the floor")
         report.write(results, found, options.results)
 
+    def judge() -> None:
+        if options.device == "cpu":
+            print("bars: skipped, no GPU is visible")
+            return
+        if missed := bars.misses(results):
+            raise AssertionError("; ".join(missed))
+
     parts: tuple[tuple[str, Callable[[], None]], ...] = (
         ("ceilings", measure),
         ("compiled cases", lambda: correctness.check(options.device, small=options.small)),
         ("kernel benches", bench),
+        ("bars", judge),
     )
     for name, part in parts:
         begun = time.monotonic()

@@ -15,6 +15,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from sluice_kernels.block_copy.triton import block_copy_triton
 from sluice_kernels.fp8 import FP8
+from sluice_kernels.grouped_weights import GROUP, GroupedWeights
 from sluice_kernels.kv_write.reference import HeadNorm, PagedCache, Rope
 from sluice_kernels.kv_write.triton import kv_write_triton
 from sluice_kernels.paged import AttentionRule, PagedKV
@@ -24,8 +25,11 @@ from sluice_kernels.rms_norm.triton import rms_norm_triton
 from sluice_kernels.sample.reference import Draws, Rows
 from sluice_kernels.sample.triton import sample_triton
 from sluice_kernels.silu_mul.triton import silu_mul_triton
+from sluice_kernels.w4a16.triton import w4a16_triton
+from sluice_kernels.w8a16.triton import w8a16_triton
 
 BLOCK: Final = 16
+FEW_ROWS: Final = (1, 8, 32)
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ def measure(device: str, ceilings: Ceilings, *, small: bool) -> Iterator[Result]
     """Yields one result after the other; tensors of a finished one are freed."""
     sizes = SMALL if small else Sizes()
     torch.manual_seed(0)
-    for group in (_elementwise, _cache, _decode, _prefill, _sample):
+    for group in GROUPS:
         for work in group(sizes, device):
             seconds = seconds_of(work.call, device)
             fraction = ceilings.floor(work.bytes, work.flops) / seconds
@@ -160,3 +164,22 @@ def _sample(sizes: Sizes, device: str) -> Iterator[Work]:
         )  # fmt: skip
         shape, moved = f"{count} × {sizes.vocabulary}", 4 * logits.numel()
         yield Work(what, shape, partial(sample_triton, logits, rows, draws, None, None), moved)
+
+
+def _weight_only(sizes: Sizes, device: str) -> Iterator[Work]:
+    inner, outputs = -(-sizes.width // GROUP) * GROUP, 2 * sizes.inner
+    weight, groups = _normal(inner, outputs, device=device), inner // GROUP
+    scales = torch.rand(groups, outputs, device=device, dtype=torch.float16)
+    for rows in FEW_ROWS:
+        x, shape = _normal(rows, inner, device=device), f"{rows} × {inner} × {outputs}"
+        around, flops = 2 * (x.numel() + rows * outputs), 2 * x.numel() * outputs
+        for bits, product in ((4, w4a16_triton), (8, w8a16_triton)):
+            words = torch.randint(-(2**31), 2**31, (inner * bits // 32, outputs), dtype=torch.int32, device=device)
+            weights = GroupedWeights(words, scales, torch.full_like(scales, 1 << (bits - 1), dtype=torch.int16))
+            moved = around + 4 * words.numel() + 4 * scales.numel()
+            yield Work(f"w{bits}a16", shape, partial(product, x, weights), moved, flops)
+        moved = around + 2 * weight.numel()
+        yield Work("torch's product, bf16", shape, partial(torch.matmul, x, weight), moved, flops)
+
+
+GROUPS: Final = (_elementwise, _cache, _decode, _prefill, _sample, _weight_only)

@@ -10,12 +10,16 @@ import torch
 from sluice_kernels import launch
 from sluice_kernels.block_copy import block_copy
 from sluice_kernels.block_copy import can_use as can_copy
+from sluice_kernels.grouped_weights import GroupedWeights, pack
 from sluice_kernels.kv_write import HeadNorm, PagedCache, Rope, kv_write
 from sluice_kernels.paged_decode import AttentionRule, PagedKV, paged_decode
 from sluice_kernels.paged_prefill import paged_prefill
 from sluice_kernels.rms_norm import rms_norm, rms_norm_fp8
 from sluice_kernels.sample import Draws, Rows, sample, token_logprobs
 from sluice_kernels.silu_mul import silu_mul, silu_mul_fp8
+from sluice_kernels.w4a16 import can_use as can_multiply
+from sluice_kernels.w4a16 import w4a16
+from sluice_kernels.w8a16 import w8a16
 
 X = torch.ones(3, 8)
 META = torch.device("meta")
@@ -36,6 +40,11 @@ DRAWS = Draws(
     *(torch.ones(2, dtype=kind) for kind in (torch.float32, torch.float32, torch.int32, torch.float64, torch.int64))
 )
 
+WIDE = torch.ones(2, 256)
+GROUPED = GroupedWeights(
+    torch.zeros(32, 6, dtype=torch.int32), torch.ones(2, 6), torch.zeros(2, 6, dtype=torch.int16), torch.arange(256)
+)
+
 
 def attend(**changes: Any) -> Callable[[], object]:
     """Both kernels' checks are the same function; decode runs it."""
@@ -44,6 +53,11 @@ def attend(**changes: Any) -> Callable[[], object]:
 
 def write(**changes: Any) -> Callable[[], object]:
     return lambda: kv_write(QUERY, KEY, KEY, replace(CACHE, **changes))
+
+
+def multiply(**changes: Any) -> Callable[[], object]:
+    """Both products' checks are the same function; int4 runs it."""
+    return lambda: w4a16(WIDE, replace(GROUPED, **changes))
 
 
 CALLS: dict[str, tuple[Callable[[], object], str]] = {
@@ -108,6 +122,18 @@ CALLS: dict[str, tuple[Callable[[], object], str]] = {
     "sample: seeds": (lambda: sample(LOGITS, ROWS, replace(DRAWS, seeds=DRAWS.seeds[:1])), "draws.seeds: expected shape"),
     "logprobs: count": (lambda: token_logprobs(LOGITS, ROWS.positions, 9), "count: expected 0 to 8, got 9"),
     "logprobs: tokens": (lambda: token_logprobs(LOGITS, ROWS.slots, 1), "tokens: expected dtype torch.int64"),
+    "w4a16: shape": (lambda: w4a16(WIDE[0], GROUPED), r"x: expected shape \[rows, inner\] = \[any, any\], got \[256\]"),
+    "w4a16: off the group": (lambda: w4a16(WIDE[:, :200], GROUPED), "x: w4a16 supports inner sizes that are multiples of its"),
+    "w8a16: off the group": (lambda: w8a16(WIDE[:, :64], GROUPED), "x: w8a16 supports inner .* group of 128, not 64"),
+    "w4a16: dtype": (lambda: w4a16(WIDE.double(), GROUPED), "x: w4a16 supports float32, float16 and bfloat16, not .*64"),
+    "w4a16: stride": (lambda: w4a16(torch.ones(256, 2).T, GROUPED), "x: expected a contiguous last dimension"),
+    "w8a16: words": (lambda: w8a16(WIDE, GROUPED), r"weights.words: expected shape .*\[64, 6\], got \[32, 6\]"),
+    "w4a16: words dtype": (multiply(words=GROUPED.words.long()), "weights.words: expected dtype torch.int32"),
+    "w4a16: words stride": (multiply(words=GROUPED.words.T.contiguous().T), "weights.words: expected a contiguous tensor"),
+    "w4a16: scales": (multiply(scales=GROUPED.scales[:1]), r"weights.scales: expected shape .*\[2, 6\], got \[1, 6\]"),
+    "w4a16: zeros": (multiply(zeros=GROUPED.zeros.int()), "weights.zeros: expected dtype torch.int16, got torch.int32"),
+    "w4a16: order": (multiply(order=torch.arange(255)), r"weights.order: expected shape \[inner\] = \[256\]"),
+    "w4a16: device": (multiply(zeros=GROUPED.zeros.to(META)), "weights.zeros: expected device cpu, got meta"),
 }  # fmt: skip
 
 
@@ -138,3 +164,32 @@ def test_unpinned_host_memory_is_refused_for_copies() -> None:
     assert can_copy(cuda, cpu, pinned=True) is None
     assert "pinned host memory" in str(can_copy(cuda, cpu, pinned=False))
     assert "needs a CUDA device" in str(can_copy(cpu, cpu, pinned=True))
+
+
+def test_the_products_say_what_they_support() -> None:
+    assert can_multiply(4096, torch.bfloat16) is None
+    assert (
+        can_multiply(4095, torch.bfloat16)
+        == "w4a16 supports inner sizes that are multiples of its group of 128, not 4095"
+    )
+
+
+@pytest.mark.parametrize(("product", "bits"), [(w4a16, 4), (w8a16, 8)])
+def test_many_rows_are_multiplied_by_dequantised_weights(product: Any, bits: int) -> None:
+    values = torch.arange(256).remainder(1 << bits)[:, None].expand(256, 6)
+    weights = replace(
+        GROUPED, words=pack(values, bits), scales=torch.full((2, 6), 0.5), order=torch.arange(256).flip(0)
+    )
+    x = torch.randn(65, 256, generator=torch.Generator().manual_seed(0))
+    want = x.double() @ values.flip(0).double() * 0.5
+    torch.testing.assert_close(product(x, weights).double(), want, rtol=1e-5, atol=1e-2)
+    torch.testing.assert_close(product(x[:2], weights).double(), want[:2], rtol=1e-5, atol=1e-2)
+    with launch.recording(90) as launches:
+        for rows in (65, 64):
+            product(
+                x[:1].to(META).expand(rows, 256),
+                replace(
+                    weights, **{name: getattr(weights, name).to(META) for name in ("words", "scales", "zeros", "order")}
+                ),
+            )
+    assert {one.constants.get("rows") for one in launches} - {None} == {64}

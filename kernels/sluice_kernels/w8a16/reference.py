@@ -1,0 +1,12 @@
+"""The weight-only int8 product in plain torch: the specification of the kernel."""
+
+import torch
+
+from sluice_kernels.grouped_weights import GroupedWeights, product
+
+
+def w8a16_reference(x: torch.Tensor, weights: GroupedWeights) -> torch.Tensor:
+    """x [rows, inner], words [inner / 4, outputs] → [rows, outputs] in x's dtype: x · (value - zero) · scale, in float32
+    and rounded once.
+    """
+    return product(x, weights, bits=8)
