@@ -7,6 +7,8 @@ the loader, which runs the architecture once and states what is missing (`sluice
 from collections.abc import Mapping
 from typing import Any, Final
 
+from sluice.quantisation import read_quantisation
+
 MAX_WORD: Final = 100  # characters of a name that are quoted
 ATTENDING: Final = frozenset({"full_attention", "sliding_attention", "attention"})  # kinds of layers that cache KV
 # Model types that tests compare with transformers; others with causal attention of the same form are tried at load.
@@ -48,15 +50,9 @@ def unserved(config: Mapping[str, Any]) -> str | None:
 
 
 def quantised(config: Mapping[str, Any]) -> str | None:
-    """The same for a quantised checkpoint alone."""
-    quantization = config.get("quantization_config")
-    if not isinstance(quantization, dict):
-        return None
-    method = _word(quantization.get("quant_method") or "an unnamed method")
-    return (
-        f"is quantised ({method}), and kernels for quantised checkpoints are missing. Serve the original model; "
-        f"spec.model.dtype selects its precision."
-    )
+    """The same for the quantisation of the checkpoint alone."""
+    read = read_quantisation(config)
+    return read if isinstance(read, str) else None
 
 
 def _architecture_fault(config: Mapping[str, Any], named: str) -> str | None:

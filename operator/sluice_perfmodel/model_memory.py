@@ -131,11 +131,26 @@ def parameters_of(headers: Iterable[tuple[Mapping[str, Any], int]], *, tied: boo
     total, copies = 0.0, 0
     for header, size in headers:
         tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
-        counts = {name: math.prod(entry["shape"]) for name, entry in tensors.items()}
+        counts = {name: _parameters(name, tensors) for name in tensors}
         listed = sum(entry["data_offsets"][1] - entry["data_offsets"][0] for entry in tensors.values())
         total += size * sum(counts.values()) / listed if listed else 0
         copies = max(copies, counts.get("lm_head.weight", 0))
     return max(0, round(total) - (copies if tied else 0))
+
+
+def _parameters(name: str, tensors: Mapping[str, Any]) -> int:
+    """Parameters of one tensor. The words of a quantised layer (`qweight`, GPTQ or AWQ) hold several each: as many as its
+    zero points, which are packed along the outputs, against its scales, which are not. Those two are not counted.
+    """
+    layer, _, kind = name.rpartition(".")
+    count = math.prod(tensors[name]["shape"])
+    scales, zeros = tensors.get(f"{layer}.scales"), tensors.get(f"{layer}.qzeros")
+    if scales is None or zeros is None or f"{layer}.qweight" not in tensors:
+        return count
+    if kind in ("scales", "qzeros", "g_idx"):
+        return 0
+    packed = math.prod(zeros["shape"])
+    return count * (math.prod(scales["shape"]) // packed if kind == "qweight" and packed else 1)
 
 
 def need(facts: ModelFacts, plan: Plan) -> Need:

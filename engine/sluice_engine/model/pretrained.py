@@ -1,5 +1,6 @@
 """transformers' loading with this engine's fixed settings: safetensors, local files, no code from the folder."""
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,8 +12,10 @@ import transformers
 from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars
 from transformers.utils import logging as transformers_logging
 
+from sluice.quantisation import Quantisation, read_quantisation
 from sluice_engine.errors import ModelInvalid, first_line
 from sluice_engine.model import attention
+from sluice_engine.model.quantised.checkpoint import dense_weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +31,11 @@ def from_folder(auto: Any, folder: Path, config: transformers.PretrainedConfig, 
     """Load the folder with `auto`, one of transformers' Auto classes, with this engine's attention.
 
     `more` is passed to its `from_pretrained`, and determines whether a module or a (module, report) pair is returned.
-    Raises ModelInvalid.
+    Quantised weights are dequantised. Raises ModelInvalid.
     """
+    quantisation = read_quantisation(config.__dict__)
+    if isinstance(quantisation, Quantisation):
+        return _from_quantised(auto, folder, config, dtype, quantisation, **more)
     try:
         return auto.from_pretrained(
             folder,
@@ -43,6 +49,40 @@ def from_folder(auto: Any, folder: Path, config: transformers.PretrainedConfig, 
         )
     except Exception as error:  # transformers raises many types; each means that the folder cannot be served
         raise ModelInvalid(f"The model in {folder} cannot be loaded: {first_line(error)}") from error
+
+
+def _from_quantised(
+    auto: Any,
+    folder: Path,
+    config: transformers.PretrainedConfig,
+    dtype: torch.dtype,
+    quantisation: Quantisation,
+    **more: Any,
+) -> Any:
+    """`from_folder` of a checkpoint that transformers would need another package for."""
+    weights = dense_weights(folder, quantisation, dtype)
+    dense = copy.deepcopy(config)
+    del dense.quantization_config
+    try:
+        module, report = auto._model_mapping[type(dense)].from_pretrained(
+            None,
+            config=dense,
+            state_dict=weights,
+            dtype=dtype,
+            attn_implementation=attention.NAME,
+            **more | {"output_loading_info": True},
+        )
+    except Exception as error:
+        raise ModelInvalid(f"The quantised model in {folder} cannot be loaded: {first_line(error)}") from error
+    if more.get("output_loading_info"):
+        return module, report
+    if report["missing_keys"] or report["mismatched_keys"]:
+        wrong = sorted(map(str, [*report["missing_keys"], *report["mismatched_keys"]]))
+        raise ModelInvalid(
+            f"The quantised weights in {folder} lack {len(wrong)} that {type(module).__name__} needs, or have them in "
+            f"another shape ({', '.join(wrong[:3])}): the checkpoint is incomplete or of another model."
+        )
+    return module
 
 
 @contextmanager

@@ -84,5 +84,7 @@ def test_a_quantised_checkpoint_is_refused_by_name(tmp_path: Path) -> None:
     folder = save(LlamaConfig(**SMALL), tmp_path)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "fp8"}}))
-    with pytest.raises(UnsupportedArchitecture, match=r"is quantised \(fp8\), and kernels"):
+    with pytest.raises(
+        UnsupportedArchitecture, match=r"is quantised \(fp8\), and that method is not served\. Served are GPTQ and AWQ"
+    ):
         load_model(options(folder), CpuBackend())

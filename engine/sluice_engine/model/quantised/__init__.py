@@ -1,0 +1,1 @@
+"""Checkpoints in GPTQ or AWQ format: read, unpacked to integers and dequantised."""

@@ -1,0 +1,83 @@
+"""A quantised checkpoint as dense weights, layer by layer, so that beside them one layer is held in float32."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from safetensors import safe_open
+
+from sluice.model_files import loaded_names
+from sluice.quantisation import WORD_BITS, Quantisation
+from sluice_engine.errors import ModelInvalid
+from sluice_engine.model.quantised.unpack import Unpacked, unpack_awq, unpack_gptq
+
+WORDS: Final = "qweight"
+_PARTS: Final = ("qweight", "qzeros", "scales", "g_idx")
+
+
+def dense_weights(folder: Path, quantisation: Quantisation, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    """All weights of the folder by name, floating-point ones in `dtype`. Raises ModelInvalid for a layer whose tensors do
+    not fit each other.
+    """
+    with ExitStack() as stack:
+        files = [
+            stack.enter_context(safe_open(folder / name, framework="pt"))
+            for name in loaded_names(path.name for path in folder.iterdir())
+        ]
+        where = {name: file for file in files for name in file.keys()}  # noqa: SIM118 - a file is no mapping
+        return dict(_weights(folder, where, quantisation, dtype))
+
+
+def _weights(
+    folder: Path, where: Mapping[str, Any], quantisation: Quantisation, dtype: torch.dtype
+) -> Iterator[tuple[str, torch.Tensor]]:
+    layers = {name.removesuffix(f".{WORDS}") for name in where if name.endswith(f".{WORDS}")}
+    if not layers:
+        raise ModelInvalid(
+            f"config.json of {folder} says {quantisation.method}, and its weights hold no quantised layer (*.{WORDS}). "
+            f"Remove quantization_config if the weights are dense."
+        )
+    for layer in sorted(layers):
+        tensors = {part: where[name].get_tensor(name) for part in _PARTS if (name := f"{layer}.{part}") in where}
+        unpacked = unpack_layer(f"{layer} in {folder}", tensors, quantisation)
+        yield f"{layer}.weight", unpacked.dequantised().to(dtype)
+    for name, file in where.items():
+        layer, _, part = name.rpartition(".")
+        if layer in layers and part in _PARTS:
+            continue
+        tensor = file.get_tensor(name)
+        yield name, tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+
+def unpack_layer(name: str, tensors: Mapping[str, torch.Tensor], quantisation: Quantisation) -> Unpacked:
+    """The integers of one layer; `name` is for the message. Raises ModelInvalid."""
+    missing = [part for part in ("qzeros", "scales") if part not in tensors]
+    if missing:
+        raise ModelInvalid(f"The quantised layer {name} lacks {' and '.join(missing)}: the checkpoint is incomplete.")
+    words, scales = tensors[WORDS], tensors["scales"]
+    if words.dim() != 2 or scales.dim() != 2 or words.dtype != torch.int32 or tensors["qzeros"].dtype != torch.int32:
+        raise ModelInvalid(f"The quantised layer {name} is no matrix of int32 words: the checkpoint is damaged.")
+    parts = WORD_BITS // quantisation.bits
+    gptq = quantisation.method == "gptq"
+    inner, outputs = (len(words) * parts, words.shape[1]) if gptq else (len(words), words.shape[1] * parts)
+    size = inner if quantisation.group_size == -1 else quantisation.group_size
+    groups = -(-inner // size)
+    shapes = {"qzeros": (groups, -(-outputs // parts)), "scales": (groups, outputs), "g_idx": (inner,)}
+    for part, shape in shapes.items():
+        if part in tensors and tuple(tensors[part].shape) != shape:
+            raise ModelInvalid(
+                f"The quantised layer {name} has {part} of shape {list(tensors[part].shape)}, and {quantisation.bits} bits "
+                f"in groups of {size} need {list(shape)}: the checkpoint is damaged or its quantization_config is another's."
+            )
+    group_of = tensors["g_idx"].long() if gptq and "g_idx" in tensors else torch.arange(inner) // size
+    if inner and not 0 <= int(group_of.min()) <= int(group_of.max()) < groups:
+        raise ModelInvalid(
+            f"The quantised layer {name} has a g_idx outside its {groups} groups: the checkpoint is damaged."
+        )
+    if gptq:
+        values, zeros = unpack_gptq(words, tensors["qzeros"], quantisation.bits, quantisation.zero_offset)
+    else:
+        values, zeros = unpack_awq(words, tensors["qzeros"], quantisation.bits)
+    return Unpacked(values, scales, zeros[:, :outputs], group_of)
