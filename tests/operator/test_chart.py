@@ -57,7 +57,7 @@ def test_one_secret_can_be_read_by_its_name_in_the_operators_own_namespace() -> 
 
 def test_of_the_resource_only_the_status_is_written() -> None:
     assert verbs("llmdeployments") == {"get", "list", "watch"}
-    assert verbs("llmdeployments/status") == {"get", "patch", "update"}
+    assert verbs("llmdeployments/status") == {"patch"}
 
 
 def test_every_kind_that_the_operator_works_with_can_be_read_and_made() -> None:

@@ -60,7 +60,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   verbs: [get, list, watch]
 - apiGroups: [sluice.dev]
   resources: [llmdeployments/status]
-  verbs: [get, patch, update]
+  verbs: [patch]
 # Children are written by server-side apply: patch, and create for new ones. The garbage collector deletes them.
 - apiGroups: [apps]
   resources: [deployments]

@@ -1,0 +1,146 @@
+"""All that the operator and the gateway ask of an API server, by their own code over HTTP.
+
+A refused request does not end a scenario: the next steps show what else is refused.
+"""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Awaitable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from kubernetes.aio.client import ApiClient, Configuration
+
+from sluice_gateway.cluster.directory import Directory
+from sluice_gateway.cluster.discovery import Discovery
+from sluice_operator.cluster.client import ClusterError, Key, OwnerDeleted
+from sluice_operator.cluster.kube import KubeClient
+from sluice_operator.cluster.lease import KubeLease, LeaseRecord
+from sluice_operator.gateways.watch import Gateways
+from sluice_operator.reconcile.admin_token import operator_key
+from sluice_operator.reconcile.context import Context
+from sluice_operator.reconcile.reconciler import Reconciler
+from sluice_operator.runtime.watches import watch
+from sluice_operator.settings import Settings
+from tests.operator.fake_cluster import KEY_OF_OPERATOR, Clock, Engines, manifest, pod
+from tests.operator.reconcile.test_problems import CRASHED
+from tests.operator.security.authorizing_api_server import AuthorizingApiServer, Object
+
+KEY: Final = Key("apps", "chat")
+WATCHED: Final = ("llmdeployments", "deployments", "pods")
+
+
+async def operate(server: AuthorizingApiServer, settings: Settings, folder: Path) -> None:
+    """The life of an operator: Lease, key, watches, and one resource that starts, scales in, crashes and is closed off."""
+    async with _client(server) as client:
+        cluster = KubeClient(client)
+        await _attempt(_hold_lease(KubeLease(client, settings.pod_namespace, settings.lease_name)))
+        await _attempt(operator_key(cluster, settings.pod_namespace, settings.key_secret))
+        await _follow_gateways(server, Gateways(client, settings.pod_namespace, settings.gateway_service))
+        await _watch_by_kopf(server, settings, folder)
+        await _reconcile_all(server, Context(cluster, Engines(), settings, KEY_OF_OPERATOR))
+
+
+async def route(server: AuthorizingApiServer, namespaces: list[str]) -> None:
+    """What a gateway reads."""
+    async with _client(server) as client, Discovery(client, namespaces, Directory()).running():
+        async with asyncio.timeout(10):
+            await server.wait_for(("list", "llmdeployments"), ("list", "endpointslices"))
+            if not server.refused:
+                await server.wait_for(("watch", "llmdeployments"), ("watch", "endpointslices"))
+
+
+async def _attempt(step: Awaitable[Any]) -> None:
+    with contextlib.suppress(ClusterError, OwnerDeleted):
+        await step
+
+
+@contextlib.asynccontextmanager
+async def _client(server: AuthorizingApiServer) -> AsyncIterator[ApiClient]:
+    async with ApiClient(configuration=Configuration(host=server.url)) as client:
+        yield client
+
+
+async def _hold_lease(lease: KubeLease) -> None:
+    await lease.read()
+    await lease.create("a", 15)
+    await lease.replace(await lease.read() or LeaseRecord("a", 15, "1"), "a", 15)
+
+
+async def _follow_gateways(server: AuthorizingApiServer, gateways: Gateways) -> None:
+    """Until the watch is open; one that is refused is repeated with a pause and needs no wait."""
+    task = asyncio.create_task(gateways.run(lambda _: None))
+    async with asyncio.timeout(10):
+        await server.wait_for(("list", "endpointslices"))
+        if not server.refused:
+            await server.wait_for(("watch", "endpointslices"))
+    await _cancel(task)
+
+
+async def _watch_by_kopf(server: AuthorizingApiServer, settings: Settings, folder: Path) -> None:
+    """Kopf reads the kubeconfig that KUBECONFIG names."""
+    named = {"name": "test"}
+    (folder / "kubeconfig").write_text(
+        json.dumps(
+            {
+                "current-context": "test",
+                "contexts": [named | {"context": {"cluster": "test", "user": "test"}}],
+                "clusters": [named | {"cluster": {"server": server.url}}],
+                "users": [named | {"user": {"token": "t"}}],
+            }
+        )
+    )
+    task = asyncio.create_task(watch(settings, lambda _: None, lambda *_: None))
+    async with asyncio.timeout(10):
+        await server.wait_for(*(("list", resource) for resource in WATCHED))
+        if not server.refused:
+            await server.wait_for(*(("watch", resource) for resource in WATCHED))
+    await _cancel(task)
+
+
+async def _cancel(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def _reconcile_all(server: AuthorizingApiServer, context: Context) -> None:
+    clock = Clock()
+    context = replace(context, clock=clock, wall=clock.wall)
+    reconciler = Reconciler(context)
+    document = _moved(manifest(scaling={"minReplicas": 3, "maxReplicas": 4}))
+    server.store.apply(document)
+    await _passes(reconciler, clock, 2)
+    _run_pods(server)
+    await _passes(reconciler, clock, 2)
+    server.store.apply(document | {"spec": document["spec"] | {"scaling": {"minReplicas": 1, "maxReplicas": 2}}})
+    await _passes(reconciler, clock, 2)
+    _run_pods(server, **CRASHED)
+    await _passes(reconciler, clock, 12)
+    closed = replace(context, settings=replace(context.settings, network_peers=None))
+    await _passes(Reconciler(closed), clock, 1)
+
+
+async def _passes(reconciler: Reconciler, clock: Clock, count: int) -> None:
+    for _ in range(count):
+        await _attempt(reconciler.reconcile(KEY))
+        clock.now += 5
+
+
+def _moved(thing: Object) -> Object:
+    return thing | {"metadata": thing["metadata"] | {"namespace": KEY.namespace}}
+
+
+def _run_pods(server: AuthorizingApiServer, **status: Any) -> None:
+    """What the Deployment controller and the kubelet do."""
+    deployment = server.store.get("Deployment", *(KEY.namespace, KEY.name))
+    if deployment is None:
+        return
+    reference = {"kind": "Deployment", "uid": deployment["metadata"]["uid"], "controller": True}
+    metadata = {"name": "chat-v1", "namespace": KEY.namespace, "uid": "set-v1", "ownerReferences": [reference]}
+    server.store.apply({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": metadata})
+    for name in ("a", "b", "c"):
+        made = _moved(pod(name, ready=not status, **status))
+        server.store.apply(made)
+        server.store.set_status("Pod", KEY.namespace, name, made["status"])

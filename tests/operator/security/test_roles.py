@@ -1,0 +1,73 @@
+"""The roles of operator and gateway are complete and minimal, by the requests that their code makes."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sluice_operator.settings import Settings, from_environment
+from tests.operator.security.authorizing_api_server import AuthorizingApiServer
+from tests.operator.security.chart_objects import NAMESPACE, environment, stored
+from tests.operator.security.permissions import Permission, permissions_of
+from tests.operator.security.scenarios import operate, route
+from tests.operator.test_chart import operator_rules
+
+VARIANTS = {"default": "", "one_namespace": "apps"}
+
+
+def permissions(component: str, variant: str = "default") -> frozenset[Permission]:
+    return permissions_of(
+        {"operator": "blue-sluice", "gateway": "blue-sluice-gateway"}[component], NAMESPACE, stored(variant)
+    )
+
+
+def settings(variant: str) -> Settings:
+    return replace(from_environment({**environment(variant), "POD_NAMESPACE": NAMESPACE}), hub_endpoint="")
+
+
+def test_the_stored_role_is_that_of_the_chart() -> None:
+    """Also where Helm is not installed to render it."""
+    (role,) = (each for each in stored("default", "ClusterRole") if each["metadata"]["name"] == "blue-sluice")
+    assert role["rules"] == operator_rules()
+
+
+async def requests(component: str, variant: str, folder: Path, given: frozenset[Permission]) -> AuthorizingApiServer:
+    async with AuthorizingApiServer(given).running() as server:
+        if component == "operator":
+            await operate(server, settings(variant), folder)
+        else:
+            await route(server, [VARIANTS[variant]] if VARIANTS[variant] else [])
+        return server
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    return tmp_path
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("component", ["operator", "gateway"])
+async def test_the_roles_allow_every_request_and_each_permission_is_needed(
+    component: str, variant: str, folder: Path
+) -> None:
+    given = permissions(component, variant)
+    server = await requests(component, variant, folder, given)
+    assert server.refused == set()
+    assert server.needed == given
+
+
+@pytest.mark.parametrize("removed", sorted(permissions("operator")), ids=str)
+async def test_the_operator_is_refused_a_request_without_the_permission(removed: Permission, folder: Path) -> None:
+    server = await requests("operator", "default", folder, permissions("operator") - {removed})
+    assert {(each.group, each.resource, each.verb) for each in server.refused} == {
+        (removed.group, removed.resource, removed.verb)
+    }
+
+
+@pytest.mark.parametrize("removed", sorted(permissions("gateway")), ids=str)
+async def test_the_gateway_is_refused_a_request_without_the_permission(removed: Permission, folder: Path) -> None:
+    server = await requests("gateway", "default", folder, permissions("gateway") - {removed})
+    assert {(each.group, each.resource, each.verb) for each in server.refused} == {
+        (removed.group, removed.resource, removed.verb)
+    }
