@@ -14,14 +14,12 @@ from typing import Any
 from aiohttp import web
 from kubernetes.aio.client import ApiClient, Configuration
 
-Answer = dict[str, Any] | str | int
-
 
 @dataclass
 class ApiServer:
     """`objects` by path; a path with a list of items is a collection. `denied`: (group/resource, verb) of access reviews."""
 
-    objects: dict[str, Answer] = field(default_factory=dict)
+    objects: dict[str, Any] = field(default_factory=dict)
     denied: set[tuple[str, str]] = field(default_factory=set)
     asked: list[str] = field(default_factory=list)
     port: int = 0

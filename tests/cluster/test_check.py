@@ -72,28 +72,28 @@ def test_before_an_installation_there_are_warnings_and_no_failure(server: ApiSer
 
 
 def no_operator_available(server: ApiServer) -> None:
-    operator = server.objects[release.DEPLOYMENTS]["items"][0]  # type: ignore[index]
+    operator = server.objects[release.DEPLOYMENTS]["items"][0]
     operator["status"]["conditions"][0] |= {"status": "False", "message": "no replica is up"}
 
 
 def old_image(server: ApiServer) -> None:
-    operator = server.objects[release.DEPLOYMENTS]["items"][0]  # type: ignore[index]
+    operator = server.objects[release.DEPLOYMENTS]["items"][0]
     operator["spec"]["template"]["spec"]["containers"][0]["env"][0]["value"] = "host:5000/engine:0.0.9"
 
 
 def old_digest(server: ApiServer) -> None:
-    gateway = server.objects[release.DEPLOYMENTS]["items"][1]  # type: ignore[index]
+    gateway = server.objects[release.DEPLOYMENTS]["items"][1]
     gateway["metadata"]["labels"]["app.kubernetes.io/version"] = "0.0.8"
     gateway["spec"]["template"]["spec"]["containers"][0]["image"] = "host:5000/operator@sha256:1f"
 
 
 def old_crd(server: ApiServer) -> None:
     crd = server.objects[release.CRD]
-    del crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["auth"]  # type: ignore[index]
+    del crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["auth"]
 
 
 def no_endpoint(server: ApiServer) -> None:
-    server.objects[release.ENDPOINTS]["items"][0]["endpoints"][0]["conditions"]["ready"] = False  # type: ignore[index]
+    server.objects[release.ENDPOINTS]["items"][0]["endpoints"][0]["conditions"]["ready"] = False
 
 
 FAULTS: list[tuple[Callable[[ApiServer], None], str, str, str]] = [
@@ -101,7 +101,7 @@ FAULTS: list[tuple[Callable[[ApiServer], None], str, str, str]] = [
     (old_image, "Versions", "host:5000/engine:0.0.9", "Upgrade the chart"),
     (old_digest, "Versions", "host:5000/operator@sha256:1f (0.0.8)", "Upgrade the chart"),
     (old_crd, "CRD", "it differs in spec.auth", "sluice crds | kubectl apply"),
-    (lambda server: server.objects.pop(release.CRD) and None, "CRD", "is not installed", "sluice crds | kubectl"),
+    (lambda server: server.objects.update({release.CRD: 404}), "CRD", "is not installed", "sluice crds | kubectl"),
     (no_endpoint, "Gateway", "has no ready endpoint", "kubectl describe deployment sluice-gateway"),
     (lambda server: server.objects.update({release.METRICS: 503}), "Metrics", "503", "NetworkPolicies"),
     (lambda server: server.objects.update({release.METRICS: "up 1\n"}), "Metrics", "answers without", "selects"),

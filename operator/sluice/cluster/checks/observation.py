@@ -47,9 +47,8 @@ async def observe(reader: Reader, namespace: str = "") -> Observation:
     server = await reader.get("/version")
     labels = {app: f"{contract.LABEL_NAME}={app}" for app in (OPERATOR_APP, GATEWAY_APP)}
     deployments, services = collection("apps/v1", "deployments", namespace), collection("v1", "services", namespace)
-    denied, crd, nodes, operators, gateways, gateway_services, slices, metrics_services = await asyncio.gather(
-        _kept(_denied(reader, namespace)),
-        _kept(reader.find(CRD_PATH)),
+    denied, crd = await asyncio.gather(_kept(_denied(reader, namespace)), _kept(reader.find(CRD_PATH)))
+    nodes, operators, gateways, gateway_services, slices, metrics_services = await asyncio.gather(
         _kept(reader.list(collection("v1", "nodes"))),
         _kept(reader.list(deployments, labels[OPERATOR_APP])),
         _kept(reader.list(deployments, labels[GATEWAY_APP])),

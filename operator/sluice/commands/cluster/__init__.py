@@ -4,9 +4,11 @@ import typer
 
 from sluice.commands.cluster.check import check
 from sluice.commands.cluster.status import status
+from sluice.commands.cluster.top import top
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the app."""
     app.command("status")(status)
     app.command("check")(check)
+    app.command("top")(top)
