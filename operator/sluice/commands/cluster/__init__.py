@@ -3,6 +3,7 @@
 import typer
 
 from sluice.commands.cluster.check import check
+from sluice.commands.cluster.report import report
 from sluice.commands.cluster.status import status
 from sluice.commands.cluster.top import top
 
@@ -12,3 +13,4 @@ def register(app: typer.Typer) -> None:
     app.command("status")(status)
     app.command("check")(check)
     app.command("top")(top)
+    app.command("report")(report)

@@ -1,0 +1,50 @@
+"""`sluice report`: a bundle for those who help, without secrets."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sluice import contract
+from sluice.commands.cluster.access import AllNamespaces, Namespace, with_cluster
+
+if TYPE_CHECKING:
+    from sluice.cluster.reader import Reader
+    from sluice.cluster.report.parts import Collector
+
+
+def report(
+    namespace: Namespace = "default",
+    all_namespaces: AllNamespaces = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The file; default: sluice-report-TIME.tar.gz here.")
+    ] = None,
+    tail: Annotated[int, typer.Option(min=1, max=1_000_000, help="The last lines of each log.")] = 2000,
+) -> None:
+    """Pack resources, pods, events, checks, versions and logs into one file. Secrets are neither read nor contained.
+
+    Values of environment variables and options whose name is that of a secret, and all that looks like a key, are
+    replaced by REDACTED. Look through the file before you pass it on.
+    """
+    now = time.time()
+    file = output or Path(time.strftime("sluice-report-%Y%m%d-%H%M%S.tar.gz", time.localtime(now)))
+
+    async def pack(reader: "Reader") -> "tuple[int, Collector]":
+        from sluice.cluster.report.archive import write
+        from sluice.cluster.report.parts import Collector
+
+        collector = Collector(reader, "" if all_namespaces else namespace, tail)
+        return await write(collector.parts(), file, now), collector
+
+    try:
+        count, collector = with_cluster("report", pack)
+    except FileExistsError as error:
+        typer.echo(f"{file} exists: choose another name with --output.", err=True)
+        raise typer.Exit(contract.EXIT_USAGE) from error
+    except OSError as error:
+        typer.echo(f"{file} cannot be written: {error.strerror}. Choose another place with --output.", err=True)
+        raise typer.Exit(contract.EXIT_USAGE) from error
+    typer.echo(f"{file}: {count} files, {collector.redactor.count} values redacted.")
+    for fault in collector.faults:
+        typer.echo(f"not contained: {fault}", err=True)
