@@ -15,6 +15,7 @@ from sluice_engine.errors import ModelInvalid, UnsupportedArchitecture
 from sluice_engine.model.loader import load_model
 from sluice_engine.model.memory_check import weight_headers
 from sluice_perfmodel.model_memory import parameters_of
+from tests.engine.backend.cuda.simulated_device import FixedMemory
 from tests.engine.families import FAMILIES, save
 from tests.engine.oracle import Oracle, finish, options, submit
 from tests.engine.quantised.packer import Format, quantise_folder
@@ -54,7 +55,7 @@ def test_every_family_is_served_quantised(family: str, tmp_path: Path) -> None:
 
 def test_the_cuda_backend_loads_them_too(tmp_path: Path) -> None:
     folder, dense = quantise_folder(save(FAMILIES["llama"](), tmp_path / "source"), tmp_path, Format("awq", 4))
-    backend = CudaBackend(torch.device("cpu"), lambda: (1 << 30, 1 << 30))
+    backend = CudaBackend(torch.device("cpu"), FixedMemory())
     expect_equal_tokens(EngineLoop(options(folder), backend=backend), dense)
 
 

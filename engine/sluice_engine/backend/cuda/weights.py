@@ -1,6 +1,7 @@
 """Reads a folder's weights to the device tensor by tensor, into transformers' module: the host never holds the model.
 
-transformers' own loader reads models whose tensors it renames or merges; the host then holds the model once.
+transformers' own loader reads models whose tensors it renames or merges, and quantised ones are dequantised first; the
+host then holds the model once.
 """
 
 import logging
@@ -23,6 +24,7 @@ from sluice_engine.backend.cuda.staging import PIECE_BYTES, FileEndsEarly, Stagi
 from sluice_engine.errors import ModelInvalid, first_line
 from sluice_engine.model import attention
 from sluice_engine.model.pretrained import Checkpoint, from_folder
+from sluice_engine.model.quantised.checkpoint import WORDS
 
 DTYPES: Final = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
@@ -80,6 +82,8 @@ def stored_tensors(folder: Path) -> dict[str, StoredTensor]:
 
 def cannot_stream(module: torch.nn.Module, stored: Collection[str]) -> str | None:
     """Why transformers must load this model, or None."""
+    if any(name.endswith(f".{WORDS}") for name in stored):
+        return "they are dequantised first"
     if get_model_conversion_mapping(module, add_legacy=False):
         return "it renames or merges tensors of this architecture"
     if module._keep_in_fp32_modules or module._keep_in_fp32_modules_strict:
