@@ -53,7 +53,9 @@ def test_a_model_that_does_not_fit_is_refused_before_its_weights_are_read(
 ) -> None:
     folder = save(LlamaConfig(**SMALL), tmp_path, torch.float32)
     monkeypatch.setattr("sluice_engine.backend.pool_memory.memory_left", lambda: (64 << 20) + (1 << 18))
-    monkeypatch.setattr("sluice_engine.model.loader.from_folder", lambda *_: pytest.fail("the weights were read"))
+    monkeypatch.setattr(
+        "sluice_engine.backend.cpu.backend.from_folder", lambda *_: pytest.fail("the weights were read")
+    )
     with pytest.raises(InsufficientMemory) as caught:
         load_model(options(folder, kv_size=None), CpuBackend())
     text = str(caught.value)
@@ -65,7 +67,9 @@ def test_a_given_size_of_the_cache_is_judged_before_the_weights_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = save(LlamaConfig(**SMALL), tmp_path, torch.float32)
-    monkeypatch.setattr("sluice_engine.model.loader.from_folder", lambda *_: pytest.fail("the weights were read"))
+    monkeypatch.setattr(
+        "sluice_engine.backend.cpu.backend.from_folder", lambda *_: pytest.fail("the weights were read")
+    )
     with pytest.raises(
         InsufficientMemory, match=r"--kv-size gives 5 B\. Raise it to --kv-size 192Ki, or leave it out\.$"
     ):
