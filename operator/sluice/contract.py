@@ -109,6 +109,8 @@ API_KEYS_FILE: Final = "keys.yaml"  # key in the Secret, and file name under API
 # Name of an entry in the key file, which is the tenant's name.
 KEY_NAME: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9._@/]{0,126}[A-Za-z0-9])?", re.ASCII)
 KEY_NAME_WORDS: Final = "1 to 128 letters, digits and - . _ @ /, with a letter or digit at both ends"
+GATEWAY_TOKEN_MOUNT: Final = "/etc/sluice/gateway-token"  # in engines and gateways
+GATEWAY_TOKEN_FILE: Final = "token"  # key in the Secret, and file name under GATEWAY_TOKEN_MOUNT
 TLS_MOUNT: Final = "/etc/sluice/tls"
 TLS_CERTIFICATE_FILE: Final = "tls.crt"  # keys of a Secret of type kubernetes.io/tls
 TLS_KEY_FILE: Final = "tls.key"

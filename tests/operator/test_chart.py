@@ -14,7 +14,9 @@ from typer.main import get_command
 
 from sluice import contract
 from sluice.cli import app
+from sluice_operator.api.auth import Auth
 from sluice_operator.cluster.kube import _GROUPS
+from sluice_operator.render.auth import mounted_secrets, secret_flags
 from sluice_operator.settings import from_environment
 
 CHART = Path(__file__).parents[2] / "charts/sluice"
@@ -226,7 +228,7 @@ def test_the_gateway_runs_by_options_that_the_command_has() -> None:
     options = re.findall(r"- (--[a-z-]+)", GATEWAY)
     parameters = get_command(app).commands["gateway"].params  # type: ignore[attr-defined]
     known = {option for parameter in parameters for option in parameter.opts}
-    assert len(options) == 8 and set(options) <= known
+    assert len(options) == 10 and set(options) <= known
     assert f"containerPort: {contract.GATEWAY_ADMIN_PORT}" in GATEWAY
     assert f"--admin-port={contract.GATEWAY_ADMIN_PORT}" in GATEWAY
 
@@ -257,6 +259,40 @@ def test_a_release_has_two_gateways_and_the_operator_knows_their_service(options
     assert where == ([("Role", "apps")] if options else [("ClusterRole", None)])
     arguments = gateway["spec"]["template"]["spec"]["containers"][0]["args"]
     assert ("--namespace=apps" in arguments, "--all-namespaces" in arguments) == (bool(options), not options)
+
+
+def test_the_gateways_secrets_are_mounted_where_its_options_name_their_files() -> None:
+    """Without Helm too."""
+    for option, folder, file in (
+        ("api-keys-file", contract.API_KEYS_MOUNT, contract.API_KEYS_FILE),
+        ("engine-token-file", contract.GATEWAY_TOKEN_MOUNT, contract.GATEWAY_TOKEN_FILE),
+    ):
+        assert f"- --{option}={folder}/{file}\n" in GATEWAY
+        assert len(re.findall(rf"mountPath: {folder}, readOnly: true", GATEWAY)) == 1
+
+
+def test_gateway_and_engines_have_the_key_file_and_one_token_at_the_same_paths() -> None:
+    values = ("--set", "gateway.apiKeysSecret=team-keys", "--set", "gateway.engineTokenSecret=gateway-token")
+    (gateway,) = named(rendered("blue", *values), "Deployment", "gateway")
+    pod = gateway["spec"]["template"]["spec"]
+    arguments = set(pod["containers"][0]["args"])
+    folders = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+    secrets = {each["name"]: each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each}
+    named_by = {"apiKeysSecretRef": "team-keys", "gatewayTokenSecretRef": "gateway-token"}
+    auth = Auth.model_validate({field: {"name": name} for field, name in named_by.items()})
+    assert {one.volume: one.secret for one in mounted_secrets(auth)} == secrets
+    assert {one.volume: one.folder for one in mounted_secrets(auth)}.items() <= folders.items()
+    files = secret_flags(auth)
+    assert f"--api-keys-file={files['api-keys-file']}" in arguments
+    assert f"--engine-token-file={files['gateway-token-file']}" in arguments
+
+
+def test_a_gateway_without_keys_mounts_no_secret_and_one_with_a_token_alone_is_refused() -> None:
+    (gateway,) = named(rendered("blue"), "Deployment", "gateway")
+    assert not any("secret" in each for each in gateway["spec"]["template"]["spec"]["volumes"])
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        rendered("blue", "--set", "gateway.engineTokenSecret=gateway-token")
+    assert "needs gateway.apiKeysSecret" in refused.value.stderr
 
 
 def test_a_release_without_a_gateway_has_none_of_its_objects() -> None:

@@ -23,6 +23,11 @@ class Auth(Model):
     and optionally models, priority, weight, requestsPerMinute and tokensPerMinute; `sluice key new NAME` makes one. A
     change reaches running engines within about a minute, without a restart. Rates hold per replica. Without it no key is
     needed."""
+    gateway_token_secret_ref: SecretRef | None = None
+    """gatewayTokenSecretRef names the Secret with the token of the gateway, its entry token, at least 16 bytes. A gateway
+    that has it verifies the keys itself and names the tenant of each request, so that rates hold for all replicas
+    together. Without it engines verify the keys themselves. The Secret is that of the chart's gateway.engineTokenSecret,
+    copied into this namespace."""
     tls_secret_ref: SecretRef | None = None
     """tlsSecretRef names a Secret of type kubernetes.io/tls with the certificate of the model's API, e.g. one of
     cert-manager. Clients then use https. A renewed certificate applies to new connections within about a minute, without

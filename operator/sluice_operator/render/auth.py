@@ -29,6 +29,10 @@ def mounted_secrets(auth: Auth) -> list[MountedSecret]:
     if auth.api_keys_secret_ref is not None:
         files = {"api-keys-file": contract.API_KEYS_FILE}
         found.append(MountedSecret("api-keys", auth.api_keys_secret_ref.name, contract.API_KEYS_MOUNT, files))
+    if auth.gateway_token_secret_ref is not None:
+        files = {"gateway-token-file": contract.GATEWAY_TOKEN_FILE}
+        secret = auth.gateway_token_secret_ref.name
+        found.append(MountedSecret("gateway-token", secret, contract.GATEWAY_TOKEN_MOUNT, files))
     if auth.tls_secret_ref is not None:
         files = {"tls-cert-file": contract.TLS_CERTIFICATE_FILE, "tls-key-file": contract.TLS_KEY_FILE}
         found.append(MountedSecret("tls", auth.tls_secret_ref.name, contract.TLS_MOUNT, files))

@@ -44,6 +44,7 @@ CHANGES: dict[str, Any] = {
     "engine.template.tolerations": [{"key": "gpu", "operator": "Exists"}],
     "engine.template.env": [{"name": "A", "value": "b"}],
     "auth.apiKeysSecretRef.name": "chat-keys",
+    "auth.gatewayTokenSecretRef.name": "gateway-token",
     "auth.tlsSecretRef.name": "chat-tls",
     "rollout.maxSurge": 3,
     "rollout.maxUnavailable": 3,
@@ -224,17 +225,23 @@ def test_services_and_budget_select_what_the_deployment_makes() -> None:
 
 
 def test_secrets_of_auth_are_mounted_as_directories_and_named_by_flags() -> None:
-    made = children({"auth.apiKeysSecretRef.name": "chat-keys", "auth.tlsSecretRef.name": "chat-tls"})
+    secrets = {"apiKeysSecretRef": "chat-keys", "gatewayTokenSecretRef": "of-gateway", "tlsSecretRef": "chat-tls"}
+    made = children({f"auth.{field}.name": name for field, name in secrets.items()})
     pod = deployment(made)["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     volumes = {volume["name"]: volume.get("secret") for volume in pod["volumes"]}
     mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
-    for name, secret, folder in (("api-keys", "chat-keys", "/etc/sluice/keys"), ("tls", "chat-tls", "/etc/sluice/tls")):
+    for name, secret, folder in (
+        ("api-keys", "chat-keys", "/etc/sluice/keys"),
+        ("gateway-token", "of-gateway", "/etc/sluice/gateway-token"),
+        ("tls", "chat-tls", "/etc/sluice/tls"),
+    ):
         # Optional: the engine reports a missing Secret as a condition, which a waiting pod cannot.
         assert volumes[name] == {"secretName": secret, "defaultMode": 0o440, "optional": True}
         assert mounts[name] == {"name": name, "mountPath": folder, "readOnly": True}  # no subPath: it is updated
     flags = ["--api-keys-file=/etc/sluice/keys/keys.yaml", "--tls-cert-file=/etc/sluice/tls/tls.crt"]
-    assert {*flags, "--tls-key-file=/etc/sluice/tls/tls.key"} <= set(container["args"])
+    flags += ["--tls-key-file=/etc/sluice/tls/tls.key", "--gateway-token-file=/etc/sluice/gateway-token/token"]
+    assert set(flags) <= set(container["args"])
     probes = [container[kind]["httpGet"] for kind in ("startupProbe", "readinessProbe", "livenessProbe")]
     assert all(probe["port"] == "admin" and "scheme" not in probe for probe in probes)  # the admin port has no TLS
     services = [child for child in made if child["kind"] == "Service"]
