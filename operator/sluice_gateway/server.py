@@ -168,6 +168,10 @@ class Gateway:
             raise PortTaken(f"port {port} on {self._options.host} is taken by another program") from error
         return int(runner.addresses[0][1])
 
+    def shared_by(self, gateways: int) -> None:
+        """So many gateways share the rates of the key file now."""
+        self._gatekeeper.shared_by(gateways)
+
     def unready(self) -> None:
         """Report unready, and close connections after their responses; new requests are still served."""
         self._admin.ready = False

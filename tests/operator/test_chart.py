@@ -228,7 +228,7 @@ def test_the_gateway_runs_by_options_that_the_command_has() -> None:
     options = re.findall(r"- (--[a-z-]+)", GATEWAY)
     parameters = get_command(app).commands["gateway"].params  # type: ignore[attr-defined]
     known = {option for parameter in parameters for option in parameter.opts}
-    assert len(options) == 10 and set(options) <= known
+    assert len(options) == 11 and set(options) <= known
     assert f"containerPort: {contract.GATEWAY_ADMIN_PORT}" in GATEWAY
     assert f"--admin-port={contract.GATEWAY_ADMIN_PORT}" in GATEWAY
 
@@ -282,6 +282,7 @@ def test_gateway_and_engines_have_the_key_file_and_one_token_at_the_same_paths()
     auth = Auth.model_validate({field: {"name": name} for field, name in named_by.items()})
     assert {one.volume: one.secret for one in mounted_secrets(auth)} == secrets
     assert {one.volume: one.folder for one in mounted_secrets(auth)}.items() <= folders.items()
+    assert "--service=team/blue-sluice-gateway" in arguments
     files = secret_flags(auth)
     assert f"--api-keys-file={files['api-keys-file']}" in arguments
     assert f"--engine-token-file={files['gateway-token-file']}" in arguments

@@ -49,6 +49,10 @@ class AccessControl:
         self._store = store
         self._rates.keep(store.tenants)
 
+    def grant(self, share: float) -> None:
+        """Grants this share of every tenant's rates from now on."""
+        self._rates.share = share
+
     def authorize(self, request: web.BaseRequest, served_name: str) -> None:
         """Attaches the caller to the request. Raises Unauthorized, Forbidden, RateLimited."""
         try:

@@ -41,9 +41,9 @@ class RateLimits:
     """The buckets of all tenants that have been seen. One event loop uses it."""
 
     def __init__(self, clock: Callable[[], float], share: float = 1.0) -> None:
-        """`share`: of each tenant's rates that is granted here."""
+        """`share`: of each tenant's rates that is granted here; a change applies to the next request."""
         self._clock = clock
-        self._share = share
+        self.share = share
         self._buckets: dict[tuple[str, Unit], TokenBucket] = {}
 
     def take(self, key: ApiKey, unit: Unit, amount: int) -> None:
@@ -54,7 +54,7 @@ class RateLimits:
         wait = bucket.wait_for(amount)
         if wait > 0:
             raise RateLimited(
-                f"The key {key.name!r} has a limit of {bucket.capacity / self._share:.0f} {unit} per minute; this request needs {amount}. "
+                f"The key {key.name!r} has a limit of {bucket.capacity / self.share:.0f} {unit} per minute; this request needs {amount}. "
                 f"Send it again in {math.ceil(wait)} s.",
                 unit,
                 retry_after=wait,
@@ -73,8 +73,8 @@ class RateLimits:
         for unit in ("requests", "tokens"):
             bucket = self._bucket(key, unit)
             if bucket is not None:
-                found[f"x-ratelimit-limit-{unit}"] = f"{bucket.capacity / self._share:.0f}"
-                found[f"x-ratelimit-remaining-{unit}"] = str(max(0, math.floor(bucket.level / self._share)))
+                found[f"x-ratelimit-limit-{unit}"] = f"{bucket.capacity / self.share:.0f}"
+                found[f"x-ratelimit-remaining-{unit}"] = str(max(0, math.floor(bucket.level / self.share)))
                 found[f"x-ratelimit-reset-{unit}"] = duration(bucket.wait_for(bucket.capacity))
         return found
 
@@ -87,7 +87,7 @@ class RateLimits:
         rate: float | None = key.requests_per_minute if unit == "requests" else key.tokens_per_minute
         if rate is None:
             return None
-        rate *= self._share
+        rate *= self.share
         now = self._clock()
         bucket = self._buckets.get((key.name, unit))
         if bucket is None:

@@ -81,7 +81,19 @@ def gateway(
             metavar="FILE",
         ),
     ] = None,
-    gateways: Annotated[int, typer.Option(min=1, max=1000, help="Gateways that share the rates of the key file.")] = 1,
+    gateways: Annotated[
+        int,
+        typer.Option(
+            min=1, max=1000, help="Gateways that share the rates of the key file; with --service, until it is known."
+        ),
+    ] = 1,
+    service: Annotated[
+        str | None,
+        typer.Option(
+            help="Service of the gateways in the cluster; its ready pods share the rates of the key file.",
+            metavar="NAMESPACE/NAME",
+        ),
+    ] = None,
     grace_seconds: Annotated[
         float, typer.Option(min=0, max=3600, help="Seconds after SIGTERM in which new requests are still served.")
     ] = contract.DRAIN_GRACE_SECONDS,
@@ -112,7 +124,8 @@ def gateway(
             queue=QueueLimits(queue_requests, wait_seconds=queue_seconds) if queue_requests else None,
             keys=KeyOptions(api_keys_file, engine_token_file, gateways),
         )  # fmt: skip
-        run(_source(backend or [], namespace or [], all_namespaces, options), DrainTimes(grace_seconds, drain_seconds))
+        source = _source(backend or [], namespace or [], all_namespaces, options, service)
+        run(source, DrainTimes(grace_seconds, drain_seconds))
     except (BadBackend, BadSource, ClusterError, KeysInvalid, PortTaken) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(contract.EXIT_USAGE) from error
@@ -123,7 +136,7 @@ class BadSource(ValueError):
 
 
 def _source(
-    backends: list[str], namespaces: list[str], all_namespaces: bool, options: "GatewayOptions"
+    backends: list[str], namespaces: list[str], all_namespaces: bool, options: "GatewayOptions", service: str | None
 ) -> Callable[[], AbstractAsyncContextManager["Gateway"]]:
     """What opens the gateway. Raises BadBackend and BadSource."""
     from sluice_gateway.replicas.static import parse_backend
@@ -131,6 +144,10 @@ def _source(
 
     if bool(backends) + bool(namespaces) + all_namespaces != 1:
         raise BadSource("give either --backend, or --namespace, or --all-namespaces: they say where the engines are")
+    if service is not None and (backends or not all(service.partition("/"))):
+        raise BadSource(
+            "--service is NAMESPACE/NAME of the gateways' Service, and needs --namespace or --all-namespaces"
+        )
     if backends:
         found = list(dict.fromkeys(map(parse_backend, backends)))
         return lambda: Gateway(lambda: found, options)
@@ -138,4 +155,4 @@ def _source(
         from sluice_gateway.cluster.gateway import cluster_gateway
     except ModuleNotFoundError as error:
         raise BadSource(f"a gateway of a cluster needs {error.name}: pip install 'sluice[operator]'") from error
-    return lambda: cluster_gateway(list(dict.fromkeys(namespaces)), options)
+    return lambda: cluster_gateway(list(dict.fromkeys(namespaces)), options, service)

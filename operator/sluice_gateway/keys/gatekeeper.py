@@ -31,7 +31,7 @@ class KeysInvalid(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class KeyOptions:
-    """`gateways`: how many share the rates. `engine_token`: file with the token that the engines know."""
+    """`gateways`: how many share the rates, until the cluster says it. `engine_token`: file with the token that the engines know."""
 
     api_keys: Path | None = None
     engine_token: Path | None = None
@@ -70,6 +70,10 @@ class Gatekeeper:
                 contract.HEADER_PRIORITY: str(caller.key.max_priority),
             }
         return caller
+
+    def shared_by(self, gateways: int) -> None:
+        """So many gateways share the rates now."""
+        self._access.grant(1.0 / gateways)
 
     async def follow(self) -> None:
         """Put changes of the key file in force, until cancelled."""
