@@ -11,6 +11,8 @@ import msgspec
 from sluice_engine.limits import LIMIT_NAMES, Limits
 from sluice_perfmodel.step_time import StepTimeModel
 
+AttentionBackend = Literal["auto", "sluice", "torch"]
+
 SWAP_SIZE: Final = 64 << 20
 
 
@@ -23,6 +25,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     pooling: str = "auto"  # embeddings: auto | mean | cls | last; auto: the folder's setting
     dtype: str = "auto"  # auto | float32 | bfloat16 | float16
     device: str = "auto"  # auto | cpu | cuda; "cuda" without one visible is an error, never a fallback
+    attention_backend: AttentionBackend = "auto"  # on a GPU; auto: sluice's kernels where they support the model
     max_model_length: int | None = None  # None: the value in the model's config
     kv_size: int | None = None  # bytes; None: kv_memory_fraction of the memory left beside weights and a step
     kv_memory_fraction: float = 0.9

@@ -42,7 +42,7 @@ class LoadedEngine:
         with torch_threads(self.threads):
             begun = clock()
             on_progress(messages.Loading("load", 0.0, 0.0))
-            backend = backend or choose_backend(options.device)
+            backend = backend or choose_backend(options.device, options.attention_backend)
             self.model: LoadedModel = load_model(options, backend, LoadProgress(on_progress, clock).on_bytes)
             self.load_seconds["load"] = clock() - begun
             on_progress(messages.Loading("load", 1.0, self.load_seconds["load"]))

@@ -23,6 +23,7 @@ DTYPES: Final = ("auto", "float32", "bfloat16", "float16")
 TASKS: Final = ("auto", "generate", "embed", "score")
 POOLINGS: Final = ("auto", "mean", "cls", "last")
 DEVICES: Final = ("auto", "cpu", "cuda")
+ATTENTION_BACKENDS: Final = ("auto", "sluice", "torch")
 FETCH_ERRORS: Final[tuple[Literal["exit", "retry"], ...]] = ("exit", "retry")
 POLICIES: Final = tuple(policies.POLICIES)
 _ORIGIN: Final = re.compile(r"https?://[A-Za-z0-9.-]{1,255}(:[0-9]{1,5})?", re.ASCII)
@@ -98,6 +99,7 @@ def parse(raw: Mapping[str, str | None]) -> tuple[EngineOptions, ServerSettings]
         pooling=reader.choice("pooling", POOLINGS),
         dtype=reader.choice("dtype", DTYPES),
         device=reader.choice("device", DEVICES),
+        attention_backend=reader.choice("attention-backend", ATTENTION_BACKENDS),
         max_model_length=reader.optional("max-model-length", 1, 10**8),
         kv_size=reader.size("kv-size"),
         kv_memory_fraction=reader.number("kv-memory-fraction", 0.0, 1.0, 0.9),

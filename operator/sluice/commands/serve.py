@@ -41,6 +41,9 @@ def serve(
     pooling: Annotated[Text, _option("pooling", "Embeddings: auto, mean, cls or last. [the model's]", "NAME")] = None,
     dtype: Annotated[Text, _option("dtype", "auto, float32, bfloat16 or float16. [auto]", "DTYPE")] = None,
     device: Annotated[Text, _option("device", "auto, cpu or cuda. [auto]", "DEVICE")] = None,
+    attention_backend: Annotated[
+        Text, _option("attention-backend", "Attention on a GPU: auto, sluice or torch. [auto]", "NAME")
+    ] = None,
     max_model_length: Annotated[
         Text, _option("max-model-length", "Maximum prompt plus output length, in tokens. [the model's]", "N")
     ] = None,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +17,8 @@ from transformers import AutoModelForCausalLM
 
 from sluice_engine.backend.cpu import native
 from sluice_engine.backend.cpu.native import NativeAttention
-from sluice_engine.backend.cuda.modules import kernel_chunks, kernel_decode
+from sluice_engine.backend.cuda.attention import Heads, choose_attention
+from sluice_engine.backend.cuda.modules import paged_attention
 from sluice_engine.core.engine import EngineLoop
 from sluice_engine.model.attention import PagedAttention
 from sluice_engine.model.batch import Batch, RowGroup
@@ -63,6 +65,20 @@ def cases(draw: st.DrawFn) -> Case:
 Backend = Callable[[int], PagedAttention]  # of so many threads
 
 
+def chosen(query: torch.Tensor, key_cache: torch.Tensor) -> PagedAttention:
+    """What a GPU's `--attention-backend auto` chooses for these shapes."""
+    heads = Heads(query.shape[2], query.shape[1] // key_cache.shape[2], query.dtype)
+    return paged_attention(choose_attention("auto", heads))
+
+
+def chosen_decode(query: torch.Tensor, keys: torch.Tensor, *rest: Any) -> torch.Tensor:
+    return chosen(query, keys).decode(query, keys, *rest)
+
+
+def chosen_chunks(query: torch.Tensor, keys: torch.Tensor, *rest: Any) -> torch.Tensor:
+    return chosen(query, keys).chunks(query, keys, *rest)
+
+
 @pytest.fixture(
     scope="session", params=["torch", "the accelerator's attention by its references", *native.LEVELS.values()]
 )
@@ -71,7 +87,7 @@ def backend(request: pytest.FixtureRequest) -> Backend:
     if request.param == "torch":
         return lambda _: PagedAttention()
     if request.param not in native.LEVELS.values():
-        return lambda _: PagedAttention(kernel_decode, chunks=kernel_chunks)
+        return lambda _: PagedAttention(chosen_decode, chunks=chosen_chunks)
     library: Path = request.getfixturevalue("library")
     level = next(level for level, words in native.LEVELS.items() if words == request.param)
     if level > request.getfixturevalue("best_level"):

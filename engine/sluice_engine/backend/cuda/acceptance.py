@@ -4,12 +4,15 @@ If its logits, keys and values equal the module's within CLOSE, it runs the mode
 """
 
 import logging
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 import torch
 
+from sluice_engine.backend.cuda.attention import Attention
 from sluice_engine.backend.cuda.decoder import build_decoder
+from sluice_engine.backend.cuda.ops import KERNELS
 from sluice_engine.backend.probe import OutputMismatch, Probe, module_logits
 from sluice_engine.model.decoder_parts import recognise
 from sluice_engine.model.introspection import Structure
@@ -21,10 +24,13 @@ CLOSE: Final = {torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.02}
 
 
 @torch.inference_mode()
-def fuse_forward(module: torch.nn.Module, structure: Structure, shape: KVShape, device: torch.device) -> bool:
+def fuse_forward(
+    module: torch.nn.Module, structure: Structure, shape: KVShape, device: torch.device, attention: Attention
+) -> bool:
     """Replace the module's `forward` by the fused decoder if it computes this model. Returns False otherwise. Raises
     OutputMismatch.
     """
+    ops = replace(KERNELS, decode=attention.decode, prefill=attention.prefill)
     parts = recognise(module, structure)
     positions = getattr(module.config, "max_position_embeddings", None)
     if parts is None or positions is None or shape.dtype not in CLOSE:
@@ -33,7 +39,7 @@ def fuse_forward(module: torch.nn.Module, structure: Structure, shape: KVShape, 
     probe = Probe(shape, parts.head.out_features, positions, device)
     expected = probe.record(partial(module_logits, module))
     try:
-        decoder = build_decoder(parts, shape.head_dim, max(positions, probe.positions))
+        decoder = build_decoder(parts, shape.head_dim, max(positions, probe.positions), ops)
     except ValueError as error:
         _log.info("the model's layers are run by transformers' modules: the fused decoder does not have %s", error)
         return False

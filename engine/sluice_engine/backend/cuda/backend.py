@@ -7,19 +7,21 @@ import torch
 
 from sluice_engine.backend.base import OnBytes, ReadModule
 from sluice_engine.backend.cuda.acceptance import fuse_forward
+from sluice_engine.backend.cuda.attention import Attention, Heads, choose_attention
 from sluice_engine.backend.cuda.decoder import FusedDecoder
 from sluice_engine.backend.cuda.device_queue import CudaQueue, DeviceQueue, HostQueue
 from sluice_engine.backend.cuda.graphs import Capture, CudaCapture, run_eagerly
+from sluice_engine.backend.cuda.loading.weights import Target, read_module
 from sluice_engine.backend.cuda.memory import CudaMemory, DeviceMemory, Trial, device_memory, measure, pool_memory
 from sluice_engine.backend.cuda.modules import swap_modules
 from sluice_engine.backend.cuda.runner import GraphRunner
-from sluice_engine.backend.cuda.weights import Target, read_module
 from sluice_engine.backend.pool_memory import PoolMemory
 from sluice_engine.backend.probe import OutputMismatch
 from sluice_engine.backend.runner import Runner
-from sluice_engine.config import EngineOptions
+from sluice_engine.config import AttentionBackend, EngineOptions
 from sluice_engine.kvcache.config import CacheConfig
 from sluice_engine.model.introspection import Structure
+from sluice_engine.model.kv_cache import KVShape
 from sluice_engine.model.loaded import LoadedModel
 from sluice_engine.model.pretrained import Checkpoint
 
@@ -28,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 class CudaBackend:
     """See `base.Backend`. `memory` measures the device's memory, `queue` and `capture` enqueue work and capture graphs;
-    None are those of CUDA, or of a device without them.
+    None are those of CUDA, or of a device without them. `attention` is the option.
     """
 
     def __init__(
@@ -37,8 +39,9 @@ class CudaBackend:
         memory: DeviceMemory | None = None,
         queue: DeviceQueue | None = None,
         capture: Capture | None = None,
+        attention: AttentionBackend = "auto",
     ) -> None:
-        self.device = device
+        self.device, self._asked, self._graphs = device, attention, True
         self._memory = memory or CudaMemory()
         on_cuda = device.type == "cuda"
         self._queue = queue or (CudaQueue() if on_cuda else HostQueue())
@@ -49,14 +52,15 @@ class CudaBackend:
         return checkpoint
 
     def read(self, checkpoint: Checkpoint, on_bytes: OnBytes) -> torch.nn.Module:
-        """Tensor by tensor (`weights.py`)."""
+        """Tensor by tensor (`loading/weights.py`)."""
         return read_module(checkpoint, Target(self.device, self._queue, on_bytes))
 
     def load(self, read: ReadModule, dtype: torch.dtype) -> tuple[torch.nn.Module, Structure]:
         """The module, run by the fused decoder or with the kernels' attention and norms."""
         module, structure = read()
+        attention = self._chosen(module, structure.kv_shape(dtype))
         try:
-            fused = fuse_forward(module, structure, structure.kv_shape(dtype), self.device)
+            fused = fuse_forward(module, structure, structure.kv_shape(dtype), self.device, attention)
         except OutputMismatch as difference:
             _log.warning(
                 "the fused decoder gives other logits than this model (%s): transformers' modules run it", difference
@@ -64,8 +68,16 @@ class CudaBackend:
             module, structure = read()
             fused = False
         if not fused:
-            swap_modules(module, structure)
+            swap_modules(module, structure, attention)
         return module, structure
+
+    def _chosen(self, module: torch.nn.Module, shape: KVShape) -> Attention:
+        """The attention of this model; the log has the reason."""
+        heads = module.config.get_text_config().num_attention_heads
+        attention = choose_attention(self._asked, Heads(shape.head_dim, heads // shape.kv_heads, shape.dtype))
+        self._graphs = attention.fixed_shapes
+        _log.info("attention by %s: %s", attention.name, attention.reason)
+        return attention
 
     def memory(self, swap_size: int) -> PoolMemory:
         """The device's free memory; swapped blocks are in host memory."""
@@ -88,8 +100,8 @@ class CudaBackend:
         return False
 
     def runner(self, model: LoadedModel, config: CacheConfig) -> Runner:
-        """With decode graphs for a model that the fused decoder runs. See `base.Backend`."""
+        """With decode graphs for a model that the fused decoder runs by the kernels' attention. See `base.Backend`."""
         decoder = model.module.forward
-        if isinstance(decoder, FusedDecoder):
+        if isinstance(decoder, FusedDecoder) and self._graphs:
             return GraphRunner(model, decoder, config, self._queue, self._capture)
         return Runner.sized(model, config)

@@ -11,7 +11,7 @@ from sluice_engine.model.batch import Batch
 from sluice_engine.model.decoder_parts import DecoderParts, LayerParts
 from sluice_engine.model.fusion import RMSNorm
 from sluice_engine.model.kv_cache import KVCache
-from sluice_kernels import kv_write, paged_decode, rms_norm, silu_mul
+from sluice_kernels import kv_write, rms_norm, silu_mul
 from sluice_kernels.kv_write import HeadNorm, PagedCache, Rope
 from sluice_kernels.paged import AttentionRule, PagedKV
 
@@ -139,7 +139,7 @@ class FusedDecoder:
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def build_decoder(parts: DecoderParts, head_dim: int, positions: int) -> FusedDecoder:
+def build_decoder(parts: DecoderParts, head_dim: int, positions: int, ops: Ops = KERNELS) -> FusedDecoder:
     """The fused decoder of a recognised model. It consumes the parts: weights that are merged are dropped one by one.
 
     Raises ValueError for what the kernels do not support, before any weight is dropped.
@@ -155,7 +155,7 @@ def build_decoder(parts: DecoderParts, head_dim: int, positions: int) -> FusedDe
         rope=_rope(parts.rotary, positions, parts.embedding.weight.device),
     )
     layers = tuple(_fused(layer, parts.epsilon) for layer in parts.layers)
-    return FusedDecoder(replace(weights, layers=layers), shape)
+    return FusedDecoder(replace(weights, layers=layers), shape, ops)
 
 
 def _check(parts: DecoderParts, shape: DecoderShape) -> None:
@@ -165,7 +165,6 @@ def _check(parts: DecoderParts, shape: DecoderShape) -> None:
     for reason in (
         rms_norm.can_use(parts.embedding.embedding_dim, dtype, _ANY_ARCHITECTURE),
         kv_write.can_use(shape.head_dim, group, dtype, dtype, _ANY_ARCHITECTURE),
-        paged_decode.can_use(shape.head_dim, group, dtype, dtype, _ANY_ARCHITECTURE),
         silu_mul.can_use(inner, "silu", dtype, _ANY_ARCHITECTURE),
     ):
         if reason is not None:

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig
 
 from sluice_engine.backend.cuda.device_queue import DeviceQueue, HostQueue
-from sluice_engine.backend.cuda.weights import Target, read_module
+from sluice_engine.backend.cuda.loading.weights import Target, read_module
 from sluice_engine.errors import ModelInvalid
 from sluice_engine.model import attention
 from sluice_engine.model.pretrained import Checkpoint
@@ -133,7 +133,7 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig
 from sluice_engine.backend.cuda.device_queue import HostQueue
-from sluice_engine.backend.cuda.weights import Target, read_module
+from sluice_engine.backend.cuda.loading.weights import Target, read_module
 from sluice_engine.model import attention
 from sluice_engine.model.pretrained import Checkpoint
 

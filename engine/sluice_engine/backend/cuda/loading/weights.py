@@ -20,7 +20,7 @@ from transformers.conversion_mapping import get_model_conversion_mapping
 from sluice.model_files import LENGTH_BYTES, HeaderInvalid, header_length, loaded_names, parse_header
 from sluice_engine.backend.base import OnBytes
 from sluice_engine.backend.cuda.device_queue import DeviceQueue
-from sluice_engine.backend.cuda.staging import PIECE_BYTES, FileEndsEarly, Staging
+from sluice_engine.backend.cuda.loading.staging import PIECE_BYTES, FileEndsEarly, Staging
 from sluice_engine.errors import ModelInvalid, first_line
 from sluice_engine.model import attention
 from sluice_engine.model.pretrained import Checkpoint, from_folder

@@ -1,0 +1,1 @@
+"""How weights get from files to the device."""
