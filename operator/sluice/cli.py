@@ -42,3 +42,8 @@ COMMANDS: Final = (
 
 for _name in COMMANDS:
     importlib.import_module(f"sluice.commands.{_name}").register(app)
+
+
+def plugin() -> None:
+    """`kubectl-sluice`, which kubectl runs as `kubectl sluice`; its help shows the name that the user typed."""
+    app(prog_name="kubectl sluice")
