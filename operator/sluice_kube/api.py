@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Final
 
 from kubernetes.aio import client as aio_client
@@ -21,6 +22,7 @@ transport: Any = aio_client.rest
 REQUEST_SECONDS: Final = 10.0
 MAX_TEXT_BYTES: Final = 8 * 1024 * 1024  # of one log or one answer of a pod
 _CONNECTIONS: Final = 16
+_POD_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 async def connect() -> ApiClient:
@@ -37,6 +39,19 @@ async def connect() -> ApiClient:
             ) from error
     settings.connection_pool_maxsize = _CONNECTIONS
     return ApiClient(configuration=settings)
+
+
+def context_namespace() -> str:
+    """Return the namespace that kubectl uses without -n: of this pod, or of KUBECONFIG's current context, or `default`."""
+    try:
+        return _POD_NAMESPACE.read_text("utf-8").strip()
+    except OSError:
+        pass
+    try:
+        _, current = config.list_kube_config_contexts()
+        return str(current["context"].get("namespace") or "default")
+    except (config.ConfigException, OSError, LookupError, TypeError):
+        return "default"  # the connection fails next, with a sentence
 
 
 def collection(group_version: str, plural: str, namespace: str = "") -> str:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from sluice import contract
-from sluice.commands.cluster.access import Format, Output, print_json
+from sluice.commands.cluster.access import Format, Namespace, Output, chosen_namespace, print_json
 
 _NOTABLE: Final = 1.005  # smaller factors are 1.00 when printed
 
@@ -23,7 +23,7 @@ def explain(
     name: Annotated[
         str | None, typer.Argument(help="metadata.name of the LLMDeployment; not needed for --local if only one runs.")
     ] = None,
-    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Its namespace.")] = "default",
+    namespace: Namespace = None,
     local: Annotated[bool, typer.Option("--local", help="Explain a running sluice up on this machine.")] = False,
     output: Output = Format.TEXT,
 ) -> None:
@@ -42,10 +42,12 @@ def explain(
         typer.echo(f"`sluice explain` needs {error.name}: pip install 'sluice[operator]'", err=True)
         raise typer.Exit(contract.EXIT_USAGE) from error
 
+    where = chosen_namespace("explain", namespace)
+
     async def fetch() -> dict[str, Any] | None:
         client = await connect()
         async with client:
-            return await KubeClient(client).get(contract.KIND, namespace, name)
+            return await KubeClient(client).get(contract.KIND, where, name)
 
     try:
         resource = asyncio.run(fetch())
@@ -53,7 +55,7 @@ def explain(
         typer.echo(str(error), err=True)
         raise typer.Exit(contract.EXIT_FAILED) from error
     if resource is None:
-        typer.echo(f"no LLMDeployment {name} in namespace {namespace}: see kubectl get llmd -A", err=True)
+        typer.echo(f"no LLMDeployment {name} in namespace {where}: see kubectl get llmd -A", err=True)
         raise typer.Exit(contract.EXIT_FAILED)
     _show(resource, sentences(resource), output)
 

@@ -27,7 +27,9 @@ class Format(StrEnum):
 
 
 Output = Annotated[Format, typer.Option("--output", "-o", help="text, or json for a program.")]
-Namespace = Annotated[str, typer.Option("--namespace", "-n", help="The namespace.")]
+Namespace = Annotated[
+    str | None, typer.Option("--namespace", "-n", help="The namespace; default: that of the current context.")
+]
 AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="All namespaces.")]
 
 
@@ -54,6 +56,18 @@ def on_cluster(read: "Callable[[Reader], Awaitable[T]]") -> T:
             return await read(Reader(client))
 
     return asyncio.run(connected())
+
+
+def chosen_namespace(command: str, given: str | None, *, every: bool = False) -> str:
+    """The namespace to read; "" for all. Exits with a sentence where the packages of the extra are missing."""
+    if every:
+        return ""
+    if given is not None:
+        return given
+    need_operator_extra(command)
+    from sluice_kube.api import context_namespace
+
+    return context_namespace()
 
 
 def need_operator_extra(command: str) -> None:

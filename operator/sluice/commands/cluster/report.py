@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sluice import contract
-from sluice.commands.cluster.access import AllNamespaces, Namespace, with_cluster
+from sluice.commands.cluster.access import AllNamespaces, Namespace, chosen_namespace, with_cluster
 
 if TYPE_CHECKING:
     from sluice.cluster.reader import Reader
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def report(
-    namespace: Namespace = "default",
+    namespace: Namespace = None,
     all_namespaces: AllNamespaces = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The file; default: sluice-report-TIME.tar.gz here.")
@@ -27,14 +27,14 @@ def report(
     Values of environment variables and options whose name is that of a secret, and all that looks like a key, are
     replaced by REDACTED. Look through the file before you pass it on.
     """
-    now = time.time()
+    now, where = time.time(), chosen_namespace("report", namespace, every=all_namespaces)
     file = output or Path(time.strftime("sluice-report-%Y%m%d-%H%M%S.tar.gz", time.localtime(now)))
 
     async def pack(reader: "Reader") -> "tuple[int, Collector]":
         from sluice.cluster.report.archive import write
         from sluice.cluster.report.parts import Collector
 
-        collector = Collector(reader, "" if all_namespaces else namespace, tail)
+        collector = Collector(reader, where, tail)
         return await write(collector.parts(), file, now), collector
 
     try:

@@ -10,6 +10,7 @@ from sluice.commands.cluster.access import (
     Format,
     Namespace,
     Output,
+    chosen_namespace,
     print_json,
     width,
     with_cluster,
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 def status(
     name: Annotated[str | None, typer.Argument(help="metadata.name of one LLMDeployment; without it, all.")] = None,
-    namespace: Namespace = "default",
+    namespace: Namespace = None,
     all_namespaces: AllNamespaces = False,
     output: Output = Format.TEXT,
 ) -> None:
@@ -29,10 +30,10 @@ def status(
     if name is not None and all_namespaces:
         typer.echo("A name is of one namespace: give -n NAMESPACE instead of --all-namespaces.", err=True)
         raise typer.Exit(contract.EXIT_USAGE)
-    where = "" if all_namespaces else namespace
+    where = chosen_namespace("status", namespace, every=all_namespaces)
     resources = with_cluster("status", lambda reader: _read(reader, where, name))
     if name is not None and not resources:
-        typer.echo(f"no LLMDeployment {name} in namespace {namespace}: see sluice status -A", err=True)
+        typer.echo(f"no LLMDeployment {name} in namespace {where}: see sluice status -A", err=True)
         raise typer.Exit(contract.EXIT_FAILED)
     from sluice.cluster.status_table import status_lines
     from sluice.cluster.summary import summarise
@@ -43,7 +44,7 @@ def status(
     elif found:
         typer.echo("\n".join(status_lines(found, width(), namespaces=all_namespaces)))
     else:
-        place = "any namespace" if all_namespaces else f"namespace {namespace}"
+        place = "any namespace" if all_namespaces else f"namespace {where}"
         typer.echo(f"There is no LLMDeployment in {place}." + ("" if all_namespaces else " See sluice status -A."))
 
 

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sluice.commands.cluster.access import AllNamespaces, Format, Namespace, Output, width, with_cluster
+from sluice.commands.cluster.access import (
+    AllNamespaces,
+    Format,
+    Namespace,
+    Output,
+    chosen_namespace,
+    width,
+    with_cluster,
+)
 
 if TYPE_CHECKING:
     from sluice.cluster.reader import Reader
@@ -18,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def top(
-    namespace: Namespace = "default",
+    namespace: Namespace = None,
     all_namespaces: AllNamespaces = False,
     once: Annotated[bool, typer.Option("--once", help="Print one table, of two passes an interval apart.")] = False,
     interval: Annotated[float, typer.Option(min=0.5, max=3600, help="Seconds between two passes.")] = 5.0,
@@ -28,7 +36,7 @@ def top(
 
     Each pass reads the metrics of every ready pod through the API server, which needs the right to get pods/proxy.
     """
-    where = "" if all_namespaces else namespace
+    where = chosen_namespace("top", namespace, every=all_namespaces)
     live = output is Format.TEXT and not once and sys.stdout.isatty()
     with suppress(KeyboardInterrupt), _screen(live) as write:
         show = _show(write, output, namespaces=all_namespaces)
