@@ -139,6 +139,17 @@ def test_what_may_not_be_read_is_a_warning_that_names_the_right(server: ApiServe
     assert "right" in found[name]["remedy"]
 
 
+def test_metrics_behind_a_network_policy_are_a_warning_that_names_the_value(server: ApiServer) -> None:
+    release.installed(server)
+    server.objects[release.METRICS] = 503
+    operator = server.objects[release.DEPLOYMENTS]["items"][0]
+    peers = {"name": "SLUICE_NETWORK_PEERS", "value": '{"admin": []}'}
+    operator["spec"]["template"]["spec"]["containers"][0]["env"].append(peers)
+    code, found = check()
+    assert (code, found["Metrics"]["state"]) == (0, "warning")
+    assert "networkPolicy.metricsFrom" in found["Metrics"]["remedy"]
+
+
 def test_a_cluster_without_a_gpu_is_warned_about(server: ApiServer) -> None:
     release.installed(server)
     server.serve(release.NODES, {"metadata": {"name": "a"}, "status": {"allocatable": {"nvidia.com/gpu": "0"}}})
@@ -190,7 +201,7 @@ def test_the_created_kinds_are_those_of_the_charts_templates() -> None:
     kinds = {kind for text in texts for kind in re.findall(r"^kind: (\w+)$", text, re.MULTILINE)}
     kinds |= {kind for text in texts for kind in re.findall(r'ternary "(\w+)" "\w+" }}$', text, re.MULTILINE)}
     kinds |= {"CustomResourceDefinition"}
-    assert {f"{kind.lower()}s" for kind in kinds} == {resource for _, resource in CREATED}
+    assert {re.sub("ys$", "ies", f"{kind.lower()}s") for kind in kinds} == {resource for _, resource in CREATED}
 
 
 def test_a_crd_is_compared_by_its_fields_values_and_rules() -> None:

@@ -11,6 +11,7 @@ from sluice_kube.errors import ClusterError
 _NOT_INSTALLED: Final = "Sluice is not installed."
 _INSTALL: Final = "Run `helm install sluice charts/sluice --namespace sluice-system --create-namespace`."
 _ENGINE_IMAGE: Final = "SLUICE_ENGINE_IMAGE"  # environment of the operator's container
+_NETWORK_PEERS: Final = "SLUICE_NETWORK_PEERS"
 
 
 def operator(seen: Observation) -> Result:
@@ -92,12 +93,28 @@ def metrics(seen: Observation) -> Result:
     for service, text in seen.metrics.items():
         if isinstance(text, ClusterError) and text.status in (401, 403):
             return warning(title, str(text), "Ask for the right to get services/proxy, or query your Prometheus.")
+        if isinstance(text, ClusterError) and _has_network_policy(seen):
+            remedy = "Name the API server's addresses in networkPolicy.metricsFrom, or query your Prometheus."
+            return warning(
+                title, f"{text}. The operator's NetworkPolicy admits networkPolicy.metricsFrom only.", remedy
+            )
         if isinstance(text, ClusterError):
-            return failure(title, str(text), "Check the operator's pods, and NetworkPolicies of its namespace.")
+            return failure(title, str(text), "Check the operator's pods and the NetworkPolicies of its namespace.")
         if contract.OPERATOR_LEADER not in text:
             found = f"Service {service} answers without {contract.OPERATOR_LEADER}."
             return failure(title, found, "Check that the Service selects the operator's pods only.")
     return ok(title, f"Service {', '.join(seen.metrics)} answers with the operator's metrics.")
+
+
+def _has_network_policy(seen: Observation) -> bool:
+    """True if the release has NetworkPolicies: its operator is told the peers of the engines."""
+    operators = [] if isinstance(seen.operators, ClusterError) else seen.operators
+    return any(
+        variable.get("name") == _NETWORK_PEERS and variable.get("value")
+        for each in operators
+        for container in each["spec"]["template"]["spec"]["containers"]
+        for variable in container.get("env") or ()
+    )
 
 
 def _condition(deployment: Mapping[str, Any], kind: str) -> Mapping[str, Any]:

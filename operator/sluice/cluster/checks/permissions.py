@@ -45,17 +45,19 @@ CREATED: Final = (
     ("", "services"),
     ("apps", "deployments"),
     ("policy", "poddisruptionbudgets"),
+    ("networking.k8s.io", "networkpolicies"),
 )
 
 # The rules of the chart's roles: group, resources, verbs, name.
 GRANTED: Final[tuple[tuple[str, tuple[str, ...], tuple[str, ...], str], ...]] = (
     ("sluice.dev", ("llmdeployments",), ("get", "list", "watch", "create", "update", "patch", "delete"), ""),
-    ("sluice.dev", ("llmdeployments/status",), ("get", "list", "watch", "patch", "update"), ""),
+    ("sluice.dev", ("llmdeployments/status",), ("get", "list", "watch", "patch"), ""),
     ("sluice.dev", ("llmdeployments/scale",), ("get", "list", "watch", "create", "update", "patch", "delete"), ""),
     ("apps", ("deployments",), ("get", "list", "watch", "create", "patch"), ""),
     ("apps", ("replicasets",), ("list",), ""),
     ("", ("services", "serviceaccounts", "configmaps"), ("get", "create", "patch"), ""),
     ("policy", ("poddisruptionbudgets",), ("get", "create", "patch"), ""),
+    ("networking.k8s.io", ("networkpolicies",), ("get", "create", "patch", "delete"), ""),
     ("", ("pods",), ("get", "list", "watch", "patch", "delete"), ""),
     ("", ("secrets", "events"), ("create",), ""),
     ("", ("secrets",), ("get",), "sluice-key"),

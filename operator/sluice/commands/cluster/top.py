@@ -34,7 +34,8 @@ def top(
 ) -> None:
     """Show replicas, requests, KV cache occupancy, latency and output tokens per second until Ctrl-C.
 
-    Each pass reads the metrics of every ready pod through the API server, which needs the right to get pods/proxy.
+    Each pass reads the metrics of every ready pod through the API server. That needs the right to get pods/proxy and,
+    where NetworkPolicies are enforced, the API server's addresses in networkPolicy.metricsFrom of the chart.
     """
     where = chosen_namespace("top", namespace, every=all_namespaces)
     live = output is Format.TEXT and not once and sys.stdout.isatty()
