@@ -30,6 +30,7 @@ class Settings:
     """Settings of this operator. Times are in seconds."""
 
     engine_image: str = "sluice/engine:dev"
+    pod_ids: str = "Fixed"  # user and group ids of engine pods: Fixed (65532), or Cluster (the cluster assigns them)
     namespace: str = ""  # the one namespace to watch; empty: all namespaces
     interval: float = 5.0  # between two passes over one resource without an event
     children_interval: float = 15.0  # between two applies of children that did not change
@@ -54,6 +55,7 @@ def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
     default = Settings()
     return Settings(
         engine_image=env.get("SLUICE_ENGINE_IMAGE") or default.engine_image,
+        pod_ids=_choice(env, "SLUICE_POD_IDS", ("Fixed", "Cluster")),
         namespace=env.get("SLUICE_NAMESPACE", ""),
         interval=_seconds(env, "SLUICE_INTERVAL_SECONDS", default.interval),
         pod_namespace=env.get("POD_NAMESPACE") or default.pod_namespace,
@@ -78,6 +80,13 @@ def _seconds(env: Mapping[str, str], name: str, default: float) -> float:
     if not 0.5 <= value <= 300:
         raise InvalidSettings(f"{name} is {text!r}: it must be a number of seconds from 0.5 to 300")
     return value
+
+
+def _choice(env: Mapping[str, str], name: str, values: tuple[str, ...]) -> str:
+    text = env.get(name) or values[0]
+    if text not in values:
+        raise InvalidSettings(f"{name} is {text!r}: it must be one of {', '.join(values)}")
+    return text
 
 
 def _port(env: Mapping[str, str], name: str, default: int) -> int:

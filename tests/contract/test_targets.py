@@ -24,7 +24,7 @@ def resource(**spec: Any) -> LLMDeployment:
 
 def rendered(of: LLMDeployment) -> tuple[dict[str, Any], dict[str, Any]]:
     """The ConfigMap and the pod's spec."""
-    made = render.children(of, image="engine", replicas=1, token="t")
+    made = render.children(of, defaults=render.PodDefaults("engine"), replicas=1, token="t")
     found = {child["kind"]: child for child in made}
     return found["ConfigMap"], found["Deployment"]["spec"]["template"]["spec"]
 

@@ -270,7 +270,9 @@ def token_of(cluster: FakeCluster) -> str:
 def deployed(cluster: FakeCluster, *pods: Object) -> FakeCluster:
     """The same cluster with the Deployment that an earlier operator applied, and these pods of it."""
     resource = parse_resource(cluster.resource, strict=False)
-    *_, manifest = render.children(resource, image="engine:1", replicas=1, token=token_of(cluster))
+    *_, manifest = render.children(
+        resource, defaults=render.PodDefaults("engine:1"), replicas=1, token=token_of(cluster)
+    )
     cluster.store.apply(manifest, owner=cluster.resource)
     cluster.pods = list(pods)
     return cluster

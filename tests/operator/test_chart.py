@@ -88,6 +88,7 @@ def test_the_defaults_fit_their_schema() -> None:
         {"networkPolicy": {"enabled": True, "metricsFrom": [{}], "clientsFrom": []}},
         {"watchNamespace": "Not A Name"},
         {"image": {"repository": ""}},
+        {"podIds": "Root"},
         {"unknown": 1},
     ],
     ids=str,
@@ -110,6 +111,7 @@ def test_the_operator_reads_what_the_chart_sets() -> None:
     settings = from_environment(
         {
             "SLUICE_ENGINE_IMAGE": "a/b:c",
+            "SLUICE_POD_IDS": "Cluster",
             "SLUICE_NAMESPACE": "team",
             "SLUICE_INTERVAL_SECONDS": "7",
             "SLUICE_HUB_ENDPOINT": "http://hub",
@@ -121,6 +123,7 @@ def test_the_operator_reads_what_the_chart_sets() -> None:
     )
     names = {
         "ENGINE_IMAGE",
+        "POD_IDS",
         "NAMESPACE",
         "INTERVAL_SECONDS",
         "HUB_ENDPOINT",
@@ -131,6 +134,7 @@ def test_the_operator_reads_what_the_chart_sets() -> None:
     }
     assert set(given) == {f"SLUICE_{name}" for name in names}
     assert (settings.engine_image, settings.namespace, settings.interval) == ("a/b:c", "team", 7.0)
+    assert settings.pod_ids == "Cluster"
     assert settings.hub_endpoint == "http://hub"
     assert (settings.key_secret, settings.lease_name, settings.gateway_service) == ("k", "blue", "gw")
     assert settings.network_peers is not None
@@ -236,6 +240,27 @@ def test_the_gateway_runs_by_options_that_the_command_has() -> None:
 def test_the_gateways_drain_ends_before_the_kubelet_kills() -> None:
     grace = re.search(r"terminationGracePeriodSeconds: \{\{ add (\d+) \.Values\.gateway\.drainSeconds", GATEWAY)
     assert grace is not None and int(grace[1]) >= contract.DRAIN_GRACE_SECONDS + 10
+
+
+@pytest.mark.parametrize(
+    ("options", "fixed"),
+    [
+        ((), True),
+        (("--api-versions", "security.openshift.io/v1"), False),
+        (("--set", "podIds=Cluster"), False),
+        (("--set", "podIds=Fixed", "--api-versions", "security.openshift.io/v1"), True),
+    ],
+)
+def test_ids_are_left_out_where_the_cluster_assigns_them(options: tuple[str, ...], fixed: bool) -> None:
+    objects = rendered("blue", *options)
+    for component in ("operator", "gateway"):
+        (deployment,) = named(objects, "Deployment", component)
+        security = deployment["spec"]["template"]["spec"]["securityContext"]
+        ids = {"runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532} if fixed else {}
+        assert security == {"runAsNonRoot": True, **ids, "seccompProfile": {"type": "RuntimeDefault"}}
+    (operator,) = named(objects, "Deployment", "operator")
+    environment = operator["spec"]["template"]["spec"]["containers"][0]["env"]
+    assert {"name": "SLUICE_POD_IDS", "value": "Fixed" if fixed else "Cluster"} in environment
 
 
 @pytest.mark.parametrize("options", [(), ("--set", "watchNamespace=apps")])

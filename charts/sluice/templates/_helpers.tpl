@@ -42,6 +42,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
+{{- /* Fixed or Cluster: who sets the user and group ids of pods. */ -}}
+{{- define "sluice.podIds" -}}
+{{- if eq .Values.podIds "Auto" -}}
+{{ .Capabilities.APIVersions.Has "security.openshift.io/v1" | ternary "Cluster" "Fixed" }}
+{{- else -}}
+{{ .Values.podIds }}
+{{- end -}}
+{{- end -}}
+
 {{- /* An image reference, by digest if one is set. Argument: (list image defaultTag). */ -}}
 {{- define "sluice.image" -}}
 {{- $image := index . 0 -}}

@@ -51,5 +51,8 @@ def crd_text() -> str:
 
     from sluice_operator.api.crd import custom_resource_definition
 
-    body = yaml.safe_dump(custom_resource_definition(), sort_keys=False, width=120, allow_unicode=True)
+    # Leaves are written in one line each: at the depth of an affinity, indentation would be half of the file.
+    body = yaml.safe_dump(
+        custom_resource_definition(), sort_keys=False, width=160, allow_unicode=True, default_flow_style=None
+    )
     return f"# Generated from operator/sluice_operator/api by `make generate`. Do not edit.\n{body}"

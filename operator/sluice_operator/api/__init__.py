@@ -7,12 +7,9 @@ field. `parse` is the only entry point for documents.
 from sluice_operator.api.engine import (
     Accelerator,
     EngineSpec,
-    EnvVar,
     KVCache,
     Resources,
     Scheduling,
-    Template,
-    Toleration,
 )
 from sluice_operator.api.llmdeployment import LLMDeployment
 from sluice_operator.api.parse import InvalidResource, parse
@@ -34,6 +31,7 @@ from sluice_operator.api.status import (
     LLMDeploymentStatus,
     SLOStatus,
 )
+from sluice_operator.api.template import EnvVar, Template, Toleration
 
 __all__ = [
     "SLO",

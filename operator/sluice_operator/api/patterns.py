@@ -25,6 +25,9 @@ QUANTITY: Final = r"^[0-9]+(\.[0-9]{1,9})?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$"
 MEMORY_SIZE: Final = r"^[1-9][0-9]*(k|Ki|M|Mi|G|Gi|T|Ti)?$"
 NUMBER: Final = r"^-?[0-9]+(\.[0-9]+)?(e[+-][0-9]+)?$"
 PERCENT: Final = r"^([1-9][0-9]?(\.[0-9]{1,3})?|100)$"
+VOLUME_NAME: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+MOUNT_PATH: Final = r"^(/[.]?[A-Za-z0-9_][-A-Za-z0-9_.]*)+$"
+RELATIVE_PATH: Final = r"^[.]?[A-Za-z0-9_][-A-Za-z0-9_.]*(/[.]?[A-Za-z0-9_][-A-Za-z0-9_.]*)*$"
 ENV_NAME: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
 LABEL_KEY: Final = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 LABEL_VALUE: Final = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
@@ -41,6 +44,9 @@ PATTERN_WORDS: Final = {
     QUANTITY: "a Kubernetes quantity such as 500m, 2 or 4Gi",
     MEMORY_SIZE: "a number of bytes such as 2Gi",
     PERCENT: 'a percentage from "1" to "100", written as text',
+    VOLUME_NAME: "lower-case letters, digits and - (a letter or digit at both ends)",
+    MOUNT_PATH: "an absolute path such as /etc/extra, without a .. segment or a / at its end",
+    RELATIVE_PATH: "a relative path such as a/b, without a .. segment",
     ENV_NAME: "letters, digits and _ (no digit first)",
     LABEL_KEY: "a label key such as team or example.com/team",
     LABEL_VALUE: "letters, digits and - _ . (a letter or digit at both ends)",
@@ -61,6 +67,7 @@ Quantity = Annotated[
     WithJsonSchema({"x-kubernetes-int-or-string": True, "minimum": 0, "maxLength": 32, "pattern": QUANTITY}),
 ]
 MemorySize = Annotated[str, Field(max_length=20, pattern=MEMORY_SIZE)]
+LabelKey = Annotated[str, Field(min_length=1, max_length=317, pattern=LABEL_KEY)]
 LabelValue = Annotated[str, Field(max_length=63, pattern=LABEL_VALUE)]
 AnnotationValue = Annotated[str, Field(max_length=4096)]
 

@@ -20,7 +20,10 @@ async def check_model(target: Target, context: Context, *, is_written: bool) -> 
     spec = target.resource.spec
     uri = parse_uri(spec.model.uri)
     if isinstance(uri, HubModel):
-        named = next((each.value for each in spec.engine.template.env if each.name == contract.ENV_HUB_ENDPOINT), None)
+        given = next((each for each in spec.engine.template.env if each.name == contract.ENV_HUB_ENDPOINT), None)
+        if given is not None and given.value_from is not None:
+            return judge(spec, NotChecked(f"the pods read {contract.ENV_HUB_ENDPOINT} from a Secret or a ConfigMap"))
+        named = None if given is None else given.value
         if named is not None and named.rstrip("/") != context.settings.hub_endpoint.rstrip("/"):
             return judge(spec, NotChecked(f"the pods use the hub {named}, which the operator does not ask"))
         revision = recorded_revision(spec, target.document.get("status") or {})

@@ -212,9 +212,11 @@ def _parse(key: Key, document: Object) -> tuple[Target | None, tuple[str, ...]]:
 def _render(
     resource: LLMDeployment, replicas: int | None, token: str, context: Context, revision: str | None = None
 ) -> list[Object]:
-    image, peers = context.settings.engine_image, context.settings.network_peers
+    settings = context.settings
+    peers = settings.network_peers
     policy = [] if peers is None else [render.network_policy(resource, peers)]
-    return [*policy, *render.children(resource, image=image, replicas=replicas, token=token, revision=revision)]
+    defaults = render.PodDefaults(settings.engine_image, render.USER if settings.pod_ids == "Fixed" else None)
+    return [*policy, *render.children(resource, defaults=defaults, replicas=replicas, token=token, revision=revision)]
 
 
 def _paused_template(target: Target | None, context: Context) -> str | None:

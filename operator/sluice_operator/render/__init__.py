@@ -12,25 +12,25 @@ from sluice_operator.render.deployment import build_deployment
 from sluice_operator.render.disruption_budget import build_disruption_budget
 from sluice_operator.render.estimates import build_estimates
 from sluice_operator.render.network_policy import build_network_policy
-from sluice_operator.render.pod import build_pod_template
+from sluice_operator.render.pod import USER, PodDefaults, build_pod_template
 from sluice_operator.render.service import build_headless_service, build_service
 from sluice_operator.render.service_account import build_service_account
 from sluice_operator.render.targets import build_targets
 from sluice_operator.settings import NetworkPeers
 
-__all__ = ["admin_secret", "children", "deletion_cost", "estimates", "names", "network_policy"]
+__all__ = ["USER", "PodDefaults", "admin_secret", "children", "deletion_cost", "estimates", "names", "network_policy"]
 
 
 def children(
-    resource: LLMDeployment, *, image: str, replicas: int | None, token: str, revision: str | None = None
+    resource: LLMDeployment, *, defaults: PodDefaults, replicas: int | None, token: str, revision: str | None = None
 ) -> tuple[Object, ...]:
     """Return the children that every resource has, in the order in which they must be applied.
 
     Three more have functions of their own: admin Secret, NetworkPolicy and saved estimates.
 
-    image: the engine image for a resource without spec.engine.image. replicas: the number of pods; None leaves the
-    field to its owner. token: the admin token; the pods mount the Secret that holds it. revision: of a model that the
-    pods have fetched; None before one has.
+    defaults: what the operator's settings say for every pod. replicas: the number of pods; None leaves the field to its
+    owner. token: the admin token; the pods mount the Secret that holds it. revision: of a model that the pods have
+    fetched; None before one has.
     """
     return (
         build_targets(resource, revision),  # first: engines follow it even if the writes of the others fail
@@ -38,7 +38,7 @@ def children(
         build_service(resource),
         build_headless_service(resource),
         build_disruption_budget(resource),
-        build_deployment(resource, build_pod_template(resource, resource.spec.engine.image or image, token), replicas),
+        build_deployment(resource, build_pod_template(resource, defaults, token), replicas),
     )
 
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from sluice import contract
 from sluice_operator.api import LLMDeployment
-from sluice_operator.api.engine import LABEL_PART_OF
+from sluice_operator.api.template import LABEL_PART_OF
 from sluice_operator.cluster.client import Object
 
 PART_OF: Final = "sluice"

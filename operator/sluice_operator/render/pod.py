@@ -1,5 +1,6 @@
 """Builds the engine pod: one container that meets the Pod Security level "restricted" and writes only to emptyDirs."""
 
+from dataclasses import dataclass
 from typing import Final
 
 from sluice import contract
@@ -10,26 +11,35 @@ from sluice_operator.render import names
 from sluice_operator.render.auth import secret_mounts, secret_volumes
 from sluice_operator.render.engine_args import GIB, claim_of, engine_arguments
 from sluice_operator.render.model_source import source_env, source_mounts, source_volumes
+from sluice_operator.render.overlay import identity, overlay_env, overlay_mounts, overlay_volumes, placement
 
 HOME: Final = "/home/sluice"
-_USER: Final = 65532  # unprivileged and in no image's passwd file; the engine's Dockerfile sets the same
+USER: Final = 65532  # unprivileged and in no image's passwd file; the engine's Dockerfile sets the same
 _EXIT_SECONDS: Final = 10  # between the end of the drain and the kubelet's SIGKILL
 _LOAD_SECONDS: Final = 3600  # maximum load time of a model before the kubelet restarts the container
 _STARTUP_PERIOD: Final = 2
 
 
-def build_pod_template(resource: LLMDeployment, image: str, token: str) -> Object:
+@dataclass(frozen=True, slots=True)
+class PodDefaults:
+    """What the operator's settings say for every engine pod."""
+
+    image: str  # of a resource without spec.engine.image
+    user: int | None = USER  # id of user and groups; None: the cluster assigns them, as OpenShift does
+
+
+def build_pod_template(resource: LLMDeployment, defaults: PodDefaults, token: str) -> Object:
     """Return the Deployment's pod template. It does not depend on replicas or limits, so scaling causes no rollout."""
     overlay = resource.spec.engine.template
     metadata: Object = {"labels": {**overlay.labels, **names.labels(resource.name)}}
     if overlay.annotations:
         metadata["annotations"] = dict(overlay.annotations)
-    return {"metadata": metadata, "spec": _pod_spec(resource, image, token)}
+    return {"metadata": metadata, "spec": _pod_spec(resource, defaults, token)}
 
 
-def _pod_spec(resource: LLMDeployment, image: str, token: str) -> Object:
+def _pod_spec(resource: LLMDeployment, defaults: PodDefaults, token: str) -> Object:
     overlay = resource.spec.engine.template
-    spec: Object = {
+    return {
         "serviceAccountName": names.service_account(resource.name),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,  # the engine reads no *_SERVICE_HOST variables
@@ -38,20 +48,14 @@ def _pod_spec(resource: LLMDeployment, image: str, token: str) -> Object:
         + _EXIT_SECONDS,
         "securityContext": {
             "runAsNonRoot": True,
-            "runAsUser": _USER,
-            "runAsGroup": _USER,
-            "fsGroup": _USER,
+            **identity(overlay, defaults.user),
             "fsGroupChangePolicy": "OnRootMismatch",
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [_container(resource, image)],
+        "containers": [_container(resource, resource.spec.engine.image or defaults.image)],
         "volumes": _volumes(resource, token),
+        **placement(resource),
     }
-    if overlay.node_selector:
-        spec["nodeSelector"] = dict(overlay.node_selector)
-    if overlay.tolerations:
-        spec["tolerations"] = [t.model_dump(by_alias=True, exclude_none=True) for t in overlay.tolerations]
-    return spec
 
 
 def _container(resource: LLMDeployment, image: str) -> Object:
@@ -63,7 +67,7 @@ def _container(resource: LLMDeployment, image: str) -> Object:
             {"name": "HOME", "value": HOME},
             {"name": contract.ENV_TERMINATION_MESSAGE, "value": contract.TERMINATION_MESSAGE_PATH},
             *source_env(resource.spec.model),
-            *({"name": e.name, "value": e.value} for e in resource.spec.engine.template.env),
+            *overlay_env(resource.spec.engine.template),
         ],
         "ports": [
             {"name": contract.DATA_PORT_NAME, "containerPort": contract.DATA_PORT, "protocol": "TCP"},
@@ -126,7 +130,7 @@ def _volumes(resource: LLMDeployment, token: str) -> list[Object]:
     if claim := claim_of(resource.spec.model.uri):
         # readOnly on the volume too: pods can share the claim, and the kubelet does not chown the model files
         volumes.append({"name": "model", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}})
-    return volumes
+    return [*volumes, *overlay_volumes(resource.spec.engine.template)]
 
 
 def _mounts(resource: LLMDeployment) -> list[Object]:
@@ -141,4 +145,4 @@ def _mounts(resource: LLMDeployment) -> list[Object]:
     ]
     if claim_of(resource.spec.model.uri):
         mounts.append({"name": "model", "mountPath": contract.MODEL_MOUNT, "readOnly": True})
-    return mounts
+    return [*mounts, *overlay_mounts(resource.spec.engine.template)]

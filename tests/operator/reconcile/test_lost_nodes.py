@@ -87,7 +87,9 @@ class ManyResources(FakeCluster):
         resource = manifest()
         resource["metadata"]["name"] = key.name
         owner = self.store.apply(resource)
-        *_, deployment = render.children(parse(resource, strict=False), image="engine:1", replicas=count, token="t")
+        *_, deployment = render.children(
+            parse(resource, strict=False), defaults=render.PodDefaults("engine:1"), replicas=count, token="t"
+        )
         self.store.apply(deployment, owner=owner)
         self.fleets[key.name] = [pod(f"{key.name}-{number}") for number in range(count)]
         self.ports |= {f"{key.name}-{number}": port for number in range(count)}

@@ -43,6 +43,35 @@ CHANGES: dict[str, Any] = {
     "engine.template.nodeSelector": {"pool": "gpu"},
     "engine.template.tolerations": [{"key": "gpu", "operator": "Exists"}],
     "engine.template.env": [{"name": "A", "value": "b"}],
+    "engine.template.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}
+    ],
+    "engine.template.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution": [
+        {"weight": 5, "preference": {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}}
+    ],
+    "engine.template.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "rack"}],
+    "engine.template.affinity.podAffinity.preferredDuringSchedulingIgnoredDuringExecution": [
+        {"weight": 1, "podAffinityTerm": {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "cache"}}}}
+    ],
+    "engine.template.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution": [
+        {"topologyKey": "host", "labelSelector": {"matchExpressions": [{"key": "app", "operator": "Exists"}]}}
+    ],
+    "engine.template.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution": [
+        {"weight": 100, "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname"}}
+    ],
+    "engine.template.topologySpreadConstraints": [
+        {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "ScheduleAnyway"}
+    ],
+    "engine.template.priorityClassName": "serving",
+    "engine.template.runtimeClassName": "nvidia",
+    "engine.template.imagePullSecrets": [{"name": "registry"}],
+    "engine.template.volumes": [{"name": "scratch", "emptyDir": {}}],
+    "engine.template.volumeMounts": [{"name": "scratch", "mountPath": "/mnt/scratch"}],
+    "engine.template.shmSize": "512Mi",
+    "engine.template.securityContext.runAsUser": 1000,
+    "engine.template.securityContext.runAsGroup": 1001,
+    "engine.template.securityContext.fsGroup": 1002,
+    "engine.template.securityContext.supplementalGroups": [1003],
     "auth.apiKeysSecretRef.name": "chat-keys",
     "auth.gatewayTokenSecretRef.name": "gateway-token",
     "auth.tlsSecretRef.name": "chat-tls",
@@ -57,6 +86,18 @@ RETARGETING: dict[str, Any] = {
     "admission.mode": "Fixed",
     "admission.concurrency.min": 1,
     "admission.concurrency.max": 9,
+}
+# These say what holds for every pod anyway; the other value is refused (refused.yaml).
+REPEATING: dict[str, Any] = {
+    "engine.template.securityContext.runAsNonRoot": True,
+    "engine.template.securityContext.privileged": False,
+    "engine.template.securityContext.allowPrivilegeEscalation": False,
+    "engine.template.securityContext.readOnlyRootFilesystem": True,
+    "engine.template.hostNetwork": False,
+    "engine.template.hostPID": False,
+    "engine.template.hostIPC": False,
+    "engine.template.containers": [],
+    "engine.template.initContainers": [],
 }
 # These move the replica count, reach engines by PATCH /limits, or only tell the operator what to do.
 WITHOUT_CHILD: dict[str, Any] = {
@@ -85,6 +126,9 @@ def resource(changes: dict[str, Any] | None = None, name: str = "chat", uid: str
         place[leaf] = value
     if "tokenSecretRef" in spec["model"]:  # a key alone is not valid
         spec["model"]["tokenSecretRef"].setdefault("name", "hub")
+    overlay = spec.get("engine", {}).get("template", {})
+    if "volumeMounts" in overlay:  # a mount without its volume is not valid
+        overlay.setdefault("volumes", [{"name": "scratch", "emptyDir": {}}])
     if len(spec["model"].get("cache", {})) > 1:  # both kinds of cache are not valid
         del spec["model"]["cache"]["node"]
     document = {
@@ -97,7 +141,7 @@ def resource(changes: dict[str, Any] | None = None, name: str = "chat", uid: str
 
 
 def children(changes: dict[str, Any] | None = None, replicas: int | None = 1) -> tuple[dict[str, Any], ...]:
-    return render.children(resource(changes), image=IMAGE, replicas=replicas, token="t")
+    return render.children(resource(changes), defaults=render.PodDefaults(IMAGE), replicas=replicas, token="t")
 
 
 def deployment(made: tuple[dict[str, Any], ...]) -> dict[str, Any]:
@@ -113,7 +157,12 @@ def leaves(schema: dict[str, Any], prefix: str = "") -> set[str]:
 
 
 def test_every_field_is_known_to_change_a_child_or_to_change_none() -> None:
-    assert leaves(structural_schema(LLMDeploymentSpec)) == {*CHANGES, *RETARGETING, *WITHOUT_CHILD}
+    assert leaves(structural_schema(LLMDeploymentSpec)) == {
+        *CHANGES,
+        *RETARGETING,
+        *REPEATING,
+        *WITHOUT_CHILD,
+    }
 
 
 @pytest.mark.parametrize("path", CHANGES)
@@ -127,9 +176,9 @@ def test_the_field_changes_the_targets_and_no_pod(path: str) -> None:
     assert [new["kind"] for old, new in zip(before, after, strict=True) if old != new] == ["ConfigMap"]
 
 
-@pytest.mark.parametrize("path", WITHOUT_CHILD)
+@pytest.mark.parametrize("path", [*WITHOUT_CHILD, *REPEATING])
 def test_the_field_rolls_nothing(path: str) -> None:
-    assert children({path: WITHOUT_CHILD[path]}) == children()
+    assert children({path: (WITHOUT_CHILD | REPEATING)[path]}) == children()
 
 
 changes = st.dictionaries(st.sampled_from(sorted({**CHANGES, **WITHOUT_CHILD})), st.none(), max_size=12).map(
@@ -157,7 +206,7 @@ def test_every_pod_is_restricted(some: dict[str, Any]) -> None:
     template = deployment(children(some))["spec"]["template"]["spec"]
     pod = template["securityContext"]
     assert pod["runAsNonRoot"] is True
-    assert pod["runAsUser"] >= 10_000
+    assert pod["runAsUser"] == (1000 if "engine.template.securityContext.runAsUser" in some else 65532)
     assert pod["seccompProfile"] == {"type": "RuntimeDefault"}
     assert template["automountServiceAccountToken"] is False
     assert not {"hostNetwork", "hostPID", "hostIPC", "hostUsers"} & set(template)
@@ -184,7 +233,7 @@ def test_the_overlay_overrides_nothing(some: dict[str, Any]) -> None:
 @given(st.from_regex(r"[a-z]([-a-z0-9]{0,50}[a-z0-9])?", fullmatch=True))
 def test_names_fit_and_differ_within_their_kind(name: str) -> None:
     made = [
-        *render.children(resource(name=name), image=IMAGE, replicas=1, token="t"),
+        *render.children(resource(name=name), defaults=render.PodDefaults(IMAGE), replicas=1, token="t"),
         render.admin_secret(resource(name=name), "t"),
     ]
     keys = [(child["kind"], child["metadata"]["name"]) for child in made]
@@ -204,7 +253,7 @@ def test_without_an_api_server_the_lease_has_no_holder() -> None:
     bare = resource(uid="")
     assert all(
         "ownerReferences" not in child["metadata"]
-        for child in render.children(bare, image=IMAGE, replicas=1, token="t")
+        for child in render.children(bare, defaults=render.PodDefaults(IMAGE), replicas=1, token="t")
     )
 
 

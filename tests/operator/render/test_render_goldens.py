@@ -21,7 +21,9 @@ COUNTS = {"cpu": None}  # External mode before its first scale: the count is lef
 def test_children_equal_their_golden(given: Path) -> None:
     resource = parse(yaml.safe_load(given.read_text()))
     made = [
-        *render.children(resource, image=IMAGE, replicas=COUNTS.get(given.stem, 2), token="not-a-secret"),
+        *render.children(
+            resource, defaults=render.PodDefaults(IMAGE), replicas=COUNTS.get(given.stem, 2), token="not-a-secret"
+        ),
         render.admin_secret(resource, "not-a-secret"),
         render.network_policy(resource, PEERS),
     ]

@@ -35,7 +35,7 @@ def template(uri: str = "file:///models/tiny") -> dict[str, Any]:
             },
         }
     )
-    *_, deployment = render.children(resource, image="engine", replicas=1, token="t")
+    *_, deployment = render.children(resource, defaults=render.PodDefaults("engine"), replicas=1, token="t")
     spec: dict[str, Any] = deployment["spec"]["template"]
     return spec
 
