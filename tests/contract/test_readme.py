@@ -61,7 +61,10 @@ def test_the_resource_of_the_readme_is_valid_and_renders() -> None:
     (example,) = blocks("yaml")
     resource = parse(yaml.safe_load(example))
     assert resource.served_name == "chat"
-    kinds = [child["kind"] for child in render.children(resource, defaults=render.PodDefaults("engine:1"), replicas=1, token="t")]
+    kinds = [
+        child["kind"]
+        for child in render.children(resource, defaults=render.PodDefaults("engine:1"), replicas=1, token="t")
+    ]
     assert "Deployment" in kinds
 
 

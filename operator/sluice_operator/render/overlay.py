@@ -23,8 +23,8 @@ def placement(resource: LLMDeployment) -> Object:
         spec["nodeSelector"] = dict(overlay.node_selector)
     if overlay.tolerations:
         spec["tolerations"] = [_as_given(each) for each in overlay.tolerations]
-    if overlay.affinity is not None:
-        spec["affinity"] = _with_selectors(_as_given(overlay.affinity), resource.name)
+    if affinity := _affinity(overlay, resource.name):
+        spec["affinity"] = affinity
     if overlay.topology_spread_constraints:
         given = (_as_given(each) for each in overlay.topology_spread_constraints)
         spec["topologySpreadConstraints"] = [{"labelSelector": _own_pods(resource.name), **each} for each in given]
@@ -112,12 +112,14 @@ def _own_pods(name: str) -> Object:
     return {"matchLabels": names.selector(name)}
 
 
-def _with_selectors(affinity: Object, name: str) -> Object:
-    """The affinity, with the resource's own pods where a term on pods selects none."""
-    for kind in ("podAffinity", "podAntiAffinity"):
-        terms = affinity.get(kind, {})
-        for term in terms.get("requiredDuringSchedulingIgnoredDuringExecution", ()):
+def _affinity(overlay: Template, name: str) -> Object:
+    """The affinity without empty parts, which server-side apply keeps or drops by what was there before. A term on pods
+    without a selector selects the resource's own."""
+    given = {} if overlay.affinity is None else _as_given(overlay.affinity)
+    affinity = {kind: terms for kind, terms in given.items() if terms}
+    for kind in affinity.keys() - {"nodeAffinity"}:
+        for term in affinity[kind].get("requiredDuringSchedulingIgnoredDuringExecution", ()):
             term.setdefault("labelSelector", _own_pods(name))
-        for weighted in terms.get("preferredDuringSchedulingIgnoredDuringExecution", ()):
+        for weighted in affinity[kind].get("preferredDuringSchedulingIgnoredDuringExecution", ()):
             weighted["podAffinityTerm"].setdefault("labelSelector", _own_pods(name))
     return affinity

@@ -137,6 +137,11 @@ def test_terms_without_a_selector_mean_the_pods_of_the_resource() -> None:
     assert OWN_PODS["matchLabels"] == children(spec_with())[-1]["spec"]["selector"]["matchLabels"]
 
 
+@pytest.mark.parametrize("nothing", [{}, {"nodeAffinity": {}}, {"podAffinity": {}, "podAntiAffinity": {}}])
+def test_an_empty_affinity_is_none(nothing: dict[str, Any]) -> None:
+    assert pod(spec_with(affinity=nothing)) == pod(spec_with())
+
+
 def test_a_selector_of_everything_is_kept() -> None:
     spread = [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {}}]
     assert pod(spec_with(topologySpreadConstraints=spread))["topologySpreadConstraints"] == spread

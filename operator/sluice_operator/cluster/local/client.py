@@ -25,6 +25,7 @@ from sluice_operator.cluster.local.launch import (
     PodFiles,
     admin_secret_name,
     reject_claims,
+    reject_references,
     replace_file,
     secret_value,
     serve_launch,
@@ -291,6 +292,7 @@ class LocalCluster:
             self._write_token(namespace, template, files)
             self._write_targets(namespace, template, files)
             container = template["spec"]["containers"][0]
+            reject_references(container)
             return self._options.command(container, ports, files, pod, self._options.replicas)
 
         pod = LocalPod(name, template, files, launch, self._pod_changed, self._options.periods)

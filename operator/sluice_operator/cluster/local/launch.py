@@ -92,6 +92,17 @@ def reject_claims(template: Object) -> None:
             raise LocalError(PVC_UNSUPPORTED)
 
 
+def reject_references(container: Object) -> None:
+    """Check the variables. Raises LocalError for one whose value is in a Secret or a ConfigMap, which only a cluster has."""
+    for entry in container.get("env") or ():
+        source = entry.get("valueFrom") or {}
+        if "secretKeyRef" in source or "configMapKeyRef" in source:
+            raise LocalError(
+                f"spec.engine.template.env: {entry['name']} comes from a Secret or a ConfigMap, and there is no cluster "
+                "that has it: set value here, or leave the entry out and export the variable in the shell"
+            )
+
+
 def container_env(container: Object, files: PodFiles, *, pod: str) -> dict[str, str]:
     """Return this process's environment, overridden by the container's. `metadata.name` is the only supported field
     reference."""

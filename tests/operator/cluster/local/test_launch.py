@@ -14,6 +14,7 @@ from sluice_operator.cluster.local.launch import (
     admin_secret_name,
     kv_share,
     reject_claims,
+    reject_references,
     secret_value,
     serve_launch,
 )
@@ -89,6 +90,13 @@ def test_only_a_volume_claim_is_refused() -> None:
     reject_claims(template())
     with pytest.raises(LocalError, match="file:///"):
         reject_claims(template("pvc://claim/tiny"))
+
+
+@pytest.mark.parametrize("source", ["secretKeyRef", "configMapKeyRef"])
+def test_a_variable_of_a_cluster_is_named_with_two_remedies(source: str) -> None:
+    reject_references({"env": [{"name": "A", "value": "x"}]})
+    with pytest.raises(LocalError, match=r"env: A comes from .* set value here, or .* export"):
+        reject_references({"env": [{"name": "A", "valueFrom": {source: {"name": "s", "key": "k"}}}]})
 
 
 def test_a_secret_without_its_key_says_what_to_do() -> None:
