@@ -55,9 +55,11 @@ def planted(server: ApiServer) -> ApiServer:
     server.serve(PODS, pod("chat-1", "apps", contract.ENGINE_APP, restarts=2))
     operator = pod("sluice-1", release.NAMESPACE, "sluice-operator")
     server.serve(collection("v1", "pods"), operator)
-    for group, plural in (("apps/v1", "deployments"), ("apps/v1", "replicasets"), ("v1", "services")):
+    policies = ("networking.k8s.io/v1", "networkpolicies")
+    for group, plural in (("apps/v1", "deployments"), ("apps/v1", "replicasets"), ("v1", "services"), policies):
         server.serve(collection(group, plural, "apps"))
     server.serve(collection("apps/v1", "replicasets"))
+    server.serve(collection(*policies))
     event = {"metadata": {"name": "e"}, "message": f"password={PLANTED['event']}", "involvedObject": {"name": "chat-1"}}
     other = {"metadata": {"name": "o"}, "message": "unrelated", "involvedObject": {"name": "somewhere-else"}}
     server.serve(collection("v1", "events", "apps"), event, other)
@@ -103,6 +105,7 @@ def test_the_bundle_holds_resources_pods_events_checks_versions_and_logs(planted
         "deployments.json",
         "replicasets.json",
         "services.json",
+        "networkpolicies.json",
         "events.json",
         "checks.json",
         "versions.json",
@@ -119,7 +122,7 @@ def test_the_bundle_holds_resources_pods_events_checks_versions_and_logs(planted
     assert any("tailLines=7" in each and "previous=true" in each for each in planted.asked)
     summary = json.loads(found["summary.json"])
     assert summary["faults"] == [] and summary["redactedValues"] >= len(PLANTED) - 2
-    assert (code, text) == (0, f"{file}: 12 files, {summary['redactedValues']} values redacted.\n")
+    assert (code, text) == (0, f"{file}: 13 files, {summary['redactedValues']} values redacted.\n")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 

@@ -15,7 +15,13 @@ from sluice_kube.api import collection
 from sluice_kube.errors import ClusterError
 
 APPS: Final = (contract.ENGINE_APP, OPERATOR_APP, GATEWAY_APP)
-_KINDS: Final = (("v1", "pods"), ("apps/v1", "deployments"), ("apps/v1", "replicasets"), ("v1", "services"))
+_KINDS: Final = (
+    ("v1", "pods"),
+    ("apps/v1", "deployments"),
+    ("apps/v1", "replicasets"),
+    ("v1", "services"),
+    ("networking.k8s.io/v1", "networkpolicies"),
+)
 
 
 @dataclass(frozen=True, slots=True)
