@@ -21,6 +21,8 @@ from sluice.cluster.report.redact import REDACTED, Redactor
         ("password=hunter2&x=1", "hunter2"),
         ('"db_password": "two words"', "two words"),
         ("password: 123456", "123456"),
+        (r'{"body": "{\"password\": \"two words\"}"}', "two words"),
+        ("step: token=letmein", "letmein"),
         ("api-key: letmein", "letmein"),
         ("a digest 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b", "9f86d081884c"),
         ("random Zk3vQ9xW1pLr8TnB5yHd end", "Zk3vQ9xW1p"),
@@ -91,3 +93,10 @@ def test_a_value_that_was_redacted_in_an_object_is_removed_from_later_texts() ->
     redactor = Redactor()
     redactor.object({"name": "PASSPHRASE", "value": "correct horse"})
     assert redactor.text("opening with correct horse now") == f"opening with {REDACTED} now"
+
+
+@pytest.mark.parametrize(
+    "unit", ["a", "a-", "token", "token: ", '"key": "', "://x", "-----BEGIN PRIVATE KEY-----", "eyJ."]
+)
+def test_a_hostile_log_of_a_megabyte_is_read_within_the_timeout_of_a_test(unit: str) -> None:
+    assert len(Redactor().text(unit * (1_000_000 // len(unit)))) > 0
