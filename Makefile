@@ -95,6 +95,7 @@ wheel: $(READY)
 	PATH=$(CURDIR)/$(VENV)-wheel/bin:$$PATH $(VENV)-wheel/bin/auditwheel repair --wheel-dir dist dist/built/*.whl
 	rm -rf dist/built
 
+# Each image has its bill of materials (CycloneDX) inside: docker run --rm --entrypoint cat sluice/operator:dev /opt/sluice/sbom.cdx.json
 images:
 	$(BUILD) -t $(IMAGE_PREFIX)/operator:$(IMAGE_TAG) -f operator/Dockerfile .
 	$(BUILD) -t $(IMAGE_PREFIX)/engine:$(IMAGE_TAG) -f engine/Dockerfile .
