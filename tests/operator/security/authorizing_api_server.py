@@ -36,7 +36,7 @@ class AuthorizingApiServer:
     refused: set[Attributes] = field(default_factory=set)
     url: str = ""
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
-    _requests: set[tuple[str, str]] = field(default_factory=set)  # (verb, resource)
+    _requests: set[tuple[str, str]] = field(default_factory=set)  # (verb, resource) and (verb, namespace/resource)
 
     async def wait_for(self, *requests: tuple[str, str]) -> None:
         """Return once each (verb, resource) was requested, allowed or not."""
@@ -65,7 +65,8 @@ class AuthorizingApiServer:
             needed.append(Attributes(attributes.namespace, attributes.group, attributes.resource, "create"))
         allowed = [self._authorize(each) for each in needed]
         async with self._changed:
-            self._requests.add((attributes.verb, attributes.resource))
+            place = f"{attributes.namespace}/{attributes.resource}"
+            self._requests |= {(attributes.verb, attributes.resource), (attributes.verb, place)}
             self._changed.notify_all()
         if not all(allowed):
             return _status(403, f"{attributes.verb} {attributes.resource} is forbidden")

@@ -15,6 +15,7 @@ from kubernetes.aio.client import ApiClient, Configuration
 
 from sluice_gateway.cluster.directory import Directory
 from sluice_gateway.cluster.discovery import Discovery
+from sluice_gateway.cluster.peers import watched_peers
 from sluice_operator.cluster.client import ClusterError, Key, OwnerDeleted
 from sluice_operator.cluster.kube import KubeClient
 from sluice_operator.cluster.lease import KubeLease, LeaseRecord
@@ -27,6 +28,7 @@ from sluice_operator.settings import Settings
 from tests.operator.fake_cluster import KEY_OF_OPERATOR, Clock, Engines, manifest, pod
 from tests.operator.reconcile.test_problems import CRASHED
 from tests.operator.security.authorizing_api_server import AuthorizingApiServer, Object
+from tests.operator.security.chart_objects import NAMESPACE, RELEASE
 
 KEY: Final = Key("apps", "chat")
 WATCHED: Final = ("llmdeployments", "deployments", "pods")
@@ -45,11 +47,17 @@ async def operate(server: AuthorizingApiServer, settings: Settings, folder: Path
 
 async def route(server: AuthorizingApiServer, namespaces: list[str]) -> None:
     """What a gateway reads."""
-    async with _client(server) as client, Discovery(client, namespaces, Directory()).running():
-        async with asyncio.timeout(10):
-            await server.wait_for(("list", "llmdeployments"), ("list", "endpointslices"))
-            if not server.refused:
-                await server.wait_for(("watch", "llmdeployments"), ("watch", "endpointslices"))
+    found = [f"{namespace}/{kind}" for namespace in namespaces or [""] for kind in ("llmdeployments", "endpointslices")]
+    found.append(f"{NAMESPACE}/endpointslices")
+    async with (
+        _client(server) as client,
+        Discovery(client, namespaces, Directory()).running(),
+        watched_peers(client, f"{NAMESPACE}/{RELEASE}-sluice-gateway", lambda _: None),
+        asyncio.timeout(10),
+    ):
+        await server.wait_for(*(("list", each) for each in found))
+        if not server.refused:
+            await server.wait_for(*(("watch", each) for each in found))
 
 
 async def _attempt(step: Awaitable[Any]) -> None:
