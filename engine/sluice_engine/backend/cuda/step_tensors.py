@@ -1,11 +1,15 @@
 """The tensors of one step as the kernels read them: int32 tables, single tokens first, then ragged chunks."""
 
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 from torch.nn.functional import pad
 
 from sluice_engine.model.batch import Batch, RowGroup
+
+# Triton compiles a kernel anew for an address or a stride that is no multiple of 16, so none here depends on the step.
+_WIDTH: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,27 +38,31 @@ def step_tensors(batch: Batch) -> StepTensors:
     """The batch's tensors, on its device. Single-token rows come first in a batch."""
     batches = (batch, *batch.others)
     singles = sum(group.longest == 1 for group in batch.groups)
-    contexts = torch.cat([group.context_lens for group in batch.groups]).to(torch.int32)
     rows = sum(group.rows for group in batch.groups[:singles])
     tables = tuple(_tables(each.groups) for each in batches)
     chunks = None
     if singles < len(batch.groups):
         counts = torch.cat([(group.query_positions >= 0).sum(1) for group in batch.groups[singles:]])
         starts = pad(counts.cumsum(0), (1, 0)).to(torch.int32)
-        chunks = Chunks(starts, tuple(table[rows:] for table in tables), contexts[rows:])
+        chunks = Chunks(starts, tuple(table[rows:] for table in tables), _contexts(batch.groups[singles:]))
     return StepTensors(
         tokens=batch.input_ids[0],
         positions=batch.position_ids[0],
         slots=tuple(each.slot_mapping for each in batches),
         tables=tuple(table[:rows] for table in tables),
-        contexts=contexts[:rows],
+        contexts=_contexts(batch.groups[:singles]) if rows else batch.input_ids.new_empty(0, dtype=torch.int32),
         logits_index=batch.logits_index,
         chunks=chunks,
     )
 
 
+def _contexts(groups: tuple[RowGroup, ...]) -> torch.Tensor:
+    """The contexts of these groups' rows, in a tensor of their own: [rows] int32."""
+    return torch.cat([group.context_lens for group in groups]).to(torch.int32)
+
+
 def _tables(groups: tuple[RowGroup, ...]) -> torch.Tensor:
-    """The block tables of all rows, padded to one width: [rows, W] int32."""
-    width = max(group.block_tables.shape[1] for group in groups)
+    """The block tables of all rows, padded to one width, a multiple of _WIDTH: [rows, W] int32."""
+    width = -(-max(group.block_tables.shape[1] for group in groups) // _WIDTH) * _WIDTH
     padded = [pad(group.block_tables, (0, width - group.block_tables.shape[1])) for group in groups]
     return torch.cat(padded).to(torch.int32)
