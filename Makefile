@@ -36,7 +36,7 @@ demo: $(READY)
 	$(BIN)/python -m e2e.demo
 
 e2e: $(READY)
-	IMAGE_PREFIX='$(IMAGE_PREFIX)' IMAGE_TAG='$(IMAGE_TAG)' BUILD='$(BUILD)' LOAD='$(LOAD)' OUTAGE='$(OUTAGE)' $(BIN)/python -m pytest e2e -x -s
+	IMAGE_PREFIX='$(IMAGE_PREFIX)' IMAGE_TAG='$(IMAGE_TAG)' BUILD='$(BUILD)' LOAD='$(LOAD)' OUTAGE='$(OUTAGE)' $(BIN)/python -m pytest e2e -x -s $(ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff check .
