@@ -100,3 +100,9 @@ def test_a_value_that_was_redacted_in_an_object_is_removed_from_later_texts() ->
 )
 def test_a_hostile_log_of_a_megabyte_is_read_within_the_timeout_of_a_test(unit: str) -> None:
     assert len(Redactor().text(unit * (1_000_000 // len(unit)))) > 0
+
+
+def test_the_id_of_a_request_stays() -> None:
+    line = '{"message":"chat 200: 12 ms, id 0123456789abcdef0123456789abcdef","request":"0123456789abcdef0123456789abcdef"}'
+    assert Redactor().text(line) == line
+    assert "0123456789abcdef0123456789abcdef" not in Redactor().text('{"found":"0123456789abcdef0123456789abcdef"}')

@@ -34,7 +34,8 @@ _NAMED: Final = re.compile(r"(?<![\w.-])([\w.-]{1,128}+)(?:\\?[\"'])?\s{0,8}+[:=
 _VALUE: Final = re.compile(r"\\?\"[^\"\n]*\"?|\\?'[^'\n]*'?|[^\s\"',;&})]+")
 _HARMLESS: Final = re.compile(r"(?i)[\"']?(true|false|null|none|bearer|basic|[{\[(].*)[\"']?")
 _COUNT: Final = re.compile(r"[\d.]+%?")
-_HEX: Final = re.compile(r"(?<![0-9A-Za-z])(?<!sha256:)[0-9a-fA-F]{32,}+(?![0-9A-Za-z])")
+# A log line has its request's id twice; without it no line could be found again.
+_HEX: Final = re.compile(r"(?<![0-9A-Za-z])(?<!sha256:)(?<! id )(?<!\"request\":\")[0-9a-fA-F]{32,}+(?![0-9A-Za-z])")
 _MIXED: Final = re.compile(r"[A-Za-z0-9+_=]{20,}|(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{40}(?![A-Za-z0-9+/])")
 
 
