@@ -19,16 +19,19 @@ class BatchedLines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Adds a line."""
         try:
-            self._lines.append(self._target.format(record))
+            line = self._target.format(record)
+        except Exception:  # noqa: BLE001 - as logging's own handlers: a line that cannot be formatted is reported
+            self.handleError(record)
+            return
+        self._lines.append(line)
+        try:
             loop = asyncio.get_running_loop()
         except RuntimeError:  # no loop runs in this thread
             self.flush()
-        except Exception:  # noqa: BLE001 - as logging's own handlers: a line that cannot be formatted is reported
-            self.handleError(record)
-        else:
-            if self._waits_in is not loop:
-                self._waits_in = loop
-                loop.call_later(DELAY_SECONDS, self.flush)
+            return
+        if self._waits_in is not loop:
+            self._waits_in = loop
+            loop.call_later(DELAY_SECONDS, self.flush)
 
     def flush(self) -> None:
         """Writes the lines that wait. `logging` calls it at the end of the process."""

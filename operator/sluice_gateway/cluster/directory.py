@@ -21,9 +21,8 @@ class Directory:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._since: dict[
-            tuple[str, str], float
-        ] = {}  # key of a model and why it cannot start → when that was seen first
+        # key of a model and why it cannot start → when that was seen first
+        self._since: dict[tuple[str, str], float] = {}
         self.models: dict[str, ServedModel] = {}
         self._found: dict[str, list[ServedModel]] = {}  # by the namespace of the watch, "" for all
         self._parsed: dict[tuple[str, str], tuple[str, ServedModel]] = {}  # with its resourceVersion

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from sluice import logs
-from sluice.log_batches import DELAY_SECONDS, write_together
+from sluice.log_batches import DELAY_SECONDS, BatchedLines, write_together
 from tests.operator.virtual_time import run_virtual
 
 NAME = "test.batched"
@@ -75,3 +75,24 @@ def test_the_next_loop_writes_its_lines_too(stream: Counted) -> None:
     asyncio.run(log_and_end())
     run_virtual(log_one("second"))
     assert stream.messages == ["first", "second"]
+
+
+class Unprintable:
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def test_a_line_that_cannot_be_formatted_is_reported_and_loses_no_other(
+    stream: Counted, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The handler itself: pytest's own one, beside it, raises such errors."""
+    batched = next(one for one in logging.getLogger(NAME).handlers if isinstance(one, BatchedLines))
+
+    async def log_both() -> None:
+        for text in ("before", Unprintable()):
+            batched.handle(logging.makeLogRecord({"msg": "%s", "args": (text,)}))
+        await asyncio.sleep(2 * DELAY_SECONDS)
+
+    run_virtual(log_both())
+    assert stream.messages == ["before"]
+    assert "no text" in capsys.readouterr().err
