@@ -28,9 +28,10 @@ $(VENV)-s3/.ready: .ci/s3-server.txt
 
 install: $(READY)
 
+# JOBS processes at once; a file's tests stay in one of them, because they share fixtures.
 test: $(READY) $(VENV)-s3/.ready
 	$(BIN)/sluice model tiny
-	$(BIN)/python -m pytest tests
+	$(BIN)/python -m pytest tests -n $(or $(JOBS),2) --dist loadfile --no-loadscope-reorder
 
 demo: $(READY)
 	$(BIN)/python -m e2e.demo

@@ -1,5 +1,6 @@
 """The effect of a variant of the law over families, and over all but the family that the rule serves."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -85,9 +86,10 @@ def test_the_command_compares_variants(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(command, "CORPUS", measured)
     options = ["--loads", "poisson-1", "--workers", "0", "--out", str(tmp_path), "--variants"]
     for group, file in (("rules", "ablation.txt"), ("constants", "sensitivity.txt")):
+        monkeypatch.setattr(sys, "argv", ["corpus", "--loads", "poisson-1"])
         ran = CliRunner().invoke(app, [*options, group])
         text = (tmp_path / file).read_text(encoding="utf-8")
-        assert ran.exit_code == 0 and text.startswith("python -m sluice_sim.benchmark.corpus")
+        assert ran.exit_code == 0 and text.startswith("python -m sluice_sim.benchmark.corpus --loads poisson-1\n")
         assert text.split("\n\n", 1)[1] in ran.stdout and "+50.00%" in text
     (tmp_path / "sensitivity.txt").unlink()
     one = CliRunner().invoke(app, [*options, "rise_seconds-double"])

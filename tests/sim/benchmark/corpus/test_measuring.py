@@ -1,6 +1,7 @@
 """Measuring the corpus: keys of stored pieces, resuming, the loop of Sluice alone, and the command line."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -124,11 +125,14 @@ def test_every_law_has_a_name() -> None:
     assert tasks.key(LawRun(NAME, "no-memory")).startswith(tasks.OWN_PREFIX)
 
 
-def test_the_command_prints_and_writes_the_table_and_fails_on_a_missed_bar(tmp_path: Path) -> None:
+def test_the_command_prints_and_writes_the_table_and_fails_on_a_missed_bar(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     options = ["--loads", NAME, "--laws", "kpa", "--workers", "0", "--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["corpus", *options])
     ran = CliRunner().invoke(app, options)
     text = (tmp_path / "table.txt").read_text(encoding="utf-8")
-    assert NAME in ran.stdout and text.splitlines()[0].startswith("python -m sluice_sim.benchmark.corpus")
+    assert NAME in ran.stdout and text.splitlines()[0] == " ".join(["python -m sluice_sim.benchmark.corpus", *options])
     value = json.loads((tmp_path / "score.json").read_text(encoding="utf-8"))
     assert ran.exit_code == (0 if all(value["bars"].values()) else 1)
     assert set(value["loads"]) == {NAME} and set(value["loads"][NAME]["peers"]) == {"kpa"}
