@@ -11,6 +11,8 @@ CRD_FILE: Final = Path("crds") / f"{contract.GROUP}_{contract.PLURAL}.yaml"
 CHART_FILE: Final = Path("charts/sluice/files") / CRD_FILE.name
 FILES: Final = (CRD_FILE, CHART_FILE)  # helm packages no file from outside the chart's folder, so the chart has a copy
 
+_FLOW_COLUMN: Final = 24  # indentation of the fields of spec.engine.template: what they contain is in flow style
+
 
 def register(app: typer.Typer) -> None:
     """Add the command to the app."""
@@ -51,8 +53,31 @@ def crd_text() -> str:
 
     from sluice_operator.api.crd import custom_resource_definition
 
-    # Leaves are written in one line each: at the depth of an affinity, indentation would be half of the file.
-    body = yaml.safe_dump(
-        custom_resource_definition(), sort_keys=False, width=160, allow_unicode=True, default_flow_style=None
+    class Dumper(yaml.SafeDumper):
+        """Writes what lies deep in flow style, with one indentation: at the depth of an affinity, indentation would be
+        half of the file."""
+
+        def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+            """Keep the indentation inside of a flow."""
+            if self.flow_level > 1:
+                self.indents.append(self.indent)
+            else:
+                super().increase_indent(flow, indentless)
+
+        def expect_block_mapping(self) -> None:
+            """Begin a mapping that is not a leaf."""
+            (super().expect_flow_mapping if (self.indent or 0) >= _FLOW_COLUMN else super().expect_block_mapping)()
+
+        def expect_block_sequence(self) -> None:
+            """Begin a sequence that is not a leaf."""
+            (super().expect_flow_sequence if (self.indent or 0) >= _FLOW_COLUMN else super().expect_block_sequence)()
+
+    body = yaml.dump(
+        custom_resource_definition(),
+        Dumper=Dumper,
+        sort_keys=False,
+        width=160,
+        allow_unicode=True,
+        default_flow_style=None,
     )
     return f"# Generated from operator/sluice_operator/api by `make generate`. Do not edit.\n{body}"
