@@ -23,6 +23,10 @@ LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 ENGINE_APP: Final = "sluice-engine"
 HEADLESS_SUFFIX: Final = "-engines"  # of the headless Service, after metadata.name of the LLMDeployment
 MANAGED_BY: Final = "sluice-operator"
+CANARY_SUFFIX: Final = "-canary"  # of the Deployment and the headless Service of a canary revision
+LABEL_REVISION: Final = f"{GROUP}/revision"  # on the pods of a canary revision, always REVISION_CANARY
+LABEL_WEIGHT: Final = f"{GROUP}/weight-percent"  # on the canary's Service and its slices: its share of the requests
+REVISION_CANARY: Final = "canary"
 ANNOTATION_TEMPLATE: Final = f"{GROUP}/template"  # on the Deployment: fingerprint of the applied pod template
 ANNOTATION_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 
@@ -252,6 +256,12 @@ GATEWAY_PROMPT_TOKENS: Final = "sluice_gateway_prompt_tokens_total"
 GATEWAY_CACHED_TOKENS: Final = "sluice_gateway_cached_prompt_tokens_total"
 GATEWAY_EXPECTED_TOKENS: Final = "sluice_gateway_expected_cached_prompt_tokens_total"
 GATEWAY_OVERHEAD: Final = "sluice_gateway_overhead_seconds"
+GATEWAY_REVISION_REQUESTS: Final = (
+    "sluice_gateway_revision_requests_total"  # {revision, result}; of models with a canary
+)
+GATEWAY_REVISIONS: Final = ("stable", REVISION_CANARY)
+# missed: a stream whose first byte came after the target. error: status 500 or more, or an answer that broke off.
+GATEWAY_REVISION_RESULTS: Final = ("met", "missed", "error")
 GATEWAY_STATUSES: Final = ("2xx", "4xx", "5xx", "disconnected")
 GATEWAY_CHOICES: Final = ("prefix", "session", "load", "retry")
 GATEWAY_RETRY_REASONS: Final = ("refused", "rejected", "lost")

@@ -26,6 +26,17 @@ class GatewayMetrics:
         # By label: each request counts in both, and a look-up in the library takes a lock.
         self._requests = {status: requests.labels(status) for status in contract.GATEWAY_STATUSES}
         self._chosen = {reason: chosen.labels(reason) for reason in contract.GATEWAY_CHOICES}
+        revisions = Counter(
+            contract.GATEWAY_REVISION_REQUESTS,
+            "Requests of models with a canary.",
+            ["revision", "result"],
+            registry=self._registry,
+        )
+        self._revisions = {
+            (revision, result): revisions.labels(revision, result)
+            for revision in contract.GATEWAY_REVISIONS
+            for result in contract.GATEWAY_REVISION_RESULTS
+        }
         self.retries = self._counter(
             contract.GATEWAY_RETRIES, "Requests sent to another replica.", "reason", contract.GATEWAY_RETRY_REASONS
         )
@@ -80,6 +91,10 @@ class GatewayMetrics:
     def chose(self, reason: str) -> None:
         """A replica was chosen, for one of `contract.GATEWAY_CHOICES`."""
         self._chosen[reason].inc()
+
+    def revision_answered(self, revision: str, result: str) -> None:
+        """A request ended at a revision, both of the contract's names."""
+        self._revisions[revision, result].inc()
 
     def rejected(self, error: ApiError) -> None:
         """The gateway rejects a request by this error of its own."""

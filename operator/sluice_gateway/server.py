@@ -6,7 +6,7 @@ this machine, which blocks DNS rebinding (a web page that points its own name at
 
 import asyncio
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Self
 
@@ -29,7 +29,7 @@ from sluice_gateway.replicas.backend import Backend
 from sluice_gateway.replicas.fleet import Fleet
 from sluice_gateway.replicas.scraper import Scraper
 from sluice_gateway.routes import MAX_IN_FLIGHT, DataPort, routes
-from sluice_gateway.routing import PolicyName
+from sluice_gateway.routing import Canary, PolicyName
 
 MAX_CONNECTIONS: Final = 2 * MAX_IN_FLIGHT  # of clients; idle ones too
 BODY_BYTES: Final = 256 * 1024 * 1024  # of all bodies: each is kept for a retry until its answer begins
@@ -69,17 +69,21 @@ class Gateway:
         options: GatewayOptions = GatewayOptions(),
         hold_queue: HoldQueue | None = None,
         catalog: Catalog | None = None,
+        canaries: Callable[[], Mapping[str, Canary]] = dict,
     ) -> None:
         """Configure the gateway; `start` opens the sockets. Without a `hold_queue` or `catalog` no request is held.
 
-        With a `catalog` there are the models that it names, and each has a queue of its own. Raises KeysInvalid.
+        With a `catalog` there are the models that it names, and each has a queue of its own. `canaries()` are the canary
+        revisions by the model's name. Raises KeysInvalid.
         """
         self._metrics = GatewayMetrics()
         self._options = options
         self._catalog = catalog
         self._hold_queue = hold_queue or HoldQueue()
         names = (lambda: None) if catalog is None else catalog.names
-        self.fleet = Fleet(backends, options.policy, lambda kind: self._metrics.faults.labels(kind).inc(), names)
+        self.fleet = Fleet(
+            backends, options.policy, lambda kind: self._metrics.faults.labels(kind).inc(), names, canaries
+        )
         if catalog is None:
             self._admin = AdminRoutes(self.fleet, lambda: self._hold_queue.held, self._metrics)
         else:

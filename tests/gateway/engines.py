@@ -1,14 +1,16 @@
 """Small servers in place of engines: a data port, and an admin port with a load document that a test may change."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from aiohttp import web
 
 from sluice_gateway.replicas.backend import Backend
+from sluice_gateway.routing import Canary
 from sluice_gateway.server import Gateway, GatewayOptions
 
 CHAT = "/v1/chat/completions"
@@ -80,13 +82,22 @@ class FakeEngine:
 
 
 @asynccontextmanager
-async def gateway_over(*engines: FakeEngine, **options: Any) -> AsyncIterator[Gateway]:
-    """A gateway that has read the engines' loads once, and reads them again at each call of `scrape`."""
+async def gateway_over(
+    *engines: FakeEngine, canaries: Mapping[str, Canary] = MappingProxyType({}), **options: Any
+) -> AsyncIterator[Gateway]:
+    """A gateway that has read the engines' loads once, and reads them again at each call of `scrape`.
+
+    `canaries` are the canary revisions by model; a test may change them.
+    """
     async with AsyncExitStack() as stack:
         for engine in engines:
             await engine.start()
             stack.push_async_callback(engine.stop)
-        gateway = Gateway(lambda: [engine.backend for engine in engines], GatewayOptions(port=0, **options))
+        gateway = Gateway(
+            lambda: [engine.backend for engine in engines],
+            GatewayOptions(port=0, **options),
+            canaries=lambda: canaries,
+        )
         await stack.enter_async_context(gateway)
         await gateway.scraper.scrape()
         yield gateway

@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sluice import contract
+from sluice_gateway.cluster.canaries import canaries_in
 from sluice_gateway.cluster.cannot_start import PATIENCE
 from sluice_gateway.cluster.endpoints import Endpoint, ready_endpoints
 from sluice_gateway.cluster.models import ServedModel, oldest_by_name, served_model
 from sluice_gateway.replicas.backend import Backend
+from sluice_gateway.routing import Canary
 
 Objects = Mapping[tuple[str, str], Mapping[str, Any]]  # by namespace and name
 
@@ -27,12 +29,18 @@ class Directory:
         self._found: dict[str, list[ServedModel]] = {}  # by the namespace of the watch, "" for all
         self._parsed: dict[tuple[str, str], tuple[str, ServedModel]] = {}  # with its resourceVersion
         self._endpoints: dict[str, list[Endpoint]] = {}
+        self._trials: dict[str, dict[tuple[str, str], Canary]] = {}  # by the namespace of the watch
+        self._canaries: dict[str, Canary] = {}  # by the model's name
         self._refused: dict[str, str] = {}
         self._backends: tuple[Backend, ...] = ()
 
     def backends(self) -> tuple[Backend, ...]:
         """The ready replicas of the served models."""
         return self._backends
+
+    def canaries(self) -> Mapping[str, Canary]:
+        """The canary revisions by the model's name."""
+        return self._canaries
 
     def set_deployments(self, watched: str, objects: Objects) -> None:
         """The LLMDeployments that the watch of namespace `watched` has seen."""
@@ -50,6 +58,7 @@ class Directory:
     def set_slices(self, watched: str, objects: Objects) -> None:
         """The EndpointSlices that the watch of namespace `watched` has seen."""
         self._endpoints[watched] = ready_endpoints(objects.values())
+        self._trials[watched] = canaries_in(objects.values())
         self._combine()
 
     def start_seconds(self, model: str | None) -> float | None:
@@ -81,6 +90,9 @@ class Directory:
             for endpoint in endpoints
             if (endpoint.namespace, endpoint.resource) in names
         )
+        self._canaries = {
+            names[key]: canary for trials in self._trials.values() for key, canary in trials.items() if key in names
+        }
 
 
 def _backend(endpoint: Endpoint, model: str) -> Backend:

@@ -28,7 +28,8 @@ async def cluster_gateway(
     async with await connect() as client, AsyncExitStack() as stack:
         discovery = Discovery(client, namespaces, directory)
         catalog = ClusterCatalog(directory, lambda: "" if discovery.synced else "the first answer of the API server")
-        async with Gateway(directory.backends, options, catalog=catalog) as gateway, discovery.running():
+        gateway = Gateway(directory.backends, options, catalog=catalog, canaries=directory.canaries)
+        async with gateway, discovery.running():
             log.info("models of %s", f"the namespaces {', '.join(namespaces)}" if namespaces else "all namespaces")
             if service is not None:
                 await stack.enter_async_context(watched_peers(client, service, gateway.shared_by))

@@ -6,6 +6,7 @@ never buffered beyond their first bytes.
 
 import asyncio
 import io
+import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -33,8 +34,9 @@ from sluice_gateway.queueing import QueueLimits
 from sluice_gateway.replicas.fleet import Attempt, Fleet, UnknownModel
 from sluice_gateway.replicas.state import NO_HTTP, REFUSES, UNREACHABLE
 from sluice_gateway.request_log import RequestWay
-from sluice_gateway.routing import Prompt, prefix_hashes
+from sluice_gateway.routing import Prompt, draw_of, prefix_hashes
 from sluice_gateway.routing.prefix_hashes import STEP_BYTES
+from sluice_gateway.routing.revisions import NEVER
 from sluice_gateway.streaming import (
     UPSTREAM_ERRORS,
     Begun,
@@ -61,11 +63,15 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class ProxyOptions:
-    """`session_header` names a client's conversation. `queue` None: requests do not wait in the gateway."""
+    """`session_header` names a client's conversation. `queue` None: requests do not wait in the gateway.
+
+    `draw()`, 0 to 1, chooses the revision of a request without a session while its model has a canary.
+    """
 
     session_header: str | None = None
     queue: QueueLimits | None = None
     write_seconds: float = WRITE_SECONDS
+    draw: Callable[[], float] = random.random
 
 
 @dataclass(slots=True)
@@ -164,8 +170,12 @@ class Proxy:
             tokens=len(conversation.text) * rate,
             steps=prefix_hashes(conversation.text, tenant=tenant, model=conversation.model or ""),
             step_tokens=STEP_BYTES * rate,
-            session=f"{tenant}/{named}" if named else "",
+            session=(session := f"{tenant}/{named}" if named else ""),
+            draw=self._draw(session) if self._fleet.has_canary() else NEVER,
         )
+
+    def _draw(self, session: str) -> float:
+        return draw_of(session) if session else self._options.draw()
 
     async def _first_answer(self, offer: _Offer, attempt: Attempt | None) -> web.StreamResponse:
         """Try each replica once, as far as the budget of retries allows; without an answer, a 503 of a replica is returned.
@@ -184,6 +194,8 @@ class Proxy:
                     self._count_choice(offer, attempt, len(tried))
                     return await self._pass_on(offer, attempt, answer)
                 why = answer if isinstance(answer, str) else "rejected"
+                if why == "lost":
+                    self._count_revision(offer, attempt, "error")
                 rejection = rejection if isinstance(answer, str) else answer
                 received += why != "refused"  # a refused connection carried no request: the next one is the first
                 offer.way.left(why)
@@ -268,6 +280,7 @@ class Proxy:
             offer.release()
         response = await start(offer.request, answer)
         complete = await self._relayed(offer, attempt, answer, Passing(response, stream, self._options.write_seconds))
+        self._count_revision(offer, attempt, _result(offer, attempt, answer, complete))
         if not complete and isinstance(stream, ResumableStream):
             complete = await self._goes_on(offer, Passing(response, stream, self._options.write_seconds))
         if complete:
@@ -339,6 +352,12 @@ class Proxy:
         self._metrics.cached_tokens.inc(cached)
         self._metrics.expected_tokens.inc(way.expected_tokens)
 
+    def _count_revision(self, offer: _Offer, attempt: Attempt, result: str | None) -> None:
+        canary = self._fleet.canary(offer.model)
+        if canary is not None and result is not None and offer.request.method == "POST":
+            is_canary = attempt.state.backend.name in canary.replicas
+            self._metrics.revision_answered(contract.GATEWAY_REVISIONS[is_canary], result)
+
     def _count_choice(self, offer: _Offer, attempt: Attempt, tried: int) -> None:
         reason = "prefix" if attempt.expected > 0.0 else "load"
         if tried > 1:
@@ -347,6 +366,16 @@ class Proxy:
             reason = "session"
         offer.way.chosen_by = reason
         self._metrics.chose(reason)
+
+
+def _result(offer: _Offer, attempt: Attempt, answer: Begun, complete: bool) -> str | None:
+    """Of `contract.GATEWAY_REVISION_RESULTS`; None for a request that the replica refuses as invalid."""
+    if not complete or answer.upstream.status >= 500:
+        return "error"
+    if answer.upstream.status >= 400:
+        return None
+    load, first = attempt.state.load, offer.way.first_byte_seconds or 0.0
+    return "missed" if answer.is_events and load is not None and first > load.ttft_target else "met"
 
 
 def _payload(body: bytes) -> bytes | io.BytesIO:

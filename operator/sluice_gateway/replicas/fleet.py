@@ -1,14 +1,16 @@
 """The fleet behind one gateway: which replicas there are, in which order a request tries them, and what comes back."""
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from sluice_gateway.replicas.backend import Backend
 from sluice_gateway.replicas.load import Load
 from sluice_gateway.replicas.state import SILENT, ReplicaState, fault_kind
-from sluice_gateway.routing import PolicyName, Prompt, Router
+from sluice_gateway.routing import Canary, PolicyName, Prompt, Router
+from sluice_gateway.routing.revisions import by_revision
 
 FIRST_TOKENS_PER_BYTE: Final = 0.25  # of English text, until answers have said more
 LEAST_BYTES: Final = 1024  # of a prompt that says something of the rate: the template adds tokens to a short one
@@ -41,12 +43,15 @@ class Fleet:
         policy: PolicyName = "PrefixAware",
         on_fault: Callable[[str], None] = lambda _: None,
         models: Callable[[], Collection[str] | None] = lambda: None,
+        canaries: Callable[[], Mapping[str, Canary]] = dict,
     ) -> None:
         """`on_fault` is told the kind of each fault that takes a replica out.
 
         `models()` are all models that there are, those without a replica too; None: the replicas say which.
+        `canaries()` are the canary revisions by the model's name.
         """
         self._models = models
+        self._canaries = canaries
         self.router = Router(policy)
         self._on_fault = on_fault
         self.tokens_per_byte = FIRST_TOKENS_PER_BYTE
@@ -82,10 +87,21 @@ class Fleet:
                 found.setdefault(state.load.model, state.backend)
         return found
 
-    def order(self, prompt: Prompt, model: str | None) -> list[ReplicaState]:
-        """The replicas of the model, the best first; empty if none at all is ready.
+    def has_canary(self) -> bool:
+        """Whether a model has a canary revision, so that prompts need a draw."""
+        return bool(self._canaries())
 
-        Those that are not ready come last, those with a fault are left out.
+    def canary(self, model: str | None) -> Canary | None:
+        """The canary revision of the model; a request that names none is for the only one."""
+        found = self._canaries()
+        if not found:
+            return None
+        return next(iter(found.values())) if model is None and len(found) == 1 else found.get(model or "")
+
+    def order(self, prompt: Prompt, model: str | None, tried: Collection[str] = ()) -> list[ReplicaState]:
+        """The replicas of the model that are not among the tried ones, the best first; empty if none at all is ready.
+
+        Those that are not ready come last in their revision, those with a fault are left out.
 
         Raises UnknownModel.
         """
@@ -98,13 +114,19 @@ class Fleet:
             return []
         if not serving:
             raise _unknown({state.load.model for state in states if state.load is not None})
-        ordered = self.router.order([state.replica() for state in serving.values() if state.fault is None], prompt)
-        return [serving[replica.name] for replica in ordered]
+        left = [state.replica() for name, state in serving.items() if state.fault is None and name not in tried]
+        canary = self.canary(model)
+        if canary is None:
+            return [serving[replica.name] for replica in self.router.order(left, prompt)]
+        ordered = [self.router.order(group, prompt) for group in by_revision(left, canary, prompt.draw) if group]
+        for _ in ordered[1:]:
+            self.router.same_turn()
+        return [serving[replica.name] for replica in chain.from_iterable(ordered)]
 
     def another(self, prompt: Prompt, model: str | None, tried: Collection[str]) -> ReplicaState | None:
         """The best replica that is not among the tried ones, one with room if there is one; None without any."""
         self.router.same_turn()
-        order = [state for state in self.order(prompt, model) if state.backend.name not in tried]
+        order = self.order(prompt, model, tried)
         return next((state for state in order if state.ready and state.has_room), order[0] if order else None)
 
     def begin(self, state: ReplicaState, prompt: Prompt) -> Attempt:

@@ -5,7 +5,8 @@
 
 from sluice_gateway.routing.policies import POLICIES, PolicyName
 from sluice_gateway.routing.prefix_hashes import prefix_hashes
+from sluice_gateway.routing.revisions import Canary, draw_of
 from sluice_gateway.routing.router import Router
 from sluice_gateway.routing.values import Prompt, Replica
 
-__all__ = ["POLICIES", "PolicyName", "Prompt", "Replica", "Router", "prefix_hashes"]
+__all__ = ["POLICIES", "Canary", "PolicyName", "Prompt", "Replica", "Router", "draw_of", "prefix_hashes"]

@@ -11,13 +11,14 @@ class Prompt(NamedTuple):
 
     `steps` are the chained hashes of the leading parts of `step_tokens` tokens each: two prompts that share the first k
     hashes share the first k parts. A prompt without steps shares no prefix. `session` is the client's own name for its
-    conversation, "" without one.
+    conversation, "" without one. `draw`, 0 to 1, chooses the revision while the model has a canary.
     """
 
     tokens: float
     steps: tuple[int, ...] = ()
     step_tokens: float = 1.0
     session: str = ""
+    draw: float = 1.0
 
 
 class Replica(NamedTuple):  # a tuple for speed: the simulator makes one per replica and request
