@@ -158,6 +158,7 @@ CONNECTION_MAX_AGE_SECONDS: Final = 300.0  # jittered by ± 10 %
 # --- metrics ---------------------------------------------------------------------------------------------------
 
 PREFIX: Final = "sluice_"
+SERIES_LABEL: Final = "llmdeployment"  # that a PodMonitor gives to the series of an engine, beside namespace and pod
 
 REQUESTS_RUNNING: Final = "sluice_requests_running"
 REQUESTS_WAITING: Final = "sluice_requests_waiting"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 _PEER_FIELDS: Final = {"podSelector", "namespaceSelector", "ipBlock"}  # of a NetworkPolicyPeer
+_MONITOR_FIELDS: Final = {"labels", "intervalSeconds"}
 
 
 class InvalidSettings(ValueError):
@@ -23,6 +24,14 @@ class NetworkPeers:
 
     admin: tuple[dict[str, Any], ...]  # operator, gateway, Prometheus; never empty, which would mean everyone
     data: tuple[dict[str, Any], ...] = ()  # gateway and further clients, beside the engines' own namespace
+
+
+@dataclass(frozen=True, slots=True)
+class PodMonitorSettings:
+    """What the PodMonitors of engines have in common, where the cluster has that kind."""
+
+    labels: tuple[tuple[str, str], ...] = ()  # by which a Prometheus selects its monitors
+    interval_seconds: int = 15  # between two scrapes of one pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +55,7 @@ class Settings:
     key_secret: str = "sluice-operator-key"  # Secret in pod_namespace with the operator's key
     health_port: int = 8080
     network_peers: NetworkPeers | None = None  # None: engines get no NetworkPolicy
+    pod_monitor: PodMonitorSettings | None = None  # None: engines get no PodMonitor
     hub_endpoint: str = "https://huggingface.co"  # whose public models are checked before there are pods; empty: none
 
 
@@ -65,6 +75,7 @@ def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
         key_secret=env.get("SLUICE_KEY_SECRET") or default.key_secret,
         hub_endpoint=_url(env, "SLUICE_HUB_ENDPOINT", default.hub_endpoint),
         network_peers=_network_peers(env, "SLUICE_NETWORK_PEERS"),
+        pod_monitor=_pod_monitor(env, "SLUICE_POD_MONITOR"),
         health_port=_port(env, "SLUICE_HEALTH_PORT", default.health_port),
     )
 
@@ -133,3 +144,21 @@ def _network_peers(env: Mapping[str, str], name: str) -> NetworkPeers | None:
                 f"{name} has the peer {peer!r}: it must have podSelector, namespaceSelector or ipBlock"
             )
     return NetworkPeers(admin=tuple(given["admin"]), data=tuple(given["data"]))
+
+
+def _pod_monitor(env: Mapping[str, str], name: str) -> PodMonitorSettings | None:
+    text = env.get(name)
+    if not text:
+        return None
+    try:
+        given = json.loads(text)
+    except ValueError:
+        given = None
+    fields: dict[str, Any] = given if isinstance(given, dict) else {}
+    labels, seconds = fields.get("labels"), fields.get("intervalSeconds")
+    is_complete = set(fields) == _MONITOR_FIELDS and isinstance(seconds, int) and 1 <= seconds <= 3600
+    if not is_complete or not isinstance(labels, dict) or not all(isinstance(each, str) for each in labels.values()):
+        raise InvalidSettings(
+            f'{name} is {text!r}: it must be JSON such as {{"labels": {{"release": "prometheus"}}, "intervalSeconds": 15}}'
+        )
+    return PodMonitorSettings(labels=tuple(sorted(labels.items())), interval_seconds=seconds)

@@ -110,10 +110,14 @@ class FakeCluster:
     pods: list[Object] = field(default_factory=list)
     held_requests: int | None = None  # that the gateway holds; None: no gateway
     newest: str = "v1"  # the hash of the pods that are made from the Deployment's template
+    optional_kinds: set[str] = field(default_factory=set)  # kinds that only some clusters have
     controlled: bool = True  # False: the Deployment controller lags, so the status does not change
 
     def held(self, namespace: str, name: str) -> int | None:
         return self.held_requests
+
+    async def serves(self, kind: str) -> bool:
+        return kind in self.optional_kinds
 
     def _wrote(self, what: str) -> None:
         self.writes.append(what)

@@ -17,7 +17,7 @@ from sluice.cli import app
 from sluice_operator.api.auth import Auth
 from sluice_operator.cluster.kube import _GROUPS
 from sluice_operator.render.auth import mounted_secrets, secret_flags
-from sluice_operator.settings import from_environment
+from sluice_operator.settings import PodMonitorSettings, from_environment
 
 CHART = Path(__file__).parents[2] / "charts/sluice"
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
@@ -119,6 +119,7 @@ def test_the_operator_reads_what_the_chart_sets() -> None:
             "SLUICE_LEASE_NAME": "blue",
             "SLUICE_GATEWAY_SERVICE": "gw",
             "SLUICE_NETWORK_PEERS": '{"admin": [{"podSelector": {}}], "data": []}',
+            "SLUICE_POD_MONITOR": '{"labels": {"release": "prometheus"}, "intervalSeconds": 30}',
         }
     )
     names = {
@@ -131,6 +132,7 @@ def test_the_operator_reads_what_the_chart_sets() -> None:
         "LEASE_NAME",
         "GATEWAY_SERVICE",
         "NETWORK_PEERS",
+        "POD_MONITOR",
     }
     assert set(given) == {f"SLUICE_{name}" for name in names}
     assert (settings.engine_image, settings.namespace, settings.interval) == ("a/b:c", "team", 7.0)
@@ -138,6 +140,7 @@ def test_the_operator_reads_what_the_chart_sets() -> None:
     assert settings.hub_endpoint == "http://hub"
     assert (settings.key_secret, settings.lease_name, settings.gateway_service) == ("k", "blue", "gw")
     assert settings.network_peers is not None
+    assert settings.pod_monitor == PodMonitorSettings(labels=(("release", "prometheus"),), interval_seconds=30)
     assert f"containerPort: {settings.health_port}" in DEPLOYMENT
 
 

@@ -88,6 +88,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [get, create, patch, delete]
+# Where the Prometheus Operator is installed. Delete: metrics.monitors.enabled may become false.
+- apiGroups: [monitoring.coreos.com]
+  resources: [podmonitors]
+  verbs: [get, create, patch, delete]
 # The Deployment owns the pods: patch sets the annotation that orders scale-in, delete replaces a crash-looping pod.
 - apiGroups: [""]
   resources: [pods]
@@ -123,4 +127,13 @@ podSelector:
 {{- $operator := list (include "sluice.operator.peer" . | fromYaml) -}}
 {{- $gateway := .Values.gateway.enabled | ternary (list (include "sluice.gateway.peer" . | fromYaml)) list -}}
 {{- dict "admin" (concat $operator $gateway .Values.networkPolicy.metricsFrom) "data" (concat $gateway .Values.networkPolicy.clientsFrom | default list) | toJson -}}
+{{- end -}}
+
+{{- /* What the operator makes PodMonitors of engines by; empty: it makes none. */ -}}
+{{- define "sluice.podMonitor" -}}
+{{- with .Values.metrics.monitors -}}
+{{- if .enabled -}}
+{{ dict "labels" .labels "intervalSeconds" (int .intervalSeconds) | toJson }}
+{{- end -}}
+{{- end -}}
 {{- end -}}

@@ -79,8 +79,11 @@ class ClusterClient(Protocol):
     """The cluster. All methods raise `ClusterError` (or a subclass) on failure; reconcile is then retried with backoff.
 
     `kind` is one of Deployment, ReplicaSet, Pod, Service, ServiceAccount, PodDisruptionBudget, Secret, ConfigMap,
-    NetworkPolicy, LLMDeployment.
+    NetworkPolicy, PodMonitor, LLMDeployment.
     """
+
+    async def serves(self, kind: str) -> bool:
+        """Return whether the cluster has this kind, which not every cluster has. The answer may be minutes old."""
 
     async def get(self, kind: str, namespace: str, name: str) -> Object | None:
         """Return the object, or None if it does not exist."""

@@ -10,6 +10,7 @@ import hashlib
 import json
 import logging
 import math
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from kubernetes.aio.client import ApiClient
 from sluice import contract
 from sluice_kube.api import REQUEST_SECONDS, dynamic_client, request
 from sluice_operator.cluster.client import ClusterError, Endpoint, ForeignObject, Object, check_owner, is_owned
+from sluice_operator.cluster.known_kinds import KnownKinds
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +43,7 @@ _GROUPS: Final = {
     "PodDisruptionBudget": ("policy", "v1", "poddisruptionbudgets"),
     "NetworkPolicy": ("networking.k8s.io", "v1", "networkpolicies"),
     "Lease": ("coordination.k8s.io", "v1", "leases"),
+    "PodMonitor": ("monitoring.coreos.com", "v1", "podmonitors"),  # of the Prometheus Operator
     contract.KIND: (contract.GROUP, contract.VERSION, contract.PLURAL),
 }
 
@@ -64,14 +67,33 @@ class KubeClient:
         client: ApiClient,
         lease: Callable[[], float] = lambda: math.inf,
         held: Callable[[str, str], int | None] = lambda _namespace, _name: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`lease()` returns the seconds for which this process may still write, `held()` what the gateways hold."""
+        """`lease()` returns the seconds for which this process may still write, `held()` what the gateways hold.
+
+        `clock()` returns monotonic seconds.
+        """
         self._held = held
         self._dynamic = dynamic_client(client)
         self._lease = lease
         self._slots = asyncio.Semaphore(_MAX_REQUESTS)
+        self._kinds = KnownKinds(self._plurals, clock)
         # (kind, namespace, name) → (digest of the last manifest, resulting resourceVersion): skips equal applies
         self._applied: OrderedDict[tuple[str, str, str], tuple[str, str]] = OrderedDict()
+
+    async def serves(self, kind: str) -> bool:
+        """Return whether the API server has this kind, as of the last minutes. Raises ClusterError."""
+        group, version, plural = _GROUPS[kind]
+        return await self._kinds.has(f"/apis/{group}/{version}", plural)
+
+    async def _plurals(self, group_version: str) -> frozenset[str]:
+        try:
+            found = await self._request("get", group_version)
+        except ClusterError as error:
+            if error.status == 404:
+                return frozenset()
+            raise
+        return frozenset(str(each["name"]) for each in found.get("resources") or ())
 
     async def get(self, kind: str, namespace: str, name: str) -> Object | None:
         """Return the object, or None if it does not exist. Raises ClusterError."""

@@ -34,6 +34,7 @@ from sluice_operator.reconcile.external_writer import replicas_change, state_aft
 from sluice_operator.reconcile.limits import send_limits
 from sluice_operator.reconcile.model_check import check_model
 from sluice_operator.reconcile.observe import observe
+from sluice_operator.reconcile.pod_monitor import ensure_pod_monitor
 from sluice_operator.reconcile.saved_estimates import read_estimates, save_estimates
 from sluice_operator.reconcile.served_names import ServedNames
 from sluice_operator.reconcile.state import ResourceState
@@ -139,7 +140,8 @@ class Reconciler:
         log_decision(key, decision, context)
         errors = await send_limits(self.states[key].children.token, fleet, decision, context)
         replacement = await replace_crashed(key.namespace, fleet, self.states[key].crash_replacement, context)
-        self.states[key] = replace(self.states[key], crash_replacement=replacement)
+        monitor = await ensure_pod_monitor(target, self.states[key].monitor, context)
+        self.states[key] = replace(self.states[key], crash_replacement=replacement, monitor=monitor)
         rollout = rollout_of(applied, fleet.deployment, fingerprint_of(applied))
         return replace(facts, fleet=replace(fleet, deployment=applied), rollout=rollout, limit_errors=errors)
 

@@ -11,6 +11,7 @@ from sluice_operator.reconcile.children import AppliedChildren
 from sluice_operator.reconcile.crash_replacement import CrashReplacement
 from sluice_operator.reconcile.external_writer import ExternalWriter
 from sluice_operator.reconcile.observation_state import ObservationState
+from sluice_operator.reconcile.pod_monitor import AppliedMonitor
 from sluice_operator.reconcile.recorded_status import RecordedStatus
 from sluice_operator.reconcile.saved_estimates import SavedEstimates
 from sluice_operator.status.events import SentEvents
@@ -28,4 +29,5 @@ class ResourceState:
     events: SentEvents = field(default_factory=SentEvents)
     crash_replacement: CrashReplacement = field(default_factory=CrashReplacement)
     saved: SavedEstimates = field(default_factory=SavedEstimates)
+    monitor: AppliedMonitor = field(default_factory=AppliedMonitor)
     external_writer: ExternalWriter = field(default_factory=ExternalWriter)

@@ -13,12 +13,23 @@ from sluice_operator.render.disruption_budget import build_disruption_budget
 from sluice_operator.render.estimates import build_estimates
 from sluice_operator.render.network_policy import build_network_policy
 from sluice_operator.render.pod import USER, PodDefaults, build_pod_template
+from sluice_operator.render.pod_monitor import build_pod_monitor
 from sluice_operator.render.service import build_headless_service, build_service
 from sluice_operator.render.service_account import build_service_account
 from sluice_operator.render.targets import build_targets
-from sluice_operator.settings import NetworkPeers
+from sluice_operator.settings import NetworkPeers, PodMonitorSettings
 
-__all__ = ["USER", "PodDefaults", "admin_secret", "children", "deletion_cost", "estimates", "names", "network_policy"]
+__all__ = [
+    "USER",
+    "PodDefaults",
+    "admin_secret",
+    "children",
+    "deletion_cost",
+    "estimates",
+    "names",
+    "network_policy",
+    "pod_monitor",
+]
 
 
 def children(
@@ -26,7 +37,7 @@ def children(
 ) -> tuple[Object, ...]:
     """Return the children that every resource has, in the order in which they must be applied.
 
-    Three more have functions of their own: admin Secret, NetworkPolicy and saved estimates.
+    Four more have functions of their own: admin Secret, NetworkPolicy, PodMonitor and saved estimates.
 
     defaults: what the operator's settings say for every pod. replicas: the number of pods; None leaves the field to its
     owner. token: the admin token; the pods mount the Secret that holds it. revision: of a model that the pods have
@@ -50,6 +61,11 @@ def admin_secret(resource: LLMDeployment, token: str) -> Object:
 def network_policy(resource: LLMDeployment, peers: NetworkPeers) -> Object:
     """Return the NetworkPolicy of the engine pods, which must exist before them."""
     return build_network_policy(resource, peers)
+
+
+def pod_monitor(resource: LLMDeployment, settings: PodMonitorSettings) -> Object:
+    """Return the PodMonitor of the engine pods. Only clusters with the Prometheus Operator have the kind."""
+    return build_pod_monitor(resource, settings)
 
 
 def estimates(resource: LLMDeployment, text: str) -> Object:

@@ -12,7 +12,7 @@ PART_OF: Final = "sluice"
 CONTAINER: Final = "engine"  # in the pod; webhooks may add more containers
 
 # Suffixes, with that of the headless Service, have at most 11 characters: with the 52 of a resource's name they fit the 63 of a DNS label.
-_ENGINE: Final = "-engine"  # of the ServiceAccount and the NetworkPolicy
+_ENGINE: Final = "-engine"  # of the ServiceAccount, the NetworkPolicy and the PodMonitor
 _TARGETS: Final = "-targets"
 _ESTIMATES: Final = "-estimates"
 _DIGITS: Final = 10  # hex digits of the hash in the name of the admin Secret
@@ -48,6 +48,11 @@ def disruption_budget(name: str) -> str:
 
 def network_policy(name: str) -> str:
     """Return the name of the NetworkPolicy. Users name theirs after the model, so it has a suffix."""
+    return f"{name}{_ENGINE}"
+
+
+def pod_monitor(name: str) -> str:
+    """Return the name of the PodMonitor. Users name theirs after the model, so it has a suffix."""
     return f"{name}{_ENGINE}"
 
 

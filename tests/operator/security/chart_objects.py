@@ -19,6 +19,11 @@ VARIANTS: Final = {
     "one_namespace": ("--set", "watchNamespace=apps"),
     "no_gateway": ("--set", "gateway.enabled=false"),
     "no_policies": ("--set", "networkPolicy.enabled=false"),
+    "monitored": (
+        *("--api-versions", "monitoring.coreos.com/v1/PodMonitor"),
+        *("--api-versions", "monitoring.coreos.com/v1/ServiceMonitor"),
+        *("--set", "metrics.monitors.labels.release=prometheus"),
+    ),
 }
 
 

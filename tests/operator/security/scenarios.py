@@ -126,7 +126,7 @@ async def _reconcile_all(server: AuthorizingApiServer, context: Context) -> None
     await _passes(reconciler, clock, 2)
     _run_pods(server, **CRASHED)
     await _passes(reconciler, clock, 12)
-    closed = replace(context, settings=replace(context.settings, network_peers=None))
+    closed = replace(context, settings=replace(context.settings, network_peers=None, pod_monitor=None))
     await _passes(Reconciler(closed), clock, 1)
 
 

@@ -58,6 +58,7 @@ GRANTED: Final[tuple[tuple[str, tuple[str, ...], tuple[str, ...], str], ...]] = 
     ("", ("services", "serviceaccounts", "configmaps"), ("get", "create", "patch"), ""),
     ("policy", ("poddisruptionbudgets",), ("get", "create", "patch"), ""),
     ("networking.k8s.io", ("networkpolicies",), ("get", "create", "patch", "delete"), ""),
+    ("monitoring.coreos.com", ("podmonitors",), ("get", "create", "patch", "delete"), ""),
     ("", ("pods",), ("get", "list", "watch", "patch", "delete"), ""),
     ("", ("secrets", "events"), ("create",), ""),
     ("", ("secrets",), ("get",), "sluice-key"),

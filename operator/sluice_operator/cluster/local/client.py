@@ -85,6 +85,10 @@ class LocalCluster:
 
     # --- the methods of ClusterClient ----------------------------------------------------------------------------------
 
+    async def serves(self, kind: str) -> bool:
+        """Return False: no optional kind is of use without the cluster's own controllers."""
+        return False
+
     async def get(self, kind: str, namespace: str, name: str) -> Object | None:
         """Return the object, or None if it does not exist."""
         item = self._store.get(kind, namespace, name)

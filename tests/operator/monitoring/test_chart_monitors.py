@@ -1,0 +1,62 @@
+"""The chart's monitors: valid by the Prometheus Operator's schemas, of pods and ports that exist, admitted by the policies."""
+
+import pytest
+
+from sluice_operator.settings import from_environment
+from tests.foreign_schemas import faults
+from tests.operator.security.chart_objects import VARIANTS, Object, environment, stored
+
+
+def only(kind: str, name: str) -> Object:
+    (found,) = (each for each in stored("monitored", kind) if each["metadata"]["name"] == name)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "plural", "name"),
+    [
+        ("PodMonitor", "podmonitors", "blue-sluice-gateway"),
+        ("ServiceMonitor", "servicemonitors", "blue-sluice"),
+    ],
+)
+def test_a_monitor_is_valid_and_carries_the_labels_that_prometheus_selects_by(
+    kind: str, plural: str, name: str
+) -> None:
+    monitor = only(kind, name)
+    assert faults(monitor, plural) == []
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+
+
+def test_the_gateways_monitor_selects_its_pods_and_their_admin_port() -> None:
+    monitor, deployment = only("PodMonitor", "blue-sluice-gateway"), only("Deployment", "blue-sluice-gateway")
+    template = deployment["spec"]["template"]
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    ports = {port["name"]: port["containerPort"] for port in template["spec"]["containers"][0]["ports"]}
+    assert ports[monitor["spec"]["podMetricsEndpoints"][0]["port"]] == 8081
+
+
+def test_the_operators_monitor_selects_its_metrics_service() -> None:
+    monitor, service = only("ServiceMonitor", "blue-sluice"), only("Service", "blue-sluice-metrics")
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert monitor["spec"]["endpoints"][0]["port"] in {port["name"] for port in service["spec"]["ports"]}
+
+
+def test_the_prometheus_of_the_policies_is_admitted_to_each_port_that_a_monitor_names() -> None:
+    """Reads need no token, so the NetworkPolicies alone decide."""
+    peers = from_environment(environment("monitored")).network_peers
+    assert peers is not None
+    prometheus = {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}},
+        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "prometheus"}},
+    }
+    assert prometheus in peers.admin
+    for name, port in (("blue-sluice", 8080), ("blue-sluice-gateway", 8081)):
+        rules = only("NetworkPolicy", name)["spec"]["ingress"]
+        (rule,) = (each for each in rules if {"port": port, "protocol": "TCP"} in each["ports"])
+        assert prometheus in rule["from"]
+
+
+@pytest.mark.parametrize("variant", sorted(set(VARIANTS) - {"monitored"}))
+def test_a_cluster_without_the_kinds_gets_no_monitor_and_the_operator_waits_for_them(variant: str) -> None:
+    assert stored(variant, "PodMonitor", "ServiceMonitor") == []
+    assert from_environment(environment(variant)).pod_monitor is not None
