@@ -1,12 +1,13 @@
-"""The gateway's metrics. Labels come from the contract, never from a request."""
+"""The gateway's metrics. Names and labels come from `sluice.metrics`, never from a request."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+from prometheus_client import CollectorRegistry, disable_created_metrics, generate_latest
 
 from sluice import contract
 from sluice.httpapi.errors import ApiError
+from sluice.metrics.create import create_counter, create_gauge, create_histogram
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -19,67 +20,32 @@ class GatewayMetrics:
     def __init__(self) -> None:
         self.refresh: Callable[[], None] = lambda: None  # called before the metrics are rendered
         self._registry = CollectorRegistry()
-        requests = self._counter(contract.GATEWAY_REQUESTS, "Answered requests.", "status", contract.GATEWAY_STATUSES)
-        chosen = self._counter(
-            contract.GATEWAY_CHOSEN, "Replicas chosen, by what decided.", "reason", contract.GATEWAY_CHOICES
-        )
+        requests = create_counter(contract.GATEWAY_REQUESTS, self._registry)
+        chosen = create_counter(contract.GATEWAY_CHOSEN, self._registry)
         # By label: each request counts in both, and a look-up in the library takes a lock.
         self._requests = {status: requests.labels(status) for status in contract.GATEWAY_STATUSES}
         self._chosen = {reason: chosen.labels(reason) for reason in contract.GATEWAY_CHOICES}
-        revisions = Counter(
-            contract.GATEWAY_REVISION_REQUESTS,
-            "Requests of models with a canary.",
-            ["revision", "result"],
-            registry=self._registry,
-        )
+        revisions = create_counter(contract.GATEWAY_REVISION_REQUESTS, self._registry)
         self._revisions = {
             (revision, result): revisions.labels(revision, result)
             for revision in contract.GATEWAY_REVISIONS
             for result in contract.GATEWAY_REVISION_RESULTS
         }
-        self.retries = self._counter(
-            contract.GATEWAY_RETRIES, "Requests sent to another replica.", "reason", contract.GATEWAY_RETRY_REASONS
-        )
-        self.retries_denied = self._counter(contract.GATEWAY_RETRIES_DENIED, "Retries beyond the budget.")
-        self.broken_streams = self._counter(
-            contract.GATEWAY_BROKEN_STREAMS, "Responses that a replica did not complete."
-        )
-        self.resumed = self._counter(contract.GATEWAY_RESUMED, "Broken streams sent to another replica to go on.")
-        self.in_flight = self._gauge(contract.GATEWAY_IN_FLIGHT, "Requests in flight.")
-        self.held = self._gauge(contract.GATEWAY_HELD, "Requests held while no replica is ready.")
-        self.replicas = self._gauge(
-            contract.GATEWAY_REPLICAS, "Replicas by state.", "state", contract.GATEWAY_REPLICA_STATES
-        )
-        self.rejections = self._counter(
-            contract.GATEWAY_REJECTIONS,
-            "Requests that the gateway rejected itself.",
-            "reason",
-            contract.GATEWAY_REJECTION_REASONS,
-        )
-        self.faults = self._counter(
-            contract.GATEWAY_FAULTS, "Faults that took a replica out.", "kind", contract.GATEWAY_FAULT_KINDS
-        )
-        self.queued = self._gauge(
-            contract.GATEWAY_QUEUED,
-            "Requests that wait while all replicas are at their limits.",
-            "priority",
-            contract.GATEWAY_PRIORITIES,
-        )
-        self.queue_seconds = Histogram(
-            contract.GATEWAY_QUEUE_SECONDS,
-            "Wait of requests that waited in the queue and started.",
-            buckets=contract.LATENCY_BUCKETS,
-            registry=self._registry,
-        )
-        self.prompt_tokens = self._counter(contract.GATEWAY_PROMPT_TOKENS, "Prompt tokens, as replicas counted them.")
-        self.cached_tokens = self._counter(contract.GATEWAY_CACHED_TOKENS, "Of these, found in a prefix cache.")
-        self.expected_tokens = self._counter(contract.GATEWAY_EXPECTED_TOKENS, "Of these, expected to be found.")
-        self.overhead = Histogram(
-            contract.GATEWAY_OVERHEAD,
-            "From the whole request to its sending.",
-            buckets=contract.LATENCY_BUCKETS,
-            registry=self._registry,
-        )
+        self.retries = create_counter(contract.GATEWAY_RETRIES, self._registry)
+        self.retries_denied = create_counter(contract.GATEWAY_RETRIES_DENIED, self._registry)
+        self.broken_streams = create_counter(contract.GATEWAY_BROKEN_STREAMS, self._registry)
+        self.resumed = create_counter(contract.GATEWAY_RESUMED, self._registry)
+        self.in_flight = create_gauge(contract.GATEWAY_IN_FLIGHT, self._registry)
+        self.held = create_gauge(contract.GATEWAY_HELD, self._registry)
+        self.replicas = create_gauge(contract.GATEWAY_REPLICAS, self._registry)
+        self.rejections = create_counter(contract.GATEWAY_REJECTIONS, self._registry)
+        self.faults = create_counter(contract.GATEWAY_FAULTS, self._registry)
+        self.queued = create_gauge(contract.GATEWAY_QUEUED, self._registry)
+        self.queue_seconds = create_histogram(contract.GATEWAY_QUEUE_SECONDS, self._registry)
+        self.prompt_tokens = create_counter(contract.GATEWAY_PROMPT_TOKENS, self._registry)
+        self.cached_tokens = create_counter(contract.GATEWAY_CACHED_TOKENS, self._registry)
+        self.expected_tokens = create_counter(contract.GATEWAY_EXPECTED_TOKENS, self._registry)
+        self.overhead = create_histogram(contract.GATEWAY_OVERHEAD, self._registry)
 
     def answered(self, status: int | None) -> None:
         """A request ended with this HTTP status; None if its client left."""
@@ -113,15 +79,3 @@ class GatewayMetrics:
         """The metrics in Prometheus' text format."""
         self.refresh()
         return generate_latest(self._registry)
-
-    def _counter(self, name: str, text: str, label: str | None = None, values: Sequence[str] = ()) -> Counter:
-        made = Counter(name, text, [label] if label else [], registry=self._registry)
-        for value in values:
-            made.labels(value)
-        return made
-
-    def _gauge(self, name: str, text: str, label: str | None = None, values: Sequence[str] = ()) -> Gauge:
-        made = Gauge(name, text, [label] if label else [], registry=self._registry)
-        for value in values:
-            made.labels(value)
-        return made

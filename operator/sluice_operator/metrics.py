@@ -2,9 +2,10 @@
 
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 
 from sluice import contract
+from sluice.metrics.create import create_counter, create_gauge, create_histogram
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -14,28 +15,12 @@ class OperatorMetrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self._reconcile = Counter(
-            contract.OPERATOR_RECONCILE,
-            "Reconcile passes by result",
-            ["result"],
-            registry=self._registry,
-        )
-        self._seconds = Histogram(
-            contract.OPERATOR_RECONCILE_SECONDS, "Duration of a reconcile pass in seconds", registry=self._registry
-        )
-        self._decisions = Counter(
-            contract.OPERATOR_DECISIONS,
-            "Changes of the replica count and of the admission limits, by kind and reason",
-            ["kind", "reason"],
-            registry=self._registry,
-        )
-        self._scrape_failures = Counter(
-            contract.OPERATOR_SCRAPE_FAILURES, "Failed calls to engines", registry=self._registry
-        )
-        self._last_event = Gauge(
-            contract.OPERATOR_WATCH_LAST_EVENT, "Seconds since the newest watch event", registry=self._registry
-        )
-        self._leader = Gauge(contract.OPERATOR_LEADER, "1 while this process holds the Lease", registry=self._registry)
+        self._reconcile = create_counter(contract.OPERATOR_RECONCILE, self._registry)
+        self._seconds = create_histogram(contract.OPERATOR_RECONCILE_SECONDS, self._registry)
+        self._decisions = create_counter(contract.OPERATOR_DECISIONS, self._registry)
+        self._scrape_failures = create_counter(contract.OPERATOR_SCRAPE_FAILURES, self._registry)
+        self._last_event = create_gauge(contract.OPERATOR_WATCH_LAST_EVENT, self._registry)
+        self._leader = create_gauge(contract.OPERATOR_LEADER, self._registry)
 
     def reconciled(self, result: str, seconds: float) -> None:
         """Record one reconcile pass of `seconds` that ended with `ok` or `error`."""

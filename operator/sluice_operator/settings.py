@@ -156,8 +156,9 @@ def _pod_monitor(env: Mapping[str, str], name: str) -> PodMonitorSettings | None
         given = None
     fields: dict[str, Any] = given if isinstance(given, dict) else {}
     labels, seconds = fields.get("labels"), fields.get("intervalSeconds")
-    is_complete = set(fields) == _MONITOR_FIELDS and isinstance(seconds, int) and 1 <= seconds <= 3600
-    if not is_complete or not isinstance(labels, dict) or not all(isinstance(each, str) for each in labels.values()):
+    is_valid = set(fields) == _MONITOR_FIELDS and isinstance(labels, dict)
+    is_valid = is_valid and all(isinstance(each, str) for each in fields["labels"].values())
+    if not is_valid or not isinstance(labels, dict) or not isinstance(seconds, int) or not 1 <= seconds <= 3600:
         raise InvalidSettings(
             f'{name} is {text!r}: it must be JSON such as {{"labels": {{"release": "prometheus"}}, "intervalSeconds": 15}}'
         )

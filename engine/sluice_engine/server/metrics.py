@@ -1,7 +1,7 @@
-"""Keeps the series of `/metrics` from the engine's reports. Names, labels and buckets come from the contract.
+"""Keeps the series of `/metrics` from the engine's reports. Names, labels and buckets come from `sluice.metrics`.
 
 The input is the messages of the engine's socket and the outcomes of requests; the module contains no HTTP and no
-tensor. Every series exists from the first scrape (label values come from the contract, never from a user), so that no
+tensor. Every series exists from the first scrape (label values are defined, never a user's), so that no
 rate starts from a missing series.
 """
 
@@ -11,16 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    disable_created_metrics,
-    generate_latest,
-)
+from prometheus_client import CollectorRegistry, disable_created_metrics, generate_latest
 
 from sluice import __version__, contract
+from sluice.metrics.create import create_counter, create_gauge, create_histogram
 from sluice_engine import messages
 from sluice_engine.config import EngineOptions
 from sluice_engine.control.smoothing import smoothed
@@ -92,6 +86,7 @@ class EngineMetrics:
         self.mean_output: float | None = None  # output tokens of finished requests, smoothed
         self.revision = ""  # of a model that was fetched; set before `on_ready`
         self._registry = CollectorRegistry()
+        # A registry of its own: prometheus_client reserves x for x_total, while the text format allows both.
         self._totals = CollectorRegistry()
         self._make_gauges()
         self._make_histograms()
@@ -99,75 +94,50 @@ class EngineMetrics:
         self.on_limits(at_start(options.limits))
 
     def _make_gauges(self) -> None:
-        self._running = self._gauge(contract.REQUESTS_RUNNING, "Requests that hold KV blocks.")
-        self._waiting = self._gauge(contract.REQUESTS_WAITING, "Requests queued in the engine.")
-        self._in_flight = self._gauge(contract.TOKENS_IN_FLIGHT, "Known tokens of running and waiting requests.")
-        self._occupancy = self._gauge(contract.KV_OCCUPANCY_RATIO, "KV blocks held by running requests over all.")
-        self._blocks = self._gauge(contract.KV_BLOCKS, "KV blocks by state.", "state", contract.KV_STATES)
-        self._limit = self._gauge(contract.ADMISSION_LIMIT, "Limits in force.", "kind", contract.LIMIT_KINDS)
-        self._model_seconds = self._gauge(
-            contract.STEP_MODEL_SECONDS,
-            "Fitted step-time model, seconds per unit, corrected where token times exceed it for minutes.",
-            "term",
-            contract.STEP_MODEL_TERMS,
-        )
-        self._model_error = self._gauge(contract.STEP_MODEL_ERROR, "Mean absolute relative error of the fit.")
-        self._model_steps = self._gauge(contract.STEP_MODEL_STEPS, "Steps used by the fit.")
-        self._load_phase = self._gauge(
-            contract.LOAD_PHASE_SECONDS, "Seconds the start spent in each phase.", "phase", contract.LOAD_PHASES
-        )
-        self._paced = self._gauge(contract.PACED, "1 while --pace holds steps to a given time model.")
+        self._running = create_gauge(contract.REQUESTS_RUNNING, self._registry)
+        self._waiting = create_gauge(contract.REQUESTS_WAITING, self._registry)
+        self._in_flight = create_gauge(contract.TOKENS_IN_FLIGHT, self._registry)
+        self._occupancy = create_gauge(contract.KV_OCCUPANCY_RATIO, self._registry)
+        self._blocks = create_gauge(contract.KV_BLOCKS, self._registry)
+        self._limit = create_gauge(contract.ADMISSION_LIMIT, self._registry)
+        self._model_seconds = create_gauge(contract.STEP_MODEL_SECONDS, self._registry)
+        self._model_error = create_gauge(contract.STEP_MODEL_ERROR, self._registry)
+        self._model_steps = create_gauge(contract.STEP_MODEL_STEPS, self._registry)
+        self._load_phase = create_gauge(contract.LOAD_PHASE_SECONDS, self._registry)
+        self._paced = create_gauge(contract.PACED, self._registry)
         self._paced.set(1.0 if self._options.pace is not None else 0.0)
-        self._model_info = Gauge(
-            contract.MODEL_INFO, "What is served.", ["version", "dtype", "model", "revision"], registry=self._registry
-        )
-        self._cache_info = Gauge(
-            contract.CACHE_CONFIG_INFO, "The KV pool.", ["block_size", "num_blocks"], registry=self._registry
-        )
+        self._model_info = create_gauge(contract.MODEL_INFO, self._registry)
+        self._cache_info = create_gauge(contract.CACHE_CONFIG_INFO, self._registry)
 
     def _make_histograms(self) -> None:
-        latency = contract.LATENCY_BUCKETS
-        self._ttft = self._histogram(contract.TIME_TO_FIRST_TOKEN, "Arrival to first token.", latency)
-        self._itl = self._histogram(contract.INTER_TOKEN_LATENCY, "Between two tokens of one request.", latency)
-        self._tpot = self._histogram(contract.TIME_PER_OUTPUT_TOKEN, "One request's mean inter-token time.", latency)
-        self._duration = self._histogram(contract.REQUEST_DURATION, "Arrival to last token.", latency)
-        self._queue = self._histogram(contract.QUEUE_SECONDS, "Arrival to first scheduled.", latency)
-        self._step = self._histogram(contract.STEP_SECONDS, "One engine step.", latency)
-        self._prompt = self._histogram(contract.PROMPT_TOKENS, "Prompt tokens per request.", contract.TOKEN_BUCKETS)
-        self._output = self._histogram(contract.OUTPUT_TOKENS, "Output tokens per request.", contract.TOKEN_BUCKETS)
+        self._ttft = create_histogram(contract.TIME_TO_FIRST_TOKEN, self._registry)
+        self._itl = create_histogram(contract.INTER_TOKEN_LATENCY, self._registry)
+        self._tpot = create_histogram(contract.TIME_PER_OUTPUT_TOKEN, self._registry)
+        self._duration = create_histogram(contract.REQUEST_DURATION, self._registry)
+        self._queue = create_histogram(contract.QUEUE_SECONDS, self._registry)
+        self._step = create_histogram(contract.STEP_SECONDS, self._registry)
+        self._prompt = create_histogram(contract.PROMPT_TOKENS, self._registry)
+        self._output = create_histogram(contract.OUTPUT_TOKENS, self._registry)
 
     def _make_counters(self) -> None:
-        self._arrived = self._counter(
-            contract.REQUESTS_ARRIVED, "Valid requests at their first arrival at any replica, including rejected ones."
-        )
-        self._offered_again = self._counter(
-            contract.REQUESTS_OFFERED_AGAIN,
-            "Valid requests that another replica rejected before; rejections minus these are lost requests.",
-        )
-        self._requests = self._labelled(contract.REQUESTS, "Requests at their end.", "outcome", contract.OUTCOMES)
-        self._slo = self._labelled(
-            contract.SLO_REQUESTS, "Completed requests against the SLO.", "result", contract.SLO_RESULTS
-        )
-        self._rejections = self._labelled(
-            contract.REJECTIONS, "Rejected requests.", "reason", contract.REJECTION_REASONS
-        )
-        self._shadow_requests = self._counter(contract.SHADOW_REQUESTS, "Requests that the shadow queues have seen.")
-        self._shadow_unreachable = self._counter(contract.SHADOW_UNREACHABLE, "Of these, late even alone.")
-        self._shadow_late = self._labelled(
-            contract.SHADOW_LATE, "Of the others, late had the load been this multiple of itself.", "load", LOAD_NAMES
-        )
-        self._block_seconds = self._counter(contract.KV_BLOCK_SECONDS, "Held KV blocks integrated over time.")
-        self._busy = self._counter(contract.BUSY_SECONDS, "Seconds spent in steps.")
-        self._prompt_total = self._counter(contract.PROMPT_TOKENS_TOTAL, "Prompt tokens of scheduled requests.")
-        self._cached_total = self._counter(contract.CACHED_PROMPT_TOKENS, "Prompt tokens found in the prefix cache.")
-        self._generated = self._counter(contract.GENERATED_TOKENS, "Generated tokens.")
-        self._drafted = self._counter(contract.DRAFT_TOKENS, "Draft tokens of speculation that were verified.")
-        self._accepted = self._counter(contract.ACCEPTED_DRAFT_TOKENS, "Draft tokens that were accepted.")
-        self._preemptions = self._counter(contract.PREEMPTIONS, "Preempted requests.")
-        self._swaps = self._counter(contract.SWAPS, "Preempted requests that were copied to host memory.")
-        self._faults = self._counter(
-            contract.METRICS_FAULTS, "Exceptions in recording metrics; what they record is lost."
-        )
+        self._arrived = create_counter(contract.REQUESTS_ARRIVED, self._totals)
+        self._offered_again = create_counter(contract.REQUESTS_OFFERED_AGAIN, self._totals)
+        self._requests = create_counter(contract.REQUESTS, self._registry)
+        self._slo = create_counter(contract.SLO_REQUESTS, self._registry)
+        self._rejections = create_counter(contract.REJECTIONS, self._registry)
+        self._shadow_requests = create_counter(contract.SHADOW_REQUESTS, self._totals)
+        self._shadow_unreachable = create_counter(contract.SHADOW_UNREACHABLE, self._totals)
+        self._shadow_late = create_counter(contract.SHADOW_LATE, self._registry)
+        self._block_seconds = create_counter(contract.KV_BLOCK_SECONDS, self._totals)
+        self._busy = create_counter(contract.BUSY_SECONDS, self._totals)
+        self._prompt_total = create_counter(contract.PROMPT_TOKENS_TOTAL, self._totals)
+        self._cached_total = create_counter(contract.CACHED_PROMPT_TOKENS, self._totals)
+        self._generated = create_counter(contract.GENERATED_TOKENS, self._totals)
+        self._drafted = create_counter(contract.DRAFT_TOKENS, self._totals)
+        self._accepted = create_counter(contract.ACCEPTED_DRAFT_TOKENS, self._totals)
+        self._preemptions = create_counter(contract.PREEMPTIONS, self._totals)
+        self._swaps = create_counter(contract.SWAPS, self._totals)
+        self._faults = create_counter(contract.METRICS_FAULTS, self._totals)
 
     # --- messages of the engine ------------------------------------------------------------------------------------
 
@@ -370,27 +340,6 @@ class EngineMetrics:
         span = max(report.ended_at - last.ended_at, 0.0) if last is not None else report.seconds
         stepping = min(max(report.seconds, 0.0), span)
         self._block_seconds.inc(held_before * (span - stepping) + max(held_before, report.blocks_held) * stepping)
-
-    # --- constructors of series ------------------------------------------------------------------------------------
-
-    def _gauge(self, name: str, text: str, label: str | None = None, values: Sequence[str] = ()) -> Gauge:
-        gauge = Gauge(name, text, [label] if label else [], registry=self._registry)
-        for value in values:
-            gauge.labels(value)
-        return gauge
-
-    def _counter(self, name: str, text: str) -> Counter:
-        # Counters have their own registry: prometheus_client reserves x for x_total, while the text format allows both.
-        return Counter(name, text, registry=self._totals)
-
-    def _labelled(self, name: str, text: str, label: str, values: Sequence[str]) -> Counter:
-        counter = Counter(name, text, [label], registry=self._registry)
-        for value in values:
-            counter.labels(value)
-        return counter
-
-    def _histogram(self, name: str, text: str, buckets: Sequence[float]) -> Histogram:
-        return Histogram(name, text, buckets=buckets, registry=self._registry)
 
 
 def _slo_result(ttft_met: bool, itl_met: bool) -> str:
