@@ -5,6 +5,7 @@ import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from e2e.cluster import Cluster, Object, is_ready, name_of, parse_metrics, run, say, wait_for
 from e2e.manifests import PYTHON
@@ -13,6 +14,9 @@ from sluice import contract
 
 STATUS = "llmdeployments/status"
 CRD = "llmdeployments.sluice.dev"
+CHART = ROOT / "charts/sluice"
+REPLICAS = 2  # the chart's default
+HELM_RELEASE = "meta.helm.sh/release-name"  # annotation of every object of a release
 _HEALTH_PORT = 8080  # of the chart
 _READ_MEMORY = "print(open('/proc/1/status').read())"
 
@@ -40,26 +44,30 @@ class Operator:
 
     def install(self, *values: str) -> None:
         """Run helm install as in the README, with this run's images and further `--set` values."""
-        run(
-            "helm", "install", self.release, str(ROOT / "charts/sluice"),
-            "--namespace", self.namespace, "--create-namespace", "--wait", "--timeout", "400s",
-            "--set", f"image.repository={self._settings.image_prefix}/operator",
-            "--set", f"image.tag={self._settings.image_tag}",
-            "--set", f"engine.image.repository={self._settings.image_prefix}/engine",
-            "--set", f"engine.image.tag={self._settings.image_tag}",
-            *self._crd_settings(),
-            *(word for value in values for word in ("--set", value)),
-            timeout=420,
-        )  # fmt: skip
-        say(f"helm install {self.release}: ready")
+        self._helm("install", CHART, "--create-namespace", *_set(*self._crd_values(), *values))
 
-    def _crd_settings(self) -> list[str]:
+    def upgrade(self, chart: Path = CHART) -> None:
+        """Run helm upgrade to `chart` with the values of the installation."""
+        self._helm("upgrade", chart, *_set(*self._crd_values()))
+
+    def _helm(self, verb: str, chart: Path, *options: str) -> None:
+        images = _set(
+            f"image.repository={self._settings.image_prefix}/operator",
+            f"image.tag={self._settings.image_tag}",
+            f"engine.image.repository={self._settings.image_prefix}/engine",
+            f"engine.image.tag={self._settings.image_tag}",
+        )
+        command = ("helm", verb, self.release, str(chart), "--namespace", self.namespace, "--wait", "--timeout", "400s")
+        run(*command, *images, *options, timeout=420)
+        say(f"helm {verb} {self.release}: ready")
+
+    def _crd_values(self) -> list[str]:
         """Helm values for the CRD: the suite removes its own CRD, and keeps one that another release installed."""
         crd = self._cluster.get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{CRD}")
-        if crd is None:
-            return ["--set", "crds.keep=false"]
+        if crd is None or crd["metadata"].get("annotations", {}).get(HELM_RELEASE) == self.release:
+            return ["crds.keep=false"]
         say(f"{CRD} is in this cluster already: the story runs on that one")
-        return ["--set", "crds.install=false"]
+        return ["crds.install=false"]
 
     def uninstall(self) -> None:
         """Run helm uninstall."""
@@ -84,20 +92,20 @@ class Operator:
         found = self._cluster.get(f"/api/v1/namespaces/{self.namespace}/pods?labelSelector={label}") or {}
         return [pod for pod in found.get("items", []) if "deletionTimestamp" not in pod["metadata"]]
 
-    def pod(self) -> Object:
-        """The only pod. Raises ValueError if there are none or several."""
-        [pod] = self.pods()
-        return pod
+    def leader(self) -> str:
+        """The name of the pod that holds the Lease; empty if none does."""
+        return next((name for name, found in self._all_metrics() if found.get(contract.OPERATOR_LEADER) == 1.0), "")
 
     def metrics(self) -> dict[str, float]:
-        """The operator's own metrics by `name{labels}`; empty if it does not answer."""
-        pods = self.pods()
-        if not pods:
-            return {}
-        path = (
-            f"/api/v1/namespaces/{self.namespace}/pods/{name_of(pods[0])}:{_HEALTH_PORT}/proxy{contract.PATH_METRICS}"
-        )
-        return parse_metrics(self._cluster.text(path) or "")
+        """The metrics of the leader by `name{labels}`; empty if no pod leads."""
+        answers = (found for _, found in self._all_metrics())
+        return next((found for found in answers if found.get(contract.OPERATOR_LEADER) == 1.0), {})
+
+    def _all_metrics(self) -> Iterator[tuple[str, dict[str, float]]]:
+        """The name and the metrics of each pod that answers."""
+        for pod in self.pods():
+            where = f"/api/v1/namespaces/{self.namespace}/pods/{name_of(pod)}:{_HEALTH_PORT}/proxy"
+            yield name_of(pod), parse_metrics(self._cluster.text(f"{where}{contract.PATH_METRICS}") or "")
 
     def passes(self, result: str) -> float:
         """Number of reconciles that ended with `ok` or `error` since the process started."""
@@ -109,12 +117,12 @@ class Operator:
         wait_for(f"{count} reconciles", lambda: self.passes("ok") >= before + count, timeout)
 
     def leads(self) -> bool:
-        """True if it holds its Lease."""
-        return self.metrics().get(contract.OPERATOR_LEADER) == 1.0
+        """True if one of its pods holds its Lease."""
+        return bool(self.leader())
 
     def memory(self) -> Memory:
-        """Memory of the running process, from the kernel's accounting. Raises CommandFailed."""
-        text = run("kubectl", "-n", self.namespace, "exec", name_of(self.pod()), "--", PYTHON, "-c", _READ_MEMORY)
+        """Memory of the leader's process, from the kernel's accounting. Raises CommandFailed."""
+        text = run("kubectl", "-n", self.namespace, "exec", self.leader(), "--", PYTHON, "-c", _READ_MEMORY)
         fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
         now, peak = (int(fields[field].split()[0]) * 1024 for field in ("VmRSS", "VmHWM"))
         return Memory(now, peak)
@@ -139,8 +147,8 @@ class Operator:
         say(f"operator {self.release} is stopped")
 
     def start(self) -> None:
-        """Scale its Deployment to one and wait until its pod is ready."""
-        self._scale(1)
+        """Scale its Deployment to the chart's default and wait until a pod is ready."""
+        self._scale(REPLICAS)
         self.wait_ready(not_before=[])
 
     def _scale(self, replicas: int) -> None:
@@ -174,12 +182,16 @@ class Operator:
 
     def _roles(self) -> list[Object]:
         found = self._cluster.get("/apis/rbac.authorization.k8s.io/v1/clusterroles") or {}
-        mark = "meta.helm.sh/release-name"
-        return [r for r in found.get("items", []) if r["metadata"].get("annotations", {}).get(mark) == self.release]
+        items = found.get("items", [])
+        return [each for each in items if each["metadata"].get("annotations", {}).get(HELM_RELEASE) == self.release]
 
     def _set_rules(self, role: Object, rules: list[Object]) -> None:
         patch = [{"op": "replace", "path": "/rules", "value": rules}]
         run("kubectl", "patch", "clusterrole", name_of(role), "--type=json", "-p", json.dumps(patch))
+
+
+def _set(*values: str) -> list[str]:
+    return [word for value in values for word in ("--set", value)]
 
 
 def _without(rule: Object) -> Object:

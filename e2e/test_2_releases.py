@@ -1,12 +1,17 @@
-"""Part 2, continued: a second release in the same namespace."""
+"""Part 2, continued: a second release in the same namespace, and an upgrade of the first one under load."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from e2e.cluster import Cluster, run, wait_for
-from e2e.operator_pod import Operator
+from e2e import jobs, previous_chart
+from e2e.cluster import Cluster, is_ready, name_of, run, say, wait_for
+from e2e.operator_pod import REPLICAS, Operator
 from e2e.settings import Settings
+
+UPGRADE_SECONDS = 60  # of load; the upgrade ends within them
+TAKEOVER = 15.0  # seconds within which another operator leads after the leader was deleted: the Lease's duration
 
 
 @pytest.fixture
@@ -27,3 +32,53 @@ def test_two_releases_in_one_namespace_both_lead(operator: Operator, second: Ope
     wait_for("the second release leads", second.leads, timeout=30)
     assert operator.leads()
     assert second.restarts() == 0
+
+
+@pytest.fixture
+def earlier(operator: Operator, tmp_path: Path) -> None:
+    """The release runs the previous version of the chart."""
+    try:
+        chart = previous_chart.extract(tmp_path)
+    except previous_chart.NoHistory as error:
+        pytest.skip(f"no earlier version of the chart: {error}")
+    operator.upgrade(chart)
+    wait_for("an operator of the previous chart leads", operator.leads, timeout=60)
+
+
+def test_an_upgrade_from_the_previous_chart_under_load_changes_no_model(
+    cluster: Cluster, operator: Operator, settings: Settings, earlier: None
+) -> None:
+    pods, deployment = engines(cluster), cluster.deployment("chat") or {}
+    direct, routed = (
+        jobs.start_client(
+            cluster, name, settings.image("engine"), "chat",
+            "--each", "2", "--seconds", str(UPGRADE_SECONDS), url=url,
+        )
+        for name, url in (("upgraded", ""), ("upgraded-routed", operator.gateway_url))
+    )  # fmt: skip
+    operator.upgrade()
+    wait_for("an operator of this chart leads", operator.leads, timeout=60)
+    operator.wait_for_passes(4)
+    assert len(operator.pods()) == REPLICAS
+    assert direct.is_running(), "the load ended before the upgrade"
+    for client in (direct, routed):
+        account = client.wait(timeout=300)
+        assert account["failed"] == []
+        assert account["requests"] > 0
+    after = cluster.deployment("chat") or {}
+    assert after["spec"]["template"] == deployment["spec"]["template"]
+    assert engines(cluster) == pods
+
+
+def test_another_operator_leads_soon_after_the_leader_was_deleted(operator: Operator) -> None:
+    leader = operator.leader()
+    say(f"{leader} is deleted; the operators: {[name_of(pod) for pod in operator.pods()]}")
+    run("kubectl", "-n", operator.namespace, "delete", "pod", leader, "--wait=false")
+    wait_for("another operator leads", lambda: operator.leader() not in ("", leader), timeout=TAKEOVER, every=0.2)
+    operator.wait_for_passes(1)
+    wait_for("as many operators as before", lambda: sum(map(is_ready, operator.pods())) == REPLICAS, timeout=60)
+
+
+def engines(cluster: Cluster) -> list[str]:
+    """The uid of each of chat's pods that serve."""
+    return [str(pod["metadata"]["uid"]) for pod in cluster.pods("chat") if is_ready(pod)]

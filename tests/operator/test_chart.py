@@ -266,6 +266,22 @@ def test_ids_are_left_out_where_the_cluster_assigns_them(options: tuple[str, ...
     assert {"name": "SLUICE_POD_IDS", "value": "Fixed" if fixed else "Cluster"} in environment
 
 
+def test_a_release_has_two_operators_that_are_spread_and_never_evicted_together() -> None:
+    objects = rendered("blue")
+    (operator,) = named(objects, "Deployment", "operator")
+    (budget,) = named(objects, "PodDisruptionBudget", "operator")
+    template = operator["spec"]["template"]
+    labels = template["metadata"]["labels"]
+    assert operator["spec"]["replicas"] == 2
+    assert operator["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+    assert budget["spec"]["maxUnavailable"] == 1
+    assert budget["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    spread = template["spec"]["topologySpreadConstraints"]
+    assert {each["topologyKey"] for each in spread} == {"kubernetes.io/hostname", "topology.kubernetes.io/zone"}
+    assert all(each["labelSelector"]["matchLabels"].items() <= labels.items() for each in spread)
+    assert named(rendered("blue", "--set", "replicaCount=1"), "PodDisruptionBudget", "operator") == []
+
+
 @pytest.mark.parametrize("options", [(), ("--set", "watchNamespace=apps")])
 def test_a_release_has_two_gateways_and_the_operator_knows_their_service(options: tuple[str, ...]) -> None:
     objects = rendered("blue", *options)
