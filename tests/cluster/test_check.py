@@ -204,6 +204,29 @@ def test_the_created_kinds_are_those_of_the_charts_templates() -> None:
     assert {re.sub("ys$", "ies", f"{kind.lower()}s") for kind in kinds} == {resource for _, resource in CREATED}
 
 
+@pytest.mark.parametrize(
+    ("annotations", "owner"),
+    [
+        ({}, "it was not installed by Helm"),
+        (
+            {"meta.helm.sh/release-name": "blue", "meta.helm.sh/release-namespace": "models"},
+            "release models/blue of Helm has kept it",
+        ),
+    ],
+)
+def test_a_crd_without_an_operator_is_a_warning_that_says_how_helm_adopts_it(
+    server: ApiServer, annotations: dict[str, str], owner: str
+) -> None:
+    release.empty_cluster(server)
+    crd = yaml.safe_load(crd_text())
+    crd["metadata"]["annotations"] = annotations
+    server.objects[release.CRD] = crd
+    code, found = check()
+    assert (code, found["CRD"]["state"]) == (0, "warning")
+    assert owner in found["CRD"]["message"]
+    assert "--take-ownership" in found["CRD"]["remedy"]
+
+
 def test_a_crd_is_compared_by_its_fields_values_and_rules() -> None:
     assert compare(SCHEMA, SCHEMA) == compare({}, {})
     changed = yaml.safe_load(yaml.safe_dump(SCHEMA))

@@ -65,9 +65,23 @@ def crd(seen: Observation) -> Result:
     if found.unknown:
         remedy = "Install the version of this command that the cluster has."
         return warning(title, f"It is newer than version {__version__}: it adds {_listed(found.unknown)}.", remedy)
+    if not seen.installed and (owner := _owner(seen.crd)):
+        return warning(title, f"It is of version {__version__}, and {owner}.", _ADOPT)
     return ok(title, f"It is of version {__version__}.")
 
 
+def _owner(crd: Mapping[str, Any]) -> str:
+    """Whose the CRD is, for a release that is to be installed."""
+    annotations = (crd.get("metadata") or {}).get("annotations") or {}
+    if release := annotations.get("meta.helm.sh/release-name"):
+        return f"release {annotations.get('meta.helm.sh/release-namespace')}/{release} of Helm has kept it"
+    return "it was not installed by Helm"
+
+
+_ADOPT: Final = (
+    "Install with `--take-ownership`, in Helm 4 also `--force-conflicts`, or with `--set crds.install=false`. A release of "
+    "the same name and namespace needs neither."
+)
 _UPGRADE: Final = "Upgrade the chart, or run `sluice crds | kubectl apply --server-side -f -`."
 
 
