@@ -255,16 +255,20 @@ def encode_frame(message: ToEngine | FromEngine) -> bytes:
     return _LENGTH.pack(len(body)) + body
 
 
+def frame_length(head: bytes | bytearray) -> int:
+    """The length of a frame's body in bytes, from its first 4 bytes. Raises ValueError beyond MAX_FRAME_BYTES."""
+    (length,) = _LENGTH.unpack(head)
+    if length > MAX_FRAME_BYTES:
+        raise ValueError(f"frame of {length} bytes exceeds {MAX_FRAME_BYTES}")
+    return int(length)
+
+
 async def read_frame(reader: asyncio.StreamReader) -> bytes | None:
     """The next frame's body, or None at the end of the stream. Raises ValueError for a frame longer than
     MAX_FRAME_BYTES.
     """
     try:
-        head = await reader.readexactly(_LENGTH.size)
-        (length,) = _LENGTH.unpack(head)
-        if length > MAX_FRAME_BYTES:
-            raise ValueError(f"frame of {length} bytes exceeds {MAX_FRAME_BYTES}")
-        return await reader.readexactly(length)
+        return await reader.readexactly(frame_length(await reader.readexactly(_LENGTH.size)))
     except (asyncio.IncompleteReadError, ConnectionResetError):
         return None
 

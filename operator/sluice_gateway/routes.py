@@ -16,6 +16,7 @@ from sluice.httpapi.body import release
 from sluice.httpapi.connection import Connection
 from sluice.httpapi.errors import ApiError, ClientTooSlow, InternalError, MethodNotAllowed, NotFound
 from sluice.httpapi.hosts import check_host
+from sluice.httpapi.streamed_response import has_begun
 from sluice_gateway.errors import draining, error_response, in_flight_full
 from sluice_gateway.headers import request_id_of
 from sluice_gateway.keys.gatekeeper import Gatekeeper
@@ -88,7 +89,7 @@ class DataPort:
         except Exception:  # it fails the request, not the gateway
             log.exception("request %s failed", way.request_id)
             way.error = "internal_error"
-            if request.writer.output_size == 0:
+            if not has_begun(request):
                 return self._own(request, way, InternalError(way.request_id))
             return _abandoned(request)
 

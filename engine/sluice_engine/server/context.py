@@ -17,6 +17,7 @@ from sluice import contract
 from sluice.auth.caller import CALLER
 from sluice.auth.gateway_token import FROM_GATEWAY
 from sluice.httpapi.connection import Connection
+from sluice.httpapi.streamed_response import StreamedResponse
 from sluice_engine import messages
 from sluice_engine.config import EngineOptions
 from sluice_engine.grammar.checker import GrammarChecker
@@ -179,9 +180,9 @@ class Serving:
         response = web.Response(status=status, body=body, headers=merged)
         return self._closing(request, response)
 
-    def stream_response(self, request: web.BaseRequest, headers: Mapping[str, str]) -> web.StreamResponse:
+    def stream_response(self, request: web.BaseRequest, headers: Mapping[str, str]) -> StreamedResponse:
         """Returns a response whose body follows."""
-        response = web.StreamResponse(headers=self._common(request) | dict(headers))
+        response = StreamedResponse(headers=self._common(request) | dict(headers))
         return self._closing(request, response)
 
     def _common(self, request: web.BaseRequest) -> dict[str, str]:

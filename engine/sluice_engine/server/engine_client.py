@@ -22,6 +22,7 @@ import msgspec
 from sluice.contract import REASON_ENGINE_CRASHED
 from sluice_engine import messages
 from sluice_engine.config import EngineOptions
+from sluice_engine.server.engine_connection import EngineConnection
 from sluice_engine.server.errors import ClientTooSlow
 
 MAX_PENDING_DELTAS: Final = 2048  # per sample of a stream; a reader that is this far behind is aborted
@@ -136,7 +137,7 @@ class EngineClient:
         self._states: dict[int, asyncio.Future[dict[str, object]]] = {}
         self._report_waiters: list[asyncio.Future[None]] = []
         self._next_token = 0
-        self._writer: asyncio.StreamWriter | None = None
+        self._connection: EngineConnection | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._ended = asyncio.Event()
         self.ready: messages.Ready | None = None
@@ -166,7 +167,7 @@ class EngineClient:
         options = msgspec.structs.replace(self._options, model=str(model))
         folder = Path(tempfile.mkdtemp(prefix="sluice-"))  # mode 0700
         path = folder / "engine.sock"
-        server = await asyncio.start_unix_server(self._serve, path=str(path))
+        server = await asyncio.get_running_loop().create_unix_server(self._protocol, path=str(path))
         path.chmod(0o600)
         try:
             # A session of its own: Ctrl-C in a terminal signals only this process, which drains first.
@@ -182,7 +183,7 @@ class EngineClient:
             status = await self._process.wait()
             # The last message (the reason of a failure) may still be in the socket.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._ended.wait(), 1.0 if self._writer is not None else 0.0)
+                await asyncio.wait_for(self._ended.wait(), 1.0 if self._connection is not None else 0.0)
             return status
         finally:
             self._end()
@@ -192,8 +193,8 @@ class EngineClient:
 
     async def stop(self) -> None:
         """Ends the engine process: closes the connection, then sends SIGTERM, then SIGKILL, with KILL_SECONDS between."""
-        if self._writer is not None:
-            self._writer.close()
+        if self._connection is not None:
+            self._connection.close()
         if self._process is None or self._process.returncode is not None:
             return
         for number in (signal.SIGTERM, signal.SIGKILL):
@@ -214,7 +215,7 @@ class EngineClient:
 
         Raises EngineFailed.
         """
-        if self._writer is None or not self.alive:
+        if self._connection is None or not self.alive:
             raise EngineFailed
         if not self._streams:
             self.last_progress = time.monotonic()
@@ -224,7 +225,7 @@ class EngineClient:
         for message in requests:
             self.send(message)
         try:
-            await self._writer.drain()
+            await self._connection.drain()
         except ConnectionError as error:  # error of the engine's socket: a handler would attribute it to its client
             raise EngineFailed from error
         return stream
@@ -236,8 +237,8 @@ class EngineClient:
 
     def send(self, message: messages.ToEngine) -> None:
         """Sends a message. The message is dropped if the connection is closed."""
-        if self._writer is not None and not self._writer.is_closing():
-            self._writer.write(messages.encode_frame(message))
+        if self._connection is not None and not self._connection.closing:
+            self._connection.write(messages.encode_frame(message))
 
     async def state(self) -> dict[str, object]:
         """Returns the scheduler's snapshot. Raises EngineFailed, TimeoutError (5 s)."""
@@ -265,22 +266,23 @@ class EngineClient:
             stream.fail(error)
             self.cancel(request_id, "abort")
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._writer is not None:  # only one engine connects
-            writer.close()
-            return
-        self._writer = writer
-        try:
-            while (body := await messages.read_frame(reader)) is not None:
-                self._dispatch(messages.decode_from_engine(body))
-        except Exception as error:
-            log.exception("reading from the engine process failed")
+    def _protocol(self) -> EngineConnection:
+        return EngineConnection(self._accepts, self._dispatch, self._on_end)
+
+    def _accepts(self, connection: EngineConnection) -> bool:
+        if self._connection is not None:  # only one engine connects
+            return False
+        self._connection = connection
+        return True
+
+    def _on_end(self, error: Exception | None) -> None:
+        if error is not None:
+            log.error("reading from the engine process failed", exc_info=error)
             if self.failed is None:
                 cause = f"A message of the engine process could not be decoded: {type(error).__name__}: {error}."
                 self.failed = messages.Failed(REASON_ENGINE_CRASHED, cause)
-        finally:
-            self._end()
-            self.kill_soon()
+        self._end()
+        self.kill_soon()
 
     def kill_soon(self) -> None:
         """Kills the process after KILL_SECONDS: it closed its connection and cannot serve requests."""

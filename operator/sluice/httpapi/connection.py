@@ -17,6 +17,7 @@ from sluice import contract
 from sluice.httpapi.body_budget import BodyReservation
 from sluice.httpapi.connection_limits import ConnectionLimits, RejectedConnection
 from sluice.httpapi.errors import ApiError, BadRequest, InternalError, RequestTimeout
+from sluice.httpapi.streamed_response import has_begun
 from sluice.httpapi.turns import Turns
 
 LINGER_SECONDS: Final = 2.0  # seconds that an unread body is drained after the response
@@ -163,7 +164,7 @@ class Connection(RequestHandler):
         Raises ConnectionResetError if a response has begun.
         """
         self.headers_done()
-        if request.writer.output_size > 0:
+        if has_begun(request):
             raise ConnectionResetError("a response has begun already")
         error: ApiError
         if status < 500:

@@ -31,7 +31,7 @@ class Wired(FakeEngineClient):
 
     def __init__(self, listener: Listener) -> None:
         super().__init__(listener)
-        self._writer = None
+        self._connection = None
 
     @property
     def alive(self) -> bool:
@@ -44,10 +44,10 @@ class Wired(FakeEngineClient):
     async def engine(self, folder: Path) -> AsyncIterator[socket.socket]:
         """Yields the engine's end of the socket once the client has accepted it."""
         path = str(folder / "engine.sock")
-        server = await asyncio.start_unix_server(self._serve, path)
+        server = await asyncio.get_running_loop().create_unix_server(self._protocol, path)
         with socket.socket(socket.AF_UNIX) as ours:
             ours.connect(path)
-            await until(lambda: self._writer is not None)
+            await until(lambda: self._connection is not None)
             try:
                 yield ours
             finally:
@@ -57,11 +57,12 @@ class Wired(FakeEngineClient):
 
     def stall(self) -> None:
         """Fills the buffers of the kernel and of the transport, so that the engine's socket accepts no more bytes."""
-        assert self._writer is not None
-        self._writer.transport.set_write_buffer_limits(high=0)
+        assert self._connection is not None
+        assert self._connection.transport is not None
+        self._connection.transport.set_write_buffer_limits(high=0)
         prompt = (5,) * 1_000_000
         self.send(messages.Submit("large", prompt, SamplingParams(max_tokens=1), 0.0))
-        assert self._writer.transport.get_write_buffer_size() > 0
+        assert self._connection.transport.get_write_buffer_size() > 0
 
 
 class Broken:
@@ -183,6 +184,31 @@ async def fill(desk: Desk, name: str) -> None:
     for _ in range(100):  # aiohttp accepts 64 KiB before it checks for backpressure
         desk.client.say(desk.story.report(messages.Delta(name, WORDS)))
         await asyncio.sleep(0)
+
+
+async def received(client: socket.socket) -> bytes:
+    """Returns what has arrived in one piece."""
+    return await asyncio.wait_for(asyncio.get_running_loop().sock_recv(client, 1 << 20), 60)
+
+
+async def test_headers_come_with_the_first_event_and_the_end_with_the_last(generates: Desk) -> None:
+    with silent(generates) as client:
+        await until(lambda: len(generates.client.sent) == 1)
+        name = generates.client.sent[0].request_id
+        generates.client.say(generates.story.report(messages.Delta(name, (5,))))
+        first = await received(client)
+        assert first.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert first.count(b"data: ") == 2  # the role, and the first token
+        generates.client.say(generates.story.report(messages.Delta(name, (6,), "length")))
+        assert (await received(client)).endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+
+
+async def test_a_failure_in_the_first_step_is_a_500(generates: Desk) -> None:
+    call = generates.post(contract.PATH_CHAT_COMPLETIONS, CHAT)
+    await until(lambda: len(generates.client.sent) == 1)
+    generates.client.say(generates.story.report(messages.Delta(generates.client.sent[0].request_id, (), "error")))
+    status, body = await call
+    assert (status, json.loads(body)["error"]["code"]) == (500, "internal_error")
 
 
 async def test_an_engine_exit_during_a_blocked_write_is_an_error_event_for_the_client(

@@ -15,6 +15,7 @@ from sluice.auth.access import AccessControl
 from sluice.httpapi.body import release
 from sluice.httpapi.connection import Connection
 from sluice.httpapi.hosts import check_host
+from sluice.httpapi.streamed_response import has_begun
 from sluice_engine.server.context import Serving, request_id_of
 from sluice_engine.server.errors import ApiError, ClientTooSlow, InternalError, MethodNotAllowed, NotFound
 from sluice_engine.server.request_log import entry_of, log_end
@@ -84,7 +85,7 @@ class Router:
             return self._abandon(request)
         except Exception:  # an exception fails the request, not the server
             log.exception("request %s failed", request_id_of(request))
-            if request.writer.output_size > 0:
+            if has_begun(request):
                 return self._abandon(request)
             failure = InternalError(request_id_of(request))
             entry_of(request).error = failure.code

@@ -19,6 +19,7 @@ from aiohttp import web
 from sluice import contract
 from sluice.auth.caller import caller_of
 from sluice.httpapi.connection_limits import WRITE_SECONDS
+from sluice.httpapi.streamed_response import takes
 from sluice_engine import messages
 from sluice_engine.server.api.generation.answer import Answer, AnswerForm
 from sluice_engine.server.api.generation.prompt import Encoded
@@ -135,9 +136,10 @@ class ResponseBuilder:
         opening = self._opening(encoder)
         deltas = await self._first(stream)  # the engine works while the response is made
         response.headers.update(self._headers(deltas[0].queue_seconds))
+        events = opening + self._events(encoder, deltas)
         await response.prepare(self._request)
         try:
-            await self._write(response, opening + self._events(encoder, deltas), stream)
+            await self._write(response, events, stream)
             while self._open:
                 await self._write(response, self._events(encoder, await self._next(stream)), stream)
         except ApiError as error:
@@ -323,14 +325,18 @@ class ResponseBuilder:
     async def _write(self, response: web.StreamResponse, events: bytes, stream: Stream) -> None:
         """Waits for a slow client until the request fails; such a failure is not attributed to the client.
 
-        Raises ApiError if the request fails, ClientTooSlow.
+        The last events take the end of the body with them. Raises ApiError if the request fails, ClientTooSlow.
         """
         if not events:
+            return
+        write = response.write if self._open else response.write_eof
+        if takes(self._request, len(events)):
+            await write(events)
             return
         try:
             async with asyncio.timeout(WRITE_SECONDS) as writing:
                 with stream.interrupts(writing):
-                    await response.write(events)
+                    await write(events)
         except TimeoutError as error:
             raise (ClientTooSlow() if stream.error is None else self._failure(stream.error)) from error
 

@@ -40,7 +40,7 @@ class FakeEngineClient(EngineClient):
     def __init__(self, listener: Listener) -> None:
         super().__init__(OPTIONS, listener)
         self.sent: list[Any] = []
-        self._writer = self  # type: ignore[assignment]  # only `drain` of a writer is used
+        self._connection = self  # type: ignore[assignment]  # only `drain` of a connection is used
 
     @property
     def alive(self) -> bool:
