@@ -26,8 +26,11 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str = "auto"  # auto | float32 | bfloat16 | float16
     device: str = "auto"  # auto | cpu | cuda; "cuda" without one visible is an error, never a fallback
     attention_backend: AttentionBackend = "auto"  # on a GPU; auto: sluice's kernels where they support the model
+    tensor_parallel: int = 1  # accelerators that share the model, one process each
     max_model_length: int | None = None  # None: the value in the model's config
-    kv_size: int | None = None  # bytes; None: kv_memory_fraction of the memory left beside weights and a step
+    kv_size: int | None = (
+        None  # bytes on all accelerators; None: kv_memory_fraction of the memory left beside weights and a step
+    )
     kv_memory_fraction: float = 0.9
     block_size: int = 16
     max_num_seqs: int = 256  # hard limit; per-sequence buffers are allocated for it

@@ -1,17 +1,40 @@
-"""Picks the backend for `--device`."""
+"""Picks the backend for `--device` and the device of a rank."""
 
 import torch
 
 from sluice_engine.backend.base import Backend
 from sluice_engine.backend.cpu.backend import CpuBackend
 from sluice_engine.backend.cuda.backend import CudaBackend
+from sluice_engine.backend.cuda.memory import HostShare
+from sluice_engine.backend.parallel.group import Group
 from sluice_engine.config import AttentionBackend
 from sluice_engine.errors import AcceleratorNotFound, InvalidOption
 
 
+def rank_device(asked: str, rank: int, ranks: int) -> torch.device:
+    """The device of a rank for "auto", "cpu" or "cuda". Raises AcceleratorNotFound if fewer GPUs are visible than ranks."""
+    visible = torch.cuda.device_count()
+    if asked == "cpu" or (asked == "auto" and not visible):
+        return torch.device("cpu")
+    if visible < ranks:
+        raise AcceleratorNotFound(
+            f"--tensor-parallel {ranks} needs {ranks} GPUs, and torch sees {visible}. Give the engine as many (in a "
+            f"cluster: spec.engine.accelerator.count), or lower --tensor-parallel."
+        )
+    return torch.device("cuda", rank)
+
+
+def sharing_backend(device: torch.device, group: Group, attention: AttentionBackend) -> Backend:
+    """The backend of one rank. On a CPU the ranks rehearse what GPUs do, by the kernels' references: the compiled decoder
+    is not sharded.
+    """
+    memory = None if device.type == "cuda" else HostShare(group.size)
+    return CudaBackend(device, memory, attention=attention, group=group)
+
+
 def choose_backend(asked: str, attention: AttentionBackend = "auto") -> Backend:
-    """The backend for "auto", "cpu" or "cuda". Raises AcceleratorNotFound for "cuda" if no GPU is visible, and
-    InvalidOption for an attention that the CPU does not have.
+    """The backend for "auto", "cpu" or "cuda" on one device. Raises AcceleratorNotFound for "cuda" if no GPU is visible,
+    and InvalidOption for an attention that the CPU does not have.
     """
     visible = torch.cuda.is_available()
     if asked == "cuda" and not visible:

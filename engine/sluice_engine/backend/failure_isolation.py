@@ -13,21 +13,24 @@ T = TypeVar("T")
 
 
 def isolate(
-    rows: Sequence[Row], forward: Callable[[Sequence[Row]], dict[str, T]], errors: dict[str, str]
+    rows: Sequence[Row],
+    forward: Callable[[Sequence[Row]], dict[str, T]],
+    errors: dict[str, str],
+    faults: type[Exception] = Exception,
 ) -> dict[str, T]:
     """The results of `forward` by request for the rows that could be computed. `errors` receives one sentence for each
     other.
 
-    If the batch raises, its rows run one by one. If it runs out of memory, its largest request fails and the rest is
+    If the batch raises one of `faults`, its rows run one by one; other errors are raised. If it runs out of memory, its largest request fails and the rest is
     retried.
     """
     while rows:
         try:
             return forward(rows)
-        except Exception as error:  # noqa: BLE001 - one request's failure must not stop the loop
+        except faults as error:
             if not out_of_memory(error) or len(rows) == 1:
                 _log.exception("a step of %d rows failed; running them one by one", len(rows))
-                return _one_by_one(rows, forward, errors)
+                return _one_by_one(rows, forward, errors, faults)
             largest = max(rows, key=lambda row: (len(row.tokens), row.start))
             _log.error("a step of %d rows ran out of memory; its largest request fails: %s", len(rows), error)
             errors[largest.request_id] = "the step ran out of memory, and this request was its largest"
@@ -56,12 +59,15 @@ def out_of_memory(error: Exception) -> bool:
 
 
 def _one_by_one(
-    rows: Sequence[Row], forward: Callable[[Sequence[Row]], dict[str, T]], errors: dict[str, str]
+    rows: Sequence[Row],
+    forward: Callable[[Sequence[Row]], dict[str, T]],
+    errors: dict[str, str],
+    faults: type[Exception],
 ) -> dict[str, T]:
     found: dict[str, T] = {}
     for row in rows:
         try:
             found |= forward([row])
-        except Exception as error:  # noqa: BLE001 - one request's failure must not stop the loop
+        except faults as error:
             errors[row.request_id] = f"the model failed on this request: {error}"
     return found

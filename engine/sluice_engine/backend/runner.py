@@ -118,14 +118,14 @@ class Runner:
         if not step.errors:
             try:
                 step = replace(step, inputs=self._batch_builder.batch(step.gathered))
-            except Exception:  # noqa: BLE001 - the callable batches again and isolates the failing rows
+            except self.model.faults:  # the callable batches again and isolates the failing rows
                 _log.exception("a batch of %d rows could not be prepared", len(plan.rows))
         return partial(self._execute, step)
 
     def _gathered(self, plan: Plan) -> PreparedStep:
         """The plan's rows, without a batch."""
         errors: dict[str, str] = {}
-        groups = isolate(plan.rows, self._gather, errors)
+        groups = isolate(plan.rows, self._gather, errors, self.model.faults)
         return PreparedStep(plan, [group for some in groups.values() for group in some], None, errors)
 
     def _gather(self, rows: Sequence[Row]) -> dict[str, list[GatheredRows]]:
@@ -141,12 +141,14 @@ class Runner:
         plan = step.plan
         result = StepResult([], dict(step.errors))
         wrong = self._block_copier.apply(plan)
+        if wrong and self.model.ranks > 1:
+            raise RuntimeError("a block of the cache could not be written on one rank, so the ranks differ")
         if wrong:
             result.errors |= dict.fromkeys(_holders(step.gathered, wrong), "a block of its cache could not be written")
         for join in plan.joins:
             try:
                 self._sampler.join(join.slot, join.sampling, join.known, join.prompt_length, join.stop_ids)
-            except Exception as error:  # noqa: BLE001 - one request's failure must not stop the loop
+            except self.model.faults as error:
                 result.errors[join.request_id] = f"its sampling could not be set up: {error}"
         rows = _without(plan.rows, result.errors) if result.errors else plan.rows
         tokens: dict[str, int] = {}
@@ -158,7 +160,7 @@ class Runner:
         def forward(some: Sequence[Row]) -> dict[str, int]:
             return self._forward(self._batch(step, some), result, deadline if some is rows else None)
 
-        tokens |= isolate(rows, forward, result.errors)
+        tokens |= isolate(rows, forward, result.errors, self.model.faults)
         for request_id, token in tokens.items():
             if token == NOT_A_NUMBER:
                 result.errors.setdefault(request_id, NOT_FINITE)
@@ -173,7 +175,7 @@ class Runner:
         """
         try:
             tokens = self._forward(self._batch(step, rows), result)
-        except Exception:  # noqa: BLE001 - the step is rerun without drafts
+        except self.model.faults:  # the step is rerun without drafts
             _log.exception("a step of %d rows with drafts failed; running it without", len(rows))
             return {}
         drafting = {row.request_id for row in rows if row.drafts}

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+import msgspec
+
 from sluice_engine import messages
 from sluice_engine.backend.base import Backend, TextRunner
 from sluice_engine.backend.choose import choose_backend
@@ -13,7 +15,7 @@ from sluice_engine.backend.threads import torch_threads
 from sluice_engine.config import EngineOptions
 from sluice_engine.core.load_progress import LoadProgress
 from sluice_engine.core.warmup import warm_up
-from sluice_engine.errors import InsufficientMemory
+from sluice_engine.errors import InsufficientMemory, InvalidOption
 from sluice_engine.model.kv_cache import blocks_that_fit
 from sluice_engine.model.loaded import LoadedModel
 from sluice_engine.model.loader import load_model
@@ -42,7 +44,7 @@ class LoadedEngine:
         with torch_threads(self.threads):
             begun = clock()
             on_progress(messages.Loading("load", 0.0, 0.0))
-            backend = backend or choose_backend(options.device, options.attention_backend)
+            backend = backend or _single(options)
             self.model: LoadedModel = load_model(options, backend, LoadProgress(on_progress, clock).on_bytes)
             self.load_seconds["load"] = clock() - begun
             on_progress(messages.Loading("load", 1.0, self.load_seconds["load"]))
@@ -72,8 +74,20 @@ class LoadedEngine:
         )
 
 
+def _single(options: EngineOptions) -> Backend:
+    """The backend of an engine on one device. Raises InvalidOption for several."""
+    if options.tensor_parallel > 1:
+        raise InvalidOption(
+            f"--tensor-parallel {options.tensor_parallel} needs a process for each accelerator, and this engine lives in "
+            f"its caller's process. Use `sluice serve`, or leave the option out."
+        )
+    return choose_backend(options.device, options.attention_backend)
+
+
 def _sized(model: LoadedModel, options: EngineOptions, backend: Backend) -> SchedulerConfig:
     """The scheduler's sizes for a loaded model, with a KV pool sized from the memory that is left."""
+    if options.kv_size is not None:  # the ranks have equal parts of every block
+        options = msgspec.structs.replace(options, kv_size=options.kv_size // options.tensor_parallel)
     swap = 0 if model.pooled is not None else options.swap_size
     measured = model.pooled is None and options.kv_size is None
     memory = backend.kv_memory(model, options) if measured else backend.memory(swap)

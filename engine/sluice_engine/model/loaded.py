@@ -26,3 +26,11 @@ class LoadedModel:
     grammars: GrammarCompiler | None = None  # None for a folder without tokenizer.json
     task: Task = "generate"
     pooled: PooledModel | None = None
+    ranks: int = 1  # that share the model
+
+    @property
+    def faults(self) -> type[Exception]:
+        """The errors of a step that one request may have caused. With several ranks only those of its values, which all
+        ranks raise: after any other error the ranks would compute different steps.
+        """
+        return Exception if self.ranks == 1 else ValueError

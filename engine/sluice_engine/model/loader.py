@@ -15,6 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
 from sluice.model_support import quantised, supported
 from sluice_engine.backend.base import Backend, OnBytes
+from sluice_engine.backend.parallel.shard import share_of
 from sluice_engine.config import EngineOptions
 from sluice_engine.errors import (
     InvalidOption,
@@ -47,6 +48,7 @@ def load_model(options: EngineOptions, backend: Backend, on_bytes: OnBytes | Non
     task = pick_task(options.task, folder, config)
     _check_length(options, getattr(config.get_text_config(), "max_position_embeddings", None))
     generates = task == "generate"
+    _check_ranks(options, task, config)
     memory = backend.memory(options.swap_size if generates else 0)
     check_memory(folder, raw, options, memory, dtype=str(dtype).removeprefix("torch."), generates=generates)
     attention.register()
@@ -54,6 +56,18 @@ def load_model(options: EngineOptions, backend: Backend, on_bytes: OnBytes | Non
         if generates:
             return _load_generating(options, Checkpoint(folder, config, dtype), backend, on_bytes or _ignore)
         return _load_pooled(options, task, folder, config, dtype, backend.device)
+
+
+def _check_ranks(options: EngineOptions, task: Task, config: transformers.PretrainedConfig) -> None:
+    """Raises InvalidOption or UnsupportedArchitecture for ranks that cannot share a model of this config."""
+    if options.tensor_parallel == 1:
+        return
+    if task != "generate":
+        raise InvalidOption(
+            f"--tensor-parallel {options.tensor_parallel} is for models that generate text, and this one is served as "
+            f"{task}. Leave the option out."
+        )
+    share_of(config.get_text_config().to_dict(), 0, options.tensor_parallel)
 
 
 def _load_pooled(
@@ -109,6 +123,7 @@ def _load_generating(
         vocab_size=vocab_size,
         eos_ids=eos_ids,
         grammars=GrammarCompiler(folder, vocab_size, eos_ids) if (folder / "tokenizer.json").is_file() else None,
+        ranks=options.tensor_parallel,
     )
 
 

@@ -53,12 +53,13 @@ def check_memory(
         kv_size=options.kv_size,
         kv_share=options.kv_memory_fraction,
         block_size=options.block_size,
+        accelerators=options.tensor_parallel,
     )
     if facts.kv is not None:
-        check_size(options.kv_size, memory)
+        check_size(options.kv_size and options.kv_size // options.tensor_parallel, memory)
     if options.kv_size is not None and (small := cache_shortfall(facts, plan)) is not None:
         needed, fits = small
-        raise InsufficientMemory(small_pool(needed.tokens, needed.kv, options.kv_size, fits))
+        raise InsufficientMemory(small_pool(needed.tokens, needed.kv * plan.accelerators, options.kv_size, fits))
     short = shortfall(facts, plan, memory.free)
     if short is not None:
         raise InsufficientMemory(sentence(short, memory.name, _REMEDIES))

@@ -76,10 +76,11 @@ def _small_cache(record: ModelRecord, plan: Plan) -> Verdict | None:
     if found is None or plan.kv_size is None:
         return None
     needed, fits = found
+    whole = needed.kv * plan.accelerators
     shorter = f", or set spec.model.maxModelLength to {fits}" if fits else ", or leave it out"
     text = (
-        f"One request of {needed.tokens} tokens needs {gib(needed.kv)} of KV cache, and spec.engine.kvCache.size is "
-        f"{gib(plan.kv_size)}. Raise it to {gib(needed.kv, up=True)}{shorter}. {_WITHHELD}"
+        f"One request of {needed.tokens} tokens needs {gib(whole)} of KV cache, and spec.engine.kvCache.size is "
+        f"{gib(plan.kv_size)}. Raise it to {gib(whole, up=True)}{shorter}. {_WITHHELD}"
     )
     return Verdict(Problem(contract.REASON_INSUFFICIENT_MEMORY, text))
 

@@ -13,6 +13,8 @@ import torch
 from sluice_engine.backend.cuda.attention import Attention
 from sluice_engine.backend.cuda.decoder import build_decoder
 from sluice_engine.backend.cuda.ops import KERNELS
+from sluice_engine.backend.cuda.sharded_ops import sharded
+from sluice_engine.backend.parallel.group import Group
 from sluice_engine.backend.probe import OutputMismatch, Probe, module_logits
 from sluice_engine.model.decoder_parts import recognise
 from sluice_engine.model.introspection import Structure
@@ -25,13 +27,20 @@ CLOSE: Final = {torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.02}
 
 @torch.inference_mode()
 def fuse_forward(
-    module: torch.nn.Module, structure: Structure, shape: KVShape, device: torch.device, attention: Attention
+    module: torch.nn.Module,
+    structure: Structure,
+    shape: KVShape,
+    device: torch.device,
+    attention: Attention,
+    group: Group | None = None,
 ) -> bool:
     """Replace the module's `forward` by the fused decoder if it computes this model. Returns False otherwise. Raises
-    OutputMismatch.
+    OutputMismatch. `group`: the ranks that share the module.
     """
     ops = replace(KERNELS, decode=attention.decode, prefill=attention.prefill)
     parts = recognise(module, structure)
+    if group is not None and parts is not None:
+        ops = sharded(ops, group, parts.head.out_features)
     positions = getattr(module.config, "max_position_embeddings", None)
     if parts is None or positions is None or shape.dtype not in CLOSE:
         _log.info("the model's layers are run by transformers' modules, with the kernels' attention and norms")

@@ -1,6 +1,7 @@
 """A CUDA device as a backend. On any other device its kernels are their references: the tests run it on a CPU."""
 
 import logging
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -11,10 +12,12 @@ from sluice_engine.backend.cuda.attention import Attention, Heads, choose_attent
 from sluice_engine.backend.cuda.decoder import FusedDecoder
 from sluice_engine.backend.cuda.device_queue import CudaQueue, DeviceQueue, HostQueue
 from sluice_engine.backend.cuda.graphs import Capture, CudaCapture, run_eagerly
-from sluice_engine.backend.cuda.loading.weights import Target, read_module
+from sluice_engine.backend.cuda.loading.weights import Keep, Target, read_module, without_memory
 from sluice_engine.backend.cuda.memory import CudaMemory, DeviceMemory, Trial, device_memory, measure, pool_memory
 from sluice_engine.backend.cuda.modules import swap_modules
 from sluice_engine.backend.cuda.runner import GraphRunner
+from sluice_engine.backend.parallel.group import Group
+from sluice_engine.backend.parallel.shard import check_planned, connect, sharded_weight, share_of
 from sluice_engine.backend.pool_memory import PoolMemory
 from sluice_engine.backend.probe import OutputMismatch
 from sluice_engine.backend.runner import Runner
@@ -30,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 class CudaBackend:
     """See `base.Backend`. `memory` measures the device's memory, `queue` and `capture` enqueue work and capture graphs;
-    None are those of CUDA, or of a device without them. `attention` is the option.
+    None are those of CUDA, or of a device without them. `attention` is the option. `group`: the ranks that share the model.
     """
 
     def __init__(
@@ -40,8 +43,9 @@ class CudaBackend:
         queue: DeviceQueue | None = None,
         capture: Capture | None = None,
         attention: AttentionBackend = "auto",
+        group: Group | None = None,
     ) -> None:
-        self.device, self._asked, self._graphs = device, attention, True
+        self.device, self._asked, self._graphs, self._group = device, attention, True, group
         self._memory = memory or CudaMemory()
         on_cuda = device.type == "cuda"
         self._queue = queue or (CudaQueue() if on_cuda else HostQueue())
@@ -52,15 +56,30 @@ class CudaBackend:
         return checkpoint
 
     def read(self, checkpoint: Checkpoint, on_bytes: OnBytes) -> torch.nn.Module:
-        """Tensor by tensor (`loading/weights.py`)."""
-        return read_module(checkpoint, Target(self.device, self._queue, on_bytes))
+        """Tensor by tensor (`loading/weights.py`), of which a rank keeps its parts. Raises InvalidOption and
+        UnsupportedArchitecture for a model that the ranks cannot share.
+        """
+        group, keep = self._group, None
+        if group is not None:
+            keep = self._parts(checkpoint, group)
+        module = read_module(checkpoint, Target(self.device, self._queue, on_bytes, keep=keep))
+        if group is not None:
+            connect(module, group)
+        return module
+
+    def _parts(self, checkpoint: Checkpoint, group: Group) -> Keep:
+        """What this rank keeps of each tensor."""
+        share = share_of(checkpoint.config.get_text_config().to_dict(), group.rank, group.size)
+        check_planned(without_memory(checkpoint), group.size)
+        return partial(sharded_weight, share)
 
     def load(self, read: ReadModule, dtype: torch.dtype) -> tuple[torch.nn.Module, Structure]:
         """The module, run by the fused decoder or with the kernels' attention and norms."""
         module, structure = read()
         attention = self._chosen(module, structure.kv_shape(dtype))
         try:
-            fused = fuse_forward(module, structure, structure.kv_shape(dtype), self.device, attention)
+            shape = structure.kv_shape(dtype)
+            fused = fuse_forward(module, structure, shape, self.device, attention, self._group)
         except OutputMismatch as difference:
             _log.warning(
                 "the fused decoder gives other logits than this model (%s): transformers' modules run it", difference
@@ -73,7 +92,7 @@ class CudaBackend:
 
     def _chosen(self, module: torch.nn.Module, shape: KVShape) -> Attention:
         """The attention of this model; the log has the reason."""
-        heads = module.config.get_text_config().num_attention_heads
+        heads = module.config.get_text_config().num_attention_heads // (1 if self._group is None else self._group.size)
         attention = choose_attention(self._asked, Heads(shape.head_dim, heads // shape.kv_heads, shape.dtype))
         self._graphs = attention.fixed_shapes
         _log.info("attention by %s: %s", attention.name, attention.reason)
@@ -81,7 +100,7 @@ class CudaBackend:
 
     def memory(self, swap_size: int) -> PoolMemory:
         """The device's free memory; swapped blocks are in host memory."""
-        return device_memory(self._memory)
+        return self._least(device_memory(self._memory))
 
     def kv_memory(self, model: LoadedModel, options: EngineOptions) -> PoolMemory:
         """Measured on a trial (`memory.py`)."""
@@ -93,7 +112,13 @@ class CudaBackend:
             windows=windows,
         )
         trial = Trial(sizes, options.limits.max_batched_tokens)
-        return pool_memory(measure(self._memory, partial(self.runner, model), model, trial))
+        return self._least(pool_memory(measure(self._memory, partial(self.runner, model), model, trial)))
+
+    def _least(self, memory: PoolMemory) -> PoolMemory:
+        """The memory of the rank that has the least, because all have the same blocks."""
+        if self._group is None:
+            return memory
+        return replace(memory, free=self._group.least(memory.free), most=self._group.least(memory.most))
 
     def can_cut_chunks(self, model: LoadedModel) -> bool:
         """False: a step on the device cannot be truncated."""

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 
 import torch
-from torch.nn.functional import embedding
 
 from sluice_engine.backend.cuda.ops import KERNELS, Ops
 from sluice_engine.backend.cuda.step_tensors import StepTensors, step_tensors
@@ -89,7 +88,7 @@ class FusedDecoder:
     def logits(self, step: StepTensors, cache: KVCache) -> torch.Tensor:
         """The logits [N, vocab] of `step.logits_index`, or of all tokens. Writes the step's keys and values."""
         ops, weights, epsilon = self._ops, self._weights, self._shape.epsilon
-        residual = embedding(step.tokens, weights.embedding)
+        residual = ops.embed(step.tokens, weights.embedding)
         normed = ops.add_norm_before(residual, weights.layers[0].norm_before, epsilon)
         out = self._layer(weights.layers[0], normed, residual, step, (cache, 0))
         for index, layer in enumerate(weights.layers[1:], start=1):

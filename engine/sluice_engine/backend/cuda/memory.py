@@ -5,6 +5,7 @@ It is measured on a trial: a runner with the smallest pool, whose graphs are cap
 """
 
 import gc
+import resource
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -13,7 +14,7 @@ import torch
 
 from sluice_engine.backend.cuda.device_queue import Work
 from sluice_engine.backend.pool_memory import PoolMemory
-from sluice_engine.backend.resources import binary_size
+from sluice_engine.backend.resources import binary_size, memory_left, memory_total
 from sluice_engine.backend.runner import Runner
 from sluice_engine.errors import InsufficientMemory, first_line
 from sluice_engine.kvcache.config import CacheConfig
@@ -54,6 +55,23 @@ class CudaMemory:
         work()
         torch.cuda.synchronize()
         return int(torch.cuda.max_memory_reserved()) - before
+
+
+class HostShare:
+    """The memory of a host on which several ranks rehearse a step: each has an equal share."""
+
+    def __init__(self, ranks: int) -> None:
+        self._ranks = ranks
+
+    def read(self) -> tuple[int, int]:
+        """See `DeviceMemory`."""
+        return memory_left() // self._ranks, memory_total() // self._ranks
+
+    def peak_of(self, work: Work) -> int:
+        """See `DeviceMemory`. The growth of the process's largest resident memory."""
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        work()
+        return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
 
 
 @dataclass(frozen=True, slots=True)

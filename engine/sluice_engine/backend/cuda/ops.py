@@ -1,4 +1,5 @@
-"""The table of operations that a fused decoder is made of: nine per layer, and three at the end of a step.
+"""The table of operations that a fused decoder is made of: one before the layers, nine per layer, and three at the end of
+a step.
 
 Each entry picks by its tensors' device: a Triton kernel or cuBLAS on CUDA, the kernel's reference on a CPU. No entry copies
 data to the host on CUDA, so a decode step of them is captured in a CUDA graph.
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import torch
-from torch.nn.functional import linear
+from torch.nn.functional import embedding, linear
 
 from sluice_kernels.kv_write import kv_write
 from sluice_kernels.paged_decode import paged_decode
@@ -25,6 +26,7 @@ Operation = Callable[..., torch.Tensor]
 class Ops:
     """In the order of a layer. Arguments and results are those of the functions in `KERNELS`."""
 
+    embed: Operation
     add_norm_before: Operation  # adds the previous layer's output to the residual
     query_key_value: Operation
     kv_write: Operation  # head norms and rotary embedding included
@@ -41,6 +43,7 @@ class Ops:
 
 
 KERNELS: Final = Ops(
+    embed=embedding,
     add_norm_before=rms_norm,
     query_key_value=linear,
     kv_write=kv_write,

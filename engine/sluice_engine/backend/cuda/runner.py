@@ -151,7 +151,7 @@ class GraphRunner(Runner):
             self._queue.put(partial(self.graphs.replay, size))
             self._queue.put(partial(body.readback.download, index, size))
             wait = self._queue.mark()
-        except Exception:  # noqa: BLE001 - the step is executed alone, which isolates the failing rows
+        except self.model.faults:  # the step is executed alone, which isolates the failing rows
             _log.exception("a decode step of %d rows could not be enqueued", len(tokens))
             return None
         self._columns_changed = False
@@ -166,7 +166,7 @@ class GraphRunner(Runner):
             return self._alone(number, step.plan, partial(self._execute, step))
         try:
             wait()
-        except Exception:  # noqa: BLE001 - one request's failure must not stop the loop
+        except self.model.faults:  # one request's failure must not stop the loop
             _log.exception("a decode step of %d rows failed; running it alone", len(step.plan.rows))
             self._failed = number
         # A step enqueued behind a failed one read tokens that the failed one did not sample.

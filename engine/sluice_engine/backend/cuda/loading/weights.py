@@ -7,7 +7,7 @@ host then holds the model once.
 import logging
 import math
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,7 @@ DTYPES: Final = {
     "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8,
     "BOOL": torch.bool,
 }  # fmt: skip
+Keep = Callable[[str, torch.Tensor], torch.Tensor]  # the part of the tensor of this name that the device holds
 _NAMED: Final = 3  # of many names in one sentence
 _log = logging.getLogger(__name__)
 
@@ -55,17 +56,19 @@ class Target:
     queue: DeviceQueue
     on_bytes: OnBytes
     piece: int = PIECE_BYTES  # bytes of a staging buffer
+    keep: Keep | None = None  # None: whole tensors
 
 
 def read_module(checkpoint: Checkpoint, target: Target) -> torch.nn.Module:
     """transformers' module of the folder with its weights on the device. Raises ModelInvalid."""
     folder = checkpoint.folder
-    module = _without_memory(checkpoint)
+    module = without_memory(checkpoint)
     stored = stored_tensors(folder)
     reason = cannot_stream(module, stored)
     if reason is not None:
         _log.info("transformers loads the weights through host memory: %s", reason)
         whole: torch.nn.Module = from_folder(AutoModelForCausalLM, folder, checkpoint.config, checkpoint.dtype)
+        _keep_parts(whole, target)
         return whole.to(target.device)
     _fill(module, _checked(module, stored, folder), target)
     return module
@@ -96,8 +99,8 @@ def cannot_stream(module: torch.nn.Module, stored: Collection[str]) -> str | Non
     return None
 
 
-def _without_memory(checkpoint: Checkpoint) -> Any:
-    """The module on the meta device."""
+def without_memory(checkpoint: Checkpoint) -> Any:
+    """The module on the meta device. Raises ModelInvalid."""
     try:
         with torch.device("meta"):
             return AutoModelForCausalLM.from_config(
@@ -147,12 +150,21 @@ def _fill(module: Any, stored: dict[str, StoredTensor], target: Target) -> None:
                     file.seek(where.offset)
                     tensor = torch.empty(where.shape, dtype=empty[name].dtype, device=target.device)
                     staging.copy(file, where.dtype, tensor)
-                    _place(module, name, tensor)
+                    _place(module, name, tensor if target.keep is None else target.keep(name, tensor))
     staging.finish()
     for name, buffer in list(module.named_non_persistent_buffers()):
         _place(module, name, torch.empty_like(buffer, device=target.device), computed=True)
     module.tie_weights()
     module.initialize_weights()  # computes the buffers only: weights from files are marked as initialised
+
+
+def _keep_parts(module: Any, target: Target) -> None:
+    """Replace the parameters of a whole module by the parts that the device holds."""
+    if target.keep is None:
+        return
+    for name, weight in list(module.named_parameters(remove_duplicate=False)):
+        _place(module, name, target.keep(name, weight.detach()))
+    module.tie_weights()
 
 
 def _place(module: Any, name: str, tensor: torch.Tensor, *, computed: bool = False) -> None:

@@ -1,0 +1,56 @@
+"""Which numbers of accelerators can share a model: the one rule for the operator, which reads config.json, and the engine.
+
+Every rank holds the same number of query heads, of key-value heads and of the feed-forward layer's inner values. Where
+there are fewer key-value heads than ranks, some ranks hold a copy of the same one; the vocabulary is padded.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+MAX_RANKS: Final = 16  # accelerators of one node
+MAX_NUMBER: Final = 1 << 31  # larger numbers of a config count as not given
+
+
+@dataclass(frozen=True, slots=True)
+class ShardedSizes:
+    """The sizes that ranks share. `inner`: the width of the feed-forward layer."""
+
+    heads: int
+    kv_heads: int
+    inner: int
+
+
+def sizes_of(config: Mapping[str, Any]) -> ShardedSizes | None:
+    """The sizes in a config.json; None if it lacks them."""
+    heads, inner = _number(config, "num_attention_heads"), _number(config, "intermediate_size")
+    if heads is None or inner is None:
+        return None
+    return ShardedSizes(heads, _number(config, "num_key_value_heads") or heads, inner)
+
+
+def not_divided(sizes: ShardedSizes, ranks: int) -> str | None:
+    """Why so many ranks cannot share a model of these sizes, as a sentence that names the numbers that can; None if they
+    can.
+    """
+    fault = _fault(sizes, ranks)
+    if fault is None:
+        return None
+    fitting = [str(count) for count in range(1, MAX_RANKS + 1) if _fault(sizes, count) is None]
+    listed = f"one of {', '.join(fitting)}" if len(fitting) > 1 else fitting[0]
+    return f"{fault} cannot be divided by {ranks}; the number of accelerators of this model must be {listed}."
+
+
+def _fault(sizes: ShardedSizes, ranks: int) -> str | None:
+    if sizes.heads % ranks:
+        return f"Its {sizes.heads} attention heads"
+    if sizes.kv_heads % ranks and ranks % sizes.kv_heads:
+        return f"Its {sizes.kv_heads} key-value heads"
+    if sizes.inner % ranks:
+        return f"The width of its feed-forward layers, {sizes.inner},"
+    return None
+
+
+def _number(config: Mapping[str, Any], name: str) -> int | None:
+    value = config.get(name)
+    return value if type(value) is int and 0 < value <= MAX_NUMBER else None
