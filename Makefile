@@ -12,7 +12,7 @@ LOAD  ?= kind load docker-image
 # Command that stops and starts a control-plane component; it gets `stop kube-apiserver` or `start kube-apiserver`.
 OUTAGE ?=
 
-.PHONY: install demo test e2e lint generate fuzz soak bench bench-control bench-corpus bench-gateway fidelity clients wheel images aot gpu clean
+.PHONY: install demo test e2e lint generate lock fuzz soak bench bench-control bench-corpus bench-gateway fidelity clients wheel images aot gpu clean
 
 $(READY): pyproject.toml .ci/constraints.txt $(wildcard engine/native/*)
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Sluice needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
@@ -50,6 +50,18 @@ lint: $(READY)
 generate: $(READY)
 	$(BIN)/python -m sluice crds --write
 	$(BIN)/python -m sluice_engine.server.openapi --write
+
+# The packages of both images, with hashes, after a change of .ci/constraints.txt or of the dependencies. torch is left to
+# the constraints, because its CPU and CUDA builds are different files of one version.
+COMPILE = $(VENV)-lock/bin/pip-compile --quiet pyproject.toml -c .ci/constraints.txt --generate-hashes --strip-extras \
+	--no-annotate --no-header --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --allow-unsafe
+lock:
+	$(PYTHON) -m venv $(VENV)-lock
+	$(VENV)-lock/bin/pip install --quiet --disable-pip-version-check pip-tools==7.6.2
+	$(COMPILE) --extra operator --output-file .ci/operator.lock
+	$(COMPILE) --extra engine --extra gguf --unsafe-package torch --output-file .ci/engine.lock
+	sed -i '/^torch==/,$$d' .ci/engine.lock
+	sed -i '1i # Written by make lock from .ci/constraints.txt.' .ci/operator.lock .ci/engine.lock
 
 # Random input to the parsers of requests, tool calls and messages. ARGS: --seed repeats a run.
 fuzz: $(READY)
