@@ -12,7 +12,7 @@ from sluice import contract
 from sluice_operator import render
 from sluice_operator.api import parse as parse_resource
 from sluice_operator.autoscaler.values import Bounds, EngineSample
-from sluice_operator.cluster.client import Endpoint, Key, Object, check_owner
+from sluice_operator.cluster.client import Endpoint, Key, Object, Objects, check_owner, controller_of, served_name
 from sluice_operator.cluster.local.store import ObjectStore, object_key
 from sluice_operator.cluster.pod_status import phase_of, template_hash
 from sluice_operator.engines.client import ScrapeError, limits_body
@@ -152,6 +152,15 @@ class FakeCluster:
         if kind == "ReplicaSet":
             return self._replica_sets()
         return self.pods if kind == "Pod" else self.store.list(kind, namespace, labels)
+
+    async def controlled_by(self, kind: str, namespace: str, uid: str, labels: Mapping[str, str]) -> Objects:
+        return [each for each in await self.list(kind, namespace, labels) if controller_of(each) == uid]
+
+    async def serving(self, namespace: str, name: str) -> Objects:
+        return [each for each in self.store.list(contract.KIND, namespace, {}) if served_name(each) == name]
+
+    def is_watched(self, kind: str) -> bool:
+        return True
 
     async def apply(self, manifest: Object, *, owner: Object | None = None) -> Object:
         if manifest["kind"] == "Pod":

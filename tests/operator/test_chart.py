@@ -15,7 +15,7 @@ from typer.main import get_command
 from sluice import contract
 from sluice.cli import app
 from sluice_operator.api.auth import Auth
-from sluice_operator.cluster.kube import _GROUPS
+from sluice_operator.cluster.kinds import GROUPS
 from sluice_operator.render.auth import mounted_secrets, secret_flags
 from sluice_operator.settings import PodMonitorSettings, from_environment
 
@@ -63,12 +63,12 @@ def test_of_the_resource_only_the_status_is_written() -> None:
 
 
 def test_every_kind_that_the_operator_works_with_can_be_read_and_made() -> None:
-    for kind, (_, _, plural) in _GROUPS.items():
+    for kind, (_, _, plural) in GROUPS.items():
         if kind in {"Pod", "Secret", "ReplicaSet", "Lease", "Event", contract.KIND}:
             continue
         assert {"get", "create"} <= verbs(plural), kind
     assert {"list", "watch", "patch", "delete"} <= verbs("pods")
-    assert verbs("replicasets") == {"list"}
+    assert verbs("replicasets") == {"list", "watch"}
 
 
 def test_no_role_allows_exec_or_grants_permissions() -> None:

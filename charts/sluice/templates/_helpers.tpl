@@ -77,17 +77,21 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 # A pod belongs to the resource if a ReplicaSet of its Deployment controls it, whatever the pod's labels are.
 - apiGroups: [apps]
   resources: [replicasets]
-  verbs: [list]
+  verbs: [list, watch]
+# Watches, restricted to the engines' labels, show a change by another writer without a request per pass.
 - apiGroups: [""]
-  resources: [services, serviceaccounts, configmaps]
+  resources: [services, serviceaccounts]
+  verbs: [get, list, watch, create, patch]
+- apiGroups: [""]
+  resources: [configmaps]
   verbs: [get, create, patch]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
-  verbs: [get, create, patch]
+  verbs: [get, list, watch, create, patch]
 # Delete: networkPolicy.enabled may become false.
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
-  verbs: [get, create, patch, delete]
+  verbs: [get, list, watch, create, patch, delete]
 # Where the Prometheus Operator is installed. Delete: metrics.monitors.enabled may become false.
 - apiGroups: [monitoring.coreos.com]
   resources: [podmonitors]

@@ -4,6 +4,7 @@ It has two implementations: `kube.py` (a real API server) and `local/` (processe
 Reconcile, decide and render are the same for both.
 """
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,13 +18,16 @@ __all__ = [
     "ForeignObject",
     "Key",
     "Object",
+    "Objects",
     "OwnerDeleted",
     "check_owner",
     "controller_of",
     "is_owned",
+    "served_name",
 ]
 
 Object = dict[str, Any]  # one Kubernetes object as its JSON
+Objects = list[Object]  # in classes whose method `list` hides the type
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -32,6 +36,11 @@ class Key:
 
     namespace: str
     name: str
+
+    @property
+    def phase(self) -> float:
+        """A number in [0, 1), always the same for this key. It spreads periodic work on many resources over a period."""
+        return zlib.crc32(f"{self.namespace}/{self.name}".encode()) / 2**32
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +72,13 @@ def controller_of(thing: Object) -> str:
     return next((str(each.get("uid", "")) for each in references if each.get("controller")), "")
 
 
+def served_name(resource: Object) -> Any:
+    """Return the model name that clients of this LLMDeployment send; a document that is not valid may have any value."""
+    model = (resource.get("spec") or {}).get("model")
+    given = model.get("servedName") if isinstance(model, dict) else None
+    return given or resource["metadata"]["name"]
+
+
 def check_owner(live: Object | None, owner: Object) -> None:
     """Raise OwnerDeleted unless `live`, the newest state of `owner`, has the same uid and is not being deleted."""
     metadata = owner["metadata"]
@@ -90,6 +106,15 @@ class ClusterClient(Protocol):
 
     async def list(self, kind: str, namespace: str, labels: Mapping[str, str]) -> list[Object]:
         """Return the objects of a kind with these labels; an empty namespace means all namespaces."""
+
+    async def controlled_by(self, kind: str, namespace: str, uid: str, labels: Mapping[str, str]) -> Objects:
+        """Return the objects whose controller has this uid. They have these labels, which narrow a request."""
+
+    async def serving(self, namespace: str, name: str) -> Objects:
+        """Return the LLMDeployments of the namespace with this served name."""
+
+    def is_watched(self, kind: str) -> bool:
+        """True if a read of the kind needs no request, and a change of such an object causes a pass."""
 
     async def apply(self, manifest: Object, *, owner: Object | None = None) -> Object:
         """Server-side apply: creates or changes only the given fields, and returns the object.

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from sluice_operator.autoscaler.values import Observed, PodView
-from sluice_operator.cluster.client import ClusterClient, Endpoint, Object, controller_of
+from sluice_operator.cluster.client import ClusterClient, Endpoint, Object
 from sluice_operator.cluster.pod_status import Problem
 from sluice_operator.render import names
 
@@ -59,11 +59,10 @@ def replicas_of(deployment: Object | None) -> int | None:
 
 
 async def pods_of(deployment: Object | None, namespace: str, name: str, cluster: ClusterClient) -> list[Object]:
-    """The pods that the Deployment's ReplicaSets control. Labels only narrow the lists: any pod may carry them.
-    ReplicaSets are listed after the pods, since they outlive their pods."""
+    """The pods that the Deployment's ReplicaSets control. Labels only narrow the lists: any pod may carry them."""
     if deployment is None:
         return []
-    pods = await cluster.list("Pod", namespace, names.selector(name))
-    sets = await cluster.list("ReplicaSet", namespace, names.selector(name)) if pods else []
-    ours = {each["metadata"]["uid"] for each in sets if controller_of(each) == deployment["metadata"]["uid"]}
-    return [pod for pod in pods if controller_of(pod) in ours]
+    labels = names.selector(name)
+    sets = await cluster.controlled_by("ReplicaSet", namespace, deployment["metadata"]["uid"], labels)
+    found = [await cluster.controlled_by("Pod", namespace, each["metadata"]["uid"], labels) for each in sets]
+    return [pod for pods in found for pod in pods]

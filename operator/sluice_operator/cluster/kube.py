@@ -1,8 +1,8 @@
 """`ClusterClient` over a real API server: the only module that writes the cluster.
 
-The Lease has its own module, `cluster/lease.py`. Objects are plain JSON, not
-model classes. A table lists the few kinds in use, so API discovery and its cache on disk are not needed. Every request
-has a deadline.
+The Lease has its own module, `cluster/lease.py`. Objects are plain JSON, not model classes. Every request has a deadline.
+Kinds that the cache holds are read from it; a write goes to the API server, with the resourceVersion that it was judged
+by, and its answer into the cache: the next pass sees it, however late the watch is.
 """
 
 import asyncio
@@ -20,7 +20,19 @@ from kubernetes.aio.client import ApiClient
 
 from sluice import contract
 from sluice_kube.api import REQUEST_SECONDS, dynamic_client, request
-from sluice_operator.cluster.client import ClusterError, Endpoint, ForeignObject, Object, check_owner, is_owned
+from sluice_operator.cluster.cache import ObjectCache
+from sluice_operator.cluster.client import (
+    ClusterError,
+    Endpoint,
+    ForeignObject,
+    Object,
+    Objects,
+    check_owner,
+    controller_of,
+    is_owned,
+    served_name,
+)
+from sluice_operator.cluster.kinds import GROUPS, is_selected, path, selector
 from sluice_operator.cluster.known_kinds import KnownKinds
 
 log = logging.getLogger(__name__)
@@ -29,34 +41,9 @@ _MAX_REQUESTS: Final = (
     12  # concurrent requests of all passes; the other connections serve the Lease, which must not wait
 )
 _PAGE: Final = 500
+_ATTEMPTS: Final = 3  # of a write whose object is changed in between
 _MAX_APPLIED: Final = 20_000
 _HANDOVER: Final = f"{contract.FIELD_MANAGER}-handover"
-_GROUPS: Final = {
-    "Pod": ("", "v1", "pods"),
-    "Service": ("", "v1", "services"),
-    "ServiceAccount": ("", "v1", "serviceaccounts"),
-    "Secret": ("", "v1", "secrets"),
-    "ConfigMap": ("", "v1", "configmaps"),
-    "Event": ("", "v1", "events"),
-    "Deployment": ("apps", "v1", "deployments"),
-    "ReplicaSet": ("apps", "v1", "replicasets"),
-    "PodDisruptionBudget": ("policy", "v1", "poddisruptionbudgets"),
-    "NetworkPolicy": ("networking.k8s.io", "v1", "networkpolicies"),
-    "Lease": ("coordination.k8s.io", "v1", "leases"),
-    "PodMonitor": ("monitoring.coreos.com", "v1", "podmonitors"),  # of the Prometheus Operator
-    contract.KIND: (contract.GROUP, contract.VERSION, contract.PLURAL),
-}
-
-
-def path(kind: str, namespace: str = "", name: str = "") -> str:
-    """Return the API path of one object, of a kind in one namespace, or of a kind in all namespaces. Raises ClusterError
-    for a kind that this operator does not use."""
-    if kind not in _GROUPS:
-        raise ClusterError(f"kind {kind} is not supported by this client")
-    group, version, plural = _GROUPS[kind]
-    prefix = f"/apis/{group}/{version}" if group else f"/api/{version}"
-    placed = f"{prefix}/namespaces/{namespace}" if namespace else prefix
-    return f"{placed}/{plural}/{name}" if name else f"{placed}/{plural}"
 
 
 class KubeClient:
@@ -67,12 +54,14 @@ class KubeClient:
         client: ApiClient,
         lease: Callable[[], float] = lambda: math.inf,
         held: Callable[[str, str], int | None] = lambda _namespace, _name: None,
+        cache: ObjectCache | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`lease()` returns the seconds for which this process may still write, `held()` what the gateways hold.
 
-        `clock()` returns monotonic seconds.
+        cache: what the watches have delivered; None: every read is a request. `clock()` returns monotonic seconds.
         """
+        self._cache = ObjectCache(()) if cache is None else cache
         self._held = held
         self._dynamic = dynamic_client(client)
         self._lease = lease
@@ -83,7 +72,7 @@ class KubeClient:
 
     async def serves(self, kind: str) -> bool:
         """Return whether the API server has this kind, as of the last minutes. Raises ClusterError."""
-        group, version, plural = _GROUPS[kind]
+        group, version, plural = GROUPS[kind]
         return await self._kinds.has(f"/apis/{group}/{version}", plural)
 
     async def _plurals(self, group_version: str) -> frozenset[str]:
@@ -97,47 +86,71 @@ class KubeClient:
 
     async def get(self, kind: str, namespace: str, name: str) -> Object | None:
         """Return the object, or None if it does not exist. Raises ClusterError."""
-        try:
-            return await self._request("get", path(kind, namespace, name))
-        except ClusterError as error:
-            if error.status == 404:
-                return None
-            raise
+        if self._cache.holds(kind):
+            return self._cache.get(kind, namespace, name)
+        return await self._read(kind, namespace, name)
 
     async def list(self, kind: str, namespace: str, labels: Mapping[str, str]) -> list[Object]:
-        """Return the objects of a kind with these labels, read in pages of 500; an empty namespace means all."""
-        selector = ",".join(f"{label}={value}" for label, value in labels.items()) or None
-        where = path(kind, namespace)
-        found: list[Object] = []
-        more: str | None = None
-        while True:
-            page = await self._request("get", where, label_selector=selector, limit=_PAGE, _continue=more)
-            found.extend(page.get("items") or ())
-            more = (page.get("metadata") or {}).get("continue") or None
-            if more is None:
-                return found
+        """Return the objects of a kind with these labels, read in pages of 500; an empty namespace means all.
+
+        It always asks the API server.
+        """
+        text = ",".join(f"{label}={value}" for label, value in labels.items())
+        return (await self._list(kind, namespace, text))[0]
+
+    async def list_watched(self, kind: str, namespace: str) -> tuple[Objects, str]:
+        """Return what a watch of the kind covers, and the resourceVersion of the list. Raises ClusterError."""
+        return await self._list(kind, namespace, selector(kind))
+
+    async def controlled_by(self, kind: str, namespace: str, uid: str, labels: Mapping[str, str]) -> Objects:
+        """Return the objects whose controller has this uid. Raises ClusterError."""
+        if self._cache.holds(kind):
+            return self._cache.controlled_by(kind, uid)
+        return [each for each in await self.list(kind, namespace, labels) if controller_of(each) == uid]
+
+    async def serving(self, namespace: str, name: str) -> Objects:
+        """Return the LLMDeployments of the namespace with this served name. Raises ClusterError."""
+        if self._cache.holds(contract.KIND):
+            return self._cache.serving(namespace, name)
+        return [each for each in await self.list(contract.KIND, namespace, {}) if served_name(each) == name]
+
+    def is_watched(self, kind: str) -> bool:
+        """True if the cache holds the kind."""
+        return self._cache.holds(kind)
 
     async def apply(self, manifest: Object, *, owner: Object | None = None) -> Object:
         """Server-side apply with force, which takes ownership of the given fields.
 
-        Before it creates an object it reads the owner again: the garbage collector may already have deleted the children
-        of an owner that a user deletes in the foreground. Raises ForeignObject, OwnerDeleted, ClusterError.
+        Before it creates an object it reads the object and the owner again. The cache covers only objects with the
+        operator's labels, and the garbage collector may already have deleted the children of an owner that a user
+        deletes in the foreground. Raises ForeignObject, OwnerDeleted, ClusterError.
         """
         kind, metadata = manifest["kind"], manifest["metadata"]
         where = (kind, metadata["namespace"], metadata["name"])
         live = await self.get(*where)
+        if live is None and self._cache.holds(kind):
+            live = await self._read(*where)
         if live is None and owner is None:
             raise ClusterError(f"{kind} {where[1]}/{where[2]} does not exist", status=404)
         if live is None and owner is not None:
             await self._check_owner(owner)
-        if live is not None and owner is not None and not is_owned(live, owner):
-            raise ForeignObject(f"{kind} {where[1]}/{where[2]} exists and does not belong to this LLMDeployment")
         digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-        if live is not None and self._applied.get(where) == (digest, live["metadata"]["resourceVersion"]):
-            return live
-        if live is not None and kind == "Deployment" and "replicas" not in manifest["spec"] and _owns_replicas(live):
-            await self._server_side(_only_replicas(live), _HANDOVER)
-        result = await self._server_side(manifest, contract.FIELD_MANAGER)
+        for attempt in range(_ATTEMPTS):
+            if live is not None and owner is not None and not is_owned(live, owner):
+                raise ForeignObject(f"{kind} {where[1]}/{where[2]} exists and does not belong to this LLMDeployment")
+            if live is not None and self._applied.get(where) == (digest, live["metadata"]["resourceVersion"]):
+                return live
+            try:
+                result = await self._write(manifest, live)
+            except ClusterError as error:
+                if error.status != 409 or live is None or attempt == _ATTEMPTS - 1:
+                    raise
+                newer = await self._read(*where)
+                if newer is None or _replicas(newer) != _replicas(live):
+                    raise  # the decision was made for another count; the next pass decides anew
+                live = newer
+            else:
+                break
         self._remember(where, (digest, result["metadata"]["resourceVersion"]))
         return result
 
@@ -154,12 +167,20 @@ class KubeClient:
             raise
 
     async def delete(self, kind: str, namespace: str, name: str) -> None:
-        """Delete the object; no error if it does not exist. Raises ClusterError."""
+        """Delete the object as the cache has it; no error if it does not exist. Raises ClusterError, with the status 409
+        if it has changed since."""
+        version = self._cache.version(kind, namespace, name)
+        options = {"body": {"preconditions": {"resourceVersion": version}}} if version else {}
         try:
-            await self._request("delete", path(kind, namespace, name))
+            answer = await self._request("delete", path(kind, namespace, name), **options)
         except ClusterError as error:
             if error.status != 404:
                 raise
+            answer = {}
+        if answer.get("kind") == kind:  # it ends later, and has a deletionTimestamp
+            self._cache.put(kind, answer)
+        else:
+            self._cache.forget(kind, namespace, name)
 
     async def write_status(self, resource: Object, status: Object) -> None:
         """Replace the status of the resource with this uid, not of one recreated under its name. Raises ClusterError."""
@@ -169,7 +190,7 @@ class KubeClient:
             {"op": "add", "path": "/status", "value": status},
         ]
         try:
-            await self._request(
+            written = await self._request(
                 "patch",
                 where,
                 body=patch,
@@ -179,6 +200,8 @@ class KubeClient:
         except ClusterError as error:
             if error.status != 404:
                 raise
+        else:
+            self._cache.put(resource["kind"], written)
 
     async def emit_event(self, resource: Object, reason: str, message: str, *, warning: bool) -> None:
         """Post an Event; a failure is only logged."""
@@ -220,10 +243,40 @@ class KubeClient:
 
     async def _check_owner(self, owner: Object) -> None:
         metadata = owner["metadata"]
-        check_owner(await self.get(owner["kind"], metadata["namespace"], metadata["name"]), owner)
+        check_owner(await self._read(owner["kind"], metadata["namespace"], metadata["name"]), owner)
+
+    async def _read(self, kind: str, namespace: str, name: str) -> Object | None:
+        """Ask the API server, and keep the answer."""
+        try:
+            found = await self._request("get", path(kind, namespace, name))
+        except ClusterError as error:
+            if error.status == 404:
+                return None
+            raise
+        self._keep(kind, found)
+        return found
+
+    async def _list(self, kind: str, namespace: str, labels: str) -> tuple[Objects, str]:
+        where = path(kind, namespace)
+        found: Objects = []
+        more: str | None = None
+        while True:
+            page = await self._request("get", where, label_selector=labels or None, limit=_PAGE, _continue=more)
+            found.extend(page.get("items") or ())
+            metadata = page.get("metadata") or {}
+            more = metadata.get("continue") or None
+            if more is None:
+                return found, str(metadata.get("resourceVersion", ""))
+
+    async def _write(self, manifest: Object, live: Object | None) -> Object:
+        """Apply the manifest if the object is still in the state `live`; None: it must be created."""
+        leaves_replicas = manifest["kind"] == "Deployment" and "replicas" not in manifest["spec"]
+        if live is not None and leaves_replicas and _owns_replicas(live):
+            live = await self._server_side(_judged_by(live, _only_replicas(live)), _HANDOVER)
+        return await self._server_side(_judged_by(live, manifest), contract.FIELD_MANAGER)
 
     async def _server_side(self, manifest: Object, manager: str) -> Object:
-        return await self._request(
+        result = await self._request(
             "patch",
             _path_of(manifest),
             body=manifest,
@@ -231,6 +284,13 @@ class KubeClient:
             field_manager=manager,
             force_conflicts=True,
         )
+        self._keep(manifest["kind"], result)
+        return result
+
+    def _keep(self, kind: str, thing: Object) -> None:
+        """Show the next pass an answer of the API server, if it is of what the watches cover."""
+        if is_selected(kind, thing):
+            self._cache.put(kind, thing)
 
     def _remember(self, where: tuple[str, str, str], what: tuple[str, str]) -> None:
         self._applied[where] = what
@@ -250,6 +310,18 @@ class KubeClient:
 def _path_of(thing: Object) -> str:
     metadata = thing["metadata"]
     return path(thing["kind"], metadata["namespace"], metadata["name"])
+
+
+def _judged_by(live: Object | None, manifest: Object) -> Object:
+    """The manifest with the version of `live`: the API server answers 409 if the object has another one by now."""
+    if live is None:
+        return manifest
+    metadata = manifest["metadata"] | {"resourceVersion": live["metadata"]["resourceVersion"]}
+    return manifest | {"metadata": metadata}
+
+
+def _replicas(thing: Object) -> Any:
+    return (thing.get("spec") or {}).get("replicas") if thing.get("kind") == "Deployment" else None
 
 
 def _owns_replicas(deployment: Object) -> bool:

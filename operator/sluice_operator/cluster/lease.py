@@ -8,7 +8,7 @@ from kubernetes.aio.client import ApiClient
 
 from sluice_kube.api import dynamic_client, request
 from sluice_operator.cluster.client import ClusterError, Object
-from sluice_operator.cluster.kube import path
+from sluice_operator.cluster.kinds import path
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ therefore converges to the same state.
 
 import json
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -19,6 +20,7 @@ from sluice_operator.cluster.fleet import ObservedFleet, replicas_of
 from sluice_operator.reconcile.admin_token import derive
 from sluice_operator.reconcile.context import Context, Target
 from sluice_operator.render import names
+from sluice_operator.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -33,11 +35,19 @@ class AppliedChildren:
     token: str | None = None  # the engines' admin token, set after its Secret was created
     fingerprint: int | None = None  # of the children without the Deployment
     applied_at: float = 0.0  # monotonic seconds; when those were applied
+    unwatched_at: float = -math.inf  # the same for the kinds that are not watched, the Secret among them
     replicas: int | None = None  # of the Deployment, as last written
 
     def is_due(self, now: float, interval: float) -> bool:
         """True if the children were not applied for `interval` seconds."""
         return self.fingerprint is None or now - self.applied_at >= interval
+
+    def is_unwatched_due(self, now: float, target: Target, fleet: ObservedFleet, settings: Settings) -> bool:
+        """True if the children without a watch are applied again: like the others while a pod is not ready, which may
+        wait for one of them; otherwise rarely, and not for all resources at once."""
+        if all(pod.view.phase == "ready" for pod in fleet.pods):
+            return now - self.unwatched_at >= settings.unwatched_interval * (0.5 + target.key.phase / 2)
+        return now - self.unwatched_at >= settings.children_interval
 
 
 def desired_replicas(resource: LLMDeployment, fleet: ObservedFleet, decision: Decision) -> int | None:
@@ -64,10 +74,10 @@ async def ensure_token(
 ) -> AppliedChildren:
     """Create the Secret of the admin token if it does not exist. Raises ClusterError, OwnerDeleted.
 
-    The creation is repeated every `children_interval`, because the operator does not read the Secret. A quota may
+    The creation is repeated when the children without a watch are due, because the operator does not read the Secret. A quota may
     reject the creation of a Secret that exists; the error is ignored if the Deployment mounts that Secret.
     """
-    if state.token is not None and not state.is_due(context.clock(), context.settings.children_interval):
+    if state.token is not None and not _due(("Secret",), target, fleet, state, context):
         return state
     token = derive(context.token_key, str(target.resource.metadata.get("uid", "")))
     secret = render.admin_secret(target.resource, token)
@@ -87,18 +97,34 @@ def _mounts(deployment: Object | None, secret: str) -> bool:
 
 
 async def apply_dependencies(
-    target: Target, manifests: Sequence[Object], state: AppliedChildren, context: Context
+    target: Target, fleet: ObservedFleet, manifests: Sequence[Object], state: AppliedChildren, context: Context
 ) -> AppliedChildren:
-    """Apply the children except the Deployment if they changed, and every `children_interval` to undo other writes.
+    """Apply the children except the Deployment if they changed, and again to undo other writes: every
+    `children_interval` where that needs no request, the others when they are due.
 
     Raises ClusterError, ForeignObject, OwnerDeleted.
     """
-    fingerprint = hash(json.dumps(manifests, sort_keys=True))
-    if fingerprint == state.fingerprint and not state.is_due(context.clock(), context.settings.children_interval):
-        return state
+    fingerprint, now = hash(json.dumps(manifests, sort_keys=True)), context.clock()
+    changed = fingerprint != state.fingerprint
+    unwatched = changed or _due(("ConfigMap", "Secret"), target, fleet, state, context)
+    watched = changed or state.is_due(now, context.settings.children_interval)
     for manifest in manifests:
-        await context.cluster.apply(manifest, owner=target.document)
-    return replace(state, fingerprint=fingerprint, applied_at=context.clock())
+        if watched if context.cluster.is_watched(manifest["kind"]) else unwatched:
+            await context.cluster.apply(manifest, owner=target.document)
+    return replace(
+        state,
+        fingerprint=fingerprint,
+        applied_at=now if watched else state.applied_at,
+        unwatched_at=now if unwatched else state.unwatched_at,
+    )
+
+
+def _due(kinds: Sequence[str], target: Target, fleet: ObservedFleet, state: AppliedChildren, context: Context) -> bool:
+    """True if children of these kinds are applied although they did not change."""
+    now, settings = context.clock(), context.settings
+    if all(context.cluster.is_watched(kind) for kind in kinds):
+        return state.is_due(now, settings.children_interval)
+    return state.is_unwatched_due(now, target, fleet, settings)
 
 
 async def remove_network_policy(target: Target, context: Context) -> None:

@@ -36,7 +36,7 @@ from sluice_operator.reconcile.model_check import check_model
 from sluice_operator.reconcile.observe import observe
 from sluice_operator.reconcile.pod_monitor import ensure_pod_monitor
 from sluice_operator.reconcile.saved_estimates import read_estimates, save_estimates
-from sluice_operator.reconcile.served_names import ServedNames
+from sluice_operator.reconcile.served_names import name_conflict
 from sluice_operator.reconcile.state import ResourceState
 from sluice_operator.status.build import build, by_type
 from sluice_operator.status.events import events_of
@@ -59,7 +59,6 @@ class Reconciler:
         self.context = context
         self.states: dict[Key, ResourceState] = {}
         self.decisions: dict[Key, Decision] = {}  # the newest per resource, for display
-        self.served_names = ServedNames()
 
     async def reconcile(self, key: Key) -> float:
         """Return the seconds until the next pass; GONE after a deletion. Raises ClusterError; the caller then retries."""
@@ -88,16 +87,14 @@ class Reconciler:
         return self.context.settings.interval
 
     def forget(self, key: Key) -> None:
-        """Drop the state of a deleted resource; with the last one of a namespace, also its served names."""
+        """Drop the state of a deleted resource."""
         self.states.pop(key, None)
         self.decisions.pop(key, None)
-        if not any(other.namespace == key.namespace for other in self.states):
-            self.served_names.forget(key.namespace)
 
     async def _observe(self, key: Key, document: Object, target: Target | None, parse_errors: tuple[str, ...]) -> Facts:
         """Gather the facts of a pass, without any decision."""
         context = self.context
-        conflict = "" if target is None else await self.served_names.conflict(target, context)
+        conflict = "" if target is None else await name_conflict(target, context)
         fleet, observation = await observe(document, self.states[key].observation, context)
         self.states[key] = replace(self.states[key], observation=observation)
         context.metrics.scrapes_failed(fleet.scrape_failures)
@@ -129,7 +126,7 @@ class Reconciler:
         except ForeignObject as error:
             return replace(facts, conflict=str(error), decision=None)
         except ClusterError as error:
-            errors = await send_limits(self.states[key].children.token, fleet, decision, context)
+            errors = await self._send_limits(key, fleet, decision)
             if error.status in REJECTED:
                 rejected = replace(facts, write_error=str(error), decision=None, limit_errors=errors)
                 await self._report(key, target.document, rejected)
@@ -138,7 +135,7 @@ class Reconciler:
         status = self.states[key].status.decided(decision.reasons, context.timestamp())
         self.states[key] = replace(self.states[key], autoscaler=autoscaler, status=status)
         log_decision(key, decision, context)
-        errors = await send_limits(self.states[key].children.token, fleet, decision, context)
+        errors = await self._send_limits(key, fleet, decision)
         replacement = await replace_crashed(key.namespace, fleet, self.states[key].crash_replacement, context)
         monitor = await ensure_pod_monitor(target, self.states[key].monitor, context)
         self.states[key] = replace(self.states[key], crash_replacement=replacement, monitor=monitor)
@@ -172,26 +169,43 @@ class Reconciler:
         *dependencies, deployment = _render(target.resource, replicas, str(children.token), context, revision)
         if context.settings.network_peers is None and children.fingerprint is None:
             await remove_network_policy(target, context)
-        children = await apply_dependencies(target, dependencies, children, context)
+        children = await apply_dependencies(target, fleet, dependencies, children, context)
         self.states[key] = replace(self.states[key], children=children)
         await order_scale_in(target.resource, fleet, decision, replicas, context)
         applied = await context.cluster.apply(deployment, owner=target.document)
         self.states[key] = replace(self.states[key], children=replace(children, replicas=replicas))
         return applied
 
+    async def _send_limits(self, key: Key, fleet: ObservedFleet, decision: Decision) -> tuple[str, ...]:
+        """Send the limits that the engines do not follow yet; return one sentence per failed call."""
+        state = self.states[key]
+        sent, errors = await send_limits(state.children.token, fleet, decision, state.limits, self.context)
+        self.states[key] = replace(self.states[key], limits=sent)
+        return errors
+
     async def _save_estimates(self, target: Target, decision: Decision) -> None:
         """Keep the autoscaler's estimates for the operator that follows this one."""
         state = self.states[target.key]
         known = state.saved.estimates.remembered if decision.forecast is None else decision.forecast.remembered
         estimates = estimates_of(state.autoscaler, known)
-        saved = await save_estimates(target, state.saved, estimates, self.context)
+        interval = self._measurements_interval(target.key)
+        saved = await save_estimates(target, state.saved, estimates, interval, self.context)
         self.states[target.key] = replace(state, saved=saved)
+
+    def _measurements_interval(self, key: Key) -> float:
+        """Seconds between two writes of the measurements of this resource, so that those of all stay below a rate.
+
+        Half of it depends on the key, so that resources that were first seen together are not written together.
+        """
+        settings = self.context.settings
+        shared = len(self.states) / settings.status_writes
+        return max(settings.status_interval, shared * (0.75 + key.phase / 2))
 
     async def _report(self, key: Key, document: Object, facts: Facts) -> None:
         """Write the status if it changed, then emit the new Events."""
         context, state, now = self.context, self.states[key], self.context.clock()
         previous = document.get("status") or {}
-        due = state.status.is_due(now, context.settings.status_interval)
+        due = state.status.is_due(now, self._measurements_interval(key))
         update = state.status.update(context.timestamp(), due=due)
         status = build(key, facts, previous, update)
         if status != previous:

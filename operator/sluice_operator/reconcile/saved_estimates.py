@@ -56,14 +56,14 @@ async def read_estimates(document: Object, context: Context) -> SavedEstimates:
 
 
 async def save_estimates(
-    target: Target, saved: SavedEstimates, estimates: Estimates, context: Context
+    target: Target, saved: SavedEstimates, estimates: Estimates, interval: float, context: Context
 ) -> SavedEstimates:
-    """Write the estimates if they changed and none were written for `status_interval`.
+    """Write the estimates if they changed and none were written for `interval` seconds.
 
     Raises OwnerDeleted, and ClusterError for errors that a retry can solve.
     """
     now = context.clock()
-    if estimates == saved.estimates or not saved.is_due(now, context.settings.status_interval):
+    if estimates == saved.estimates or not saved.is_due(now, interval):
         return saved
     try:
         await context.cluster.apply(

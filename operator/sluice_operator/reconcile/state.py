@@ -4,12 +4,14 @@ Correctness does not depend on this state: a new process reads back what it need
 keeps windows of samples, and prevents duplicate Events.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sluice_operator.autoscaler.state import AutoscalerState
 from sluice_operator.reconcile.children import AppliedChildren
 from sluice_operator.reconcile.crash_replacement import CrashReplacement
 from sluice_operator.reconcile.external_writer import ExternalWriter
+from sluice_operator.reconcile.limits import SentLimits
 from sluice_operator.reconcile.observation_state import ObservationState
 from sluice_operator.reconcile.pod_monitor import AppliedMonitor
 from sluice_operator.reconcile.recorded_status import RecordedStatus
@@ -30,4 +32,5 @@ class ResourceState:
     crash_replacement: CrashReplacement = field(default_factory=CrashReplacement)
     saved: SavedEstimates = field(default_factory=SavedEstimates)
     monitor: AppliedMonitor = field(default_factory=AppliedMonitor)
+    limits: Mapping[str, SentLimits] = field(default_factory=dict)  # by pod
     external_writer: ExternalWriter = field(default_factory=ExternalWriter)

@@ -9,12 +9,14 @@ import contextlib
 import logging
 import signal
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from sluice import contract
 from sluice_kube.api import connect
-from sluice_operator.cluster.client import ClusterClient, ClusterError, Key
+from sluice_operator.cluster.cache import Feed, ObjectCache, Resync
+from sluice_operator.cluster.client import ClusterClient, ClusterError, Key, Object
 from sluice_operator.cluster.kube import KubeClient
 from sluice_operator.cluster.lease import KubeLease
 from sluice_operator.engines.client import HttpScraper
@@ -27,7 +29,7 @@ from sluice_operator.reconcile.reconciler import Reconciler
 from sluice_operator.runtime.health import Health
 from sluice_operator.runtime.leader_election import Election
 from sluice_operator.runtime.watchdog import Watchdog
-from sluice_operator.runtime.watches import watch
+from sluice_operator.runtime.watches import watch, watched_kinds
 from sluice_operator.runtime.workqueue import Workers
 from sluice_operator.settings import Settings
 
@@ -35,6 +37,16 @@ log = logging.getLogger(__name__)
 
 _SWEEP_SECONDS: Final = 30.0
 _CRD_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Watches:
+    """What the watches feed."""
+
+    cache: ObjectCache
+    cluster: KubeClient
+    watchdog: Watchdog
+    gateways: Gateways
 
 
 def main(settings: Settings) -> int:
@@ -64,10 +76,11 @@ async def run(settings: Settings) -> int:
         models = ModelChecks(HubReader(settings.hub_endpoint))
         stack.push_async_callback(models.close)
         gateways = Gateways(client, settings.pod_namespace, settings.gateway_service)
-        cluster = KubeClient(client, election.remaining, gateways.held)
+        cache = ObjectCache(watched_kinds(settings))
+        cluster = KubeClient(client, election.remaining, gateways.held, cache)
         context = Context(cluster, scraper, settings, metrics=metrics, models=models)
         try:
-            return await _until_stopped(stop, _lead(context, election, watchdog, gateways))
+            return await _until_stopped(stop, _lead(context, election, Watches(cache, cluster, watchdog, gateways)))
         finally:
             metrics.leads(False)
             await election.release()
@@ -91,7 +104,7 @@ async def _until_stopped(stop: asyncio.Event, work: "asyncio._CoroutineLike[str]
     return contract.EXIT_FAILED
 
 
-async def _lead(context: Context, election: Election, watchdog: Watchdog, gateways: Gateways) -> str:
+async def _lead(context: Context, election: Election, watches: Watches) -> str:
     """Wait for the CRD, the Lease and the key, then lead; return the cause of the end, empty after a signal.
 
     The key comes after the Lease, because the operator creates it and writes nothing without the Lease.
@@ -107,15 +120,15 @@ async def _lead(context: Context, election: Election, watchdog: Watchdog, gatewa
             return _cause(holding)
         if key.exception() is not None:
             return _cause(key)
-        return await _work(replace(context, token_key=key.result()), holding, watchdog, gateways)
+        return await _work(replace(context, token_key=key.result()), holding, watches)
     finally:
         for task in (holding, key):
             task.cancel()
         await asyncio.gather(holding, key, return_exceptions=True)
 
 
-async def _work(context: Context, holding: asyncio.Task[str], watchdog: Watchdog, gateways: Gateways) -> str:
-    """Watch and reconcile until a task ends; return the cause."""
+async def _work(context: Context, holding: asyncio.Task[str], watches: Watches) -> str:
+    """Fill the cache, then watch and reconcile until a task ends; return the cause."""
     settings = context.settings
     workers = Workers(
         Reconciler(context).reconcile,
@@ -123,15 +136,22 @@ async def _work(context: Context, holding: asyncio.Task[str], watchdog: Watchdog
         backoff_cap=settings.error_backoff_cap,
         metrics=context.metrics,
     )
-    watchdog.start()
-    tasks = {
-        holding,
-        asyncio.create_task(watchdog.run(), name="watchdog"),
-        asyncio.create_task(_sweep(context, workers, watchdog), name="sweep"),
-        asyncio.create_task(watch(settings, workers.wake, watchdog.delivered), name="kopf"),
-        asyncio.create_task(gateways.run(workers.wake), name="gateways"),
-    }
+    resync = Resync(watches.cache, partial(_list, watches.cluster, settings.namespace), workers.wake)
+    feed = Feed(watches.cache, workers.wake, resync.request)
+    tasks = {holding, filling := asyncio.create_task(resync.fill(), name="the first list")}
     try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if not filling.done() or filling.exception() is not None:
+            return _cause(filling if filling.done() else holding)
+        watches.watchdog.start()
+        tasks = {
+            holding,
+            asyncio.create_task(watches.watchdog.run(), name="watchdog"),
+            asyncio.create_task(_sweep(context, workers, watches.watchdog), name="sweep"),
+            asyncio.create_task(watch(settings, feed.event, watches.watchdog.delivered), name="kopf"),
+            asyncio.create_task(resync.run(), name="the lists of the cache"),
+            asyncio.create_task(watches.gateways.run(workers.wake), name="gateways"),
+        }
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         return _cause(next(iter(done)))
     finally:
@@ -139,6 +159,11 @@ async def _work(context: Context, holding: asyncio.Task[str], watchdog: Watchdog
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _list(cluster: KubeClient, namespace: str, kind: str) -> tuple[list[Object], str]:
+    """Return what the watch of a kind covers."""
+    return await cluster.list_watched(kind, namespace)
 
 
 def _cause(task: "asyncio.Task[Any]") -> str:

@@ -1,27 +1,33 @@
-"""Thin adapter for Kopf: it turns watch events into wake-ups of workers. It decides, stores and writes nothing.
+"""Thin adapter for Kopf: it passes watch events on to the cache. It decides, stores and writes nothing.
 
 It registers event handlers only: create, update, timer and daemon handlers would add finalizers and annotations. Kopf
 runs standalone (the operator's own Lease elects the leader), posts no Events, and discovers no namespaces if one is
 given.
 """
 
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Collection
+from typing import Any
 
 import kopf
 
 from sluice import contract
 from sluice_operator.cluster.client import Key
+from sluice_operator.cluster.kinds import GROUPS, selector
 from sluice_operator.settings import Settings
 
-_ENGINES: Final = f"{contract.LABEL_NAME}={contract.ENGINE_APP}"  # filtered by the API server
-
-Wake = Callable[[Key], None]
+Event = Callable[[str, str | None, dict[str, Any]], None]  # kind, change (None: from a list), object
 Delivered = Callable[[Key, str], None]
 
 
-def registry(wake: Wake, delivered: Delivered) -> kopf.OperatorRegistry:
-    """Return all handlers: events of the resource and of its children wake the worker of the resource."""
+def watched_kinds(settings: Settings) -> tuple[str, ...]:
+    """Return the kinds that are watched. Secrets and ConfigMaps are not: the operator needs no list of them."""
+    policies = () if settings.network_peers is None else ("NetworkPolicy",)
+    children = ("ReplicaSet", "Pod", "Service", "ServiceAccount", "PodDisruptionBudget", *policies)
+    return (contract.KIND, "Deployment", *children)
+
+
+def registry(kinds: Collection[str], event: Event, delivered: Delivered) -> kopf.OperatorRegistry:
+    """Return all handlers: each passes an event of the resource or of a child on."""
     handlers = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=handlers)
@@ -29,22 +35,22 @@ def registry(wake: Wake, delivered: Delivered) -> kopf.OperatorRegistry:
         """Log in without the client library that Kopf would otherwise import."""
         return kopf.login_with_service_account(**known) or kopf.login_with_kubeconfig(**known)
 
-    @kopf.on.event(contract.GROUP, contract.VERSION, contract.PLURAL, registry=handlers)
-    async def on_resource(name: str, namespace: str | None, body: kopf.Body, **_: Any) -> None:
-        key = Key(namespace or "", name)
-        delivered(key, str(body.metadata.get("resourceVersion", "")))
-        wake(key)
-
-    @kopf.on.event("apps", "v1", "deployments", registry=handlers)
-    @kopf.on.event("", "v1", "pods", registry=handlers)
-    async def on_child(namespace: str | None, labels: kopf.Labels, **_: Any) -> None:
-        if instance := labels.get(contract.LABEL_INSTANCE):
-            wake(Key(namespace or "", instance))
-
+    for kind in kinds:
+        _handle(kind, event, delivered, handlers)
     return handlers
 
 
-def kopf_settings() -> kopf.OperatorSettings:
+def _handle(kind: str, event: Event, delivered: Delivered, handlers: kopf.OperatorRegistry) -> None:
+    @kopf.on.event(*GROUPS[kind], registry=handlers, id=kind)
+    async def on_event(**given: Any) -> None:
+        change, thing = given["event"]["type"], given["event"]["object"]
+        event(kind, change, thing)
+        if kind == contract.KIND:
+            metadata = thing["metadata"]
+            delivered(Key(metadata.get("namespace", ""), metadata["name"]), str(metadata.get("resourceVersion", "")))
+
+
+def kopf_settings(kinds: Collection[str] = ()) -> kopf.OperatorSettings:
     """Return Kopf's settings, with deadlines for requests and watches and bounds on pages and workers."""
     settings = kopf.OperatorSettings()
     settings.peering.standalone = True
@@ -55,20 +61,24 @@ def kopf_settings() -> kopf.OperatorSettings:
     settings.watching.connect_timeout = 10
     settings.watching.inactivity_timeout = 70
     settings.watching.chunk_size = 500
-    settings.watching.label_selectors["", "v1", "pods"] = _ENGINES
-    settings.watching.label_selectors["apps", "v1", "deployments"] = _ENGINES
+    for kind in kinds:
+        if labels := selector(kind):
+            settings.watching.label_selectors[GROUPS[kind]] = labels
     settings.networking.request_timeout = 60
     settings.networking.connect_timeout = 10
     settings.networking.enforce_retry_after = True
-    settings.queueing.worker_limit = 20
+    # Kopf keeps a worker per object while idle_timeout lasts, by default 5 s: 20 workers would take 4 objects per second.
+    settings.queueing.worker_limit = 50
+    settings.queueing.idle_timeout = 0.02
     return settings
 
 
-async def watch(settings: Settings, wake: Wake, delivered: Delivered) -> None:
+async def watch(settings: Settings, event: Event, delivered: Delivered) -> None:
     """Run Kopf until it is cancelled or stopped by a signal."""
+    kinds = watched_kinds(settings)
     await kopf.operator(
-        registry=registry(wake, delivered),
-        settings=kopf_settings(),
+        registry=registry(kinds, event, delivered),
+        settings=kopf_settings(kinds),
         standalone=True,
         namespaces=[settings.namespace] if settings.namespace else [],
         clusterwide=not settings.namespace,

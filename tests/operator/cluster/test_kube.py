@@ -9,7 +9,8 @@ from kubernetes.aio.client import ApiClient, Configuration
 
 from sluice import contract
 from sluice_operator.cluster.client import Object, OwnerDeleted
-from sluice_operator.cluster.kube import KubeClient, path
+from sluice_operator.cluster.kinds import path
+from sluice_operator.cluster.kube import KubeClient
 
 OWNER: Object = {
     "apiVersion": contract.API_VERSION,

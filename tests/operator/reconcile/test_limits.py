@@ -1,5 +1,6 @@
 """Limits reach engines whatever else goes wrong, outlive a late pass, and are missed in a condition where they do not."""
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -110,3 +111,31 @@ async def test_a_loading_pod_that_takes_no_limits_yet_is_not_reported(caplog: py
     await reconciler.reconcile(KEY)
     assert cluster.condition("AdmissionActive")["reason"] != "LimitsNotSet"
     assert "limits not set" not in caplog.text
+
+
+async def test_limits_that_are_in_force_are_not_sent_again_until_they_expire_soon() -> None:
+    admission = {"mode": "Fixed", "concurrency": {"min": 8, "max": 8}}  # what the engine reports
+    _, engines, reconciler = await serving(admission=admission)
+    clock = reconciler.context.clock
+    assert isinstance(clock, Clock)
+    engines.patched.clear()
+    times = []
+    for _ in range(24):
+        clock.now += 5
+        before = len(engines.patched)
+        await reconciler.reconcile(KEY)
+        times += [clock.now] * (len(engines.patched) - before)
+    assert {later - earlier for earlier, later in itertools.pairwise(times)} == {15.0}
+    assert set(engines.lasting) == {30.0}
+
+
+async def test_an_engine_that_reports_other_limits_is_sent_them_at_once() -> None:
+    admission = {"mode": "Fixed", "concurrency": {"min": 8, "max": 8}}
+    _, engines, reconciler = await serving(admission=admission)
+    engines.patched.clear()
+    assert engines.text is not None
+    await reconciler.reconcile(KEY)
+    assert engines.patched == []
+    engines.text = engines.text.replace('kind="concurrency_max"} 8.0', 'kind="concurrency_max"} 64.0')  # restarted
+    await reconciler.reconcile(KEY)
+    assert [name for name, _, _ in engines.patched] == ["a"]

@@ -3,7 +3,6 @@
 from sluice import contract
 from sluice_operator.api import parse
 from sluice_operator.autoscaler.values import Decision
-from sluice_operator.cluster.client import Key
 from sluice_operator.reconcile.children import order_scale_in
 from sluice_operator.reconcile.observe import observe
 from sluice_operator.reconcile.reconciler import GONE
@@ -93,20 +92,7 @@ async def test_the_state_of_a_deleted_resource_is_dropped() -> None:
     await reconciler.reconcile(KEY)
     cluster.store.delete(contract.KIND, KEY.namespace, KEY.name)
     assert await reconciler.reconcile(KEY) == GONE
-    assert not reconciler.states and not reconciler.decisions and not reconciler.served_names.namespaces
-
-
-async def test_served_names_are_kept_while_the_namespace_has_a_resource() -> None:
-    cluster = cluster_with()
-    other = manifest()
-    other["metadata"]["name"] = "other"
-    cluster.store.apply(other)
-    reconciler = operator(cluster)
-    for key in (KEY, Key(KEY.namespace, "other")):
-        await reconciler.reconcile(key)
-    cluster.store.delete(contract.KIND, KEY.namespace, KEY.name)
-    await reconciler.reconcile(KEY)
-    assert KEY.namespace in reconciler.served_names.namespaces
+    assert not reconciler.states and not reconciler.decisions
 
 
 async def test_a_recreated_resource_starts_with_a_new_state() -> None:

@@ -2,19 +2,22 @@
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
 
 from sluice import contract
+from sluice_operator.cluster.cache import ObjectCache
 from sluice_operator.cluster.client import ClusterClient, ClusterError, Object
+from sluice_operator.cluster.kube import KubeClient
 from sluice_operator.cluster.lease import KubeLease
 from sluice_operator.engines.client import Scraper
 from sluice_operator.gateways.watch import Gateways
 from sluice_operator.reconcile.context import Context
 from sluice_operator.runtime.leader_election import Election, Times
-from sluice_operator.runtime.process import _lead, _until_stopped
+from sluice_operator.runtime.process import Watches, _lead, _until_stopped
 from sluice_operator.runtime.watchdog import Watchdog
 from sluice_operator.settings import Settings
 from tests.operator.runtime.test_leader_election_expiry import Shelf, SlowLink
@@ -44,6 +47,10 @@ class LeasedCluster:
         raise AssertionError
 
 
+def watches(clock: Callable[[], float]) -> Watches:
+    return Watches(ObjectCache(()), cast(KubeClient, None), Watchdog(clock=clock), Gateways(None, "", ""))
+
+
 def test_the_key_is_created_after_the_lease_is_acquired() -> None:
     async def lead() -> list[Object]:
         loop = asyncio.get_running_loop()
@@ -52,7 +59,7 @@ def test_the_key_is_created_after_the_lease_is_acquired() -> None:
         cluster = LeasedCluster(election)
         settings = Settings(engine_image="engine:1", pod_namespace="sluice-system")
         context = Context(cast(ClusterClient, cluster), cast(Scraper, None), settings)
-        leading = asyncio.create_task(_lead(context, election, Watchdog(clock=loop.time), Gateways(None, "", "")))
+        leading = asyncio.create_task(_lead(context, election, watches(loop.time)))
         async with asyncio.timeout(60):
             await cluster.written.wait()
         leading.cancel()
@@ -102,9 +109,7 @@ def test_a_task_that_fails_before_the_work_ends_the_process_with_one_sentence(
         loop = asyncio.get_running_loop()
         election = election_type(cast(KubeLease, SlowLink(Shelf(), [0.1])), "a", Times(), clock=loop.time)
         context = Context(cast(ClusterClient, cluster_type(election)), cast(Scraper, None), Settings())
-        return await _until_stopped(
-            asyncio.Event(), _lead(context, election, Watchdog(clock=loop.time), Gateways(None, "", ""))
-        )
+        return await _until_stopped(asyncio.Event(), _lead(context, election, watches(loop.time)))
 
     assert run_virtual(lead()) == contract.EXIT_FAILED
     (error,) = [record for record in caplog.records if record.levelname == "ERROR"]

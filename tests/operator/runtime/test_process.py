@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 from sluice import contract
 from sluice.cli import app
 from sluice_operator.cluster.client import ClusterError
-from sluice_operator.cluster.kube import KubeClient, path
+from sluice_operator.cluster.kinds import path
+from sluice_operator.cluster.kube import KubeClient
 from sluice_operator.runtime import watches
 from sluice_operator.settings import InvalidSettings, Settings, from_environment
 
@@ -47,8 +48,9 @@ def test_kopf_runs_standalone_with_deadlines() -> None:
 
 
 def test_no_handler_asks_for_a_finalizer() -> None:
-    registry = watches.registry(lambda key: None, lambda key, version: None)
-    assert len(list(registry._watching.get_all_handlers())) == 3
+    kinds = watches.watched_kinds(Settings())
+    registry = watches.registry(kinds, lambda kind, change, thing: None, lambda key, version: None)
+    assert len(list(registry._watching.get_all_handlers())) == len(kinds) == 7
     for other in (registry._changing, registry._spawning, registry._indexing):
         assert list(other.get_all_handlers()) == []
 

@@ -12,13 +12,13 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from sluice_operator.cluster.kube import _GROUPS
+from sluice_operator.cluster.kinds import GROUPS
 from sluice_operator.cluster.local.store import ObjectStore
 from tests.operator.security.permissions import Attributes, Permission
 
 Object = dict[str, Any]
 
-KINDS: Final = {(group, plural): kind for kind, (group, _, plural) in _GROUPS.items()}
+KINDS: Final = {(group, plural): kind for kind, (group, _, plural) in GROUPS.items()}
 KINDS["discovery.k8s.io", "endpointslices"] = "EndpointSlice"
 VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
@@ -84,6 +84,11 @@ class AuthorizingApiServer:
 
     def _carry_out(self, verb: str, where: tuple[str, str, str], body: Any, subresource: str) -> web.Response:
         kind, namespace, name = where
+        judged = (body if verb == "patch" and isinstance(body, dict) else {}).get("metadata", {})
+        judged = body.get("preconditions", {}) if verb == "delete" else judged
+        version = ((self.store.get(*where) or {}).get("metadata") or {}).get("resourceVersion")
+        if judged.get("resourceVersion", version) != version:
+            return _status(409, "the object has been modified")
         match verb:
             case "list":
                 items = self.store.list(kind, namespace, {})
@@ -117,7 +122,7 @@ def _attributes(request: web.Request) -> tuple[Attributes, str]:
 
 def _discovery(path: str) -> Object | None:
     """What Kopf reads before it watches: versions, groups and the resources of each."""
-    groups = sorted({(group, version) for group, version, _ in _GROUPS.values() if group})
+    groups = sorted({(group, version) for group, version, _ in GROUPS.values() if group})
     if path == "/api":
         return {"versions": ["v1"]}
     if path == "/apis":

@@ -17,13 +17,14 @@ from sluice_gateway.cluster.directory import Directory
 from sluice_gateway.cluster.discovery import Discovery
 from sluice_gateway.cluster.peers import watched_peers
 from sluice_operator.cluster.client import ClusterError, Key, OwnerDeleted
+from sluice_operator.cluster.kinds import GROUPS
 from sluice_operator.cluster.kube import KubeClient
 from sluice_operator.cluster.lease import KubeLease, LeaseRecord
 from sluice_operator.gateways.watch import Gateways
 from sluice_operator.reconcile.admin_token import operator_key
 from sluice_operator.reconcile.context import Context
 from sluice_operator.reconcile.reconciler import Reconciler
-from sluice_operator.runtime.watches import watch
+from sluice_operator.runtime.watches import watch, watched_kinds
 from sluice_operator.settings import Settings
 from tests.operator.fake_cluster import KEY_OF_OPERATOR, Clock, Engines, manifest, pod
 from tests.operator.reconcile.test_problems import CRASHED
@@ -31,7 +32,6 @@ from tests.operator.security.authorizing_api_server import AuthorizingApiServer,
 from tests.operator.security.chart_objects import NAMESPACE, RELEASE
 
 KEY: Final = Key("apps", "chat")
-WATCHED: Final = ("llmdeployments", "deployments", "pods")
 
 
 async def operate(server: AuthorizingApiServer, settings: Settings, folder: Path) -> None:
@@ -100,11 +100,12 @@ async def _watch_by_kopf(server: AuthorizingApiServer, settings: Settings, folde
             }
         )
     )
-    task = asyncio.create_task(watch(settings, lambda _: None, lambda *_: None))
+    task = asyncio.create_task(watch(settings, lambda *_: None, lambda *_: None))
     async with asyncio.timeout(10):
-        await server.wait_for(*(("list", resource) for resource in WATCHED))
+        watched = [GROUPS[kind][2] for kind in watched_kinds(settings)]
+        await server.wait_for(*(("list", resource) for resource in watched))
         if not server.refused:
-            await server.wait_for(*(("watch", resource) for resource in WATCHED))
+            await server.wait_for(*(("watch", resource) for resource in watched))
     await _cancel(task)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from sluice import contract
-from sluice_operator.cluster.client import ClusterError, Endpoint, Object, controller_of
+from sluice_operator.cluster.client import ClusterError, Endpoint, Object, Objects, controller_of, served_name
 from sluice_operator.cluster.local.deployment_controller import Replica, Scale, next_actions
 from sluice_operator.cluster.local.kubelet import KubeletPeriods, LocalPod
 from sluice_operator.cluster.local.launch import (
@@ -98,6 +98,18 @@ class LocalCluster:
         """Return the objects of a kind with these labels."""
         items = self._store.list(kind, namespace, labels)
         return [self._live(item) for item in items] if kind == "Pod" else items
+
+    async def controlled_by(self, kind: str, namespace: str, uid: str, labels: Mapping[str, str]) -> Objects:
+        """Return the objects whose controller has this uid."""
+        return [each for each in await self.list(kind, namespace, labels) if controller_of(each) == uid]
+
+    async def serving(self, namespace: str, name: str) -> Objects:
+        """Return the LLMDeployments of the namespace with this served name."""
+        return [each for each in await self.list(contract.KIND, namespace, {}) if served_name(each) == name]
+
+    def is_watched(self, kind: str) -> bool:
+        """True: all objects are in memory."""
+        return True
 
     async def apply(self, manifest: Object, *, owner: Object | None = None) -> Object:
         """Server-side apply, in memory. Raises ForeignObject; ClusterError for a pod that does not exist."""

@@ -1,0 +1,78 @@
+"""The fields of each kind that reconcile reads. The cache keeps no others, so five thousand pods take a few megabytes."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from sluice import contract
+from sluice_operator.cluster.client import Object
+from sluice_operator.cluster.kinds import api_version
+
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"  # a second copy of the whole object
+_METADATA: Final = (
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "labels",
+    "ownerReferences",
+)
+
+
+def slim(kind: str, thing: Mapping[str, Any]) -> Object:
+    """Return the kept fields of an object as new containers. Items of a list have no kind, so it is added."""
+    return {"apiVersion": api_version(kind), "kind": kind, **_SLIM.get(kind, _identity_only)(thing)}
+
+
+def _whole(thing: Mapping[str, Any]) -> Object:
+    """Everything but the record of the writers."""
+    metadata = {name: value for name, value in thing["metadata"].items() if name != "managedFields"}
+    if _LAST_APPLIED in (metadata.get("annotations") or {}):
+        metadata["annotations"] = {k: v for k, v in metadata["annotations"].items() if k != _LAST_APPLIED}
+    return {**thing, "metadata": metadata}
+
+
+def _deployment(thing: Mapping[str, Any]) -> Object:
+    """Everything, and of the writers those of `spec.replicas`."""
+    kept = _whole(thing)
+    kept["metadata"]["managedFields"] = [
+        {name: entry[name] for name in ("manager", "operation", "subresource") if name in entry}
+        | {"fieldsV1": {"f:spec": {"f:replicas": {}}}}
+        for entry in thing["metadata"].get("managedFields") or ()
+        if "f:replicas" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
+    ]
+    return kept
+
+
+def _pod(thing: Mapping[str, Any]) -> Object:
+    """The status, the node, the arguments of the containers and the deletion cost."""
+    metadata, spec = _metadata(thing), thing.get("spec") or {}
+    annotations = thing["metadata"].get("annotations") or {}
+    if contract.ANNOTATION_DELETION_COST in annotations:
+        metadata["annotations"] = {
+            contract.ANNOTATION_DELETION_COST: annotations[contract.ANNOTATION_DELETION_COST],
+        }
+    containers = [
+        {name: each[name] for name in ("name", "args") if name in each} for each in spec.get("containers") or ()
+    ]
+    kept = {"containers": containers} | ({"nodeName": spec["nodeName"]} if "nodeName" in spec else {})
+    return {"metadata": metadata, "spec": kept, "status": thing.get("status") or {}}
+
+
+def _identity_only(thing: Mapping[str, Any]) -> Object:
+    """What shows whose object it is and whether it has changed."""
+    return {"metadata": _metadata(thing)}
+
+
+def _metadata(thing: Mapping[str, Any]) -> Object:
+    return {name: thing["metadata"][name] for name in _METADATA if name in thing["metadata"]}
+
+
+_SLIM: Final[Mapping[str, Callable[[Mapping[str, Any]], Object]]] = {
+    contract.KIND: _whole,
+    "Deployment": _deployment,
+    "Pod": _pod,
+}

@@ -1,0 +1,169 @@
+"""`KubeClient` with a cache over HTTP: what it asks, and what the next pass sees of the operator's own writes."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+import pytest
+from aiohttp import web
+from kubernetes.aio.client import ApiClient, Configuration
+
+from sluice import contract
+from sluice_operator.cluster.cache import ObjectCache, Resync
+from sluice_operator.cluster.client import ClusterError, ForeignObject, Object
+from sluice_operator.cluster.kube import KubeClient
+from sluice_operator.reconcile.context import Context
+from sluice_operator.reconcile.reconciler import Reconciler
+from sluice_operator.runtime.process import _list
+from sluice_operator.runtime.watches import watched_kinds
+from sluice_operator.settings import Settings
+from tests.operator.fake_cluster import KEY, KEY_OF_OPERATOR, Clock, Engines, manifest, pod
+from tests.operator.security.authorizing_api_server import AuthorizingApiServer
+from tests.operator.security.chart_objects import NAMESPACE, stored
+from tests.operator.security.permissions import permissions_of
+
+ROLE = permissions_of("blue-sluice", NAMESPACE, stored("default"))
+
+
+@dataclass
+class CountingApiServer(AuthorizingApiServer):
+    """Records each request."""
+
+    asked: list[str] = field(default_factory=list)
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        self.asked.append(f"{request.method} {request.path}")
+        return await super()._answer(request)
+
+
+@dataclass
+class Operator:
+    """An operator whose watches deliver nothing: it knows the lists, and its own writes."""
+
+    server: CountingApiServer
+    client: KubeClient
+    cache: ObjectCache
+    clock: Clock
+    reconciler: Reconciler
+
+    async def list_all(self) -> None:
+        await Resync(self.cache, partial(_list, self.client, ""), lambda _: None).fill()
+
+    async def reconcile(self) -> list[str]:
+        """The requests of one pass, half a minute after the one before."""
+        self.clock.now += 30
+        self.server.asked.clear()
+        await self.reconciler.reconcile(KEY)
+        return list(self.server.asked)
+
+
+@asynccontextmanager
+async def operating() -> AsyncIterator[Operator]:
+    async with (
+        CountingApiServer(ROLE).running() as server,
+        ApiClient(configuration=Configuration(host=server.url)) as http,
+    ):
+        assert isinstance(server, CountingApiServer)
+        server.store.apply(manifest())
+        settings, clock = Settings(engine_image="engine:1", hub_endpoint=""), Clock()
+        cache = ObjectCache(watched_kinds(settings))
+        client = KubeClient(http, cache=cache)
+        context = Context(client, Engines(), settings, KEY_OF_OPERATOR, clock=clock, wall=clock.wall)
+        made = Operator(server, client, cache, clock, Reconciler(context))
+        await made.list_all()
+        yield made
+
+
+def run_pod(server: CountingApiServer) -> None:
+    """What the Deployment controller and the kubelet do."""
+    deployment = server.store.get("Deployment", KEY.namespace, KEY.name) or {}
+    reference = {"kind": "Deployment", "uid": deployment["metadata"]["uid"], "controller": True}
+    labels = pod("a")["metadata"]["labels"]
+    metadata = {"name": "chat-v1", "namespace": KEY.namespace, "uid": "set-v1", "labels": labels}
+    server.store.apply(
+        {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": metadata | {"ownerReferences": [reference]}}
+    )
+    server.store.apply(pod("a"))
+    server.store.set_status("Pod", KEY.namespace, "a", pod("a")["status"])
+
+
+async def test_a_pass_in_steady_state_makes_no_request() -> None:
+    async with operating() as operator:
+        assert f"PATCH /apis/apps/v1/namespaces/{KEY.namespace}/deployments/{KEY.name}" in await operator.reconcile()
+        run_pod(operator.server)
+        await operator.list_all()
+        await operator.reconcile()  # the pod is ready: the status says so
+        await operator.reconcile()
+        for _ in range(20):
+            assert await operator.reconcile() == []
+        scraper = operator.reconciler.context.scraper
+        assert isinstance(scraper, Engines) and len(scraper.scraped) >= 20
+
+
+async def test_the_next_pass_sees_the_writes_of_the_pass_before() -> None:
+    async with operating() as operator:
+        await operator.reconcile()
+        second = await operator.reconcile()
+        assert [each for each in second if not each.endswith("/status")] == []
+        assert await operator.reconcile() == []
+
+
+async def test_a_child_changed_by_another_writer_is_restored() -> None:
+    async with operating() as operator:
+        await operator.reconcile()
+        service = operator.server.store.get("Service", KEY.namespace, KEY.name) or {}
+        operator.server.store.apply(service | {"spec": service["spec"] | {"type": "NodePort"}})
+        await operator.list_all()
+        assert f"PATCH /api/v1/namespaces/ns/services/{KEY.name}" in await operator.reconcile()
+        restored = operator.server.store.get("Service", KEY.namespace, KEY.name) or {}
+        assert restored["spec"]["type"] == "ClusterIP"
+
+
+async def changed_deployment(operator: Operator, **spec: int) -> Object:
+    """The manifest of the Deployment that another writer has changed, unseen by any watch."""
+    await operator.reconcile()
+    live = operator.server.store.get("Deployment", KEY.namespace, KEY.name) or {}
+    operator.server.store.apply(live | {"spec": live["spec"] | spec})
+    metadata = {name: live["metadata"][name] for name in ("name", "namespace", "ownerReferences", "labels")}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": {"replicas": 3}}
+
+
+async def test_a_count_that_another_writer_has_changed_since_is_not_overwritten() -> None:
+    async with operating() as operator:
+        made = await changed_deployment(operator, replicas=7)
+        with pytest.raises(ClusterError, match="409"):
+            await operator.client.apply(made, owner=operator.server.store.get(contract.KIND, "ns", "chat"))
+        seen = await operator.client.get("Deployment", "ns", "chat") or {}
+        assert seen["spec"]["replicas"] == 7  # the next pass decides by it
+
+
+async def test_another_change_in_between_does_not_stop_a_write() -> None:
+    async with operating() as operator:
+        made = await changed_deployment(operator, paused=1)
+        await operator.client.apply(made, owner=operator.server.store.get(contract.KIND, "ns", "chat"))
+        assert (operator.server.store.get("Deployment", "ns", "chat") or {})["spec"]["replicas"] == 3
+
+
+async def test_an_object_of_another_owner_is_found_although_no_watch_covers_it() -> None:
+    async with operating() as operator:
+        metadata = {"name": KEY.name, "namespace": KEY.namespace}
+        operator.server.store.apply({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {}})
+        with pytest.raises(ForeignObject, match="Service ns/chat exists"):
+            await operator.client.apply(
+                {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {}},
+                owner=operator.server.store.get(contract.KIND, "ns", "chat"),
+            )
+
+
+async def test_a_pod_that_has_changed_since_is_not_deleted() -> None:
+    async with operating() as operator:
+        await operator.reconcile()
+        run_pod(operator.server)
+        await operator.list_all()
+        operator.server.store.set_status("Pod", "ns", "a", {"phase": "Running"})
+        with pytest.raises(ClusterError, match="409"):
+            await operator.client.delete("Pod", "ns", "a")
+        await operator.list_all()
+        await operator.client.delete("Pod", "ns", "a")
+        assert await operator.client.get("Pod", "ns", "a") is None
