@@ -28,6 +28,8 @@ LABEL_REVISION: Final = f"{GROUP}/revision"  # on the pods of a canary revision,
 LABEL_WEIGHT: Final = f"{GROUP}/weight-percent"  # on the canary's Service and its slices: its share of the requests
 REVISION_CANARY: Final = "canary"
 ANNOTATION_TEMPLATE: Final = f"{GROUP}/template"  # on the Deployment: fingerprint of the applied pod template
+ANNOTATION_REVISIONS: Final = f"{GROUP}/revisions"  # on the Deployment: its pod template and the last good one, as JSON
+ANNOTATION_UPGRADE: Final = f"{GROUP}/upgrade"  # on an LLMDeployment, by the user: the upgrade that its pods may take
 ANNOTATION_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 
 # --- ports and paths of an engine pod --------------------------------------------------------------------------

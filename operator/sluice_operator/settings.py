@@ -39,6 +39,7 @@ class Settings:
     """Settings of this operator. Times are in seconds."""
 
     engine_image: str = "sluice/engine:dev"
+    max_upgrades: int = 1  # fleets that upgrade windows move at the same time
     pod_ids: str = "Fixed"  # user and group ids of engine pods: Fixed (65532), or Cluster (the cluster assigns them)
     namespace: str = ""  # the one namespace to watch; empty: all namespaces
     interval: float = 5.0  # between two passes over one resource without an event
@@ -70,6 +71,7 @@ def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
     default = Settings()
     return Settings(
         engine_image=env.get("SLUICE_ENGINE_IMAGE") or default.engine_image,
+        max_upgrades=_count(env, "SLUICE_MAX_UPGRADES", default.max_upgrades),
         pod_ids=_choice(env, "SLUICE_POD_IDS", ("Fixed", "Cluster")),
         namespace=env.get("SLUICE_NAMESPACE", ""),
         interval=_seconds(env, "SLUICE_INTERVAL_SECONDS", default.interval),
@@ -96,6 +98,15 @@ def _seconds(env: Mapping[str, str], name: str, default: float) -> float:
     if not 0.5 <= value <= 300:
         raise InvalidSettings(f"{name} is {text!r}: it must be a number of seconds from 0.5 to 300")
     return value
+
+
+def _count(env: Mapping[str, str], name: str, default: int) -> int:
+    text = env.get(name)
+    if not text:
+        return default
+    if not text.isdecimal() or not 1 <= int(text) <= 1000:
+        raise InvalidSettings(f"{name} is {text!r}: it must be a whole number from 1 to 1000")
+    return int(text)
 
 
 def _choice(env: Mapping[str, str], name: str, values: tuple[str, ...]) -> str:

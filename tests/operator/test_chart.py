@@ -89,6 +89,7 @@ def test_the_defaults_fit_their_schema() -> None:
         {"watchNamespace": "Not A Name"},
         {"image": {"repository": ""}},
         {"podIds": "Root"},
+        {"upgrades": {"maxConcurrent": 0}},
         {"unknown": 1},
     ],
     ids=str,
@@ -112,6 +113,7 @@ def test_the_operator_reads_what_the_chart_sets() -> None:
         {
             "SLUICE_ENGINE_IMAGE": "a/b:c",
             "SLUICE_POD_IDS": "Cluster",
+            "SLUICE_MAX_UPGRADES": "3",
             "SLUICE_NAMESPACE": "team",
             "SLUICE_INTERVAL_SECONDS": "7",
             "SLUICE_HUB_ENDPOINT": "http://hub",
@@ -125,6 +127,7 @@ def test_the_operator_reads_what_the_chart_sets() -> None:
     names = {
         "ENGINE_IMAGE",
         "POD_IDS",
+        "MAX_UPGRADES",
         "NAMESPACE",
         "INTERVAL_SECONDS",
         "HUB_ENDPOINT",
@@ -136,7 +139,7 @@ def test_the_operator_reads_what_the_chart_sets() -> None:
     }
     assert set(given) == {f"SLUICE_{name}" for name in names}
     assert (settings.engine_image, settings.namespace, settings.interval) == ("a/b:c", "team", 7.0)
-    assert settings.pod_ids == "Cluster"
+    assert (settings.pod_ids, settings.max_upgrades) == ("Cluster", 3)
     assert settings.hub_endpoint == "http://hub"
     assert (settings.key_secret, settings.lease_name, settings.gateway_service) == ("k", "blue", "gw")
     assert settings.network_peers is not None

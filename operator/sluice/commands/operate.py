@@ -15,7 +15,7 @@ def operate(log_format: LogFormat = None, log_level: LogLevel = None) -> None:
     """Run the operator for LLMDeployments until it receives a signal.
 
     Reads SLUICE_ENGINE_IMAGE, SLUICE_NAMESPACE (empty: all), SLUICE_INTERVAL_SECONDS, SLUICE_HEALTH_PORT,
-    SLUICE_KEY_SECRET, POD_NAMESPACE and POD_NAME. Exits 0 on a signal, 1 when the Lease is lost or watching stops
+    SLUICE_MAX_UPGRADES, SLUICE_KEY_SECRET, POD_NAMESPACE and POD_NAME. Exits 0 on a signal, 1 when the Lease is lost or watching stops
     working.
     """
     try:

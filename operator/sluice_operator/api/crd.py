@@ -27,7 +27,7 @@ _COLUMNS: Final = (
     ("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', "Reason of the Ready condition", 0),
     ("Age", "date", ".metadata.creationTimestamp", "Time since creation", 0),
     ("Limit", "integer", ".status.admission.concurrency", "Concurrency limit of one replica, requests", 1),
-    ("Image", "string", ".spec.engine.image", "Engine image, if it is not the operator's default", 1),
+    ("Image", "string", ".status.image", "Engine image of the pods", 1),
     ("SLO", "string", ".status.slo.attainmentPercent", "Percentage of requests that met both SLO targets", 1),
 )
 

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from sluice_operator.api.auth import Auth
 from sluice_operator.api.base import Model, Rule
-from sluice_operator.api.cron import zone_of
+from sluice_operator.api.cron import newest, zone_of
 from sluice_operator.api.engine import EngineSpec
 from sluice_operator.api.model_source import CredentialsSecretRef, ModelCache, TokenSecretRef
 from sluice_operator.api.patterns import MODEL_URI, PERCENT, SERVED_NAME, Cron, TimeZone
@@ -173,6 +173,19 @@ class Admission(Model):
     queue length limit of each engine from it. Defaults to 10."""
 
 
+class UpgradeWindow(Model):
+    """A time in which pods may move to the operator's newest engine image."""
+
+    cron: Cron
+    """cron is when the window opens: minute, hour, day of the month, month, day of the week, e.g. "0 2 * * 6"."""
+    timezone: TimeZone = "UTC"
+    """timezone is the time zone of cron, e.g. Europe/Berlin. A window in an unknown time zone never opens; the
+    UpgradeAvailable condition says so. Defaults to UTC."""
+    duration_seconds: Annotated[int, Field(ge=60, le=604_800)] = 7200
+    """durationSeconds is how long the window is open from each start, in seconds. A move that has begun is finished
+    after it. Defaults to 7200."""
+
+
 class Rollout(Model):
     """Rolling update of the engine pods."""
 
@@ -181,6 +194,11 @@ class Rollout(Model):
             cel="self.maxSurge > 0 || self.maxUnavailable > 0",
             sentence="rollout.maxSurge and rollout.maxUnavailable must not both be 0: no pod could ever be replaced",
             holds=lambda r: r.max_surge > 0 or r.max_unavailable > 0,
+        ),
+        Rule(
+            cel="self.upgradePolicy != 'Window' || has(self.upgradeWindow)",
+            sentence="rollout.upgradeWindow must be set where rollout.upgradePolicy is Window",
+            holds=lambda r: r.upgrade_policy != "Window" or r.upgrade_window is not None,
         ),
     )
 
@@ -191,6 +209,32 @@ class Rollout(Model):
     drain_seconds: Annotated[int, Field(ge=1, le=86_400)] = 300
     """drainSeconds is how long a terminating pod may take to finish its running requests, in seconds. Defaults to
     300."""
+    progress_deadline_seconds: Annotated[int, Field(ge=10, le=86_400)] = 600
+    """progressDeadlineSeconds is how long no further pod may become ready before the rollout counts as stalled, in
+    seconds. It should exceed the time in which a pod starts and loads the model. Defaults to 600."""
+    rollback: Literal["Auto", "Manual"] = "Manual"
+    """rollback is what happens if the pods of a changed spec do not start within progressDeadlineSeconds. Manual: the old
+    pods go on serving, and the Ready condition has the reason RolloutStalled. Auto: the pods also return to the last
+    revision that was fully ready; the spec is tried again once model, engine, auth or drainSeconds change.
+    Defaults to Manual."""
+    upgrade_policy: Literal["OnChange", "Window", "Manual"] = "OnChange"
+    """upgradePolicy is when the pods take what a newer operator renders: its engine image, unless engine.image is set,
+    and its other settings. Until then they stay as they are. OnChange: with the next change of model, engine, auth or
+    drainSeconds. Window: in upgradeWindow. Manual: never by themselves, and a change of the spec keeps the image. In all
+    three the annotation that the UpgradeAvailable condition names takes it at once. Defaults to OnChange."""
+    upgrade_window: UpgradeWindow | None = None
+    """upgradeWindow is when pods take an upgrade, for upgradePolicy Window. The chart limits how many fleets move at the
+    same time."""
+
+
+def window_is_open(rollout: Rollout, now: float) -> bool:
+    """True if the policy is Window and its window is open. `now` is in seconds since 1970."""
+    window = rollout.upgrade_window
+    zone = None if window is None else zone_of(window.timezone)
+    if window is None or zone is None or rollout.upgrade_policy != "Window":
+        return False
+    begun = newest(window.cron, zone, now)
+    return begun is not None and now < begun + window.duration_seconds
 
 
 class LLMDeploymentSpec(Model):

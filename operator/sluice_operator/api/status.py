@@ -106,7 +106,7 @@ class Condition(Model):
 
     type: Annotated[str, Field(max_length=316)]
     """type is the type of the condition: Ready, Available, Progressing, ModelLoaded, ScalingActive, AdmissionActive,
-    MetricsAvailable, SLOMet or Paused."""
+    MetricsAvailable, SLOMet, Paused or UpgradeAvailable."""
     status: Literal["True", "False", "Unknown"]
     """status of the condition, one of True, False, Unknown."""
     reason: Annotated[str, Field(max_length=1024)]
@@ -137,6 +137,9 @@ class LLMDeploymentStatus(Model):
     """url is the base URL for clients inside the cluster."""
     model: ModelStatus | None = None
     """model is the revision that the pods serve, for a model that they fetch."""
+    image: Annotated[str | None, Field(max_length=1024)] = None
+    """image is the engine image of the pods. It stays when a newer operator has another default image, until
+    spec.rollout.upgradePolicy lets it move; the UpgradeAvailable condition then says how."""
     slo: SLOStatus | None = None
     """slo contains the latency and the SLO attainment of recent requests."""
     kv_occupancy_percent: Annotated[int | None, Field(alias="kvOccupancyPercent")] = None

@@ -18,8 +18,6 @@ from sluice_operator.autoscaler.handover import estimates_of, restored_state
 from sluice_operator.autoscaler.state import AutoscalerState
 from sluice_operator.autoscaler.values import Decision
 from sluice_operator.cluster.client import ClusterError, ForeignObject, Key, Object, OwnerDeleted
-from sluice_operator.cluster.fleet import ObservedFleet
-from sluice_operator.reconcile.admin_token import derive
 from sluice_operator.reconcile.children import (
     REJECTED,
     apply_dependencies,
@@ -35,9 +33,12 @@ from sluice_operator.reconcile.limits import send_limits
 from sluice_operator.reconcile.model_check import check_model
 from sluice_operator.reconcile.observe import observe
 from sluice_operator.reconcile.pod_monitor import ensure_pod_monitor
+from sluice_operator.reconcile.pod_template import choose_template, pod_defaults
 from sluice_operator.reconcile.saved_estimates import read_estimates, save_estimates
 from sluice_operator.reconcile.served_names import name_conflict
 from sluice_operator.reconcile.state import ResourceState
+from sluice_operator.revisions.record import with_revision
+from sluice_operator.revisions.slots import UpgradeSlots
 from sluice_operator.status.build import build, by_type
 from sluice_operator.status.events import events_of
 from sluice_operator.status.facts import Facts
@@ -59,6 +60,7 @@ class Reconciler:
         self.context = context
         self.states: dict[Key, ResourceState] = {}
         self.decisions: dict[Key, Decision] = {}  # the newest per resource, for display
+        self.upgrades = UpgradeSlots(context.settings.max_upgrades)
 
     async def reconcile(self, key: Key) -> float:
         """Return the seconds until the next pass; GONE after a deletion. Raises ClusterError; the caller then retries."""
@@ -90,6 +92,7 @@ class Reconciler:
         """Drop the state of a deleted resource."""
         self.states.pop(key, None)
         self.decisions.pop(key, None)
+        self.upgrades.release(key)
 
     async def _observe(self, key: Key, document: Object, target: Target | None, parse_errors: tuple[str, ...]) -> Facts:
         """Gather the facts of a pass, without any decision."""
@@ -98,22 +101,24 @@ class Reconciler:
         fleet, observation = await observe(document, self.states[key].observation, context)
         self.states[key] = replace(self.states[key], observation=observation)
         context.metrics.scrapes_failed(fleet.scrape_failures)
-        return Facts(
+        facts = Facts(
             generation=int(document["metadata"].get("generation", 0)),
             spec=target.resource.spec if target else None,
             parse_errors=parse_errors,
             conflict=conflict,
             fleet=fleet,
-            rollout=rollout_of(fleet.deployment, None, _paused_template(target, context)),
+            rollout=rollout_of(fleet.deployment, None, None),
             estimates_problem=self.states[key].saved.problem,
             previous=by_type(document.get("status") or {}),
         )
+        if target is None:
+            return facts
+        choice = await choose_template(target, facts, self.upgrades, context)
+        return replace(facts, choice=choice, rollout=replace(facts.rollout, written=choice.is_kept))
 
     async def _check_model(self, target: Target, facts: Facts) -> Facts:
         """The facts with the result of the check of the model, while no pods of this spec are written."""
-        is_written = facts.fleet.deployment is not None and (
-            fingerprint_of(facts.fleet.deployment) == _template(target, self.context)
-        )
+        is_written = facts.choice is not None and facts.choice.is_kept
         verdict = await check_model(target, self.context, is_written=is_written)
         return replace(facts, model_problem=verdict.problem, model_not_checked=verdict.not_checked)
 
@@ -122,7 +127,7 @@ class Reconciler:
         key, fleet, context = target.key, facts.fleet, self.context
         decision, autoscaler, facts = self._decide(target, facts)
         try:
-            applied = await self._apply_children(target, fleet, decision)
+            applied = await self._apply_children(target, facts, decision)
         except ForeignObject as error:
             return replace(facts, conflict=str(error), decision=None)
         except ClusterError as error:
@@ -156,17 +161,19 @@ class Reconciler:
         self.decisions[key] = decision
         return decision, autoscaler, replace(facts, decision=decision, external_writer=writer.message(now))
 
-    async def _apply_children(self, target: Target, fleet: ObservedFleet, decision: Decision) -> Object:
+    async def _apply_children(self, target: Target, facts: Facts, decision: Decision) -> Object:
         """Apply the children, the Deployment last; return it as applied. The state is kept after each of them.
 
         Raises ClusterError, ForeignObject, OwnerDeleted.
         """
-        key, context = target.key, self.context
+        key, context, fleet = target.key, self.context, facts.fleet
         children = await ensure_token(target, fleet, self.states[key].children, context)
         self.states[key] = replace(self.states[key], children=children)
         replicas = desired_replicas(target.resource, fleet, decision)
         revision = recorded_revision(target.resource.spec, target.document.get("status") or {})
         *dependencies, deployment = _render(target.resource, replicas, str(children.token), context, revision)
+        if facts.choice is not None:
+            deployment = with_revision(deployment, facts.choice)
         if context.settings.network_peers is None and children.fingerprint is None:
             await remove_network_policy(target, context)
         children = await apply_dependencies(target, fleet, dependencies, children, context)
@@ -228,22 +235,10 @@ def _parse(key: Key, document: Object) -> tuple[Target | None, tuple[str, ...]]:
 def _render(
     resource: LLMDeployment, replicas: int | None, token: str, context: Context, revision: str | None = None
 ) -> list[Object]:
-    settings = context.settings
-    peers = settings.network_peers
+    peers = context.settings.network_peers
     policy = [] if peers is None else [render.network_policy(resource, peers)]
-    defaults = render.PodDefaults(settings.engine_image, render.USER if settings.pod_ids == "Fixed" else None)
+    defaults = pod_defaults(context.settings.engine_image, context)
     return [*policy, *render.children(resource, defaults=defaults, replicas=replicas, token=token, revision=revision)]
-
-
-def _paused_template(target: Target | None, context: Context) -> str | None:
-    """Fingerprint of the pod template that a paused resource asks for; None for other resources, which apply theirs."""
-    return None if target is None or not target.resource.spec.paused else _template(target, context)
-
-
-def _template(target: Target, context: Context) -> str:
-    """Fingerprint of the pod template that the resource asks for."""
-    token = derive(context.token_key, str(target.resource.metadata.get("uid", "")))
-    return fingerprint_of(_render(target.resource, None, token, context)[-1])
 
 
 def log_decision(key: Key, decision: Decision, context: Context) -> None:

@@ -29,6 +29,7 @@ __all__ = [
     "names",
     "network_policy",
     "pod_monitor",
+    "pod_template",
 ]
 
 
@@ -51,6 +52,11 @@ def children(
         build_disruption_budget(resource),
         build_deployment(resource, build_pod_template(resource, defaults, token), replicas),
     )
+
+
+def pod_template(resource: LLMDeployment, defaults: PodDefaults, token: str) -> Object:
+    """Return the pod template alone, as `children` puts it into the Deployment."""
+    return build_pod_template(resource, defaults, token)
 
 
 def admin_secret(resource: LLMDeployment, token: str) -> Object:

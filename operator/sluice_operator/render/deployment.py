@@ -2,14 +2,11 @@
 
 import hashlib
 import json
-from typing import Final
 
 from sluice import contract
 from sluice_operator.api import LLMDeployment
 from sluice_operator.cluster.client import Object
 from sluice_operator.render import names
-
-_PROGRESS_SECONDS: Final = 600  # without a new ready pod for this long, the rollout counts as stalled
 
 
 def build_deployment(resource: LLMDeployment, template: Object, replicas: int | None) -> Object:
@@ -21,7 +18,7 @@ def build_deployment(resource: LLMDeployment, template: Object, replicas: int | 
             "type": "RollingUpdate",
             "rollingUpdate": {"maxSurge": rollout.max_surge, "maxUnavailable": rollout.max_unavailable},
         },
-        "progressDeadlineSeconds": _PROGRESS_SECONDS,
+        "progressDeadlineSeconds": rollout.progress_deadline_seconds,
         "revisionHistoryLimit": 3,
         "template": template,
     }

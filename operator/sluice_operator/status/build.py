@@ -14,6 +14,7 @@ from sluice_operator.autoscaler.values import Decision
 from sluice_operator.cluster.client import Key
 from sluice_operator.cluster.fleet import replicas_of
 from sluice_operator.render import names
+from sluice_operator.revisions.values import image_of
 from sluice_operator.status.conditions import conditions
 from sluice_operator.status.decimal_text import rounded_text
 from sluice_operator.status.decisions import append, last_admission_reason
@@ -54,6 +55,8 @@ def build(key: Key, facts: Facts, previous: Mapping[str, Any], update: Update) -
         "decisions": decisions,
         "conditions": listed,
     }
+    if image := image_of((facts.fleet.deployment or {}).get("spec", {}).get("template") or {}):
+        status["image"] = image
     carried = {name: previous[name] for name in _MEASURED_FIELDS if name in previous}
     measured = measurements(facts.decision, decisions) if (due or not carried) and facts.decision else {}
     model = previous.get("model") if facts.spec is None else served_model(facts.spec, facts.fleet.pods, previous)

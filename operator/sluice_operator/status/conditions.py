@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from sluice_operator.status import control_conditions, serving_conditions
 from sluice_operator.status.facts import Facts
+from sluice_operator.status.revision.upgrade_condition import UPGRADE_AVAILABLE
 from sluice_operator.status.rule import ConditionState, Rule
 
 RULES: Final[tuple[tuple[str, tuple[Rule, ...]], ...]] = (
@@ -20,6 +21,7 @@ RULES: Final[tuple[tuple[str, tuple[Rule, ...]], ...]] = (
     ("MetricsAvailable", control_conditions.METRICS_AVAILABLE),
     ("SLOMet", control_conditions.SLO_MET),
     ("Paused", control_conditions.PAUSED),
+    ("UpgradeAvailable", UPGRADE_AVAILABLE),
 )
 
 

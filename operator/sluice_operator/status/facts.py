@@ -8,6 +8,7 @@ from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.autoscaler.values import Decision
 from sluice_operator.cluster.fleet import ObservedFleet
 from sluice_operator.cluster.pod_status import Problem
+from sluice_operator.revisions.values import Choice
 from sluice_operator.status.rollout import Rollout
 
 
@@ -24,6 +25,7 @@ class Facts:
     write_error: str = ""  # the operator's write that the API server rejected, and the reason
     fleet: ObservedFleet = field(default_factory=lambda: ObservedFleet(deployment=None, pods=()))
     rollout: Rollout = field(default_factory=Rollout)  # state after the writes of this pass
+    choice: Choice | None = None  # of the pod template; None if the resource does not parse
     decision: Decision | None = None
     limit_errors: tuple[str, ...] = ()  # one sentence per engine that did not accept its limits in this pass
     estimates_problem: str = ""  # why the autoscaler's estimates could not be read or saved
@@ -34,6 +36,11 @@ class Facts:
     def is_applied(self) -> bool:
         """True if the spec was parsed, its model may fit and its children could be written."""
         return not (self.parse_errors or self.conflict or self.model_problem or self.write_error)
+
+    @property
+    def is_rolled_back(self) -> bool:
+        """True if the pods are of an earlier spec because those of this one did not start."""
+        return self.choice is not None and self.choice.failure is not None
 
     @property
     def is_paused(self) -> bool:

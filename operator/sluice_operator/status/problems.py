@@ -3,6 +3,7 @@
 from typing import Final
 
 from sluice import contract
+from sluice_operator.cluster.fleet import ObservedPod
 from sluice_operator.cluster.pod_status import Problem
 from sluice_operator.status.facts import Facts
 
@@ -56,7 +57,7 @@ def problem_of(facts: Facts) -> Problem | None:
     for phase in ("failed", "loading", "unschedulable"):
         for pod in facts.fleet.pods:
             if pod.view.phase == phase and pod.problem is not None:
-                return _with_step(pod.problem)
+                return _with_step(pod.problem, _make_room(facts, pod))
     return _previous_crash(facts)
 
 
@@ -75,8 +76,23 @@ def _previous_crash(facts: Facts) -> Problem | None:
     return None
 
 
-def _with_step(problem: Problem) -> Problem:
-    step = _NEXT_STEP.get(problem.reason, "")
+def _make_room(facts: Facts, pod: ObservedPod) -> str:
+    """The next step for a pod of a rollout that finds no accelerator while pods of the earlier spec hold theirs."""
+    if facts.spec is None or facts.spec.rollout.max_surge == 0 or pod.view.phase != "unschedulable":
+        return ""
+    device = facts.spec.engine.accelerator.resource
+    holding = sum(o.view.phase == "ready" and o.template_hash != pod.template_hash for o in facts.fleet.pods)
+    if not holding or not pod.problem or f"Insufficient {device}" not in pod.problem.message:
+        return ""
+    return (
+        f"No {device} is spare beside the {holding} of the earlier pods. Add one, or set spec.rollout.maxSurge to 0 and "
+        "spec.rollout.maxUnavailable to 1: each pod then makes room for its successor, and one replica fewer serves "
+        "meanwhile."
+    )
+
+
+def _with_step(problem: Problem, step: str = "") -> Problem:
+    step = step or _NEXT_STEP.get(problem.reason, "")
     text = problem.message.rstrip()
     if text and text[-1] not in ".!?":
         text += "."

@@ -18,6 +18,7 @@ class Rollout:
     written: bool = False  # the Deployment has this template
     observed: bool = False  # the Deployment controller has observed it: the Deployment's status refers to it
     up_to_date: bool = False  # all pods not being deleted are made from it; at least one is ready
+    is_ready: bool = False  # all pods are made from it and ready
     deadline_exceeded: bool = False  # no progress within the Deployment's deadline
     replica_failure: str = ""  # why the ReplicaSet cannot create pods: the API server's message
 
@@ -38,11 +39,14 @@ def rollout_of(deployment: Object | None, before: Object | None, desired: str | 
     status = deployment.get("status") or {}
     failure, progress = condition(deployment, "ReplicaFailure"), condition(deployment, "Progressing")
     observed = int(status.get("observedGeneration") or 0) >= _generation(deployment, before)
-    replicas, updated = int(status.get("replicas") or 0), int(status.get("updatedReplicas") or 0)
+    replicas, updated, ready = (
+        int(status.get(count) or 0) for count in ("replicas", "updatedReplicas", "readyReplicas")
+    )
     return Rollout(
         written=desired is None or fingerprint_of(deployment) == desired,
         observed=observed,
-        up_to_date=observed and 0 < updated == replicas and int(status.get("readyReplicas") or 0) > 0,
+        up_to_date=observed and 0 < updated == replicas and ready > 0,
+        is_ready=observed and 0 < updated == replicas == ready,
         deadline_exceeded=observed and progress.get("reason") == "ProgressDeadlineExceeded",
         replica_failure=str(failure.get("message", "")) if observed and failure.get("status") == "True" else "",
     )

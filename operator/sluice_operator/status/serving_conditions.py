@@ -6,6 +6,7 @@ from typing import Final
 from sluice import contract
 from sluice_operator.status.facts import Facts
 from sluice_operator.status.problems import CRASH_REASONS, problem_of
+from sluice_operator.status.revision.stall import stall_of, step_back
 from sluice_operator.status.rule import ConditionState, Rule, not_applied, problem
 
 
@@ -79,16 +80,25 @@ def _available(facts: Facts) -> ConditionState:
 
 def _stalled(facts: Facts) -> ConditionState | None:
     """The new version fails to start while the old one serves, or the Deployment's progress deadline has passed."""
-    if facts.rollout.done or not_applied(facts):
+    found = None if not_applied(facts) else stall_of(facts)
+    if found is None:
         return None
-    found, late = problem_of(facts), facts.rollout.deadline_exceeded
-    serving = {pod.template_hash for pod in facts.fleet.pods if pod.view.phase == "ready"}
-    failing = {pod.template_hash for pod in facts.fleet.pods if pod.problem is not None}
-    if not facts.fleet.ready or not (late or (found and serving and failing - serving)):
-        return None
-    cause = f"{found.reason}: {found.message}" if found else "The Deployment exceeded its progress deadline."
+    pods = "The pods of the new spec do not start; the old pods continue to serve."
     return ConditionState(
-        "False", "RolloutStalled", f"The pods of the new spec do not start; the old pods continue to serve. {cause}"
+        "False", "RolloutStalled", f"{pods} {found.reason}: {found.message} {step_back(facts)}".strip()
+    )
+
+
+def _rolled_back(facts: Facts) -> ConditionState | None:
+    failure = None if facts.choice is None else facts.choice.failure
+    if failure is None:
+        return None
+    return ConditionState(
+        "False",
+        "RolledBack",
+        "The pods of this spec did not start, so the operator went back to the last revision that was ready. "
+        f"{failure.reason}: {failure.message} The spec is tried again once spec.model, spec.engine, spec.auth or "
+        "spec.rollout.drainSeconds changes.",
     )
 
 
@@ -154,6 +164,7 @@ def _loading(facts: Facts) -> ConditionState:
 
 READY: Final[tuple[Rule, ...]] = (
     not_applied,
+    _rolled_back,
     _serving,
     _stalled,
     problem,
@@ -163,5 +174,5 @@ READY: Final[tuple[Rule, ...]] = (
     _starting,
 )
 AVAILABLE: Final[tuple[Rule, ...]] = (_available,)
-PROGRESSING: Final[tuple[Rule, ...]] = (_stalled, problem, _paused, _progressing, _settled)
-MODEL_LOADED: Final[tuple[Rule, ...]] = (_refused, _loaded, _load_failed, _not_loaded)
+PROGRESSING: Final[tuple[Rule, ...]] = (not_applied, _rolled_back, _stalled, problem, _paused, _progressing, _settled)
+MODEL_LOADED: Final[tuple[Rule, ...]] = (_refused, _rolled_back, _loaded, _load_failed, _not_loaded)

@@ -15,6 +15,7 @@ async def test_the_first_pass_makes_every_child_and_the_whole_status() -> None:
     assert cluster.deployment["spec"]["replicas"] == 1
     assert {c["type"] for c in cluster.status["conditions"]} == {
         "Ready", "Available", "Progressing", "ModelLoaded", "ScalingActive", "AdmissionActive", "MetricsAvailable", "SLOMet", "Paused",
+        "UpgradeAvailable",
     }  # fmt: skip
     assert cluster.status["url"] == "http://chat.ns.svc:8000/v1"
     assert (cluster.status["readyReplicas"], cluster.status["desiredReplicas"]) == (0, 1)

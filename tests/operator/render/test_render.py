@@ -78,6 +78,7 @@ CHANGES: dict[str, Any] = {
     "rollout.maxSurge": 3,
     "rollout.maxUnavailable": 3,
     "rollout.drainSeconds": 7,
+    "rollout.progressDeadlineSeconds": 1200,
 }
 # These reach engines while they run, by the targets file: they change a child and no pod.
 RETARGETING: dict[str, Any] = {
@@ -111,6 +112,11 @@ WITHOUT_CHILD: dict[str, Any] = {
     "scaling.scaleToZeroAfterSeconds": 60,
     "scaling.schedules": [{"cron": "0 8 * * *", "durationSeconds": 60, "minReplicas": 1}],
     "admission.maxQueueSeconds": 1,
+    "rollout.rollback": "Auto",
+    "rollout.upgradePolicy": "Manual",
+    "rollout.upgradeWindow.cron": "0 2 * * 6",
+    "rollout.upgradeWindow.timezone": "Europe/Berlin",
+    "rollout.upgradeWindow.durationSeconds": 60,
     "replicas": 4,
     "paused": True,
 }
@@ -129,6 +135,8 @@ def resource(changes: dict[str, Any] | None = None, name: str = "chat", uid: str
     overlay = spec.get("engine", {}).get("template", {})
     if "volumeMounts" in overlay:  # a mount without its volume is not valid
         overlay.setdefault("volumes", [{"name": "scratch", "emptyDir": {}}])
+    if "upgradeWindow" in spec.get("rollout", {}):  # a window without its start is not valid
+        spec["rollout"]["upgradeWindow"].setdefault("cron", "0 3 * * 6")
     if len(spec["model"].get("cache", {})) > 1:  # both kinds of cache are not valid
         del spec["model"]["cache"]["node"]
     document = {

@@ -70,6 +70,8 @@ def test_settings_come_from_the_environment() -> None:
         ("SLUICE_HEALTH_PORT", "70000"),
         ("SLUICE_LEASE_NAME", "Not A Name"),
         ("SLUICE_POD_IDS", "root"),
+        ("SLUICE_MAX_UPGRADES", "0"),
+        ("SLUICE_MAX_UPGRADES", "all"),
     ],
 )
 def test_a_wrong_setting_is_one_sentence(name: str, value: str) -> None:

@@ -1,0 +1,55 @@
+"""Chooses the pod template of a pass: gathers what the choice depends on, and takes a slot where it needs one."""
+
+from sluice import contract
+from sluice_operator import render
+from sluice_operator.api.spec import window_is_open
+from sluice_operator.cluster.client import Object
+from sluice_operator.cluster.fleet import replicas_of
+from sluice_operator.reconcile.admin_token import derive
+from sluice_operator.reconcile.context import Context, Target
+from sluice_operator.revisions.choose import choose
+from sluice_operator.revisions.record import record_of
+from sluice_operator.revisions.slots import UpgradeSlots
+from sluice_operator.revisions.values import Asked, Choice, Live, spec_fingerprint
+from sluice_operator.status.facts import Facts
+from sluice_operator.status.revision.stall import failure_of
+
+
+async def choose_template(target: Target, facts: Facts, slots: UpgradeSlots, context: Context) -> Choice:
+    """Return the pod template to apply. Raises ClusterError if the slots of upgrades cannot be counted."""
+    spec, deployment = target.resource.spec, facts.fleet.deployment
+    asked = _asked(target, context)
+    now, failure = context.wall(), failure_of(facts)
+    live = Live(now, facts.rollout.is_ready, None if failure is None else (failure.reason, failure.message))
+    record = record_of(deployment, asked, facts.previous.get("Ready", {}), facts.generation)
+    is_open = not spec.paused and window_is_open(spec.rollout, now.timestamp())
+    choice = choose(record, asked, live, spec.rollout, window_is_open=is_open)
+    if choice.is_windowed and not await slots.take(target.key, context.cluster, context.settings.namespace):
+        choice = choose(record, asked, live, spec.rollout)
+    applied = choice.record.applied
+    if not applied.is_upgrade or applied.ready or replicas_of(deployment) == 0:
+        slots.release(target.key)
+    return choice
+
+
+def pod_defaults(image: str, context: Context) -> render.PodDefaults:
+    """What the operator's settings say for every pod, with this engine image."""
+    return render.PodDefaults(image, render.USER if context.settings.pod_ids == "Fixed" else None)
+
+
+def _asked(target: Target, context: Context) -> Asked:
+    resource = target.resource
+    token = derive(context.token_key, str(resource.metadata.get("uid", "")))
+
+    def rendered(image: str) -> Object:
+        return render.pod_template(resource, pod_defaults(image, context), token)
+
+    annotations = resource.metadata.get("annotations") or {}
+    return Asked(
+        spec=spec_fingerprint(resource),
+        image=context.settings.engine_image,
+        has_own_image=resource.spec.engine.image is not None,
+        secret=render.names.admin_secret(resource.name, token),
+        render=rendered,
+        approved=str(annotations.get(contract.ANNOTATION_UPGRADE, "")),
+    )

@@ -1,0 +1,169 @@
+"""The choice of a pod template: a pure function of the record, what is asked and what the pods show.
+
+The rules are tried in order; the first one that applies returns the next record. Every rule leaves a state from which
+the same rule, or none, applies again: an operator that restarts after any write chooses the same template.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
+
+from sluice_operator.api import Rollout
+from sluice_operator.revisions.values import (
+    Asked,
+    Choice,
+    Failure,
+    Live,
+    Record,
+    Revision,
+    Upgrade,
+    image_of,
+    template_fingerprint,
+    with_secret,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """The input of a rule. `rendered` is what the spec and the operator's settings ask for now."""
+
+    record: Record
+    asked: Asked
+    live: Live
+    rollout: Rollout
+    rendered: Revision
+    window_is_open: bool
+
+
+def choose(
+    record: Record | None, asked: Asked, live: Live, rollout: Rollout, *, window_is_open: bool = False
+) -> Choice:
+    """Return the pod template to apply.
+
+    record: None before the first Deployment. rollout: the policies of the spec. window_is_open: the upgrade window is
+    open and a slot is free.
+    """
+    rendered = _rendered(asked, asked.image, live)
+    is_written = record is not None
+    if record is None:
+        record = Record(asked.image, rendered)
+    case = _Case(_observed(record, asked, live), asked, live, rollout, rendered, window_is_open)
+    chosen = next((found for rule in _RULES if (found := rule(case)) is not None), case.record)
+    failed, applied = chosen.failed, chosen.applied
+    return Choice(
+        record=chosen,
+        pod=with_secret(applied.pod, asked.secret),
+        failure=failed if failed is not None and failed.spec == asked.spec != applied.spec else None,
+        pending=_pending(chosen, case),
+        is_kept=is_written and (applied.spec, applied.template) == (record.applied.spec, record.applied.template),
+        is_windowed=applied.is_upgrade and asked.approved != applied.template and applied != case.record.applied,
+    )
+
+
+def _observed(record: Record, asked: Asked, live: Live) -> Record:
+    """The record with what the pods have proved since it was written, without the failure of a spec that was given up."""
+    if record.failed is not None and record.failed.spec != asked.spec:
+        record = replace(record, failed=None)
+    if not live.is_ready or record.applied.ready:
+        return record
+    return replace(record, applied=replace(record.applied, ready=True), good=None)
+
+
+def _keeps_failed(case: _Case) -> Record | None:
+    """A spec that failed is tried again only after a change."""
+    failed, applied = case.record.failed, case.record.applied
+    return case.record if failed is not None and failed.spec == case.asked.spec != applied.spec else None
+
+
+def _returns(case: _Case) -> Record | None:
+    """The user asks again for the spec of the last good revision: its pods still run, whatever is rendered now."""
+    good = case.record.good
+    if good is None or not good.spec == case.asked.spec != case.record.applied.spec:
+        return None
+    return replace(case.record, applied=replace(good, since=_text(case.live.now)), good=None, failed=None)
+
+
+def _changes(case: _Case) -> Record | None:
+    """The user asks for other pods."""
+    record, asked = case.record, case.asked
+    if asked.spec == record.applied.spec:
+        return None
+    takes_newest = asked.has_own_image or case.rollout.upgrade_policy == "OnChange"
+    image = asked.image if takes_newest else record.image
+    return Record(image, _rendered(asked, image, case.live), good=_good(record))
+
+
+def _goes_back(case: _Case) -> Record | None:
+    """The pods of the applied revision did not start within the deadline, and an earlier one was ready."""
+    record, failure = case.record, case.live.failure
+    if case.rollout.rollback != "Auto" or record.good is None or record.applied.ready or failure is None:
+        return None
+    begun = _moment(record.applied.since)
+    # The Deployment may still show the timeout of an earlier template for a moment after it was written.
+    if begun is not None and (case.live.now - begun).total_seconds() < case.rollout.progress_deadline_seconds:
+        return None
+    failed = Failure(record.applied.spec, record.applied.template, *failure)
+    back = replace(record.good, since=_text(case.live.now), is_upgrade=False)
+    return replace(record, applied=back, good=None, failed=failed)
+
+
+def _is_current(case: _Case) -> Record | None:
+    """The pods are what the operator renders."""
+    if case.rendered.template != case.record.applied.template:
+        return None
+    return replace(case.record, image=case.asked.image)
+
+
+def _upgrades(case: _Case) -> Record | None:
+    """The pods move to what the operator renders now, because nothing serves, the user allows it, or the window does."""
+    record, rendered = case.record, case.rendered
+    if record.failed is not None and record.failed.template == rendered.template:
+        return None
+    never_served = not record.applied.ready and record.good is None
+    in_window = case.window_is_open and case.rollout.upgrade_policy == "Window" and record.applied.ready
+    if never_served:
+        return Record(case.asked.image, rendered)
+    if case.asked.approved != rendered.template and not in_window:
+        return None
+    return Record(case.asked.image, replace(rendered, is_upgrade=True), good=_good(record))
+
+
+_RULES: Final[tuple[Callable[[_Case], Record | None], ...]] = (
+    _keeps_failed,
+    _returns,
+    _changes,
+    _goes_back,
+    _is_current,
+    _upgrades,
+)
+
+
+def _pending(record: Record, case: _Case) -> Upgrade | None:
+    rendered, asked = case.rendered, case.asked
+    if record.applied.template == rendered.template or record.applied.spec != asked.spec:
+        return None
+    failed = record.failed if record.failed is not None and record.failed.template == rendered.template else None
+    changes = not asked.has_own_image and asked.image != image_of(record.applied.pod)
+    return Upgrade(asked.image, rendered.template, changes, failed)
+
+
+def _good(record: Record) -> Revision | None:
+    """The revision to go back to, once another one replaces the applied one."""
+    return record.applied if record.applied.ready else record.good
+
+
+def _rendered(asked: Asked, image: str, live: Live) -> Revision:
+    pod = asked.render(image)
+    return Revision(asked.spec, template_fingerprint(pod), pod, _text(live.now))
+
+
+def _text(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None

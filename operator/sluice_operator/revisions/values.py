@@ -1,0 +1,140 @@
+"""Revisions of the pod template as plain data, and the result of a choice between them."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from sluice_operator.api import LLMDeployment
+from sluice_operator.cluster.client import Object
+from sluice_operator.render import names
+
+ADMIN_VOLUME: Final = "admin-token"
+_DIGITS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """One pod template, and what the user asked for when it was rendered."""
+
+    spec: str  # fingerprint of the parts of the spec that pods depend on
+    template: str  # fingerprint of the pod template, without the name of the admin Secret
+    pod: Object  # the pod template
+    since: str = ""  # RFC 3339: when it was written
+    ready: bool = False  # all its pods were ready at the same time, at least once
+    is_upgrade: bool = False  # it replaced another one of the same spec
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A revision whose pods did not start within the progress deadline, so that the operator went back."""
+
+    spec: str
+    template: str
+    reason: str  # of the problem of its pods, CamelCase
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What the Deployment's annotation keeps over passes and restarts of the operator."""
+
+    image: str  # the engine image of a resource without spec.engine.image
+    applied: Revision
+    good: Revision | None = None  # the last one that was ready, while `applied` was not yet
+    failed: Failure | None = None  # the one before `applied`, if the operator went back from it
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the user and the operator's settings ask for."""
+
+    spec: str  # fingerprint, as in Revision
+    image: str  # engine image of the operator's settings
+    has_own_image: bool  # spec.engine.image is set
+    secret: str  # name of the admin Secret that pods mount
+    render: Callable[[str], Object]  # image of the settings → pod template
+    approved: str = ""  # the upgrade that the user's annotation allows
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """What the Deployment's pods show."""
+
+    now: datetime
+    is_ready: bool = False  # all pods are of the applied revision and ready
+    failure: tuple[str, str] | None = None  # reason and message, after the progress deadline
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """What the operator's settings ask for and the pods do not have."""
+
+    image: str
+    template: str  # the value of the annotation that takes it
+    changes_image: bool
+    failure: Failure | None = None  # why it was taken back
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The pod template of one pass."""
+
+    record: Record
+    pod: Object
+    failure: Failure | None = None  # the pods are of an earlier spec, because those of this one did not start
+    pending: Upgrade | None = None
+    is_kept: bool = False  # the Deployment has it already
+    is_windowed: bool = False  # it moves the fleet because the window is open, so it needs a slot
+
+
+def spec_fingerprint(resource: LLMDeployment) -> str:
+    """Return a hash of the parts of the spec that the pod template depends on, 16 hex digits.
+
+    Fields at their default are left out, so that a field added by a newer operator changes nothing.
+    """
+    spec = resource.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    parts: dict[str, Any] = {name: spec.get(name, {}) for name in ("model", "engine", "auth")}
+    parts["drainSeconds"] = resource.spec.rollout.drain_seconds
+    return _hash(json.dumps(parts, sort_keys=True))
+
+
+def template_fingerprint(pod: Object) -> str:
+    """Return a hash of a pod template, 16 hex digits.
+
+    A new key of the operator renames the admin Secret. That is no other template, so its name is left out.
+    """
+    text = json.dumps(pod, sort_keys=True)
+    secret = secret_of(pod)
+    return _hash(text.replace(json.dumps(secret), '""') if secret else text)
+
+
+def secret_of(pod: Object) -> str:
+    """Return the name of the admin Secret that a pod template mounts; empty if it mounts none."""
+    for volume in (pod.get("spec") or {}).get("volumes") or ():
+        if volume.get("name") == ADMIN_VOLUME:
+            return str((volume.get("secret") or {}).get("secretName", ""))
+    return ""
+
+
+def with_secret(pod: Object, secret: str) -> Object:
+    """Return the template with this admin Secret: pods that mount another one refuse the operator."""
+    if secret_of(pod) in ("", secret):
+        return pod
+    volumes = [
+        {**volume, "secret": {**volume["secret"], "secretName": secret}} if volume["name"] == ADMIN_VOLUME else volume
+        for volume in pod["spec"]["volumes"]
+    ]
+    return {**pod, "spec": {**pod["spec"], "volumes": volumes}}
+
+
+def image_of(pod: Object) -> str:
+    """Return the image of the engine container; empty if the template has none."""
+    containers = (pod.get("spec") or {}).get("containers") or ()
+    return next((str(each.get("image", "")) for each in containers if each.get("name") == names.CONTAINER), "")
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
