@@ -22,7 +22,9 @@ VARIANTS: Final = {
     "monitored": (
         *("--api-versions", "monitoring.coreos.com/v1/PodMonitor"),
         *("--api-versions", "monitoring.coreos.com/v1/ServiceMonitor"),
-        *("--set", "metrics.monitors.labels.release=prometheus"),
+        *("--api-versions", "monitoring.coreos.com/v1/PrometheusRule"),
+        *("--set", "metrics.monitors.labels.release=prometheus,metrics.rules.labels.release=prometheus"),
+        *("--set", "metrics.dashboards.enabled=true"),
     ),
 }
 

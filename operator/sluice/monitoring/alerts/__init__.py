@@ -1,0 +1,1 @@
+"""Recording rules and alerts, each alert with its section of the runbook."""

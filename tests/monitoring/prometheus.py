@@ -1,0 +1,120 @@
+"""A real Prometheus over a made-up past: two engines, a gateway and an operator, one sample a minute for half an hour.
+
+The series are those of the definitions, so no process has to run. Prometheus reads them from a block that promtool makes.
+"""
+
+import json
+import shutil
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from sluice.metrics import ENGINE, GATEWAY, OPERATOR, Metric
+
+START: Final = 1_790_000_000
+STEP: Final = 60
+SAMPLES: Final = 31
+END: Final = START + STEP * (SAMPLES - 1)
+TARGETS: Final = (
+    ('namespace="apps",llmdeployment="chat",pod="chat-1",job="sluice-engine"', ENGINE),
+    ('namespace="apps",llmdeployment="chat",pod="chat-2",job="sluice-engine"', ENGINE),
+    ('namespace="sluice-system",pod="gateway-1",job="sluice-gateway"', GATEWAY),
+    ('namespace="sluice-system",pod="operator-1",job="sluice-operator"', OPERATOR),
+)
+
+
+def past() -> str:
+    """The samples in the OpenMetrics text format."""
+    lines = []
+    for target, metrics in TARGETS:
+        for series in (f"up{{{target}}}", *(f"{name}" for metric in metrics for name in _series(metric, target))):
+            rises = not series.startswith("up") and _rises(series)
+            lines += [f"{series} {(10 + index if rises else 1)} {START + index * STEP}" for index in range(SAMPLES)]
+    return "\n".join([*lines, "# EOF\n"])
+
+
+def _series(metric: Metric, target: str) -> Iterator[str]:
+    labels = [f'{label.name}="{label.values[0] if label.values else "x"}"' for label in metric.labels]
+    for number, value in enumerate(metric.labels[0].values[1:] if len(metric.labels) == 1 else ()):
+        yield f'{metric.name}{{{target},{metric.labels[0].name}="{value}"}}'
+        assert number < 20
+    if metric.kind == "histogram":
+        for bound in ("0.1", "1.0", "+Inf"):
+            yield f'{metric.name}_bucket{{{",".join([target, *labels])},le="{bound}"}}'
+        yield f"{metric.name}_sum{{{target}}}"
+        yield f"{metric.name}_count{{{target}}}"
+    else:
+        yield f"{metric.name}{{{','.join([target, *labels])}}}"
+
+
+def _rises(series: str) -> bool:
+    return series.partition("{")[0].endswith(("_total", "_bucket", "_sum", "_count"))
+
+
+@dataclass(frozen=True)
+class Prometheus:
+    """A server that runs."""
+
+    url: str
+
+    def query(self, expression: str, at: float = END) -> list[dict[str, Any]]:
+        """The result of an instant query: series with labels and a value. Raises AssertionError with Prometheus' error."""
+        parameters = urllib.parse.urlencode({"query": expression, "time": at})
+        try:
+            with urllib.request.urlopen(f"{self.url}/api/v1/query?{parameters}", timeout=10) as answer:
+                found = json.load(answer)
+        except urllib.error.HTTPError as error:
+            raise AssertionError(f"{expression}: {error.read().decode()}") from error
+        result: list[dict[str, Any]] = found["data"]["result"]
+        return result
+
+
+@contextmanager
+def running(folder: Path, samples: str) -> Iterator[Prometheus]:
+    """Serve these samples. Skips where Prometheus is not installed."""
+    server, tool = shutil.which("prometheus"), shutil.which("promtool")
+    if server is None or tool is None:
+        pytest.skip("Prometheus is not installed")
+    (folder / "past.txt").write_text(samples)
+    (folder / "prometheus.yaml").write_text("global: {}\n")
+    command = [tool, "tsdb", "create-blocks-from", "openmetrics", str(folder / "past.txt"), str(folder / "data")]
+    subprocess.run(command, check=True, capture_output=True)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    options = {
+        "config.file": folder / "prometheus.yaml",
+        "storage.tsdb.path": folder / "data",
+        "storage.tsdb.retention.time": "100y",
+        "web.listen-address": f"127.0.0.1:{port}",
+    }
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen([server, *(f"--{name}={value}" for name, value in options.items())], stderr=log)
+        try:
+            _wait_until_ready(f"http://127.0.0.1:{port}", process, folder / "log")
+            yield Prometheus(f"http://127.0.0.1:{port}")
+        finally:
+            process.terminate()
+            process.wait(timeout=20)
+
+
+def _wait_until_ready(url: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        assert process.poll() is None, log.read_text()
+        try:
+            with urllib.request.urlopen(f"{url}/-/ready", timeout=2):
+                return
+        except OSError:
+            time.sleep(0.05)  # another process starts
+    raise AssertionError(f"Prometheus is not ready after 60 s: {log.read_text()}")
