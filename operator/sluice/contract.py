@@ -122,6 +122,7 @@ TLS_CERTIFICATE_FILE: Final = "tls.crt"  # keys of a Secret of type kubernetes.i
 TLS_KEY_FILE: Final = "tls.key"
 # Each option of `sluice serve` may also be set as SLUICE_<OPTION>, e.g. --max-num-seqs as SLUICE_MAX_NUM_SEQS.
 ENV_PREFIX: Final = "SLUICE_"
+ENV_METRICS_COMPAT: Final = "SLUICE_METRICS_COMPAT"
 ENV_PACE: Final = "SLUICE_PACE"
 ENV_THREADS: Final = "SLUICE_THREADS"
 TERMINATION_MESSAGE_PATH: Final = "/dev/termination-log"

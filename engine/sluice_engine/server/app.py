@@ -50,6 +50,7 @@ from sluice_engine.server.transport.cors import Cors
 from sluice_engine.server.transport.router import Router
 from sluice_engine.server.transport.sockets import bind, is_loopback
 from sluice_engine.server.transport.tls import TlsEndpoint, TlsSite
+from sluice_engine.server.vllm_metrics import VllmMetrics
 from sluice_engine.sources import SourceError, default_cache, memory_plan
 from sluice_engine.text import TokenizerInvalid, load_text_model
 
@@ -94,7 +95,8 @@ class Server:
         self._stop = asyncio.Event()
         self._interactive = False  # stopped by Ctrl-C: no endpoint list lags behind, so there is no grace period
         self._stop_now = asyncio.Event()
-        metrics = EngineMetrics(options)
+        vllm = VllmMetrics(options.served_name) if settings.metrics_compat == "vllm" else None
+        metrics = EngineMetrics(options, vllm=vllm)
         self._engine = EngineClient(options, self, engine_module)
         lifecycle = Lifecycle(options.grace_seconds, lambda: self._engine.send(messages.Drain()))
         self._serving = Serving(options, metrics, lifecycle, self._engine)

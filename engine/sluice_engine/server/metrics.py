@@ -20,6 +20,7 @@ from sluice_engine.config import EngineOptions
 from sluice_engine.control.smoothing import smoothed
 from sluice_engine.limits import LimitsInForce, at_start
 from sluice_engine.server.containment import FaultLog, contained
+from sluice_engine.server.vllm_metrics import VllmMetrics
 from sluice_perfmodel.shadow_queues import LOAD_NAMES
 
 Outcome = Literal["stop", "length", "abort", "error", "rejected"]
@@ -75,7 +76,11 @@ class EngineMetrics:
     counted in `sluice_metrics_faults_total`.
     """
 
-    def __init__(self, options: EngineOptions, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, options: EngineOptions, clock: Callable[[], float] = time.monotonic, vllm: VllmMetrics | None = None
+    ) -> None:
+        """`vllm`: the same under vLLM's names, None for without."""
+        self._vllm = vllm
         self._clock = clock
         self._options = options
         self._records: dict[str, _Record] = {}
@@ -162,6 +167,8 @@ class EngineMetrics:
         self._model_info.labels(__version__, message.dtype, self._options.served_name, self.revision).set(1)
         self._cache_info.labels(f"{message.block_size:g}", str(message.num_blocks)).set(1)
         self._blocks.labels("free").set(message.num_blocks)
+        if self._vllm is not None:
+            self._vllm.on_ready(message)
 
     def on_step(self, report: messages.StepReport, now: float) -> None:
         """Records a step's output, read at `now` (monotonic seconds), by the limits that it was computed under."""
@@ -203,6 +210,8 @@ class EngineMetrics:
                 self._model_seconds.labels(term).set(value)
         self._model_error.set(report.model_error)
         self._model_steps.set(report.model_steps)
+        if self._vllm is not None:
+            self._vllm.on_report(report)
 
     def on_rejected(self, message: messages.Rejected) -> None:
         """Records that the engine rejected a request."""
@@ -267,7 +276,8 @@ class EngineMetrics:
 
     def render(self) -> bytes:
         """Returns the metrics in Prometheus' text exposition format."""
-        return generate_latest(self._registry) + generate_latest(self._totals)
+        own = generate_latest(self._registry) + generate_latest(self._totals)
+        return own if self._vllm is None else own + self._vllm.render()
 
     # --- bookkeeping -----------------------------------------------------------------------------------------------
 

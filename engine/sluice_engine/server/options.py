@@ -25,6 +25,7 @@ POOLINGS: Final = ("auto", "mean", "cls", "last")
 DEVICES: Final = ("auto", "cpu", "cuda")
 ATTENTION_BACKENDS: Final = ("auto", "sluice", "torch")
 FETCH_ERRORS: Final[tuple[Literal["exit", "retry"], ...]] = ("exit", "retry")
+METRICS_COMPAT: Final[tuple[Literal["none", "vllm"], ...]] = ("none", "vllm")
 POLICIES: Final = tuple(policies.POLICIES)
 _ORIGIN: Final = re.compile(r"https?://[A-Za-z0-9.-]{1,255}(:[0-9]{1,5})?", re.ASCII)
 Word = TypeVar("Word", bound=str)
@@ -58,6 +59,7 @@ class ServerSettings:
     cors_origins: tuple[str, ...] = ()  # of web pages that may read responses; "*" is all
     cache: Path | None = None  # of downloaded models; None: the user's
     fetch_errors: Literal["exit", "retry"] = "exit"  # what a failed download does
+    metrics_compat: Literal["none", "vllm"] = "none"  # whose metric names are exported beside our own
 
 
 def parse(raw: Mapping[str, str | None]) -> tuple[EngineOptions, ServerSettings]:
@@ -85,6 +87,7 @@ def parse(raw: Mapping[str, str | None]) -> tuple[EngineOptions, ServerSettings]
         cors_origins=_origins(raw.get("cors-origins")),
         cache=Path(cache).expanduser() if (cache := raw.get("cache")) else None,
         fetch_errors=reader.choice("fetch-errors", FETCH_ERRORS),
+        metrics_compat=reader.choice("metrics-compat", METRICS_COMPAT),
     )
     if settings.admin_token_file is not None and not settings.admin_token_file.is_file():
         raise OptionInvalid(f"--admin-token-file: there is no file {token_file}.")

@@ -123,6 +123,9 @@ def serve(
     revision_file: Annotated[
         Text, _option("revision-file", "JSON file with the uri and the revision of a hf:// model to fetch.", "FILE")
     ] = None,
+    metrics_compat: Annotated[
+        Text, _option("metrics-compat", "Export vLLM's metric names beside our own: none or vllm. [none]", "NAME")
+    ] = None,
     drain_seconds: Annotated[
         Text, _option("drain-seconds", "Seconds that running requests may take to finish after SIGTERM. [300]", "S")
     ] = None,

@@ -18,8 +18,8 @@ from sluice_operator.api.template.volumes import Volume, VolumeMount
 LABEL_PART_OF: Final = "app.kubernetes.io/part-of"
 MANAGED_LABELS: Final = (contract.LABEL_NAME, contract.LABEL_INSTANCE, contract.LABEL_MANAGED_BY, LABEL_PART_OF)
 MANAGED_ENV: Final = ("HOME", "NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
-# Every option of `sluice serve` can be set as SLUICE_<OPTION>; these two have no field in the spec.
-OPEN_ENV: Final = (contract.ENV_PACE, contract.ENV_THREADS)
+# Every option of `sluice serve` can be set as SLUICE_<OPTION>; these have no field in the spec.
+OPEN_ENV: Final = (contract.ENV_METRICS_COMPAT, contract.ENV_PACE, contract.ENV_THREADS)
 # Annotations of old Kubernetes releases that can disable AppArmor or seccomp for a pod.
 _REFUSED_ANNOTATIONS: Final = ("apparmor.security.beta.kubernetes.io", "seccomp.security.alpha.kubernetes.io")
 _OWN_PREFIX: Final = f"{contract.GROUP}/"
@@ -88,7 +88,7 @@ _ENV: Final = (
         cel=f"!self.env.exists(e, e.name in {cel_list(MANAGED_ENV)} || (e.name.startsWith('{contract.ENV_PREFIX}')"
         f" && !(e.name in {cel_list(OPEN_ENV)})))",
         sentence=f"engine.template.env must not set what the operator manages: {', '.join(MANAGED_ENV)} and "
-        f"{contract.ENV_PREFIX}* (but {' and '.join(OPEN_ENV)}); use the field of the spec instead",
+        f"{contract.ENV_PREFIX}* (but {', '.join(OPEN_ENV)}); use the field of the spec instead",
         holds=lambda t: (
             not any(
                 e.name in MANAGED_ENV or (e.name.startswith(contract.ENV_PREFIX) and e.name not in OPEN_ENV)
