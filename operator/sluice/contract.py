@@ -30,6 +30,7 @@ REVISION_CANARY: Final = "canary"
 ANNOTATION_TEMPLATE: Final = f"{GROUP}/template"  # on the Deployment: fingerprint of the applied pod template
 ANNOTATION_REVISIONS: Final = f"{GROUP}/revisions"  # on the Deployment: its pod template and the last good one, as JSON
 ANNOTATION_UPGRADE: Final = f"{GROUP}/upgrade"  # on an LLMDeployment, by the user: the upgrade that its pods may take
+ANNOTATION_BUDGET: Final = f"{GROUP}/accelerator-budget"  # on a Namespace: "nvidia.com/gpu=8,amd.com/gpu=4"
 ANNOTATION_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 
 # --- ports and paths of an engine pod --------------------------------------------------------------------------

@@ -64,11 +64,12 @@ def test_of_the_resource_only_the_status_is_written() -> None:
 
 def test_every_kind_that_the_operator_works_with_can_be_read_and_made() -> None:
     for kind, (_, _, plural) in GROUPS.items():
-        if kind in {"Pod", "Secret", "ReplicaSet", "Lease", "Event", contract.KIND}:
+        if kind in {"Namespace", "Pod", "Secret", "ReplicaSet", "Lease", "Event", contract.KIND}:
             continue
         assert {"get", "create"} <= verbs(plural), kind
     assert {"list", "watch", "patch", "delete"} <= verbs("pods")
     assert verbs("replicasets") == {"list", "watch"}
+    assert verbs("namespaces") == {"get"}
 
 
 def test_no_role_allows_exec_or_grants_permissions() -> None:

@@ -107,6 +107,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 - apiGroups: [""]
   resources: [events]
   verbs: [create]
+# A namespace's annotation caps the accelerators of its models.
+- apiGroups: [""]
+  resources: [namespaces]
+  verbs: [get]
 {{- end -}}
 
 {{- /* The operator's and the gateway's pods of this release, as peers of a NetworkPolicy. */ -}}

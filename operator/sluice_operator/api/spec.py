@@ -135,6 +135,9 @@ class Scaling(Model):
     scale_to_zero_after_seconds: Annotated[int, Field(ge=10, le=604_800)] = 600
     """scaleToZeroAfterSeconds is how long no request must have arrived before the last replica is removed, in seconds.
     It applies only with minReplicas 0. Defaults to 600."""
+    priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
+    """priority orders the models that share the namespace's accelerator budget (see README): the lowest gives replicas
+    first. Defaults to 0."""
     schedules: Annotated[tuple[Schedule, ...], Field(max_length=16)] = ()
     """schedules are lower limits for the number of replicas at certain times. The highest active one applies if it
     exceeds scaling.minReplicas."""

@@ -3,9 +3,10 @@
 1. The scrapes are folded into the signals and the history; all rules read one snapshot of them.
 2. Replicas needed: the fewest that would have served the last quarter of an hour within the SLO, that the lasting load
    needs by the time a replica ordered now is ready, whose throughput holds what comes and whose KV caches have room.
-3. The replicas dial moves the count: out at once, in one by one after the stabilization window.
-4. The admission dial sets bounds per engine, tight while replicas are missing.
-5. Every change carries its reason in words and numbers. README.md is the law with its equations and an example.
+3. An accelerator budget that deployments share lowers the range: by priority, then by what each replica gains.
+4. The replicas dial moves the count: out at once, in one by one after the stabilization window.
+5. The admission dial sets bounds per engine, tight while replicas are missing.
+6. Every change carries its reason in words and numbers. README.md is the law with its equations and an example.
 """
 
 from dataclasses import replace
@@ -20,6 +21,8 @@ from sluice_operator.autoscaler.admission.reporting import (
     report_rejections,
 )
 from sluice_operator.autoscaler.admission.shortage import is_waiting_for_replicas, note_shortage
+from sluice_operator.autoscaler.budget.limit import budget_limit
+from sluice_operator.autoscaler.budget.prediction import want_of
 from sluice_operator.autoscaler.observation import take_in
 from sluice_operator.autoscaler.replicas.dial import ReplicaDecision, current_count, decide_replicas
 from sluice_operator.autoscaler.replicas.need import Need, replicas_needed
@@ -47,7 +50,13 @@ def decide(
     allowed = replica_range(spec, observed, lead)
     need = replicas_needed(snapshot, state.history, allowed, current_count(spec, observed, state.replicas, allowed))
 
-    dial = decide_replicas(snapshot, need, state.replicas, note_idle(snapshot, state.stabilization))
+    # An accelerator budget shared with other deployments lowers the range.
+    stabilization = note_idle(snapshot, state.stabilization)
+    want = None if observed.budget is None else want_of(snapshot, need, stabilization, observed.budget.name)
+    limit = None if want is None else budget_limit(observed.budget, want)
+    need = replace(need, allowed=allowed.limited(limit))
+
+    dial = decide_replicas(snapshot, need, state.replicas, stabilization)
     ordered = dial.ordered(observed)
     shortage = note_shortage(snapshot, state.shortage, ordered)
     state = replace(state, replicas=dial.state, stabilization=dial.stabilization, shortage=shortage)
@@ -57,7 +66,7 @@ def decide(
     bounds = _bounds(snapshot, need, state, ordered)
     state = replace(state, admission=record_bounds(admission, bounds))
 
-    decision = _without_actions(snapshot, need, dial, state)
+    decision = replace(_without_actions(snapshot, need, dial, state), want=want, budget=limit)
     if not spec.paused:
         reasons = (*dial.reasons, *limit_reasons, *rejection_reasons)
         decision = replace(decision, replicas=dial.replicas, bounds=bounds, reasons=reasons)

@@ -64,6 +64,17 @@ class LawSettings:
     """Seconds in one phase after which a pod no longer counts as starting, and the longest valid start. Basis: a pod whose
     volume never mounts must not block scale-in for ever."""
 
+    # How deployments share an accelerator budget (budget/share.py).
+
+    budget_keep_factor: float = 1.5
+    """Factor on the gain of a replica in force against one that would take its accelerators. Basis: while the new one
+    starts (100 to 300 s) they serve no request, which is a third of the quarter of an hour that the prediction remembers.
+    Halved: replicas move with the noise of the prediction. Doubled: a load that fell by half keeps its replicas."""
+
+    budget_keep_rate: float = 1.0 / 60.0
+    """Requests per second in time that a replica in force counts beside its gain. Basis: one request per minute is less
+    than a cold start costs. It decides only between small loads."""
+
     # Measurements (signals/).
 
     window_seconds: float = 30.0

@@ -7,6 +7,7 @@ no future. The cluster, `sluice up` and the simulator fill in the same types.
 from dataclasses import dataclass
 from typing import Literal
 
+from sluice_operator.autoscaler.budget.values import Budget, BudgetLimit, Want
 from sluice_perfmodel.step_time import StepTimeModel
 
 PodPhase = Literal["unschedulable", "scheduling", "pulling", "loading", "ready", "draining", "failed"]
@@ -118,6 +119,7 @@ class Observed:
     replicas: int | None = None  # spec.replicas of the Deployment; None: it does not exist yet
     held: int | None = None  # requests that a gateway holds until a replica is ready; None: no gateway holds requests
     wall: float | None = None  # seconds since 1970, for schedules; None: no calendar time is known
+    budget: Budget | None = None  # of accelerators, shared with other deployments; None: none applies
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,4 +177,6 @@ class Decision:
     cold_start: ColdStart | None = None  # the median one, phase by phase
     retry_after: float | None = None  # seconds until capacity that is starting should serve; None: none is starting
     forecast: ForecastStatus | None = None
+    want: Want | None = None  # what the deployment asks of an accelerator budget; None: none applies
+    budget: BudgetLimit | None = None  # what that budget leaves to it; None: it does not limit the count
     metrics: Literal["Fresh", "Partial", "Stale", "NoTraffic", "NoPods"] = "NoPods"

@@ -95,7 +95,7 @@ class ClusterClient(Protocol):
     """The cluster. All methods raise `ClusterError` (or a subclass) on failure; reconcile is then retried with backoff.
 
     `kind` is one of Deployment, ReplicaSet, Pod, Service, ServiceAccount, PodDisruptionBudget, Secret, ConfigMap,
-    NetworkPolicy, PodMonitor, LLMDeployment.
+    NetworkPolicy, PodMonitor, LLMDeployment, and Namespace, which is read with an empty `namespace`.
     """
 
     async def serves(self, kind: str) -> bool:

@@ -1,6 +1,7 @@
 """The Deployment and the pods of one LLMDeployment as one pass observed them."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from sluice_operator.autoscaler.values import Observed, PodView
 from sluice_operator.cluster.client import ClusterClient, Endpoint, Object
@@ -23,6 +24,7 @@ class ObservedPod:
     called: bool = True  # in this pass; False if no answer could be expected
     answered: bool = True  # True if the call of this pass returned a sample
     deletion_cost: int | None = None  # current value of the pod-deletion-cost annotation
+    accelerators: Mapping[str, int] = field(default_factory=dict)  # per extended resource that it requests
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from sluice import contract
 from sluice_operator.cluster.client import ClusterError, Object
 
 GROUPS: Final = {
+    "Namespace": ("", "v1", "namespaces"),
     "Pod": ("", "v1", "pods"),
     "Service": ("", "v1", "services"),
     "ServiceAccount": ("", "v1", "serviceaccounts"),

@@ -107,6 +107,16 @@ def deletion_cost(pod: Object) -> int | None:
     return int(text) if _INTEGER.fullmatch(text) else None
 
 
+def accelerators(spec: Object) -> dict[str, int]:
+    """Return the extended resources that the containers of a pod's spec request, such as nvidia.com/gpu, in units."""
+    found: dict[str, int] = {}
+    for container in spec.get("containers") or ():
+        for name, amount in ((container.get("resources") or {}).get("limits") or {}).items():
+            if "/" in name and str(amount).isdecimal():
+                found[name] = found.get(name, 0) + int(amount)
+    return found
+
+
 def cold_start(pod: Object, sample: EngineSample | None) -> ColdStart | None:
     """Return the durations of the start, in seconds by phase. None before the pod is ready, after a container restart,
     and if a clock was set back in between.

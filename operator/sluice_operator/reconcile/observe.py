@@ -105,6 +105,7 @@ def _observed(
         called=answer is not None,
         answered=isinstance(answer, EngineSample),
         deletion_cost=pod_status.deletion_cost(pod),
+        accelerators=pod_status.accelerators(pod.get("spec") or {}),
     )
 
 

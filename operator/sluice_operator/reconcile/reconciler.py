@@ -18,6 +18,8 @@ from sluice_operator.autoscaler.handover import estimates_of, restored_state
 from sluice_operator.autoscaler.state import AutoscalerState
 from sluice_operator.autoscaler.values import Decision
 from sluice_operator.cluster.client import ClusterError, ForeignObject, Key, Object, OwnerDeleted
+from sluice_operator.cluster.fleet import ObservedFleet
+from sluice_operator.reconcile.accelerator_budget import AcceleratorBudgets
 from sluice_operator.reconcile.children import (
     REJECTED,
     apply_dependencies,
@@ -61,6 +63,7 @@ class Reconciler:
         self.states: dict[Key, ResourceState] = {}
         self.decisions: dict[Key, Decision] = {}  # the newest per resource, for display
         self.upgrades = UpgradeSlots(context.settings.max_upgrades)
+        self.budgets = AcceleratorBudgets()
 
     async def reconcile(self, key: Key) -> float:
         """Return the seconds until the next pass; GONE after a deletion. Raises ClusterError; the caller then retries."""
@@ -93,6 +96,7 @@ class Reconciler:
         self.states.pop(key, None)
         self.decisions.pop(key, None)
         self.upgrades.release(key)
+        self.budgets.forget(key)
 
     async def _observe(self, key: Key, document: Object, target: Target | None, parse_errors: tuple[str, ...]) -> Facts:
         """Gather the facts of a pass, without any decision."""
@@ -100,10 +104,12 @@ class Reconciler:
         conflict = "" if target is None else await name_conflict(target, context)
         fleet, observation = await observe(document, self.states[key].observation, context)
         self.states[key] = replace(self.states[key], observation=observation)
+        spec = target.resource.spec if target else None
+        self.budgets.observe(key, spec, fleet, self.states[key].children.replicas)
         context.metrics.scrapes_failed(fleet.scrape_failures)
         facts = Facts(
             generation=int(document["metadata"].get("generation", 0)),
-            spec=target.resource.spec if target else None,
+            spec=spec,
             parse_errors=parse_errors,
             conflict=conflict,
             fleet=fleet,
@@ -125,6 +131,7 @@ class Reconciler:
     async def _decide_and_act(self, target: Target, facts: Facts) -> Facts:
         """Decide and write the children and limits; the rest of a pass writes only the status and Events."""
         key, fleet, context = target.key, facts.fleet, self.context
+        await self.budgets.refresh(target, context)
         decision, autoscaler, facts = self._decide(target, facts)
         try:
             applied = await self._apply_children(target, facts, decision)
@@ -155,7 +162,9 @@ class Reconciler:
         writer = state.external_writer.after(change, now)
         self.states[key] = replace(state, external_writer=writer)
         before = state.autoscaler if change is None else state_after(change, state.autoscaler, now)
-        decision, autoscaler = decide(target.resource.spec, facts.fleet.observed, before, now)
+        observed = replace(facts.fleet.observed, budget=self.budgets.budget(target))
+        decision, autoscaler = decide(target.resource.spec, observed, before, now)
+        self.budgets.decided(target, facts.fleet, decision)
         if change is not None:
             decision = replace(decision, reasons=(change, *decision.reasons))
         self.decisions[key] = decision

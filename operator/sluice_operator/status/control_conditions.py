@@ -69,6 +69,15 @@ def _external_writer(facts: Facts) -> ConditionState | None:
     return ConditionState("True", OTHER_WRITER, facts.external_writer)
 
 
+def _accelerator_budget(facts: Facts) -> ConditionState | None:
+    """The accelerator budget limits the count, or cannot be read."""
+    limit = None if facts.decision is None else facts.decision.budget
+    if limit is None or facts.spec is None or facts.spec.scaling.mode == "Off":
+        return None
+    state = _SCALING[facts.spec.scaling.mode]
+    return ConditionState(state.status, limit.reason, f"{limit.sentence[0].upper()}{limit.sentence[1:]}")
+
+
 def _ignored_schedules(facts: Facts) -> ConditionState | None:
     """Report ignored schedules. The other schedules and the control law continue to apply."""
     if facts.spec is None or facts.spec.scaling.mode not in ("Auto", "Advise"):
@@ -111,6 +120,8 @@ def _slo_step(spec: LLMDeploymentSpec, decision: Decision) -> str:
         return "raise spec.replicas or relax spec.slo"
     if spec.scaling.mode == "Off":
         return "scale the Deployment or relax spec.slo"
+    if decision.budget is not None and decision.budget.binds:
+        return "raise the accelerator budget of the namespace or scaling.priority, or relax spec.slo"
     if decision.desired >= spec.scaling.max_replicas:
         return "raise spec.scaling.maxReplicas or relax spec.slo"
     if spec.scaling.mode == "Advise":
@@ -154,7 +165,14 @@ def _paused(facts: Facts) -> ConditionState:
     return ConditionState("False", "NotPaused", "The operator reconciles this resource.")
 
 
-SCALING_ACTIVE: Final[tuple[Rule, ...]] = (not_applied, _scaling_paused, _external_writer, _ignored_schedules, _scaling)
+SCALING_ACTIVE: Final[tuple[Rule, ...]] = (
+    not_applied,
+    _scaling_paused,
+    _external_writer,
+    _accelerator_budget,
+    _ignored_schedules,
+    _scaling,
+)
 ADMISSION_ACTIVE: Final[tuple[Rule, ...]] = (_limits_held, _limits_not_set, _admission)
 METRICS_AVAILABLE: Final[tuple[Rule, ...]] = (_metrics,)
 SLO_MET: Final[tuple[Rule, ...]] = (_slo,)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from sluice_operator.autoscaler.budget.values import BUDGET, BUDGET_INVALID
 from sluice_operator.autoscaler.explain.admission import REJECTING
 from sluice_operator.autoscaler.explain.replicas import OTHER_WRITER
 from sluice_operator.autoscaler.values import Reason
@@ -13,10 +14,19 @@ from sluice_operator.status.facts import Facts
 
 REPEAT_SECONDS: Final = 600.0
 _MAX_SENT: Final = 100
-_BY_REASON: Final = frozenset({"LimitsMoved", "RequestsRefused"})  # their messages contain changing numbers
+_BY_REASON: Final = frozenset({"LimitsMoved", "RequestsRefused", BUDGET})  # their messages contain changing numbers
 # Reasons that are reported for conditions other than Ready.
 _REPORTED: Final = frozenset(
-    {"RolloutStalled", OTHER_WRITER, "MetricsStale", "InvalidSpec", "Conflict", SCHEDULE_IGNORED}
+    {
+        "RolloutStalled",
+        OTHER_WRITER,
+        "MetricsStale",
+        "InvalidSpec",
+        "Conflict",
+        SCHEDULE_IGNORED,
+        BUDGET,
+        BUDGET_INVALID,
+    }
 )
 _NORMAL: Final = frozenset({"Starting", "Fetching", "Paused", "NoReplicas", "Asleep", "Serving", "RollingOut"})
 
@@ -105,5 +115,7 @@ def _of_condition(entry: Mapping[str, Any], facts: Facts) -> Event | None:
         return None
     if kind != "Ready" and reason not in _REPORTED:
         return None
-    warning = reason in (OTHER_WRITER, SCHEDULE_IGNORED) or (entry["status"] == "False" and reason not in _NORMAL)
+    warning = reason in (OTHER_WRITER, SCHEDULE_IGNORED, BUDGET_INVALID) or (
+        entry["status"] == "False" and reason not in _NORMAL
+    )
     return Event(reason, str(entry["message"]), warning=warning)

@@ -16,6 +16,15 @@ def _serving(facts: Facts) -> ConditionState | None:
     return ConditionState("True", "Serving", f"{facts.fleet.ready} of {len(facts.fleet.pods)} pods are ready.")
 
 
+def _without_accelerators(facts: Facts) -> ConditionState | None:
+    """The accelerator budget of the namespace leaves no replica."""
+    limit = None if facts.decision is None else facts.decision.budget
+    if limit is None or limit.count or not limit.binds or facts.fleet.ready:
+        return None
+    step = "Raise the budget or scaling.priority, or lower what others need"
+    return ConditionState("False", limit.reason, f"No replica is granted: {limit.sentence} {step}.")
+
+
 def _scaled_to_zero(facts: Facts) -> ConditionState | None:
     if facts.fleet.deployment is None or facts.fleet.deployment.get("spec", {}).get("replicas", 1) != 0:
         return None
@@ -168,6 +177,7 @@ READY: Final[tuple[Rule, ...]] = (
     _serving,
     _stalled,
     problem,
+    _without_accelerators,
     _scaled_to_zero,
     _paused,
     _rolling_out,

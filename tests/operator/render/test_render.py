@@ -110,6 +110,7 @@ WITHOUT_CHILD: dict[str, Any] = {
     "scaling.scaleDownStabilizationSeconds": 1,
     "scaling.burstMemorySeconds": 60,
     "scaling.scaleToZeroAfterSeconds": 60,
+    "scaling.priority": 5,
     "scaling.schedules": [{"cron": "0 8 * * *", "durationSeconds": 60, "minReplicas": 1}],
     "admission.maxQueueSeconds": 1,
     "rollout.rollback": "Auto",

@@ -112,7 +112,10 @@ def _attributes(request: web.Request) -> tuple[Attributes, str]:
     parts = request.path.strip("/").split("/")
     group = parts[1] if parts[0] == "apis" else ""
     rest = parts[3:] if group else parts[2:]
-    namespace, rest = (rest[1], rest[2:]) if rest[0] == "namespaces" else ("", rest)
+    if rest[0] == "namespaces":  # a namespace itself is authorized as an object within it
+        namespace, rest = rest[1], rest[2:] or rest
+    else:
+        namespace = ""
     resource, name, subresource = (*rest, "", "")[:3]
     reads = "watch" if "watch" in request.query else "get" if name else "list"
     verb = VERBS.get(request.method, reads)
@@ -136,11 +139,10 @@ def _discovery(path: str) -> Object | None:
         return None
     group = path.split("/")[2] if path.startswith("/apis") else ""
     verbs = ["get", "list", "watch", "patch"]
-    kinds = {**KINDS, ("", "namespaces"): "Namespace"}  # Kopf waits for it, although it reads no namespace
     return {
         "resources": [
             {"name": plural, "singularName": kind.lower(), "kind": kind, "namespaced": True, "verbs": verbs}
-            for (its_group, plural), kind in kinds.items()
+            for (its_group, plural), kind in KINDS.items()
             if its_group == group
         ]
     }

@@ -118,7 +118,8 @@ async def _reconcile_all(server: AuthorizingApiServer, context: Context) -> None
     clock = Clock()
     context = replace(context, clock=clock, wall=clock.wall)
     reconciler = Reconciler(context)
-    document = _moved(manifest(scaling={"minReplicas": 3, "maxReplicas": 4}))
+    engine = {"accelerator": {"count": 1}}  # of which the namespace may have a budget
+    document = _moved(manifest(scaling={"minReplicas": 3, "maxReplicas": 4}, engine=engine))
     server.store.apply(document)
     await _passes(reconciler, clock, 2)
     _run_pods(server)

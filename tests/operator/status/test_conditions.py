@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from sluice_operator.api import LLMDeploymentSpec, parse
+from sluice_operator.autoscaler.budget.values import BUDGET, BUDGET_INVALID, BudgetLimit
 from sluice_operator.autoscaler.values import Decision, PodPhase, PodView
 from sluice_operator.cluster.fleet import ObservedFleet, ObservedPod
 from sluice_operator.cluster.pod_status import Problem
@@ -49,6 +50,9 @@ PULL = Problem("ImagePullFailed", "x:1: not there")
 STUCK = report("b", "failed", PULL, "v2")
 GPU = Problem("Unschedulable", "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")
 DECIDED = Decision(replicas=1, desired=1, attainment=0.95, metrics="Fresh")
+LIMITED = replace(DECIDED, budget=BudgetLimit(BUDGET, 1, 3, "3 are needed; the budget gives 1."))
+NOTHING = replace(DECIDED, budget=BudgetLimit(BUDGET, 0, 1, "1 are needed; the budget gives 0."))
+UNREADABLE = replace(DECIDED, budget=BudgetLimit(BUDGET_INVALID, 1, 1, "The annotation is wrong."))
 
 
 @pytest.mark.parametrize(
@@ -58,6 +62,11 @@ DECIDED = Decision(replicas=1, desired=1, attainment=0.95, metrics="Fresh")
         (facts(READY), "Ready", "True", "Serving"),
         (facts(READY), "Available", "True", "ReplicasReady"),
         (facts(READY), "Progressing", "False", "Settled"),
+        (facts(READY, decision=LIMITED), "ScalingActive", "True", BUDGET),
+        (facts(READY, decision=LIMITED), "Ready", "True", "Serving"),
+        (facts(READY, decision=UNREADABLE), "ScalingActive", "True", BUDGET_INVALID),
+        (facts(READY, decision=LIMITED, spec=spec(scaling={"mode": "Off"})), "ScalingActive", "False", "ScalingOff"),
+        (facts(replicas=0, decision=NOTHING), "Ready", "False", BUDGET),
         (facts(READY), "ModelLoaded", "True", "Loaded"),
         (facts(report("a", "loading")), "ModelLoaded", "False", "Loading"),
         (facts(report("a", "loading")), "Progressing", "True", "ReplicasStarting"),

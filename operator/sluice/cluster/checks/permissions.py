@@ -61,6 +61,7 @@ GRANTED: Final[tuple[tuple[str, tuple[str, ...], tuple[str, ...], str], ...]] = 
     ("monitoring.coreos.com", ("podmonitors",), ("get", "create", "patch", "delete"), ""),
     ("", ("pods",), ("get", "list", "watch", "patch", "delete"), ""),
     ("", ("secrets", "events"), ("create",), ""),
+    ("", ("namespaces",), ("get",), ""),
     ("", ("secrets",), ("get",), "sluice-key"),
     ("coordination.k8s.io", ("leases",), ("create",), ""),
     ("coordination.k8s.io", ("leases",), ("get", "update"), "sluice"),

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Final
 
 from sluice_operator.api import LLMDeploymentSpec
+from sluice_operator.autoscaler.budget.values import BudgetLimit
 from sluice_operator.autoscaler.explain import wording
 from sluice_operator.autoscaler.replicas.history import Slot
 from sluice_operator.autoscaler.replicas.need import Need, last_minute, served
@@ -30,8 +31,16 @@ def scaled(snapshot: Snapshot, need: Need, after: int, window: float) -> Reason:
     return Reason("replicas", before, after, binding, sentence, wording.numbers(snapshot, need))
 
 
+def budgeted(budget: BudgetLimit, before: int, after: int) -> Reason:
+    """The accelerator budget sets the count."""
+    sentence = f"{before} → {wording.replicas(after)}: {budget.sentence}"
+    return Reason("replicas", before, after, budget.reason, sentence, budget.numbers)
+
+
 def bounded(allowed: ReplicaRange, before: int, after: int) -> Reason:
     """The count was outside the range."""
+    if allowed.budget is not None and after == allowed.high:
+        return budgeted(allowed.budget, before, after)
     change = f"{before} → {wording.replicas(after)}"
     if after > before and allowed.schedule:
         return Reason("replicas", before, after, "Schedule", f"{change}: {allowed.schedule}.")
@@ -104,8 +113,10 @@ def unrecorded_write(before: int, after: int) -> Reason:
 
 def _up(snapshot: Snapshot, need: Need, after: int) -> str:
     """What needs the replicas, and why fewer are not enough."""
-    replay, spec = need.replay, snapshot.spec
+    replay, spec, budget = need.replay, snapshot.spec, need.allowed.budget
     capped = f" {need.replicas} are needed, maxReplicas is {after}." if need.replicas > after else ""
+    if budget is not None and capped:
+        capped = f" {budget.sentence[0].upper()}{budget.sentence[1:]}"
     if need.binding == "KVOccupancy":
         target = spec.scaling.target_kv_occupancy_percent
         return (

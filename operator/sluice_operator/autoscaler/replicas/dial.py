@@ -70,13 +70,13 @@ def decide_replicas(
 def _follow_spec(
     snapshot: Snapshot, need: Need, state: ReplicaState, stabilization: StabilizationState
 ) -> ReplicaDecision:
-    """Mode External: spec.replicas."""
-    count, observed = snapshot.spec.replicas, snapshot.observed.replicas
+    """Mode External: spec.replicas, inside an accelerator budget."""
+    budget, observed = need.allowed.budget, snapshot.observed.replicas
+    count = snapshot.spec.replicas if budget is None else min(snapshot.spec.replicas, budget.count)
     reasons: tuple[Reason, ...] = ()
-    if observed is None:
-        reasons = (explain.follows_spec(0, count),)
-    elif observed != count:
-        reasons = (explain.follows_spec(need.current, count),)
+    if observed != count:
+        before = 0 if observed is None else need.current
+        reasons = (explain.follows_spec(before, count) if budget is None else explain.budgeted(budget, before, count),)
     return ReplicaDecision(count, count, reasons, replace(state, last_set=None, advised=None), stabilization)
 
 
@@ -88,8 +88,9 @@ def _keep(snapshot: Snapshot, state: ReplicaState, stabilization: StabilizationS
 
 def _create(snapshot: Snapshot, need: Need, state: ReplicaState, stabilization: StabilizationState) -> ReplicaDecision:
     """Modes Auto and Advise while no Deployment exists."""
-    count = need.current
-    reason = explain.created(need.allowed, count)
+    budget = need.allowed.budget
+    count = need.current if budget is None else budget.count
+    reason = explain.created(need.allowed, count) if budget is None else explain.budgeted(budget, 0, count)
     return ReplicaDecision(count, count, (reason,), state, stabilization)
 
 

@@ -1,25 +1,34 @@
 """The range of replica counts that the law may choose from: minReplicas, schedules, maxReplicas and scale to zero."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 from sluice_operator.api import LLMDeploymentSpec, Schedule
 from sluice_operator.api.cron import newest, zone_of
+from sluice_operator.autoscaler.budget.values import BudgetLimit
 from sluice_operator.autoscaler.values import Observed
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaRange:
-    """The fewest and the most replicas now. `schedule` describes the schedule that raised `low` above minReplicas."""
+    """The fewest and the most replicas now. `schedule` describes the schedule that raised `low` above minReplicas, and
+    `budget` is the accelerator budget that lowered `high`."""
 
     low: int
     high: int
     schedule: str = ""
+    budget: BudgetLimit | None = None
 
     def inside(self, count: int) -> int:
         """The nearest count inside the range."""
         return min(max(count, self.low), self.high)
+
+    def limited(self, budget: BudgetLimit | None) -> "ReplicaRange":
+        """The range within an accelerator budget, which is stronger than minReplicas and schedules."""
+        if budget is None or budget.count >= self.high:
+            return self
+        return replace(self, low=min(self.low, budget.count), high=budget.count, budget=budget)
 
 
 def replica_range(spec: LLMDeploymentSpec, observed: Observed, lead: float) -> ReplicaRange:

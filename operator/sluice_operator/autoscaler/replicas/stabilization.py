@@ -28,7 +28,7 @@ def next_count(snapshot: Snapshot, need: Need, state: StabilizationState) -> int
     allowed, now = need.allowed, snapshot.now
     current = allowed.inside(need.current)
     if snapshot.observed.held and current == 0:
-        return 1
+        return min(1, allowed.high)
     if need.replicas > current:
         return min(need.replicas, allowed.high)
     window = stabilization_window(snapshot)

@@ -1,0 +1,193 @@
+"""The accelerator budget of a namespace, and what its deployments hold and want of it.
+
+Deployments are judged at different times, so each pass records what its deployment holds and wants, and divides the
+budget among all of them anew: every pass comes to the same shares. Between reading the others' records and recording
+its own order a pass does not wait, so two passes never take the same accelerators. A new operator adds no replica before
+it has observed every deployment of the namespace.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from sluice import contract
+from sluice_operator.api import LLMDeploymentSpec
+from sluice_operator.autoscaler.budget.annotation import InvalidBudget, parse_budget
+from sluice_operator.autoscaler.budget.values import Budget, Want
+from sluice_operator.autoscaler.values import Decision
+from sluice_operator.cluster.client import ClusterError, Key
+from sluice_operator.cluster.fleet import ObservedFleet, replicas_of
+from sluice_operator.cluster.pod_status import accelerators
+from sluice_operator.reconcile.children import REJECTED
+from sluice_operator.reconcile.context import Context, Target
+from sluice_operator.render import names
+
+log = logging.getLogger(__name__)
+
+_READ_SECONDS: Final = 30.0  # between two reads of a namespace, with few namespaces
+_READS_PER_SECOND: Final = 2.0  # of all namespaces together, at most
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What one deployment holds, per resource, and what it wants of its own resource."""
+
+    held: Mapping[str, int] = field(default_factory=dict)  # accelerators of its pods, and of ordered ones
+    resource: str = ""
+    want: Want | None = None  # None: not known yet, or the operator does not set its count
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """The annotation of a namespace as last read."""
+
+    at: float  # monotonic seconds
+    limits: Mapping[str, int] = field(default_factory=dict)
+    problem: str = ""
+
+
+class AcceleratorBudgets:
+    """The budgets and claims of all namespaces."""
+
+    def __init__(self) -> None:
+        self._readings: dict[str, _Reading] = {}
+        self._members: dict[str, set[Key]] = {}  # resources of a namespace with a budget when it was read first
+        self._claims: dict[Key, Claim] = {}
+        self._deleted: dict[Key, Mapping[str, int]] = {}  # what pods of deleted resources hold until they have ended
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def refresh(self, target: Target, context: Context) -> None:
+        """Read what the budget of the target's namespace needs, if its pods have accelerators. Raises ClusterError."""
+        if not target.resource.spec.engine.accelerator.count:
+            return
+        namespace = target.key.namespace
+        async with self._locks.setdefault(namespace, asyncio.Lock()):
+            reading, now = self._readings.get(namespace), context.clock()
+            seconds = max(_READ_SECONDS, len(self._readings) / _READS_PER_SECOND)
+            if reading is None or now - reading.at >= seconds:
+                reading = self._readings[namespace] = await _read(namespace, context)
+            if not reading.limits:
+                return
+            if namespace not in self._members:
+                self._members[namespace] = await self._list(namespace, context)
+            for key in [key for key in self._deleted if key.namespace == namespace]:
+                await self._refresh_deleted(key, context)
+
+    def observe(self, key: Key, spec: LLMDeploymentSpec | None, fleet: ObservedFleet, written: int | None) -> None:
+        """Record what a deployment holds. `written`: its count as this process last wrote it, which a read may lag.
+
+        `spec` is None where it does not parse: its pods hold accelerators all the same.
+        """
+        is_set = spec is not None and not spec.paused and spec.scaling.mode in ("Auto", "External")
+        before = self._claims.get(key, Claim())
+        held = _held(spec, fleet, max(replicas_of(fleet.deployment) or 0, (written or 0) if is_set else 0))
+        self._claims[key] = Claim(held, before.resource, before.want) if is_set else Claim(held)
+
+    def budget(self, target: Target) -> Budget | None:
+        """The budget as the deployment of the target meets it; None if none applies to its accelerators."""
+        key, accelerator = target.key, target.resource.spec.engine.accelerator
+        reading = self._readings.get(key.namespace)
+        if reading is None or not accelerator.count:
+            return None
+        resource = accelerator.resource
+        if reading.problem:
+            return Budget(key.name, resource, 0, problem=reading.problem)
+        if resource not in reading.limits:
+            return None
+        others = {other: claim for other, claim in self._claims.items() if _beside(other, key)}
+        wants = {other: claim.want for other, claim in others.items() if claim.want and claim.resource == resource}
+        fixed = [claim.held.get(resource, 0) for other, claim in others.items() if other not in wants]
+        deleted = sum(
+            held.get(resource, 0) for other, held in self._deleted.items() if other.namespace == key.namespace
+        )
+        unobserved = self._members.get(key.namespace, set()) - self._claims.keys() - {key}
+        return Budget(
+            name=key.name,
+            resource=resource,
+            limit=reading.limits[resource],
+            fixed=sum(fixed),
+            held=sum(claim.held.get(resource, 0) for claim in others.values()) + deleted,
+            others=tuple(want for want in wants.values() if want is not None),
+            unobserved=tuple(sorted(other.name for other in unobserved)),
+        )
+
+    def decided(self, target: Target, fleet: ObservedFleet, decision: Decision) -> None:
+        """Record the decision of a deployment: what it wants, and the replicas that it orders."""
+        spec = target.resource.spec
+        if decision.want is None or spec.scaling.mode not in ("Auto", "External"):
+            return
+        ordered = max(replicas_of(fleet.deployment) or 0, decision.replicas or 0)
+        held = _held(spec, fleet, ordered)
+        self._claims[target.key] = Claim(held, spec.engine.accelerator.resource, decision.want)
+
+    def forget(self, key: Key) -> None:
+        """A resource is deleted: its pods hold their accelerators until they have ended."""
+        claim = self._claims.pop(key, None)
+        self._members.get(key.namespace, set()).discard(key)
+        if claim is not None and any(claim.held.values()) and key.namespace in self._members:
+            self._deleted[key] = claim.held
+
+    async def _list(self, namespace: str, context: Context) -> set[Key]:
+        """The resources of the namespace. Pods of resources that a predecessor saw deleted are noted."""
+        found = await context.cluster.list(contract.KIND, namespace, {})
+        members = {Key(namespace, str(each["metadata"]["name"])) for each in found}
+        for pod in await context.cluster.list("Pod", namespace, {contract.LABEL_NAME: contract.ENGINE_APP}):
+            owner = Key(namespace, str((pod["metadata"].get("labels") or {}).get(contract.LABEL_INSTANCE, "")))
+            if owner not in members:
+                self._deleted.setdefault(owner, {})
+        return members
+
+    async def _refresh_deleted(self, key: Key, context: Context) -> None:
+        """What the pods of a deleted resource still hold. Those of a new resource of the same name are its own."""
+        pods = await context.cluster.list("Pod", key.namespace, names.selector(key.name))
+        if key in self._claims:
+            pods = [pod for pod in pods if pod["metadata"].get("deletionTimestamp")]
+        held = _sum(accelerators(pod.get("spec") or {}) for pod in pods)
+        if held:
+            self._deleted[key] = held
+        else:
+            self._deleted.pop(key, None)
+
+
+async def _read(namespace: str, context: Context) -> _Reading:
+    """The annotation now. An operator whose role does not allow to read the namespace knows no budget."""
+    now = context.clock()
+    try:
+        found = await context.cluster.get("Namespace", "", namespace)
+    except ClusterError as error:
+        if error.status not in REJECTED:
+            raise
+        log.warning("the annotation %s of namespace %s is not read: %s", contract.ANNOTATION_BUDGET, namespace, error)
+        return _Reading(now)
+    text = ((found or {}).get("metadata", {}).get("annotations") or {}).get(contract.ANNOTATION_BUDGET)
+    if text is None:
+        return _Reading(now)
+    try:
+        return _Reading(now, parse_budget(str(text)))
+    except InvalidBudget as error:
+        return _Reading(now, problem=f"The annotation {contract.ANNOTATION_BUDGET} of namespace {namespace}: {error}.")
+
+
+def _beside(other: Key, key: Key) -> bool:
+    return other.namespace == key.namespace and other != key
+
+
+def _held(spec: LLMDeploymentSpec | None, fleet: ObservedFleet, replicas: int) -> dict[str, int]:
+    """Accelerators of all pods, draining and surge pods included, and of the pods that `replicas` still lacks."""
+    template = ((fleet.deployment or {}).get("spec", {}).get("template") or {}).get("spec") or {}
+    each = accelerators(template)
+    if spec is not None and spec.engine.accelerator.count:
+        resource = spec.engine.accelerator.resource
+        each[resource] = max(spec.engine.accelerator.count, each.get(resource, 0))
+    lacking = max(0, replicas - sum(pod.view.phase != "draining" for pod in fleet.pods))
+    return _sum((*(pod.accelerators for pod in fleet.pods), *([each] * lacking)))
+
+
+def _sum(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for part in parts:
+        for resource, count in part.items():
+            total[resource] = total.get(resource, 0) + count
+    return total
