@@ -241,6 +241,9 @@ OPERATOR_DECISIONS: Final = "sluice_operator_decisions_total"  # {kind, reason}
 OPERATOR_SCRAPE_FAILURES: Final = "sluice_operator_scrape_failures_total"
 OPERATOR_WATCH_LAST_EVENT: Final = "sluice_operator_watch_last_event_seconds"
 OPERATOR_LEADER: Final = "sluice_operator_leader"
+OPERATOR_RESOURCE_REPLICAS: Final = "sluice_operator_resource_replicas"  # {namespace, name, state}
+OPERATOR_RESOURCE_CONDITION: Final = "sluice_operator_resource_condition"  # {namespace, name, type}
+OPERATOR_RESOURCE_FAILURES: Final = "sluice_operator_resource_failures_total"  # {namespace, name}
 
 GATEWAY_REQUESTS: Final = "sluice_gateway_requests_total"  # {status=2xx|4xx|5xx|disconnected}
 GATEWAY_CHOSEN: Final = "sluice_gateway_chosen_total"  # {reason}

@@ -16,6 +16,8 @@ from typing import Any, Final, TextIO
 
 import orjson
 
+from sluice.log_context import context_fields
+
 ENV_FORMAT: Final = "SLUICE_LOG_FORMAT"
 ENV_LEVEL: Final = "SLUICE_LOG_LEVEL"
 FORMATS: Final = ("auto", "text", "json")
@@ -85,7 +87,7 @@ def has_colour(stream: TextIO, environment: Mapping[str, str] | None = None) -> 
 
 
 class JsonLines(logging.Formatter):
-    """Formats a record as one JSON object: time, level, logger, message, and every field passed as `extra`."""
+    """Formats a record as one JSON object: time, level, logger, message, every field of the task and of `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as a line. A field whose name is in use gets the prefix `extra_`; NaN and inf become null."""
@@ -101,6 +103,7 @@ class JsonLines(logging.Formatter):
             line["stack"] = self.formatStack(record.stack_info)
         extra = {name: value for name, value in record.__dict__.items() if name not in _STANDARD}
         extra |= extra.pop(FIELDS, {})
+        extra = {**context_fields(), **extra}
         for name, value in extra.items():
             line[_unused(name, line)] = value
         try:

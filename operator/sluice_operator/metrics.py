@@ -1,4 +1,6 @@
-"""The operator's own metrics. Label values are reasons and kinds from this code, never a name that a user chose."""
+"""The operator's own metrics. Label values are reasons and kinds from this code; names of resources are in
+`resource_metrics`, whose number of series is bounded.
+"""
 
 from typing import Final
 
@@ -6,6 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from sluice import contract
 from sluice.metrics.create import create_counter, create_gauge, create_histogram
+from sluice_operator.resource_metrics import ResourceMetrics
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -13,8 +16,11 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 class OperatorMetrics:
     """The operator's metrics in a separate registry."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_resources: int = 1000) -> None:
+        """`most_resources`: number of LLMDeployments with series of their own."""
         self._registry = CollectorRegistry()
+        self.resources = ResourceMetrics(most_resources)
+        self._registry.register(self.resources)
         self._reconcile = create_counter(contract.OPERATOR_RECONCILE, self._registry)
         self._seconds = create_histogram(contract.OPERATOR_RECONCILE_SECONDS, self._registry)
         self._decisions = create_counter(contract.OPERATOR_DECISIONS, self._registry)

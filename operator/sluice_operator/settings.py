@@ -41,7 +41,7 @@ class Settings:
     engine_image: str = "sluice/engine:dev"
     max_upgrades: int = 1  # fleets that upgrade windows move at the same time
     pod_ids: str = "Fixed"  # user and group ids of engine pods: Fixed (65532), or Cluster (the cluster assigns them)
-    namespace: str = ""  # the one namespace to watch; empty: all namespaces
+    namespaces: tuple[str, ...] = ()  # to watch; empty: all namespaces
     interval: float = 5.0  # between two passes over one resource without an event
     children_interval: float = 15.0  # between two applies of children that did not change
     # The same for kinds without a watch (Secrets and ConfigMaps, of which the operator may list none) while all pods are ready
@@ -60,8 +60,10 @@ class Settings:
     gateway_service: str = ""  # Service of the gateways in pod_namespace; empty: no gateway holds requests
     key_secret: str = "sluice-operator-key"  # Secret in pod_namespace with the operator's key
     health_port: int = 8080
+    has_profiler: bool = False  # GET /debug/profile on health_port
     network_peers: NetworkPeers | None = None  # None: engines get no NetworkPolicy
     pod_monitor: PodMonitorSettings | None = None  # None: engines get no PodMonitor
+    metrics_resources: int = 1000  # LLMDeployments with series of their own in the operator's metrics
     hub_endpoint: str = "https://huggingface.co"  # whose public models are checked before there are pods; empty: none
 
 
@@ -71,9 +73,9 @@ def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
     default = Settings()
     return Settings(
         engine_image=env.get("SLUICE_ENGINE_IMAGE") or default.engine_image,
-        max_upgrades=_count(env, "SLUICE_MAX_UPGRADES", default.max_upgrades),
+        max_upgrades=_count(env, "SLUICE_MAX_UPGRADES", default.max_upgrades, 1, 1000),
         pod_ids=_choice(env, "SLUICE_POD_IDS", ("Fixed", "Cluster")),
-        namespace=env.get("SLUICE_NAMESPACE", ""),
+        namespaces=tuple(filter(None, env.get("SLUICE_NAMESPACE", "").split(","))),
         interval=_seconds(env, "SLUICE_INTERVAL_SECONDS", default.interval),
         pod_namespace=env.get("POD_NAMESPACE") or default.pod_namespace,
         lease_name=_object_name(env, "SLUICE_LEASE_NAME", default.lease_name),
@@ -83,6 +85,7 @@ def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
         hub_endpoint=_url(env, "SLUICE_HUB_ENDPOINT", default.hub_endpoint),
         network_peers=_network_peers(env, "SLUICE_NETWORK_PEERS"),
         pod_monitor=_pod_monitor(env, "SLUICE_POD_MONITOR"),
+        metrics_resources=_count(env, "SLUICE_METRICS_RESOURCES", default.metrics_resources, 0, 100_000),
         health_port=_port(env, "SLUICE_HEALTH_PORT", default.health_port),
     )
 
@@ -100,12 +103,12 @@ def _seconds(env: Mapping[str, str], name: str, default: float) -> float:
     return value
 
 
-def _count(env: Mapping[str, str], name: str, default: int) -> int:
+def _count(env: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
     text = env.get(name)
     if not text:
         return default
-    if not text.isdecimal() or not 1 <= int(text) <= 1000:
-        raise InvalidSettings(f"{name} is {text!r}: it must be a whole number from 1 to 1000")
+    if not text.isdecimal() or not least <= int(text) <= most:
+        raise InvalidSettings(f"{name} is {text!r}: it must be a whole number from {least} to {most}")
     return int(text)
 
 

@@ -93,7 +93,7 @@ def running(folder: Path) -> Iterator[ApiServer]:
     client, peer, port = _free_ports(3)
     etcd_url, peer_url, url = f"http://127.0.0.1:{client}", f"http://127.0.0.1:{peer}", f"https://127.0.0.1:{port}"
     certificate, key, accounts = _keys(folder)
-    (folder / "tokens.csv").write_text(f"{TOKEN},admin,1,system:masters\n")
+    (folder / "tokens.csv").write_text(f'{TOKEN},admin,1,"system:masters"\n')
     commands = (
         [
             found["etcd"], f"--data-dir={folder / 'etcd'}", "--unsafe-no-fsync", "--log-level=error", "--name=test",

@@ -1,10 +1,12 @@
 """One real API server for all tests of a session that ask for it."""
 
+import shutil
 from collections.abc import Iterator
 
 import pytest
 
 from tests.kube.api_server import ApiServer, NoApiServer, running
+from tests.kube.helm import Helm
 
 
 @pytest.fixture(scope="session")
@@ -15,3 +17,12 @@ def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
             yield server
     except NoApiServer as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def helm(api_server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    """Helm against that API server; skips where it is not installed."""
+    program = shutil.which("helm")
+    if program is None:
+        pytest.skip("helm is not installed")
+    return Helm(api_server, program, tmp_path_factory.mktemp("home"))

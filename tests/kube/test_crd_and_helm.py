@@ -1,9 +1,7 @@
 """The CRD and Helm on a real API server: installed before the chart, by another release, upgraded, kept."""
 
-import os
 import shutil
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +10,10 @@ import yaml
 
 from sluice.commands.crds import crd_text
 from tests.kube.api_server import ApiServer
+from tests.kube.helm import CHART, CRD, NAME, Helm, HelmFailed, apply_crd, remove_crd, wait_until
 
 Object = dict[str, Any]
 
-CHART = Path(__file__).parents[2] / "charts/sluice"
-CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-NAME = "llmdeployments.sluice.dev"
 MODELS = "/apis/sluice.dev/v1alpha1/namespaces/default/llmdeployments"
 MODEL: Object = {
     "apiVersion": "sluice.dev/v1alpha1",
@@ -27,70 +23,17 @@ MODEL: Object = {
 }
 
 
-class Helm:
-    """Helm against one API server, with the namespace of the releases."""
-
-    def __init__(self, server: ApiServer, program: str, home: Path) -> None:
-        self._program = program
-        self._environment = {**os.environ, "KUBECONFIG": str(server.kubeconfig), "HOME": str(home)}
-
-    def __call__(self, *command: str) -> None:
-        """Run one command. Raises HelmFailed with what Helm printed."""
-        done = subprocess.run(
-            [self._program, *command], env=self._environment, capture_output=True, text=True, check=False, timeout=120
-        )
-        if done.returncode:
-            raise HelmFailed(done.stderr)
-
-    def install(self, release: str, *options: str, chart: Path = CHART) -> None:
-        """`helm install` as in the README, in a namespace named after the release."""
-        self("install", release, str(chart), "--namespace", release, "--create-namespace", *options)
-
-    def upgrade(self, release: str, *options: str, chart: Path = CHART) -> None:
-        """`helm upgrade` of the same release."""
-        self("upgrade", release, str(chart), "--namespace", release, *options)
-
-
-class HelmFailed(Exception):
-    """Helm's exit code is not 0; the message is what it printed."""
-
-
-@pytest.fixture(scope="module")
-def helm(api_server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Helm:
-    program = shutil.which("helm")
-    if program is None:
-        pytest.skip("helm is not installed")
-    return Helm(api_server, program, tmp_path_factory.mktemp("home"))
-
-
 @pytest.fixture
 def release(helm: Helm, api_server: ApiServer) -> Iterator[str]:
     """The name of a release, removed with the CRD at the end."""
     yield "sluice"
     for name in ("sluice", "other"):
         helm("uninstall", name, "--namespace", name, "--ignore-not-found")
-    if api_server.get(f"{CRD}/{NAME}") is not None:
-        api_server.request("DELETE", f"{CRD}/{NAME}")
-    wait_until(lambda: api_server.get(f"{CRD}/{NAME}") is None)
-
-
-def wait_until(is_true: Callable[[], bool]) -> None:
-    """Poll an API server that works on what was asked; each poll is a request, so there is no pause."""
-    for _ in range(2000):
-        if is_true():
-            return
-    raise TimeoutError("the API server has not reached the state")
-
-
-def apply_crd(server: ApiServer) -> None:
-    """What `sluice crds | kubectl apply --server-side -f -` does."""
-    body = yaml.safe_load(crd_text())
-    path = f"{CRD}/{NAME}?fieldManager=kubectl"
-    server.request("PATCH", path, body, "application/apply-patch+yaml")
+    remove_crd(api_server)
 
 
 def is_of_this_version(server: ApiServer) -> bool:
-    found = (server.get(f"{CRD}/{NAME}") or {})["spec"]["versions"][0]["schema"]
+    found = (server.get(CRD) or {})["spec"]["versions"][0]["schema"]
     here = yaml.safe_load(crd_text())["spec"]["versions"][0]["schema"]
     return fields(found["openAPIV3Schema"]) == fields(here["openAPIV3Schema"])
 
@@ -118,7 +61,7 @@ def adopt_by_metadata(server: ApiServer, release: str) -> None:
     prefix = "meta.helm.sh/release-"
     annotations = {f"{prefix}name": release, f"{prefix}namespace": release}
     metadata = {"labels": {"app.kubernetes.io/managed-by": "Helm"}, "annotations": annotations}
-    server.request("PATCH", f"{CRD}/{NAME}", {"metadata": metadata}, "application/merge-patch+json")
+    server.request("PATCH", CRD, {"metadata": metadata}, "application/merge-patch+json")
 
 
 def test_helm_refuses_a_crd_that_was_applied_before_the_chart(api_server: ApiServer, helm: Helm, release: str) -> None:
@@ -148,7 +91,7 @@ def test_a_crd_with_the_releases_metadata_is_adopted(api_server: ApiServer, helm
 def test_a_release_without_the_crd_installs_beside_it(api_server: ApiServer, helm: Helm, release: str) -> None:
     apply_crd(api_server)
     helm.install(release, "--set", "crds.install=false")
-    assert "meta.helm.sh/release-name" not in (api_server.get(f"{CRD}/{NAME}") or {})["metadata"].get("annotations", {})
+    assert "meta.helm.sh/release-name" not in (api_server.get(CRD) or {})["metadata"].get("annotations", {})
 
 
 def test_an_upgrade_brings_new_fields_and_keeps_the_resources(

@@ -14,6 +14,7 @@ from typer.main import get_command
 
 from sluice import contract
 from sluice.cli import app
+from sluice.logs import ENV_FORMAT, ENV_LEVEL, FORMATS, LEVELS
 from sluice_operator.api.auth import Auth
 from sluice_operator.cluster.kinds import GROUPS
 from sluice_operator.render.auth import mounted_secrets, secret_flags
@@ -88,9 +89,11 @@ def test_the_defaults_fit_their_schema() -> None:
         {"intervalSeconds": 0},
         {"networkPolicy": {"enabled": True, "metricsFrom": [{}], "clientsFrom": []}},
         {"watchNamespace": "Not A Name"},
+        {"watchNamespaces": ["Not A Name"]},
         {"image": {"repository": ""}},
         {"podIds": "Root"},
         {"upgrades": {"maxConcurrent": 0}},
+        {"log": {"level": "chatty", "format": "json"}},
         {"unknown": 1},
     ],
     ids=str,
@@ -118,6 +121,7 @@ def test_the_operator_reads_what_the_chart_sets() -> None:
             "SLUICE_NAMESPACE": "team",
             "SLUICE_INTERVAL_SECONDS": "7",
             "SLUICE_HUB_ENDPOINT": "http://hub",
+            "SLUICE_METRICS_RESOURCES": "7",
             "SLUICE_KEY_SECRET": "k",
             "SLUICE_LEASE_NAME": "blue",
             "SLUICE_GATEWAY_SERVICE": "gw",
@@ -132,6 +136,10 @@ def test_the_operator_reads_what_the_chart_sets() -> None:
         "NAMESPACE",
         "INTERVAL_SECONDS",
         "HUB_ENDPOINT",
+        "METRICS_RESOURCES",
+        "PROFILE",
+        "LOG_LEVEL",
+        "LOG_FORMAT",
         "KEY_SECRET",
         "LEASE_NAME",
         "GATEWAY_SERVICE",
@@ -139,8 +147,8 @@ def test_the_operator_reads_what_the_chart_sets() -> None:
         "POD_MONITOR",
     }
     assert set(given) == {f"SLUICE_{name}" for name in names}
-    assert (settings.engine_image, settings.namespace, settings.interval) == ("a/b:c", "team", 7.0)
-    assert (settings.pod_ids, settings.max_upgrades) == ("Cluster", 3)
+    assert (settings.engine_image, settings.namespaces, settings.interval) == ("a/b:c", ("team",), 7.0)
+    assert (settings.pod_ids, settings.max_upgrades, settings.metrics_resources) == ("Cluster", 3, 7)
     assert settings.hub_endpoint == "http://hub"
     assert (settings.key_secret, settings.lease_name, settings.gateway_service) == ("k", "blue", "gw")
     assert settings.network_peers is not None
@@ -350,6 +358,16 @@ def test_a_release_without_a_gateway_has_none_of_its_objects() -> None:
     (operator,) = named(objects, "Deployment", "operator")
     environment = operator["spec"]["template"]["spec"]["containers"][0]["env"]
     assert {"name": "SLUICE_GATEWAY_SERVICE", "value": ""} in environment
+
+
+def test_the_chart_sets_log_and_profile_by_names_that_the_commands_read() -> None:
+    """Without Helm too; the operator's Deployment is compared with its settings above."""
+    for template in (DEPLOYMENT, GATEWAY):
+        assert ENV_LEVEL in template and ENV_FORMAT in template
+    (profile,) = (each for each in get_command(app).commands["operator"].params if each.name == "profile")  # type: ignore[attr-defined]
+    assert profile.envvar == "SLUICE_PROFILE"
+    assert set(SCHEMA["properties"]["log"]["properties"]["level"]["enum"]) == set(LEVELS)
+    assert set(SCHEMA["properties"]["log"]["properties"]["format"]["enum"]) <= set(FORMATS)
 
 
 def test_the_chart_names_the_lease_by_the_release() -> None:

@@ -42,6 +42,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
+{{- /* JSON list of the managed namespaces; empty: all. */ -}}
+{{- define "sluice.namespaces" -}}
+{{- concat (compact (list .Values.watchNamespace)) .Values.watchNamespaces | uniq | sortAlpha | toJson -}}
+{{- end -}}
+
 {{- /* Fixed or Cluster: who sets the user and group ids of pods. */ -}}
 {{- define "sluice.podIds" -}}
 {{- if eq .Values.podIds "Auto" -}}

@@ -1,22 +1,30 @@
-"""`/healthz` and `/metrics` of the operator. Healthy means that the watches work, not only that this port answers."""
+"""`/healthz`, `/metrics` and, where it is asked for, `/debug/profile` of the operator.
 
+Healthy means that the watches work, not only that this port answers.
+"""
+
+import asyncio
 from collections.abc import Callable
 
 from aiohttp import web
 
 from sluice_operator.metrics import CONTENT_TYPE, OperatorMetrics
+from sluice_operator.runtime.profiler import MOST_SECONDS, profile, this_thread
 
 
 class Health:
     """A small HTTP server; `close()` must be awaited."""
 
-    def __init__(self, fault: Callable[[], str], metrics: OperatorMetrics) -> None:
+    def __init__(self, fault: Callable[[], str], metrics: OperatorMetrics, *, has_profiler: bool = False) -> None:
         """`fault()` returns the fault as a sentence; empty without a fault."""
         self._fault = fault
         self._metrics = metrics
+        self._is_profiling = False
         app = web.Application()
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/metrics", self._text)
+        if has_profiler:
+            app.router.add_get("/debug/profile", self._profile)
         self._runner = web.AppRunner(app, access_log=None)
 
     async def start(self, port: int) -> None:
@@ -34,3 +42,18 @@ class Health:
 
     async def _text(self, _: web.Request) -> web.Response:
         return web.Response(body=self._metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def _profile(self, request: web.Request) -> web.Response:
+        """Folded stacks of the next `seconds` (default 10)."""
+        text = request.query.get("seconds", "10")
+        if not text.isdecimal() or not 1 <= int(text) <= MOST_SECONDS:
+            return web.Response(
+                status=400, text=f"seconds is {text!r}: it must be an integer from 1 to {MOST_SECONDS:.0f}\n"
+            )
+        if self._is_profiling:
+            return web.Response(status=409, text="another profile is being taken: ask again when it is done\n")
+        self._is_profiling = True
+        try:
+            return web.Response(text=await asyncio.to_thread(profile, float(text), this_thread()))
+        finally:
+            self._is_profiling = False

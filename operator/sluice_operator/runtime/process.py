@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -64,9 +65,9 @@ async def run(settings: Settings) -> int:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    metrics = OperatorMetrics()
+    metrics = OperatorMetrics(settings.metrics_resources)
     watchdog = Watchdog(metrics=metrics)
-    health = Health(watchdog.fault, metrics)
+    health = Health(watchdog.fault, metrics, has_profiler=settings.has_profiler)
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(await connect())
         election = Election(KubeLease(client, settings.pod_namespace, settings.lease_name), settings.pod_name)
@@ -136,7 +137,7 @@ async def _work(context: Context, holding: asyncio.Task[str], watches: Watches) 
         backoff_cap=settings.error_backoff_cap,
         metrics=context.metrics,
     )
-    resync = Resync(watches.cache, partial(_list, watches.cluster, settings.namespace), workers.wake)
+    resync = Resync(watches.cache, partial(_list, watches.cluster, settings.namespaces), workers.wake)
     feed = Feed(watches.cache, workers.wake, resync.request)
     tasks = {holding, filling := asyncio.create_task(resync.fill(), name="the first list")}
     try:
@@ -161,9 +162,10 @@ async def _work(context: Context, holding: asyncio.Task[str], watches: Watches) 
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _list(cluster: KubeClient, namespace: str, kind: str) -> tuple[list[Object], str]:
-    """Return what the watch of a kind covers."""
-    return await cluster.list_watched(kind, namespace)
+async def _list(cluster: KubeClient, namespaces: Sequence[str], kind: str) -> tuple[list[Object], str]:
+    """Return what the watches of a kind cover, and the oldest resourceVersion of the lists."""
+    lists = [await cluster.list_watched(kind, namespace) for namespace in namespaces or ("",)]
+    return [each for things, _ in lists for each in things], min((version for _, version in lists), key=int)
 
 
 def _cause(task: "asyncio.Task[Any]") -> str:
@@ -179,7 +181,7 @@ async def _wait_for_crd(cluster: ClusterClient, settings: Settings) -> None:
     logged = ""
     while True:
         try:
-            await cluster.list(contract.KIND, settings.namespace, {})
+            await _list_resources(cluster, settings)
         except ClusterError as error:
             cause = _waiting_for(error)
             if cause != logged:
@@ -188,6 +190,12 @@ async def _wait_for_crd(cluster: ClusterClient, settings: Settings) -> None:
             await asyncio.sleep(_CRD_SECONDS)
         else:
             return
+
+
+async def _list_resources(cluster: ClusterClient, settings: Settings) -> list[Object]:
+    """Return the LLMDeployments of all watched namespaces. Raises ClusterError."""
+    namespaces = settings.namespaces or ("",)
+    return [each for namespace in namespaces for each in await cluster.list(contract.KIND, namespace, {})]
 
 
 async def _wait_for_key(cluster: ClusterClient, settings: Settings) -> bytes:
@@ -215,7 +223,8 @@ async def _sweep(context: Context, workers: Workers, watchdog: Watchdog) -> None
     while True:
         with contextlib.suppress(ClusterError):
             asked = watchdog.list_started()
-            found = await context.cluster.list(contract.KIND, context.settings.namespace, {})
+            found = await _list_resources(context.cluster, context.settings)
+            context.metrics.resources.listed(found)
             keys = {Key(each["metadata"]["namespace"], each["metadata"]["name"]): each for each in found}
             watchdog.list_finished({key: str(each["metadata"]["resourceVersion"]) for key, each in keys.items()}, asked)
             for key in keys.keys() - workers.keys:

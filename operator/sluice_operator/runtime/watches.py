@@ -1,8 +1,8 @@
 """Thin adapter for Kopf: it passes watch events on to the cache. It decides, stores and writes nothing.
 
 It registers event handlers only: create, update, timer and daemon handlers would add finalizers and annotations. Kopf
-runs standalone (the operator's own Lease elects the leader), posts no Events, and discovers no namespaces if one is
-given.
+runs standalone (the operator's own Lease elects the leader), posts no Events, and discovers no namespaces if some
+are given.
 """
 
 from collections.abc import Callable, Collection
@@ -80,6 +80,6 @@ async def watch(settings: Settings, event: Event, delivered: Delivered) -> None:
         registry=registry(kinds, event, delivered),
         settings=kopf_settings(kinds),
         standalone=True,
-        namespaces=[settings.namespace] if settings.namespace else [],
-        clusterwide=not settings.namespace,
+        namespaces=settings.namespaces,
+        clusterwide=not settings.namespaces,
     )

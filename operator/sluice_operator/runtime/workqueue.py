@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from sluice.log_context import log_fields
 from sluice_operator.cluster.client import ClusterError, Key
 from sluice_operator.metrics import OperatorMetrics
 
@@ -71,6 +72,10 @@ class Workers:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _work(self, key: Key) -> None:
+        with log_fields(namespace=key.namespace, resource=key.name):
+            await self._repeat(key)
+
+    async def _repeat(self, key: Key) -> None:
         failures = 0
         woken = self._woken[key]
         try:
@@ -114,6 +119,7 @@ class Workers:
                 result = "ok"
             # A fault of one resource must not stop the others or its own next pass.
             except Exception as error:
+                self._metrics.resources.failed(key.namespace, key.name)
                 known = isinstance(error, (ClusterError, TimeoutError))
                 log.warning(
                     "%s/%s: the pass failed and will be retried: %s",

@@ -1,5 +1,6 @@
 """Off a terminal, a log line is a JSON object that carries the fields given as `extra`, in the operator and the engine."""
 
+import asyncio
 import io
 import json
 import logging
@@ -15,7 +16,9 @@ from sluice import contract, logs
 from sluice.cli import app
 from sluice.logs import FIELDS, JsonLines, LogSettings, TextLines, component
 from sluice_operator.autoscaler.values import Decision, Reason
+from sluice_operator.cluster.client import Key
 from sluice_operator.reconcile.reconciler import log_decision
+from sluice_operator.runtime.workqueue import Workers
 from tests.operator.fake_cluster import KEY, cluster_with, operator
 
 
@@ -39,6 +42,24 @@ def test_extra_fields_are_in_the_line() -> None:
     found = line(resource="chat", queue=3.5, level="mine", odd={1, 2}, much=math.inf)
     assert (found["resource"], found["queue"], found["extra_level"], found["much"]) == ("chat", 3.5, "mine", None)
     assert (found["level"], found["logger"], found["message"], found["odd"]) == ("info", "a", "to b\nand", "{1, 2}")
+
+
+async def test_the_lines_of_a_pass_name_its_resource() -> None:
+    lines: dict[str, dict[str, Any]] = {}
+    both_run = asyncio.Barrier(2)
+
+    async def reconcile(key: Key) -> float:
+        await both_run.wait()
+        lines[key.name] = line(namespace="mine") if key.name == "b" else line()
+        return math.inf
+
+    workers = Workers(reconcile)
+    for name in ("a", "b"):
+        workers.wake(Key("ns", name))
+    await asyncio.gather(*workers._tasks.values())
+    assert (lines["a"]["namespace"], lines["a"]["resource"]) == ("ns", "a")
+    assert (lines["b"]["namespace"], lines["b"]["resource"]) == ("mine", "b")
+    assert "resource" not in line()
 
 
 def test_a_line_without_extra_fields_has_no_others() -> None:

@@ -57,8 +57,8 @@ def test_no_handler_asks_for_a_finalizer() -> None:
 
 def test_settings_come_from_the_environment() -> None:
     assert from_environment({}) == Settings(pod_name=from_environment({}).pod_name)
-    given = from_environment({"SLUICE_NAMESPACE": "a", "SLUICE_INTERVAL_SECONDS": "2", "POD_NAME": "x-1"})
-    assert (given.namespace, given.interval, given.pod_name) == ("a", 2.0, "x-1")
+    given = from_environment({"SLUICE_NAMESPACE": "a,b", "SLUICE_INTERVAL_SECONDS": "2", "POD_NAME": "x-1"})
+    assert (given.namespaces, given.interval, given.pod_name) == (("a", "b"), 2.0, "x-1")
 
 
 @pytest.mark.parametrize(

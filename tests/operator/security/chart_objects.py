@@ -17,6 +17,7 @@ DATA: Final = Path(__file__).parents[2] / "data/chart"
 VARIANTS: Final = {
     "default": (),
     "one_namespace": ("--set", "watchNamespace=apps"),
+    "two_namespaces": ("--set", "watchNamespaces={apps,models}"),
     "no_gateway": ("--set", "gateway.enabled=false"),
     "no_policies": ("--set", "networkPolicy.enabled=false"),
     "monitored": (

@@ -41,7 +41,7 @@ async def operate(server: AuthorizingApiServer, settings: Settings, folder: Path
         await _attempt(_hold_lease(KubeLease(client, settings.pod_namespace, settings.lease_name)))
         await _attempt(operator_key(cluster, settings.pod_namespace, settings.key_secret))
         await _follow_gateways(server, Gateways(client, settings.pod_namespace, settings.gateway_service))
-        await _watch_by_kopf(server, settings, folder)
+        await watch_by_kopf(server, settings, folder)
         await _reconcile_all(server, Context(cluster, Engines(), settings, KEY_OF_OPERATOR))
 
 
@@ -87,8 +87,10 @@ async def _follow_gateways(server: AuthorizingApiServer, gateways: Gateways) -> 
     await _cancel(task)
 
 
-async def _watch_by_kopf(server: AuthorizingApiServer, settings: Settings, folder: Path) -> None:
-    """Kopf reads the kubeconfig that KUBECONFIG names."""
+async def watch_by_kopf(
+    server: AuthorizingApiServer, settings: Settings, folder: Path, namespaces: tuple[str, ...] = ()
+) -> None:
+    """Until each watch is open, in each of the namespaces. Kopf reads the kubeconfig that KUBECONFIG names."""
     named = {"name": "test"}
     (folder / "kubeconfig").write_text(
         json.dumps(
@@ -102,7 +104,8 @@ async def _watch_by_kopf(server: AuthorizingApiServer, settings: Settings, folde
     )
     task = asyncio.create_task(watch(settings, lambda *_: None, lambda *_: None))
     async with asyncio.timeout(10):
-        watched = [GROUPS[kind][2] for kind in watched_kinds(settings)]
+        plurals = [GROUPS[kind][2] for kind in watched_kinds(settings)]
+        watched = [f"{namespace}/{plural}" for namespace in namespaces for plural in plurals] or plurals
         await server.wait_for(*(("list", resource) for resource in watched))
         if not server.refused:
             await server.wait_for(*(("watch", resource) for resource in watched))

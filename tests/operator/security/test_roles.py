@@ -9,7 +9,7 @@ from sluice_operator.settings import Settings, from_environment
 from tests.operator.security.authorizing_api_server import AuthorizingApiServer
 from tests.operator.security.chart_objects import NAMESPACE, environment, stored
 from tests.operator.security.permissions import Permission, permissions_of
-from tests.operator.security.scenarios import operate, route
+from tests.operator.security.scenarios import operate, route, watch_by_kopf
 from tests.operator.test_chart import operator_rules
 
 VARIANTS = {"default": "", "one_namespace": "apps"}
@@ -55,6 +55,25 @@ async def test_the_roles_allow_every_request_and_each_permission_is_needed(
     server = await requests(component, variant, folder, given)
     assert server.refused == set()
     assert server.needed == given
+
+
+@pytest.mark.parametrize("component", ["operator", "gateway"])
+def test_each_of_several_namespaces_has_the_role_of_a_single_one(component: str) -> None:
+    def rights(variant: str, namespace: str) -> set[tuple[str, str, str]]:
+        given = (each for each in permissions(component, variant) if each.namespace == namespace)
+        return {(each.group, each.resource, each.verb) for each in given}
+
+    one, two = permissions(component, "one_namespace"), permissions(component, "two_namespaces")
+    assert {each.namespace for each in one} == {"apps", NAMESPACE}
+    assert {each.namespace for each in two} == {"apps", "models", NAMESPACE}
+    for namespace in ("apps", "models", NAMESPACE):
+        assert rights("two_namespaces", namespace) == rights("one_namespace", namespace.replace("models", "apps"))
+
+
+async def test_several_namespaces_are_watched_without_a_right_to_the_cluster(folder: Path) -> None:
+    async with AuthorizingApiServer(permissions("operator", "two_namespaces")).running() as server:
+        await watch_by_kopf(server, settings("two_namespaces"), folder, namespaces=("apps", "models"))
+        assert server.refused == set()
 
 
 @pytest.mark.parametrize("removed", sorted(permissions("operator")), ids=str)

@@ -1,0 +1,64 @@
+"""Helm against the API server of the tests, and the CRD as `sluice crds` prints it."""
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import yaml
+
+from sluice.commands.crds import crd_text
+from tests.kube.api_server import ApiServer
+
+CHART = Path(__file__).parents[2] / "charts/sluice"
+NAME = "llmdeployments.sluice.dev"
+CRD = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{NAME}"
+
+
+class HelmFailed(Exception):
+    """Helm's exit code is not 0; the message is what it printed."""
+
+
+class Helm:
+    """Helm against one API server."""
+
+    def __init__(self, server: ApiServer, program: str, home: Path) -> None:
+        self._program = program
+        self._environment = {**os.environ, "KUBECONFIG": str(server.kubeconfig), "HOME": str(home)}
+
+    def __call__(self, *command: str) -> None:
+        """Run one command. Raises HelmFailed with what Helm printed."""
+        done = subprocess.run(
+            [self._program, *command], env=self._environment, capture_output=True, text=True, check=False, timeout=120
+        )
+        if done.returncode:
+            raise HelmFailed(done.stderr)
+
+    def install(self, release: str, *options: str, chart: Path = CHART, namespace: str = "") -> None:
+        """`helm install` as in the README, by default in a namespace named after the release."""
+        where = ("--namespace", namespace) if namespace else ("--namespace", release, "--create-namespace")
+        self("install", release, str(chart), *where, *options)
+
+    def upgrade(self, release: str, *options: str, chart: Path = CHART) -> None:
+        """`helm upgrade` of a release in the namespace of its name."""
+        self("upgrade", release, str(chart), "--namespace", release, *options)
+
+
+def apply_crd(server: ApiServer) -> None:
+    """What `sluice crds | kubectl apply --server-side -f -` does."""
+    server.request("PATCH", f"{CRD}?fieldManager=kubectl", yaml.safe_load(crd_text()), "application/apply-patch+yaml")
+
+
+def remove_crd(server: ApiServer) -> None:
+    """Delete the CRD, where there is one, and wait until it is gone."""
+    if server.get(CRD) is not None:
+        server.request("DELETE", CRD)
+    wait_until(lambda: server.get(CRD) is None)
+
+
+def wait_until(is_true: Callable[[], bool]) -> None:
+    """Poll an API server that works on what was asked; each poll is a request, so there is no pause."""
+    for _ in range(2000):
+        if is_true():
+            return
+    raise TimeoutError("the API server has not reached the state")
