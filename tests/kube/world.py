@@ -1,0 +1,146 @@
+"""An operator that reconciles one resource of a real API server, and the state that it leaves there.
+
+There are no controllers, so a state is what the operator wrote and nothing else. Each world has a namespace of its own.
+"""
+
+import asyncio
+import copy
+import json
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kubernetes.aio.client import ApiClient, Configuration
+
+from sluice import contract
+from sluice_operator.cluster.client import Key, Object
+from sluice_operator.cluster.kube import KubeClient, path
+from sluice_operator.reconcile.admin_token import derive
+from sluice_operator.reconcile.context import Context
+from sluice_operator.reconcile.reconciler import Reconciler
+from sluice_operator.render import names
+from sluice_operator.settings import NetworkPeers, Settings
+from tests.kube.api_server import TOKEN, ApiServer
+from tests.operator.fake_cluster import KEY_OF_OPERATOR, Clock, Engines, Killed
+
+CHILDREN: Final = (
+    "ConfigMap",
+    "Deployment",
+    "NetworkPolicy",
+    "PodDisruptionBudget",
+    "Secret",
+    "Service",
+    "ServiceAccount",
+)
+PASSES: Final = 6  # until a changed spec is carried out; the test of the fixpoint shows that it suffices
+PASS_SECONDS: Final = 60.0  # between two passes, so that the windows of the law end
+_VOLATILE: Final = ("creationTimestamp", "generation", "managedFields", "ownerReferences", "resourceVersion", "uid")
+
+
+class KillableClient(KubeClient):
+    """The operator's own client; the process is killed after `kill_after` writes."""
+
+    writes: tuple[str, ...] = ()
+    kill_after: int | None = None
+
+    async def _request(self, method: str, where: str, **parameters: Any) -> Object:
+        done = await super()._request(method, where, **parameters)
+        if method != "get":
+            self.writes = (*self.writes, f"{method} {where}")
+            if self.kill_after is not None and len(self.writes) >= self.kill_after:
+                raise Killed(where)
+        return done
+
+
+@dataclass
+class World:
+    """One resource, `chat`, in a namespace of its own, with the operator's client and clock."""
+
+    server: ApiServer
+    client: KillableClient
+    clock: Clock = field(default_factory=Clock)
+    namespace: str = field(default_factory=lambda: f"w-{uuid.uuid4().hex[:8]}")
+
+    @property
+    def key(self) -> Key:
+        return Key(self.namespace, "chat")
+
+    def operator(self) -> Reconciler:
+        """A new operator process, without state."""
+        peers = NetworkPeers(admin=({"podSelector": {}},))
+        settings = Settings(engine_image="engine:1", network_peers=peers, hub_endpoint="")
+        context = Context(self.client, Engines(), settings, KEY_OF_OPERATOR, clock=self.clock, wall=self.clock.wall)
+        return Reconciler(context)
+
+    async def create(self, spec: Object) -> None:
+        """The user creates the namespace and the resource. Raises urllib.error.HTTPError if the spec is refused."""
+        await self._send("POST", "/api/v1/namespaces", {"metadata": {"name": self.namespace}})
+        document = {"apiVersion": contract.API_VERSION, "kind": contract.KIND, "metadata": {"name": "chat"}}
+        await self._send("POST", path(contract.KIND, self.namespace), document | {"spec": spec})
+
+    async def replace(self, spec: Object) -> None:
+        """The user replaces the whole spec. Raises urllib.error.HTTPError if the spec is refused."""
+        where = path(contract.KIND, self.namespace, "chat")
+        live = await self._send("GET", where)
+        await self._send("PUT", where, live | {"spec": spec})
+
+    async def _send(self, method: str, where: str, body: Object | None = None) -> Object:
+        return await asyncio.to_thread(self.server.request, method, where, body)
+
+    async def settle(self, reconciler: Reconciler | None = None, passes: int = PASSES) -> Reconciler:
+        """Run passes, of a new process unless one is given, and return it."""
+        reconciler = reconciler or self.operator()
+        for _ in range(passes):
+            await reconciler.reconcile(self.key)
+            self.clock.now += PASS_SECONDS
+        return reconciler
+
+    async def versions(self) -> dict[str, str]:
+        """The resourceVersion of the resource and of every child, by kind and name."""
+        found = await self._objects((*CHILDREN, contract.KIND))
+        return {f"{each['kind']} {each['metadata']['name']}": each["metadata"]["resourceVersion"] for each in found}
+
+    async def state(self) -> dict[str, Object]:
+        """Every child by kind and name, without what differs between any two resources."""
+        resource = await self.client.get(contract.KIND, self.namespace, "chat")
+        if resource is None:
+            raise LookupError("the resource is gone")
+        uid = str(resource["metadata"]["uid"])
+        token = derive(KEY_OF_OPERATOR, uid)
+        secret = names.admin_secret("chat", token)
+        bare = json.dumps([_bare(each) for each in await self._objects(CHILDREN)])
+        for mine, neutral in ((secret, "SECRET"), (uid, "UID"), (self.namespace, "NAMESPACE")):
+            bare = bare.replace(mine, neutral)
+        return {f"{each['kind']} {each['metadata']['name']}": each for each in json.loads(bare)}
+
+    async def _objects(self, kinds: tuple[str, ...]) -> list[Object]:
+        lists = await asyncio.gather(*(self.client.list(kind, self.namespace, {}) for kind in kinds))
+        return [{"kind": kind} | each for kind, found in zip(kinds, lists, strict=True) for each in found]
+
+
+def _bare(thing: Object) -> Object:
+    """An object without versions, times and the data that derive from the uid."""
+    thing = copy.deepcopy(thing)
+    thing["metadata"].get("annotations", {}).pop(contract.ANNOTATION_TEMPLATE, None)  # digests the Secret's name too
+    for name in _VOLATILE:
+        thing["metadata"].pop(name, None)
+    if thing["kind"] == "Secret":
+        thing.pop("data")
+    if thing["kind"] == "Service":  # addresses that the API server assigns
+        for name in ("clusterIP", "clusterIPs"):
+            if thing["spec"].get(name, "None") not in ("None", ["None"]):
+                del thing["spec"][name]
+    return thing
+
+
+@asynccontextmanager
+async def worlds(server: ApiServer) -> AsyncIterator[Callable[[], World]]:
+    """A function that makes worlds, each without a resource."""
+    configuration = Configuration(host=server.url)
+    configuration.ssl_ca_cert = str(server.certificate)
+    configuration.api_key = {"authorization": f"Bearer {TOKEN}"}
+    configuration.verify_ssl = True
+    async with ApiClient(configuration=configuration) as client:
+        yield lambda: World(server, KillableClient(client))
