@@ -37,7 +37,9 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()  # the base limits
     policy: str = "fcfs"  # fcfs | priority | srpf | edf | fair
     speculation: Literal["auto", "on", "off"] = "auto"  # prompt-lookup drafts; auto: while they save time
-    swap_size: int = SWAP_SIZE  # bytes of host memory for swapped-out KV blocks; 0: preempted requests recompute
+    swap_size: int = (
+        SWAP_SIZE  # bytes of host memory, of all ranks, for swapped-out KV blocks; 0: preempted requests recompute
+    )
     overlap: bool = True  # plan and prepare the next step while the current one runs
     threads: int | None = None  # torch threads; None: from the cgroup's cpu.max
     pace: StepTimeModel | None = None  # development: delay each step to this model's predicted time

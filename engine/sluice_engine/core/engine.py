@@ -18,7 +18,7 @@ from sluice_engine.control.limit_controller import LimitController
 from sluice_engine.control.load_window import LoadWindow
 from sluice_engine.control.step_time_fit import StepTimeFit
 from sluice_engine.core.executor import Execute, RunningStep, StepPipeline
-from sluice_engine.core.ranks.leading_runner import Broadcast, LeadingRunner
+from sluice_engine.core.ranks.leading_runner import LeadingRunner, OtherRanks
 from sluice_engine.core.startup import LoadedEngine, Progress
 from sluice_engine.core.step_report import StepReporter, snapshot
 from sluice_engine.core.translation import delta_of, request_of, seed_of
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 class EngineLoop:
     """A loaded model, its scheduler and its limits. Raises an `errors.StartError` when it cannot start.
 
-    `backend`: None picks the one of `options.device`. `broadcast`: gives each plan to the other ranks of the model. It changes process-wide state only while it loads and computes, so it may live in any importing process.
+    `backend`: None picks the one of `options.device`. `others`: the other ranks of the model, which compute its plans too. It changes process-wide state only while it loads and computes, so it may live in any importing process.
     """
 
     def __init__(
@@ -44,13 +44,13 @@ class EngineLoop:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         backend: Backend | None = None,
-        broadcast: Broadcast | None = None,
+        others: OtherRanks | None = None,
     ) -> None:
         self._clock, self._sleep = clock, sleep
         self.options = options
         self._loaded = LoadedEngine(options, on_progress, clock, backend)
         self.model, self.runner = self._loaded.model, self._loaded.runner
-        runner = self.runner if broadcast is None else LeadingRunner(self.runner, broadcast)
+        runner = self.runner if others is None else LeadingRunner(self.runner, others)
         self._pipeline = StepPipeline(runner, options.overlap, self._loaded.threads)
         self.limits = LimitController(options.base_limits)
         self.scheduler = Scheduler(self._loaded.config, self.limits)

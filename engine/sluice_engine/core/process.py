@@ -7,15 +7,14 @@ the socket, and by the kernel's parent-death signal where available. If any thre
 """
 
 import contextlib
-import ctypes
 import logging
 import os
 import queue
-import signal
 import socket
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -24,16 +23,17 @@ from sluice import logs
 from sluice.contract import EXIT_CONFIG, EXIT_FAILED, EXIT_OK, EXIT_USAGE, REASON_ENGINE_CRASHED
 from sluice_engine import messages
 from sluice_engine.config import EngineOptions
+from sluice_engine.core.parent_process import die_with_parent
 
 if TYPE_CHECKING:
     from sluice_engine.core.engine import EngineLoop
+    from sluice_engine.core.ranks.wire import RankFault
 
 ENV_OPTIONS = "SLUICE_ENGINE_OPTIONS"
 IDLE_SECONDS = 1.0  # the fast loop's period; the longest wait of an idle engine
 CLOSE_SECONDS = 5.0  # timeout for writing the last messages
 
 _log = logging.getLogger(__name__)
-_PR_SET_PDEATHSIG = 1
 
 
 class Channel:
@@ -170,13 +170,6 @@ def _frame(read: Callable[[int], bytes]) -> bytes | None:
     return body if len(body) == length else None
 
 
-def _die_with_parent() -> None:
-    """SIGKILL on the parent's death (Linux). SIGINT is ignored: the parent handles Ctrl-C and drains first."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def _start(channel: Channel, options: EngineOptions) -> "EngineLoop | None":
     """The loaded engine, or None after `Failed` was sent."""
     channel.send(messages.Loading("load", 0.0, 0.0))
@@ -192,7 +185,11 @@ def _start(channel: Channel, options: EngineOptions) -> "EngineLoop | None":
         return None
     try:
         with own_process(options):
-            engine = EngineLoop(options, on_progress=channel.send)
+            engine = (
+                EngineLoop(options, on_progress=channel.send)
+                if options.tensor_parallel == 1
+                else _leading(channel, options)
+            )
     except StartError as error:
         channel.send(messages.Failed(error.reason, str(error)))
         return None
@@ -200,12 +197,30 @@ def _start(channel: Channel, options: EngineOptions) -> "EngineLoop | None":
     return engine
 
 
+def _leading(channel: Channel, options: EngineOptions) -> "EngineLoop":
+    """The loaded engine of rank 0. Raises StartError."""
+    from sluice_engine.core.engine import EngineLoop
+    from sluice_engine.core.ranks.leader import RankProcesses
+
+    ranks = RankProcesses(options, partial(_end_with_rank, channel))
+    with ranks.loss_first():
+        return EngineLoop(ranks.options, on_progress=channel.send, backend=ranks.backend(), others=ranks)
+
+
+def _end_with_rank(channel: Channel, fault: "RankFault") -> None:
+    """Send why a rank has ended, and end this process: it may be blocked in an operation over all ranks."""
+    channel.keep_alive()
+    channel.send(messages.Failed(fault.reason, fault.text))
+    channel.close()
+    os._exit(EXIT_CONFIG if fault.starting else EXIT_FAILED)
+
+
 def main(arguments: list[str]) -> int:
     """Run until the parent ends. The exit code distinguishes a failed start from a crash."""
     if len(arguments) != 1:
         sys.stderr.write("usage: python -m sluice_engine.core.process SOCKET_PATH\n")
         return EXIT_USAGE
-    _die_with_parent()
+    die_with_parent()
     logs.configure()
     options = msgspec.json.decode(os.environ[ENV_OPTIONS], type=EngineOptions)
     channel = Channel(arguments[0])

@@ -86,8 +86,9 @@ def _single(options: EngineOptions) -> Backend:
 
 def _sized(model: LoadedModel, options: EngineOptions, backend: Backend) -> SchedulerConfig:
     """The scheduler's sizes for a loaded model, with a KV pool sized from the memory that is left."""
-    if options.kv_size is not None:  # the ranks have equal parts of every block
-        options = msgspec.structs.replace(options, kv_size=options.kv_size // options.tensor_parallel)
+    if (ranks := options.tensor_parallel) > 1:  # each has an equal part of every block
+        kv_size = None if options.kv_size is None else options.kv_size // ranks
+        options = msgspec.structs.replace(options, kv_size=kv_size, swap_size=options.swap_size // ranks)
     swap = 0 if model.pooled is not None else options.swap_size
     measured = model.pooled is None and options.kv_size is None
     memory = backend.kv_memory(model, options) if measured else backend.memory(swap)

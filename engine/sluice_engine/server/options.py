@@ -11,6 +11,7 @@ from typing import Final, Literal, TypeVar
 
 from sluice import contract
 from sluice.model_uri import UriInvalid, name_of, parse_uri
+from sluice.tensor_parallel import MAX_RANKS
 from sluice_engine.config import SWAP_SIZE, EngineOptions
 from sluice_engine.limits import Limits
 from sluice_engine.scheduler import policies
@@ -103,6 +104,7 @@ def parse(raw: Mapping[str, str | None]) -> tuple[EngineOptions, ServerSettings]
         dtype=reader.choice("dtype", DTYPES),
         device=reader.choice("device", DEVICES),
         attention_backend=reader.choice("attention-backend", ATTENTION_BACKENDS),
+        tensor_parallel=reader.integer("tensor-parallel", 1, MAX_RANKS, 1),
         max_model_length=reader.optional("max-model-length", 1, 10**8),
         kv_size=reader.size("kv-size"),
         kv_memory_fraction=reader.number("kv-memory-fraction", 0.0, 1.0, 0.9),

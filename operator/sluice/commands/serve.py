@@ -44,6 +44,9 @@ def serve(
     attention_backend: Annotated[
         Text, _option("attention-backend", "Attention on a GPU: auto, sluice or torch. [auto]", "NAME")
     ] = None,
+    tensor_parallel: Annotated[
+        Text, _option("tensor-parallel", "GPUs that share the model, one process each. [1]", "N")
+    ] = None,
     max_model_length: Annotated[
         Text, _option("max-model-length", "Maximum prompt plus output length, in tokens. [the model's]", "N")
     ] = None,

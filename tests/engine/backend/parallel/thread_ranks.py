@@ -3,7 +3,7 @@
 import queue
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,6 +22,20 @@ from tests.engine.oracle import options
 
 CPU = torch.device("cpu")
 T = TypeVar("T")
+
+
+class Inboxes:
+    """The other ranks, whose ends are no processes. None ends them."""
+
+    def __init__(self, inboxes: "list[queue.SimpleQueue[Plan | None]]") -> None:
+        self._inboxes = inboxes
+
+    def broadcast(self, plan: Plan | None) -> None:
+        for inbox in self._inboxes:
+            inbox.put(plan)
+
+    def loss_first(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 def on_ranks(ranks: int, work: Callable[[Group], T]) -> list[T]:
@@ -60,15 +74,12 @@ def sharded_engine(folder: Path, ranks: int, **changes: object) -> Iterator[Engi
     for thread in threads:
         thread.start()
 
-    def broadcast(plan: Plan | None) -> None:
-        for inbox in inboxes:
-            inbox.put(plan)
-
+    others = Inboxes(inboxes)
     try:
         group = TorchGroup(store, 0, ranks, CPU)
-        yield EngineLoop(given, backend=CudaBackend(CPU, FixedMemory(), group=group), broadcast=broadcast)
+        yield EngineLoop(given, backend=CudaBackend(CPU, FixedMemory(), group=group), others=others)
     finally:
-        broadcast(None)
+        others.broadcast(None)
         for thread in threads:
             thread.join()
     for error in errors:
