@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
+from sluice.tensor_parallel import MAX_RANKS
 from sluice_operator.api.base import Model, Rule
 from sluice_operator.api.patterns import EXTENDED_RESOURCE, IMAGE, MemorySize, Quantity, amount_of
 from sluice_operator.api.template import Template
@@ -16,20 +17,12 @@ _NATIVE_RESOURCES: Final = ("cpu", "memory", "ephemeral-storage")
 class Accelerator(Model):
     """Hardware that one replica computes on."""
 
-    RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            cel="self.count <= 1",
-            sentence="engine.accelerator.count must be 0 or 1: without tensor parallelism an engine uses one accelerator, "
-            "and more would be reserved for nothing",
-            holds=lambda a: a.count <= 1,
-        ),
-    )
-
     resource: Annotated[str, Field(max_length=253, pattern=EXTENDED_RESOURCE)] = "nvidia.com/gpu"
     """resource is the name of the extended resource that the node advertises. Defaults to nvidia.com/gpu."""
-    count: Annotated[int, Field(ge=0, le=1024)] = 1
-    """count is the number of accelerators per replica, 0 or 1. With 0 the model runs on the CPU. With 1 an engine that
-    finds no accelerator fails; it never falls back to the CPU. Defaults to 1."""
+    count: Annotated[int, Field(ge=0, le=MAX_RANKS)] = 1
+    """count is the number of accelerators per replica, all of one node. With 0 the model runs on the CPU. Several share the
+    model (tensor parallelism), and count must then divide its attention heads. An engine that finds fewer fails; it never
+    falls back to the CPU. Defaults to 1."""
 
 
 class KVCache(Model):

@@ -7,6 +7,7 @@ from typing import Any, Final, Protocol
 
 from sluice.model_support import unserved
 from sluice.model_uri import ModelUri
+from sluice.tensor_parallel import ShardedSizes, sizes_of
 from sluice_perfmodel.model_memory import ModelFacts, facts_of, parameters_of
 
 ADAPTER: Final = "adapter_config.json"
@@ -23,6 +24,7 @@ class ModelRecord:
 
     facts: ModelFacts
     fault: str | None = None  # why the engine cannot serve it, as a predicate
+    sizes: ShardedSizes | None = None  # that accelerators share; None: the config does not tell
 
 
 class ModelReader(Protocol):
@@ -44,7 +46,8 @@ def record_of(config: bytes, names: Collection[str], headers: Sequence[tuple[Map
     if not isinstance(parsed, dict):
         raise NotChecked("its config.json is not a JSON object")
     parameters = parameters_of(headers, tied=parsed.get("tie_word_embeddings") is True)
-    return ModelRecord(facts_of(parsed, parameters, generates=SENTENCE_MODEL not in names), unserved(parsed))
+    facts = facts_of(parsed, parameters, generates=SENTENCE_MODEL not in names)
+    return ModelRecord(facts, unserved(parsed), sizes_of(parsed))
 
 
 def adapter_record() -> ModelRecord:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from sluice import contract
+from sluice.tensor_parallel import not_divided
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.api.patterns import amount_of
 from sluice_operator.cluster.pod_status import Problem
@@ -38,7 +39,19 @@ def judge(spec: LLMDeploymentSpec, record: ModelRecord | NotChecked) -> Verdict:
     if record.fault is not None:
         text = f"{spec.model.uri} {record.fault} {_WITHHELD}"
         return Verdict(Problem(contract.REASON_UNSUPPORTED_ARCHITECTURE, text))
-    return _on_accelerator(spec, record) if spec.engine.accelerator.count else _on_cpu(spec, record)
+    if not spec.engine.accelerator.count:
+        return _on_cpu(spec, record)
+    return _undivided(spec, record) or _on_accelerator(spec, record)
+
+
+def _undivided(spec: LLMDeploymentSpec, record: ModelRecord) -> Verdict | None:
+    """The verdict on a number of accelerators that cannot share the model."""
+    count = spec.engine.accelerator.count
+    fault = None if record.sizes is None or count == 1 else not_divided(record.sizes, count)
+    if fault is None:
+        return None
+    text = f"spec.engine.accelerator.count {count} does not fit {spec.model.uri}. {fault} {_WITHHELD}"
+    return Verdict(Problem(contract.REASON_INVALID_OPTION, text))
 
 
 def _on_cpu(spec: LLMDeploymentSpec, record: ModelRecord) -> Verdict:

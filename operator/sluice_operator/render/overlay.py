@@ -1,17 +1,20 @@
 """Lays `spec.engine.template` over the engine pod: placement, environment, volumes, and the user and group ids.
 
-What the overlay leaves out is left to the cluster, so a resource without an overlay has the pod that it always had.
+What the overlay leaves out is left to the cluster, so a resource without an overlay has the pod that it always had; but
+several accelerators get a larger /dev/shm.
 """
 
 from typing import Final
 
-from sluice_operator.api import LLMDeployment, Template
+from sluice_operator.api import EngineSpec, LLMDeployment, Template
 from sluice_operator.api.base import Model
 from sluice_operator.api.template.volumes import Volume, VolumeMount
 from sluice_operator.cluster.client import Object
 from sluice_operator.render import names
 
 _SHM: Final = "shm"
+# The libraries of several accelerators exchange data through it; a container's own has 64 MiB.
+_SHARED_SHM_SIZE: Final = "1Gi"
 _SHM_FOLDER: Final = "/dev/shm"  # noqa: S108 - the pod's own memory
 
 
@@ -62,19 +65,26 @@ def overlay_env(overlay: Template) -> list[Object]:
     ]
 
 
-def overlay_volumes(overlay: Template) -> list[Object]:
+def shm_size(engine: EngineSpec) -> str | None:
+    """Return the size of /dev/shm; None leaves the container's own."""
+    shared = _SHARED_SHM_SIZE if engine.accelerator.count > 1 else None
+    return engine.template.shm_size or shared
+
+
+def overlay_volumes(engine: EngineSpec) -> list[Object]:
     """Return the volumes that the overlay adds to the pod."""
-    volumes = [_volume(each) for each in overlay.volumes]
-    if overlay.shm_size is not None:
-        volumes.append({"name": _SHM, "emptyDir": {"medium": "Memory", "sizeLimit": overlay.shm_size}})
+    volumes = [_volume(each) for each in engine.template.volumes]
+    if (size := shm_size(engine)) is not None:
+        volumes.append({"name": _SHM, "emptyDir": {"medium": "Memory", "sizeLimit": size}})
     return volumes
 
 
-def overlay_mounts(overlay: Template) -> list[Object]:
+def overlay_mounts(engine: EngineSpec) -> list[Object]:
     """Return the mounts that the overlay adds to the container."""
+    overlay = engine.template
     writable = {each.name for each in overlay.volumes if each.empty_dir is not None}
     mounts = [_mount(each, writable) for each in overlay.volume_mounts]
-    if overlay.shm_size is not None:
+    if shm_size(engine) is not None:
         mounts.append({"name": _SHM, "mountPath": _SHM_FOLDER})
     return mounts
 

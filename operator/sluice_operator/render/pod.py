@@ -130,7 +130,7 @@ def _volumes(resource: LLMDeployment, token: str) -> list[Object]:
     if claim := claim_of(resource.spec.model.uri):
         # readOnly on the volume too: pods can share the claim, and the kubelet does not chown the model files
         volumes.append({"name": "model", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}})
-    return [*volumes, *overlay_volumes(resource.spec.engine.template)]
+    return [*volumes, *overlay_volumes(resource.spec.engine)]
 
 
 def _mounts(resource: LLMDeployment) -> list[Object]:
@@ -145,4 +145,4 @@ def _mounts(resource: LLMDeployment) -> list[Object]:
     ]
     if claim_of(resource.spec.model.uri):
         mounts.append({"name": "model", "mountPath": contract.MODEL_MOUNT, "readOnly": True})
-    return [*mounts, *overlay_mounts(resource.spec.engine.template)]
+    return [*mounts, *overlay_mounts(resource.spec.engine)]

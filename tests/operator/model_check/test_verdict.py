@@ -1,11 +1,14 @@
 """A verdict states a problem only where the spec fixes the memory and the model exceeds it."""
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from sluice import contract
 from sluice_operator.api import LLMDeploymentSpec, parse
-from sluice_operator.model_check import ModelRecord, NotChecked, judge
+from sluice_operator.model_check import ModelRecord, NotChecked, judge, record_of
 from sluice_operator.model_check.accelerator import selected_memory
 from sluice_perfmodel.model_memory import facts_of
 from tests.operator.fake_cluster import manifest
@@ -87,3 +90,15 @@ def test_a_kv_cache_that_holds_no_request_is_reported_whatever_the_memory_is() -
 def test_what_is_not_read_is_not_judged() -> None:
     assert judge(spec(), NotChecked("the hub is away")).not_checked == "the hub is away"
     assert judge(spec(), NotChecked("the hub is away")).problem is None
+
+
+def test_a_number_of_accelerators_that_does_not_divide_the_heads_starts_no_pod() -> None:
+    record = record_of(json.dumps(CONFIG | {"intermediate_size": 9728}).encode(), [], [])
+    assert record.sizes is not None
+    verdict = judge(spec(accelerator={"count": 3}), record)
+    assert verdict.problem is not None
+    assert verdict.problem.reason == contract.REASON_INVALID_OPTION
+    assert "spec.engine.accelerator.count 3 does not fit" in verdict.problem.message
+    assert f"Its {record.sizes.heads} attention heads cannot be divided by 3" in verdict.problem.message
+    assert judge(spec(accelerator={"count": 2}), record).problem is None
+    assert judge(spec(accelerator={"count": 3}), replace(record, sizes=None)).problem is None

@@ -196,6 +196,24 @@ def test_shared_memory_is_a_volume_of_the_given_size() -> None:
     assert "/dev/shm" not in json.dumps(pod(spec_with()))
 
 
+def test_several_accelerators_share_the_model_and_have_a_larger_dev_shm() -> None:
+    def container(count: int, **template: Any) -> tuple[dict[str, Any], list[Any]]:
+        given = spec_with(**template)
+        rendered = pod(given | {"engine": given["engine"] | {"accelerator": {"count": count}}})
+        return rendered["containers"][0], [each for each in rendered["volumes"] if each["name"] == "shm"]
+
+    one, shm = container(1)
+    assert shm == []
+    assert not [each for each in one["args"] if each.startswith("--tensor-parallel")]
+    four, shm = container(4)
+    assert "--tensor-parallel=4" in four["args"]
+    assert "--device=cuda" in four["args"]
+    assert four["resources"]["limits"]["nvidia.com/gpu"] == "4"
+    assert shm == [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}]
+    assert {"name": "shm", "mountPath": "/dev/shm"} in four["volumeMounts"]
+    assert container(4, shmSize="8Gi")[1][0]["emptyDir"]["sizeLimit"] == "8Gi"
+
+
 def test_ids_are_fixed_chosen_or_left_to_the_cluster() -> None:
     ids = {"runAsUser", "runAsGroup", "fsGroup"}
     fixed = pod(spec_with())["securityContext"]

@@ -196,7 +196,7 @@ class Template(Model):
     """volumeMounts mount these volumes into the engine container."""
     shm_size: MemorySize | None = None
     """shmSize is the size of /dev/shm, e.g. 1Gi. What it holds counts towards the memory limit of the container.
-    Defaults to what the container runtime has, 64 MiB as a rule."""
+    Defaults to 1Gi for several accelerators, else to what the container runtime has, 64 MiB as a rule."""
     security_context: SecurityContext | None = None
     """securityContext defines the user and the groups of the pod."""
     host_network: bool = False
