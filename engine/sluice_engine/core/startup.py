@@ -9,6 +9,7 @@ import msgspec
 from sluice_engine import messages
 from sluice_engine.backend.base import Backend, TextRunner
 from sluice_engine.backend.choose import choose_backend
+from sluice_engine.backend.parallel.group import RankFailed
 from sluice_engine.backend.pooled_runner import PooledRunner
 from sluice_engine.backend.resources import binary_size, processors
 from sluice_engine.backend.threads import torch_threads
@@ -112,6 +113,8 @@ def _runner(model: LoadedModel, config: SchedulerConfig, backend: Backend) -> Te
         return PooledRunner(model.pooled, model.vocab_size, model.device)
     try:
         return backend.runner(model, config)
+    except RankFailed:  # the rank whose allocation failed has the reason
+        raise
     except (MemoryError, RuntimeError) as error:  # torch reports a failed allocation as RuntimeError
         size = config.num_blocks * model.kv_shape.block_bytes(config.block_size)
         raise InsufficientMemory(

@@ -49,7 +49,7 @@ class CudaBackend:
         self._memory = memory or CudaMemory()
         on_cuda = device.type == "cuda"
         self._queue = queue or (CudaQueue() if on_cuda else HostQueue())
-        self._capture = capture or (CudaCapture() if on_cuda else run_eagerly)
+        self._capture = capture or (CudaCapture(other_threads=group is not None) if on_cuda else run_eagerly)
 
     def native_dtype(self, checkpoint: torch.dtype) -> torch.dtype:
         """The checkpoint's dtype."""

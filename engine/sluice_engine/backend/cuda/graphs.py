@@ -56,7 +56,12 @@ def run_eagerly(work: Work) -> Replay:
 
 
 class CudaCapture:
-    """Captures CUDA graphs into one memory pool, which the first capture makes."""
+    """Captures CUDA graphs into one memory pool, which the first capture makes. `other_threads`: threads of a library use
+    CUDA meanwhile, as NCCL's do.
+    """
+
+    def __init__(self, *, other_threads: bool = False) -> None:
+        self._mode = "thread_local" if other_threads else "global"
 
     @cached_property
     def _pool(self) -> tuple[int, int]:
@@ -68,7 +73,7 @@ class CudaCapture:
         work()
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode=self._mode):
             work()
         replay: Replay = graph.replay
         return replay

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 import torch
 
 from sluice_engine.backend.cuda.device_queue import Work
+from sluice_engine.backend.parallel.group import RankFailed
 from sluice_engine.backend.pool_memory import PoolMemory
 from sluice_engine.backend.resources import binary_size, memory_left, memory_total
 from sluice_engine.backend.runner import Runner
@@ -147,6 +148,8 @@ def measure(memory: DeviceMemory, build: Callable[[CacheConfig], Runner], model:
     """Build the trial's runner, compute its largest step and free both. Raises InsufficientMemory if that fails."""
     try:
         return _measured(memory, build(trial.sizes), trial.largest_step(model))
+    except RankFailed:  # the rank whose step failed has the reason
+        raise
     except (MemoryError, RuntimeError) as error:  # torch reports a failed allocation as RuntimeError
         raise InsufficientMemory(
             f"A step of {trial.tokens} tokens in {trial.sizes.max_num_seqs} sequences cannot be computed beside the "
