@@ -24,7 +24,7 @@ async def choose_template(target: Target, facts: Facts, slots: UpgradeSlots, con
     record = record_of(deployment, asked, facts.previous.get("Ready", {}), facts.generation)
     is_open = not spec.paused and window_is_open(spec.rollout, now.timestamp())
     choice = choose(record, asked, live, spec.rollout, window_is_open=is_open)
-    if choice.is_windowed and not await slots.take(target.key, context.cluster, context.settings.namespace):
+    if choice.is_windowed and not await slots.take(target.key, context.cluster, context.settings.namespaces):
         choice = choose(record, asked, live, spec.rollout)
     applied = choice.record.applied
     if not applied.is_upgrade or applied.ready or replicas_of(deployment) == 0:

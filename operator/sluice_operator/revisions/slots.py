@@ -5,6 +5,7 @@ remembered beside that, because a list may lag behind a write.
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,14 +24,18 @@ class UpgradeSlots:
     _granted: set[Key] = field(default_factory=set)
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def take(self, key: Key, cluster: ClusterClient, namespace: str) -> bool:
-        """Return True if the fleet may move now: it has a slot, or takes a free one. Raises ClusterError."""
+    async def take(self, key: Key, cluster: ClusterClient, namespaces: Sequence[str]) -> bool:
+        """Return True if the fleet may move now: it has a slot, or takes a free one. Raises ClusterError.
+
+        `namespaces` are those that the operator watches; none: all.
+        """
         async with self._turn:
             if key in self._granted:
                 return True
             if len(self._granted) >= self.limit:
                 return False
-            moving = {_key(each) for each in await cluster.list("Deployment", namespace, _ENGINES) if _moves(each)}
+            lists = [await cluster.list("Deployment", namespace, _ENGINES) for namespace in namespaces or ("",)]
+            moving = {_key(each) for deployments in lists for each in deployments if _moves(each)}
             if len((moving | self._granted) - {key}) >= self.limit:
                 return False
             self._granted.add(key)

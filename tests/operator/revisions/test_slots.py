@@ -28,23 +28,23 @@ def moving(name: str, replicas: int = 1, *, done: bool = False) -> Object:
 
 async def test_as_many_fleets_move_as_there_are_slots_also_when_all_ask_at_once() -> None:
     slots, cluster = UpgradeSlots(2), FakeCluster()
-    answers = await asyncio.gather(*(slots.take(Key("ns", name), cluster, "") for name in "abcde"))
+    answers = await asyncio.gather(*(slots.take(Key("ns", name), cluster, ()) for name in "abcde"))
     assert answers.count(True) == 2
-    assert await slots.take(Key("ns", "abcde"[answers.index(True)]), cluster, "")
+    assert await slots.take(Key("ns", "abcde"[answers.index(True)]), cluster, ())
 
 
 async def test_a_slot_that_is_given_back_is_taken_by_the_next() -> None:
     slots, cluster = UpgradeSlots(1), FakeCluster()
-    assert await slots.take(Key("ns", "a"), cluster, "")
-    assert not await slots.take(Key("ns", "b"), cluster, "")
+    assert await slots.take(Key("ns", "a"), cluster, ())
+    assert not await slots.take(Key("ns", "b"), cluster, ())
     slots.release(Key("ns", "a"))
-    assert await slots.take(Key("ns", "b"), cluster, "")
+    assert await slots.take(Key("ns", "b"), cluster, ())
 
 
 async def test_a_restarted_operator_counts_the_fleets_that_move() -> None:
     cluster = FakeCluster()
     for each in (moving("a"), moving("done", done=True), moving("asleep", 0)):
         cluster.store.apply(each)
-    assert not await UpgradeSlots(1).take(Key("ns", "b"), cluster, "")
-    assert await UpgradeSlots(1).take(Key("ns", "a"), cluster, "")
-    assert await UpgradeSlots(2).take(Key("ns", "b"), cluster, "")
+    assert not await UpgradeSlots(1).take(Key("ns", "b"), cluster, ())
+    assert await UpgradeSlots(1).take(Key("ns", "a"), cluster, ())
+    assert await UpgradeSlots(2).take(Key("ns", "b"), cluster, ())
