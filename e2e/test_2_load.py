@@ -209,8 +209,13 @@ def test_a_new_version_that_cannot_start_is_available_and_not_ready(cluster: Clu
         assert "ModelNotFound" in found["message"]
         assert cluster.condition("chat", "Available")["status"] == "True"
         assert serving_before & {name_of(pod) for pod in cluster.pods("chat") if is_ready(pod)}
+        cluster.patch("llmd", "chat", {"spec": {"rollout": {"rollback": "Auto", "progressDeadlineSeconds": 10}}})
+        wait_for("the pods went back", lambda: cluster.condition("chat", "Ready")["reason"] == "RolledBack", timeout=90)
+        wait_for("only old pods are left", lambda: serving_before >= {*map(name_of, cluster.pods("chat"))}, timeout=60)
+        say(cluster.condition("chat", "Ready")["message"])
+        assert cluster.condition("chat", "Available")["status"] == "True"
     finally:
-        cluster.patch("llmd", "chat", {"spec": {"model": good}})
+        cluster.patch("llmd", "chat", {"spec": {"model": good, "rollout": {"progressDeadlineSeconds": 600}}})
     cluster.kubectl("wait", "llmd/chat", "--for=condition=Ready", "--timeout=120s", timeout=140)
     assert serving_before & {name_of(pod) for pod in cluster.pods("chat") if is_ready(pod)}
 

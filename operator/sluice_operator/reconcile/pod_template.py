@@ -13,6 +13,7 @@ from sluice_operator.revisions.slots import UpgradeSlots
 from sluice_operator.revisions.values import Asked, Choice, Live, spec_fingerprint
 from sluice_operator.status.facts import Facts
 from sluice_operator.status.revision.stall import failure_of
+from sluice_operator.status.served_model import recorded_model
 
 
 async def choose_template(target: Target, facts: Facts, slots: UpgradeSlots, context: Context) -> Choice:
@@ -20,7 +21,12 @@ async def choose_template(target: Target, facts: Facts, slots: UpgradeSlots, con
     spec, deployment = target.resource.spec, facts.fleet.deployment
     asked = _asked(target, context)
     now, failure = context.wall(), failure_of(facts)
-    live = Live(now, facts.rollout.is_ready, None if failure is None else (failure.reason, failure.message))
+    live = Live(
+        now,
+        facts.rollout.is_ready,
+        None if failure is None else (failure.reason, failure.message),
+        recorded_model(spec, target.document.get("status") or {}),
+    )
     record = record_of(deployment, asked, facts.previous.get("Ready", {}), facts.generation)
     is_open = not spec.paused and window_is_open(spec.rollout, now.timestamp())
     choice = choose(record, asked, live, spec.rollout, window_is_open=is_open)
@@ -30,6 +36,13 @@ async def choose_template(target: Target, facts: Facts, slots: UpgradeSlots, con
     if not applied.is_upgrade or applied.ready or replicas_of(deployment) == 0:
         slots.release(target.key)
     return choice
+
+
+def awaits_rollback(facts: Facts) -> bool:
+    """True if the pods return to an earlier revision after the progress deadline. No pod may be replaced before: a new
+    pod restarts the deadline."""
+    is_auto = facts.spec is not None and facts.spec.rollout.rollback == "Auto"
+    return is_auto and facts.choice is not None and facts.choice.record.good is not None
 
 
 def pod_defaults(image: str, context: Context) -> render.PodDefaults:

@@ -6,6 +6,7 @@ the same state. The cluster and `sluice up` run this code, each over its own `Cl
 
 import logging
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -35,7 +36,7 @@ from sluice_operator.reconcile.limits import send_limits
 from sluice_operator.reconcile.model_check import check_model
 from sluice_operator.reconcile.observe import observe
 from sluice_operator.reconcile.pod_monitor import ensure_pod_monitor
-from sluice_operator.reconcile.pod_template import choose_template, pod_defaults
+from sluice_operator.reconcile.pod_template import awaits_rollback, choose_template, pod_defaults
 from sluice_operator.reconcile.saved_estimates import read_estimates, save_estimates
 from sluice_operator.reconcile.served_names import name_conflict
 from sluice_operator.reconcile.state import ResourceState
@@ -45,7 +46,6 @@ from sluice_operator.status.build import build, by_type
 from sluice_operator.status.events import events_of
 from sluice_operator.status.facts import Facts
 from sluice_operator.status.rollout import fingerprint_of, rollout_of
-from sluice_operator.status.served_model import recorded_revision
 
 log = logging.getLogger(__name__)
 
@@ -148,9 +148,11 @@ class Reconciler:
         self.states[key] = replace(self.states[key], autoscaler=autoscaler, status=status)
         log_decision(key, decision, context)
         errors = await self._send_limits(key, fleet, decision)
-        replacement = await replace_crashed(key.namespace, fleet, self.states[key].crash_replacement, context)
+        if not awaits_rollback(facts):
+            replacement = await replace_crashed(key.namespace, fleet, self.states[key].crash_replacement, context)
+            self.states[key] = replace(self.states[key], crash_replacement=replacement)
         monitor = await ensure_pod_monitor(target, self.states[key].monitor, context)
-        self.states[key] = replace(self.states[key], crash_replacement=replacement, monitor=monitor)
+        self.states[key] = replace(self.states[key], monitor=monitor)
         rollout = rollout_of(applied, fleet.deployment, fingerprint_of(applied))
         return replace(facts, fleet=replace(fleet, deployment=applied), rollout=rollout, limit_errors=errors)
 
@@ -179,10 +181,11 @@ class Reconciler:
         children = await ensure_token(target, fleet, self.states[key].children, context)
         self.states[key] = replace(self.states[key], children=children)
         replicas = desired_replicas(target.resource, fleet, decision)
-        revision = recorded_revision(target.resource.spec, target.document.get("status") or {})
-        *dependencies, deployment = _render(target.resource, replicas, str(children.token), context, revision)
-        if facts.choice is not None:
-            deployment = with_revision(deployment, facts.choice)
+        choice = facts.choice
+        fetched = None if choice is None else choice.record.applied.fetched
+        *dependencies, deployment = _render(target.resource, replicas, str(children.token), context, fetched)
+        if choice is not None:
+            deployment = with_revision(deployment, choice)
         if context.settings.network_peers is None and children.fingerprint is None:
             await remove_network_policy(target, context)
         children = await apply_dependencies(target, fleet, dependencies, children, context)
@@ -242,12 +245,12 @@ def _parse(key: Key, document: Object) -> tuple[Target | None, tuple[str, ...]]:
 
 
 def _render(
-    resource: LLMDeployment, replicas: int | None, token: str, context: Context, revision: str | None = None
+    resource: LLMDeployment, replicas: int | None, token: str, context: Context, fetched: Mapping[str, str] | None
 ) -> list[Object]:
     peers = context.settings.network_peers
     policy = [] if peers is None else [render.network_policy(resource, peers)]
     defaults = pod_defaults(context.settings.engine_image, context)
-    return [*policy, *render.children(resource, defaults=defaults, replicas=replicas, token=token, revision=revision)]
+    return [*policy, *render.children(resource, defaults=defaults, replicas=replicas, token=token, fetched=fetched)]
 
 
 def log_decision(key: Key, decision: Decision, context: Context) -> None:

@@ -3,6 +3,8 @@
 Each manifest contains only the fields that Sluice owns; server-side apply keeps the fields of other managers.
 """
 
+from collections.abc import Mapping
+
 from sluice import contract
 from sluice_operator.api import LLMDeployment
 from sluice_operator.cluster.client import Object
@@ -34,18 +36,23 @@ __all__ = [
 
 
 def children(
-    resource: LLMDeployment, *, defaults: PodDefaults, replicas: int | None, token: str, revision: str | None = None
+    resource: LLMDeployment,
+    *,
+    defaults: PodDefaults,
+    replicas: int | None,
+    token: str,
+    fetched: Mapping[str, str] | None = None,
 ) -> tuple[Object, ...]:
     """Return the children that every resource has, in the order in which they must be applied.
 
     Four more have functions of their own: admin Secret, NetworkPolicy, PodMonitor and saved estimates.
 
     defaults: what the operator's settings say for every pod. replicas: the number of pods; None leaves the field to its
-    owner. token: the admin token; the pods mount the Secret that holds it. revision: of a model that the pods have
-    fetched; None before one has.
+    owner. token: the admin token; the pods mount the Secret that holds it. fetched: uri and revision of a model that
+    the pods have fetched; None before one has.
     """
     return (
-        build_targets(resource, revision),  # first: engines follow it even if the writes of the others fail
+        build_targets(resource, fetched),  # first: engines follow it even if the writes of the others fail
         build_service_account(resource),
         build_service(resource),
         build_headless_service(resource),

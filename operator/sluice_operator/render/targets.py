@@ -5,6 +5,7 @@ same reason it holds the revision of a fetched model: a flag of the pods would r
 """
 
 import json
+from collections.abc import Mapping
 
 from sluice import contract
 from sluice_operator.api import LLMDeployment
@@ -12,15 +13,14 @@ from sluice_operator.cluster.client import Object
 from sluice_operator.render import names
 
 
-def build_targets(resource: LLMDeployment, revision: str | None = None) -> Object:
+def build_targets(resource: LLMDeployment, fetched: Mapping[str, str] | None = None) -> Object:
     """Return the ConfigMap. An engine caps the range at its own limit (`--max-num-seqs`).
 
-    revision: what the first ready pod has fetched.
+    fetched: uri and revision of the model that the first ready pod has fetched.
     """
     data = {contract.TARGETS_FILE: json.dumps(targets(resource)) + "\n"}
-    if revision is not None:
-        recorded = {"uri": resource.spec.model.uri, "revision": revision}
-        data[contract.REVISION_FILE] = json.dumps(recorded) + "\n"
+    if fetched is not None:
+        data[contract.REVISION_FILE] = json.dumps(dict(fetched)) + "\n"
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",

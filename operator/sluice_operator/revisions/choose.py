@@ -65,6 +65,8 @@ def _observed(record: Record, asked: Asked, live: Live) -> Record:
     """The record with what the pods have proved since it was written, without the failure of a spec that was given up."""
     if record.failed is not None and record.failed.spec != asked.spec:
         record = replace(record, failed=None)
+    if live.fetched is not None and record.applied.spec == asked.spec:
+        record = replace(record, applied=replace(record.applied, fetched=live.fetched))
     if not live.is_ready or record.applied.ready:
         return record
     return replace(record, applied=replace(record.applied, ready=True), good=None)
@@ -155,7 +157,7 @@ def _good(record: Record) -> Revision | None:
 
 def _rendered(asked: Asked, image: str, live: Live) -> Revision:
     pod = asked.render(image)
-    return Revision(asked.spec, template_fingerprint(pod), pod, _text(live.now))
+    return Revision(asked.spec, template_fingerprint(pod), pod, _text(live.now), fetched=live.fetched)
 
 
 def _text(moment: datetime) -> str:

@@ -25,6 +25,7 @@ class Revision:
     since: str = ""  # RFC 3339: when it was written
     ready: bool = False  # all its pods were ready at the same time, at least once
     is_upgrade: bool = False  # it replaced another one of the same spec
+    fetched: dict[str, str] | None = None  # uri and revision of a model that its pods have fetched
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,7 @@ class Live:
     now: datetime
     is_ready: bool = False  # all pods are of the applied revision and ready
     failure: tuple[str, str] | None = None  # reason and message, after the progress deadline
+    fetched: dict[str, str] | None = None  # the status's model, if it is the spec's
 
 
 @dataclass(frozen=True, slots=True)

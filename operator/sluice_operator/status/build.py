@@ -60,6 +60,8 @@ def build(key: Key, facts: Facts, previous: Mapping[str, Any], update: Update) -
     carried = {name: previous[name] for name in _MEASURED_FIELDS if name in previous}
     measured = measurements(facts.decision, decisions) if (due or not carried) and facts.decision else {}
     model = previous.get("model") if facts.spec is None else served_model(facts.spec, facts.fleet.pods, previous)
+    if facts.choice is not None and facts.choice.failure is not None:
+        model = facts.choice.record.applied.fetched  # the pods serve the model of an earlier spec
     if model is not None:
         status["model"] = model
     return status | carried | measured

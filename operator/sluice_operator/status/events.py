@@ -11,6 +11,7 @@ from sluice_operator.autoscaler.explain.replicas import OTHER_WRITER
 from sluice_operator.autoscaler.values import Reason
 from sluice_operator.status.control_conditions import SCHEDULE_IGNORED
 from sluice_operator.status.facts import Facts
+from sluice_operator.status.revision.upgrade_condition import UPGRADING
 
 REPEAT_SECONDS: Final = 600.0
 _MAX_SENT: Final = 100
@@ -26,9 +27,13 @@ _REPORTED: Final = frozenset(
         SCHEDULE_IGNORED,
         BUDGET,
         BUDGET_INVALID,
+        UPGRADING,
+        "UpgradeFailed",
     }
 )
-_NORMAL: Final = frozenset({"Starting", "Fetching", "Paused", "NoReplicas", "Asleep", "Serving", "RollingOut"})
+_NORMAL: Final = frozenset(
+    {"Starting", "Fetching", "Paused", "NoReplicas", "Asleep", "Serving", "RollingOut", UPGRADING}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +120,7 @@ def _of_condition(entry: Mapping[str, Any], facts: Facts) -> Event | None:
         return None
     if kind != "Ready" and reason not in _REPORTED:
         return None
-    warning = reason in (OTHER_WRITER, SCHEDULE_IGNORED, BUDGET_INVALID) or (
+    warning = reason in (OTHER_WRITER, SCHEDULE_IGNORED, BUDGET_INVALID, "UpgradeFailed") or (
         entry["status"] == "False" and reason not in _NORMAL
     )
     return Event(reason, str(entry["message"]), warning=warning)

@@ -29,6 +29,12 @@ def served_model(
     return None if revision is None else {"uri": uri, "revision": revision}
 
 
+def recorded_model(spec: LLMDeploymentSpec, status: Mapping[str, Any]) -> dict[str, str] | None:
+    """Return `status.model` if it is of the spec's model and has a revision; else None."""
+    revision = recorded_revision(spec, status)
+    return None if revision is None else {"uri": spec.model.uri, "revision": revision}
+
+
 def recorded_revision(spec: LLMDeploymentSpec, status: Mapping[str, Any]) -> str | None:
     """Return the revision that the status records for the spec's model; None for another URI."""
     recorded = status.get("model") or {}

@@ -161,6 +161,24 @@ async def test_before_the_deadline_auto_waits_and_says_so() -> None:
     assert "once no pod has become ready for 600 s" in story.cluster.condition("Ready")["message"]
 
 
+@pytest.mark.parametrize(("rollback", "deleted"), [("Auto", False), ("Manual", True)])
+async def test_a_crashed_pod_is_not_replaced_while_the_deadline_of_a_rollback_runs(
+    rollback: str, deleted: bool
+) -> None:
+    story = Story(rollback, maxSurge=0, maxUnavailable=1)
+    await story.serve()
+    story.edit(**BAD)
+    await story.look()
+    story.cluster.pods = [pod("b", ready=False, hash_="v2", **CRASHED)]
+    await story.look(30)
+    assert ("delete Pod b" in story.cluster.writes) == deleted
+    assert story.of("Available")[0] == "False"
+    story.fail("ModelNotFound")
+    story.cluster.pods = story.cluster.pods[1:]
+    await story.look()
+    assert story.model.endswith("/other" if deleted else "/tiny")
+
+
 async def test_a_pod_that_waits_for_an_accelerator_that_the_old_pods_hold_is_told_about_max_surge() -> None:
     gpu = {"engine": {"accelerator": {"count": 1}}}
     story = Story("Manual")

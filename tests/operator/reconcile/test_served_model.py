@@ -102,3 +102,22 @@ async def test_a_model_that_is_not_fetched_and_no_revision_are_not_shown(uri: st
     cluster.pods = [pod_of("a", uri.removeprefix("file://"))]
     await passes(cluster, serving(revision))
     assert "model" not in cluster.status and recorded(cluster) is None
+
+
+@pytest.mark.parametrize("other_model", [True, False], ids=["another model", "another setting"])
+async def test_pods_that_go_back_fetch_the_commit_that_their_model_had(other_model: bool) -> None:
+    auto = {"rollout": {"rollback": "Auto"}}
+    cluster = cluster_with(manifest(model={"uri": HUB}, **auto))
+    await passes(cluster, serving(FIRST), 1)
+    cluster.pods = [pod_of("a", HUB)]
+    await passes(cluster, serving(FIRST))
+    cluster.edit(model={"uri": "hf://org/other"} if other_model else {"uri": HUB, "maxModelLength": 64}, **auto)
+    await passes(cluster, serving(FIRST), 1)
+    assert recorded(cluster) == (None if other_model else {"uri": HUB, "revision": FIRST})
+    late = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
+    cluster.newest, status = "v2", cluster.deployment["status"]
+    cluster.store.set_status("Deployment", KEY.namespace, KEY.name, status | {"conditions": [late]})
+    for now in (2000.0, 2005.0):
+        await operator(cluster, serving(FIRST), Clock(now)).reconcile(KEY)
+    assert recorded(cluster) == {"uri": HUB, "revision": FIRST} == cluster.status["model"]
+    assert cluster.condition("Ready")["reason"] == "RolledBack"

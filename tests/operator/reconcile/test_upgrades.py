@@ -115,6 +115,8 @@ async def test_an_open_window_moves_the_fleet() -> None:
     fleet.upgrade(NEWER["another image"])
     await fleet.look()
     assert image_of(fleet.template) == "engine:2"
+    told = [(message, warning) for reason, message, warning in fleet.cluster.events if reason == "Upgrading"]
+    assert told == [("The pods move to the engine image engine:2.", False)]
 
 
 async def test_windows_move_one_fleet_after_the_other_also_over_a_restart() -> None:

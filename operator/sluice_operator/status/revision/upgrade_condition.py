@@ -5,9 +5,11 @@ from typing import Final
 from sluice import contract
 from sluice_operator.api import Rollout
 from sluice_operator.api.cron import zone_of
-from sluice_operator.revisions.values import Upgrade
+from sluice_operator.revisions.values import Upgrade, image_of
 from sluice_operator.status.facts import Facts
 from sluice_operator.status.rule import ConditionState, Rule
+
+UPGRADING: Final = "Upgrading"
 
 
 def _unknown(facts: Facts) -> ConditionState | None:
@@ -40,6 +42,13 @@ def _available(facts: Facts) -> ConditionState | None:
     )
 
 
+def _upgrading(facts: Facts) -> ConditionState | None:
+    applied = None if facts.choice is None else facts.choice.record.applied
+    if applied is None or not applied.is_upgrade or applied.ready or not facts.fleet.pods:
+        return None
+    return ConditionState("False", UPGRADING, f"The pods move to the engine image {image_of(applied.pod)}.")
+
+
 def _none(facts: Facts) -> ConditionState:
     if facts.is_rolled_back:
         return ConditionState("False", "RolledBack", "The pods are of an earlier spec. See the Ready condition.")
@@ -62,4 +71,4 @@ def _when(rollout: Rollout) -> str:
     return f"The pods take it when the window {window.cron} ({window.timezone}) is open and no other fleet moves."
 
 
-UPGRADE_AVAILABLE: Final[tuple[Rule, ...]] = (_unknown, _failed, _available, _none)
+UPGRADE_AVAILABLE: Final[tuple[Rule, ...]] = (_unknown, _failed, _available, _upgrading, _none)
