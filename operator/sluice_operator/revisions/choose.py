@@ -69,7 +69,7 @@ def _observed(record: Record, asked: Asked, live: Live) -> Record:
         record = replace(record, applied=replace(record.applied, fetched=live.fetched))
     if not live.is_ready or record.applied.ready:
         return record
-    return replace(record, applied=replace(record.applied, ready=True), good=None)
+    return replace(record, applied=replace(record.applied, ready=True, since="", is_upgrade=False), good=None)
 
 
 def _keeps_failed(case: _Case) -> Record | None:
@@ -83,7 +83,7 @@ def _returns(case: _Case) -> Record | None:
     good = case.record.good
     if good is None or not good.spec == case.asked.spec != case.record.applied.spec:
         return None
-    return replace(case.record, applied=replace(good, since=_text(case.live.now)), good=None, failed=None)
+    return replace(case.record, applied=good, good=None, failed=None)
 
 
 def _changes(case: _Case) -> Record | None:
@@ -93,7 +93,7 @@ def _changes(case: _Case) -> Record | None:
         return None
     takes_newest = asked.has_own_image or case.rollout.upgrade_policy == "OnChange"
     image = asked.image if takes_newest else record.image
-    return Record(image, _rendered(asked, image, case.live), good=_good(record))
+    return _begun(image, _rendered(asked, image, case.live), case)
 
 
 def _goes_back(case: _Case) -> Record | None:
@@ -106,8 +106,7 @@ def _goes_back(case: _Case) -> Record | None:
     if begun is not None and (case.live.now - begun).total_seconds() < case.rollout.progress_deadline_seconds:
         return None
     failed = Failure(record.applied.spec, record.applied.template, *failure)
-    back = replace(record.good, since=_text(case.live.now), is_upgrade=False)
-    return replace(record, applied=back, good=None, failed=failed)
+    return replace(record, applied=replace(record.good, is_upgrade=False), good=None, failed=failed)
 
 
 def _is_current(case: _Case) -> Record | None:
@@ -128,7 +127,7 @@ def _upgrades(case: _Case) -> Record | None:
         return Record(case.asked.image, rendered)
     if case.asked.approved != rendered.template and not in_window:
         return None
-    return Record(case.asked.image, replace(rendered, is_upgrade=True), good=_good(record))
+    return _begun(case.asked.image, replace(rendered, is_upgrade=True), case)
 
 
 _RULES: Final[tuple[Callable[[_Case], Record | None], ...]] = (
@@ -150,14 +149,15 @@ def _pending(record: Record, case: _Case) -> Upgrade | None:
     return Upgrade(asked.image, rendered.template, changes, failed)
 
 
-def _good(record: Record) -> Revision | None:
-    """The revision to go back to, once another one replaces the applied one."""
-    return record.applied if record.applied.ready else record.good
+def _begun(image: str, revision: Revision, case: _Case) -> Record:
+    """The record once this revision replaces the applied one, with the last one that was ready to go back to."""
+    good = case.record.applied if case.record.applied.ready else case.record.good
+    return Record(image, revision if good is None else replace(revision, since=_text(case.live.now)), good=good)
 
 
 def _rendered(asked: Asked, image: str, live: Live) -> Revision:
     pod = asked.render(image)
-    return Revision(asked.spec, template_fingerprint(pod), pod, _text(live.now), fetched=live.fetched)
+    return Revision(asked.spec, template_fingerprint(pod), pod, fetched=live.fetched)
 
 
 def _text(moment: datetime) -> str:

@@ -22,7 +22,7 @@ class Revision:
     spec: str  # fingerprint of the parts of the spec that pods depend on
     template: str  # fingerprint of the pod template, without the name of the admin Secret
     pod: Object  # the pod template
-    since: str = ""  # RFC 3339: when it was written
+    since: str = ""  # RFC 3339: when it was written, until it is ready; empty where there is none to go back to
     ready: bool = False  # all its pods were ready at the same time, at least once
     is_upgrade: bool = False  # it replaced another one of the same spec
     fetched: dict[str, str] | None = None  # uri and revision of a model that its pods have fetched

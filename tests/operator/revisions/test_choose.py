@@ -192,6 +192,17 @@ def test_a_ready_revision_is_not_taken_back_later() -> None:
     assert runs(fleet.look(asked("B"), late=True))[0] == "B"
 
 
+def test_a_settled_record_has_no_trace_of_what_was_before() -> None:
+    fleet, fresh = Fleet(AUTO), Fleet(AUTO)
+    for spec in "AB":
+        fleet.serving(asked(spec))
+    fleet.look(asked("C"))
+    fleet.serving(asked("B"))
+    fresh.now += timedelta(days=1)
+    fresh.serving(asked("B"))
+    assert fleet.record == fresh.record
+
+
 def test_the_earlier_spec_gets_its_earlier_pods_whatever_is_rendered_now() -> None:
     fleet = Fleet()
     good = fleet.serving(asked())
