@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sluice.logs import FIELDS
+from sluice.tracing import RequestSpan
 from sluice_gateway.replicas.fleet import Attempt
 
 log = logging.getLogger("sluice.gateway.request")
@@ -29,6 +30,7 @@ class RequestWay:
     queued_seconds: float = 0.0  # while all were at their limits
     first_byte_seconds: float | None = None
     error: str | None = None
+    span: RequestSpan | None = None  # None: no traces
 
     def tries(self, attempt: Attempt) -> None:
         """The request is sent to a replica."""
@@ -50,6 +52,24 @@ class RequestWay:
     def left(self, why: str) -> None:
         """The last tried replica did not answer."""
         self.tried[-1] += f" ({why})"
+
+    def trace(self, status: int | None, now: float) -> None:
+        """End the span of the request, if there is one, `now` in monotonic seconds."""
+        if self.span is None:
+            return
+        if self.waited_seconds:
+            self.span.part("wait", self.began_at, self.began_at + self.waited_seconds)
+        attributes = {
+            "http.request.method": "POST",
+            "url.path": self.path,
+            "sluice.request_id": self.request_id,
+            "sluice.replicas": ", ".join(self.tried),
+        }
+        if self.model is not None:
+            attributes["gen_ai.request.model"] = self.model
+        if self.error is not None:
+            attributes["sluice.end"] = self.error
+        self.span.end(status, attributes, now)
 
     def log(self, status: int | None, now: float) -> None:
         """Write the line; `status` is None if the client left."""

@@ -17,6 +17,7 @@ from sluice.httpapi.connection import Connection
 from sluice.httpapi.errors import ApiError, ClientTooSlow, InternalError, MethodNotAllowed, NotFound
 from sluice.httpapi.hosts import check_host
 from sluice.httpapi.streamed_response import has_begun
+from sluice.tracing import Tracing
 from sluice_gateway.errors import draining, error_response, in_flight_full
 from sluice_gateway.headers import request_id_of
 from sluice_gateway.keys.gatekeeper import Gatekeeper
@@ -42,8 +43,18 @@ def routes(proxied: Handler, models: Handler, model: Handler) -> Routes:
 class DataPort:
     """Counts, bounds and routes the requests of clients."""
 
-    def __init__(self, metrics: GatewayMetrics, served: Routes, gatekeeper: Gatekeeper, *, loopback: bool) -> None:
-        """`gatekeeper` identifies every caller before the body is read. `loopback`: only loopback names are accepted in the Host header."""
+    def __init__(
+        self,
+        metrics: GatewayMetrics,
+        served: Routes,
+        gatekeeper: Gatekeeper,
+        *,
+        loopback: bool,
+        tracing: Tracing | None = None,
+    ) -> None:
+        """`gatekeeper` identifies every caller before the body is read. `loopback`: only loopback names are accepted in the
+        Host header. `tracing` None: no traces."""
+        self._tracing = tracing
         self._metrics = metrics
         self._routes = served
         self._gatekeeper = gatekeeper
@@ -63,6 +74,8 @@ class DataPort:
         if isinstance(request.protocol, Connection):
             request.protocol.headers_done()
         way = RequestWay(request_id_of(request.headers), request.rel_url.raw_path, time.monotonic())
+        if self._tracing is not None and request.method == "POST":
+            way.span = self._tracing.begin(f"gateway POST {way.path}", request.headers, way.began_at)
         status: int | None = None
         try:
             response = await self._respond(request, way)
@@ -75,7 +88,9 @@ class DataPort:
             release(request)
             self._metrics.answered(status)
             if request.method == "POST":
-                way.log(status, time.monotonic())
+                now = time.monotonic()
+                way.log(status, now)
+                way.trace(status, now)
 
     async def _respond(self, request: web.BaseRequest, way: RequestWay) -> web.StreamResponse:
         try:

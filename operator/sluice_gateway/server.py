@@ -16,6 +16,7 @@ from aiohttp import web
 from sluice.httpapi.body_budget import BodyBudget
 from sluice.httpapi.connection import HttpServer
 from sluice.httpapi.connection_limits import RECEIVE_SECONDS, WRITE_SECONDS, ConnectionLimits
+from sluice.tracing import Tracing
 from sluice_gateway.admin import AdminRoutes
 from sluice_gateway.catalog.base import Catalog
 from sluice_gateway.catalog.model_routes import ModelRoutes
@@ -58,6 +59,7 @@ class GatewayOptions:
     any_host: bool = False
     queue: QueueLimits | None = None
     keys: KeyOptions = field(default_factory=KeyOptions)
+    tracing: Tracing | None = None  # the gateway closes it at its end
 
 
 class Gateway:
@@ -158,7 +160,8 @@ class Gateway:
         proxy = Proxy(session, self.fleet, hold_queue_of, self._metrics, options)
         models = ModelRoutes(session, self.fleet, catalog, proxy.handle)
         served = routes(proxy.handle, models.list, models.one)
-        return DataPort(self._metrics, served, self._gatekeeper, loopback=not self._options.any_host)
+        loopback, tracing = not self._options.any_host, self._options.tracing
+        return DataPort(self._metrics, served, self._gatekeeper, loopback=loopback, tracing=tracing)
 
     async def _listen(self, runner: web.BaseRunner, port: int) -> int:
         """Listen; returns the port. Raises PortTaken."""
@@ -201,3 +204,5 @@ class Gateway:
             await runner.cleanup()
         if self._session is not None:
             await self._session.close()
+        if self._options.tracing is not None:
+            await asyncio.to_thread(self._options.tracing.close)

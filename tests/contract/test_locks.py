@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[2]
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s\\;]+)", re.MULTILINE)
 HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}\b")
-EXTRAS = {"operator": ("operator",), "engine": ("engine", "gguf")}
+EXTRAS = {"operator": ("operator", "otel"), "engine": ("engine", "gguf", "otel")}
 
 
 def pins(file: str) -> dict[str, str]:

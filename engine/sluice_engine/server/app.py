@@ -19,7 +19,7 @@ import msgspec
 import orjson
 from aiohttp import web
 
-from sluice import contract
+from sluice import contract, tracing
 from sluice.httpapi.connection import HttpServer
 from sluice.httpapi.connection_limits import (
     ADMIN_CONNECTIONS,
@@ -103,6 +103,7 @@ class Server:
         self._fetch = self._serving.fetch = ModelFetch(
             options.model, settings, self.on_loading, memory=partial(memory_plan, options)
         )
+        self._serving.tracing = tracing.from_environment("sluice-engine")
         self._limit_log = LimitLog(at_start(options.limits))
         self._held = contextlib.ExitStack()  # the model folder: `sluice model rm` refuses to remove it meanwhile
         self._secrets = load_secrets(settings.secrets, self._serving.access_metrics, self._send_weights)
@@ -197,6 +198,8 @@ class Server:
                 await runner.cleanup()
             self._serving.threads.shutdown(wait=False, cancel_futures=True)
             self._held.close()
+            if self._serving.tracing is not None:
+                await asyncio.to_thread(self._serving.tracing.close)
 
     async def _listen(self) -> list[web.ServerRunner]:
         settings = self._settings

@@ -18,6 +18,7 @@ from sluice.auth.caller import CALLER
 from sluice.auth.gateway_token import FROM_GATEWAY
 from sluice.httpapi.connection import Connection
 from sluice.httpapi.streamed_response import StreamedResponse
+from sluice.tracing import Tracing
 from sluice_engine import messages
 from sluice_engine.config import EngineOptions
 from sluice_engine.grammar.checker import GrammarChecker
@@ -61,6 +62,7 @@ class Serving:
         self.threads = ThreadPoolExecutor(2, thread_name_prefix="encode")
         self.loading: messages.Loading | None = None
         self.fetch: ModelFetch | None = None  # set by the server's start
+        self.tracing: Tracing | None = None  # set by the server's start; None: no traces
         self.created = int(time.time())
         self.idle = asyncio.Event()  # set while no handler runs
         self.idle.set()

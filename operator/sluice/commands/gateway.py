@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sluice import contract
+from sluice import contract, tracing
 from sluice.commands.log_options import LogFormat, LogLevel, configure_logs
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def gateway(
         options = GatewayOptions(
             host, port, admin_port, policy.value, session_header, any_host=host not in LOOPBACK,
             queue=QueueLimits(queue_requests, wait_seconds=queue_seconds) if queue_requests else None,
-            keys=KeyOptions(api_keys_file, engine_token_file, gateways),
+            keys=KeyOptions(api_keys_file, engine_token_file, gateways), tracing=tracing.from_environment("sluice-gateway"),
         )  # fmt: skip
         source = _source(backend or [], namespace or [], all_namespaces, options, service)
         run(source, DrainTimes(grace_seconds, drain_seconds))

@@ -235,11 +235,14 @@ class Proxy:
     async def _exchange(self, offer: _Offer, attempt: Attempt, number: int) -> Begun | Rejection | str:
         """The replica's answer at its first bytes, its 503, or why there is neither: "refused" or "lost"."""
         request, backend = offer.request, attempt.state.backend
+        headers = engine_headers(request, offer.way.request_id, number, offer.way.waited_seconds)
+        if offer.way.span is not None:
+            headers.update(offer.way.span.headers())
         try:
             upstream = await self._session.request(
                 request.method,
                 URL(backend.url + request.rel_url.raw_path_qs, encoded=True),  # as sent: dot segments are not resolved
-                headers=engine_headers(request, offer.way.request_id, number, offer.way.waited_seconds),
+                headers=headers,
                 data=_payload(offer.body) if offer.body else None,
                 allow_redirects=False,
                 skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),

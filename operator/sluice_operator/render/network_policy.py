@@ -10,7 +10,7 @@ kubelet of a pod's own node may always connect.
 
 from typing import Final
 
-from sluice import contract
+from sluice import contract, tracing
 from sluice_operator.api import LLMDeployment
 from sluice_operator.cluster.client import Object
 from sluice_operator.render import names
@@ -49,7 +49,9 @@ def _egress(resource: LLMDeployment) -> list[Object]:
 
     A mirror or proxy may be a Service, whose port the cluster translates to another one, so it opens every TCP port.
     """
+    variables = {variable.name.upper() for variable in resource.spec.engine.template.env}
+    if variables & frozenset(tracing.ENDPOINTS):  # a collector is a Service, too
+        return [{"ports": [*_DNS, _ANY_TCP]}]
     if not is_remote(resource.spec.model):
         return []
-    variables = {variable.name.upper() for variable in resource.spec.engine.template.env}
     return [{"ports": [*_DNS, _ANY_TCP if variables & _OWN_SOURCE else _HTTPS]}]

@@ -5,6 +5,7 @@ reach a handler.
 """
 
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Final
@@ -20,6 +21,7 @@ from sluice_engine.server.context import Serving, request_id_of
 from sluice_engine.server.errors import ApiError, ClientTooSlow, InternalError, MethodNotAllowed, NotFound
 from sluice_engine.server.request_log import entry_of, log_end
 from sluice_engine.server.transport.cors import CORS_HEADERS, Cors
+from sluice_engine.server.transport.request_span import record_spans
 
 Handler = Callable[[web.BaseRequest, Serving], Awaitable[web.StreamResponse]]
 Routes = Mapping[str, Mapping[str, Handler]]  # path → method → handler; a path ending in "*" matches any last segment
@@ -72,6 +74,12 @@ class Router:
             return response
         finally:
             log_end(request, self._serving.served_name, status)
+            self._trace(request, status)
+
+    def _trace(self, request: web.BaseRequest, status: int | None) -> None:
+        if self._serving.tracing is not None and self._access is not None:
+            served, now = self._serving.served_name, time.monotonic()
+            record_spans(self._serving.tracing, request, entry_of(request), served, status, now)
 
     async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
