@@ -30,6 +30,8 @@ def share(budget: int, wants: Sequence[Want]) -> dict[str, int]:
     With equal `each`, a larger budget lowers no count. With different ones, what is left may fit only a small replica
     that a larger budget gives to a large one; then the first class of replicas that differs gains by it.
     """
+    if sum(want.each * want.count for want in wants) <= budget:
+        return {want.name: want.count for want in wants}
     granted = {want.name: 0 for want in wants}
     left = budget
     ranked = [(rank, want) for want in wants for rank in _ranks(want)]
