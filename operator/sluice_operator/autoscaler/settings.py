@@ -69,7 +69,8 @@ class LawSettings:
     budget_keep_factor: float = 1.5
     """Factor on the gain of a replica in force against one that would take its accelerators. Basis: while the new one
     starts (100 to 300 s) they serve no request, which is a third of the quarter of an hour that the prediction remembers.
-    Halved: replicas move with the noise of the prediction. Doubled: a load that fell by half keeps its replicas."""
+    At 1 two equal loads move a replica in every other pass, at 1.5 in none while predictions vary by a fifth. Doubled: a
+    load that fell by half keeps its replicas."""
 
     budget_keep_rate: float = 1.0 / 60.0
     """Requests per second in time that a replica in force counts beside its gain. Basis: one request per minute is less

@@ -1,5 +1,6 @@
 """Properties of the division of an accelerator budget."""
 
+import random
 from dataclasses import replace
 from itertools import pairwise
 
@@ -151,3 +152,13 @@ def test_replicas_that_serve_only_together_are_granted_together() -> None:
     cliff = Want("cliff", each=1, priority=0, least=0, count=3, current=0, gains=(0.0, 0.0, 9.0))
     slope = Want("slope", each=1, priority=0, least=0, count=3, current=0, gains=(2.0, 2.0, 2.0))
     assert share(3, [cliff, slope]) == {"cliff": 3, "slope": 0}
+
+
+def test_noise_of_a_fifth_moves_no_replica_between_equal_loads() -> None:
+    chance = random.Random(3)
+    shares = {"a": 3, "b": 2}
+    for _ in range(720):
+        noisy = {name: tuple(g * chance.uniform(0.8, 1.2) for g in (4.0, 2.0, 1.0, 0.5)) for name in shares}
+        found = [Want(name, 1, 0, 1, 4, current, noisy[name]) for name, current in shares.items()]
+        shares = share(5, found)
+        assert shares == {"a": 3, "b": 2}
