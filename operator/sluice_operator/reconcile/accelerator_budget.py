@@ -109,6 +109,7 @@ class AcceleratorBudgets:
             limit=reading.limits[resource],
             fixed=sum(fixed),
             held=sum(claim.held.get(resource, 0) for claim in others.values()) + deleted,
+            own=self._claims.get(key, Claim()).held.get(resource, 0),
             others=tuple(want for want in wants.values() if want is not None),
             unobserved=tuple(sorted(other.name for other in unobserved)),
         )

@@ -133,6 +133,7 @@ STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("want"), st.sampled_from(NAMES), st.integers(0, 10)),
         st.tuples(st.just("judge"), st.sampled_from(NAMES), st.just(0)),
+        st.tuples(st.just("pass"), st.sampled_from(NAMES), st.just(0)),
         st.tuples(st.just("control"), st.sampled_from(NAMES), st.just(0)),
         st.tuples(st.just("end"), st.sampled_from(NAMES), st.just(0)),
         st.tuples(st.just("restart"), st.just("a"), st.just(0)),
@@ -154,6 +155,9 @@ def test_pods_never_use_more_than_the_budget_in_whatever_order_deployments_are_j
                 deployment.wanted = count
             elif step == "judge":
                 await world.judge(name)
+            elif step == "pass":
+                await world.judge(name)
+                deployment.control()
             elif step == "control":
                 deployment.control()
             elif step == "end":
@@ -209,6 +213,20 @@ async def test_two_deployments_judged_at_once_do_not_take_the_same_accelerators(
     await asyncio.gather(world.judge("a"), world.judge("b"))
     ordered = [each.replicas or 0 for each in world.deployments.values()]
     assert sum(ordered) <= BUDGET
+
+
+async def test_own_draining_pods_hold_their_accelerators_too() -> None:
+    world = shared()
+    world.deployments["a"].wanted = 6
+    await world.settle()
+    for wanted in (2, 6):
+        world.deployments["a"].wanted = wanted
+        await world.judge("a")
+        world.deployments["a"].control()
+    assert (world.deployments["a"].replicas, world.used) == (2, BUDGET)
+    world.deployments["a"].draining = 1
+    await world.judge("a")
+    assert world.deployments["a"].replicas == 5
 
 
 async def test_surge_pods_count_and_nobody_takes_their_accelerators() -> None:

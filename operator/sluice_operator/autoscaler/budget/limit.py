@@ -31,8 +31,7 @@ def budget_limit(budget: Budget | None, own: Want) -> BudgetLimit | None:
             return None
         return BudgetLimit(BUDGET_UNKNOWN, own.current, own.count, explain.unobserved(budget, own))
     shares = share(budget.shared, (*budget.others, own))
-    room = max(0, budget.limit - budget.held) // own.each
-    count = min(shares[own.name], max(room, own.current))
+    count = min(shares[own.name], max(budget.available(own) // own.each, own.current))
     if count >= own.count:
         return None
     numbers = (

@@ -32,6 +32,7 @@ class Budget:
     limit: int  # accelerators
     fixed: int = 0  # accelerators of other deployments whose count the operator does not set
     held: int = 0  # accelerators that the pods of all other deployments hold or are ordered for, draining pods included
+    own: int = 0  # the same of this deployment
     others: tuple[Want, ...] = ()
     problem: str = ""  # why the annotation cannot be read, as a sentence
     unobserved: tuple[str, ...] = ()  # deployments of the namespace that this operator has not observed yet
@@ -40,6 +41,11 @@ class Budget:
     def shared(self) -> int:
         """Accelerators that are divided."""
         return max(0, self.limit - self.fixed)
+
+    def available(self, own: Want) -> int:
+        """Accelerators for all replicas of this deployment now: neither others nor its own draining pods hold them."""
+        beside = max(0, self.own - own.current * own.each)
+        return max(0, self.limit - self.held - beside)
 
 
 @dataclass(frozen=True, slots=True)

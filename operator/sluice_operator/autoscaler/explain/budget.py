@@ -15,8 +15,7 @@ def limited(budget: Budget, own: Want, shares: Mapping[str, int], count: int) ->
     share = shares[own.name]
     body = f"{own.count} are needed; {_words(budget)} gives {share}{_per_replica(own)}."
     if count < share:
-        free = max(0, budget.limit - budget.held)
-        return f"{body} {free} of its accelerators are free until pods of others have terminated."
+        return f"{body} It stays at {count} until other pods have terminated and released theirs."
     return f"{body}{_others(budget, own, shares)}"
 
 

@@ -76,7 +76,7 @@ def test_a_load_gets_the_replicas_that_gain_less_elsewhere_once_these_have_ended
     assert fleet.replicas == 1, "the other deployment still holds four"
     last = newest(fleet.run(30, HIGH))
     assert last.budget is not None
-    assert "1 of its accelerators are free until pods of others have terminated" in last.budget.sentence
+    assert "It stays at 1 until other pods have terminated and released theirs" in last.budget.sentence
     fleet.budget = shared(5, replace(OTHER, current=2), held=2)
     fleet.run(60, HIGH)
     assert fleet.replicas == 3
