@@ -23,7 +23,7 @@ from sluice_operator.status.facts import Facts
 from sluice_operator.status.previous import readable
 from sluice_operator.status.served_model import served_model
 
-_MEASURED_CONDITIONS: Final = frozenset({"SLOMet", "MetricsAvailable", "AdmissionActive"})
+_MEASURED_CONDITIONS: Final = frozenset({"SLOMet", "MetricsAvailable", "AdmissionActive", "ScalingActive"})
 _MEASURED_FIELDS: Final = ("slo", "kvOccupancyPercent", "admission", "coldStartSeconds", "forecast")
 
 

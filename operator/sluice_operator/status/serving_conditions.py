@@ -21,8 +21,12 @@ def _without_accelerators(facts: Facts) -> ConditionState | None:
     limit = None if facts.decision is None else facts.decision.budget
     if limit is None or limit.count or not limit.binds or facts.fleet.ready:
         return None
-    step = "Raise the budget or scaling.priority, or lower what others need"
-    return ConditionState("False", limit.reason, f"No replica is granted: {limit.sentence} {step}.")
+    return ConditionState(
+        "False",
+        limit.reason,
+        "The accelerator budget of the namespace leaves no replica; the ScalingActive condition has the numbers. "
+        "Raise the budget or scaling.priority, or lower what others need.",
+    )
 
 
 def _scaled_to_zero(facts: Facts) -> ConditionState | None:

@@ -10,14 +10,14 @@ from sluice_operator.autoscaler.budget.values import BUDGET, BUDGET_INVALID, Bud
 from sluice_operator.autoscaler.values import Decision, PodPhase, PodView
 from sluice_operator.cluster.fleet import ObservedFleet, ObservedPod
 from sluice_operator.cluster.pod_status import Problem
-from sluice_operator.status.build import by_type
+from sluice_operator.status.build import Update, build, by_type
 from sluice_operator.status.conditions import RULES, conditions
 from sluice_operator.status.decisions import append
 from sluice_operator.status.events import Event, SentEvents, events_of
 from sluice_operator.status.facts import Facts
 from sluice_operator.status.problems import problem_of
 from sluice_operator.status.rollout import Rollout
-from tests.operator.fake_cluster import manifest
+from tests.operator.fake_cluster import KEY, manifest
 
 DONE = Rollout(written=True, observed=True, up_to_date=True)
 NOW = "2026-11-21T09:00:00Z"
@@ -223,3 +223,18 @@ def test_repeated_rejections_do_not_displace_replica_decisions() -> None:
 def test_rejections_with_other_numbers_are_no_new_event() -> None:
     events = (Event("RequestsRefused", "3 requests refused"), Event("RequestsRefused", "7 requests refused"))
     assert len(SentEvents().unsent(events, 0.0)[0]) == 1
+
+
+def test_the_numbers_of_a_budget_that_binds_are_written_as_rarely_as_measurements() -> None:
+    """They change with every scrape, and each write wakes all watchers."""
+
+    def limited(sentence: str) -> Decision:
+        return replace(DECIDED, budget=BudgetLimit(BUDGET, 1, 3, sentence))
+
+    def message(status: dict[str, Any]) -> str:
+        return str(by_type(status)["ScalingActive"]["message"])
+
+    first = build(KEY, facts(READY, decision=limited("One more is worth 2.")), {}, Update(NOW))
+    later = facts(READY, decision=limited("One more is worth 3."), previous=by_type(first))
+    assert message(build(KEY, later, first, Update(NOW, measurements_due=False))) == "One more is worth 2."
+    assert message(build(KEY, later, first, Update(NOW))) == "One more is worth 3."
