@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections import defaultdict
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,7 @@ from e2e import diagnose, images, jobs, manifests, volume
 from e2e.cluster import RESTRICTED, Cluster, CommandFailed, Recorder, TimedOut, connect, run, say
 from e2e.operator_pod import CRD, Operator
 from e2e.settings import Settings, from_environment
+from tests import acceptance
 
 STAGE = pytest.StashKey[tuple[Cluster, str]]()
 
@@ -28,6 +30,20 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if call.excinfo is not None and stage is not None:
         diagnose.print_everything(*stage)
     return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the acceptance rows with the time that their tests took, fixtures included."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    failed = set()
+    for report in (each for reports in terminalreporter.stats.values() for each in reports):
+        if isinstance(report, pytest.TestReport) and report.outcome != "skipped":
+            test = report.nodeid.partition("[")[0]
+            seconds[test] += report.duration
+            if report.failed:
+                failed.add(test)
+    terminalreporter.section("acceptance rows")
+    terminalreporter.write_line(acceptance.table_of(seconds, frozenset(failed)))
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.kube.api_server import ApiServer, NoApiServer, running
-from tests.kube.helm import Helm
+from tests.kube.helm import Helm, apply_crd, remove_crd, wait_until
 
 
 @pytest.fixture(scope="session")
@@ -17,6 +17,15 @@ def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
             yield server
     except NoApiServer as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def crd(api_server: ApiServer) -> Iterator[ApiServer]:
+    """The API server with the CRD."""
+    apply_crd(api_server)
+    wait_until(lambda: api_server.get("/apis/sluice.dev/v1alpha1/llmdeployments") is not None)
+    yield api_server
+    remove_crd(api_server)
 
 
 @pytest.fixture(scope="session")

@@ -4,23 +4,19 @@ The specs are generated from the CRD's schema. Sources: Gu et al., "Acto", SOSP 
 al., "Sieve", OSDI 2022 (a controller killed after each write).
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable
 
-import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 
 from sluice_kube.errors import ClusterError
 from sluice_operator.cluster.client import Object
 from tests.kube.api_server import ApiServer
-from tests.kube.helm import apply_crd, remove_crd, wait_until
 from tests.kube.specs import BASE, specs
-from tests.kube.world import World, worlds
+from tests.kube.world import World, in_worlds
 from tests.operator.fake_cluster import Killed
 
 INTERVAL = 5.0  # seconds between two passes without an event
 AT_REST = 60.0  # seconds for which a settled operator writes nothing
-COLLECTION = "/apis/sluice.dev/v1alpha1/llmdeployments"
 EDITED: Object = BASE | {
     "scaling": {"minReplicas": 3, "maxReplicas": 4},
     "engine": {"scheduling": {"maxNumSeqs": 32}, "template": {"nodeSelector": {"disk": "fast"}}},
@@ -33,25 +29,6 @@ examples = settings(
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
     suppress_health_check=list(HealthCheck),
 )
-
-
-@pytest.fixture(scope="module")
-def crd(api_server: ApiServer) -> Iterator[ApiServer]:
-    """The API server with the CRD."""
-    apply_crd(api_server)
-    wait_until(lambda: api_server.get(COLLECTION) is not None)
-    yield api_server
-    remove_crd(api_server)
-
-
-def in_worlds(server: ApiServer, story: Callable[[Callable[[], World]], Awaitable[None]]) -> None:
-    """Run a story that makes worlds of its own."""
-
-    async def told() -> None:
-        async with worlds(server) as make:
-            await story(make)
-
-    asyncio.run(told())
 
 
 async def is_accepted(world: World) -> bool:

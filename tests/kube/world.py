@@ -7,7 +7,7 @@ import asyncio
 import copy
 import json
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -46,6 +46,10 @@ class KillableClient(KubeClient):
     writes: tuple[str, ...] = ()
     kill_after: int | None = None
 
+    def impersonate(self, user: str) -> None:
+        """Send all later requests as this user."""
+        self._dynamic.client.set_default_header("Impersonate-User", user)
+
     async def _request(self, method: str, where: str, **parameters: Any) -> Object:
         done = await super()._request(method, where, **parameters)
         if method != "get":
@@ -68,6 +72,10 @@ class World:
     def key(self) -> Key:
         return Key(self.namespace, "chat")
 
+    def act_as(self, user: str) -> None:
+        """Let the operator of this world have the rights of a user, by impersonation."""
+        self.client.impersonate(user)
+
     def operator(self) -> Reconciler:
         """A new operator process, without state."""
         peers = NetworkPeers(admin=({"podSelector": {}},))
@@ -77,18 +85,32 @@ class World:
 
     async def create(self, spec: Object) -> None:
         """The user creates the namespace and the resource. Raises urllib.error.HTTPError if the spec is refused."""
-        await self._send("POST", "/api/v1/namespaces", {"metadata": {"name": self.namespace}})
-        document = {"apiVersion": contract.API_VERSION, "kind": contract.KIND, "metadata": {"name": "chat"}}
-        await self._send("POST", path(contract.KIND, self.namespace), document | {"spec": spec})
+        await self.send("POST", "/api/v1/namespaces", {"metadata": {"name": self.namespace}})
+        await self.send("POST", path(contract.KIND, self.namespace), document(spec))
 
     async def replace(self, spec: Object) -> None:
         """The user replaces the whole spec. Raises urllib.error.HTTPError if the spec is refused."""
         where = path(contract.KIND, self.namespace, "chat")
-        live = await self._send("GET", where)
-        await self._send("PUT", where, live | {"spec": spec})
+        live = await self.send("GET", where)
+        await self.send("PUT", where, live | {"spec": spec})
 
-    async def _send(self, method: str, where: str, body: Object | None = None) -> Object:
-        return await asyncio.to_thread(self.server.request, method, where, body)
+    async def send(
+        self, method: str, where: str, body: Object | None = None, content: str = "application/json"
+    ) -> Object:
+        """A request of the user. Raises urllib.error.HTTPError."""
+        return await asyncio.to_thread(self.server.request, method, where, body, content)
+
+    async def child(self, kind: str, name: str) -> Object:
+        """A child. Raises LookupError if it does not exist."""
+        found = await self.client.get(kind, self.namespace, name)
+        if found is None:
+            raise LookupError(f"there is no {kind} {name}")
+        return found
+
+    async def condition(self, kind: str, name: str = "chat") -> Object:
+        """A condition of a resource."""
+        conditions = (await self.child(contract.KIND, name))["status"]["conditions"]
+        return next(dict(each) for each in conditions if each["type"] == kind)
 
     async def settle(self, reconciler: Reconciler | None = None, passes: int = PASSES) -> Reconciler:
         """Run passes, of a new process unless one is given, and return it."""
@@ -121,6 +143,11 @@ class World:
         return [{"kind": kind} | each for kind, found in zip(kinds, lists, strict=True) for each in found]
 
 
+def document(spec: Object, name: str = "chat") -> Object:
+    """An LLMDeployment as a user writes it."""
+    return {"apiVersion": contract.API_VERSION, "kind": contract.KIND, "metadata": {"name": name}, "spec": spec}
+
+
 def _bare(thing: Object) -> Object:
     """An object without versions, times and the data that derive from the uid."""
     thing = copy.deepcopy(thing)
@@ -134,6 +161,16 @@ def _bare(thing: Object) -> Object:
             if thing["spec"].get(name, "None") not in ("None", ["None"]):
                 del thing["spec"][name]
     return thing
+
+
+def in_worlds(server: ApiServer, story: Callable[[Callable[[], World]], Awaitable[None]]) -> None:
+    """Run a story that makes worlds of its own."""
+
+    async def told() -> None:
+        async with worlds(server) as make:
+            await story(make)
+
+    asyncio.run(told())
 
 
 @asynccontextmanager

@@ -1,0 +1,76 @@
+"""Rows of the acceptance table on faults, on a real API server: the name of a test shows its row."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from sluice import contract
+from sluice_kube.errors import ClusterError
+from sluice_operator.runtime import process
+from tests.kube.api_server import ApiServer
+from tests.kube.helm import apply_crd, remove_crd
+from tests.kube.specs import BASE
+from tests.kube.world import World, in_worlds
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+USER = "operator-of-the-test"
+
+
+async def allow(world: World) -> None:
+    """Bind the user to everything in the world's namespace."""
+    where, names = f"{RBAC}/namespaces/{world.namespace}", {"metadata": {"name": "operator"}}
+    rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "operator"}
+    subjects = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER}]
+    if world.server.get(f"{where}/roles/operator") is None:
+        await world.send("POST", f"{where}/roles", names | {"rules": rules})
+    await world.send("POST", f"{where}/rolebindings", names | {"roleRef": role, "subjects": subjects})
+
+
+def test_row_rbac_taken_away_and_given_back_is_an_error_and_no_crash(crd: ApiServer) -> None:
+    async def story(make: Callable[[], World]) -> None:
+        world = make()
+        await world.create(BASE)
+        await allow(world)
+        world.act_as(USER)
+        operator = await world.settle()
+        await world.send("DELETE", f"{RBAC}/namespaces/{world.namespace}/rolebindings/operator")
+        with pytest.raises(ClusterError, match="forbidden") as refused:
+            await world.settle(operator)
+        assert refused.value.status == 403
+        await allow(world)
+        await world.replace(BASE | {"rollout": {"maxSurge": 3}})
+        await world.settle(operator)
+        rolling = (await world.child("Deployment", "chat"))["spec"]["strategy"]["rollingUpdate"]
+        assert rolling["maxSurge"] == 3
+
+    in_worlds(crd, story)
+
+
+def test_row_with_the_crd_missing_at_start_the_operator_waits_and_says_so(
+    api_server: ApiServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove_crd(api_server)
+
+    async def story(make: Callable[[], World]) -> None:
+        world, pauses = make(), []
+
+        async def pause(seconds: float) -> None:
+            pauses.append(seconds)
+            if len(pauses) == 2:
+                apply_crd(api_server)
+
+        monkeypatch.setattr(asyncio, "sleep", pause)
+        await process._wait_for_crd(world.client, world.operator().context.settings)
+        assert len(pauses) >= 2
+
+    try:
+        with caplog.at_level(logging.WARNING):
+            in_worlds(api_server, story)
+    finally:
+        remove_crd(api_server)
+    waiting = [each.message for each in caplog.records if "is not installed" in each.message]
+    assert len(waiting) == 1
+    assert f"{contract.PLURAL}.{contract.GROUP}" in waiting[0] and "sluice crds" in waiting[0]
