@@ -10,7 +10,7 @@ from e2e.cluster import Cluster, is_ready, name_of, run, say, wait_for
 from e2e.operator_pod import REPLICAS, Operator
 from e2e.settings import Settings
 
-UPGRADE_SECONDS = 60  # of load; the upgrade ends within them
+UPGRADE_SECONDS = 90  # of load; the upgrade ends within them
 TAKEOVER = 15.0  # seconds within which another operator leads after the leader was deleted: the Lease's duration
 
 
