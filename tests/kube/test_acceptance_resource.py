@@ -10,7 +10,7 @@ import yaml
 
 from sluice import contract
 from sluice_operator.cluster.client import Key, Object
-from sluice_operator.cluster.kube import path
+from sluice_operator.cluster.kinds import path
 from tests.kube.api_server import ApiServer
 from tests.kube.specs import BASE
 from tests.kube.world import World, document, in_worlds

@@ -2,17 +2,18 @@
 
 import json
 import logging
+import math
 from dataclasses import dataclass
 from typing import Final
 
 from sluice_operator import render
-from sluice_operator.cluster.client import ClusterError, ForeignObject, is_owned
+from sluice_operator.cluster.client import ClusterError, ForeignObject, Object, is_owned
 from sluice_operator.reconcile.context import Context, Target
 from sluice_operator.render import names
 
 log = logging.getLogger(__name__)
 
-_REPEAT_SECONDS: Final = 600.0  # a PodMonitor that was changed or deleted by hand is restored after so long
+_ASK_SECONDS: Final = 600.0  # until the kind is looked for again; one answer serves all resources
 _RETRY_SECONDS: Final = 60.0  # after an attempt that failed
 _KIND: Final = "PodMonitor"
 
@@ -22,6 +23,7 @@ class AppliedMonitor:
     """What this process has applied."""
 
     fingerprint: int | None = None  # of the PodMonitor; None: none was applied
+    is_served: bool = True  # whether the cluster had the kind
     checked_at: float | None = None  # monotonic seconds of the last attempt
     problem: str = ""  # why it failed; each problem is logged once
 
@@ -34,13 +36,12 @@ async def ensure_pod_monitor(target: Target, state: AppliedMonitor, context: Con
     settings, now = context.settings.pod_monitor, context.clock()
     manifest = None if settings is None else render.pod_monitor(target.resource, settings)
     fingerprint = None if manifest is None else hash(json.dumps(manifest, sort_keys=True))
-    pause = _RETRY_SECONDS if state.problem else _REPEAT_SECONDS
-    is_due = state.checked_at is None or now - state.checked_at >= pause
+    is_due = state.checked_at is None or now - state.checked_at >= _pause(state, manifest, context)
     if not is_due and (fingerprint == state.fingerprint or state.problem):
         return state
-    problem = ""
+    problem, is_served = "", True
     try:
-        if not await context.cluster.serves(_KIND):
+        if not (is_served := await context.cluster.serves(_KIND)):
             fingerprint = None
         elif manifest is not None:
             await context.cluster.apply(manifest, owner=target.document)
@@ -50,7 +51,16 @@ async def ensure_pod_monitor(target: Target, state: AppliedMonitor, context: Con
         problem, fingerprint = str(error), None
         if problem != state.problem:
             log.warning("no PodMonitor for %s/%s: %s", target.key.namespace, target.key.name, problem)
-    return AppliedMonitor(fingerprint, now, problem)
+    return AppliedMonitor(fingerprint, is_served, now, problem)
+
+
+def _pause(state: AppliedMonitor, manifest: Object | None, context: Context) -> float:
+    """Seconds between two attempts: as for other kinds without a watch. A PodMonitor is looked for and removed once."""
+    if state.problem:
+        return _RETRY_SECONDS
+    if not state.is_served:
+        return _ASK_SECONDS
+    return math.inf if manifest is None else context.settings.unwatched_interval
 
 
 async def _remove(target: Target, context: Context) -> None:
