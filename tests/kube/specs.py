@@ -15,6 +15,10 @@ Object = dict[str, Any]
 
 SCHEMA: Final = structural_schema(LLMDeploymentSpec)
 BASE: Final[Object] = {"model": {"uri": "pvc://models/m"}, "scaling": {"minReplicas": 1, "maxReplicas": 8}}
+EDITED: Final[Object] = BASE | {
+    "scaling": {"minReplicas": 3, "maxReplicas": 4},
+    "engine": {"scheduling": {"maxNumSeqs": 32}, "template": {"nodeSelector": {"disk": "fast"}}},
+}
 # The served name is immutable; a paused resource writes nothing; in mode Off and External the count is the user's.
 FIXED: Final = frozenset({"model.servedName", "model.uri", "paused", "scaling.mode"})
 MOST_FIELDS: Final = 4  # drawn at a time

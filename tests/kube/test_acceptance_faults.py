@@ -2,20 +2,61 @@
 
 import asyncio
 import logging
+import random
 from collections.abc import Callable
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from sluice import contract
 from sluice_kube.errors import ClusterError
 from sluice_operator.runtime import process
 from tests.kube.api_server import ApiServer
 from tests.kube.helm import apply_crd, remove_crd
-from tests.kube.specs import BASE
+from tests.kube.specs import BASE, EDITED
 from tests.kube.world import World, in_worlds
 
+DISTURBED_PASSES = 12  # over each of two specs; about half of them fail
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 USER = "operator-of-the-test"
+
+
+def failing(seed: int) -> Callable[[str], None]:
+    """Fails one request in twelve before it is sent and as many after it was carried out, as an overloaded server does."""
+    draw = random.Random(seed)
+
+    def disturb(what: str) -> None:
+        if draw.random() < 1 / 12:
+            status = draw.choice((429, 500, 503, 504, 0))  # 0: no answer in time
+            raise ClusterError(f"{what}: {status} by the test", status=status)
+
+    return disturb
+
+
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**32))
+def test_row_an_api_server_that_answers_429_and_500_and_loses_answers_changes_no_end(crd: ApiServer, seed: int) -> None:
+    async def story(make: Callable[[], World]) -> None:
+        undisturbed, world = make(), make()
+        await undisturbed.create(EDITED)
+        await undisturbed.settle()
+        await world.create(BASE)
+        operator, failures = world.operator(), 0
+        world.client.disturb = failing(seed)
+        for number in range(2 * DISTURBED_PASSES):
+            if number == DISTURBED_PASSES:
+                await world.replace(EDITED)
+            try:
+                await world.settle(operator, 1)
+            except ClusterError:
+                failures += 1
+        world.client.disturb = None
+        await world.settle(operator)
+        assert await world.state() == await undisturbed.state()
+        assert failures > 0
+
+    in_worlds(crd, story)
 
 
 async def allow(world: World) -> None:

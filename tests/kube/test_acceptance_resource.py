@@ -59,6 +59,21 @@ def test_row_an_unknown_field_or_a_wrong_case_is_pruned_and_refused_in_strict_mo
     assert not {"Paused", "surprise"} & set(taken["spec"])
 
 
+def test_row_a_schedule_in_an_unknown_time_zone_is_out_and_the_rest_goes_on(crd: ApiServer) -> None:
+    async def story(make: Callable[[], World]) -> None:
+        world = make()
+        schedule = {"cron": "0 8 * * *", "durationSeconds": 3600, "minReplicas": 2}
+        schedules = [schedule | {"timezone": zone} for zone in ("Europe/Atlantis", "Europe/Berlin")]
+        await world.create(BASE | {"scaling": BASE["scaling"] | {"minReplicas": 3, "schedules": schedules}})
+        await world.settle()
+        active = await world.condition("ScalingActive")
+        assert "schedules[0].timezone" in active["message"] and "Europe/Atlantis" in active["message"]
+        assert "schedules[1]" not in active["message"]
+        assert (await world.child("Deployment", "chat"))["spec"]["replicas"] == 3
+
+    in_worlds(crd, story)
+
+
 def test_row_of_two_resources_with_one_served_name_the_second_conflicts(crd: ApiServer) -> None:
     async def story(make: Callable[[], World]) -> None:
         world = make()

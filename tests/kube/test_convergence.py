@@ -11,16 +11,12 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from sluice_kube.errors import ClusterError
 from sluice_operator.cluster.client import Object
 from tests.kube.api_server import ApiServer
-from tests.kube.specs import BASE, specs
+from tests.kube.specs import BASE, EDITED, specs
 from tests.kube.world import World, in_worlds
 from tests.operator.fake_cluster import Killed
 
 INTERVAL = 5.0  # seconds between two passes without an event
 AT_REST = 60.0  # seconds for which a settled operator writes nothing
-EDITED: Object = BASE | {
-    "scaling": {"minReplicas": 3, "maxReplicas": 4},
-    "engine": {"scheduling": {"maxNumSeqs": 32}, "template": {"nodeSelector": {"disk": "fast"}}},
-}
 
 # Without shrinking, which would take minutes here: a spec differs from BASE in a few fields anyway.
 examples = settings(

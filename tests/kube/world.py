@@ -45,15 +45,21 @@ class KillableClient(KubeClient):
 
     writes: tuple[str, ...] = ()
     kill_after: int | None = None
+    disturb: Callable[[str], None] | None = None  # called before and after each request; its error is the request's
 
     def impersonate(self, user: str) -> None:
         """Send all later requests as this user."""
         self._dynamic.client.set_default_header("Impersonate-User", user)
 
     async def _request(self, method: str, where: str, **parameters: Any) -> Object:
+        what = f"{method} {where}"
+        if self.disturb is not None:
+            self.disturb(what)
         done = await super()._request(method, where, **parameters)
+        if self.disturb is not None:
+            self.disturb(what)
         if method != "get":
-            self.writes = (*self.writes, f"{method} {where}")
+            self.writes = (*self.writes, what)
             if self.kill_after is not None and len(self.writes) >= self.kill_after:
                 raise Killed(where)
         return done
