@@ -90,7 +90,7 @@ def programs() -> dict[str, str]:
 def running(folder: Path) -> Iterator[ApiServer]:
     """An empty API server whose files are in `folder`. Raises NoApiServer, and TimeoutError if it does not start."""
     found = programs()
-    client, peer, port = _free_ports(3)
+    client, peer, port = free_ports(3)
     etcd_url, peer_url, url = f"http://127.0.0.1:{client}", f"http://127.0.0.1:{peer}", f"https://127.0.0.1:{port}"
     certificate, key, accounts = _keys(folder)
     (folder / "tokens.csv").write_text(f'{TOKEN},admin,1,"system:masters"\n')
@@ -144,7 +144,8 @@ def _kubeconfig(folder: Path, url: str, certificate: Path) -> Path:
     return path
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that are free now."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
