@@ -67,7 +67,7 @@ def test_an_upgrade_from_the_previous_chart_under_load_changes_no_model(
         assert account["requests"] > 0
     after = cluster.deployment("chat") or {}
     assert after["spec"]["template"] == deployment["spec"]["template"]
-    assert engines(cluster) == pods
+    assert pods and pods <= engines(cluster)
 
 
 def test_another_operator_leads_soon_after_the_leader_was_deleted(operator: Operator) -> None:
@@ -79,6 +79,6 @@ def test_another_operator_leads_soon_after_the_leader_was_deleted(operator: Oper
     wait_for("as many operators as before", lambda: sum(map(is_ready, operator.pods())) == REPLICAS, timeout=60)
 
 
-def engines(cluster: Cluster) -> list[str]:
+def engines(cluster: Cluster) -> set[str]:
     """The uid of each of chat's pods that serve."""
-    return [str(pod["metadata"]["uid"]) for pod in cluster.pods("chat") if is_ready(pod)]
+    return {str(pod["metadata"]["uid"]) for pod in cluster.pods("chat") if is_ready(pod)}
