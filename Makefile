@@ -12,7 +12,7 @@ LOAD  ?= kind load docker-image
 # Command that stops and starts a control-plane component; it gets `stop kube-apiserver` or `start kube-apiserver`.
 OUTAGE ?=
 
-.PHONY: install demo test e2e lint generate lock fuzz soak bench bench-control bench-corpus bench-gateway fidelity clients wheel images aot gpu clean
+.PHONY: install demo test e2e lint generate lock fuzz soak bench bench-control bench-corpus bench-gateway bench-operator fidelity clients wheel images aot gpu clean
 
 $(READY): pyproject.toml .ci/constraints.txt $(wildcard engine/native/*)
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Sluice needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
@@ -90,6 +90,11 @@ bench-corpus: $(READY)
 # KILL_MINUTES=10 for the long run of the part kills.
 bench-gateway: $(READY)
 	$(BIN)/python -m tests.bench.gateway $(ARGS)
+
+# Measures the operator at SCALE (1,000) LLMDeployments with five pods each, with bars; exit code 1 on a miss. Needs root,
+# and KUBECONFIG of a cluster with kwok, whose --cidr is POD_CIDR (10.246.0.0/16).
+bench-operator: $(READY)
+	SCALE='$(SCALE)' POD_CIDR='$(POD_CIDR)' $(BIN)/python -m tests.bench.operator_scale
 
 # Compares the simulator with the engine on this machine: about ten minutes on a quiet machine.
 fidelity: $(READY)

@@ -64,15 +64,18 @@ class ResourceMetrics(Collector):
     def __init__(self, most: int) -> None:
         """`most`: number of resources with series of their own."""
         self._most = most
-        self._samples: tuple[ResourceSample, ...] = ()
+        self._samples: dict[Name, ResourceSample] = {}
         self._failed: Counter[Name] = Counter()
 
-    def listed(self, documents: Iterable[Mapping[str, Any]]) -> None:
-        """Replace all samples by those of these resources, and forget the failures of others."""
-        samples = [sample_of(each) for each in documents]
-        self._samples = tuple(bounded(samples, self._most))
-        known = {each.name for each in samples}
-        self._failed = Counter({name: count for name, count in self._failed.items() if name in known})
+    def observed(self, document: Mapping[str, Any]) -> None:
+        """Replace the sample of a resource."""
+        sample = sample_of(document)
+        self._samples[sample.name] = sample
+
+    def forgotten(self, namespace: str, name: str) -> None:
+        """A deleted resource has no series, and one of the same name starts anew."""
+        self._samples.pop((namespace, name), None)
+        self._failed.pop((namespace, name), None)
 
     def failed(self, namespace: str, name: str) -> None:
         """Count one failed pass over a resource."""
@@ -83,8 +86,9 @@ class ResourceMetrics(Collector):
         replicas = GaugeMetricFamily(*_described(contract.OPERATOR_RESOURCE_REPLICAS))
         conditions = GaugeMetricFamily(*_described(contract.OPERATOR_RESOURCE_CONDITION))
         failures = CounterMetricFamily(*_described(contract.OPERATOR_RESOURCE_FAILURES))
-        own = {each.name for each in self._samples}
-        for sample in self._samples:
+        samples = tuple(bounded(self._samples.values(), self._most))
+        own = {each.name for each in samples}
+        for sample in samples:
             for state, count in sample.replicas.items():
                 replicas.add_metric([*sample.name, state], count)
             for kind, count in sample.conditions.items():

@@ -21,7 +21,7 @@ OPERATOR: Final = (
     gauge(contract.OPERATOR_LEADER, "1 while this process holds the Lease"),
     gauge(
         contract.OPERATOR_RESOURCE_REPLICAS,
-        "Replicas of an LLMDeployment by its status, at the newest list",
+        "Replicas of an LLMDeployment by its status, at the newest pass",
         *_RESOURCE,
         Label("state", ("desired", "ready")),
     ),

@@ -14,6 +14,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 from kubernetes.aio.client import ApiClient
@@ -21,6 +22,7 @@ from kubernetes.aio.client import ApiClient
 from sluice import contract
 from sluice_kube.api import REQUEST_SECONDS, dynamic_client, request
 from sluice_operator.cluster.cache import ObjectCache
+from sluice_operator.cluster.cache.slim import slim
 from sluice_operator.cluster.client import (
     ClusterError,
     Endpoint,
@@ -41,8 +43,8 @@ _MAX_REQUESTS: Final = (
     12  # concurrent requests of all passes; the other connections serve the Lease, which must not wait
 )
 _PAGE: Final = 500
-_ATTEMPTS: Final = 3  # of a write whose object is changed in between
 _MAX_APPLIED: Final = 20_000
+_METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _HANDOVER: Final = f"{contract.FIELD_MANAGER}-handover"
 
 
@@ -99,8 +101,13 @@ class KubeClient:
         return (await self._list(kind, namespace, text))[0]
 
     async def list_watched(self, kind: str, namespace: str) -> tuple[Objects, str]:
-        """Return what a watch of the kind covers, and the resourceVersion of the list. Raises ClusterError."""
-        return await self._list(kind, namespace, selector(kind))
+        """Return what a watch of the kind covers, as the cache keeps it, and the resourceVersion of the list. Raises
+        ClusterError."""
+        return await self._list(kind, namespace, selector(kind), kept=partial(slim, kind))
+
+    async def list_metadata(self, kind: str, namespace: str) -> Objects:
+        """Return the objects of a kind with their metadata alone. Raises ClusterError."""
+        return (await self._list(kind, namespace, "", header_params={"Accept": _METADATA_ONLY}))[0]
 
     async def controlled_by(self, kind: str, namespace: str, uid: str, labels: Mapping[str, str]) -> Objects:
         """Return the objects whose controller has this uid. Raises ClusterError."""
@@ -135,22 +142,21 @@ class KubeClient:
         if live is None and owner is not None:
             await self._check_owner(owner)
         digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-        for attempt in range(_ATTEMPTS):
-            if live is not None and owner is not None and not is_owned(live, owner):
-                raise ForeignObject(f"{kind} {where[1]}/{where[2]} exists and does not belong to this LLMDeployment")
-            if live is not None and self._applied.get(where) == (digest, live["metadata"]["resourceVersion"]):
-                return live
-            try:
-                result = await self._write(manifest, live)
-            except ClusterError as error:
-                if error.status != 409 or live is None or attempt == _ATTEMPTS - 1:
-                    raise
-                newer = await self._read(*where)
-                if newer is None or _replicas(newer) != _replicas(live):
-                    raise  # the decision was made for another count; the next pass decides anew
-                live = newer
-            else:
-                break
+        if live is not None and owner is not None and not is_owned(live, owner):
+            raise ForeignObject(f"{kind} {where[1]}/{where[2]} exists and does not belong to this LLMDeployment")
+        if live is not None and self._applied.get(where) == (digest, live["metadata"]["resourceVersion"]):
+            return live
+        try:
+            result = await self._write(manifest, live, "resourceVersion")
+        except ClusterError as error:
+            if error.status != 409 or live is None:
+                raise
+            # Controllers change the status at any time. Only another count, object or owner needs a new decision.
+            newer = await self._read(*where)
+            is_ours = newer is not None and (owner is None or is_owned(newer, owner))
+            if not is_ours or _replicas(newer) != _replicas(live):
+                raise
+            result = await self._write(manifest, newer, "uid")
         self._remember(where, (digest, result["metadata"]["resourceVersion"]))
         return result
 
@@ -256,24 +262,27 @@ class KubeClient:
         self._keep(kind, found)
         return found
 
-    async def _list(self, kind: str, namespace: str, labels: str) -> tuple[Objects, str]:
+    async def _list(
+        self, kind: str, namespace: str, labels: str, kept: Callable[[Object], Object] = lambda each: each, **how: Any
+    ) -> tuple[Objects, str]:
+        """Read all pages, and keep of each object what `kept` returns: the whole objects take far more memory."""
         where = path(kind, namespace)
         found: Objects = []
         more: str | None = None
         while True:
-            page = await self._request("get", where, label_selector=labels or None, limit=_PAGE, _continue=more)
-            found.extend(page.get("items") or ())
+            page = await self._request("get", where, label_selector=labels or None, limit=_PAGE, _continue=more, **how)
+            found.extend(map(kept, page.get("items") or ()))
             metadata = page.get("metadata") or {}
             more = metadata.get("continue") or None
             if more is None:
                 return found, str(metadata.get("resourceVersion", ""))
 
-    async def _write(self, manifest: Object, live: Object | None) -> Object:
-        """Apply the manifest if the object is still in the state `live`; None: it must be created."""
+    async def _write(self, manifest: Object, live: Object | None, judged_by: str) -> Object:
+        """Apply the manifest if the object still has this field of the metadata of `live`; None: it must be created."""
         leaves_replicas = manifest["kind"] == "Deployment" and "replicas" not in manifest["spec"]
         if live is not None and leaves_replicas and _owns_replicas(live):
-            live = await self._server_side(_judged_by(live, _only_replicas(live)), _HANDOVER)
-        return await self._server_side(_judged_by(live, manifest), contract.FIELD_MANAGER)
+            live = await self._server_side(_judged(_only_replicas(live), live, judged_by), _HANDOVER)
+        return await self._server_side(_judged(manifest, live, judged_by), contract.FIELD_MANAGER)
 
     async def _server_side(self, manifest: Object, manager: str) -> Object:
         result = await self._request(
@@ -312,16 +321,14 @@ def _path_of(thing: Object) -> str:
     return path(thing["kind"], metadata["namespace"], metadata["name"])
 
 
-def _judged_by(live: Object | None, manifest: Object) -> Object:
-    """The manifest with the version of `live`: the API server answers 409 if the object has another one by now."""
-    if live is None:
-        return manifest
-    metadata = manifest["metadata"] | {"resourceVersion": live["metadata"]["resourceVersion"]}
-    return manifest | {"metadata": metadata}
+def _judged(manifest: Object, live: Object | None, field: str) -> Object:
+    """The manifest with a field of the metadata of `live`: the API server answers 409 if the object has another value."""
+    found = (live or {}).get("metadata", {}).get(field)
+    return manifest if found is None else manifest | {"metadata": manifest["metadata"] | {field: found}}
 
 
-def _replicas(thing: Object) -> Any:
-    return (thing.get("spec") or {}).get("replicas") if thing.get("kind") == "Deployment" else None
+def _replicas(thing: Object | None) -> Any:
+    return ((thing or {}).get("spec") or {}).get("replicas") if (thing or {}).get("kind") == "Deployment" else None
 
 
 def _owns_replicas(deployment: Object) -> bool:

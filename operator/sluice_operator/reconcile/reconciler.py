@@ -72,6 +72,7 @@ class Reconciler:
             self.forget(key)
             return GONE
         uid = str(document["metadata"].get("uid", ""))
+        self.context.metrics.resources.observed(document)
         if key not in self.states or self.states[key].uid != uid:
             saved = await read_estimates(document, self.context)
             self.states[key] = ResourceState(uid, autoscaler=restored_state(saved.estimates), saved=saved)
@@ -97,6 +98,7 @@ class Reconciler:
         self.decisions.pop(key, None)
         self.upgrades.release(key)
         self.budgets.forget(key)
+        self.context.metrics.resources.forgotten(key.namespace, key.name)
 
     async def _observe(self, key: Key, document: Object, target: Target | None, parse_errors: tuple[str, ...]) -> Facts:
         """Gather the facts of a pass, without any decision."""

@@ -136,6 +136,7 @@ async def _work(context: Context, holding: asyncio.Task[str], watches: Watches) 
         limit=settings.workers,
         backoff_cap=settings.error_backoff_cap,
         metrics=context.metrics,
+        clock=context.clock,
     )
     resync = Resync(watches.cache, partial(_list, watches.cluster, settings.namespaces), workers.wake)
     feed = Feed(watches.cache, workers.wake, resync.request)
@@ -148,7 +149,7 @@ async def _work(context: Context, holding: asyncio.Task[str], watches: Watches) 
         tasks = {
             holding,
             asyncio.create_task(watches.watchdog.run(), name="watchdog"),
-            asyncio.create_task(_sweep(context, workers, watches.watchdog), name="sweep"),
+            asyncio.create_task(_sweep(watches.cluster, settings.namespaces, workers, watches.watchdog), name="sweep"),
             asyncio.create_task(watch(settings, feed.event, watches.watchdog.delivered), name="kopf"),
             asyncio.create_task(resync.run(), name="the lists of the cache"),
             asyncio.create_task(watches.gateways.run(workers.wake), name="gateways"),
@@ -181,7 +182,8 @@ async def _wait_for_crd(cluster: ClusterClient, settings: Settings) -> None:
     logged = ""
     while True:
         try:
-            await _list_resources(cluster, settings)
+            for namespace in settings.namespaces or ("",):
+                await cluster.list(contract.KIND, namespace, {})
         except ClusterError as error:
             cause = _waiting_for(error)
             if cause != logged:
@@ -190,12 +192,6 @@ async def _wait_for_crd(cluster: ClusterClient, settings: Settings) -> None:
             await asyncio.sleep(_CRD_SECONDS)
         else:
             return
-
-
-async def _list_resources(cluster: ClusterClient, settings: Settings) -> list[Object]:
-    """Return the LLMDeployments of all watched namespaces. Raises ClusterError."""
-    namespaces = settings.namespaces or ("",)
-    return [each for namespace in namespaces for each in await cluster.list(contract.KIND, namespace, {})]
 
 
 async def _wait_for_key(cluster: ClusterClient, settings: Settings) -> bytes:
@@ -218,13 +214,12 @@ def _waiting_for(error: ClusterError) -> str:
     return f"waiting: LLMDeployments cannot be listed: {error}"
 
 
-async def _sweep(context: Context, workers: Workers, watchdog: Watchdog) -> None:
+async def _sweep(cluster: KubeClient, namespaces: Sequence[str], workers: Workers, watchdog: Watchdog) -> None:
     """List all resources every 30 s; wake those without a worker (missed by a watch); report the list to the watchdog."""
     while True:
         with contextlib.suppress(ClusterError):
             asked = watchdog.list_started()
-            found = await _list_resources(context.cluster, context.settings)
-            context.metrics.resources.listed(found)
+            found = [each for name in namespaces or ("",) for each in await cluster.list_metadata(contract.KIND, name)]
             keys = {Key(each["metadata"]["namespace"], each["metadata"]["name"]): each for each in found}
             watchdog.list_finished({key: str(each["metadata"]["resourceVersion"]) for key, each in keys.items()}, asked)
             for key in keys.keys() - workers.keys:

@@ -33,8 +33,11 @@ class Workers:
         backoff_cap: float = 15.0,
         metrics: OperatorMetrics | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Callable[[], float] | None = None,
     ) -> None:
-        """At most `limit` concurrent passes, at least `gap` seconds between two passes over one key.
+        """`clock()` returns monotonic seconds; with it the passes of all keys are spread over their interval.
+
+        At most `limit` concurrent passes, at least `gap` seconds between two passes over one key.
 
         After an error the worker waits at most `backoff_cap` seconds.
         """
@@ -44,6 +47,7 @@ class Workers:
         self._cap = backoff_cap
         self._metrics = metrics or OperatorMetrics()
         self._sleep = sleep
+        self._clock = clock
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._woken: dict[Key, asyncio.Event] = {}
         self._closed = False
@@ -91,10 +95,20 @@ class Workers:
                 else:
                     failures = 0
                     await self._sleep(self._gap)
-                    await self._wait(woken, wait - self._gap)
+                    await self._wait(woken, self._until_turn(key, wait) - self._gap)
         finally:
             self._tasks.pop(key, None)
             self._woken.pop(key, None)
+
+    def _until_turn(self, key: Key, wait: float) -> float:
+        """Seconds until the key's own place in the interval `wait`, at least half of it.
+
+        A thousand resources that were first seen together would otherwise be scraped together for ever.
+        """
+        if self._clock is None or math.isinf(wait):
+            return wait
+        turn = (key.phase * wait - self._clock()) % wait
+        return turn if turn >= wait / 2 else turn + wait
 
     async def _wait(self, woken: asyncio.Event, seconds: float) -> None:
         """Wait until woken, for at most `seconds`."""

@@ -31,7 +31,7 @@ def series(metrics: OperatorMetrics) -> dict[str, float]:
 
 def test_a_resource_has_its_replicas_conditions_and_failures() -> None:
     metrics = OperatorMetrics()
-    metrics.resources.listed([serving("chat")])
+    metrics.resources.observed(serving("chat"))
     metrics.resources.failed("ns", "chat")
     assert series(metrics) == {
         'replicas{name="chat",namespace="ns",state="desired"}': 3.0,
@@ -44,7 +44,7 @@ def test_a_resource_has_its_replicas_conditions_and_failures() -> None:
 
 def test_a_resource_without_a_status_has_the_same_series() -> None:
     metrics = OperatorMetrics()
-    metrics.resources.listed([{"metadata": {"namespace": "ns", "name": "chat"}}])
+    metrics.resources.observed({"metadata": {"namespace": "ns", "name": "chat"}})
     assert set(series(metrics).values()) == {0.0}
     assert len(series(metrics)) == 5
 
@@ -52,10 +52,11 @@ def test_a_resource_without_a_status_has_the_same_series() -> None:
 def test_a_deleted_resource_has_no_series_and_starts_anew() -> None:
     metrics = OperatorMetrics()
     metrics.resources.failed("ns", "chat")
-    metrics.resources.listed([serving("chat"), serving("other")])
-    metrics.resources.listed([serving("other")])
+    for name in ("chat", "other"):
+        metrics.resources.observed(serving(name))
+    metrics.resources.forgotten("ns", "chat")
     assert not any('name="chat"' in name for name in series(metrics))
-    metrics.resources.listed([serving("chat")])
+    metrics.resources.observed(serving("chat"))
     assert series(metrics)['failures_total{name="chat",namespace="ns"}'] == 0.0
 
 
@@ -63,7 +64,8 @@ def test_above_the_bound_the_youngest_share_one_sum() -> None:
     metrics = OperatorMetrics(most_resources=2)
     for name in ("c", "d", "d"):
         metrics.resources.failed("ns", name)
-    metrics.resources.listed([serving(name, number) for number, name in enumerate("abcd")])
+    for number, name in enumerate("abcd"):
+        metrics.resources.observed(serving(name, number))
     found = series(metrics)
     assert found['replicas{name="_other",namespace="_other",state="desired"}'] == 6.0
     assert found['condition{name="_other",namespace="_other",type="Ready"}'] == 2.0
@@ -75,7 +77,8 @@ def test_above_the_bound_the_youngest_share_one_sum() -> None:
 @pytest.mark.parametrize("count", [0, 1, 50])
 def test_the_number_of_series_is_bounded_whatever_the_number_of_resources(count: int) -> None:
     metrics = OperatorMetrics(most_resources=1)
-    metrics.resources.listed([serving(f"m-{number}", number) for number in range(count)])
+    for number in range(count):
+        metrics.resources.observed(serving(f"m-{number}", number))
     assert len(series(metrics)) == 5 * min(count, 2)
 
 
@@ -91,7 +94,7 @@ async def test_a_failed_pass_counts_for_its_resource() -> None:
     async def pause(_: float) -> None:
         raise Enough
 
-    metrics.resources.listed([document("chat")])
+    metrics.resources.observed(document("chat"))
     workers = Workers(reconcile, metrics=metrics, sleep=pause)
     workers.wake(Key("ns", "chat"))
     (task,) = workers._tasks.values()

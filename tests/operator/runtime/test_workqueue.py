@@ -151,3 +151,20 @@ async def test_a_wake_up_after_the_end_starts_nothing() -> None:
     await spin()
     assert passes == Counter({A: 1})
     assert not group.keys
+
+
+async def test_the_passes_of_many_keys_are_spread_over_the_interval() -> None:
+    sleeps, now = Sleeps(longest=0.1), 1000.0
+
+    async def reconcile(_: Key) -> float:
+        return 30.0
+
+    group = Workers(reconcile, limit=200, gap=0.1, sleep=sleeps, clock=lambda: now)
+    for number in range(200):
+        group.wake(Key("ns", f"model-{number}"))
+    await spin(50)
+    turns = [(now + seconds + 0.1) % 30.0 for seconds in sleeps.asked if seconds > 0.1]
+    assert len(turns) == 200
+    assert all(15 <= sum(turn // 5 == slot for turn in turns) <= 60 for slot in range(6))  # 33 if they were even
+    assert all(15.0 <= seconds + 0.1 <= 45.0 for seconds in sleeps.asked if seconds > 0.1)
+    await group.close()

@@ -1,0 +1,140 @@
+"""The cluster of KUBECONFIG: sets up and removes the objects of the bench, and reads what the API server counts."""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+import yaml
+
+from sluice import contract
+from sluice.commands.crds import crd_text
+from sluice_kube.api import collection, dynamic_client, request, request_text
+from sluice_kube.errors import ClusterError
+from tests.bench.operator_scale import objects
+from tests.bench.operator_scale.objects import ACCOUNT, SYSTEM, Object
+
+RESOURCES: Final = f"{contract.GROUP}/{contract.VERSION}", contract.PLURAL
+CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_SECONDS: Final = 60.0
+_DISPATCHED: Final = re.compile(
+    rf'^apiserver_flowcontrol_dispatched_requests_total\{{[^}}]*flow_schema="{ACCOUNT}"[^}}]*\}} (\S+)$', re.MULTILINE
+)
+_PODS: Final = f"{contract.LABEL_NAME}={contract.ENGINE_APP}"
+
+
+class Cluster:
+    """Requests of the bench itself, with the rights of KUBECONFIG."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._dynamic = dynamic_client(client)
+
+    async def ask(self, method: str, path: str, **parameters: Any) -> Object:
+        """Send one request. Raises ClusterError."""
+        return await request(self._dynamic, method, path, _SECONDS, **parameters)
+
+    async def create(self, path: str, thing: Object) -> None:
+        """Create an object unless it exists."""
+        try:
+            await self.ask("post", path, body=thing)
+        except ClusterError as error:
+            if error.status != 409:
+                raise
+
+    async def prepare(self, scale: int) -> None:
+        """Create everything but the operator. The pods come once it runs."""
+        await self.create(CRDS, yaml.safe_load(crd_text()))
+        for name in (SYSTEM, *objects.namespaces(scale)):
+            await self.create("/api/v1/namespaces", {"metadata": {"name": name}})
+        for path, thing in objects.account():
+            await self.create(path, thing)
+        for node in objects.nodes(scale):
+            await self.create("/api/v1/nodes", node)
+        await self._wait_for_resources()
+        await self._all(self.create(_resources(number), objects.resource(number)) for number in range(scale))
+
+    async def _wait_for_resources(self) -> None:
+        """Return once the API server serves the new kind. Raises TimeoutError."""
+        async with asyncio.timeout(_SECONDS):
+            while True:
+                with contextlib.suppress(ClusterError):
+                    await self.ask("get", collection(*RESOURCES), limit=1)
+                    return
+                await asyncio.sleep(0.5)
+
+    async def kubeconfig(self) -> str:
+        """Return a kubeconfig with a token of the operator's account."""
+        where = f"/api/v1/namespaces/{SYSTEM}/serviceaccounts/{ACCOUNT}/token"
+        made = await self.ask("post", where, body={"spec": {"expirationSeconds": 7200}})
+        settings = self._client.configuration
+        cluster = {"server": settings.host, "certificate-authority": settings.ssl_ca_cert}
+        named = {"name": "bench"}
+        found = {
+            "current-context": "bench",
+            "contexts": [named | {"context": {"cluster": "bench", "user": "bench"}}],
+            "clusters": [named | {"cluster": cluster}],
+            "users": [named | {"user": {"token": made["status"]["token"]}}],
+        }
+        return str(yaml.safe_dump(found))
+
+    async def ready_pods(self) -> int:
+        """The number of engine pods that are ready."""
+        ready, more = 0, None
+        while True:
+            page = await self.ask("get", "/api/v1/pods", label_selector=_PODS, limit=500, _continue=more)
+            for pod in page["items"]:
+                conditions = (pod.get("status") or {}).get("conditions") or ()
+                ready += any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+            more = page["metadata"].get("continue")
+            if not more:
+                return ready
+
+    async def requests(self) -> float:
+        """Requests of the operator that the API server has admitted."""
+        text = await request_text(self._dynamic, "/metrics", {}, _SECONDS, 64 << 20)
+        return sum(float(value) for value in _DISPATCHED.findall(text))
+
+    async def scale(self, number: int, replicas: int) -> None:
+        """Change the replica bounds of one LLMDeployment."""
+        scaling = {"minReplicas": replicas, "maxReplicas": replicas}
+        where = f"{_resources(number)}/{objects.resource_name(number)[1]}"
+        await self.ask("patch", where, body={"spec": {"scaling": scaling}}, content_type="application/merge-patch+json")
+
+    async def replicas(self, number: int) -> int:
+        """The replica count of its Deployment."""
+        namespace, name = objects.resource_name(number)
+        return int(
+            (await self.ask("get", f"{collection('apps/v1', 'deployments', namespace)}/{name}"))["spec"]["replicas"]
+        )
+
+    async def remove(self, scale: int) -> None:
+        """Delete everything but the CRD, which may have been there."""
+        for namespace in (*objects.namespaces(scale), SYSTEM):
+            await self._delete(f"/api/v1/namespaces/{namespace}")
+        for path, thing in objects.account():
+            await self._delete(f"{path}/{thing['metadata']['name']}")
+        for node in objects.nodes(scale):
+            await self._delete(f"/api/v1/nodes/{node['metadata']['name']}")
+
+    async def _delete(self, path: str) -> None:
+        try:
+            await self.ask("delete", path)
+        except ClusterError as error:
+            if error.status not in (404, 409):
+                raise
+
+    @staticmethod
+    async def _all(work: Iterable[Any]) -> None:
+        slots = asyncio.Semaphore(10)
+
+        async def one(each: Any) -> None:
+            async with slots:
+                await each
+
+        await asyncio.gather(*(one(each) for each in work))
+
+
+def _resources(number: int) -> str:
+    return collection(*RESOURCES, objects.resource_name(number)[0])
