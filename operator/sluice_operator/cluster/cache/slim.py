@@ -48,7 +48,7 @@ def _deployment(thing: Mapping[str, Any]) -> Object:
 
 
 def _pod(thing: Mapping[str, Any]) -> Object:
-    """The status, the node, the arguments of the containers and the deletion cost."""
+    """The status, the node, the deletion cost, and of the containers arguments and limits (accelerators)."""
     metadata, spec = _metadata(thing), thing.get("spec") or {}
     annotations = thing["metadata"].get("annotations") or {}
     if contract.ANNOTATION_DELETION_COST in annotations:
@@ -56,7 +56,9 @@ def _pod(thing: Mapping[str, Any]) -> Object:
             contract.ANNOTATION_DELETION_COST: annotations[contract.ANNOTATION_DELETION_COST],
         }
     containers = [
-        {name: each[name] for name in ("name", "args") if name in each} for each in spec.get("containers") or ()
+        {name: each[name] for name in ("name", "args") if name in each}
+        | {"resources": {"limits": (each.get("resources") or {}).get("limits") or {}}}
+        for each in spec.get("containers") or ()
     ]
     kept = {"containers": containers} | ({"nodeName": spec["nodeName"]} if "nodeName" in spec else {})
     return {"metadata": metadata, "spec": kept, "status": thing.get("status") or {}}

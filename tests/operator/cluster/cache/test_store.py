@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from sluice import contract
 from sluice_operator.cluster.cache import Feed, ObjectCache
 from sluice_operator.cluster.client import Key, Object
+from sluice_operator.cluster.pod_status import accelerators
 
 NAMES = ("a", "b")
 KIND = "Service"
@@ -142,7 +143,9 @@ def test_a_list_wakes_the_resources_whose_objects_it_changed() -> None:
 
 
 def test_pods_keep_what_reconcile_reads_and_nothing_else() -> None:
-    container = {"name": "engine", "args": ["serve", "hf://m"], "env": [{"name": "A", "value": "x" * 1000}]}
+    limits = {"limits": {"nvidia.com/gpu": "2"}}
+    read = {"name": "engine", "args": ["serve", "hf://m"], "resources": limits}
+    container = read | {"env": [{"name": "A", "value": "x" * 1000}], "resources": limits | {"requests": {"cpu": "1"}}}
     pod = thing(
         "a", 1, annotations={contract.ANNOTATION_DELETION_COST: "-1", "b": "c"}, managedFields=[{"manager": "x"}]
     )
@@ -150,7 +153,8 @@ def test_pods_keep_what_reconcile_reads_and_nothing_else() -> None:
     cache = ObjectCache(["Pod"])
     cache.put("Pod", pod)
     kept = cache.get("Pod", "ns", "a") or {}
-    assert kept["spec"] == {"nodeName": "n", "containers": [{"name": "engine", "args": ["serve", "hf://m"]}]}
+    assert kept["spec"] == {"nodeName": "n", "containers": [read]}
+    assert accelerators(kept["spec"]) == {"nvidia.com/gpu": 2}
     assert kept["metadata"]["annotations"] == {contract.ANNOTATION_DELETION_COST: "-1"}
     assert kept["status"] == {"podIP": "10.0.0.1"} and "managedFields" not in kept["metadata"]
 
