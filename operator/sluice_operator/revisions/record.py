@@ -43,14 +43,14 @@ def record_of(deployment: Object | None, asked: Asked, ready: Mapping[str, Any],
 
 def _adopted(deployment: Object, asked: Asked, ready: Mapping[str, Any], generation: int) -> Record:
     """The record of a Deployment without one. Its pods are of this spec if the resource was Ready in this generation."""
+    serves = ready.get("status") == "True" and ready.get("observedGeneration") == generation
     rendered = asked.render(asked.image)
     written = str((deployment["metadata"].get("annotations") or {}).get(contract.ANNOTATION_TEMPLATE, ""))
     if written == fingerprint(rendered):
-        return Record(asked.image, Revision(asked.spec, template_fingerprint(rendered), rendered))
+        return Record(asked.image, Revision(asked.spec, template_fingerprint(rendered), rendered, ready=serves))
     live = deployment.get("spec", {}).get("template") or {}
     metadata = {name: value for name, value in (live.get("metadata") or {}).items() if name != "creationTimestamp"}
     pod = {**live, "metadata": metadata}
-    serves = ready.get("status") == "True" and ready.get("observedGeneration") == generation
     image = asked.image if asked.has_own_image else image_of(pod) or asked.image
     return Record(image, Revision(asked.spec if serves else "", template_fingerprint(pod), pod, ready=serves))
 
