@@ -39,7 +39,7 @@ def budgeted(budget: BudgetLimit, before: int, after: int) -> Reason:
 
 def bounded(allowed: ReplicaRange, before: int, after: int) -> Reason:
     """The count was outside the range."""
-    if allowed.budget is not None and after == allowed.high:
+    if allowed.budget is not None and after == allowed.budget.count:
         return budgeted(allowed.budget, before, after)
     change = f"{before} → {wording.replicas(after)}"
     if after > before and allowed.schedule:
@@ -115,7 +115,7 @@ def _up(snapshot: Snapshot, need: Need, after: int) -> str:
     """What needs the replicas, and why fewer are not enough."""
     replay, spec, budget = need.replay, snapshot.spec, need.allowed.budget
     capped = f" {need.replicas} are needed, maxReplicas is {after}." if need.replicas > after else ""
-    if budget is not None and capped:
+    if budget is not None and capped and after == budget.count:
         capped = f" {budget.sentence[0].upper()}{budget.sentence[1:]}"
     if need.binding == "KVOccupancy":
         target = spec.scaling.target_kv_occupancy_percent

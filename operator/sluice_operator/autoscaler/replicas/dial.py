@@ -71,8 +71,11 @@ def _follow_spec(
     snapshot: Snapshot, need: Need, state: ReplicaState, stabilization: StabilizationState
 ) -> ReplicaDecision:
     """Mode External: spec.replicas, inside an accelerator budget."""
-    budget, observed = need.allowed.budget, snapshot.observed.replicas
-    count = snapshot.spec.replicas if budget is None else min(snapshot.spec.replicas, budget.count)
+    observed, count, budget = snapshot.observed.replicas, snapshot.spec.replicas, need.allowed.budget
+    if budget is not None and budget.count < count:
+        count = budget.count
+    else:
+        budget = None
     reasons: tuple[Reason, ...] = ()
     if observed != count:
         before = 0 if observed is None else need.current

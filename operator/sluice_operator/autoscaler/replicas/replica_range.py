@@ -26,9 +26,9 @@ class ReplicaRange:
 
     def limited(self, budget: BudgetLimit | None) -> "ReplicaRange":
         """The range within an accelerator budget, which is stronger than minReplicas and schedules."""
-        if budget is None or budget.count >= self.high:
+        if budget is None:
             return self
-        return replace(self, low=min(self.low, budget.count), high=budget.count, budget=budget)
+        return replace(self, low=min(self.low, budget.count), high=min(self.high, budget.count), budget=budget)
 
 
 def replica_range(spec: LLMDeploymentSpec, observed: Observed, lead: float) -> ReplicaRange:

@@ -152,6 +152,13 @@ def test_an_external_scaler_is_limited_too() -> None:
     assert "accelerator budget" in decision.reasons[0].sentence
 
 
+def test_an_external_scaler_beyond_max_replicas_is_limited_too() -> None:
+    """Mode External ignores maxReplicas, 6 here, and not the budget."""
+    fleet = story(shared(8), mode="External")
+    fleet.spec = fleet.spec.model_copy(update={"replicas": 10})
+    assert fleet.decide().replicas == 8
+
+
 def test_an_invalid_budget_keeps_the_count_and_grants_nothing() -> None:
     fleet = story(shared(0, problem="The annotation is wrong."))
     last = newest(fleet.run(300, HIGH))
@@ -159,6 +166,14 @@ def test_an_invalid_budget_keeps_the_count_and_grants_nothing() -> None:
     assert last.budget is not None
     assert last.budget.reason == "AcceleratorBudgetInvalid"
     assert last.budget.sentence.startswith("The annotation is wrong. Until it is corrected, no replica is added")
+
+
+def test_an_external_scaler_may_lower_its_count_whatever_the_annotation_says() -> None:
+    fleet = story(shared(0, problem="The annotation is wrong."), mode="External")
+    fleet.replicas = 3
+    decision = fleet.decide()
+    assert decision.replicas == fleet.spec.replicas == 1
+    assert "follows spec.replicas" in decision.reasons[0].sentence
 
 
 def test_no_replica_is_added_before_all_deployments_are_observed() -> None:
