@@ -27,8 +27,9 @@ CANARY_SUFFIX: Final = "-canary"  # of the Deployment and the headless Service o
 LABEL_REVISION: Final = f"{GROUP}/revision"  # on the pods of a canary revision, always REVISION_CANARY
 LABEL_WEIGHT: Final = f"{GROUP}/weight-percent"  # on the canary's Service and its slices: its share of the requests
 REVISION_CANARY: Final = "canary"
-ANNOTATION_TEMPLATE: Final = f"{GROUP}/template"  # on the Deployment: fingerprint of the applied pod template
+ANNOTATION_TEMPLATE: Final = f"{GROUP}/template"  # on Deployments and canary pods: fingerprint of the pod template
 ANNOTATION_REVISIONS: Final = f"{GROUP}/revisions"  # on the Deployment: its pod template and the last good one, as JSON
+ANNOTATION_SHARED: Final = f"{GROUP}/replicas"  # on the Deployment beside a canary: "replicas of both/its own"
 ANNOTATION_UPGRADE: Final = f"{GROUP}/upgrade"  # on an LLMDeployment, by the user: the upgrade that its pods may take
 ANNOTATION_BUDGET: Final = f"{GROUP}/accelerator-budget"  # on a Namespace: "nvidia.com/gpu=8,amd.com/gpu=4"
 ANNOTATION_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"

@@ -75,21 +75,25 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 - apiGroups: [sluice.dev]
   resources: [llmdeployments/status]
   verbs: [patch]
-# Children are written by server-side apply: patch, and create for new ones. The garbage collector deletes them.
+# Children are written by server-side apply: patch, and create for new ones. The garbage collector deletes them. Delete:
+# the Deployment and the Service of a canary revision end with its trial.
 - apiGroups: [apps]
   resources: [deployments]
-  verbs: [get, list, watch, create, patch]
+  verbs: [get, list, watch, create, patch, delete]
 # A pod belongs to the resource if a ReplicaSet of its Deployment controls it, whatever the pod's labels are.
 - apiGroups: [apps]
   resources: [replicasets]
   verbs: [list, watch]
 # Watches, restricted to the engines' labels, show a change by another writer without a request per pass.
 - apiGroups: [""]
-  resources: [services, serviceaccounts]
+  resources: [serviceaccounts]
   verbs: [get, list, watch, create, patch]
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get, create, patch]
+- apiGroups: [""]
+  resources: [services]
+  verbs: [get, create, patch, delete]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [get, list, watch, create, patch]

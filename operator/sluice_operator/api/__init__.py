@@ -4,6 +4,7 @@ Field names are camelCase in YAML and JSON and snake_case in Python. `kubectl ex
 field. `parse` is the only entry point for documents.
 """
 
+from sluice_operator.api.canary import Canary
 from sluice_operator.api.engine import (
     Accelerator,
     EngineSpec,
@@ -25,6 +26,7 @@ from sluice_operator.api.spec import (
 )
 from sluice_operator.api.status import (
     AdmissionStatus,
+    CanaryStatus,
     ColdStart,
     Condition,
     DecisionRecord,
@@ -38,6 +40,8 @@ __all__ = [
     "Accelerator",
     "Admission",
     "AdmissionStatus",
+    "Canary",
+    "CanaryStatus",
     "ColdStart",
     "Concurrency",
     "Condition",

@@ -24,6 +24,7 @@ EXTENDED_RESOURCE: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-
 QUANTITY: Final = r"^[0-9]+(\.[0-9]{1,9})?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$"
 MEMORY_SIZE: Final = r"^[1-9][0-9]*(k|Ki|M|Mi|G|Gi|T|Ti)?$"
 NUMBER: Final = r"^-?[0-9]+(\.[0-9]+)?(e[+-][0-9]+)?$"
+ERROR_PERCENT: Final = r"^[0-9]{1,2}(\.[0-9]{1,3})?$"
 PERCENT: Final = r"^([1-9][0-9]?(\.[0-9]{1,3})?|100)$"
 VOLUME_NAME: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 MOUNT_PATH: Final = r"^(/[.]?[A-Za-z0-9_][-A-Za-z0-9_.]*)+$"
@@ -43,6 +44,7 @@ PATTERN_WORDS: Final = {
     EXTENDED_RESOURCE: "an extended resource such as nvidia.com/gpu",
     QUANTITY: "a Kubernetes quantity such as 500m, 2 or 4Gi",
     MEMORY_SIZE: "a number of bytes such as 2Gi",
+    ERROR_PERCENT: 'a percentage from "0" to "99.999", written as text',
     PERCENT: 'a percentage from "1" to "100", written as text',
     VOLUME_NAME: "lower-case letters, digits and - (a letter or digit at both ends)",
     MOUNT_PATH: "an absolute path such as /etc/extra, without a .. segment or a / at its end",

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from sluice_operator.api.auth import Auth
 from sluice_operator.api.base import Model, Rule
+from sluice_operator.api.canary import Canary
 from sluice_operator.api.cron import newest, zone_of
 from sluice_operator.api.engine import EngineSpec
 from sluice_operator.api.model_source import CredentialsSecretRef, ModelCache, TokenSecretRef
@@ -228,6 +229,9 @@ class Rollout(Model):
     upgrade_window: UpgradeWindow | None = None
     """upgradeWindow is when pods take an upgrade, for upgradePolicy Window. The chart limits how many fleets move at the
     same time."""
+    canary: Canary | None = None
+    """canary tries a changed spec on a share of the requests before it replaces the pods that serve. Without it, a
+    change applies to all pods, one after another, as upgrades and rollbacks always do."""
 
 
 def window_is_open(rollout: Rollout, now: float) -> bool:

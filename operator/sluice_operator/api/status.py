@@ -44,6 +44,21 @@ class ModelStatus(Model):
     pods of the same hf:// URI fetch the same commit. Change spec.model.uri to serve another one."""
 
 
+class CanaryStatus(Model):
+    """The newest canary rollout."""
+
+    phase: Literal["Progressing", "Promoting", "Promoted", "RolledBack"]
+    """phase is how far it is. Promoting: all pods are being replaced by pods of the new spec."""
+    step: int
+    """step is the current or last step, from 1."""
+    weight_percent: int
+    """weightPercent is the canary's share of the requests now, in percent."""
+    reason: Annotated[str, Field(max_length=64)]
+    """reason is why it is in this phase, as one CamelCase word."""
+    message: Annotated[str, Field(max_length=2048)]
+    """message explains the reason, with the measured numbers."""
+
+
 class ColdStart(Model):
     """Measured time from the creation of a pod until it is ready, by phase, in seconds."""
 
@@ -140,6 +155,8 @@ class LLMDeploymentStatus(Model):
     image: Annotated[str | None, Field(max_length=1024)] = None
     """image is the engine image of the pods. It stays when a newer operator has another default image, until
     spec.rollout.upgradePolicy lets it move; the UpgradeAvailable condition then says how."""
+    canary: CanaryStatus | None = None
+    """canary is the newest canary rollout (spec.rollout.canary)."""
     slo: SLOStatus | None = None
     """slo contains the latency and the SLO attainment of recent requests."""
     kv_occupancy_percent: Annotated[int | None, Field(alias="kvOccupancyPercent")] = None

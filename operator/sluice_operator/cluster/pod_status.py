@@ -92,6 +92,14 @@ def template_hash(pod: Object) -> str:
     return str((pod.get("metadata", {}).get("labels") or {}).get("pod-template-hash", ""))
 
 
+def canary_revision(pod: Object) -> str:
+    """Return the fingerprint of the canary revision that the pod was made from; empty for a stable pod."""
+    metadata = pod.get("metadata", {})
+    if (metadata.get("labels") or {}).get(contract.LABEL_REVISION) != contract.REVISION_CANARY:
+        return ""
+    return str((metadata.get("annotations") or {}).get(contract.ANNOTATION_TEMPLATE, "unknown"))
+
+
 def model_argument(pod: Object) -> str:
     """Return the model that the engine's command line names; empty for a container with another command."""
     for container in (pod.get("spec") or {}).get("containers") or ():

@@ -24,18 +24,17 @@ LIST_LAG: Final = 10.0  # seconds by which a list may lag: tolerance on the long
 
 
 async def observe(
-    resource: Object, state: ObservationState, context: Context
+    resource: Object, state: ObservationState, context: Context, *, with_canary: bool = False
 ) -> tuple[ObservedFleet, ObservationState]:
-    """Observe once everything that the LLMDeployment `resource` owns.
+    """Observe once everything that the LLMDeployment `resource` owns, the Deployment of a canary only `with_canary`.
 
     An engine that does not answer is only reported. Raises ClusterError if the cluster cannot be read.
     """
     cluster, clock = context.cluster, context.clock
     name, namespace = str(resource["metadata"]["name"]), str(resource["metadata"]["namespace"])
-    deployment = await cluster.get("Deployment", namespace, names.deployment(name))
-    if deployment is not None and not is_owned(deployment, resource):
-        deployment = None
-    pods = await pods_of(deployment, namespace, name, cluster)
+    deployment = await _owned_deployment(names.deployment(name), resource, context)
+    canary = await _owned_deployment(names.canary(name), resource, context) if with_canary else None
+    pods = await pods_of((deployment, canary), namespace, name, cluster)
     # Evicted pods stay listed for days and are already replaced: they count only while no other pod exists.
     pods = [pod for pod in pods if not pod_status.has_ended(pod)] or pods
     phases = {_name(pod): pod_status.phase_of(pod)[0] for pod in pods}
@@ -47,11 +46,17 @@ async def observe(
     observed = [_observed(pod, endpoints[_name(pod)], answers.get(_name(pod)), state, now) for pod in pods]
     fleet = ObservedFleet(
         deployment=deployment,
+        canary=canary,
         pods=tuple(sorted(observed, key=lambda pod: pod.view.name)),
         held=cluster.held(namespace, name),
         wall=context.wall().timestamp(),
     )
     return fleet, state
+
+
+async def _owned_deployment(name: str, resource: Object, context: Context) -> Object | None:
+    found = await context.cluster.get("Deployment", str(resource["metadata"]["namespace"]), name)
+    return found if found is not None and is_owned(found, resource) else None
 
 
 def _name(pod: Object) -> str:
@@ -101,6 +106,7 @@ def _observed(
         loaded=start.loaded if start is not None else "",
         model=pod_status.model_argument(pod),
         template_hash=pod_status.template_hash(pod),
+        canary_revision=pod_status.canary_revision(pod),
         scrape_error=_scrape_error(answer, state.backoffs.get(name)) if phase == "ready" else "",
         called=answer is not None,
         answered=isinstance(answer, EngineSample),

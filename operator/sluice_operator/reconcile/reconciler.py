@@ -21,6 +21,7 @@ from sluice_operator.autoscaler.values import Decision
 from sluice_operator.cluster.client import ClusterError, ForeignObject, Key, Object, OwnerDeleted
 from sluice_operator.cluster.fleet import ObservedFleet
 from sluice_operator.reconcile.accelerator_budget import AcceleratorBudgets
+from sluice_operator.reconcile.canary import CanaryProgress, apply_deployments, fetched_model, restored_canary
 from sluice_operator.reconcile.children import (
     REJECTED,
     apply_dependencies,
@@ -75,7 +76,12 @@ class Reconciler:
         self.context.metrics.resources.observed(document)
         if key not in self.states or self.states[key].uid != uid:
             saved = await read_estimates(document, self.context)
-            self.states[key] = ResourceState(uid, autoscaler=restored_state(saved.estimates), saved=saved)
+            self.states[key] = ResourceState(
+                uid,
+                autoscaler=restored_state(saved.estimates),
+                saved=saved,
+                canary=restored_canary(saved.canary, document),
+            )
         target, parse_errors = _parse(key, document)
         facts = await self._observe(key, document, target, parse_errors)
         try:
@@ -104,7 +110,8 @@ class Reconciler:
         """Gather the facts of a pass, without any decision."""
         context = self.context
         conflict = "" if target is None else await name_conflict(target, context)
-        fleet, observation = await observe(document, self.states[key].observation, context)
+        canary = self.states[key].canary
+        fleet, observation = await observe(document, self.states[key].observation, context, with_canary=canary.exists)
         self.states[key] = replace(self.states[key], observation=observation)
         spec = target.resource.spec if target else None
         self.budgets.observe(key, spec, fleet, self.states[key].children.replicas)
@@ -117,7 +124,9 @@ class Reconciler:
             fleet=fleet,
             rollout=rollout_of(fleet.deployment, None, None),
             estimates_problem=self.states[key].saved.problem,
+            canary=canary,
             previous=by_type(document.get("status") or {}),
+            previous_canary=(document.get("status") or {}).get("canary") or {},
         )
         if target is None:
             return facts
@@ -136,7 +145,7 @@ class Reconciler:
         await self.budgets.refresh(target, context)
         decision, autoscaler, facts = self._decide(target, facts)
         try:
-            applied = await self._apply_children(target, facts, decision)
+            facts = await self._apply_children(target, facts, decision)
         except ForeignObject as error:
             return replace(facts, conflict=str(error), decision=None)
         except ClusterError as error:
@@ -155,8 +164,7 @@ class Reconciler:
             self.states[key] = replace(self.states[key], crash_replacement=replacement)
         monitor = await ensure_pod_monitor(target, self.states[key].monitor, context)
         self.states[key] = replace(self.states[key], monitor=monitor)
-        rollout = rollout_of(applied, fleet.deployment, fingerprint_of(applied))
-        return replace(facts, fleet=replace(fleet, deployment=applied), rollout=rollout, limit_errors=errors)
+        return replace(facts, limit_errors=errors)
 
     def _decide(self, target: Target, facts: Facts) -> tuple[Decision, AutoscalerState, Facts]:
         """Return the decision, the autoscaler's next state, and the facts with both."""
@@ -174,8 +182,8 @@ class Reconciler:
         self.decisions[key] = decision
         return decision, autoscaler, replace(facts, decision=decision, external_writer=writer.message(now))
 
-    async def _apply_children(self, target: Target, facts: Facts, decision: Decision) -> Object:
-        """Apply the children, the Deployment last; return it as applied. The state is kept after each of them.
+    async def _apply_children(self, target: Target, facts: Facts, decision: Decision) -> Facts:
+        """Apply the children, the Deployment last; return the facts after that. The state is kept after each of them.
 
         Raises ClusterError, ForeignObject, OwnerDeleted.
         """
@@ -184,7 +192,7 @@ class Reconciler:
         self.states[key] = replace(self.states[key], children=children)
         replicas = desired_replicas(target.resource, fleet, decision)
         choice = facts.choice
-        fetched = None if choice is None else choice.record.applied.fetched
+        fetched = fetched_model(target.resource.spec.rollout, choice)
         *dependencies, deployment = _render(target.resource, replicas, str(children.token), context, fetched)
         if choice is not None:
             deployment = with_revision(deployment, choice)
@@ -193,9 +201,17 @@ class Reconciler:
         children = await apply_dependencies(target, fleet, dependencies, children, context)
         self.states[key] = replace(self.states[key], children=children)
         await order_scale_in(target.resource, fleet, decision, replicas, context)
-        applied = await context.cluster.apply(deployment, owner=target.document)
-        self.states[key] = replace(self.states[key], children=replace(children, replicas=replicas))
-        return applied
+        before = CanaryProgress(self.states[key].canary, self.states[key].saved)
+        done = await apply_deployments(target, facts, deployment, before, context)
+        children = replace(children, replicas=replicas)
+        self.states[key] = replace(self.states[key], children=children, canary=done.canary, saved=done.saved)
+        return replace(
+            facts,
+            fleet=replace(fleet, deployment=done.deployment),
+            rollout=rollout_of(done.deployment, fleet.deployment, fingerprint_of(deployment)),
+            canary=done.canary,
+            canary_weight=done.weight_percent,
+        )
 
     async def _send_limits(self, key: Key, fleet: ObservedFleet, decision: Decision) -> tuple[str, ...]:
         """Send the limits that the engines do not follow yet; return one sentence per failed call."""
@@ -210,7 +226,7 @@ class Reconciler:
         known = state.saved.estimates.remembered if decision.forecast is None else decision.forecast.remembered
         estimates = estimates_of(state.autoscaler, known)
         interval = self._measurements_interval(target.key)
-        saved = await save_estimates(target, state.saved, estimates, interval, self.context)
+        saved = await save_estimates(target, state.saved, estimates, state.canary, self.context, interval=interval)
         self.states[target.key] = replace(state, saved=saved)
 
     def _measurements_interval(self, key: Key) -> float:

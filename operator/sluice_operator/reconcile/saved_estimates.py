@@ -1,6 +1,8 @@
-"""The ConfigMap of the autoscaler's estimates: read when an operator first sees a resource, written when they change.
+"""The ConfigMap of the autoscaler's estimates and of a canary's state: read when an operator first sees a resource,
+written when they change.
 
-Losing it costs minutes of learning, so an error never stops a pass: it is logged and reported as an Event.
+Losing the estimates costs minutes of learning, so an error never stops a pass: it is logged and reported as an Event. A
+transition of the canary is written before it is carried out, so there an error stops the pass.
 """
 
 import logging
@@ -12,23 +14,26 @@ from pydantic import TypeAdapter
 
 from sluice_operator import render
 from sluice_operator.autoscaler.handover import Estimates
+from sluice_operator.canary import CanaryState, Counts
 from sluice_operator.cluster.client import ClusterError, ForeignObject, Object, is_owned
 from sluice_operator.reconcile.children import REJECTED
 from sluice_operator.reconcile.context import Context, Target
 from sluice_operator.render import names
-from sluice_operator.render.estimates import ESTIMATES_KEY
+from sluice_operator.render.estimates import CANARY_KEY, ESTIMATES_KEY
 
 log = logging.getLogger(__name__)
 
 MAX_BYTES: Final = 64 * 1024  # sixteen cold starts of pods with the longest names take 6 KiB
 _FORMAT: Final[TypeAdapter[Estimates]] = TypeAdapter(Estimates)
+_CANARY: Final[TypeAdapter[CanaryState]] = TypeAdapter(CanaryState)
 
 
 @dataclass(frozen=True, slots=True)
 class SavedEstimates:
-    """The estimates as this process last read or wrote them."""
+    """The estimates and the canary's state as this process last read or wrote them."""
 
     estimates: Estimates = field(default_factory=Estimates)
+    canary: CanaryState = field(default_factory=CanaryState)
     saved_at: float = -math.inf  # monotonic seconds of the last write, whether or not it was accepted
     problem: str = ""  # why they could not be read or written, as a sentence
 
@@ -47,7 +52,7 @@ async def read_estimates(document: Object, context: Context) -> SavedEstimates:
     if found is None or not is_owned(found, document):
         return SavedEstimates()
     try:
-        return SavedEstimates(_parsed(found))
+        return SavedEstimates(_parsed(found), _parsed_canary(found))
     except ValueError as error:
         reason = str(error).partition("\n")[0]
         problem = f"ConfigMap {namespace}/{name} is not readable ({reason}). The autoscaler learns its estimates anew."
@@ -56,19 +61,24 @@ async def read_estimates(document: Object, context: Context) -> SavedEstimates:
 
 
 async def save_estimates(
-    target: Target, saved: SavedEstimates, estimates: Estimates, interval: float, context: Context
+    target: Target,
+    saved: SavedEstimates,
+    estimates: Estimates,
+    canary: CanaryState,
+    context: Context,
+    *,
+    interval: float,
 ) -> SavedEstimates:
-    """Write the estimates if they changed and none were written for `interval` seconds.
+    """Write the estimates and what the canary has counted if they changed and none were written for `interval` seconds.
 
     Raises OwnerDeleted, and ClusterError for errors that a retry can solve.
     """
     now = context.clock()
-    if estimates == saved.estimates or not saved.is_due(now, interval):
+    unchanged = (estimates, canary) == (saved.estimates, saved.canary)
+    if unchanged or not saved.is_due(now, interval):
         return saved
     try:
-        await context.cluster.apply(
-            render.estimates(target.resource, _FORMAT.dump_json(estimates).decode()), owner=target.document
-        )
+        await _write(target, estimates, canary, context)
     except (ForeignObject, ClusterError) as error:
         if isinstance(error, ClusterError) and error.status not in REJECTED:
             raise
@@ -76,7 +86,30 @@ async def save_estimates(
         if problem != saved.problem:
             log.warning("%s", problem)
         return replace(saved, saved_at=now, problem=problem)
-    return SavedEstimates(estimates, now)
+    return SavedEstimates(estimates, canary, now)
+
+
+async def save_canary(target: Target, saved: SavedEstimates, canary: CanaryState, context: Context) -> SavedEstimates:
+    """Write a transition of the canary at once, before it is carried out; counts wait for `save_estimates`.
+
+    Raises ClusterError, ForeignObject, OwnerDeleted.
+    """
+    if _without_counts(canary) == _without_counts(saved.canary):
+        return saved
+    await _write(target, saved.estimates, canary, context)
+    return SavedEstimates(saved.estimates, canary, context.clock())
+
+
+def _without_counts(canary: CanaryState) -> CanaryState:
+    """Whether children exist needs no write of its own either: a restarted operator looks for them."""
+    return replace(canary, counts=Counts(), seen=(), exists=False)
+
+
+async def _write(target: Target, estimates: Estimates, canary: CanaryState, context: Context) -> None:
+    """An operator without canaries keeps the ConfigMap as it was: a state at its defaults is not written."""
+    text = _FORMAT.dump_json(estimates).decode()
+    state = "" if canary == CanaryState() else _CANARY.dump_json(canary).decode()
+    await context.cluster.apply(render.estimates(target.resource, text, state), owner=target.document)
 
 
 def _parsed(found: Object) -> Estimates:
@@ -85,3 +118,11 @@ def _parsed(found: Object) -> Estimates:
     if len(text) > MAX_BYTES:
         raise ValueError(f"{ESTIMATES_KEY} has {len(text)} characters, more than {MAX_BYTES}")
     return _FORMAT.validate_json(text)
+
+
+def _parsed_canary(found: Object) -> CanaryState:
+    """Parse the canary's state; the default one without an entry. Raises ValueError."""
+    text = str((found.get("data") or {}).get(CANARY_KEY, ""))
+    if len(text) > MAX_BYTES:
+        raise ValueError(f"{CANARY_KEY} has {len(text)} characters, more than {MAX_BYTES}")
+    return _CANARY.validate_json(text) if text else CanaryState()

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sluice_operator.autoscaler.state import AutoscalerState
+from sluice_operator.canary import CanaryState
 from sluice_operator.reconcile.children import AppliedChildren
 from sluice_operator.reconcile.crash_replacement import CrashReplacement
 from sluice_operator.reconcile.external_writer import ExternalWriter
@@ -33,4 +34,5 @@ class ResourceState:
     saved: SavedEstimates = field(default_factory=SavedEstimates)
     monitor: AppliedMonitor = field(default_factory=AppliedMonitor)
     limits: Mapping[str, SentLimits] = field(default_factory=dict)  # by pod
+    canary: CanaryState = field(default_factory=CanaryState)
     external_writer: ExternalWriter = field(default_factory=ExternalWriter)

@@ -10,6 +10,7 @@ from sluice_operator.api import LLMDeployment
 from sluice_operator.cluster.client import Object
 from sluice_operator.render import names
 from sluice_operator.render.admin_secret import build_admin_secret
+from sluice_operator.render.canary import canary_deployment, canary_service, shared
 from sluice_operator.render.deployment import build_deployment
 from sluice_operator.render.disruption_budget import build_disruption_budget
 from sluice_operator.render.estimates import build_estimates
@@ -25,6 +26,8 @@ __all__ = [
     "USER",
     "PodDefaults",
     "admin_secret",
+    "canary_deployment",
+    "canary_service",
     "children",
     "deletion_cost",
     "estimates",
@@ -32,6 +35,7 @@ __all__ = [
     "network_policy",
     "pod_monitor",
     "pod_template",
+    "shared",
 ]
 
 
@@ -81,9 +85,10 @@ def pod_monitor(resource: LLMDeployment, settings: PodMonitorSettings) -> Object
     return build_pod_monitor(resource, settings)
 
 
-def estimates(resource: LLMDeployment, text: str) -> Object:
-    """Return the ConfigMap that keeps the autoscaler's estimates over a restart of the operator."""
-    return build_estimates(resource, text)
+def estimates(resource: LLMDeployment, text: str, canary: str = "") -> Object:
+    """Return the ConfigMap that keeps the autoscaler's estimates and the state of a canary over a restart of the
+    operator."""
+    return build_estimates(resource, text, canary)
 
 
 def deletion_cost(resource: LLMDeployment, pod_name: str, cost: int) -> Object:

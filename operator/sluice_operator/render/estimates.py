@@ -1,6 +1,7 @@
-"""Builds the ConfigMap of the autoscaler's estimates, from which a restarted operator continues.
+"""Builds the ConfigMap from which a restarted operator continues: the autoscaler's estimates, and the state of a canary.
 
-They are no status: no user reads them, and nothing is lost but minutes of learning when the ConfigMap is deleted.
+They are no status: no user reads them. When the ConfigMap is deleted, minutes of learning are lost, and a canary begins
+again at its first step.
 """
 
 from typing import Final
@@ -10,13 +11,14 @@ from sluice_operator.cluster.client import Object
 from sluice_operator.render import names
 
 ESTIMATES_KEY: Final = "estimates.json"
+CANARY_KEY: Final = "canary.json"
 
 
-def build_estimates(resource: LLMDeployment, text: str) -> Object:
-    """Return the ConfigMap with this text as its only entry. The caller bounds the text."""
+def build_estimates(resource: LLMDeployment, text: str, canary: str = "") -> Object:
+    """Return the ConfigMap with these texts, without an empty one of the canary. The caller bounds them."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": names.metadata(resource, names.estimates(resource.name)),
-        "data": {ESTIMATES_KEY: text},
+        "data": {ESTIMATES_KEY: text} | ({CANARY_KEY: canary} if canary else {}),
     }

@@ -33,6 +33,11 @@ def headless_service(name: str) -> str:
     return f"{name}{contract.HEADLESS_SUFFIX}"
 
 
+def canary(name: str) -> str:
+    """Return the name of the Deployment and the headless Service of a canary revision."""
+    return f"{name}{contract.CANARY_SUFFIX}"
+
+
 def service_account(name: str) -> str:
     """Return the name of the ServiceAccount of the engine pods.
 

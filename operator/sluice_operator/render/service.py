@@ -8,12 +8,18 @@ from sluice_operator.render import names
 
 def build_service(resource: LLMDeployment) -> Object:
     """Return the ClusterIP Service. It has only the data port: the admin port is never exposed."""
-    return _service(resource, names.service(resource.name), {"type": "ClusterIP"})
+    how = {"type": "ClusterIP", "selector": names.selector(resource.name)}
+    return _service(resource, names.service(resource.name), how)
 
 
 def build_headless_service(resource: LLMDeployment) -> Object:
     """Return the headless Service, whose DNS name resolves to the addresses of the ready pods."""
-    return _service(resource, names.headless_service(resource.name), {"type": "ClusterIP", "clusterIP": "None"})
+    return headless_service(resource, names.headless_service(resource.name), names.selector(resource.name))
+
+
+def headless_service(resource: LLMDeployment, name: str, selector: dict[str, str]) -> Object:
+    """Return a headless Service of some of the engine pods."""
+    return _service(resource, name, {"type": "ClusterIP", "clusterIP": "None", "selector": selector})
 
 
 def _service(resource: LLMDeployment, name: str, how: Object) -> Object:
@@ -28,5 +34,5 @@ def _service(resource: LLMDeployment, name: str, how: Object) -> Object:
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": names.metadata(resource, name),
-        "spec": {**how, "selector": names.selector(resource.name), "ports": [port]},
+        "spec": {**how, "ports": [port]},
     }

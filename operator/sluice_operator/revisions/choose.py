@@ -54,6 +54,7 @@ def choose(
     return Choice(
         record=chosen,
         pod=with_secret(applied.pod, asked.secret),
+        serving=case.record if is_written else None,
         failure=failed if failed is not None and failed.spec == asked.spec != applied.spec else None,
         pending=_pending(chosen, case),
         is_kept=is_written and (applied.spec, applied.template) == (record.applied.spec, record.applied.template),

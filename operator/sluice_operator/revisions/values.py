@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -86,6 +86,7 @@ class Choice:
 
     record: Record
     pod: Object
+    serving: Record | None = None  # of the Deployment as it is; None before it is written
     failure: Failure | None = None  # the pods are of an earlier spec, because those of this one did not start
     pending: Upgrade | None = None
     is_kept: bool = False  # the Deployment has it already
@@ -130,6 +131,11 @@ def with_secret(pod: Object, secret: str) -> Object:
         for volume in pod["spec"]["volumes"]
     ]
     return {**pod, "spec": {**pod["spec"], "volumes": volumes}}
+
+
+def held(choice: Choice, serving: Record) -> Choice:
+    """Return the choice to keep the pods that serve."""
+    return replace(choice, record=serving, pod=with_secret(serving.applied.pod, secret_of(choice.pod)))
 
 
 def image_of(pod: Object) -> str:

@@ -15,6 +15,7 @@ from sluice_operator.cluster.client import Key
 from sluice_operator.cluster.fleet import replicas_of
 from sluice_operator.render import names
 from sluice_operator.revisions.values import image_of
+from sluice_operator.status.canary import canary_fields
 from sluice_operator.status.conditions import conditions
 from sluice_operator.status.decimal_text import rounded_text
 from sluice_operator.status.decisions import append, last_admission_reason
@@ -64,6 +65,8 @@ def build(key: Key, facts: Facts, previous: Mapping[str, Any], update: Update) -
         model = facts.choice.record.applied.fetched  # the pods serve the model of an earlier spec
     if model is not None:
         status["model"] = model
+    if facts.canary.phase:
+        status["canary"] = canary_fields(facts)
     return status | carried | measured
 
 

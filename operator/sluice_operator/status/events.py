@@ -9,6 +9,7 @@ from sluice_operator.autoscaler.budget.values import BUDGET, BUDGET_INVALID
 from sluice_operator.autoscaler.explain.admission import REJECTING
 from sluice_operator.autoscaler.explain.replicas import OTHER_WRITER
 from sluice_operator.autoscaler.values import Reason
+from sluice_operator.status import canary
 from sluice_operator.status.control_conditions import SCHEDULE_IGNORED
 from sluice_operator.status.facts import Facts
 from sluice_operator.status.revision.upgrade_condition import UPGRADING
@@ -95,6 +96,8 @@ def events_of(
                 "a replica. The operator keeps one replica.",
             )
         )
+    if changed := canary.change_of(facts):
+        events.append(Event(*changed))
     if facts.estimates_problem:
         events.append(Event("EstimatesNotKept", facts.estimates_problem, warning=True))
     return tuple(events)
@@ -118,7 +121,7 @@ def _of_condition(entry: Mapping[str, Any], facts: Facts) -> Event | None:
     before = facts.previous.get(kind, {})
     if (before.get("status"), before.get("reason")) == (entry["status"], reason):
         return None
-    if kind != "Ready" and reason not in _REPORTED:
+    if (kind != "Ready" and reason not in _REPORTED) or reason == canary.PROGRESSING:
         return None
     warning = reason in (OTHER_WRITER, SCHEDULE_IGNORED, BUDGET_INVALID, "UpgradeFailed") or (
         entry["status"] == "False" and reason not in _NORMAL

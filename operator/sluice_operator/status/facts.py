@@ -6,6 +6,7 @@ from typing import Any
 
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.autoscaler.values import Decision
+from sluice_operator.canary import CanaryState
 from sluice_operator.cluster.fleet import ObservedFleet
 from sluice_operator.cluster.pod_status import Problem
 from sluice_operator.revisions.values import Choice
@@ -28,9 +29,12 @@ class Facts:
     choice: Choice | None = None  # of the pod template; None if the resource does not parse
     decision: Decision | None = None
     limit_errors: tuple[str, ...] = ()  # one sentence per engine that did not accept its limits in this pass
+    canary: CanaryState = field(default_factory=CanaryState)
+    canary_weight: int = 0  # percent of the requests
     estimates_problem: str = ""  # why the autoscaler's estimates could not be read or saved
     external_writer: str = ""  # the decision's message about an external writer of the Deployment's replicas
     previous: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # conditions of the last status, by type
+    previous_canary: Mapping[str, Any] = field(default_factory=dict)  # as the last status has it
 
     @property
     def is_applied(self) -> bool:

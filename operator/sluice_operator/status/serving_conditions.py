@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Final
 
 from sluice import contract
+from sluice_operator.status import canary
 from sluice_operator.status.facts import Facts
 from sluice_operator.status.problems import CRASH_REASONS, problem_of
 from sluice_operator.status.revision.stall import stall_of, step_back
@@ -179,6 +180,8 @@ READY: Final[tuple[Rule, ...]] = (
     not_applied,
     _rolled_back,
     _serving,
+    canary.rolled_back,
+    canary.on_trial,
     _stalled,
     problem,
     _without_accelerators,
@@ -188,5 +191,15 @@ READY: Final[tuple[Rule, ...]] = (
     _starting,
 )
 AVAILABLE: Final[tuple[Rule, ...]] = (_available,)
-PROGRESSING: Final[tuple[Rule, ...]] = (not_applied, _rolled_back, _stalled, problem, _paused, _progressing, _settled)
+PROGRESSING: Final[tuple[Rule, ...]] = (
+    not_applied,
+    _rolled_back,
+    canary.rolled_back,
+    canary.trying,
+    _stalled,
+    problem,
+    _paused,
+    _progressing,
+    _settled,
+)
 MODEL_LOADED: Final[tuple[Rule, ...]] = (_refused, _rolled_back, _loaded, _load_failed, _not_loaded)

@@ -118,6 +118,11 @@ WITHOUT_CHILD: dict[str, Any] = {
     "rollout.upgradeWindow.cron": "0 2 * * 6",
     "rollout.upgradeWindow.timezone": "Europe/Berlin",
     "rollout.upgradeWindow.durationSeconds": 60,
+    "rollout.canary.weightPercent": 5,
+    "rollout.canary.steps": 3,
+    "rollout.canary.intervalSeconds": 60,
+    "rollout.canary.maxErrorPercent": "0.5",
+    "rollout.canary.minAttainmentPercent": "90",
     "replicas": 4,
     "paused": True,
 }

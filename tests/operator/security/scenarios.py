@@ -35,7 +35,8 @@ KEY: Final = Key("apps", "chat")
 
 
 async def operate(server: AuthorizingApiServer, settings: Settings, folder: Path) -> None:
-    """The life of an operator: Lease, key, watches, and one resource that starts, scales in, crashes and is closed off."""
+    """The life of an operator: Lease, key, watches, and one resource that starts, scales in, tries a canary, crashes and
+    is closed off."""
     async with _client(server) as client:
         cluster = KubeClient(client)
         await _attempt(_hold_lease(KubeLease(client, settings.pod_namespace, settings.lease_name)))
@@ -129,10 +130,19 @@ async def _reconcile_all(server: AuthorizingApiServer, context: Context) -> None
     await _passes(reconciler, clock, 2)
     server.store.apply(document | {"spec": document["spec"] | {"scaling": {"minReplicas": 1, "maxReplicas": 2}}})
     await _passes(reconciler, clock, 2)
+    await _try_a_canary(server, reconciler, clock, document)
     _run_pods(server, **CRASHED)
     await _passes(reconciler, clock, 12)
     closed = replace(context, settings=replace(context.settings, network_peers=None, pod_monitor=None))
     await _passes(Reconciler(closed), clock, 1)
+
+
+async def _try_a_canary(server: AuthorizingApiServer, reconciler: Reconciler, clock: Clock, document: Object) -> None:
+    """It begins, and ends because the spec is changed back."""
+    spec = document["spec"] | {"rollout": {"canary": {}}}
+    for engine in (spec["engine"] | {"image": "engine:2"}, spec["engine"]):
+        server.store.apply(document | {"spec": spec | {"engine": engine}})
+        await _passes(reconciler, clock, 3)
 
 
 async def _passes(reconciler: Reconciler, clock: Clock, count: int) -> None:
