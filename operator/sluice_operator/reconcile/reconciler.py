@@ -110,7 +110,7 @@ class Reconciler:
         """Gather the facts of a pass, without any decision."""
         context = self.context
         conflict = "" if target is None else await name_conflict(target, context)
-        canary = self.states[key].canary
+        canary, previous = self.states[key].canary, document.get("status") or {}
         fleet, observation = await observe(document, self.states[key].observation, context, with_canary=canary.exists)
         self.states[key] = replace(self.states[key], observation=observation)
         spec = target.resource.spec if target else None
@@ -125,8 +125,9 @@ class Reconciler:
             rollout=rollout_of(fleet.deployment, None, None),
             estimates_problem=self.states[key].saved.problem,
             canary=canary,
-            previous=by_type(document.get("status") or {}),
-            previous_canary=(document.get("status") or {}).get("canary") or {},
+            canary_weight=int((previous.get("canary") or {}).get("weightPercent") or 0),
+            previous=by_type(previous),
+            previous_canary=previous.get("canary") or {},
         )
         if target is None:
             return facts
