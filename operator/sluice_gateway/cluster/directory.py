@@ -33,6 +33,7 @@ class Directory:
         self._canaries: dict[str, Canary] = {}  # by the model's name
         self._refused: dict[str, str] = {}
         self._backends: tuple[Backend, ...] = ()
+        self._zone = ""
 
     def backends(self) -> tuple[Backend, ...]:
         """The ready replicas of the served models."""
@@ -61,6 +62,12 @@ class Directory:
         self._trials[watched] = canaries_in(objects.values())
         self._combine()
 
+    def set_zone(self, zone: str) -> None:
+        """The zone of this gateway; "" while it is not known, so that no replica counts as further away."""
+        if zone != self._zone:
+            self._zone = zone
+            self._combine()
+
     def start_seconds(self, model: str | None) -> float | None:
         """Measured seconds from zero to a ready replica; None if there is no such model or no measurement."""
         found = self.models.get(model or "")
@@ -85,7 +92,7 @@ class Directory:
     def _combine(self) -> None:
         names = {(model.namespace, model.resource): model.name for model in self.models.values()}
         self._backends = tuple(
-            _backend(endpoint, names[endpoint.namespace, endpoint.resource])
+            self._backend(endpoint, names[endpoint.namespace, endpoint.resource])
             for endpoints in self._endpoints.values()
             for endpoint in endpoints
             if (endpoint.namespace, endpoint.resource) in names
@@ -94,7 +101,7 @@ class Directory:
             names[key]: canary for trials in self._trials.values() for key, canary in trials.items() if key in names
         }
 
-
-def _backend(endpoint: Endpoint, model: str) -> Backend:
-    name = f"{endpoint.namespace}/{endpoint.pod}"
-    return Backend(name, endpoint.host, endpoint.port, f"http://{endpoint.host}:{contract.ADMIN_PORT}", model)
+    def _backend(self, endpoint: Endpoint, model: str) -> Backend:
+        name, admin_url = f"{endpoint.namespace}/{endpoint.pod}", f"http://{endpoint.host}:{contract.ADMIN_PORT}"
+        other_zone = bool(self._zone and endpoint.zone) and endpoint.zone != self._zone
+        return Backend(name, endpoint.host, endpoint.port, admin_url, model, other_zone)

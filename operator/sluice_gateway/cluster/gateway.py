@@ -1,6 +1,7 @@
 """A gateway over the engines of a cluster: connection, watches, catalog and server, as one context."""
 
 import logging
+import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -20,7 +21,8 @@ async def cluster_gateway(
 ) -> AsyncIterator[Gateway]:
     """Serve the LLMDeployments of these namespaces, of all if there are none. Raises ClusterError without a cluster.
 
-    `service`: "namespace/name" of the gateways' own Service, whose ready pods share the rates of the key file.
+    `service`: "namespace/name" of the gateways' own Service, whose ready pods share the rates of the key file, and whose
+    endpoints say in which zone this one is.
 
     It is ready once everything has been listed; an API server that is away then changes nothing.
     """
@@ -32,5 +34,6 @@ async def cluster_gateway(
         async with gateway, discovery.running():
             log.info("models of %s", f"the namespaces {', '.join(namespaces)}" if namespaces else "all namespaces")
             if service is not None:
-                await stack.enter_async_context(watched_peers(client, service, gateway.shared_by))
+                peers = watched_peers(client, service, gateway.shared_by, socket.gethostname(), directory.set_zone)
+                await stack.enter_async_context(peers)
             yield gateway

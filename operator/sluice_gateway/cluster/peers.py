@@ -1,4 +1,5 @@
-"""How many gateways share the rates of the key file: the ready endpoints of their own Service, by a watch.
+"""How many gateways share the rates of the key file, and the zone of this one: from the endpoints of their own Service, by
+a watch.
 
 A gateway that starts or drains gets no new connections, so it does not count.
 """
@@ -28,17 +29,33 @@ def ready_gateways(slices: Iterable[Mapping[str, Any]]) -> int:
     return len(found)
 
 
-@contextlib.asynccontextmanager
-async def watched_peers(client: Any, service: str, on_change: Callable[[int], None]) -> AsyncIterator[None]:
-    """While the context lasts, `on_change` is told the number of ready gateways whenever it changes and is not 0.
+def zone_of(pod: str, slices: Iterable[Mapping[str, Any]]) -> str:
+    """The zone of the pod by the slices; "" if they do not say."""
+    endpoints = (each for piece in slices for each in piece.get("endpoints") or ())
+    own = (each for each in endpoints if (each.get("targetRef") or {}).get("name") == pod)
+    return next((str(each["zone"]) for each in own if each.get("zone")), "")
 
-    `service` is "namespace/name". Without an API server the last number holds.
+
+@contextlib.asynccontextmanager
+async def watched_peers(
+    client: Any,
+    service: str,
+    on_change: Callable[[int], None],
+    pod: str = "",
+    on_zone: Callable[[str], None] = lambda _: None,
+) -> AsyncIterator[None]:
+    """While the context lasts, `on_change` is told the number of ready gateways whenever it changes and is not 0, and
+    `on_zone` the zone of `pod`, which is this gateway's.
+
+    `service` is "namespace/name". Without an API server the last number and zone hold.
     """
     namespace, _, name = service.partition("/")
     last = 0
 
     def changed(slices: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
         nonlocal last
+        if zone := zone_of(pod, slices.values()):
+            on_zone(zone)
         count = ready_gateways(slices.values())
         if count not in (0, last):
             last = count

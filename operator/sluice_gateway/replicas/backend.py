@@ -7,7 +7,8 @@ from dataclasses import dataclass
 class Backend:
     """One replica that accepts requests. Without an admin address its load is not read.
 
-    `model` is what its owner says that it serves; None: only the replica itself says so.
+    `model` is what its owner says that it serves; None: only the replica itself says so. `other_zone`: it is known to be in
+    another zone than the gateway.
     """
 
     name: str
@@ -15,6 +16,7 @@ class Backend:
     port: int
     admin_url: str | None = None
     model: str | None = None
+    other_zone: bool = False
 
     @property
     def url(self) -> str:

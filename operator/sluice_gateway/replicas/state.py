@@ -68,6 +68,7 @@ class ReplicaState:
                 running=self.in_flight,
                 limit=self.in_flight + 1,
                 prefill_tokens=self.uncached_tokens,
+                other_zone=self.backend.other_zone,
             )
         newer = max(0, self.in_flight - load.running - load.waiting)
         starting = min(newer, max(0, load.limit - load.running))
@@ -83,4 +84,5 @@ class ReplicaState:
             kv_held=load.kv_held,
             kv_total=load.kv_total,
             ttft_target=load.ttft_target,
+            other_zone=self.backend.other_zone,
         )

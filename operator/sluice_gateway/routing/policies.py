@@ -18,15 +18,19 @@ Cost = Callable[[Replica, Prompt, CacheView], float]
 
 # Of a second of computation, in seconds: ρ/(1 − ρ) of a busy fleet, ρ = 0.97. operator/LOG.md has others, measured.
 COMPUTATION: Final = 30.0
+# Of a replica in another zone, in seconds: more than its round trip of 1 to 2 ms, less than any queue.
+OTHER_ZONE: Final = 0.005
 LATENESS: Final = 3.0  # of a second beyond FREE_SHARE of the target, besides that second
 FREE_SHARE: Final = 1 / 3
 
 
 def prefix_aware(replica: Replica, prompt: Prompt, caches: CacheView) -> float:
-    """Predicted seconds to first token, with the prices of computation and lateness."""
+    """Predicted seconds to first token, with the prices of computation, lateness and another zone."""
     cached = caches.cached_tokens(replica.name, prompt)
     own = own_prefill_seconds(replica, prompt.tokens, cached)
     seconds = seconds_to_first_token(replica, prompt.tokens, cached, own)
+    if replica.other_zone:
+        seconds += OTHER_ZONE
     return seconds + COMPUTATION * own + LATENESS * max(0.0, seconds - FREE_SHARE * replica.ttft_target)
 
 

@@ -26,7 +26,8 @@ class Router:
     def order(self, replicas: Sequence[Replica], prompt: Prompt) -> list[Replica]:
         """All replicas, the best first: ready ones before others, then the session's, then by the policy's cost.
 
-        Among equal replicas, the one with the fewest requests comes first, then the next in turn.
+        Among equal replicas, those of the gateway's zone come first, then the one with the fewest requests, then the next
+        in turn.
         """
         if not replicas:
             return []
@@ -40,9 +41,9 @@ class Router:
 
         costs = [cost(one, prompt, self.caches) for one in with_models(turned, prompt.tokens)]
 
-        def rank(place: int) -> tuple[bool, bool, float, int]:
+        def rank(place: int) -> tuple[bool, bool, float, bool, int]:
             one = turned[place]
-            return not one.ready, one is not session, costs[place], one.requests
+            return not one.ready, one is not session, costs[place], one.other_zone, one.requests
 
         return [turned[place] for place in sorted(range(len(turned)), key=rank)]
 

@@ -114,3 +114,13 @@ def test_what_is_listed_of_a_model_without_a_replica() -> None:
     assert served_model(deployment("chat", day=2)).entry == {
         "id": "chat", "object": "model", "created": 1793606400, "owned_by": "sluice",
     }  # fmt: skip
+
+
+def test_replicas_of_another_zone_are_known_once_the_gateways_own_is() -> None:
+    slices = [
+        slice_of("chat", *(endpoint(f"chat-{n}") | zone for n, zone in enumerate([{"zone": "a"}, {"zone": "b"}, {}])))
+    ]
+    directory = directory_of([deployment("chat")], slices)
+    assert [backend.other_zone for backend in directory.backends()] == [False, False, False]
+    directory.set_zone("a")
+    assert [backend.other_zone for backend in directory.backends()] == [False, True, False]

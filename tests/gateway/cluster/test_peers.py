@@ -11,7 +11,7 @@ from kubernetes.aio.client import ApiClient, Configuration
 from sluice.auth.key_file import parse
 from sluice.auth.rate_limits import RateLimits
 from sluice.httpapi.errors import RateLimited
-from sluice_gateway.cluster.peers import ready_gateways, watched_peers
+from sluice_gateway.cluster.peers import ready_gateways, watched_peers, zone_of
 from tests.engine.server.auth.keys import entry, key_file
 from tests.engine.server.auth.test_rate_limits import Clock
 from tests.gateway.cluster.documents import endpoint
@@ -34,6 +34,11 @@ def test_ready_pods_count_once_and_others_do_not() -> None:
         {"endpoints": None},
     ]
     assert ready_gateways(slices) == 2
+
+
+def test_the_zone_is_that_of_the_own_endpoint() -> None:
+    slices = [{"endpoints": [endpoint("g1") | {"zone": "a"}, endpoint("g2") | {"zone": "b"}, endpoint("g3")]}]
+    assert [zone_of(pod, slices) for pod in ("g1", "g2", "g3", "g4")] == ["a", "b", "", ""]
 
 
 def piece(version: int, *pods: str) -> dict[str, Any]:

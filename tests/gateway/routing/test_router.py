@@ -170,3 +170,16 @@ def test_a_replica_without_a_model_is_taken_to_be_as_slow_as_the_slowest() -> No
     assert names(Router("PrefixAware"), [*fleet, slow], prompt(10)) == ["b", "c", "new"]
     alone = [one._replace(model=None) for one in fleet]
     assert names(Router("PrefixAware"), alone, prompt(10)) == ["b", "new"]
+
+
+@pytest.mark.parametrize("policy", ["PrefixAware", "LeastLoaded"])
+def test_of_equal_replicas_those_of_the_gateways_zone_come_first(policy: PolicyName) -> None:
+    fleet = [replica("far", other_zone=True), replica("near-1"), replica("near-2")]
+    router = Router(policy)
+    assert [names(router, fleet, prompt(0))[-1] for _ in range(6)] == ["far"] * 6
+
+
+@pytest.mark.parametrize("policy", ["PrefixAware", "LeastLoaded"])
+def test_a_zone_outweighs_no_queue(policy: PolicyName) -> None:
+    fleet = [replica("far", other_zone=True), replica("near", running=64, waiting=8)]
+    assert names(Router(policy), fleet, prompt(0))[0] == "far"
