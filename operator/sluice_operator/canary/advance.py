@@ -38,7 +38,8 @@ def advance(settings: Canary | None, state: CanaryState, trial: Trial, now: floa
         return state
     if state.revision != trial.wanted or state.phase != "Progressing":
         return _started(settings, state, trial)
-    case = _Case(settings, _counted(state, trial), trial, now)
+    fails_since = (state.fails_since or now) if _problem(trial) else None
+    case = _Case(settings, replace(_counted(state, trial), fails_since=fails_since), trial, now)
     return next(found for rule in _RULES if (found := rule(case)) is not None)
 
 
@@ -74,10 +75,17 @@ def _counted(state: CanaryState, trial: Trial) -> CanaryState:
 
 
 def _cannot_start(case: _Case) -> CanaryState | None:
-    for pod in case.trial.pods:
-        if pod.problem is not None and pod.problem[0] != UNSCHEDULABLE and pod.problem_seconds >= PROBLEM_SECONDS:
-            reason, message = pod.problem
-            return _rolled_back(case.state, reason, f"Pod {pod.name} does not serve: {message}")
+    problem, since = _problem(case.trial), case.state.fails_since
+    if problem is None or since is None or case.now - since < PROBLEM_SECONDS:
+        return None
+    return _rolled_back(case.state, *problem)
+
+
+def _problem(trial: Trial) -> tuple[str, str] | None:
+    """Reason and message of the first pod that has one. A missing node is not the new spec's fault."""
+    for pod in trial.pods:
+        if pod.problem is not None and pod.problem[0] != UNSCHEDULABLE:
+            return pod.problem[0], f"Pod {pod.name} does not serve: {pod.problem[1]}"
     return None
 
 
@@ -177,7 +185,7 @@ def _waits(case: _Case, otherwise: str) -> CanaryState:
 
 
 def _rolled_back(state: CanaryState, reason: str, message: str) -> CanaryState:
-    text = f"{message} The old spec serves on. Change the spec to try again."
+    text = f"{message.rstrip('.')}. The old spec serves on. Change the spec to try again."
     return _moved(state, "RolledBack", reason, text)
 
 

@@ -61,7 +61,6 @@ class CanaryPod:
     ready: bool
     totals: Counts | None = None
     problem: tuple[str, str] | None = None  # reason and message
-    problem_seconds: float = 0.0  # for which it has lasted
     loads: bool = False  # its model is being downloaded or loaded
 
 
@@ -92,6 +91,7 @@ class CanaryState:
     revision: str = ""  # on trial, promoted or rolled back
     step: int = 0  # from 1
     since: float | None = None  # seconds since 1970 when the step began; None while its pods start
+    fails_since: float | None = None  # seconds since 1970 from which on a pod of it has had a problem
     counts: Counts = field(default_factory=Counts)  # of the canary's pods in this step
     seen: tuple[tuple[str, Counts], ...] = ()  # (pod, totals) that `counts` includes
     reason: str = ""  # CamelCase

@@ -42,7 +42,7 @@ async def apply_deployments(
     Raises ClusterError, ForeignObject, OwnerDeleted.
     """
     rollout, owner, fleet, choice = target.resource.spec.rollout, target.document, facts.fleet, facts.choice
-    trial = trial_of(fleet, deployment, context.clock())
+    trial = trial_of(fleet, deployment)
     settings = None if _applies_at_once(choice) else rollout.canary
     canary = advance(settings, before.canary, trial, context.wall().timestamp())
     saved = await save_canary(target, before.saved, canary, context)
@@ -87,7 +87,7 @@ def restored_canary(saved: CanaryState, document: Object) -> CanaryState:
     return replace(saved, exists=True) if asked and saved == CanaryState() else saved
 
 
-def trial_of(fleet: ObservedFleet, deployment: Object, now: float) -> Trial:
+def trial_of(fleet: ObservedFleet, deployment: Object) -> Trial:
     """What is observed of both revisions; `deployment` is rendered from the spec, for the whole count of replicas."""
     live, replicas = fleet.deployment, deployment["spec"].get("replicas")
     count = (replicas_of(live) or 0) if replicas is None else int(replicas)
@@ -98,16 +98,14 @@ def trial_of(fleet: ObservedFleet, deployment: Object, now: float) -> Trial:
         applied="" if live is None else fingerprint_of(live) or "unknown",
         replicas=count,
         stable_ready=ready,
-        pods=tuple(
-            _pod(pod, now) for pod in fleet.pods if pod.canary_revision == wanted and pod.view.phase != "draining"
-        ),
+        pods=tuple(_pod(pod) for pod in fleet.pods if pod.canary_revision == wanted and pod.view.phase != "draining"),
         is_late=condition(fleet.canary or {}, "Progressing").get("reason") == "ProgressDeadlineExceeded",
         is_rolled_out=rollout.up_to_date and ready >= count,
         lacks_nodes=any(pod.view.phase == "unschedulable" for pod in stable),
     )
 
 
-def _pod(pod: ObservedPod, now: float) -> CanaryPod:
+def _pod(pod: ObservedPod) -> CanaryPod:
     view, sample = pod.view, pod.view.sample
     problem = pod.problem if view.phase in _PROBLEM_PHASES else None
     return CanaryPod(
@@ -117,7 +115,6 @@ def _pod(pod: ObservedPod, now: float) -> CanaryPod:
         if sample is None
         else Counts(sample.finished_total, sample.failed_total, sample.slo_met_total, sample.slo_missed_total),
         problem=None if problem is None else (problem.reason, problem.message),
-        problem_seconds=now - view.since,
         loads=bool(pod.progress or pod.loaded),
     )
 

@@ -132,16 +132,23 @@ def test_a_restart_loses_nothing(minutes: int) -> None:
 
 
 def test_pods_that_do_not_start_roll_it_back_after_a_minute() -> None:
-    story = Story(
-        starts=False, pod=CanaryPod("c", False, problem=("ImagePullFailed", "no such image"), problem_seconds=30)
-    )
-    story.run(30)
+    story = Story(starts=False, pod=CanaryPod("c", False, problem=("ImagePullFailed", "no such image")))
+    story.run(60)
     assert story.phase == "Progressing"
     assert story.shares == Shares(stable=5, canary=1, weight_percent=0)
-    story.pod = replace(story.pod, problem_seconds=61)
-    story.run(5)
+    story.run(10)
     assert (story.phase, story.state.reason) == ("RolledBack", "ImagePullFailed")
     assert "no such image" in story.state.message
+
+
+def test_a_problem_that_passes_does_not_count() -> None:
+    story = Story(starts=False)
+    for _ in range(5):
+        story.pod = CanaryPod("c", False, problem=("EngineCrashed", "exit code 1"))
+        story.run(40)
+        story.pod = CanaryPod("c", False)
+        story.run(20)
+    assert story.phase == "Progressing"
 
 
 def test_pods_that_make_no_progress_roll_it_back_but_not_while_they_load() -> None:
@@ -155,7 +162,7 @@ def test_pods_that_make_no_progress_roll_it_back_but_not_while_they_load() -> No
 
 def test_without_a_node_it_waits_and_says_so() -> None:
     problem = ("Unschedulable", "0/3 nodes are available.")
-    story = Story(starts=False, is_late=True, pod=CanaryPod("c", False, problem=problem, problem_seconds=900))
+    story = Story(starts=False, is_late=True, pod=CanaryPod("c", False, problem=problem))
     story.run(600)
     assert (story.phase, story.state.reason) == ("Progressing", "CanaryUnschedulable")
     assert "maxSurge 0" in story.state.message
