@@ -34,7 +34,12 @@ def canary_deployment(deployment: Object, resource: LLMDeployment, replicas: int
     }
     return {
         **deployment,
-        "metadata": {**metadata, "name": names.canary(resource.name), "labels": {**metadata["labels"], **_MARK}},
+        "metadata": {
+            **metadata,
+            "name": names.canary(resource.name),
+            "labels": {**metadata["labels"], **_MARK},
+            "annotations": revision,
+        },
         "spec": {
             **spec,
             "replicas": replicas,
