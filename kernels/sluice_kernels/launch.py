@@ -112,7 +112,11 @@ def _record(kernel: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], cons
     fixed = {name: value for name, value in constants.items() if name not in options}
     types: dict[str, str] = {}
     divisible: list[str] = []
-    for name, value in zip(kernel.arg_names, arguments, strict=False):
+    for parameter, value in zip(kernel.params, arguments, strict=False):
+        name = parameter.name
+        if parameter.do_not_specialize:  # a count of a step: one compiled kernel serves all
+            types[name] = _integer_type(value)
+            continue
         kind = _type_of(value)
         if kind == "constexpr":
             fixed[name] = value
@@ -129,8 +133,12 @@ def _type_of(value: object) -> str:
     if isinstance(value, float):
         return "fp32"
     if isinstance(value, int) and not isinstance(value, bool) and value != 1:
-        return "i32" if -(2**31) <= value < 2**31 else "i64"
+        return _integer_type(value)
     return "constexpr"
+
+
+def _integer_type(value: int) -> str:
+    return "i32" if -(2**31) <= value < 2**31 else "i64"
 
 
 def _is_divisible(value: object) -> bool:

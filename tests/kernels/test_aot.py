@@ -81,15 +81,16 @@ def test_recording_runs_nothing_and_needs_no_memory() -> None:
 
 
 def test_launches_with_equal_keys_differ_in_nothing_that_triton_compiles_for() -> None:
-    def key(rows: int, width: int = 4096, offset: int = 0) -> tuple[object, ...]:
-        x = torch.empty(rows * width + offset, dtype=torch.bfloat16, device="meta")[offset:].view(rows, width)
+    def key(rows: int, width: int = 4096, offset: int = 0, gap: int = 0) -> tuple[object, ...]:
+        whole = torch.empty(rows * (width + gap) + offset, dtype=torch.bfloat16, device="meta")
+        x = whole[offset:].view(rows, width + gap)[:, :width]
         with launch.recording(90) as launches:
             rms_norm(x, x[0], 1e-6)
         return launches[0].key
 
-    assert key(32) == key(64)
-    assert key(32) != key(33)  # Triton specialises integers that are multiples of 16
-    assert key(32) != key(1)  # and the integer 1
+    assert key(32) == key(64) == key(33) == key(1)  # counts of a step are not specialised
+    assert key(32) == key(32, gap=16)
+    assert key(32) != key(32, gap=1)  # Triton specialises integers that are multiples of 16
     assert key(32) != key(32, width=2048)
     assert key(32) != key(32, offset=1)  # and addresses
     with pytest.raises(ValueError, match="architecture: expected one of"), launch.recording(70):

@@ -87,6 +87,7 @@ class BatchBuilder:
         self._windows = windows  # by layer group
         self._device = device
         self._null_block = null_block
+        self.table_blocks = 0  # of its batches
         width = -(-max_model_length // block_size) * len(windows)
         self._tables: Ints = np.full((max_num_seqs, width), null_block, dtype=np.int64)
 
@@ -141,6 +142,8 @@ class BatchBuilder:
         )
         if len(self._windows) > 1:
             batch = replace(batch, others=self._others(batch, gathered, slots_of))
+        if self.table_blocks:
+            batch = replace(batch, table_blocks=self.table_blocks)
         targets = [PromptTargets(row.request_id, row.slot, row.targets) for row in flat if row.targets]
         return StepInputs(batch, logits_rows, pending, pending_slots, _id_range(tokens), targets)
 

@@ -10,7 +10,9 @@ from sluice_engine.limits import Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Scheduler, SchedulerConfig
 
-_LOADS = ((1, 4), (4, 16), (16, 5))  # (requests, prompt tokens)
+# (requests, prompt tokens). A GPU attends to chunks by one kernel for up to 32 query rows per sequence (tokens × query heads
+# of a key-value head) and by another beyond: the first two loads have one of each, whatever the model is.
+_LOADS = ((1, 2), (1, 33), (4, 16), (16, 5))
 
 
 def warm_up(

@@ -52,6 +52,7 @@ class Batch:
     groups: tuple[RowGroup, ...]
     native: dict[int, Any] = field(default_factory=dict)  # structs for the compiled kernel, by query heads; built once
     others: tuple["Batch", ...] = ()
+    table_blocks: int = 0  # at least so wide are the device's tables, so that their shape does not depend on the step
 
     def of(self, group: int) -> "Batch":
         """The batch for this layer group."""

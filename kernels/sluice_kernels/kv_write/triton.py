@@ -79,7 +79,7 @@ def _transform(  # type: ignore[no-untyped-def]
         tl.store(target[:, None] + rest[None, :], _cast(third / scale[:, None], dtype), mask=mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["token_count"])
 def _kv_write(  # type: ignore[no-untyped-def]
     query,  # [tokens, q_heads, head_dim]
     key,  # [tokens, kv_heads, head_dim]

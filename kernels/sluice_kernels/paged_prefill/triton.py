@@ -96,7 +96,7 @@ def _attend(  # type: ignore[no-untyped-def]
     return acc, maximum, total
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["sequences"])
 def _paged_prefill(  # type: ignore[no-untyped-def]
     query,  # [tokens, q_heads, head_dim]
     starts,  # [sequences + 1]

@@ -10,7 +10,7 @@ from sluice_kernels.rms_norm.configs import config_of
 from sluice_kernels.tiles import count_nan, fp8_scale, in_fp8_range
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["row_count"])
 def _rms_norm(  # type: ignore[no-untyped-def]
     x,  # [rows, width]
     residual,  # [rows, width], read and written; None: nothing is added

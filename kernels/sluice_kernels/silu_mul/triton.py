@@ -23,7 +23,7 @@ def _gated(gate, up, gelu: tl.constexpr):  # type: ignore[no-untyped-def]
     return activated * up
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["row_count"])
 def _silu_mul(  # type: ignore[no-untyped-def]
     gate_up,  # [rows, 2 · width]
     out,  # [rows, width]

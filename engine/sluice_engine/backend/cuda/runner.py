@@ -20,6 +20,7 @@ from sluice_engine.backend.cuda.graphs import Capture, DecodeGraphs, graph_sizes
 from sluice_engine.backend.cuda.ops import KERNELS, Ops
 from sluice_engine.backend.cuda.readback import Readback
 from sluice_engine.backend.cuda.sampling import DeviceSampling, needs_host
+from sluice_engine.backend.cuda.step_tensors import table_width
 from sluice_engine.backend.failure_isolation import check_device
 from sluice_engine.backend.runner import NOT_FINITE, PreparedStep, Runner, StepResult
 from sluice_engine.kvcache.config import CacheConfig
@@ -82,7 +83,10 @@ class GraphRunner(Runner):
             host_blocks=config.host_blocks,
         )
         groups = len(model.kv_shape.groups.windows)
-        shape = BufferShape(config.max_num_seqs, -(-model.max_model_length // config.block_size), groups)
+        width = table_width(-(-model.max_model_length // config.block_size))
+        # Steps that are no graphs have tables as wide: then they split contexts as the graphs do, by the same kernels.
+        self._batch_builder.table_blocks = width
+        shape = BufferShape(config.max_num_seqs, width, groups)
         sampling = DeviceSampling(config.max_num_seqs, model.device)
         buffers = DecodeBuffers(shape, model.device, sampling.padding_slot, config.block_size)
         readback = Readback(config.max_num_seqs, model.device)

@@ -8,7 +8,8 @@ from torch.nn.functional import pad
 
 from sluice_engine.model.batch import Batch, RowGroup
 
-# Triton compiles a kernel anew for an address or a stride that is no multiple of 16, so none here depends on the step.
+# Triton compiles a kernel anew for an address or a stride that is no multiple of 16, and for another number of splits, which
+# depends on the width. So no width here depends on the step.
 _WIDTH: Final = 16
 
 
@@ -39,7 +40,7 @@ def step_tensors(batch: Batch) -> StepTensors:
     batches = (batch, *batch.others)
     singles = sum(group.longest == 1 for group in batch.groups)
     rows = sum(group.rows for group in batch.groups[:singles])
-    tables = tuple(_tables(each.groups) for each in batches)
+    tables = tuple(_tables(each.groups, batch.table_blocks) for each in batches)
     chunks = None
     if singles < len(batch.groups):
         counts = torch.cat([(group.query_positions >= 0).sum(1) for group in batch.groups[singles:]])
@@ -61,8 +62,13 @@ def _contexts(groups: tuple[RowGroup, ...]) -> torch.Tensor:
     return torch.cat([group.context_lens for group in groups]).to(torch.int32)
 
 
-def _tables(groups: tuple[RowGroup, ...]) -> torch.Tensor:
-    """The block tables of all rows, padded to one width, a multiple of _WIDTH: [rows, W] int32."""
-    width = -(-max(group.block_tables.shape[1] for group in groups) // _WIDTH) * _WIDTH
+def table_width(blocks: int) -> int:
+    """The width of the tables of steps whose rows have so many blocks at most."""
+    return -(-blocks // _WIDTH) * _WIDTH
+
+
+def _tables(groups: tuple[RowGroup, ...], width: int) -> torch.Tensor:
+    """The block tables of all rows, padded to `width` or more: [rows, W] int32."""
+    width = table_width(max(width, *(group.block_tables.shape[1] for group in groups)))
     padded = [pad(group.block_tables, (0, width - group.block_tables.shape[1])) for group in groups]
     return torch.cat(padded).to(torch.int32)
