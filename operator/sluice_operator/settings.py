@@ -47,9 +47,9 @@ class Settings:
     # The same for kinds without a watch (Secrets and ConfigMaps, of which the operator may list none) while all pods are ready
     unwatched_interval: float = 7200.0
     status_interval: float = 30.0  # minimum time between two updates of the numbers in the status
-    status_writes: float = (
-        2.5  # such updates per second over all resources: above 75 resources they are rarer than 30 s
-    )
+    # Such updates per second over all resources, and saves of estimates: with more than 45 and 12 resources they are rarer.
+    status_writes: float = 1.5
+    estimate_writes: float = 0.4
     scrape_timeout: float = 2.0
     scrape_concurrency: int = 256  # concurrent calls to engines, bounded for memory; each ends by its timeout
     workers: int = 200  # concurrent passes, bounded for memory; shared connections have separate bounds

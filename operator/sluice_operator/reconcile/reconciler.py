@@ -226,24 +226,23 @@ class Reconciler:
         state = self.states[target.key]
         known = state.saved.estimates.remembered if decision.forecast is None else decision.forecast.remembered
         estimates = estimates_of(state.autoscaler, known)
-        interval = self._measurements_interval(target.key)
+        interval = self._interval(target.key, self.context.settings.estimate_writes)
         saved = await save_estimates(target, state.saved, estimates, state.canary, self.context, interval=interval)
         self.states[target.key] = replace(state, saved=saved)
 
-    def _measurements_interval(self, key: Key) -> float:
-        """Seconds between two writes of the measurements of this resource, so that those of all stay below a rate.
+    def _interval(self, key: Key, rate: float) -> float:
+        """Seconds between two writes of what was measured of this resource, so that those of all stay near `rate`, 1/s.
 
         Half of it depends on the key, so that resources that were first seen together are not written together.
         """
-        settings = self.context.settings
-        shared = len(self.states) / settings.status_writes
-        return max(settings.status_interval, shared * (0.75 + key.phase / 2))
+        shared = len(self.states) / rate
+        return max(self.context.settings.status_interval, shared * (0.75 + key.phase / 2))
 
     async def _report(self, key: Key, document: Object, facts: Facts) -> None:
         """Write the status if it changed, then emit the new Events."""
         context, state, now = self.context, self.states[key], self.context.clock()
         previous = document.get("status") or {}
-        due = state.status.is_due(now, self._measurements_interval(key))
+        due = state.status.is_due(now, self._interval(key, context.settings.status_writes))
         update = state.status.update(context.timestamp(), due=due)
         status = build(key, facts, previous, update)
         if status != previous:

@@ -60,7 +60,7 @@ def kopf_settings(kinds: Collection[str] = ()) -> kopf.OperatorSettings:
     settings.watching.client_timeout = 660
     settings.watching.connect_timeout = 10
     settings.watching.inactivity_timeout = 70
-    settings.watching.chunk_size = 500
+    settings.watching.chunk_size = 100  # objects: a page is held as dicts until all are handled
     for kind in kinds:
         if labels := selector(kind):
             settings.watching.label_selectors[GROUPS[kind]] = labels

@@ -18,6 +18,7 @@ from tests.bench.operator_scale.objects import ACCOUNT, SYSTEM, Object
 RESOURCES: Final = f"{contract.GROUP}/{contract.VERSION}", contract.PLURAL
 CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _SECONDS: Final = 60.0
+_REMOVAL_SECONDS: Final = 600.0  # of the namespaces of an earlier run
 _DISPATCHED: Final = re.compile(
     rf'^apiserver_flowcontrol_dispatched_requests_total\{{[^}}]*flow_schema="{ACCOUNT}"[^}}]*\}} (\S+)$', re.MULTILINE
 )
@@ -47,13 +48,23 @@ class Cluster:
         """Create everything but the operator. The pods come once it runs."""
         await self.create(CRDS, yaml.safe_load(crd_text()))
         for name in (SYSTEM, *objects.namespaces(scale)):
-            await self.create("/api/v1/namespaces", {"metadata": {"name": name}})
+            await self._namespace(name)
         for path, thing in objects.account():
             await self.create(path, thing)
         for node in objects.nodes(scale):
             await self.create("/api/v1/nodes", node)
         await self._wait_for_resources()
         await self._all(self.create(_resources(number), objects.resource(number)) for number in range(scale))
+
+    async def _namespace(self, name: str) -> None:
+        """Create a namespace once an earlier one of this name is gone. Raises TimeoutError."""
+        async with asyncio.timeout(_REMOVAL_SECONDS):
+            while True:
+                await self.create("/api/v1/namespaces", {"metadata": {"name": name}})
+                made = await self.ask("get", f"/api/v1/namespaces/{name}")
+                if "deletionTimestamp" not in made["metadata"]:
+                    return
+                await asyncio.sleep(2)
 
     async def _wait_for_resources(self) -> None:
         """Return once the API server serves the new kind. Raises TimeoutError."""

@@ -103,9 +103,8 @@ class Operator:
         self._seen: Any = psutil.Process(process.pid)  # type: ignore[no-untyped-call]
 
     async def passes(self) -> int:
-        """Passes that ended without an error. Raises ChildProcessError if the operator has ended."""
-        if self._process.returncode is not None:
-            raise ChildProcessError(f"the operator has ended with {self._process.returncode}: see its log")
+        """Passes that ended without an error. Raises ChildProcessError as all methods if the operator has ended."""
+        self._check()
         try:
             async with aiohttp.ClientSession() as session, session.get(self._url) as answer:
                 found = _PASSES.search(await answer.text())
@@ -115,12 +114,21 @@ class Operator:
 
     def memory(self) -> float:
         """Resident memory in MB."""
+        self._check()
         return float(self._seen.memory_info().rss) / 1e6
 
     def busy(self) -> float:
         """Processor seconds since its start."""
+        self._check()
         times = self._seen.cpu_times()
         return float(times.user + times.system)
+
+    def _check(self) -> None:
+        if self._process.returncode is not None:
+            raise ChildProcessError(
+                f"the operator has ended with {self._process.returncode}; its log says why (on a busy machine it loses "
+                "the Lease when the API server does not answer for 10 s)"
+            )
 
 
 @asynccontextmanager

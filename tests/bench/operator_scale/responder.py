@@ -15,6 +15,8 @@ from aiohttp import web
 from sluice import contract
 
 _COUNTER: Final = re.compile(r"^(\S*?_(?:total|bucket|count|sum)(?:\{.*\})?) (\S+)$", re.MULTILINE)
+_BOUND: Final = re.compile(rf'^({contract.ADMISSION_LIMIT}\{{kind="concurrency_(min|max)"\}}) \S+$', re.MULTILINE)
+_DEFAULT: Final = {"min": 1, "max": 256}
 _GROWTH_SECONDS: Final = 60.0  # in which a counter grows by what the engine counted in the recording
 
 
@@ -25,24 +27,28 @@ class Responder:
         self._text = text
         self._begun = time.monotonic()
         self._made: tuple[int, bytes] = (-1, b"")
+        self._bounds: dict[str, dict[str, int]] = {}  # by the address of the pod
         self.scrapes = self.limits = 0
 
-    async def metrics(self, _: web.Request) -> web.Response:
-        """The metrics now."""
+    async def metrics(self, request: web.Request) -> web.Response:
+        """The metrics now, with the bounds that this pod was sent."""
         self.scrapes += 1
         second = int(time.monotonic() - self._begun)
         if self._made[0] != second:
             factor = 1 + second / _GROWTH_SECONDS
-            self._made = (
-                second,
-                _COUNTER.sub(lambda found: f"{found[1]} {float(found[2]) * factor}", self._text).encode(),
-            )
-        return web.Response(body=self._made[1], content_type="text/plain")
+            text = _COUNTER.sub(lambda found: f"{found[1]} {float(found[2]) * factor}", self._text)
+            self._made = second, _BOUND.sub(lambda found: f"{found[1]} @{found[2]}@", text).encode()
+        body = self._made[1]
+        for end, value in self._bounds.get(request.host, _DEFAULT).items():
+            body = body.replace(b"@%s@" % end.encode(), b"%d" % value)
+        return web.Response(body=body, content_type="text/plain")
 
     async def limit(self, request: web.Request) -> web.Response:
         """Accept limits."""
-        await request.read()
+        sent = await request.json()
         self.limits += 1
+        if "max_concurrent" in sent:
+            self._bounds[request.host] = sent["max_concurrent"]
         return web.json_response({})
 
 
