@@ -46,11 +46,13 @@ lint: $(READY)
 	$(BIN)/lint-imports
 	$(BIN)/python -m sluice crds --check
 	$(BIN)/python -m sluice.monitoring --check
+	$(BIN)/python -m sluice.chart --check
 	$(BIN)/python -m sluice_engine.server.openapi --check
 
 generate: $(READY)
 	$(BIN)/python -m sluice crds --write
 	$(BIN)/python -m sluice.monitoring --write
+	$(BIN)/python -m sluice.chart --write
 	$(BIN)/python -m sluice_engine.server.openapi --write
 
 # The packages of both images, with hashes, after a change of .ci/constraints.txt or of the dependencies. torch is left to
