@@ -31,6 +31,7 @@ from sluice_gateway.replicas.fleet import Fleet
 from sluice_gateway.replicas.scraper import Scraper
 from sluice_gateway.routes import MAX_IN_FLIGHT, DataPort, routes
 from sluice_gateway.routing import Canary, PolicyName
+from sluice_gateway.upstream.pool import Connections
 
 MAX_CONNECTIONS: Final = 2 * MAX_IN_FLIGHT  # of clients; idle ones too
 BODY_BYTES: Final = 256 * 1024 * 1024  # of all bodies: each is kept for a retry until its answer begins
@@ -92,6 +93,7 @@ class Gateway:
             self._admin = AdminRoutes(self.fleet, catalog.held, self._metrics, catalog.missing, catalog.admin_routes)
         self._runners: list[web.BaseRunner] = []
         self._session: aiohttp.ClientSession | None = None
+        self._connections = Connections()
         self._tasks: list[asyncio.Task[None]] = []
         self._port, self._admin_port = options.port, options.admin_port
         rejections = RejectionLog(self._metrics.rejections)
@@ -157,7 +159,7 @@ class Gateway:
         options = ProxyOptions(self._options.session_header, self._options.queue, self._options.write_seconds)
         catalog = self._catalog
         hold_queue_of = (lambda _: self._hold_queue) if catalog is None else catalog.hold_queue
-        proxy = Proxy(session, self.fleet, hold_queue_of, self._metrics, options)
+        proxy = Proxy(self._connections, self.fleet, hold_queue_of, self._metrics, options)
         models = ModelRoutes(session, self.fleet, catalog, proxy.handle)
         served = routes(proxy.handle, models.list, models.one)
         loopback, tracing = not self._options.any_host, self._options.tracing
@@ -202,6 +204,7 @@ class Gateway:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for runner in self._runners:
             await runner.cleanup()
+        self._connections.close()
         if self._session is not None:
             await self._session.close()
         if self._options.tracing is not None:

@@ -5,16 +5,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-import aiohttp
 from aiohttp import web
 
 from sluice.httpapi.connection import Connection
 from sluice.httpapi.connection_limits import WRITE_SECONDS
 from sluice.httpapi.errors import ClientTooSlow
+from sluice.httpapi.streamed_response import StreamedResponse, takes
 from sluice_gateway.errors import UpstreamLost, sse_error
 from sluice_gateway.headers import forwarded_headers
+from sluice_gateway.upstream.answer import Answer
+from sluice_gateway.upstream.errors import UpstreamError
 
-UPSTREAM_ERRORS: Final = (aiohttp.ClientError, TimeoutError, OSError)
 EVENT_ENDS: Final = (b"\n\n", b"\r\n\r\n")
 
 
@@ -22,13 +23,8 @@ EVENT_ENDS: Final = (b"\n\n", b"\r\n\r\n")
 class Begun:
     """A response whose headers and first bytes have arrived: from here on it cannot come from another replica."""
 
-    upstream: aiohttp.ClientResponse
+    upstream: Answer
     first: bytes
-
-    @property
-    def is_events(self) -> bool:
-        """True for an event stream."""
-        return self.upstream.content_type == "text/event-stream"
 
     def number(self, header: str) -> float:
         """A header that is a count; 0 if it is missing or no count."""
@@ -36,19 +32,14 @@ class Begun:
         return float(text) if text.isascii() and text.isdigit() and len(text) <= 12 else 0.0
 
 
-async def begun(upstream: aiohttp.ClientResponse) -> Begun:
-    """Wait for the first bytes. Raises what aiohttp raises if the replica is lost before."""
-    return Begun(upstream, await upstream.content.readany())
-
-
-async def start(request: web.BaseRequest, answer: Begun) -> web.StreamResponse:
-    """Send the response's headers to the client."""
+async def start(request: web.BaseRequest, answer: Begun) -> StreamedResponse:
+    """The response to the client, whose headers go out with the first bytes."""
     upstream = answer.upstream
-    response = web.StreamResponse(
+    response = StreamedResponse(
         status=upstream.status, reason=upstream.reason, headers=forwarded_headers(upstream.headers)
     )
-    if upstream.content_length is not None:
-        response.content_length = upstream.content_length
+    if (length := upstream.content_length) is not None:
+        response.content_length = length
     if isinstance(request.protocol, Connection) and request.protocol.aged:
         response.force_close()
     await response.prepare(request)
@@ -91,7 +82,8 @@ class PlainStream:
 class Passing:
     """A response to the client, and what is passed on to it."""
 
-    response: web.StreamResponse
+    request: web.BaseRequest
+    response: StreamedResponse
     stream: Stream
     write_seconds: float = WRITE_SECONDS
 
@@ -101,24 +93,34 @@ async def relay(answer: Begun, passing: Passing, on_tokens: Callable[[int], None
 
     `on_tokens` is told of output tokens: one per event, which is what an engine sends per step without speculation.
     """
-    chunk, events = answer.first, answer.is_events
+    upstream, stream = answer.upstream, passing.stream
+    chunk, events = answer.first, upstream.is_events
     while chunk:
-        if part := passing.stream.take(chunk):
-            await _write(passing, part)
+        last = upstream.at_end
+        part = stream.take(chunk) + stream.end() if last else stream.take(chunk)
+        if part:
+            await _write(passing, part, last=last)
             if events:
                 on_tokens(part.count(EVENT_ENDS[0]))
         try:
-            chunk = await answer.upstream.content.readany()
-        except UPSTREAM_ERRORS:
+            chunk = await upstream.read()
+        except UpstreamError:
             return False
     return True
 
 
-async def _write(passing: Passing, part: bytes) -> None:
-    """Raises ClientTooSlow; without it, one client that does not read would hold its replica's stream for ever."""
+async def _write(passing: Passing, part: bytes, *, last: bool) -> None:
+    """Write a part, the last one with the end of the body.
+
+    Raises ClientTooSlow; without it, one client that does not read would hold its replica's stream for ever.
+    """
+    write = passing.response.write_eof if last else passing.response.write
+    if takes(passing.request, len(part)):
+        await write(part)
+        return
     try:
         async with asyncio.timeout(passing.write_seconds):
-            await passing.response.write(part)
+            await write(part)
     except TimeoutError as error:
         raise ClientTooSlow from error
 
@@ -135,11 +137,3 @@ async def break_off(request: web.BaseRequest, response: web.StreamResponse, last
         await response.write_eof()
     elif request.transport is not None:
         request.transport.abort()
-
-
-async def read_at_most(content: aiohttp.StreamReader, most: int) -> bytes:
-    """The content to its end, or its first `most` bytes. One `read` returns only what has arrived."""
-    parts = b""
-    while len(parts) < most and (part := await content.read(most - len(parts))):
-        parts += part
-    return parts

@@ -9,9 +9,9 @@ from aiohttp import web
 from aiohttp.base_protocol import BaseProtocol
 
 from sluice.httpapi.body import MAX_BODY_BYTES
+from sluice_gateway.replicas.answers import read_at_most
 from sluice_gateway.replicas.backend import Backend
 from sluice_gateway.server import Gateway, GatewayOptions
-from sluice_gateway.streaming import read_at_most
 from tests.gateway.engines import CHAT, FakeEngine, gateway_over
 from tests.gateway.test_fleet import chat, dies, metric
 

@@ -15,11 +15,11 @@ from sluice import contract
 from sluice.auth.caller import caller_of
 from sluice_gateway.catalog.base import Catalog
 from sluice_gateway.headers import engine_headers, request_id_of, tenant_of
+from sluice_gateway.replicas.answers import ERRORS, read_at_most
 from sluice_gateway.replicas.backend import Backend
 from sluice_gateway.replicas.fleet import Fleet
 from sluice_gateway.request_log import RequestWay
 from sluice_gateway.routes import Handler
-from sluice_gateway.streaming import UPSTREAM_ERRORS, read_at_most
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=5.0)
 _MOST_BYTES: Final = 1024 * 1024
@@ -78,5 +78,5 @@ class ModelRoutes:
                 body = await read_at_most(response.content, _MOST_BYTES)
                 data = json.loads(body)["data"] if response.status == 200 else None
                 return {str(one["id"]): one for one in data} if isinstance(data, list) else None
-        except (*UPSTREAM_ERRORS, ValueError, KeyError, TypeError, RecursionError):
+        except (*ERRORS, ValueError, KeyError, TypeError, RecursionError):
             return None

@@ -5,17 +5,14 @@ never buffered beyond their first bytes.
 """
 
 import asyncio
-import io
 import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-import aiohttp
 from aiohttp import web
 from multidict import CIMultiDict
-from yarl import URL
 
 from sluice import contract
 from sluice.auth.caller import caller_of
@@ -38,18 +35,16 @@ from sluice_gateway.routing import Prompt, draw_of, prefix_hashes
 from sluice_gateway.routing.prefix_hashes import STEP_BYTES
 from sluice_gateway.routing.revisions import NEVER
 from sluice_gateway.streaming import (
-    UPSTREAM_ERRORS,
     Begun,
     Passing,
     PlainStream,
-    begun,
     break_off,
-    read_at_most,
     relay,
     start,
 )
+from sluice_gateway.upstream.errors import ConnectFailed, ConnectTimedOut, NotHttp, UpstreamError
+from sluice_gateway.upstream.pool import Connections, Request
 
-SMALL_BYTES: Final = 1024 * 1024  # of a body that aiohttp writes at once; a larger one is written in parts
 REJECTION_BYTES: Final = 64 * 1024  # bytes of a replica's 503 that are kept while another replica is tried
 
 
@@ -101,13 +96,13 @@ class Proxy:
 
     def __init__(
         self,
-        session: aiohttp.ClientSession,
+        connections: Connections,
         fleet: Fleet,
         hold_queue_of: Callable[[str | None], HoldQueue],
         metrics: GatewayMetrics,
         options: ProxyOptions,
     ) -> None:
-        self._session = session
+        self._connections = connections
         self._fleet = fleet
         self._hold_queue_of = hold_queue_of
         self._metrics = metrics
@@ -192,7 +187,10 @@ class Proxy:
                 answer = await self._send(offer, attempt, received + 1)
                 if isinstance(answer, Begun):
                     self._count_choice(offer, attempt, len(tried))
-                    return await self._pass_on(offer, attempt, answer)
+                    try:
+                        return await self._pass_on(offer, attempt, answer)
+                    finally:
+                        answer.upstream.close()
                 why = answer if isinstance(answer, str) else "rejected"
                 if why == "lost":
                     self._count_revision(offer, attempt, "error")
@@ -234,37 +232,29 @@ class Proxy:
 
     async def _exchange(self, offer: _Offer, attempt: Attempt, number: int) -> Begun | Rejection | str:
         """The replica's answer at its first bytes, its 503, or why there is neither: "refused" or "lost"."""
-        request, backend = offer.request, attempt.state.backend
-        headers = engine_headers(request, offer.way.request_id, number, offer.way.waited_seconds)
-        if offer.way.span is not None:
-            headers.update(offer.way.span.headers())
+        request, backend, way = offer.request, attempt.state.backend, offer.way
+        headers = engine_headers(request, way.request_id, number, way.waited_seconds)
+        if way.span is not None:
+            headers.update(way.span.headers())
+        asked = Request(request.method, request.rel_url.raw_path_qs, headers.items(), offer.body)
         try:
-            upstream = await self._session.request(
-                request.method,
-                URL(backend.url + request.rel_url.raw_path_qs, encoded=True),  # as sent: dot segments are not resolved
-                headers=headers,
-                data=_payload(offer.body) if offer.body else None,
-                allow_redirects=False,
-                skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
-            )
-        except aiohttp.ClientConnectorError:
+            upstream = await self._connections.send(backend.host, backend.port, asked)
+        except ConnectFailed:
             self._fleet.out(attempt.state, REFUSES)
             return "refused"
-        except aiohttp.ConnectionTimeoutError:
+        except ConnectTimedOut:
             self._fleet.out(attempt.state, UNREACHABLE)
             return "refused"
-        except aiohttp.ClientResponseError:
+        except NotHttp:
             self._fleet.out(attempt.state, NO_HTTP)
             return "lost"
-        except UPSTREAM_ERRORS:
+        except UpstreamError:
             return "lost"
         try:
             if upstream.status != 503:
-                return await begun(upstream)
-            rejection = Rejection(
-                forwarded_headers(upstream.headers), await read_at_most(upstream.content, REJECTION_BYTES)
-            )
-        except UPSTREAM_ERRORS:
+                return Begun(upstream, await upstream.read())
+            rejection = Rejection(forwarded_headers(upstream.headers), await upstream.read_at_most(REJECTION_BYTES))
+        except UpstreamError:
             upstream.close()
             return "lost"
         except asyncio.CancelledError:
@@ -277,15 +267,17 @@ class Proxy:
         """Pass the answer on to its end; a stream that may go on elsewhere does, if its replica dies."""
         self._has_begun(offer, attempt, answer)
         offer.way.first_byte_seconds = time.monotonic() - offer.way.began_at
-        resumable = offer.resume and answer.upstream.status == 200 and answer.is_events
+        resumable = offer.resume and answer.upstream.status == 200 and answer.upstream.is_events
         stream = ResumableStream(offer.body) if resumable else PlainStream()
         if not resumable:
             offer.release()
         response = await start(offer.request, answer)
-        complete = await self._relayed(offer, attempt, answer, Passing(response, stream, self._options.write_seconds))
+        complete = await self._relayed(
+            offer, attempt, answer, Passing(offer.request, response, stream, self._options.write_seconds)
+        )
         self._count_revision(offer, attempt, _result(offer, attempt, answer, complete))
         if not complete and isinstance(stream, ResumableStream):
-            complete = await self._goes_on(offer, Passing(response, stream, self._options.write_seconds))
+            complete = await self._goes_on(offer, Passing(offer.request, response, stream, self._options.write_seconds))
         if complete:
             await response.write_eof(stream.end())
             return response
@@ -333,7 +325,7 @@ class Proxy:
                 answer = await self._send(replace(offer, body=passing.stream.next_body()), attempt, len(tried))
                 if isinstance(answer, Begun):
                     self._fleet.first_byte(attempt)
-                    if not (answer.upstream.status == 200 and answer.is_events):
+                    if not (answer.upstream.status == 200 and answer.upstream.is_events):
                         answer.upstream.close()
                     elif await self._relayed(offer, attempt, answer, passing):
                         return True
@@ -378,11 +370,7 @@ def _result(offer: _Offer, attempt: Attempt, answer: Begun, complete: bool) -> s
     if answer.upstream.status >= 400:
         return None
     load, first = attempt.state.load, offer.way.first_byte_seconds or 0.0
-    return "missed" if answer.is_events and load is not None and first > load.ttft_target else "met"
-
-
-def _payload(body: bytes) -> bytes | io.BytesIO:
-    return body if len(body) < SMALL_BYTES else io.BytesIO(body)
+    return "missed" if answer.upstream.is_events and load is not None and first > load.ttft_target else "met"
 
 
 def _named_model(path: str) -> str | None:

@@ -7,14 +7,13 @@ from typing import Final
 import aiohttp
 
 from sluice import contract
+from sluice_gateway.replicas.answers import ERRORS, read_at_most
 from sluice_gateway.replicas.fleet import Fleet
 from sluice_gateway.replicas.load import MAX_BYTES, BadLoad, Load, parse_load
 from sluice_gateway.replicas.state import REFUSES, SILENT, UNREACHABLE, ReplicaState
-from sluice_gateway.streaming import read_at_most
 
 SCRAPE_SECONDS: Final = 0.25
 SILENT_SECONDS: Final = 2.0  # a busy replica answers within one; a stopped one never
-_ERRORS: Final = (aiohttp.ClientError, TimeoutError, OSError)
 
 
 class Scraper:
@@ -60,7 +59,7 @@ class Scraper:
             except TimeoutError:
                 self._fleet.out(state, SILENT)
                 return
-            except _ERRORS:
+            except ERRORS:
                 if state.fault not in (REFUSES, UNREACHABLE):
                     return
                 load = state.load  # the data port answers again, and that was the fault
@@ -78,7 +77,7 @@ class Scraper:
 
     async def _accepts(self, state: ReplicaState) -> bool:
         """True if the data port answers."""
-        with contextlib.suppress(*_ERRORS):
+        with contextlib.suppress(*ERRORS):
             async with self._session.get(state.backend.url + contract.PATH_HEALTH, timeout=self._timeout):
                 return True
         return False

@@ -1,0 +1,112 @@
+"""One engine's answer: its head, and its body as it arrives."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from multidict import CIMultiDict, istr
+
+from sluice_gateway.upstream.errors import UpstreamError
+
+MAX_BUFFERED: Final = 64 * 1024  # bytes that have arrived and are not taken; beyond it the socket is not read
+EVENT_STREAM: Final = "text/event-stream"
+_CONTENT_TYPE: Final = istr("Content-Type")
+_CONTENT_LENGTH: Final = istr("Content-Length")
+
+
+class Answer:
+    """An answer whose headers have arrived. `reading(False)` stops its connection from being read, `reading(True)` goes on."""
+
+    __slots__ = ("_close", "_error", "_parts", "_reading", "_size", "_waiter", "ended", "headers", "reason", "status")
+
+    def __init__(
+        self,
+        head: tuple[int, str, CIMultiDict[str]],
+        reading: Callable[[bool], None],
+        close: Callable[[], None],
+    ) -> None:
+        """`head`: status, reason, headers."""
+        self.status, self.reason, self.headers = head
+        self.ended = False  # whether all of it has arrived
+        self._reading, self._close = reading, close
+        self._error: UpstreamError | None = None
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def is_events(self) -> bool:
+        """True for an event stream."""
+        return self.headers.get(_CONTENT_TYPE, "").partition(";")[0].strip().lower() == EVENT_STREAM
+
+    @property
+    def content_length(self) -> int | None:
+        """Bytes of the body, None where the head does not tell."""
+        text = self.headers.get(_CONTENT_LENGTH)
+        return int(text) if text is not None and text.isascii() and text.isdigit() else None
+
+    @property
+    def at_end(self) -> bool:
+        """Whether nothing is left to be read."""
+        return self.ended and not self._parts
+
+    async def read(self) -> bytes:
+        """What has arrived since the last call; empty at the end. Raises UpstreamError if the rest does not come."""
+        while not self._parts and not self.ended:
+            if self._error is not None:
+                raise self._error
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        if len(self._parts) == 1:
+            found = self._parts.pop()
+        else:
+            found = b"".join(self._parts)
+            self._parts.clear()
+        if self._size > MAX_BUFFERED and not self.ended:
+            self._reading(True)
+        self._size = 0
+        return found
+
+    async def read_at_most(self, most: int) -> bytes:
+        """The body to its end, or its first `most` bytes. Raises UpstreamError."""
+        parts = b""
+        while len(parts) < most and (part := await self.read()):
+            parts += part
+        return parts[:most]
+
+    def close(self) -> None:
+        """Ends it. Its connection closes unless the whole answer has arrived. Idempotent."""
+        close, self._close, self._reading = (
+            self._close,
+            _nothing,
+            _nothing,
+        )  # the connection may carry another answer now
+        close()
+
+    def feed(self, part: bytes) -> None:
+        """Bytes of the body have arrived."""
+        self._parts.append(part)
+        before, self._size = self._size, self._size + len(part)
+        if before <= MAX_BUFFERED < self._size:
+            self._reading(False)
+
+    def end(self) -> None:
+        """All of it has arrived."""
+        self.ended = True
+
+    def fail(self, error: UpstreamError) -> None:
+        """The rest does not come. What has arrived is read first."""
+        self._error = error
+        self.wake()
+
+    def wake(self) -> None:
+        """Lets its reader go on."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+def _nothing(*_: object) -> None:
+    """An answer that has been closed has no connection."""
