@@ -43,6 +43,7 @@ async def start(request: web.BaseRequest, answer: Begun) -> StreamedResponse:
     if isinstance(request.protocol, Connection) and request.protocol.aged:
         response.force_close()
     await response.prepare(request)
+    upstream.forget_head()
     return response
 
 

@@ -104,6 +104,30 @@ async def test_a_broken_message_ends_with_an_error_that_anthropics_clients_read(
     assert json.loads(data.removeprefix("data: "))["type"] == "error"
 
 
+async def test_headers_come_with_the_first_event_and_the_end_with_the_last() -> None:
+    async def two(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(b"data: 1\n\n")
+        await seen.wait()
+        await response.write_eof(b"data: 2\n\n")
+        return response
+
+    seen = asyncio.Event()
+    async with gateway_over(FakeEngine("r0", answer=two)) as gateway:
+        body = json.dumps(chat("a"))
+        head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        reader, writer = await raw(gateway.url, f"{head}Content-Length: {len(body)}\r\n\r\n{body}")
+        async with asyncio.timeout(60):
+            first = await reader.read(65536)
+            seen.set()
+            last = await reader.read(65536)
+        writer.close()
+    assert first.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert first.endswith(b"\r\n\r\n9\r\ndata: 1\n\n\r\n")
+    assert last == b"9\r\ndata: 2\n\n\r\n0\r\n\r\n"
+
+
 async def test_a_client_that_does_not_read_is_disconnected_and_its_replica_freed() -> None:
     freed = asyncio.Event()
 

@@ -295,11 +295,12 @@ class Proxy:
 
     async def _relayed(self, offer: _Offer, attempt: Attempt, answer: Begun, passing: Passing) -> bool:
         """Pass the replica's bytes on. False if it does not complete the answer."""
+        if not passing.stream.resumable:
+            return await relay(answer, passing, offer.charge.output)
         waiting = attempt.state.unanswered
         try:
             async with asyncio.timeout(None) as limit:
-                if passing.stream.resumable:
-                    waiting[id(attempt)] = lambda: limit.reschedule(0.0) if self._budget.left else None
+                waiting[id(attempt)] = lambda: limit.reschedule(0.0) if self._budget.left else None
                 ended = await relay(answer, passing, offer.charge.output)
                 waiting.pop(id(attempt), None)
                 return ended or passing.stream.complete

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from multidict import CIMultiDict, istr
+from multidict import CIMultiDict, CIMultiDictProxy, MultiMapping, istr
 
 from sluice_gateway.upstream.errors import UpstreamError
 
@@ -12,32 +12,31 @@ MAX_BUFFERED: Final = 64 * 1024  # bytes that have arrived and are not taken; be
 EVENT_STREAM: Final = "text/event-stream"
 _CONTENT_TYPE: Final = istr("Content-Type")
 _CONTENT_LENGTH: Final = istr("Content-Length")
+_NO_HEADERS: Final[MultiMapping[str]] = CIMultiDictProxy(CIMultiDict[str]())
 
 
 class Answer:
     """An answer whose headers have arrived. `reading(False)` stops its connection from being read, `reading(True)` goes on."""
 
-    __slots__ = ("_close", "_error", "_parts", "_reading", "_size", "_waiter", "ended", "headers", "reason", "status")
+    __slots__ = (
+        "_close", "_error", "_parts", "_reading", "_size", "_waiter", "ended", "headers", "is_events", "reason", "status",
+    )  # fmt: skip
 
     def __init__(
         self,
-        head: tuple[int, str, CIMultiDict[str]],
+        head: tuple[int, str, MultiMapping[str]],
         reading: Callable[[bool], None],
         close: Callable[[], None],
     ) -> None:
         """`head`: status, reason, headers."""
         self.status, self.reason, self.headers = head
+        self.is_events = self.headers.get(_CONTENT_TYPE, "").partition(";")[0].strip().lower() == EVENT_STREAM
         self.ended = False  # whether all of it has arrived
         self._reading, self._close = reading, close
         self._error: UpstreamError | None = None
         self._parts: list[bytes] = []
         self._size = 0
         self._waiter: asyncio.Future[None] | None = None
-
-    @property
-    def is_events(self) -> bool:
-        """True for an event stream."""
-        return self.headers.get(_CONTENT_TYPE, "").partition(";")[0].strip().lower() == EVENT_STREAM
 
     @property
     def content_length(self) -> int | None:
@@ -76,6 +75,10 @@ class Answer:
         while len(parts) < most and (part := await self.read()):
             parts += part
         return parts[:most]
+
+    def forget_head(self) -> None:
+        """Drops the headers, which have been passed on: a stream may last for minutes."""
+        self.headers = _NO_HEADERS
 
     def close(self) -> None:
         """Ends it. Its connection closes unless the whole answer has arrived. Idempotent."""

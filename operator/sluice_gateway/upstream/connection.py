@@ -15,20 +15,21 @@ _NO_BODY: Final = frozenset({204, 304})
 
 
 class EngineConnection(asyncio.Protocol):
-    """`on_free` is called with the connection when it may carry the next request."""
+    """A connection to the engine at `key`, host and port. `on_free` is called with it when it may carry the next request."""
 
     __slots__ = (
         "_answer", "_answered", "_complete", "_delimited", "_head_bytes", "_headers", "_keeps", "_on_free", "_parser",
-        "_reason", "_transport", "free_since",
+        "_reason", "_transport", "free_since", "key",
     )  # fmt: skip
 
-    def __init__(self, on_free: "Callable[[EngineConnection], None]") -> None:
+    def __init__(self, key: tuple[str, int], on_free: "Callable[[EngineConnection], None]") -> None:
+        self.key = key
         self._on_free = on_free
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
         self._answered: asyncio.Future[Answer] | None = None  # of a request without an answer
         self._answer: Answer | None = None
-        self._headers: CIMultiDict[str] = CIMultiDict()
+        self._headers: CIMultiDict[str] | None = None  # of the answer that is arriving
         self._reason = ""
         self._head_bytes = 0
         self._complete = False  # whether the answer has arrived whole
@@ -110,13 +111,15 @@ class EngineConnection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keeps a header; those behind the body are of no use."""
         if self._answer is None:
+            if self._headers is None:
+                self._headers = CIMultiDict()
             self._headers.add(name.decode("latin-1"), value.decode("utf-8", "surrogateescape"))
 
     def on_headers_complete(self) -> None:
         """The request has its answer, unless it is an interim one."""
         status = 0 if self._parser is None else self._parser.get_status_code()
-        headers, reason = self._headers, self._reason
-        self._headers, self._reason = CIMultiDict(), ""
+        headers, reason = self._headers or CIMultiDict[str](), self._reason
+        self._headers, self._reason = None, ""
         if status < 200 or self._answered is None:
             return
         self._head_bytes = 0

@@ -68,7 +68,7 @@ class Connections:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 _, connection = await loop.create_connection(
-                    lambda: EngineConnection(lambda free: self._give_back(key, free)), host.strip("[]"), port
+                    lambda: EngineConnection(key, self._give_back), host.strip("[]"), port
                 )
         except TimeoutError as error:
             raise ConnectTimedOut from error
@@ -76,9 +76,9 @@ class Connections:
             raise ConnectFailed from error
         return connection
 
-    def _give_back(self, key: tuple[str, int], connection: EngineConnection) -> None:
+    def _give_back(self, connection: EngineConnection) -> None:
         now = connection.free_since = asyncio.get_running_loop().time()
-        self._free.setdefault(key, deque()).append(connection)
+        self._free.setdefault(connection.key, deque()).append(connection)
         if now - self._swept > KEEPALIVE_SECONDS:
             self._swept = now
             self._sweep(now - KEEPALIVE_SECONDS)
