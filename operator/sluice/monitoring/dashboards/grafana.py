@@ -59,7 +59,7 @@ def _place(left: int, top: int, width: int, height: int) -> Json:
 
 
 def _panel(panel: Panel) -> Json:
-    defaults: Json = {"unit": panel.unit, "min": 0}
+    defaults: Json = {"unit": panel.unit} | ({"min": 0} if panel.from_zero else {})
     if panel.kind == "timeseries":
         stacking = {"mode": "normal" if panel.stacked else "none", "group": "A"}
         defaults["custom"] = {"lineWidth": 1, "fillOpacity": 30 if panel.stacked else 0, "stacking": stacking}

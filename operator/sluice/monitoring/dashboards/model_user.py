@@ -47,6 +47,7 @@ MODEL_USER: Final = Dashboard(
                     "By LLMDeployment. A dip beside high queue times is a lack of replicas.",
                     "percentunit",
                     (Query(attained(S, DEPLOYMENT), "{{namespace}}/{{llmdeployment}}"),),
+                    from_zero=False,
                     width=12,
                 ),
                 Panel(

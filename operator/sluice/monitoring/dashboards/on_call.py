@@ -62,6 +62,7 @@ ON_CALL: Final = Dashboard(
                     "By LLMDeployment; `kubectl sluice explain NAME` says why its replicas are what they are.",
                     "percentunit",
                     (Query(attained(S, DEPLOYMENT), "{{namespace}}/{{llmdeployment}}"),),
+                    from_zero=False,
                 ),
                 Panel(
                     "Errors and rejections",

@@ -30,6 +30,7 @@ class Panel:
     kind: Literal["timeseries", "stat"] = "timeseries"
     stacked: bool = False
     width: int = 8  # of 24 columns
+    from_zero: bool = True  # False: the axis fits the data, so that 99 % and 100 % differ
     good_from: float | None = None  # a stat is green from this value on, else red
 
 
