@@ -18,7 +18,7 @@ from sluice import contract
 from sluice_operator.cluster.client import Key, Object
 from sluice_operator.cluster.kinds import path
 from sluice_operator.cluster.kube import KubeClient
-from sluice_operator.reconcile.admin_token import derive
+from sluice_operator.reconcile.children.admin_token import derive
 from sluice_operator.reconcile.context import Context
 from sluice_operator.reconcile.reconciler import Reconciler
 from sluice_operator.render import names

@@ -18,7 +18,7 @@ from sluice_operator.cluster.pod_status import phase_of, template_hash
 from sluice_operator.engines.client import ScrapeError, limits_body
 from sluice_operator.engines.exposition import parse
 from sluice_operator.model_check import HubReader, ModelChecks
-from sluice_operator.reconcile.admin_token import derive
+from sluice_operator.reconcile.children.admin_token import derive
 from sluice_operator.reconcile.context import Context
 from sluice_operator.reconcile.reconciler import Reconciler
 from sluice_operator.settings import Settings

@@ -17,7 +17,7 @@ from sluice.cli import app
 from sluice.logs import ENV_FORMAT, ENV_LEVEL, FORMATS, LEVELS
 from sluice_operator.api.auth import Auth
 from sluice_operator.cluster.kinds import GROUPS
-from sluice_operator.render.auth import mounted_secrets, secret_flags
+from sluice_operator.render.access.auth import mounted_secrets, secret_flags
 from sluice_operator.settings import PodMonitorSettings, from_environment
 
 CHART = Path(__file__).parents[2] / "charts/sluice"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 import transformers
 
-from sluice.model_support import ATTENDING, supported
+from sluice.models.support import ATTENDING, supported
 from sluice_engine.errors import ModelInvalid, UnsupportedArchitecture
 from sluice_engine.model.attention import AttentionCall
 from sluice_engine.model.kv_cache import KVShape

@@ -13,7 +13,7 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
-from sluice.model_support import quantised, supported
+from sluice.models.support import quantised, supported
 from sluice_engine.backend.base import Backend, OnBytes
 from sluice_engine.backend.parallel.shard import share_of
 from sluice_engine.config import EngineOptions

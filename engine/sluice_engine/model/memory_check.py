@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from sluice.model_files import LENGTH_BYTES, HeaderInvalid, header_length, loaded_names, parse_header
+from sluice.models.files import LENGTH_BYTES, HeaderInvalid, header_length, loaded_names, parse_header
 from sluice_engine.backend.pool_memory import PoolMemory, check_size
 from sluice_engine.backend.resources import small_pool
 from sluice_engine.config import EngineOptions

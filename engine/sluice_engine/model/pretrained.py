@@ -12,7 +12,7 @@ import transformers
 from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars
 from transformers.utils import logging as transformers_logging
 
-from sluice.quantisation import Quantisation, read_quantisation
+from sluice.models.quantisation import Quantisation, read_quantisation
 from sluice_engine.errors import ModelInvalid, first_line
 from sluice_engine.model import attention
 from sluice_engine.model.quantised.checkpoint import dense_weights

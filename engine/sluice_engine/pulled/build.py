@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from sluice.model_uri import LocalModel
+from sluice.models.uri import LocalModel
 from sluice_engine.sources.cache import Entry, is_complete, publish, sha256_of
 from sluice_engine.sources.errors import write_failed
 from sluice_engine.sources.lease import EXPIRY_SECONDS, RENEWALS, Lease, LeaseLost

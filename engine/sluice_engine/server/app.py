@@ -27,7 +27,7 @@ from sluice.httpapi.connection_limits import (
     data_connections,
     raise_open_files,
 )
-from sluice.model_uri import LocalModel, parse_uri
+from sluice.models.uri import LocalModel, parse_uri
 from sluice.mounted_files import FileFault
 from sluice_engine import messages
 from sluice_engine.config import EngineOptions
@@ -38,7 +38,7 @@ from sluice_engine.server.api import about, admin, data_routes
 from sluice_engine.server.auth.metrics import AccessMetrics
 from sluice_engine.server.auth.secret_files import SecretFiles
 from sluice_engine.server.context import Serving
-from sluice_engine.server.engine_client import ENGINE_MODULE, EngineClient
+from sluice_engine.server.engine.client import ENGINE_MODULE, EngineClient
 from sluice_engine.server.errors import Unavailable
 from sluice_engine.server.lifecycle import DRAINING_RETRY_SECONDS, Lifecycle, Phase
 from sluice_engine.server.limit_log import LimitLog

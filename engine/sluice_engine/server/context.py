@@ -24,7 +24,7 @@ from sluice_engine.config import EngineOptions
 from sluice_engine.grammar.checker import GrammarChecker
 from sluice_engine.limits import Limits, LimitsInForce, at_start
 from sluice_engine.server.auth.metrics import AccessMetrics
-from sluice_engine.server.engine_client import EngineClient
+from sluice_engine.server.engine.client import EngineClient
 from sluice_engine.server.errors import BadRequest, Unavailable
 from sluice_engine.server.lifecycle import Lifecycle, Phase
 from sluice_engine.server.metrics import EngineMetrics

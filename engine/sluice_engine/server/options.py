@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final, Literal, TypeVar
 
 from sluice import contract
-from sluice.model_uri import UriInvalid, name_of, parse_uri
-from sluice.tensor_parallel import MAX_RANKS
+from sluice.models.tensor_parallel import MAX_RANKS
+from sluice.models.uri import UriInvalid, name_of, parse_uri
 from sluice_engine.config import SWAP_SIZE, EngineOptions
 from sluice_engine.limits import Limits
 from sluice_engine.scheduler import policies

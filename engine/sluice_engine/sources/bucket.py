@@ -17,7 +17,7 @@ from minio import Minio
 from minio.error import InvalidResponseError, MinioException, S3Error, ServerError
 
 from sluice import contract
-from sluice.model_uri import S3Model
+from sluice.models.uri import S3Model
 from sluice_engine.sources.bucket_access import client_of, is_signed, place_of
 from sluice_engine.sources.errors import SourceError, write_failed
 from sluice_engine.sources.snapshot import RemoteFile, Snapshot, choose

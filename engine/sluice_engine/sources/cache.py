@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from sluice.model_uri import HubModel, LocalModel, RemoteModel, UriInvalid, parse_uri
+from sluice.models.uri import HubModel, LocalModel, RemoteModel, UriInvalid, parse_uri
 
 MARKER: Final = ".sluice.json"
 PART: Final = ".part"

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from sluice import contract
-from sluice.model_uri import ClaimModel, LocalModel, UriInvalid, parse_uri
+from sluice.models.uri import ClaimModel, LocalModel, UriInvalid, parse_uri
 from sluice_engine.sources.cache import default_cache
 from sluice_engine.sources.errors import SourceError, write_failed
 from sluice_engine.sources.lease import EXPIRY_SECONDS

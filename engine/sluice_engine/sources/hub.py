@@ -31,7 +31,7 @@ from huggingface_hub.utils import (  # type: ignore[attr-defined]  # documented,
 )
 
 from sluice import contract
-from sluice.model_uri import HubModel
+from sluice.models.uri import HubModel
 from sluice_engine.sources.errors import SourceError, write_failed
 from sluice_engine.sources.snapshot import RemoteFile, Snapshot, choose
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from sluice import contract
-from sluice.model_files import LENGTH_BYTES, HeaderInvalid, header_length, loaded_names, parse_header
+from sluice.models.files import LENGTH_BYTES, HeaderInvalid, header_length, loaded_names, parse_header
 from sluice_engine.backend.resources import memory_left, small_pool
 from sluice_engine.config import EngineOptions
 from sluice_engine.sources.errors import SourceError

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from sluice.model_uri import HubModel, parse_uri
+from sluice.models.uri import HubModel, parse_uri
 
 MAX_BYTES: Final = 4096
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}", re.ASCII)

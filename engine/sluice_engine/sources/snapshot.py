@@ -12,8 +12,8 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from sluice import contract
-from sluice.model_files import weight_names
-from sluice.model_support import unserved
+from sluice.models.files import weight_names
+from sluice.models.support import unserved
 from sluice_engine.sources.errors import SourceError
 
 CONFIG: Final = "config.json"

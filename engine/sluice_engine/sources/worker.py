@@ -20,7 +20,7 @@ import msgspec
 
 from sluice import contract, logs
 from sluice.contract import EXIT_FAILED, EXIT_OK
-from sluice.model_uri import HubModel, RemoteModel, S3Model, parse_uri
+from sluice.models.uri import HubModel, RemoteModel, S3Model, parse_uri
 from sluice_engine.sources import cache, snapshot
 from sluice_engine.sources.cache import PART, Entry
 from sluice_engine.sources.errors import SourceError, disk_full, stalled, write_failed

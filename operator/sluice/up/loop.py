@@ -24,7 +24,7 @@ from sluice_operator.autoscaler.values import Decision
 from sluice_operator.cluster.client import Key
 from sluice_operator.cluster.local import LocalCluster, LocalClusterOptions
 from sluice_operator.engines.client import HttpScraper
-from sluice_operator.reconcile.admin_token import make_key
+from sluice_operator.reconcile.children.admin_token import make_key
 from sluice_operator.reconcile.context import Context
 from sluice_operator.reconcile.reconciler import Reconciler
 from sluice_operator.settings import Settings

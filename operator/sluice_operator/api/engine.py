@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from sluice.tensor_parallel import MAX_RANKS
+from sluice.models.tensor_parallel import MAX_RANKS
 from sluice_operator.api.base import Model, Rule
 from sluice_operator.api.patterns import EXTENDED_RESOURCE, IMAGE, MemorySize, Quantity, amount_of
 from sluice_operator.api.template import Template

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from sluice.model_uri import HubModel, ModelUri
+from sluice.models.uri import HubModel, ModelUri
 from sluice_operator.model_check.record import ModelReader, ModelRecord, NotChecked
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import aiohttp
 
-from sluice.model_files import (
+from sluice.models.files import (
     LENGTH_BYTES,
     MAX_HEADER_BYTES,
     HeaderInvalid,
@@ -19,7 +19,7 @@ from sluice.model_files import (
     loaded_names,
     parse_header,
 )
-from sluice.model_uri import ClaimModel, HubModel, ModelUri, S3Model
+from sluice.models.uri import ClaimModel, HubModel, ModelUri, S3Model
 from sluice_operator.model_check.record import ADAPTER, ModelRecord, NotChecked, adapter_record, record_of
 
 CONFIG: Final = "config.json"

@@ -5,9 +5,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from sluice.model_support import unserved
-from sluice.model_uri import ModelUri
-from sluice.tensor_parallel import ShardedSizes, sizes_of
+from sluice.models.support import unserved
+from sluice.models.tensor_parallel import ShardedSizes, sizes_of
+from sluice.models.uri import ModelUri
 from sluice_perfmodel.model_memory import ModelFacts, facts_of, parameters_of
 
 ADAPTER: Final = "adapter_config.json"

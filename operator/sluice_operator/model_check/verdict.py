@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from sluice import contract
-from sluice.tensor_parallel import not_divided
+from sluice.models.tensor_parallel import not_divided
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.api.patterns import amount_of
 from sluice_operator.cluster.pod_status import Problem

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from sluice import contract
-from sluice.model_uri import HubModel, parse_uri
+from sluice.models.uri import HubModel, parse_uri
 from sluice_operator.model_check import NotChecked, Verdict, judge
 from sluice_operator.reconcile.context import Context, Target
 from sluice_operator.status.served_model import recorded_revision

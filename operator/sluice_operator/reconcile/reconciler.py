@@ -21,8 +21,7 @@ from sluice_operator.autoscaler.values import Decision
 from sluice_operator.cluster.client import ClusterError, ForeignObject, Key, Object, OwnerDeleted
 from sluice_operator.cluster.fleet import ObservedFleet
 from sluice_operator.reconcile.accelerator_budget import AcceleratorBudgets
-from sluice_operator.reconcile.canary import CanaryProgress, apply_deployments, fetched_model, restored_canary
-from sluice_operator.reconcile.children import (
+from sluice_operator.reconcile.children.apply import (
     REJECTED,
     apply_dependencies,
     desired_replicas,
@@ -30,14 +29,15 @@ from sluice_operator.reconcile.children import (
     order_scale_in,
     remove_network_policy,
 )
+from sluice_operator.reconcile.children.canary import CanaryProgress, apply_deployments, fetched_model, restored_canary
+from sluice_operator.reconcile.children.pod_monitor import ensure_pod_monitor
+from sluice_operator.reconcile.children.pod_template import awaits_rollback, choose_template, pod_defaults
 from sluice_operator.reconcile.context import Context, Target
 from sluice_operator.reconcile.crash_replacement import replace_crashed
 from sluice_operator.reconcile.external_writer import replicas_change, state_after
 from sluice_operator.reconcile.limits import send_limits
 from sluice_operator.reconcile.model_check import check_model
 from sluice_operator.reconcile.observe import observe
-from sluice_operator.reconcile.pod_monitor import ensure_pod_monitor
-from sluice_operator.reconcile.pod_template import awaits_rollback, choose_template, pod_defaults
 from sluice_operator.reconcile.saved_estimates import read_estimates, save_estimates
 from sluice_operator.reconcile.served_names import name_conflict
 from sluice_operator.reconcile.state import ResourceState
@@ -189,7 +189,8 @@ class Reconciler:
         Raises ClusterError, ForeignObject, OwnerDeleted.
         """
         key, context, fleet = target.key, self.context, facts.fleet
-        children = await ensure_token(target, fleet, self.states[key].children, context)
+        interval = self._unwatched_interval(key)
+        children = await ensure_token(target, fleet, self.states[key].children, context, interval=interval)
         self.states[key] = replace(self.states[key], children=children)
         replicas = desired_replicas(target.resource, fleet, decision)
         choice = facts.choice
@@ -199,7 +200,7 @@ class Reconciler:
             deployment = with_revision(deployment, choice)
         if context.settings.network_peers is None and children.fingerprint is None:
             await remove_network_policy(target, context)
-        children = await apply_dependencies(target, fleet, dependencies, children, context)
+        children = await apply_dependencies(target, dependencies, children, context, interval=interval)
         self.states[key] = replace(self.states[key], children=children)
         await order_scale_in(target.resource, fleet, decision, replicas, context)
         before = CanaryProgress(self.states[key].canary, self.states[key].saved)
@@ -229,6 +230,11 @@ class Reconciler:
         interval = self._interval(target.key, self.context.settings.estimate_writes)
         saved = await save_estimates(target, state.saved, estimates, state.canary, self.context, interval=interval)
         self.states[target.key] = replace(state, saved=saved)
+
+    def _unwatched_interval(self, key: Key) -> float:
+        """Seconds between two applies of children that no watch shows."""
+        settings = self.context.settings
+        return max(settings.children_interval, len(self.states) / settings.unwatched_applies * (0.75 + key.phase / 2))
 
     def _interval(self, key: Key, rate: float) -> float:
         """Seconds between two writes of what was measured of this resource, so that those of all stay near `rate`, 1/s.

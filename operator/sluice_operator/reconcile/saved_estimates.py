@@ -16,7 +16,7 @@ from sluice_operator import render
 from sluice_operator.autoscaler.handover import Estimates
 from sluice_operator.canary import CanaryState, Counts
 from sluice_operator.cluster.client import ClusterError, ForeignObject, Object, is_owned
-from sluice_operator.reconcile.children import REJECTED
+from sluice_operator.reconcile.children.apply import REJECTED
 from sluice_operator.reconcile.context import Context, Target
 from sluice_operator.render import names
 from sluice_operator.render.estimates import CANARY_KEY, ESTIMATES_KEY

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 from sluice_operator.autoscaler.state import AutoscalerState
 from sluice_operator.canary import CanaryState
-from sluice_operator.reconcile.children import AppliedChildren
+from sluice_operator.reconcile.children.apply import AppliedChildren
+from sluice_operator.reconcile.children.pod_monitor import AppliedMonitor
 from sluice_operator.reconcile.crash_replacement import CrashReplacement
 from sluice_operator.reconcile.external_writer import ExternalWriter
 from sluice_operator.reconcile.limits import SentLimits
 from sluice_operator.reconcile.observation_state import ObservationState
-from sluice_operator.reconcile.pod_monitor import AppliedMonitor
 from sluice_operator.reconcile.recorded_status import RecordedStatus
 from sluice_operator.reconcile.saved_estimates import SavedEstimates
 from sluice_operator.status.events import SentEvents

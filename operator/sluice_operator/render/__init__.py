@@ -9,16 +9,16 @@ from sluice import contract
 from sluice_operator.api import LLMDeployment
 from sluice_operator.cluster.client import Object
 from sluice_operator.render import names
-from sluice_operator.render.admin_secret import build_admin_secret
+from sluice_operator.render.access.admin_secret import build_admin_secret
+from sluice_operator.render.access.network_policy import build_network_policy
+from sluice_operator.render.access.service_account import build_service_account
 from sluice_operator.render.canary import canary_deployment, canary_service, shared
 from sluice_operator.render.deployment import build_deployment
 from sluice_operator.render.disruption_budget import build_disruption_budget
 from sluice_operator.render.estimates import build_estimates
-from sluice_operator.render.network_policy import build_network_policy
 from sluice_operator.render.pod import USER, PodDefaults, build_pod_template
 from sluice_operator.render.pod_monitor import build_pod_monitor
 from sluice_operator.render.service import build_headless_service, build_service
-from sluice_operator.render.service_account import build_service_account
 from sluice_operator.render.targets import build_targets
 from sluice_operator.settings import NetworkPeers, PodMonitorSettings
 

@@ -8,10 +8,10 @@ the targets file (`targets.py`), and the operator's further decisions by PATCH /
 from typing import Final
 
 from sluice import contract
-from sluice.model_uri import ClaimModel, LocalModel, parse_uri
+from sluice.models.uri import ClaimModel, LocalModel, parse_uri
 from sluice_operator.api import LLMDeployment
 from sluice_operator.api.patterns import amount_of
-from sluice_operator.render.auth import secret_flags
+from sluice_operator.render.access.auth import secret_flags
 from sluice_operator.render.model_source import source_flags
 
 GIB: Final = 2**30

@@ -7,7 +7,7 @@ fault without a restart. As for other Secrets, a missing one is optional for the
 from typing import Final
 
 from sluice import contract
-from sluice.model_uri import HubModel, S3Model, parse_uri
+from sluice.models.uri import HubModel, S3Model, parse_uri
 from sluice_operator.api.spec import ModelSpec
 from sluice_operator.cluster.client import Object
 

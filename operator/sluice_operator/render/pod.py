@@ -8,7 +8,7 @@ from sluice_operator.api import LLMDeployment
 from sluice_operator.api.patterns import amount_of
 from sluice_operator.cluster.client import Object
 from sluice_operator.render import names
-from sluice_operator.render.auth import secret_mounts, secret_volumes
+from sluice_operator.render.access.auth import secret_mounts, secret_volumes
 from sluice_operator.render.engine_args import GIB, claim_of, engine_arguments
 from sluice_operator.render.model_source import source_env, source_mounts, source_volumes
 from sluice_operator.render.overlay import identity, overlay_env, overlay_mounts, overlay_volumes, placement

@@ -24,7 +24,7 @@ from sluice_operator.engines.client import HttpScraper
 from sluice_operator.gateways.watch import Gateways
 from sluice_operator.metrics import OperatorMetrics
 from sluice_operator.model_check import HubReader, ModelChecks
-from sluice_operator.reconcile.admin_token import operator_key
+from sluice_operator.reconcile.children.admin_token import operator_key
 from sluice_operator.reconcile.context import Context
 from sluice_operator.reconcile.reconciler import Reconciler
 from sluice_operator.runtime.health import Health

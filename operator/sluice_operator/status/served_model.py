@@ -7,7 +7,7 @@ a bucket the status shows what the newest start found.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sluice.model_uri import HubModel, S3Model, parse_uri
+from sluice.models.uri import HubModel, S3Model, parse_uri
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.cluster.fleet import ObservedPod
 from sluice_operator.render.engine_args import model_path

@@ -3,8 +3,8 @@
 import pytest
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from sluice import model_support
-from sluice.model_support import CHECKED_TYPES, unserved
+from sluice.models import support as model_support
+from sluice.models.support import CHECKED_TYPES, unserved
 from tests.engine.families import FAMILIES
 from tests.engine.model.test_introspection import REFUSED
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from sluice.quantisation import Quantisation
+from sluice.models.quantisation import Quantisation
 from sluice_engine.model.quantised.checkpoint import unpack_layer
 from sluice_engine.model.quantised.unpack import Unpacked
 from sluice_kernels.repack import repack

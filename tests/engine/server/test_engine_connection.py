@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from sluice_engine import messages
-from sluice_engine.server.engine_connection import EngineConnection
+from sluice_engine.server.engine.connection import EngineConnection
 
 SENT = [messages.StateReply(token, {"text": "x" * 300 * token}) for token in range(3)]
 

@@ -17,7 +17,7 @@ import pytest
 from sluice import contract
 from sluice_engine import messages
 from sluice_engine.sampling_params import SamplingParams
-from sluice_engine.server.engine_client import MAX_PENDING_DELTAS, EngineClient, Listener
+from sluice_engine.server.engine.client import MAX_PENDING_DELTAS, EngineClient, Listener
 from sluice_engine.server.metrics import EngineMetrics
 from tests.engine.server.api.generation.test_handlers import Desk, FakeEngineClient, desk_of
 from tests.engine.server.transport.test_connection_limits import until

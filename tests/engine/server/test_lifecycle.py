@@ -17,7 +17,7 @@ from sluice_engine import messages
 from sluice_engine.config import EngineOptions
 from sluice_engine.server.app import reap_orphans
 from sluice_engine.server.context import Serving
-from sluice_engine.server.engine_client import EngineClient, Stream
+from sluice_engine.server.engine.client import EngineClient, Stream
 from sluice_engine.server.errors import ClientTooSlow
 from sluice_engine.server.lifecycle import Lifecycle, Phase
 from sluice_engine.server.metrics import EngineMetrics

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.model_uri import HubModel
+from sluice.models.uri import HubModel
 from sluice_engine.sources import Patience, SourceError, cached_models, fetch
 from sluice_engine.sources.cache import entry_of
 from tests.engine.sources.conftest import FILES

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from sluice.model_uri import HubModel, ModelUri
+from sluice.models.uri import HubModel, ModelUri
 from sluice_operator.model_check import ModelChecks, ModelRecord, NotChecked, checks
 from sluice_perfmodel.model_memory import facts_of
 from tests.operator.fake_cluster import Clock

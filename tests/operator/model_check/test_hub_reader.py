@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from sluice.model_uri import HubModel, parse_uri
+from sluice.models.uri import HubModel, parse_uri
 from sluice_operator.model_check import HubReader, ModelRecord, NotChecked
 from tests.hub_server import COMMIT, Hub
 from tests.operator.model_check.conftest import CONFIG, PARAMETERS, header

@@ -11,7 +11,7 @@ import pytest
 
 from sluice import contract
 from sluice_operator.cluster.client import ClusterError, Object
-from sluice_operator.reconcile.admin_token import KEY_BYTES, derive, make_key, operator_key
+from sluice_operator.reconcile.children.admin_token import KEY_BYTES, derive, make_key, operator_key
 from sluice_operator.reconcile.reconciler import Reconciler
 from tests.operator.fake_cluster import (
     KEY,

@@ -11,7 +11,7 @@ from sluice_operator import render
 from sluice_operator.api import parse
 from sluice_operator.cluster.client import Endpoint, Key, Object
 from sluice_operator.engines.client import HttpScraper
-from sluice_operator.reconcile.admin_token import make_key
+from sluice_operator.reconcile.children.admin_token import make_key
 from sluice_operator.reconcile.context import Context
 from sluice_operator.reconcile.reconciler import Reconciler
 from sluice_operator.runtime.workqueue import Workers

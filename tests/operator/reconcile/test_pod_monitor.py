@@ -64,7 +64,7 @@ async def test_the_monitor_is_valid_by_the_schema_of_the_prometheus_operator() -
     assert len(faults(made, "podmonitors")) == 1
 
 
-async def test_it_is_applied_once_and_restored_as_other_kinds_without_a_watch() -> None:
+async def test_it_is_applied_once_and_restored_after_hours() -> None:
     cluster, clock = monitored_cluster(), Clock()
     reconciler = operator_with(SETTINGS, cluster, clock)
     for _ in range(3):
@@ -72,7 +72,7 @@ async def test_it_is_applied_once_and_restored_as_other_kinds_without_a_watch() 
         clock.now += 15.0
     assert cluster.writes.count(f"apply PodMonitor {NAME}") == 1
     cluster.store.delete("PodMonitor", KEY.namespace, NAME)
-    clock.now += reconciler.context.settings.unwatched_interval
+    clock.now += reconciler.context.settings.monitor_interval
     await reconciler.reconcile(KEY)
     assert monitor(cluster) != {}
 

@@ -3,7 +3,7 @@
 from sluice import contract
 from sluice_operator.api import parse
 from sluice_operator.autoscaler.values import Decision
-from sluice_operator.reconcile.children import order_scale_in
+from sluice_operator.reconcile.children.apply import order_scale_in
 from sluice_operator.reconcile.observe import observe
 from sluice_operator.reconcile.reconciler import GONE
 from tests.operator.fake_cluster import KEY, Clock, Engines, cluster_with, deployed, manifest, operator, pod, settle

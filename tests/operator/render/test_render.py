@@ -385,11 +385,8 @@ def test_the_credentials_of_a_bucket_are_files_that_a_corrected_secret_replaces(
 
 
 def test_a_downloaded_model_has_a_token_file_a_shared_cache_and_retries() -> None:
-    asked = {
-        "model.uri": "hf://org/name",
-        "model.tokenSecretRef": {"name": "hub", "key": "k"},
-        "model.cache.claim": "c",
-    }
+    token = {"name": "hub", "key": "k"}
+    asked = {"model.uri": "hf://org/name", "model.tokenSecretRef": token, "model.cache.claim": "c"}
     pod = deployment(children(asked))["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert {"--fetch-errors=retry", "--cache=/var/cache/sluice", "hf://org/name"} <= set(container["args"])

@@ -21,7 +21,7 @@ from sluice_operator.cluster.kinds import GROUPS
 from sluice_operator.cluster.kube import KubeClient
 from sluice_operator.cluster.lease import KubeLease, LeaseRecord
 from sluice_operator.gateways.watch import Gateways
-from sluice_operator.reconcile.admin_token import operator_key
+from sluice_operator.reconcile.children.admin_token import operator_key
 from sluice_operator.reconcile.context import Context
 from sluice_operator.reconcile.reconciler import Reconciler
 from sluice_operator.runtime.watches import watch, watched_kinds

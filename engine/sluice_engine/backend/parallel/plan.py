@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from sluice.tensor_parallel import ShardedSizes
+from sluice.models.tensor_parallel import ShardedSizes
 
 
 class Split(Enum):

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from sluice.tensor_parallel import not_divided, sizes_of
+from sluice.models.tensor_parallel import not_divided, sizes_of
 from sluice_engine.backend.parallel.collectives import embedded, joined_logits, part_of
 from sluice_engine.backend.parallel.group import Group
 from sluice_engine.backend.parallel.plan import Share, Split, cut_of, split_of, unplanned

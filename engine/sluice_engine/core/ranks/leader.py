@@ -20,7 +20,7 @@ import torch
 from torch import distributed
 
 from sluice.contract import REASON_ENGINE_CRASHED
-from sluice.tensor_parallel import sizes_of
+from sluice.models.tensor_parallel import sizes_of
 from sluice_engine.backend.base import Backend
 from sluice_engine.backend.choose import rank_device, sharing_backend
 from sluice_engine.backend.parallel.group import RankFailed, TorchGroup

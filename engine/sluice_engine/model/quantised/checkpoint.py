@@ -8,8 +8,8 @@ from typing import Any, Final
 import torch
 from safetensors import safe_open
 
-from sluice.model_files import loaded_names
-from sluice.quantisation import WORD_BITS, Quantisation
+from sluice.models.files import loaded_names
+from sluice.models.quantisation import WORD_BITS, Quantisation
 from sluice_engine.errors import ModelInvalid
 from sluice_engine.model.quantised.unpack import Unpacked, unpack_awq, unpack_gptq
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import torch
 
-from sluice.quantisation import WORD_BITS
+from sluice.models.quantisation import WORD_BITS
 
 # Part i of a word holds this one of its outputs: AutoAWQ for 4 bits, vLLM's `awq_pack` for 8.
 AWQ_ORDER: Final = {4: (0, 2, 4, 6, 1, 3, 5, 7), 8: (0, 2, 1, 3)}

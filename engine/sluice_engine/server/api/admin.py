@@ -19,7 +19,7 @@ from sluice_engine import messages
 from sluice_engine.server.api import limits
 from sluice_engine.server.api.load import load
 from sluice_engine.server.context import Serving
-from sluice_engine.server.engine_client import EngineFailed
+from sluice_engine.server.engine.client import EngineFailed
 from sluice_engine.server.errors import Unauthorized, Unavailable
 from sluice_engine.server.metrics import CONTENT_TYPE
 from sluice_engine.server.transport.router import Handler, Routes

@@ -26,7 +26,7 @@ from sluice_engine.server.api.generation.accepted_fields import TRUNCATE, TRUNCA
 from sluice_engine.server.api.generation.request_schema import MODEL, PRIORITY, SLO, targets
 from sluice_engine.server.api.request_fields import Text, fields
 from sluice_engine.server.context import Serving, offered_before, request_id_of, waited_before
-from sluice_engine.server.engine_client import EngineFailed, Stream
+from sluice_engine.server.engine.client import EngineFailed, Stream
 from sluice_engine.server.errors import ApiError, BadRequest, ContextTooLong, InternalError
 from sluice_engine.server.request_log import entry_of
 from sluice_engine.server.usage import Usage

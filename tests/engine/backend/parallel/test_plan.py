@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.tensor_parallel import ShardedSizes, not_divided, sizes_of
+from sluice.models.tensor_parallel import ShardedSizes, not_divided, sizes_of
 from sluice_engine.backend.parallel.collectives import embedded, joined_logits, part_of
 from sluice_engine.backend.parallel.plan import SPLITS, Share, Split, cut_of, split_of, unplanned
 from sluice_engine.backend.parallel.shard import share_of

@@ -25,7 +25,7 @@ from sluice.httpapi.connection_limits import (
 from sluice_engine.config import EngineOptions
 from sluice_engine.server.api import admin
 from sluice_engine.server.context import Serving
-from sluice_engine.server.engine_client import EngineClient
+from sluice_engine.server.engine.client import EngineClient
 from sluice_engine.server.lifecycle import Lifecycle
 from sluice_engine.server.metrics import EngineMetrics
 from sluice_engine.server.transport.router import Router, Routes

@@ -17,7 +17,7 @@ import torch
 from transformers import AutoModelForCausalLM
 from transformers.conversion_mapping import get_model_conversion_mapping
 
-from sluice.model_files import LENGTH_BYTES, HeaderInvalid, header_length, loaded_names, parse_header
+from sluice.models.files import LENGTH_BYTES, HeaderInvalid, header_length, loaded_names, parse_header
 from sluice_engine.backend.base import OnBytes
 from sluice_engine.backend.cuda.device_queue import DeviceQueue
 from sluice_engine.backend.cuda.loading.staging import PIECE_BYTES, FileEndsEarly, Staging

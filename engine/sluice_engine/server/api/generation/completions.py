@@ -24,7 +24,7 @@ from sluice_engine.server.api.generation.prompt_echo import prompt_values
 from sluice_engine.server.api.generation.response import ResponseBuilder, SampleNames
 from sluice_engine.server.api.generation.sse import ChatFormat, CompletionFormat, ResponseFormat
 from sluice_engine.server.context import Serving, offered_before, request_id_of, waited_before
-from sluice_engine.server.engine_client import EngineFailed
+from sluice_engine.server.engine.client import EngineFailed
 from sluice_engine.server.errors import InternalError, Unavailable
 from sluice_engine.server.request_log import entry_of
 from sluice_engine.server.usage import Usage

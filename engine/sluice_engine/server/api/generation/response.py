@@ -28,7 +28,7 @@ from sluice_engine.server.api.generation.request_schema import Generation
 from sluice_engine.server.api.generation.resumption import Resumption, comment
 from sluice_engine.server.api.generation.sse import Encoder, Head, ResponseFormat
 from sluice_engine.server.context import Serving, close_after_response, request_id_of
-from sluice_engine.server.engine_client import EngineFailed, Stream
+from sluice_engine.server.engine.client import EngineFailed, Stream
 from sluice_engine.server.errors import ApiError, ClientTooSlow, InternalError
 from sluice_engine.server.metrics import Outcome
 from sluice_engine.server.request_log import entry_of

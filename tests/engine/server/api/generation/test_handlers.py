@@ -22,7 +22,7 @@ from sluice_engine.config import EngineOptions
 from sluice_engine.server.api import data_routes
 from sluice_engine.server.api.generation.request_schema import Generation
 from sluice_engine.server.context import Serving
-from sluice_engine.server.engine_client import EngineClient, Listener
+from sluice_engine.server.engine.client import EngineClient, Listener
 from sluice_engine.server.lifecycle import Lifecycle
 from sluice_engine.server.metrics import EngineMetrics
 from sluice_engine.server.transport.router import Router

@@ -7,7 +7,7 @@ the loader, which runs the architecture once and states what is missing (`sluice
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sluice.quantisation import read_quantisation
+from sluice.models.quantisation import read_quantisation
 
 MAX_WORD: Final = 100  # characters of a name that are quoted
 ATTENDING: Final = frozenset({"full_attention", "sliding_attention", "attention"})  # kinds of layers that cache KV

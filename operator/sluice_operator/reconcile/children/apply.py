@@ -17,10 +17,9 @@ from sluice_operator.api import LLMDeployment
 from sluice_operator.autoscaler.values import Decision
 from sluice_operator.cluster.client import ClusterError, Object, is_owned
 from sluice_operator.cluster.fleet import ObservedFleet, replicas_of
-from sluice_operator.reconcile.admin_token import derive
+from sluice_operator.reconcile.children.admin_token import derive
 from sluice_operator.reconcile.context import Context, Target
 from sluice_operator.render import names
-from sluice_operator.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -41,13 +40,6 @@ class AppliedChildren:
     def is_due(self, now: float, interval: float) -> bool:
         """True if the children were not applied for `interval` seconds."""
         return self.fingerprint is None or now - self.applied_at >= interval
-
-    def is_unwatched_due(self, now: float, target: Target, fleet: ObservedFleet, settings: Settings) -> bool:
-        """True if the children without a watch are applied again: like the others while a pod is not ready, which may
-        wait for one of them; otherwise rarely, and not for all resources at once."""
-        if all(pod.view.phase == "ready" for pod in fleet.pods):
-            return now - self.unwatched_at >= settings.unwatched_interval * (0.5 + target.key.phase / 2)
-        return now - self.unwatched_at >= settings.children_interval
 
 
 def desired_replicas(resource: LLMDeployment, fleet: ObservedFleet, decision: Decision) -> int | None:
@@ -70,14 +62,14 @@ def desired_replicas(resource: LLMDeployment, fleet: ObservedFleet, decision: De
 
 
 async def ensure_token(
-    target: Target, fleet: ObservedFleet, state: AppliedChildren, context: Context
+    target: Target, fleet: ObservedFleet, state: AppliedChildren, context: Context, *, interval: float
 ) -> AppliedChildren:
     """Create the Secret of the admin token if it does not exist. Raises ClusterError, OwnerDeleted.
 
-    The creation is repeated when the children without a watch are due, because the operator does not read the Secret. A quota may
-    reject the creation of a Secret that exists; the error is ignored if the Deployment mounts that Secret.
+    The creation is repeated every `interval` seconds, because the operator does not read the Secret. A quota may reject
+    the creation of a Secret that exists; the error is ignored if the Deployment mounts that Secret.
     """
-    if state.token is not None and not _due(("Secret",), target, fleet, state, context):
+    if state.token is not None and not _due(("Secret",), state, context, interval):
         return state
     token = derive(context.token_key, str(target.resource.metadata.get("uid", "")))
     secret = render.admin_secret(target.resource, token)
@@ -97,16 +89,16 @@ def _mounts(deployment: Object | None, secret: str) -> bool:
 
 
 async def apply_dependencies(
-    target: Target, fleet: ObservedFleet, manifests: Sequence[Object], state: AppliedChildren, context: Context
+    target: Target, manifests: Sequence[Object], state: AppliedChildren, context: Context, *, interval: float
 ) -> AppliedChildren:
     """Apply the children except the Deployment if they changed, and again to undo other writes: every
-    `children_interval` where that needs no request, the others when they are due.
+    `children_interval` where that needs no request, those without a watch every `interval` seconds.
 
     Raises ClusterError, ForeignObject, OwnerDeleted.
     """
     fingerprint, now = hash(json.dumps(manifests, sort_keys=True)), context.clock()
     changed = fingerprint != state.fingerprint
-    unwatched = changed or _due(("ConfigMap", "Secret"), target, fleet, state, context)
+    unwatched = changed or _due(("ConfigMap", "Secret"), state, context, interval)
     watched = changed or state.is_due(now, context.settings.children_interval)
     for manifest in manifests:
         if watched if context.cluster.is_watched(manifest["kind"]) else unwatched:
@@ -119,12 +111,12 @@ async def apply_dependencies(
     )
 
 
-def _due(kinds: Sequence[str], target: Target, fleet: ObservedFleet, state: AppliedChildren, context: Context) -> bool:
+def _due(kinds: Sequence[str], state: AppliedChildren, context: Context, interval: float) -> bool:
     """True if children of these kinds are applied although they did not change."""
-    now, settings = context.clock(), context.settings
+    now = context.clock()
     if all(context.cluster.is_watched(kind) for kind in kinds):
-        return state.is_due(now, settings.children_interval)
-    return state.is_unwatched_due(now, target, fleet, settings)
+        return state.is_due(now, context.settings.children_interval)
+    return now - state.unwatched_at >= interval
 
 
 async def remove_network_policy(target: Target, context: Context) -> None:

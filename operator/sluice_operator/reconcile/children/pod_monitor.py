@@ -55,12 +55,12 @@ async def ensure_pod_monitor(target: Target, state: AppliedMonitor, context: Con
 
 
 def _pause(state: AppliedMonitor, manifest: Object | None, context: Context) -> float:
-    """Seconds between two attempts: as for other kinds without a watch. A PodMonitor is looked for and removed once."""
+    """Seconds between two attempts: one that is to be removed is looked for once."""
     if state.problem:
         return _RETRY_SECONDS
     if not state.is_served:
         return _ASK_SECONDS
-    return math.inf if manifest is None else context.settings.unwatched_interval
+    return math.inf if manifest is None else context.settings.monitor_interval
 
 
 async def _remove(target: Target, context: Context) -> None:

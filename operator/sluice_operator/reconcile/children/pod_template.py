@@ -5,7 +5,7 @@ from sluice_operator import render
 from sluice_operator.api.spec import window_is_open
 from sluice_operator.cluster.client import Object
 from sluice_operator.cluster.fleet import replicas_of
-from sluice_operator.reconcile.admin_token import derive
+from sluice_operator.reconcile.children.admin_token import derive
 from sluice_operator.reconcile.context import Context, Target
 from sluice_operator.revisions.choose import choose
 from sluice_operator.revisions.record import record_of

@@ -22,7 +22,7 @@ import msgspec
 from sluice.contract import REASON_ENGINE_CRASHED
 from sluice_engine import messages
 from sluice_engine.config import EngineOptions
-from sluice_engine.server.engine_connection import EngineConnection
+from sluice_engine.server.engine.connection import EngineConnection
 from sluice_engine.server.errors import ClientTooSlow
 
 MAX_PENDING_DELTAS: Final = 2048  # per sample of a stream; a reader that is this far behind is aborted

@@ -1,0 +1,1 @@
+"""The connection of the HTTP process to its engine process."""

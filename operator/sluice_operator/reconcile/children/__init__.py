@@ -1,0 +1,1 @@
+"""Writes the children of a resource."""
