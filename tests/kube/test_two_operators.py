@@ -14,7 +14,7 @@ import pytest
 
 from e2e.cluster import parse_metrics
 from sluice import contract
-from sluice_operator.cluster.kube import path
+from sluice_operator.cluster.kinds import path
 from tests.kube.api_server import ApiServer, free_ports
 from tests.kube.specs import BASE, EDITED
 from tests.kube.world import document
