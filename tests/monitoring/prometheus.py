@@ -44,7 +44,10 @@ def past() -> str:
 
 
 def _series(metric: Metric, target: str) -> Iterator[str]:
-    labels = [f'{label.name}="{label.values[0] if label.values else "x"}"' for label in metric.labels]
+    """As Prometheus stores them: a label that the target has, too, is renamed."""
+    names = [f"exported_{each.name}" if f"{each.name}=" in target else each.name for each in metric.labels]
+    values = [label.values[0] if label.values else "x" for label in metric.labels]
+    labels = [f'{name}="{value}"' for name, value in zip(names, values, strict=True)]
     for number, value in enumerate(metric.labels[0].values[1:] if len(metric.labels) == 1 else ()):
         yield f'{metric.name}{{{target},{metric.labels[0].name}="{value}"}}'
         assert number < 20

@@ -22,6 +22,8 @@ OTHERS = {
     "slow_start_seconds",
     "slow_start_share",
     "reported_change",
+    "budget_keep_factor",  # without a budget of accelerators
+    "budget_keep_rate",
 }
 LOAD = ((60.0, 1.0), (120.0, 6.0), (300.0, 1.0))  # seconds, requests per second; one engine serves 3.7
 
