@@ -29,6 +29,7 @@ class TwoDeployments(FakeCluster):
     """Its controllers act when a Deployment is read: pods of another template are replaced at once."""
 
     numbers: Counter[str] = field(default_factory=Counter)
+    stalled: tuple[str, str] = ("", "")  # name of a Deployment and image of which its first pod does not start in time
 
     def _control(self) -> None:
         self.pods = [each for each in self.pods if self._owner(each) in self._templates()]
@@ -44,22 +45,28 @@ class TwoDeployments(FakeCluster):
 
     def _scale(self, deployment: Object) -> None:
         name, spec, uid = deployment["metadata"]["name"], deployment["spec"], _set_of(deployment)
-        bad = spec["template"]["spec"]["containers"][0]["image"] == BAD_IMAGE
+        image = spec["template"]["spec"]["containers"][0]["image"]
+        is_late = (name, image) == self.stalled
+        bad = image == BAD_IMAGE
         own = [each for each in self.pods if self._owner(each) == uid]
         for each in own[int(spec.get("replicas", 1)) :]:
             self.pods.remove(each)
-        for _ in range(int(spec.get("replicas", 1)) - len(own)):
+        for number in range(len(own), int(spec.get("replicas", 1))):
             self.numbers[name] += 1
-            made = pod(f"{name}-{self.numbers[name]}", ready=not bad, **(PULL_FAILS if bad else {}))
+            fails = bad or (is_late and number == 0)
+            made = pod(f"{name}-{self.numbers[name]}", ready=not fails, **(PULL_FAILS if fails else {}))
             meta = spec["template"]["metadata"]
             made["metadata"]["labels"] = {**meta["labels"], "pod-template-hash": uid[-8:]}
             made["metadata"]["annotations"] = dict(meta.get("annotations", {}))
             made["metadata"]["ownerReferences"] = [{"kind": "ReplicaSet", "uid": uid, "controller": True}]
             self.pods.append(made)
         count = int(spec.get("replicas", 1))
-        ready = 0 if bad else count
-        status = {"observedGeneration": deployment["metadata"].get("generation", 1), "replicas": count}
+        ready = 0 if bad else count - is_late
+        status: Object = {"observedGeneration": deployment["metadata"].get("generation", 1), "replicas": count}
         status |= {"updatedReplicas": count, "readyReplicas": ready}
+        if is_late:
+            late = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
+            status["conditions"] = [late]
         self.store.set_status("Deployment", KEY.namespace, name, status)
 
     def _replica_sets(self) -> list[Object]:

@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -43,6 +44,7 @@ class Channel:
         self._exits_with_parent = True  # true: the process exits when the socket closes
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.connect(path)
+        self.folder = Path(path).parent  # private to this engine; the parent process removes it
         self._inbox: queue.SimpleQueue[messages.ToEngine] = queue.SimpleQueue()
         self._outbox: queue.SimpleQueue[messages.FromEngine | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._write, name="writer", daemon=True)
@@ -202,7 +204,7 @@ def _leading(channel: Channel, options: EngineOptions) -> "EngineLoop":
     from sluice_engine.core.engine import EngineLoop
     from sluice_engine.core.ranks.leader import RankProcesses
 
-    ranks = RankProcesses(options, partial(_end_with_rank, channel))
+    ranks = RankProcesses(options, channel.folder, partial(_end_with_rank, channel))
     with ranks.loss_first():
         return EngineLoop(ranks.options, on_progress=channel.send, backend=ranks.backend(), others=ranks)
 

@@ -189,7 +189,7 @@ class Reconciler:
         Raises ClusterError, ForeignObject, OwnerDeleted.
         """
         key, context, fleet = target.key, self.context, facts.fleet
-        interval = self._unwatched_interval(key)
+        interval = self._unwatched_interval(key, fleet)
         children = await ensure_token(target, fleet, self.states[key].children, context, interval=interval)
         self.states[key] = replace(self.states[key], children=children)
         replicas = desired_replicas(target.resource, fleet, decision)
@@ -227,28 +227,31 @@ class Reconciler:
         state = self.states[target.key]
         known = state.saved.estimates.remembered if decision.forecast is None else decision.forecast.remembered
         estimates = estimates_of(state.autoscaler, known)
-        interval = self._interval(target.key, self.context.settings.estimate_writes)
+        settings = self.context.settings
+        interval = self._interval(target.key, settings.estimate_writes, settings.status_interval)
         saved = await save_estimates(target, state.saved, estimates, state.canary, self.context, interval=interval)
         self.states[target.key] = replace(state, saved=saved)
 
-    def _unwatched_interval(self, key: Key) -> float:
-        """Seconds between two applies of children that no watch shows."""
+    def _unwatched_interval(self, key: Key, fleet: ObservedFleet) -> float:
+        """Seconds between two applies of children that no watch shows. A pod that is not ready may wait for one of them."""
         settings = self.context.settings
-        return max(settings.children_interval, len(self.states) / settings.unwatched_applies * (0.75 + key.phase / 2))
+        if any(pod.view.phase != "ready" for pod in fleet.pods):
+            return settings.children_interval
+        return self._interval(key, settings.unwatched_applies, settings.children_interval)
 
-    def _interval(self, key: Key, rate: float) -> float:
-        """Seconds between two writes of what was measured of this resource, so that those of all stay near `rate`, 1/s.
+    def _interval(self, key: Key, rate: float, least: float) -> float:
+        """Seconds between two writes for this resource, at least `least`, so that those for all stay near `rate`, 1/s.
 
         Half of it depends on the key, so that resources that were first seen together are not written together.
         """
-        shared = len(self.states) / rate
-        return max(self.context.settings.status_interval, shared * (0.75 + key.phase / 2))
+        return max(least, len(self.states) / rate * (0.75 + key.phase / 2))
 
     async def _report(self, key: Key, document: Object, facts: Facts) -> None:
         """Write the status if it changed, then emit the new Events."""
         context, state, now = self.context, self.states[key], self.context.clock()
         previous = document.get("status") or {}
-        due = state.status.is_due(now, self._interval(key, context.settings.status_writes))
+        interval = self._interval(key, context.settings.status_writes, context.settings.status_interval)
+        due = state.status.is_due(now, interval)
         update = state.status.update(context.timestamp(), due=due)
         status = build(key, facts, previous, update)
         if status != previous:

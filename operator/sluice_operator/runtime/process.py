@@ -17,6 +17,7 @@ from typing import Any, Final
 from sluice import contract
 from sluice_kube.api import connect
 from sluice_operator.cluster.cache import Feed, ObjectCache, Resync
+from sluice_operator.cluster.cache.store import is_newer
 from sluice_operator.cluster.client import ClusterClient, ClusterError, Key, Object
 from sluice_operator.cluster.kube import KubeClient
 from sluice_operator.cluster.lease import KubeLease
@@ -166,7 +167,10 @@ async def _work(context: Context, holding: asyncio.Task[str], watches: Watches) 
 async def _list(cluster: KubeClient, namespaces: Sequence[str], kind: str) -> tuple[list[Object], str]:
     """Return what the watches of a kind cover, and the oldest resourceVersion of the lists."""
     lists = [await cluster.list_watched(kind, namespace) for namespace in namespaces or ("",)]
-    return [each for things, _ in lists for each in things], min((version for _, version in lists), key=int)
+    oldest = lists[0][1]
+    for _, version in lists[1:]:
+        oldest = version if is_newer(oldest, version) else oldest
+    return [each for things, _ in lists for each in things], oldest
 
 
 def _cause(task: "asyncio.Task[Any]") -> str:

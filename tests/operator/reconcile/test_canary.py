@@ -5,8 +5,15 @@ from typing import Any
 import pytest
 
 from sluice import contract
+from sluice_operator.api import parse
+from sluice_operator.canary import CanaryState
+from sluice_operator.canary.values import Phase
+from sluice_operator.cluster.fleet import ObservedFleet
+from sluice_operator.reconcile.children.pod_template import awaits_rollback
 from sluice_operator.reconcile.reconciler import Reconciler
 from sluice_operator.render import names
+from sluice_operator.revisions.values import Choice, Record, Revision
+from sluice_operator.status.facts import Facts
 from tests.operator.fake_cluster import KEY, Clock, Killed, manifest, operator
 from tests.operator.two_deployments import BAD_IMAGE, CountingEngines, TwoDeployments
 
@@ -131,6 +138,34 @@ async def test_a_bad_image_is_rolled_back_without_a_request_and_a_fixed_one_is_t
     world.cluster.edit(**spec("engine:2"))
     await world.run(20)
     assert (world.phase, world.cluster.image()) == ("Promoted", "engine:2")
+
+
+async def test_a_promotion_that_stalls_goes_back_at_once_and_is_not_tried_again() -> None:
+    rollout = {"canary": SETTINGS, "rollback": "Auto", "progressDeadlineSeconds": 10}
+    world = await fleet()
+    world.cluster.edit(**spec("engine:2", rollout=rollout))
+    for _ in range(20):
+        if world.phase != "Promoting":
+            await world.run(1)
+    assert (world.phase, world.cluster.image()) == ("Promoting", "engine:2")
+    world.cluster.stalled = (KEY.name, "engine:2")
+    images = []
+    for _ in range(20):
+        await world.run(1)
+        images.append(world.cluster.image(CANARY) if world.cluster.of(CANARY) else "")
+    assert (world.cluster.image(), world.replicas(), world.phase) == ("engine:1", 4, "")
+    assert world.cluster.condition("Ready")["reason"] == "RolledBack"
+    assert "engine:1" not in images and images[-1] == ""  # the way back is no canary
+
+
+@pytest.mark.parametrize("phase", ["", "Progressing", "Promoting", "RolledBack"])
+def test_crashed_pods_wait_for_a_rollback_only_where_their_own_revision_may_be_rolled_back(phase: Phase) -> None:
+    """While a canary holds the stable pods, these are of the revision to go back to."""
+    applied, good = Revision("new", "2", {}), Revision("old", "1", {}, ready=True)
+    choice = Choice(Record("engine:1", applied, good=good), {})
+    asked = parse(manifest(**spec("engine:2", rollout={"canary": SETTINGS, "rollback": "Auto"})), strict=False).spec
+    facts = Facts(generation=1, spec=asked, choice=choice, canary=CanaryState(phase), fleet=ObservedFleet({}, ()))
+    assert awaits_rollback(facts) == (phase in ("", "Promoting"))
 
 
 async def test_a_spec_that_is_changed_back_ends_the_trial() -> None:

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
@@ -43,8 +42,10 @@ _log = logging.getLogger(__name__)
 class RankProcesses:
     """The other ranks of an engine process. `options` are those of every rank."""
 
-    def __init__(self, options: EngineOptions, on_lost: OnLost) -> None:
-        """Raises AcceleratorNotFound if fewer GPUs are visible than ranks, and InvalidOption for ranks that cannot share
+    def __init__(self, options: EngineOptions, folder: Path, on_lost: OnLost) -> None:
+        """`folder`: where the ranks find each other; its owner removes it.
+
+        Raises AcceleratorNotFound if fewer GPUs are visible than ranks, and InvalidOption for ranks that cannot share
         the model, before any process is started.
         """
         _check_sizes(options)
@@ -52,7 +53,7 @@ class RankProcesses:
         self.options = _with_threads(options, self._device)
         self._on_lost = on_lost
         self._reporting, self._reported = threading.Lock(), threading.Event()
-        self._store = Path(tempfile.mkdtemp(prefix="sluice-ranks-")) / "store"
+        self._store = folder / "ranks"
         os.environ.update(_INTERFACE)
         self._connections = [self._started(rank) for rank in range(1, options.tensor_parallel)]
 

@@ -40,8 +40,8 @@ async def choose_template(target: Target, facts: Facts, slots: UpgradeSlots, con
 
 def awaits_rollback(facts: Facts) -> bool:
     """True if the pods return to an earlier revision after the progress deadline. No pod may be replaced before: a new
-    pod restarts the deadline."""
-    is_auto = facts.spec is not None and facts.spec.rollout.rollback == "Auto"
+    pod restarts the deadline. While a canary is tried or rolled back, the pods are of the earlier revision."""
+    is_auto = facts.spec is not None and facts.spec.rollout.rollback == "Auto" and not facts.canary.holds_stable
     return is_auto and facts.choice is not None and facts.choice.record.good is not None
 
 
