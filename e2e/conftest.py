@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e import diagnose, images, jobs, manifests, volume
-from e2e.cluster import RESTRICTED, Cluster, CommandFailed, Recorder, TimedOut, connect, run, say
-from e2e.operator_pod import CRD, Operator
-from e2e.settings import Settings, from_environment
+from e2e.framework import diagnose, images, jobs, manifests, volume
+from e2e.framework.cluster import RESTRICTED, Cluster, CommandFailed, Recorder, TimedOut, connect, run, say
+from e2e.framework.operator_pod import CRD, Operator
+from e2e.framework.settings import Settings, from_environment
 from tests import acceptance
 
 STAGE = pytest.StashKey[tuple[Cluster, str]]()

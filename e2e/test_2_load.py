@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from e2e import jobs
-from e2e.cluster import Cluster, Object, Recorder, is_ready, name_of, say, wait_for
-from e2e.operator_pod import Operator
-from e2e.settings import Settings
+from e2e.framework import jobs
+from e2e.framework.cluster import Cluster, Object, Recorder, is_ready, name_of, say, wait_for
+from e2e.framework.operator_pod import Operator
+from e2e.framework.settings import Settings
 from sluice import contract
 
 REQUESTS = 1100

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from e2e import jobs, previous_chart
-from e2e.cluster import Cluster, is_ready, name_of, run, say, wait_for
-from e2e.operator_pod import REPLICAS, Operator
-from e2e.settings import Settings
+from e2e.framework import jobs, previous_chart
+from e2e.framework.cluster import Cluster, is_ready, name_of, run, say, wait_for
+from e2e.framework.operator_pod import REPLICAS, Operator
+from e2e.framework.settings import Settings
 
 UPGRADE_SECONDS = 90  # of load; the upgrade ends within them
 TAKEOVER = 15.0  # seconds within which another operator leads after the leader was deleted: the Lease's duration

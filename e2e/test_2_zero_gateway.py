@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e import images, jobs, manifests
-from e2e.cluster import Cluster, Object, is_ready, name_of, run, say, wait_for
-from e2e.operator_pod import Operator
-from e2e.settings import Settings
+from e2e.framework import images, jobs, manifests
+from e2e.framework.cluster import Cluster, Object, is_ready, name_of, run, say, wait_for
+from e2e.framework.operator_pod import Operator
+from e2e.framework.settings import Settings
 
 NAME = "zero"
 SLO: Object = {"ttftMilliseconds": 2000, "itlMilliseconds": 60}

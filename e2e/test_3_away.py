@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e import jobs, manifests
-from e2e.cluster import CUSTOM, Cluster, Object, Recorder, is_ready, name_of, run, say, wait_for
-from e2e.operator_pod import Operator
-from e2e.settings import Settings
+from e2e.framework import jobs, manifests
+from e2e.framework.cluster import CUSTOM, Cluster, Object, Recorder, is_ready, name_of, run, say, wait_for
+from e2e.framework.operator_pod import Operator
+from e2e.framework.settings import Settings
 from sluice import contract
 
 RESTORED = 30.0  # seconds within which a child is restored, and within which the operator acts after an outage

@@ -2,10 +2,10 @@
 
 import time
 
-from e2e import jobs, manifests
-from e2e.cluster import Cluster, Object, is_ready, name_of, say, wait_for
-from e2e.operator_pod import Operator
-from e2e.settings import Settings
+from e2e.framework import jobs, manifests
+from e2e.framework.cluster import Cluster, Object, is_ready, name_of, say, wait_for
+from e2e.framework.operator_pod import Operator
+from e2e.framework.settings import Settings
 
 HPA: Object = {
     "apiVersion": "autoscaling/v2",

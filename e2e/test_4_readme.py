@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from e2e import volume
-from e2e.cluster import Cluster, CommandFailed, TimedOut, run, say
-from e2e.images import load
-from e2e.settings import ROOT, Settings
+from e2e.framework import volume
+from e2e.framework.cluster import Cluster, CommandFailed, TimedOut, run, say
+from e2e.framework.images import load
+from e2e.framework.settings import ROOT, Settings
 from sluice_engine.tiny import corpus
 
 NAMESPACE = "sluice-system"  # as in the README

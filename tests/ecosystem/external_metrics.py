@@ -2,13 +2,14 @@
 
 import json
 import ssl
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
+
+from tests.threaded_server import served
 
 GROUP: Final = "external.metrics.k8s.io"
 VERSION: Final = "v1beta1"
@@ -89,11 +90,5 @@ def serving(certificate: Path, key: Path) -> Iterator[ExternalMetrics]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.socket = context.wrap_socket(server.socket, server_side=True)
     found.port = int(server.server_address[1])
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with served(server):
         yield found
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(10)

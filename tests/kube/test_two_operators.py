@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from e2e.cluster import parse_metrics
+from e2e.framework.cluster import parse_metrics
 from sluice import contract
 from sluice_operator.cluster.kinds import path
 from tests.kube.api_server import ApiServer, free_ports

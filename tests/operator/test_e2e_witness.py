@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from e2e import cluster as story
-from e2e.cluster import Cluster, CommandFailed, Recorder, TimedOut, run
+from e2e.framework import cluster as story
+from e2e.framework.cluster import Cluster, CommandFailed, Recorder, TimedOut, run
 
 BROKEN_OFF = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nsluice_requests_running 4"
 NOT_AS_EXPECTED = b'HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n{"items": 5}'

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from e2e.cluster import parse_metrics
+from e2e.framework.cluster import parse_metrics
 from sluice_operator.cluster.client import ClusterError, Key
 from sluice_operator.metrics import OperatorMetrics
 from sluice_operator.runtime.workqueue import Workers

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from e2e import manifests
-from e2e.cluster import Cluster, CommandFailed, Object, TimedOut, name_of, say, wait_for
+from e2e.framework import manifests
+from e2e.framework.cluster import Cluster, CommandFailed, Object, TimedOut, name_of, say, wait_for
 
 Account = dict[str, Any]
 

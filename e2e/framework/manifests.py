@@ -15,7 +15,7 @@ MODEL: Final = f"{MODELS}/tiny"
 REFERENCES: Final = f"{MODELS}/references.json"
 PROMPTS: Final = f"{MODELS}/prompts.jsonl"
 PROGRAMS: Final = "/programs"
-INPOD: Final = Path(__file__).with_name("inpod")
+INPOD: Final = Path(__file__).parents[1] / "inpod"
 
 # Emulates an accelerator: 30 ms per step, 4 ms more per sequence. Sixteen sequences reach the ITL target of 100 ms, so
 # a second replica adds real capacity, while each engine needs little CPU time of a small machine.

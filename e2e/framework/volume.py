@@ -3,8 +3,8 @@
 import json
 from pathlib import PurePosixPath
 
-from e2e.cluster import Cluster, Object, name_of, run, say, wait_for
-from e2e.manifests import PYTHON, USER, job
+from e2e.framework.cluster import Cluster, Object, name_of, run, say, wait_for
+from e2e.framework.manifests import PYTHON, USER, job
 
 CLAIM = "models"
 _SIZE = "1Gi"

@@ -3,8 +3,8 @@
 import subprocess
 import time
 
-from e2e.cluster import CommandFailed, say
-from e2e.settings import ROOT, Settings
+from e2e.framework.cluster import CommandFailed, say
+from e2e.framework.settings import ROOT, Settings
 
 
 def build_and_load(settings: Settings, room: str) -> None:

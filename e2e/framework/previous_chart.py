@@ -4,8 +4,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from e2e.operator_pod import CHART
-from e2e.settings import ROOT
+from e2e.framework.operator_pod import CHART
+from e2e.framework.settings import ROOT
 
 _PATH = CHART.relative_to(ROOT)
 _CRD = "files/sluice.dev_llmdeployments.yaml"

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from e2e.cluster import Cluster, Object, is_ready, name_of, parse_metrics, run, say, wait_for
-from e2e.manifests import PYTHON
-from e2e.settings import ROOT, Settings
+from e2e.framework.cluster import Cluster, Object, is_ready, name_of, parse_metrics, run, say, wait_for
+from e2e.framework.manifests import PYTHON
+from e2e.framework.settings import ROOT, Settings
 from sluice import contract
 
 STATUS = "llmdeployments/status"

@@ -1,6 +1,6 @@
 """Prints the diagnosis of a failed test: conditions, pods, events, logs."""
 
-from e2e.cluster import Cluster, CommandFailed, Object, TimedOut, name_of, run
+from e2e.framework.cluster import Cluster, CommandFailed, Object, TimedOut, name_of, run
 
 
 def print_everything(cluster: Cluster, operator_namespace: str) -> None:
