@@ -24,6 +24,8 @@ from sluice_operator.engines.text_format import MAX_BYTES, TooLarge
 log = logging.getLogger(__name__)
 
 MAX_BODY_BYTES: Final = MAX_BYTES
+# Seconds: long enough for the limits after a scrape. Until the next one 5,000 idle connections would take 60 MB.
+KEPT_ALIVE: Final = 1.0
 
 
 class ScrapeError(Exception):
@@ -140,7 +142,7 @@ class HttpScraper:
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
-            connector = aiohttp.TCPConnector(limit=self._concurrency, keepalive_timeout=15)
+            connector = aiohttp.TCPConnector(limit=self._concurrency, keepalive_timeout=KEPT_ALIVE)
             # asyncio's deadline also covers the wait for a slot. No decompression: the bounds apply to the bytes sent.
             self._session = aiohttp.ClientSession(
                 connector=connector,

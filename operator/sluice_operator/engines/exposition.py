@@ -5,6 +5,7 @@ would use a partly wrong sample as it stands. A counter without a series yet is 
 publishes must be present.
 """
 
+import functools
 import itertools
 import math
 import re
@@ -167,7 +168,13 @@ def _histogram(series: _Series, name: str) -> Histogram:
     bounds, counts = zip(*ordered, strict=True)
     if not math.isinf(bounds[-1]) or any(a > b for a, b in itertools.pairwise(counts)):
         raise BadExposition(f"{name} is no histogram: its buckets must grow and end with +Inf")
-    return Histogram(bounds=bounds, counts=counts, sum=series.counter(f"{name}_sum"))
+    return Histogram(bounds=_shared(bounds), counts=counts, sum=series.counter(f"{name}_sum"))
+
+
+@functools.lru_cache(maxsize=64)
+def _shared(bounds: tuple[float, ...]) -> tuple[float, ...]:
+    """One object for the equal bounds of all engines: samples of thousands of pods are kept."""
+    return bounds
 
 
 def _shadow(series: _Series) -> ShadowTotals | None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import yaml
@@ -17,6 +18,8 @@ from tests.bench.operator_scale.objects import ACCOUNT, SYSTEM, Object
 
 RESOURCES: Final = f"{contract.GROUP}/{contract.VERSION}", contract.PLURAL
 CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+_HEARTBEAT_SECONDS: Final = 10.0
 _SECONDS: Final = 60.0
 _REMOVAL_SECONDS: Final = 600.0  # of the namespaces of an earlier run
 _DISPATCHED: Final = re.compile(
@@ -53,6 +56,7 @@ class Cluster:
             await self.create(path, thing)
         for node in objects.nodes(scale):
             await self.create("/api/v1/nodes", node)
+            await self.create(_LEASES, objects.lease(node["metadata"]["name"]))
         await self._wait_for_resources()
         await self._all(self.create(_resources(number), objects.resource(number)) for number in range(scale))
 
@@ -89,6 +93,23 @@ class Cluster:
             "users": [named | {"user": {"token": made["status"]["token"]}}],
         }
         return str(yaml.safe_dump(found))
+
+    async def keep_nodes_alive(self, scale: int) -> None:
+        """Renew the nodes' Leases until cancelled, as kubelets do: kwok's own heartbeats are late while it starts pods,
+        and the node controller would mark its pods as not ready."""
+        while True:
+            body = {"spec": {"renewTime": datetime.now(UTC).isoformat().replace("+00:00", "Z")}}
+            with contextlib.suppress(ClusterError):
+                await self._all(
+                    self.ask(
+                        "patch",
+                        f"{_LEASES}/{node['metadata']['name']}",
+                        body=body,
+                        content_type="application/merge-patch+json",
+                    )
+                    for node in objects.nodes(scale)
+                )
+            await asyncio.sleep(_HEARTBEAT_SECONDS)
 
     async def ready_pods(self) -> int:
         """The number of engine pods that are ready."""

@@ -65,6 +65,11 @@ def nodes(scale: int) -> list[Object]:
     ]
 
 
+def lease(node: str) -> Object:
+    """The Lease by which a node is alive."""
+    return {"metadata": {"name": node}, "spec": {"holderIdentity": node, "leaseDurationSeconds": 40}}
+
+
 def account() -> list[tuple[str, Object]]:
     """(collection, object): the operator's account, and a FlowSchema by which the API server counts its requests."""
     metadata = {"name": ACCOUNT}

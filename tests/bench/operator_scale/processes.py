@@ -1,6 +1,7 @@
 """The operator and the responder as processes, and the recording of a real engine's metrics."""
 
 import asyncio
+import contextlib
 import os
 import re
 import sys
@@ -43,7 +44,7 @@ async def recorded_metrics(log: Path) -> bytes:
 async def _process(
     command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    with log.open("w") as file:
+    with log.open("a") as file:
         process = await asyncio.create_subprocess_exec(*command, stdout=file, stderr=file, env=environment)
         try:
             yield process
@@ -102,6 +103,10 @@ class Operator:
         self._url = f"http://127.0.0.1:{port}{contract.PATH_METRICS}"
         self._seen: Any = psutil.Process(process.pid)  # type: ignore[no-untyped-call]
 
+    async def ended(self) -> None:
+        """Wait until it has ended."""
+        await self._process.wait()
+
     async def passes(self) -> int:
         """Passes that ended without an error. Raises ChildProcessError as all methods if the operator has ended."""
         self._check()
@@ -146,3 +151,21 @@ async def operator(kubeconfig: Path, log: Path) -> AsyncIterator[Operator]:
     }
     async with _process((sys.executable, "-m", "sluice", "operator"), log, environment) as process:
         yield Operator(process, port)
+
+
+@asynccontextmanager
+async def restarted_operator(kubeconfig: Path, log: Path) -> AsyncIterator[None]:
+    """An operator that is started again whenever it ends, as Kubernetes does with a pod, while the context lasts."""
+
+    async def run() -> None:
+        while True:
+            async with operator(kubeconfig, log) as running:
+                await running.ended()
+
+    task = asyncio.create_task(run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task

@@ -19,6 +19,7 @@ from tests.bench.operator_scale.processes import (
     operator,
     recorded_metrics,
     responder,
+    restarted_operator,
 )
 from tests.bench.row import Report, Row, at_most
 
@@ -37,6 +38,8 @@ _POD_CIDR: Final = "10.246.0.0/16"
 
 def report(out: Path, say: Callable[[str], None]) -> Report:
     """The rows of the table."""
+    for log in out.glob("bench-operator*.log"):
+        log.unlink()
     return asyncio.run(_report(out, say, int(os.environ.get("SCALE") or SCALE)))
 
 
@@ -49,10 +52,12 @@ async def _report(out: Path, say: Callable[[str], None], scale: int) -> Report:
         stack.push_async_callback(cluster.remove, scale)
         say(f"creating {scale} LLMDeployments")
         await cluster.prepare(scale)
+        alive = asyncio.create_task(cluster.keep_nodes_alive(scale))
+        stack.callback(alive.cancel)
         kubeconfig.write_text(await cluster.kubeconfig())
         await stack.enter_async_context(local_addresses(os.environ.get("POD_CIDR") or _POD_CIDR))
         answers = await stack.enter_async_context(responder(metrics))
-        async with operator(kubeconfig, out / "bench-operator-first.log"):
+        async with restarted_operator(kubeconfig, out / "bench-operator-first.log"):
             started = await _started(cluster, scale * PODS_PER_RESOURCE, say)
             await asyncio.sleep(_SETTLE_SECONDS)
         async with operator(kubeconfig, out / "bench-operator.log") as measured:
