@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import msgspec
 import orjson
-from pydantic_core import from_json
 
 from sluice import contract
 from sluice.httpapi.body import parse_object
@@ -87,6 +86,8 @@ def _beginning(raw: msgspec.Raw) -> Any:
     text = bytes(raw)
     if not text:
         return None
+    from pydantic_core import from_json  # 3 MiB, which only a gateway with large bodies takes
+
     return from_json(text[:MAX_TEXT], allow_partial="trailing-strings", allow_inf_nan=False, cache_strings=False)
 
 

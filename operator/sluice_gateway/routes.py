@@ -94,7 +94,15 @@ class DataPort:
 
     async def _respond(self, request: web.BaseRequest, way: RequestWay) -> web.StreamResponse:
         try:
-            return await self._route(request, way)
+            handler = self._admitted(request, way)
+            self.in_flight += 1
+            self._idle.clear()
+            try:
+                return await handler(request, way)
+            finally:
+                self.in_flight -= 1
+                if not self.in_flight:
+                    self._idle.set()
         except ApiError as error:
             way.error = error.code
             self._metrics.rejected(error)
@@ -113,7 +121,8 @@ class DataPort:
         response.headers[contract.HEADER_REQUEST_ID] = way.request_id
         return response
 
-    async def _route(self, request: web.BaseRequest, way: RequestWay) -> web.StreamResponse:
+    def _admitted(self, request: web.BaseRequest, way: RequestWay) -> Handler:
+        """What answers the request. Raises ApiError."""
         check_host(request, loopback=self._loopback)
         handler = self._handler(request)
         way.tenant = self._gatekeeper.identify(request).tenant or None
@@ -121,14 +130,7 @@ class DataPort:
             raise draining()
         if self.in_flight >= MAX_IN_FLIGHT:
             raise in_flight_full(MAX_IN_FLIGHT)
-        self.in_flight += 1
-        self._idle.clear()
-        try:
-            return await handler(request, way)
-        finally:
-            self.in_flight -= 1
-            if not self.in_flight:
-                self._idle.set()
+        return handler
 
     def _handler(self, request: web.BaseRequest) -> Handler:
         path, named = request.rel_url.raw_path, f"{contract.PATH_MODELS}/"

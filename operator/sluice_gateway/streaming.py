@@ -43,7 +43,10 @@ async def start(request: web.BaseRequest, answer: Begun) -> StreamedResponse:
     if isinstance(request.protocol, Connection) and request.protocol.aged:
         response.force_close()
     await response.prepare(request)
+    response.headers.clear()  # they are written with the first bytes, and a stream may last for minutes
     upstream.forget_head()
+    if isinstance(request.protocol, Connection):
+        request.protocol.stop_idle_timer()
     return response
 
 
@@ -104,9 +107,11 @@ async def relay(answer: Begun, passing: Passing, on_tokens: Callable[[int], None
             if events:
                 on_tokens(part.count(EVENT_ENDS[0]))
         try:
-            chunk = await upstream.read()
+            while (more := upstream.more()) is not None:  # no coroutine of its own, which each open stream would keep
+                await more
         except UpstreamError:
             return False
+        chunk = upstream.take()
     return True
 
 
@@ -126,14 +131,15 @@ async def _write(passing: Passing, part: bytes, *, last: bool) -> None:
         raise ClientTooSlow from error
 
 
-async def break_off(request: web.BaseRequest, response: web.StreamResponse, last: bytes) -> None:
-    """End a response that no replica completes. `last` are the last bytes that the client has.
+async def break_off(passing: Passing, *, events: bool) -> None:
+    """End a response that no replica completes. `events`: it is an event stream.
 
     An event stream ends with an error event; any other response is aborted, because a clean end would make a partial
     response look complete.
     """
-    if response.content_type == "text/event-stream":
-        await response.write(b"" if last.endswith(EVENT_ENDS) else EVENT_ENDS[0])
+    request, response = passing.request, passing.response
+    if events:
+        await response.write(b"" if passing.stream.last.endswith(EVENT_ENDS) else EVENT_ENDS[0])
         await response.write(sse_error(request.rel_url.raw_path, UpstreamLost()))
         await response.write_eof()
     elif request.transport is not None:

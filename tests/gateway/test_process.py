@@ -7,11 +7,13 @@ import signal
 import sys
 
 import aiohttp
+import msgspec
 import pytest
 from aiohttp import web
 from typer.testing import CliRunner
 
 from sluice.cli import app
+from sluice_gateway.arguments import Arguments, parse
 from sluice_gateway.process import DrainTimes, drain
 from sluice_gateway.replicas.static import BadBackend, parse_backend
 from tests.gateway.engines import CHAT, FakeEngine, gateway_over
@@ -89,3 +91,30 @@ async def test_sigterm_ends_the_command_with_zero_after_its_requests() -> None:
         if process.returncode is None:
             process.kill()
         await engine.stop()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [[], ["--backend", "http://a:1", "--all-namespaces"], ["--namespace", "a", "--all-namespaces"],
+     ["--backend", "http://a:1", "--service", "a/b"], ["--all-namespaces", "--service", "a"]],
+)  # fmt: skip
+def test_options_that_name_no_engines_or_two_sources_are_refused(options: list[str]) -> None:
+    found = CliRunner().invoke(app, ["gateway", *options])
+    assert (found.exit_code, "give either" in found.stderr or "--service is" in found.stderr) == (2, True)
+
+
+def test_the_serving_process_gets_all_that_the_command_was_told() -> None:
+    told = Arguments(
+        namespaces=("a", "b"), service="a/gateways", host="0.0.0.0", policy="RoundRobin", session_header="x-chat",
+        queue_requests=0, api_keys_file="/keys/ä.yaml", grace_seconds=0.5,
+    )  # fmt: skip
+    assert parse(msgspec.json.encode(told).decode()) == told
+
+
+async def test_the_serving_process_loads_neither_the_command_line_nor_validators_of_resources() -> None:
+    listed = "import sys, sluice_gateway.__main__; print(*{name.partition('.')[0] for name in sys.modules})"
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", listed, stdout=asyncio.subprocess.PIPE)
+    out, _ = await process.communicate()
+    loaded = set(out.decode().split())
+    assert "aiohttp" in loaded
+    assert not loaded & {"typer", "rich", "pydantic", "pydantic_core", "kubernetes", "kopf", "numpy", "opentelemetry"}

@@ -1,18 +1,13 @@
 """`sluice gateway`: one URL in front of the engines of a cluster, or of engines that run anywhere."""
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from sluice import contract, tracing
+from sluice import contract
 from sluice.commands.log_options import LogFormat, LogLevel, configure_logs
-
-if TYPE_CHECKING:
-    from sluice_gateway.server import Gateway, GatewayOptions
 
 
 class Policy(StrEnum):
@@ -109,50 +104,21 @@ def gateway(
     this pod or of KUBECONFIG. Exits 0 after SIGTERM or Ctrl-C, once the requests in flight have completed; 2 for bad
     options, a taken port or no cluster.
     """
-    from sluice.httpapi.hosts import LOOPBACK
-    from sluice_gateway.keys.gatekeeper import KeyOptions, KeysInvalid
-    from sluice_gateway.process import DrainTimes, run
-    from sluice_gateway.queueing import QueueLimits
+    from sluice_gateway.arguments import Arguments, BadSource, become, check_source
     from sluice_gateway.replicas.static import BadBackend
-    from sluice_gateway.server import GatewayOptions, PortTaken
-    from sluice_kube.errors import ClusterError
 
-    configure_logs(log_format, log_level, batched=("sluice.gateway.request",))
+    configure_logs(log_format, log_level)
+    arguments = Arguments(
+        backends=tuple(backend or ()), namespaces=tuple(namespace or ()), service=service,
+        host=host, port=port, admin_port=admin_port, policy=policy.value, session_header=session_header,
+        queue_requests=queue_requests, queue_seconds=queue_seconds,
+        api_keys_file=None if api_keys_file is None else str(api_keys_file),
+        engine_token_file=None if engine_token_file is None else str(engine_token_file), gateways=gateways,
+        grace_seconds=grace_seconds, drain_seconds=drain_seconds,
+    )  # fmt: skip
     try:
-        options = GatewayOptions(
-            host, port, admin_port, policy.value, session_header, any_host=host not in LOOPBACK,
-            queue=QueueLimits(queue_requests, wait_seconds=queue_seconds) if queue_requests else None,
-            keys=KeyOptions(api_keys_file, engine_token_file, gateways), tracing=tracing.from_environment("sluice-gateway"),
-        )  # fmt: skip
-        source = _source(backend or [], namespace or [], all_namespaces, options, service)
-        run(source, DrainTimes(grace_seconds, drain_seconds))
-    except (BadBackend, BadSource, ClusterError, KeysInvalid, PortTaken) as error:
+        check_source(arguments, all_namespaces=all_namespaces)
+    except (BadBackend, BadSource) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(contract.EXIT_USAGE) from error
-
-
-class BadSource(ValueError):
-    """The options name no engines, or name them in two ways. The message says what to give."""
-
-
-def _source(
-    backends: list[str], namespaces: list[str], all_namespaces: bool, options: "GatewayOptions", service: str | None
-) -> Callable[[], AbstractAsyncContextManager["Gateway"]]:
-    """What opens the gateway. Raises BadBackend and BadSource."""
-    from sluice_gateway.replicas.static import parse_backend
-    from sluice_gateway.server import Gateway
-
-    if bool(backends) + bool(namespaces) + all_namespaces != 1:
-        raise BadSource("give either --backend, or --namespace, or --all-namespaces: they say where the engines are")
-    if service is not None and (backends or not all(service.partition("/"))):
-        raise BadSource(
-            "--service is NAMESPACE/NAME of the gateways' Service, and needs --namespace or --all-namespaces"
-        )
-    if backends:
-        found = list(dict.fromkeys(map(parse_backend, backends)))
-        return lambda: Gateway(lambda: found, options)
-    try:
-        from sluice_gateway.cluster.gateway import cluster_gateway
-    except ModuleNotFoundError as error:
-        raise BadSource(f"a gateway of a cluster needs {error.name}: pip install 'sluice[operator]'") from error
-    return lambda: cluster_gateway(list(dict.fromkeys(namespaces)), options, service)
+    become(arguments)

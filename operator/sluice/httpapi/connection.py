@@ -127,6 +127,10 @@ class Connection(RequestHandler):
             self._limits.body_budget.release(self._body)
             self._body = None
 
+    def stop_idle_timer(self) -> None:
+        """Stops the timer of an idle connection, which starts again after the response: a stream may last for minutes."""
+        self.keep_alive(True)
+
     def headers_done(self) -> None:
         """Stops the header timer: the headers are complete, and the body has the rest of the deadline."""
         self._begun = False

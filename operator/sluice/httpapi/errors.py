@@ -19,7 +19,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pydantic_core import to_json
+import orjson
 
 from sluice import contract
 
@@ -46,14 +46,15 @@ class ApiError(Exception):
 
     def body(self) -> bytes:
         """Returns OpenAI's error object as JSON."""
-        return to_json({"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}})
+        error = {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}
+        return orjson.dumps({"error": error})
 
     def anthropic_body(self) -> bytes:
         """Returns Anthropic's error object as JSON."""
         error: dict[str, Any] = {"type": ANTHROPIC_TYPES.get(self.status, "api_error"), "message": self.message}
         if self.details is not None:
-            error["details"] = self.details
-        return to_json({"type": "error", "error": error})
+            error["details"] = dict(self.details)
+        return orjson.dumps({"type": "error", "error": error})
 
     def body_for(self, path: str) -> bytes:
         """Returns the body in the format of the path's API."""

@@ -7,7 +7,7 @@ never buffered beyond their first bytes.
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -272,18 +272,17 @@ class Proxy:
         if not resumable:
             offer.release()
         response = await start(offer.request, answer)
-        complete = await self._relayed(
-            offer, attempt, answer, Passing(offer.request, response, stream, self._options.write_seconds)
-        )
+        passing = Passing(offer.request, response, stream, self._options.write_seconds)
+        complete = await self._relayed(offer, attempt, answer, passing)
         self._count_revision(offer, attempt, _result(offer, attempt, answer, complete))
-        if not complete and isinstance(stream, ResumableStream):
-            complete = await self._goes_on(offer, Passing(offer.request, response, stream, self._options.write_seconds))
+        if not complete and resumable:
+            complete = await self._goes_on(offer, passing)
         if complete:
             await response.write_eof(stream.end())
             return response
         self._metrics.broken_streams.inc()
         offer.way.error = "upstream_lost"
-        await break_off(offer.request, response, stream.last)
+        await break_off(passing, events=answer.upstream.is_events)
         return response
 
     def _has_begun(self, offer: _Offer, attempt: Attempt, answer: Begun) -> None:
@@ -293,10 +292,14 @@ class Proxy:
         self._record_cache(offer, attempt, answer)
         offer.charge.output(round(answer.number(contract.HEADER_OUTPUT_TOKENS)))
 
-    async def _relayed(self, offer: _Offer, attempt: Attempt, answer: Begun, passing: Passing) -> bool:
+    def _relayed(self, offer: _Offer, attempt: Attempt, answer: Begun, passing: Passing) -> Awaitable[bool]:
         """Pass the replica's bytes on. False if it does not complete the answer."""
-        if not passing.stream.resumable:
-            return await relay(answer, passing, offer.charge.output)
+        if passing.stream.resumable:
+            return self._relayed_unless_silent(offer, attempt, answer, passing)
+        return relay(answer, passing, offer.charge.output)
+
+    async def _relayed_unless_silent(self, offer: _Offer, attempt: Attempt, answer: Begun, passing: Passing) -> bool:
+        """As `_relayed`. False as soon as the replica turns out to be stopped."""
         waiting = attempt.state.unanswered
         try:
             async with asyncio.timeout(None) as limit:

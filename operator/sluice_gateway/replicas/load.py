@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pydantic_core import from_json
+import orjson
 
 from sluice import contract
 from sluice_perfmodel.step_time import StepTimeModel
@@ -36,7 +36,7 @@ class Load:
 def parse_load(body: bytes) -> Load:
     """Raises BadLoad."""
     try:
-        found = from_json(body, allow_inf_nan=False)
+        found = orjson.loads(body)
     except ValueError as error:
         raise BadLoad(f"it is not JSON: {error}") from error
     if not isinstance(found, dict):

@@ -51,14 +51,22 @@ class Answer:
 
     async def read(self) -> bytes:
         """What has arrived since the last call; empty at the end. Raises UpstreamError if the rest does not come."""
-        while not self._parts and not self.ended:
-            if self._error is not None:
-                raise self._error
-            self._waiter = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
+        while (more := self.more()) is not None:
+            await more
+        return self.take()
+
+    def more(self) -> asyncio.Future[None] | None:
+        """None once there is something to take, or the end; before, what its reader waits for. Raises UpstreamError."""
+        if self._parts or self.ended:
+            return None
+        if self._error is not None:
+            raise self._error
+        self._waiter = asyncio.get_running_loop().create_future()
+        return self._waiter
+
+    def take(self) -> bytes:
+        """What has arrived since the last call, empty at the end."""
+        self._waiter = None
         if len(self._parts) == 1:
             found = self._parts.pop()
         else:
