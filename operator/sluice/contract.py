@@ -91,6 +91,8 @@ MAX_PRIORITY: Final = 100  # of a request; the lowest is its negative
 HEADER_TENANT: Final = "x-sluice-tenant"
 HEADER_PRIORITY: Final = "x-sluice-priority"  # the highest priority that the tenant's key allows
 HEADER_GATEWAY_TOKEN: Final = "x-sluice-gateway-token"
+# The token of reads of an admin port, for readers behind an API server's proxy, which removes `Authorization`.
+HEADER_READ_TOKEN: Final = "x-sluice-read-token"
 
 # From the gateway to an engine: milliseconds that the request has waited in the gateway, which count towards its targets.
 HEADER_WAITED_MS: Final = "x-sluice-waited-ms"
@@ -109,6 +111,10 @@ NODE_CACHE: Final = "/var/lib/sluice/models"  # the same on a node
 MODEL_MOUNT: Final = "/models"  # a pvc:// volume is mounted here, read-only
 ADMIN_TOKEN_MOUNT: Final = "/etc/sluice/admin"
 ADMIN_TOKEN_KEY: Final = "token"  # key in the Secret, and file name under ADMIN_TOKEN_MOUNT
+READ_TOKEN_MOUNT: Final = "/etc/sluice/read"  # in engines that ask for a token of reads, and in gateways
+READ_TOKEN_KEY: Final = "token"  # key in the Secret, and file name under READ_TOKEN_MOUNT
+READ_KEY: Final = "key"  # beside it in the release's own Secret: from it gateways derive the tokens of engines
+READ_VOLUME: Final = "read-token"  # of an engine pod
 TARGETS_MOUNT: Final = "/etc/sluice/targets"  # a directory mount, so that the kubelet updates the file in running pods
 TARGETS_FILE: Final = "targets.json"  # key in the ConfigMap, and file name under TARGETS_MOUNT
 REVISION_FILE: Final = "revision.json"  # beside it: {"uri", "revision"} of a model that is fetched

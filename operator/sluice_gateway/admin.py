@@ -1,4 +1,4 @@
-"""The gateway's admin port: health for its pod's probes, and metrics. It is not for clients."""
+"""The gateway's admin port: health for its pod's probes, and metrics, which may need a token. It is not for clients."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -6,6 +6,7 @@ from types import MappingProxyType
 from aiohttp import web
 
 from sluice import contract
+from sluice.auth.read_tokens import CHALLENGE, UNAUTHORIZED, is_read_allowed
 from sluice_gateway.catalog.base import AdminHandler
 from sluice_gateway.metrics import CONTENT_TYPE, GatewayMetrics
 from sluice_gateway.replicas.fleet import Fleet
@@ -21,8 +22,11 @@ class AdminRoutes:
         metrics: GatewayMetrics,
         missing: Callable[[], str] = lambda: "",
         more: Mapping[str, AdminHandler] = MappingProxyType({}),
+        read_token: Callable[[], str] | None = None,
     ) -> None:
-        """`missing()` is what the gateway must know before it is ready, a clause; `more` are further paths."""
+        """`missing()` is what the gateway must know before it is ready, a clause; `more` are further paths. Except for
+        probes, requests need `read_token()`; an empty one matches none. None: reads are open."""
+        self._read_token = read_token
         self.ready = True
         self._fleet = fleet
         self._held = held
@@ -35,10 +39,18 @@ class AdminRoutes:
         app = web.Application()
         app.router.add_get(contract.PATH_LIVEZ, self._livez)
         app.router.add_get(contract.PATH_READYZ, self._readyz)
-        app.router.add_get(contract.PATH_METRICS, self._render)
+        app.router.add_get(contract.PATH_METRICS, self._guarded(self._render))
         for path, handler in self._more.items():
-            app.router.add_get(path, handler)
+            app.router.add_get(path, self._guarded(handler))
         return app
+
+    def _guarded(self, handler: AdminHandler) -> AdminHandler:
+        async def checked(request: web.Request) -> web.StreamResponse:
+            if self._read_token is None or is_read_allowed(request, [self._read_token()]):
+                return await handler(request)
+            return web.Response(status=401, text=f"{UNAUTHORIZED}\n", headers=CHALLENGE)
+
+        return checked
 
     async def _livez(self, _: web.Request) -> web.Response:
         return web.json_response({"status": "ok"})

@@ -38,6 +38,8 @@ class Arguments:
     queue_seconds: float = 30.0
     api_keys_file: str | None = None
     engine_token_file: str | None = None
+    read_key_file: str | None = None
+    is_read_guarded: bool = False
     gateways: int = 1
     grace_seconds: float = contract.DRAIN_GRACE_SECONDS
     drain_seconds: float = 300.0

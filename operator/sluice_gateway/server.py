@@ -28,6 +28,7 @@ from sluice_gateway.queueing import QueueLimits
 from sluice_gateway.rejection_log import RejectionLog
 from sluice_gateway.replicas.backend import Backend
 from sluice_gateway.replicas.fleet import Fleet
+from sluice_gateway.replicas.read_access import ReadOptions, ReadTokens
 from sluice_gateway.replicas.scraper import Scraper
 from sluice_gateway.routes import MAX_IN_FLIGHT, DataPort, routes
 from sluice_gateway.routing import Canary, PolicyName
@@ -61,6 +62,7 @@ class GatewayOptions:
     queue: QueueLimits | None = None
     keys: KeyOptions = field(default_factory=KeyOptions)
     tracing: Tracing | None = None  # the gateway closes it at its end
+    reads: ReadOptions = field(default_factory=ReadOptions)
 
 
 class Gateway:
@@ -87,10 +89,14 @@ class Gateway:
         self.fleet = Fleet(
             backends, options.policy, lambda kind: self._metrics.faults.labels(kind).inc(), names, canaries
         )
+        self._read_tokens = ReadTokens(options.reads.key)
+        read_token = self._read_tokens.of_release if options.reads.is_guarded else None
         if catalog is None:
-            self._admin = AdminRoutes(self.fleet, lambda: self._hold_queue.held, self._metrics)
+            self._admin = AdminRoutes(self.fleet, lambda: self._hold_queue.held, self._metrics, read_token=read_token)
         else:
-            self._admin = AdminRoutes(self.fleet, catalog.held, self._metrics, catalog.missing, catalog.admin_routes)
+            self._admin = AdminRoutes(
+                self.fleet, catalog.held, self._metrics, catalog.missing, catalog.admin_routes, read_token
+            )
         self._runners: list[web.BaseRunner] = []
         self._session: aiohttp.ClientSession | None = None
         self._connections = Connections()
@@ -141,7 +147,7 @@ class Gateway:
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
         )
-        self.scraper = Scraper(self._session, self.fleet)
+        self.scraper = Scraper(self._session, self.fleet, tokens=self._read_tokens)
         try:
             await self.scraper.scrape()  # before the first request: until then any replica may have any model
             self._tasks = [asyncio.create_task(each) for each in (self.scraper.run(), self._gatekeeper.follow())]

@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from kubernetes.aio import client as aio_client
@@ -71,11 +72,18 @@ async def request(
 
 
 async def request_text(
-    dynamic: Any, where: str, query: Mapping[str, str], seconds: float = REQUEST_SECONDS, most: int = MAX_TEXT_BYTES
+    dynamic: Any,
+    where: str,
+    query: Mapping[str, str],
+    headers: Mapping[str, str] = MappingProxyType({}),
+    seconds: float = REQUEST_SECONDS,
+    most: int = MAX_TEXT_BYTES,
 ) -> str:
     """Read a body that is text, such as a log, and at most its first `most` bytes. Raises ClusterError."""
     async with _failures_of(f"GET {where}", seconds):
-        response = await dynamic.request("get", where, serialize=False, query_params=list(query.items()))
+        response = await dynamic.request(
+            "get", where, serialize=False, query_params=list(query.items()), header_params=dict(headers)
+        )
         try:
             found = bytearray()
             async for chunk in response.content.iter_any():

@@ -65,6 +65,8 @@ class Settings:
     has_profiler: bool = False  # GET /debug/profile on health_port
     network_peers: NetworkPeers | None = None  # None: engines get no NetworkPolicy
     pod_monitor: PodMonitorSettings | None = None  # None: engines get no PodMonitor
+    metrics_auth: str = "policy"  # who reads admin ports: whom NetworkPolicies admit, or of those who has a token
+    read_secret: str = "sluice-operator-read"  # Secret in pod_namespace with the key and the release's token of reads
     metrics_resources: int = 1000  # LLMDeployments with series of their own in the operator's metrics
     hub_endpoint: str = "https://huggingface.co"  # whose public models are checked before there are pods; empty: none
 
@@ -84,6 +86,8 @@ def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
         pod_name=env.get("POD_NAME") or env.get("HOSTNAME") or default.pod_name,
         gateway_service=env.get("SLUICE_GATEWAY_SERVICE", ""),
         key_secret=env.get("SLUICE_KEY_SECRET") or default.key_secret,
+        metrics_auth=_choice(env, "SLUICE_METRICS_AUTH", ("policy", "token")),
+        read_secret=env.get("SLUICE_READ_SECRET") or default.read_secret,
         hub_endpoint=_url(env, "SLUICE_HUB_ENDPOINT", default.hub_endpoint),
         network_peers=_network_peers(env, "SLUICE_NETWORK_PEERS"),
         pod_monitor=_pod_monitor(env, "SLUICE_POD_MONITOR"),

@@ -14,6 +14,8 @@ from typing import Any
 from aiohttp import web
 from kubernetes.aio.client import ApiClient, Configuration
 
+from sluice import contract
+
 
 @dataclass
 class ApiServer:
@@ -22,6 +24,9 @@ class ApiServer:
     objects: dict[str, Any] = field(default_factory=dict)
     denied: set[tuple[str, str]] = field(default_factory=set)
     asked: list[str] = field(default_factory=list)
+    tokens: dict[str, str] = field(
+        default_factory=dict
+    )  # path → the token of reads that what is behind the proxy wants
     port: int = 0
 
     def serve(self, path: str, *items: Mapping[str, Any]) -> None:
@@ -35,6 +40,9 @@ class ApiServer:
         if request.path.endswith("/selfsubjectaccessreviews"):
             return self._reviewed(json.loads(await request.text()))
         found = self.objects.get(request.path, 404)
+        wanted = self.tokens.get(request.path)
+        if wanted is not None and request.headers.get(contract.HEADER_READ_TOKEN) != wanted:
+            found = 401
         if isinstance(found, int):
             message = f"the server answers {found}"
             return web.json_response({"kind": "Status", "message": message}, status=found)

@@ -1,6 +1,7 @@
 """`sluice top`: rows from two passes, the loop with a clock of the test, and the command against an API server."""
 
 import asyncio
+import base64
 import json
 import signal
 from collections.abc import Sequence
@@ -145,6 +146,34 @@ def test_a_program_gets_the_rows_and_the_faults(server: ApiServer) -> None:
     found = json.loads(result.output)
     assert (result.exit_code, found["items"][0]["readyReplicas"], found["items"][0]["running"]) == (0, 3, None)
     assert "403" in found["faults"][0]
+
+
+def serve_pods_that_ask(server: ApiServer, token: str) -> str:
+    """Pods with the volume of the token of reads; return the path of its Secret."""
+    serve_pods(server, metrics(7, 1000))
+    volume = {"name": contract.READ_VOLUME, "secret": {"secretName": "chat-0123456789-read"}}
+    for pod in server.objects[PODS]["items"]:
+        pod["spec"] = {"volumes": [volume]}
+    server.tokens[f"{PODS}/chat-True:8001/proxy/metrics"] = token
+    return "/api/v1/namespaces/apps/secrets/chat-0123456789-read"
+
+
+@pytest.mark.usefixtures("no_wait")
+def test_metrics_that_need_a_token_are_read_with_that_of_the_pods_secret(server: ApiServer) -> None:
+    secret = serve_pods_that_ask(server, "r34d")
+    server.objects[secret] = {"data": {"token": base64.b64encode(b"r34d").decode()}}
+    result = CliRunner().invoke(app, ["top", "-n", "apps", "--once", "-o", "json"])
+    found = json.loads(result.output)
+    assert (found["items"][0]["running"], found["faults"], "r34d" in result.output) == (7, [], False)
+
+
+@pytest.mark.usefixtures("no_wait")
+def test_a_secret_that_may_not_be_read_is_named_beside_the_rows(server: ApiServer) -> None:
+    secret = serve_pods_that_ask(server, "r34d")
+    server.objects[secret] = 403
+    result = CliRunner().invoke(app, ["top", "-n", "apps", "--once", "-o", "json"])
+    (fault,) = json.loads(result.output)["faults"]
+    assert result.exit_code == 0 and fault.startswith("chat-True: its metrics need a token") and secret in fault
 
 
 def test_ctrl_c_ends_it_without_a_trace(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:

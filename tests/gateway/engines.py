@@ -36,6 +36,7 @@ class FakeEngine:
     seen: list[web.Request] = field(default_factory=list)
     headers: dict[str, str] = field(default_factory=dict)
     backend: Backend = field(init=False)
+    read_token: str = ""  # that its load needs
     silent: asyncio.Event | None = None  # its load is not answered before this event
     runners: list[web.AppRunner] = field(default_factory=list)
 
@@ -75,7 +76,9 @@ class FakeEngine:
     async def _health(self, _: web.Request) -> web.Response:
         return web.Response()
 
-    async def _load(self, _: web.Request) -> web.Response:
+    async def _load(self, request: web.Request) -> web.Response:
+        if self.read_token and request.headers.get("Authorization") != f"Bearer {self.read_token}":
+            return web.Response(status=401)
         if self.silent is not None:
             await self.silent.wait()
         return web.Response(text=self.load) if isinstance(self.load, str) else web.json_response(self.load)

@@ -50,12 +50,13 @@ def test_secrets_are_made_and_neither_read_nor_changed() -> None:
     assert verbs("secrets") == {"create"}
 
 
-def test_one_secret_can_be_read_by_its_name_in_the_operators_own_namespace() -> None:
+def test_two_secrets_can_be_read_by_their_names_in_the_operators_own_namespace() -> None:
     rules = re.findall(r"resources: \[secrets\]\n(?:    resourceNames: \[(.*)\]\n)?    verbs: \[(.*?)\]", RBAC)
-    assert rules == [("{{ $name }}-key", "get"), ("", "create")]
+    assert rules == [("{{ $name }}-key", "get"), ("{{ $name }}-read", "get, patch"), ("", "create")]
     role = next(each for each in RBAC.split("\n---\n") if "resources: [secrets]" in each)
     assert "kind: Role\n" in role and "namespace: {{ .Release.Namespace }}" in role
     assert '{{ include "sluice.fullname" . }}-key' in DEPLOYMENT
+    assert '{{ include "sluice.fullname" . }}-read' in DEPLOYMENT and "}}-read\n" in GATEWAY
 
 
 def test_of_the_resource_only_the_status_is_written() -> None:
@@ -94,6 +95,7 @@ def test_the_defaults_fit_their_schema() -> None:
         {"podIds": "Root"},
         {"upgrades": {"maxConcurrent": 0}},
         {"log": {"level": "chatty", "format": "json"}},
+        {"metrics": {"auth": "none"}},
         {"unknown": 1},
     ],
     ids=str,
@@ -123,6 +125,8 @@ def test_the_operator_reads_what_the_chart_sets() -> None:
             "SLUICE_HUB_ENDPOINT": "http://hub",
             "SLUICE_METRICS_RESOURCES": "7",
             "SLUICE_KEY_SECRET": "k",
+            "SLUICE_METRICS_AUTH": "token",
+            "SLUICE_READ_SECRET": "r",
             "SLUICE_LEASE_NAME": "blue",
             "SLUICE_GATEWAY_SERVICE": "gw",
             "SLUICE_NETWORK_PEERS": '{"admin": [{"podSelector": {}}], "data": []}',
@@ -141,6 +145,8 @@ def test_the_operator_reads_what_the_chart_sets() -> None:
         "LOG_LEVEL",
         "LOG_FORMAT",
         "KEY_SECRET",
+        "METRICS_AUTH",
+        "READ_SECRET",
         "LEASE_NAME",
         "GATEWAY_SERVICE",
         "NETWORK_PEERS",
@@ -151,6 +157,7 @@ def test_the_operator_reads_what_the_chart_sets() -> None:
     assert (settings.pod_ids, settings.max_upgrades, settings.metrics_resources) == ("Cluster", 3, 7)
     assert settings.hub_endpoint == "http://hub"
     assert (settings.key_secret, settings.lease_name, settings.gateway_service) == ("k", "blue", "gw")
+    assert (settings.metrics_auth, settings.read_secret) == ("token", "r")
     assert settings.network_peers is not None
     assert settings.pod_monitor == PodMonitorSettings(labels=(("release", "prometheus"),), interval_seconds=30)
     assert f"containerPort: {settings.health_port}" in DEPLOYMENT
@@ -247,7 +254,7 @@ def test_the_gateway_runs_by_options_that_the_command_has() -> None:
     options = re.findall(r"- (--[a-z-]+)", GATEWAY)
     parameters = get_command(app).commands["gateway"].params  # type: ignore[attr-defined]
     known = {option for parameter in parameters for option in parameter.opts}
-    assert len(options) == 11 and set(options) <= known
+    assert len(options) == 13 and set(options) <= known
     assert f"containerPort: {contract.GATEWAY_ADMIN_PORT}" in GATEWAY
     assert f"--admin-port={contract.GATEWAY_ADMIN_PORT}" in GATEWAY
 
@@ -322,6 +329,7 @@ def test_the_gateways_secrets_are_mounted_where_its_options_name_their_files() -
     for option, folder, file in (
         ("api-keys-file", contract.API_KEYS_MOUNT, contract.API_KEYS_FILE),
         ("engine-token-file", contract.GATEWAY_TOKEN_MOUNT, contract.GATEWAY_TOKEN_FILE),
+        ("read-key-file", contract.READ_TOKEN_MOUNT, contract.READ_KEY),
     ):
         assert f"- --{option}={folder}/{file}\n" in GATEWAY
         assert len(re.findall(rf"mountPath: {folder}, readOnly: true", GATEWAY)) == 1
@@ -336,7 +344,8 @@ def test_gateway_and_engines_have_the_key_file_and_one_token_at_the_same_paths()
     secrets = {each["name"]: each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each}
     named_by = {"apiKeysSecretRef": "team-keys", "gatewayTokenSecretRef": "gateway-token"}
     auth = Auth.model_validate({field: {"name": name} for field, name in named_by.items()})
-    assert {one.volume: one.secret for one in mounted_secrets(auth)} == secrets
+    expected = {one.volume: one.secret for one in mounted_secrets(auth)}
+    assert expected | {"read-key": "blue-sluice-read"} == secrets
     assert {one.volume: one.folder for one in mounted_secrets(auth)}.items() <= folders.items()
     assert "--service=team/blue-sluice-gateway" in arguments
     files = secret_flags(auth)
@@ -344,9 +353,10 @@ def test_gateway_and_engines_have_the_key_file_and_one_token_at_the_same_paths()
     assert f"--engine-token-file={files['gateway-token-file']}" in arguments
 
 
-def test_a_gateway_without_keys_mounts_no_secret_and_one_with_a_token_alone_is_refused() -> None:
+def test_a_gateway_without_keys_mounts_no_secret_of_a_user_and_one_with_a_token_alone_is_refused() -> None:
     (gateway,) = named(rendered("blue"), "Deployment", "gateway")
-    assert not any("secret" in each for each in gateway["spec"]["template"]["spec"]["volumes"])
+    secrets = [each["secret"] for each in gateway["spec"]["template"]["spec"]["volumes"] if "secret" in each]
+    assert [(each["secretName"], each["optional"]) for each in secrets] == [("blue-sluice-read", True)]
     with pytest.raises(subprocess.CalledProcessError) as refused:
         rendered("blue", "--set", "gateway.engineTokenSecret=gateway-token")
     assert "needs gateway.apiKeysSecret" in refused.value.stderr

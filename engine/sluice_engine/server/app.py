@@ -20,6 +20,7 @@ import orjson
 from aiohttp import web
 
 from sluice import contract, tracing
+from sluice.auth.read_tokens import TokenFile
 from sluice.httpapi.connection import HttpServer
 from sluice.httpapi.connection_limits import (
     ADMIN_CONNECTIONS,
@@ -222,7 +223,8 @@ class Server:
             public=about.routes(),
             cors=cors,
         )
-        control = Router(self._serving, admin.routes(token), loopback=loopback)
+        read_token = None if settings.read_token_file is None else TokenFile(settings.read_token_file)
+        control = Router(self._serving, admin.routes(token, read_token), loopback=loopback)
         runners = [
             await self._start(data_socket, data, ConnectionLimits(data_connections()), tls),
             await self._start(admin_socket, control, ConnectionLimits(ADMIN_CONNECTIONS)),

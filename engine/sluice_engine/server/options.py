@@ -54,6 +54,7 @@ class ServerSettings:
     port: int
     admin_port: int
     admin_token_file: Path | None
+    read_token_file: Path | None = None  # None: reads of the admin port are open
     targets_file: Path | None = None
     revision_file: Path | None = None  # pins the revision of a model that is fetched (`sources/pin.py`)
     secrets: SecretPaths = SecretPaths()
@@ -82,6 +83,7 @@ def parse(raw: Mapping[str, str | None]) -> tuple[EngineOptions, ServerSettings]
         port=reader.integer("port", 0, 65535, contract.DATA_PORT),
         admin_port=reader.integer("admin-port", 0, 65535, contract.ADMIN_PORT),
         admin_token_file=Path(token_file) if token_file else None,
+        read_token_file=Path(read_file) if (read_file := raw.get("read-token-file")) else None,
         targets_file=Path(targets_file) if (targets_file := raw.get("targets-file")) else None,
         revision_file=Path(revision_file) if (revision_file := raw.get("revision-file")) else None,
         secrets=_secrets(raw),
@@ -92,6 +94,8 @@ def parse(raw: Mapping[str, str | None]) -> tuple[EngineOptions, ServerSettings]
     )
     if settings.admin_token_file is not None and not settings.admin_token_file.is_file():
         raise OptionInvalid(f"--admin-token-file: there is no file {token_file}.")
+    if settings.read_token_file is not None and not settings.read_token_file.is_file():
+        raise OptionInvalid(f"--read-token-file: there is no file {settings.read_token_file}.")
     if settings.port == settings.admin_port and settings.port != 0:
         raise OptionInvalid(f"--admin-port must differ from --port; both are {settings.port}.")
     max_num_seqs = reader.integer("max-num-seqs", 1, 65536, 256)

@@ -1,5 +1,6 @@
 """Reads of a cluster by API path. Nothing is written: the one POST is an access review, which the server only answers."""
 
+import base64
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -43,9 +44,18 @@ class Reader:
             if more is None:
                 return found
 
-    async def text(self, path: str, query: Mapping[str, str] | None = None) -> str:
-        """Return a body that is text: a log, or what a pod answers through the API server's proxy."""
-        return await request_text(self._dynamic, path, query or {})
+    async def text(self, path: str, query: Mapping[str, str] | None = None, read_token: str = "") -> str:
+        """Return a body that is text: a log, or what a pod answers through the API server's proxy.
+
+        read_token: of an admin port that asks for one. The proxy removes `Authorization`, so it has a header of its own.
+        """
+        headers = {contract.HEADER_READ_TOKEN: read_token} if read_token else {}
+        return await request_text(self._dynamic, path, query or {}, headers)
+
+    async def secret(self, namespace: str, name: str, entry: str) -> str:
+        """Return one entry of a Secret; empty if it has none of that name."""
+        found = await self.get(f"{collection('v1', 'secrets', namespace)}/{name}")
+        return base64.b64decode((found.get("data") or {}).get(entry, "")).decode(errors="replace")
 
     async def is_allowed(self, attributes: Mapping[str, str]) -> bool:
         """Whether the caller may do what `attributes` (resourceAttributes of the review) describe."""

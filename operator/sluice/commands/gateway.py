@@ -18,6 +18,13 @@ class Policy(StrEnum):
     RoundRobin = "RoundRobin"
 
 
+class MetricsAuth(StrEnum):
+    """Who reads the admin port: all that reach it, or of those the ones with the token."""
+
+    policy = "policy"
+    token = "token"
+
+
 def register(app: typer.Typer) -> None:
     """Add the command to the app."""
     app.command("gateway")(gateway)
@@ -76,6 +83,18 @@ def gateway(
             metavar="FILE",
         ),
     ] = None,
+    read_key_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with the key from which the tokens for reads of the engines' admin ports derive; the operator writes "
+            "it into a Secret, which may come later.",
+            metavar="FILE",
+        ),
+    ] = None,
+    metrics_auth: Annotated[
+        MetricsAuth,
+        typer.Option(help="Whether reads of the admin port, except probes, need the token of --read-key-file."),
+    ] = MetricsAuth.policy,
     gateways: Annotated[
         int,
         typer.Option(
@@ -114,6 +133,8 @@ def gateway(
         queue_requests=queue_requests, queue_seconds=queue_seconds,
         api_keys_file=None if api_keys_file is None else str(api_keys_file),
         engine_token_file=None if engine_token_file is None else str(engine_token_file), gateways=gateways,
+        read_key_file=None if read_key_file is None else str(read_key_file),
+        is_read_guarded=metrics_auth is MetricsAuth.token,
         grace_seconds=grace_seconds, drain_seconds=drain_seconds,
     )  # fmt: skip
     try:

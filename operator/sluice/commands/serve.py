@@ -88,6 +88,14 @@ def serve(
     admin_token_file: Annotated[
         Text, _option("admin-token-file", "File with the bearer token for writes to the admin port.", "FILE")
     ] = None,
+    read_token_file: Annotated[
+        Text,
+        _option(
+            "read-token-file",
+            "File with the bearer token for reads of the admin port, except /livez and /readyz. [reads are open]",
+            "FILE",
+        ),
+    ] = None,
     api_keys_file: Annotated[
         Text,
         _option(

@@ -90,18 +90,19 @@ class Directory:
         return self._parsed[key][1]
 
     def _combine(self) -> None:
-        names = {(model.namespace, model.resource): model.name for model in self.models.values()}
+        models = {(model.namespace, model.resource): model for model in self.models.values()}
+        names = {key: model.name for key, model in models.items()}
         self._backends = tuple(
-            self._backend(endpoint, names[endpoint.namespace, endpoint.resource])
+            self._backend(endpoint, models[endpoint.namespace, endpoint.resource])
             for endpoints in self._endpoints.values()
             for endpoint in endpoints
-            if (endpoint.namespace, endpoint.resource) in names
+            if (endpoint.namespace, endpoint.resource) in models
         )
         self._canaries = {
             names[key]: canary for trials in self._trials.values() for key, canary in trials.items() if key in names
         }
 
-    def _backend(self, endpoint: Endpoint, model: str) -> Backend:
+    def _backend(self, endpoint: Endpoint, model: ServedModel) -> Backend:
         name, admin_url = f"{endpoint.namespace}/{endpoint.pod}", f"http://{endpoint.host}:{contract.ADMIN_PORT}"
         other_zone = bool(self._zone and endpoint.zone) and endpoint.zone != self._zone
-        return Backend(name, endpoint.host, endpoint.port, admin_url, model, other_zone)
+        return Backend(name, endpoint.host, endpoint.port, admin_url, model.name, other_zone, model.uid)

@@ -25,6 +25,7 @@ class ServedModel:
     needs_key: bool = False
     tls: bool = False  # its engines serve HTTPS
     cannot_start: str = ""  # why it can get no replica
+    uid: str = ""
 
     @property
     def key(self) -> str:
@@ -52,6 +53,7 @@ def served_model(document: Object) -> ServedModel:
         needs_key=bool(auth.get("apiKeysSecretRef")),
         tls=bool(auth.get("tlsSecretRef")),
         cannot_start=cannot_start(document),
+        uid=str(metadata.get("uid", "")),
     )
 
 

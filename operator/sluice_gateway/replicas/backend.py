@@ -8,7 +8,7 @@ class Backend:
     """One replica that accepts requests. Without an admin address its load is not read.
 
     `model` is what its owner says that it serves; None: only the replica itself says so. `other_zone`: it is known to be in
-    another zone than the gateway.
+    another zone than the gateway. `owner` is the uid of its LLMDeployment, from which the token of its reads derives.
     """
 
     name: str
@@ -17,6 +17,7 @@ class Backend:
     admin_url: str | None = None
     model: str | None = None
     other_zone: bool = False
+    owner: str = ""
 
     @property
     def url(self) -> str:

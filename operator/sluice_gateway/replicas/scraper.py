@@ -2,25 +2,38 @@
 
 import asyncio
 import contextlib
+import logging
 from typing import Final
 
 import aiohttp
 
 from sluice import contract
 from sluice_gateway.replicas.answers import ERRORS, read_at_most
+from sluice_gateway.replicas.backend import Backend
 from sluice_gateway.replicas.fleet import Fleet
 from sluice_gateway.replicas.load import MAX_BYTES, BadLoad, Load, parse_load
+from sluice_gateway.replicas.read_access import ReadTokens
 from sluice_gateway.replicas.state import REFUSES, SILENT, UNREACHABLE, ReplicaState
 
 SCRAPE_SECONDS: Final = 0.25
 SILENT_SECONDS: Final = 2.0  # a busy replica answers within one; a stopped one never
 
+log = logging.getLogger("sluice.gateway")
+
 
 class Scraper:
     """Keeps the loads of a fleet fresh while its task runs."""
 
-    def __init__(self, session: aiohttp.ClientSession, fleet: Fleet, silent_seconds: float = SILENT_SECONDS) -> None:
-        """A replica that does not answer within `silent_seconds` is out."""
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        fleet: Fleet,
+        silent_seconds: float = SILENT_SECONDS,
+        tokens: ReadTokens | None = None,
+    ) -> None:
+        """A replica that does not answer within `silent_seconds` is out. `tokens` are for those that ask for one."""
+        self._tokens = tokens or ReadTokens(None)
+        self._refused: set[str] = set()
         self._session = session
         self._fleet = fleet
         self._timeout = aiohttp.ClientTimeout(total=silent_seconds)
@@ -52,7 +65,7 @@ class Scraper:
         load: Load | None = None
         if state.backend.admin_url is not None:
             try:
-                load = await self._load(state.backend.admin_url)
+                load = await self._load(state.backend, state.backend.admin_url)
             except BadLoad as error:
                 self._fleet.out(state, f"its {contract.PATH_LOAD} is wrong: {error}")
                 return
@@ -65,9 +78,20 @@ class Scraper:
                 load = state.load  # the data port answers again, and that was the fault
         self._fleet.back(state, load)
 
-    async def _load(self, url: str) -> Load | None:
-        """The document; None from a server that has none. Raises BadLoad and what aiohttp raises."""
-        async with self._session.get(url + contract.PATH_LOAD, timeout=self._timeout) as response:
+    async def _load(self, backend: Backend, url: str) -> Load | None:
+        """The document; None from a server that has none, or that refuses the token: it serves, and only its load is not
+        known. Raises BadLoad and what aiohttp raises."""
+        token = self._tokens.of(backend.owner)
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        where = url + contract.PATH_LOAD
+        async with self._session.get(where, headers=headers, timeout=self._timeout, allow_redirects=False) as response:
+            if response.status == 401:
+                if backend.name not in self._refused:
+                    self._refused.add(backend.name)
+                    given = "the token of reads that it was sent" if token else "reads without a token"
+                    log.warning("replica %s refuses %s: it is used without its load", backend.name, given)
+                return None
+            self._refused.discard(backend.name)
             if response.status == 404:
                 return None
             body = await read_at_most(response.content, MAX_BYTES + 1)

@@ -6,7 +6,7 @@ Reconcile, decide and render are the same for both.
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from sluice_kube.errors import ClusterError
@@ -45,11 +45,12 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Address of an engine's admin port."""
+    """Address of an engine's admin port, and the token of its reads, which an engine may ignore."""
 
     pod: str
     host: str
     port: int
+    read_token: str = field(default="", repr=False)
 
 
 class ForeignObject(Exception):

@@ -124,6 +124,8 @@ class HttpScraper:
     ) -> bytes:
         host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
         url = f"http://{host}:{endpoint.port}{path}"
+        if headers is None and endpoint.read_token:
+            headers = {"Authorization": f"Bearer {endpoint.read_token}"}
         try:
             async with (
                 asyncio.timeout(self._seconds),

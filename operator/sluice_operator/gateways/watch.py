@@ -33,12 +33,15 @@ class Gateways:
         """Requests held until the LLMDeployment has a replica; None if no gateway is installed."""
         return self._held.held(Key(namespace, name)) if self._service else None
 
-    async def run(self, wake: Callable[[Key], None]) -> None:
-        """Follow all gateways until cancelled; `wake` is called when the first request is held and when none is any more."""
+    async def run(self, wake: Callable[[Key], None], read_token: str = "") -> None:
+        """Follow all gateways until cancelled; `wake` is called when the first request is held and when none is any more.
+
+        read_token: of the release, for gateways that ask for one.
+        """
         self._held.on_change = wake
         if not self._service:
             await asyncio.Event().wait()
-        async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session, _following() as following:
+        async with reading(read_token) as session, _following() as following:
 
             def changed(slices: Mapping[tuple[str, str], Object]) -> None:
                 gateways = gateways_in(slices)
@@ -50,6 +53,12 @@ class Gateways:
             where = collection("discovery.k8s.io/v1", "endpointslices", self._namespace)
             selector = f"kubernetes.io/service-name={self._service}"
             await Reflector(self._client, where, changed, labels=selector).run()
+
+
+def reading(read_token: str) -> aiohttp.ClientSession:
+    """Return a session for the admin ports of gateways, which may ask for the token."""
+    headers = {"Authorization": f"Bearer {read_token}"} if read_token else {}
+    return aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar(), headers=headers)
 
 
 @contextlib.asynccontextmanager

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from sluice.auth.read_tokens import read_key, read_token
 from sluice_operator.api import LLMDeployment
 from sluice_operator.cluster.client import ClusterClient, Key, Object
 from sluice_operator.engines.client import Scraper
@@ -26,6 +27,10 @@ class Context:
     wall: Callable[[], datetime] = lambda: datetime.now(UTC)
     metrics: OperatorMetrics = field(default_factory=OperatorMetrics)
     models: ModelChecks | None = None  # None: models are not checked before there are pods
+
+    def read_token_of(self, uid: str) -> str:
+        """Return the token for reads of the engines of the LLMDeployment with this uid; empty without a key."""
+        return read_token(read_key(self.token_key), uid) if self.token_key and uid else ""
 
     def timestamp(self) -> str:
         """Return the current time in the format of RFC 3339."""

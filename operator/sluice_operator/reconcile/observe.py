@@ -6,6 +6,7 @@ its start older than the first observation.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from sluice_operator.autoscaler.values import ColdStart, EngineSample, PodPhase, PodView
@@ -38,7 +39,8 @@ async def observe(
     # Evicted pods stay listed for days and are already replaced: they count only while no other pod exists.
     pods = [pod for pod in pods if not pod_status.has_ended(pod)] or pods
     phases = {_name(pod): pod_status.phase_of(pod)[0] for pod in pods}
-    endpoints = {_name(pod): cluster.endpoint(pod) for pod in pods}
+    read_token = context.read_token_of(str(resource["metadata"].get("uid", "")))
+    endpoints = {_name(pod): _with_token(cluster.endpoint(pod), read_token) for pod in pods}
     reachable = [endpoints[pod] for pod in _reachable(pods, phases, state, clock())]
     answers = await scrape_all(context.scraper, [endpoint for endpoint in reachable if endpoint is not None])
     now = clock()
@@ -52,6 +54,10 @@ async def observe(
         wall=context.wall().timestamp(),
     )
     return fleet, state
+
+
+def _with_token(endpoint: Endpoint | None, read_token: str) -> Endpoint | None:
+    return None if endpoint is None else replace(endpoint, read_token=read_token)
 
 
 async def _owned_deployment(name: str, resource: Object, context: Context) -> Object | None:

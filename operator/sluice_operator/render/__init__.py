@@ -9,7 +9,7 @@ from sluice import contract
 from sluice_operator.api import LLMDeployment
 from sluice_operator.cluster.client import Object
 from sluice_operator.render import names
-from sluice_operator.render.access.admin_secret import build_admin_secret
+from sluice_operator.render.access.admin_secret import build_admin_secret, build_read_secret
 from sluice_operator.render.access.network_policy import build_network_policy
 from sluice_operator.render.access.service_account import build_service_account
 from sluice_operator.render.canary import canary_deployment, canary_service, shared
@@ -35,6 +35,7 @@ __all__ = [
     "network_policy",
     "pod_monitor",
     "pod_template",
+    "read_secret",
     "shared",
 ]
 
@@ -49,7 +50,7 @@ def children(
 ) -> tuple[Object, ...]:
     """Return the children that every resource has, in the order in which they must be applied.
 
-    Four more have functions of their own: admin Secret, NetworkPolicy, PodMonitor and saved estimates.
+    Five more have functions of their own: the two Secrets, NetworkPolicy, PodMonitor and saved estimates.
 
     defaults: what the operator's settings say for every pod. replicas: the number of pods; None leaves the field to its
     owner. token: the admin token; the pods mount the Secret that holds it. fetched: uri and revision of a model that
@@ -75,14 +76,22 @@ def admin_secret(resource: LLMDeployment, token: str) -> Object:
     return build_admin_secret(resource, token)
 
 
+def read_secret(resource: LLMDeployment, token: str, read_token: str) -> Object:
+    """Return the Secret that holds the token of reads, beside that of the admin `token`. It is created as that one is."""
+    return build_read_secret(resource, token, read_token)
+
+
 def network_policy(resource: LLMDeployment, peers: NetworkPeers) -> Object:
     """Return the NetworkPolicy of the engine pods, which must exist before them."""
     return build_network_policy(resource, peers)
 
 
-def pod_monitor(resource: LLMDeployment, settings: PodMonitorSettings) -> Object:
-    """Return the PodMonitor of the engine pods. Only clusters with the Prometheus Operator have the kind."""
-    return build_pod_monitor(resource, settings)
+def pod_monitor(resource: LLMDeployment, settings: PodMonitorSettings, read_secret: str = "") -> Object:
+    """Return the PodMonitor of the engine pods. Only clusters with the Prometheus Operator have the kind.
+
+    read_secret: name of the Secret of the token of reads; empty: Prometheus sends none.
+    """
+    return build_pod_monitor(resource, settings, read_secret)
 
 
 def estimates(resource: LLMDeployment, text: str, canary: str = "") -> Object:

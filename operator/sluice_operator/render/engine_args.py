@@ -34,8 +34,8 @@ def model_path(uri: str) -> str:
             return str(remote)
 
 
-def engine_arguments(resource: LLMDeployment) -> list[str]:
-    """Return the args of the engine container."""
+def engine_arguments(resource: LLMDeployment, *, asks_read_token: bool = False) -> list[str]:
+    """Return the args of the engine container. asks_read_token: reads of the admin port need a token."""
     spec = resource.spec
     engine = spec.engine
     flags: dict[str, str | int | float | None] = {
@@ -44,6 +44,7 @@ def engine_arguments(resource: LLMDeployment) -> list[str]:
         "port": contract.DATA_PORT,
         "admin-port": contract.ADMIN_PORT,
         "admin-token-file": f"{contract.ADMIN_TOKEN_MOUNT}/{contract.ADMIN_TOKEN_KEY}",
+        "read-token-file": f"{contract.READ_TOKEN_MOUNT}/{contract.READ_TOKEN_KEY}" if asks_read_token else None,
         "targets-file": f"{contract.TARGETS_MOUNT}/{contract.TARGETS_FILE}",
         **secret_flags(spec.auth),
         **source_flags(spec.model),

@@ -70,6 +70,14 @@ def admin_secret(name: str, token: str) -> str:
     return f"{name}-{hashlib.sha256(token.encode()).hexdigest()[:_DIGITS]}"
 
 
+def read_secret(admin_secret: str) -> str:
+    """Return the name of the Secret that holds the token of reads, beside the admin Secret of this name.
+
+    Both tokens derive from one key, so the hash in the name proves this content too.
+    """
+    return f"{admin_secret}-read"
+
+
 def targets(name: str) -> str:
     """Return the name of the ConfigMap that holds the engines' targets."""
     return f"{name}{_TARGETS}"

@@ -26,6 +26,7 @@ class PodDefaults:
 
     image: str  # of a resource without spec.engine.image
     user: int | None = USER  # id of user and groups; None: the cluster assigns them, as OpenShift does
+    asks_read_token: bool = False  # reads of the admin port need a token
 
 
 def build_pod_template(resource: LLMDeployment, defaults: PodDefaults, token: str) -> Object:
@@ -52,17 +53,17 @@ def _pod_spec(resource: LLMDeployment, defaults: PodDefaults, token: str) -> Obj
             "fsGroupChangePolicy": "OnRootMismatch",
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [_container(resource, resource.spec.engine.image or defaults.image)],
-        "volumes": _volumes(resource, token),
+        "containers": [_container(resource, defaults)],
+        "volumes": _volumes(resource, defaults, token),
         **placement(resource),
     }
 
 
-def _container(resource: LLMDeployment, image: str) -> Object:
+def _container(resource: LLMDeployment, defaults: PodDefaults) -> Object:
     container: Object = {
         "name": names.CONTAINER,
-        "image": image,
-        "args": engine_arguments(resource),
+        "image": resource.spec.engine.image or defaults.image,
+        "args": engine_arguments(resource, asks_read_token=defaults.asks_read_token),
         "env": [
             {"name": "HOME", "value": HOME},
             {"name": contract.ENV_TERMINATION_MESSAGE, "value": contract.TERMINATION_MESSAGE_PATH},
@@ -86,7 +87,7 @@ def _container(resource: LLMDeployment, image: str) -> Object:
         },
         "terminationMessagePath": contract.TERMINATION_MESSAGE_PATH,
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": _mounts(resource),
+        "volumeMounts": _mounts(resource, defaults),
     }
     if resources := _resources(resource):
         container["resources"] = resources
@@ -115,12 +116,12 @@ def _resources(resource: LLMDeployment) -> Object:
     return {kind: amounts for kind, amounts in (("requests", requests), ("limits", limits)) if amounts}
 
 
-def _volumes(resource: LLMDeployment, token: str) -> list[Object]:
+def _volumes(resource: LLMDeployment, defaults: PodDefaults, token: str) -> list[Object]:
+    secret = names.admin_secret(resource.name, token)
+    read = {"name": contract.READ_VOLUME, "secret": {"secretName": names.read_secret(secret), "defaultMode": 0o440}}
     volumes: list[Object] = [
-        {
-            "name": "admin-token",
-            "secret": {"secretName": names.admin_secret(resource.name, token), "defaultMode": 0o440},
-        },
+        {"name": "admin-token", "secret": {"secretName": secret, "defaultMode": 0o440}},
+        *([read] if defaults.asks_read_token else []),
         {"name": "targets", "configMap": {"name": names.targets(resource.name), "defaultMode": 0o444}},
         {"name": "tmp", "emptyDir": {}},
         {"name": "home", "emptyDir": {}},
@@ -133,9 +134,11 @@ def _volumes(resource: LLMDeployment, token: str) -> list[Object]:
     return [*volumes, *overlay_volumes(resource.spec.engine)]
 
 
-def _mounts(resource: LLMDeployment) -> list[Object]:
+def _mounts(resource: LLMDeployment, defaults: PodDefaults) -> list[Object]:
+    read = {"name": contract.READ_VOLUME, "mountPath": contract.READ_TOKEN_MOUNT, "readOnly": True}
     mounts: list[Object] = [
         {"name": "admin-token", "mountPath": contract.ADMIN_TOKEN_MOUNT, "readOnly": True},
+        *([read] if defaults.asks_read_token else []),
         # The whole directory is mounted: the kubelet never updates a file that is mounted by subPath.
         {"name": "targets", "mountPath": contract.TARGETS_MOUNT, "readOnly": True},
         {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the pod's own emptyDir

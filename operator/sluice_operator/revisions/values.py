@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
+from sluice import contract
 from sluice_operator.api import LLMDeployment
 from sluice_operator.cluster.client import Object
 from sluice_operator.render import names
@@ -20,7 +21,7 @@ class Revision:
     """One pod template, and what the user asked for when it was rendered."""
 
     spec: str  # fingerprint of the parts of the spec that pods depend on
-    template: str  # fingerprint of the pod template, without the name of the admin Secret
+    template: str  # fingerprint of the pod template, without the names of the operator's Secrets
     pod: Object  # the pod template
     since: str = ""  # RFC 3339: when it was written, until it is ready; empty where there is none to go back to
     ready: bool = False  # all its pods were ready at the same time, at least once
@@ -107,11 +108,12 @@ def spec_fingerprint(resource: LLMDeployment) -> str:
 def template_fingerprint(pod: Object) -> str:
     """Return a hash of a pod template, 16 hex digits.
 
-    A new key of the operator renames the admin Secret. That is no other template, so its name is left out.
+    A new key of the operator renames its Secrets. That is no other template, so their names are left out.
     """
     text = json.dumps(pod, sort_keys=True)
-    secret = secret_of(pod)
-    return _hash(text.replace(json.dumps(secret), '""') if secret else text)
+    if secret := secret_of(pod):
+        text = text.replace(json.dumps(secret), '""').replace(json.dumps(names.read_secret(secret)), '""')
+    return _hash(text)
 
 
 def secret_of(pod: Object) -> str:
@@ -123,11 +125,15 @@ def secret_of(pod: Object) -> str:
 
 
 def with_secret(pod: Object, secret: str) -> Object:
-    """Return the template with this admin Secret: pods that mount another one refuse the operator."""
+    """Return the template with this admin Secret and, where it has one, the Secret of reads beside it: pods that mount
+    others refuse the operator."""
     if secret_of(pod) in ("", secret):
         return pod
+    renamed = {ADMIN_VOLUME: secret, contract.READ_VOLUME: names.read_secret(secret)}
     volumes = [
-        {**volume, "secret": {**volume["secret"], "secretName": secret}} if volume["name"] == ADMIN_VOLUME else volume
+        {**volume, "secret": {**volume["secret"], "secretName": renamed[volume["name"]]}}
+        if volume["name"] in renamed
+        else volume
         for volume in pod["spec"]["volumes"]
     ]
     return {**pod, "spec": {**pod["spec"], "volumes": volumes}}

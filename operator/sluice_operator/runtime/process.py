@@ -30,6 +30,7 @@ from sluice_operator.reconcile.context import Context
 from sluice_operator.reconcile.reconciler import Reconciler
 from sluice_operator.runtime.health import Health
 from sluice_operator.runtime.leader_election import Election
+from sluice_operator.runtime.read_access import ReleaseToken, release_token, share
 from sluice_operator.runtime.watchdog import Watchdog
 from sluice_operator.runtime.watches import watch, watched_kinds
 from sluice_operator.runtime.workqueue import Workers
@@ -68,7 +69,9 @@ async def run(settings: Settings) -> int:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     metrics = OperatorMetrics(settings.metrics_resources)
     watchdog = Watchdog(metrics=metrics)
-    health = Health(watchdog.fault, metrics, has_profiler=settings.has_profiler)
+    release = ReleaseToken()
+    read_token = (lambda: release.value) if settings.metrics_auth == "token" else None
+    health = Health(watchdog.fault, metrics, has_profiler=settings.has_profiler, read_token=read_token)
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(await connect())
         election = Election(KubeLease(client, settings.pod_namespace, settings.lease_name), settings.pod_name)
@@ -81,9 +84,12 @@ async def run(settings: Settings) -> int:
         cache = ObjectCache(watched_kinds(settings))
         cluster = KubeClient(client, election.remaining, gateways.held, cache)
         context = Context(cluster, scraper, settings, metrics=metrics, models=models)
+        learning = asyncio.create_task(release.learn(cluster, settings), name="the token of reads")
         try:
             return await _until_stopped(stop, _lead(context, election, Watches(cache, cluster, watchdog, gateways)))
         finally:
+            learning.cancel()
+            await asyncio.gather(learning, return_exceptions=True)
             metrics.leads(False)
             await election.release()
             await health.close()
@@ -122,7 +128,14 @@ async def _lead(context: Context, election: Election, watches: Watches) -> str:
             return _cause(holding)
         if key.exception() is not None:
             return _cause(key)
-        return await _work(replace(context, token_key=key.result()), holding, watches)
+        sharing = asyncio.create_task(
+            share(context.cluster, context.settings, key.result()), name="the Secret of reads"
+        )
+        try:
+            return await _work(replace(context, token_key=key.result()), holding, watches)
+        finally:
+            sharing.cancel()
+            await asyncio.gather(sharing, return_exceptions=True)
     finally:
         for task in (holding, key):
             task.cancel()
@@ -153,7 +166,7 @@ async def _work(context: Context, holding: asyncio.Task[str], watches: Watches) 
             asyncio.create_task(_sweep(watches.cluster, settings.namespaces, workers, watches.watchdog), name="sweep"),
             asyncio.create_task(watch(settings, feed.event, watches.watchdog.delivered), name="kopf"),
             asyncio.create_task(resync.run(), name="the lists of the cache"),
-            asyncio.create_task(watches.gateways.run(workers.wake), name="gateways"),
+            asyncio.create_task(watches.gateways.run(workers.wake, release_token(context.token_key)), name="gateways"),
         }
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         return _cause(next(iter(done)))

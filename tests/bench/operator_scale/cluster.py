@@ -125,7 +125,7 @@ class Cluster:
 
     async def requests(self) -> float:
         """Requests of the operator that the API server has admitted."""
-        text = await request_text(self._dynamic, "/metrics", {}, _SECONDS, 64 << 20)
+        text = await request_text(self._dynamic, "/metrics", {}, seconds=_SECONDS, most=64 << 20)
         return sum(float(value) for value in _DISPATCHED.findall(text))
 
     async def scale(self, number: int, replicas: int) -> None:

@@ -12,7 +12,7 @@ DAY = "2026-11-0{}T08:00:00Z"
 
 def deployment(name: str, *, namespace: str = "ns", day: int = 1, **spec: Any) -> Object:
     """An LLMDeployment, created on that day of the month. Each has another resourceVersion."""
-    metadata = {"name": name, "namespace": namespace, "creationTimestamp": DAY.format(day)}
+    metadata = {"name": name, "namespace": namespace, "creationTimestamp": DAY.format(day), "uid": f"uid-of-{name}"}
     metadata["resourceVersion"] = str(next(_VERSIONS))
     return {"metadata": metadata, "spec": {"model": {"uri": "pvc://models/tiny"}} | spec}
 

@@ -23,6 +23,7 @@ def test_a_ready_pod_of_a_deployment_is_a_replica_of_its_model() -> None:
     (backend,) = directory.backends()
     assert (backend.name, backend.model) == ("ns/chat-1", "assistant")
     assert (backend.url, backend.admin_url) == ("http://10.0.0.7:8000", "http://10.0.0.7:8001")
+    assert backend.owner == "uid-of-chat"  # from which the token of its reads derives
 
 
 @pytest.mark.parametrize(

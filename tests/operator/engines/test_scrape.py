@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import aiohttp
 import pytest
@@ -50,6 +51,22 @@ async def good(request: web.Request) -> web.Response:
 async def test_a_good_answer_is_a_sample() -> None:
     async with engine(good) as endpoint, HttpScraper(timeout=60.0) as scraper:
         assert (await scraper.scrape(endpoint)).running == 3
+
+
+async def test_reads_carry_the_token_of_reads_and_writes_the_admin_token() -> None:
+    seen = []
+
+    async def recording(request: web.Request) -> web.Response:
+        seen.append((request.method, request.headers.get("Authorization")))
+        return await good(request)
+
+    async with engine(recording) as endpoint, HttpScraper(timeout=60.0) as scraper:
+        asking = replace(endpoint, read_token="r34d")
+        await scraper.scrape(endpoint)
+        await scraper.scrape(asking)
+        await scraper.patch_limits(asking, "s3cret", BOUNDS, 0.0)
+    assert seen == [("GET", None), ("GET", "Bearer r34d"), ("PATCH", "Bearer s3cret")]
+    assert "r34d" not in repr(asking)
 
 
 async def test_faults_are_named() -> None:

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import aiohttp
 import pytest
 from aiohttp import web
 
@@ -14,7 +13,7 @@ from sluice import contract
 from sluice_operator.cluster.client import Key
 from sluice_operator.gateways.feed import BadFeed, follow, parse_held
 from sluice_operator.gateways.held_requests import HeldRequests
-from sluice_operator.gateways.watch import Gateways, gateways_in
+from sluice_operator.gateways.watch import Gateways, gateways_in, reading
 
 CHAT, SEARCH = Key("ns", "chat"), Key("ns", "search")
 
@@ -55,9 +54,11 @@ class Feeds:
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
+        self.tokens: list[str | None] = []
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         assert request.path == contract.PATH_HELD
+        self.tokens.append(request.headers.get("Authorization"))
         found = self.answers.pop(0)
         if isinstance(found, int):
             return web.Response(status=found)
@@ -71,9 +72,10 @@ class Feeds:
 
 
 @asynccontextmanager
-async def followed(*answers: Any) -> AsyncIterator[tuple[HeldRequests, list[int], asyncio.Event]]:
+async def followed(*answers: Any, read_token: str = "") -> AsyncIterator[tuple[HeldRequests, list[int], asyncio.Event]]:
     """The counts of a gateway, and the sum for `chat` at each change."""
-    runner = web.ServerRunner(web.Server(Feeds(*answers).serve), shutdown_timeout=0.1)  # type: ignore[arg-type]
+    feeds = Feeds(*answers)
+    runner = web.ServerRunner(web.Server(feeds.serve), shutdown_timeout=0.1)  # type: ignore[arg-type]
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     sums: list[int] = []
@@ -84,12 +86,13 @@ async def followed(*answers: Any) -> AsyncIterator[tuple[HeldRequests, list[int]
         changed.set()
 
     held.on_change = note
-    async with aiohttp.ClientSession() as session:
+    async with reading(read_token) as session:
         gateway = ("gateway-1", f"http://127.0.0.1:{runner.addresses[0][1]}")
         task = asyncio.create_task(follow(session, gateway, held, lambda _: asyncio.sleep(0)))
         yield held, sums, changed
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+    assert set(feeds.tokens) == {f"Bearer {read_token}" if read_token else None}
     assert held.held(CHAT) == 0, "a gateway that is no longer followed holds nothing"
     await runner.cleanup()
 
@@ -101,9 +104,10 @@ async def until(sums: list[int], changed: asyncio.Event, expected: list[int]) ->
             await changed.wait()
 
 
-async def test_changes_are_read_as_they_come() -> None:
+@pytest.mark.parametrize("read_token", ["", "r34d"])
+async def test_changes_are_read_as_they_come_with_the_token_of_the_release(read_token: str) -> None:
     lines = [b"{}", b'{"ns/chat": 1}', b'{"ns/chat": 200}', b"{}", b'{"ns/chat": 7}']
-    async with followed(lines) as (held, sums, changed):
+    async with followed(lines, read_token=read_token) as (held, sums, changed):
         await until(sums, changed, [1, 0, 7])
         assert held.held(CHAT) == 7
 

@@ -29,19 +29,19 @@ def spec_with(**template: Any) -> dict[str, Any]:
     return {"model": {"uri": "pvc://models/m"}, "engine": {"template": template}}
 
 
-def children(spec: dict[str, Any], user: int | None = render.USER) -> tuple[dict[str, Any], ...]:
+def children(spec: dict[str, Any], user: int | None = render.USER, *, asks: bool = False) -> tuple[dict[str, Any], ...]:
     document = {
         "apiVersion": "sluice.dev/v1alpha1",
         "kind": "LLMDeployment",
         "metadata": {"name": "chat", "namespace": "team", "uid": "u-1"},
         "spec": spec,
     }
-    defaults = render.PodDefaults(IMAGE, user)
+    defaults = render.PodDefaults(IMAGE, user, asks_read_token=asks)
     return render.children(parse(document), defaults=defaults, replicas=1, token="t")
 
 
-def pod(spec: dict[str, Any], user: int | None = render.USER) -> dict[str, Any]:
-    found: dict[str, Any] = children(spec, user)[-1]["spec"]["template"]["spec"]
+def pod(spec: dict[str, Any], user: int | None = render.USER, *, asks: bool = False) -> dict[str, Any]:
+    found: dict[str, Any] = children(spec, user, asks=asks)[-1]["spec"]["template"]["spec"]
     return found
 
 
@@ -228,7 +228,7 @@ def test_ids_are_fixed_chosen_or_left_to_the_cluster() -> None:
 
 
 def test_the_list_of_managed_volumes_is_what_pods_can_have() -> None:
-    whole = pod({**EVERYTHING, "engine": {"template": {"shmSize": "1Mi"}}})
+    whole = pod({**EVERYTHING, "engine": {"template": {"shmSize": "1Mi"}}}, asks=True)
     assert sorted(volume["name"] for volume in whole["volumes"]) == sorted(MANAGED_VOLUMES)
 
 

@@ -23,12 +23,11 @@ def test_a_field_at_its_default_is_as_if_it_was_not_given() -> None:
     assert spec_fingerprint(given) == spec_fingerprint(resource())
 
 
-def test_the_admin_secret_can_be_replaced_in_every_template_and_is_no_part_of_its_fingerprint() -> None:
+@pytest.mark.parametrize("asks", [False, True])
+def test_the_operators_secrets_can_be_replaced_in_every_template_and_are_no_part_of_its_fingerprint(asks: bool) -> None:
+    defaults = render.PodDefaults("engine:1", asks_read_token=asks)
     for path, value in FIELDS.items():
-        old, new = (
-            render.pod_template(resource({path: value}), render.PodDefaults("engine:1"), token)
-            for token in ("old", "new")
-        )
+        old, new = (render.pod_template(resource({path: value}), defaults, token) for token in ("old", "new"))
         secret = render.names.admin_secret("chat", "new")
         assert old != new and with_secret(old, secret) == new
         assert template_fingerprint(old) == template_fingerprint(new)

@@ -13,6 +13,11 @@ Object = dict[str, Any]
 RELEASE: Final = "blue"
 NAMESPACE: Final = "sluice-system"
 DATA: Final = Path(__file__).parents[2] / "data/chart"
+_MONITORS: Final = tuple(
+    option
+    for kind in ("PodMonitor", "ServiceMonitor", "PrometheusRule")
+    for option in ("--api-versions", f"monitoring.coreos.com/v1/{kind}")
+)
 # Name of the stored file → options of `helm template`.
 VARIANTS: Final = {
     "default": (),
@@ -21,12 +26,11 @@ VARIANTS: Final = {
     "no_gateway": ("--set", "gateway.enabled=false"),
     "no_policies": ("--set", "networkPolicy.enabled=false"),
     "monitored": (
-        *("--api-versions", "monitoring.coreos.com/v1/PodMonitor"),
-        *("--api-versions", "monitoring.coreos.com/v1/ServiceMonitor"),
-        *("--api-versions", "monitoring.coreos.com/v1/PrometheusRule"),
+        *_MONITORS,
         *("--set", "metrics.monitors.labels.release=prometheus,metrics.rules.labels.release=prometheus"),
         *("--set", "metrics.dashboards.enabled=true"),
     ),
+    "read_tokens": (*_MONITORS, "--set", "metrics.auth=token,metrics.rules.enabled=false"),
 }
 
 

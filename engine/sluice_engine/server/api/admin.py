@@ -1,6 +1,7 @@
 """Routes of the admin port: health, metrics, load, limits, drain, state.
 
-Reads are open to every client that the NetworkPolicy admits to the port. Writes require the admin token.
+Writes require the admin token. Reads are open to every client that the NetworkPolicy admits to the port or, with a file of
+the token of reads, require that token or the admin token; the probes of the kubelet are open.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ import orjson
 from aiohttp import web
 
 from sluice import contract
+from sluice.auth.read_tokens import UNAUTHORIZED, TokenFile, is_read_allowed
 from sluice.httpapi.body import read_object
 from sluice_engine import messages
 from sluice_engine.server.api import limits
@@ -31,7 +33,8 @@ class AdminToken:
     """Checks the token of writes. The file is read at every write, so a rotated token applies at once."""
 
     def __init__(self, path: Path | None, *, loopback: bool) -> None:
-        self._path = path
+        self._file = TokenFile(path)
+        self._is_given = path is not None
         self._loopback = loopback
 
     def check(self, request: web.BaseRequest) -> None:
@@ -39,24 +42,20 @@ class AdminToken:
 
         Without a token file, writes are allowed on the loopback interface unless the request has an Origin header.
         """
-        if self._path is None:
+        if not self._is_given:
             if self._loopback and "Origin" not in request.headers:  # not from a web page in a local browser
                 return
             raise Unauthorized("Writes need an admin token; start the server with --admin-token-file.")
         values = request.headers.getall("Authorization", [])
         scheme, _, token = values[0].partition(" ") if len(values) == 1 else ("", "", "")
-        expected = self._digest()
+        expected = hashlib.sha256(self.value().encode()).digest()
         actual = hashlib.sha256(token.strip().encode("utf-8", "surrogateescape")).digest()
-        if expected is None or not hmac.compare_digest(expected, actual) or scheme.lower() != "bearer":
+        if not self.value() or not hmac.compare_digest(expected, actual) or scheme.lower() != "bearer":
             raise Unauthorized("Writes need the admin token: Authorization: Bearer <token>.", code="invalid_api_key")
 
-    def _digest(self) -> bytes | None:
-        """Returns the hash of the file's token; None if there is no token, and then no token matches."""
-        try:
-            token = self._path.read_bytes().strip() if self._path is not None else b""
-        except OSError:
-            return None
-        return hashlib.sha256(token).digest() if token else None
+    def value(self) -> str:
+        """Returns the token of the file; empty if there is none, and then no token matches."""
+        return self._file.value()
 
 
 async def livez(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:
@@ -138,8 +137,8 @@ async def state(request: web.BaseRequest, serving: Serving) -> web.StreamRespons
     return serving.response(request, 200, orjson.dumps(snapshot, option=orjson.OPT_NON_STR_KEYS))
 
 
-def routes(token: AdminToken) -> Routes:
-    """Returns the routes of the admin port."""
+def routes(token: AdminToken, read_token: TokenFile | None = None) -> Routes:
+    """Returns the routes of the admin port. Without a file of the token of reads, reads are open."""
 
     def guarded(handler: Handler) -> Handler:
         async def checked(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:
@@ -148,12 +147,24 @@ def routes(token: AdminToken) -> Routes:
 
         return checked
 
+    def read(handler: Handler) -> Handler:
+        if read_token is None:
+            return handler
+        file = read_token
+
+        async def checked(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:
+            if not is_read_allowed(request, (file.value(), token.value())):
+                raise Unauthorized(UNAUTHORIZED, code="invalid_api_key")
+            return await handler(request, serving)
+
+        return checked
+
     return {
         contract.PATH_LIVEZ: {"GET": livez},
         contract.PATH_READYZ: {"GET": readyz},
-        contract.PATH_METRICS: {"GET": metrics},
-        contract.PATH_LOAD: {"GET": load},
-        contract.PATH_LIMITS: {"GET": get_limits, "PATCH": guarded(patch_limits)},
+        contract.PATH_METRICS: {"GET": read(metrics)},
+        contract.PATH_LOAD: {"GET": read(load)},
+        contract.PATH_LIMITS: {"GET": read(get_limits), "PATCH": guarded(patch_limits)},
         contract.PATH_DRAIN: {"POST": guarded(drain)},
-        contract.PATH_STATE: {"GET": state},
+        contract.PATH_STATE: {"GET": read(state)},
     }

@@ -92,7 +92,8 @@ def metrics(seen: Observation) -> Result:
         return warning(title, "The operator has no metrics Service.", "Set metrics.service.enabled to true.")
     for service, text in seen.metrics.items():
         if isinstance(text, ClusterError) and text.status in (401, 403):
-            return warning(title, str(text), "Ask for the right to get services/proxy, or query your Prometheus.")
+            rights = "services/proxy and, with metrics.auth token, the release's Secret of reads"
+            return warning(title, str(text), f"Ask for the right to get {rights}, or query your Prometheus.")
         if isinstance(text, ClusterError) and _has_network_policy(seen):
             remedy = "Name the API server's addresses in networkPolicy.metricsFrom, or query your Prometheus."
             return warning(

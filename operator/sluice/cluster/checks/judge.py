@@ -39,7 +39,7 @@ def permissions(seen: Observation) -> Result:
         return warning("Permissions", str(seen.denied), "Run `kubectl auth can-i --list` to see what you may do.")
     if not seen.denied:
         return ok("Permissions", "You may install and upgrade the chart.")
-    message = f"You may not {_listed([str(each) for each in seen.denied])}."
+    message = f"You may not {_listed(list(dict.fromkeys(str(each) for each in seen.denied)))}."
     remedy = "Install or upgrade as cluster-admin, or ask an administrator for these rights."
     return (warning if seen.installed else failure)("Permissions", message, remedy)
 

@@ -1,7 +1,7 @@
 """Gathers what the checks judge. A part that cannot be read is kept as its error, so that the other checks still run."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -58,7 +58,8 @@ async def observe(reader: Reader, namespace: str = "") -> Observation:
         _kept(reader.list(services, labels[OPERATOR_APP])),
     )
     found = [] if isinstance(metrics_services, ClusterError) else metrics_services
-    texts = await asyncio.gather(*(_kept(reader.text(_metrics_path(each))) for each in found))
+    known = [] if isinstance(operators, ClusterError) else operators
+    texts = await asyncio.gather(*(_kept(_metrics(reader, each, known)) for each in found))
     return Observation(
         server=server,
         denied=denied,
@@ -76,6 +77,25 @@ async def observe(reader: Reader, namespace: str = "") -> Observation:
 def qualified(thing: Object) -> str:
     """namespace/name of an object."""
     return f"{thing['metadata'].get('namespace', '')}/{thing['metadata']['name']}"
+
+
+async def _metrics(reader: Reader, service: Object, operators: Sequence[Object]) -> str:
+    """The text of an operator's /metrics, read with the token that its release asks for. Raises ClusterError."""
+    namespace = service["metadata"]["namespace"]
+    secrets = (_read_secret(each) for each in operators if each["metadata"]["namespace"] == namespace)
+    secret = next(filter(None, secrets), "")
+    token = await reader.secret(namespace, secret, contract.READ_TOKEN_KEY) if secret else ""
+    return await reader.text(_metrics_path(service), read_token=token)
+
+
+def _read_secret(operator: Object) -> str:
+    """The name of the Secret whose token the reads of a release need; empty if they need none."""
+    env = {
+        each["name"]: str(each.get("value", ""))
+        for container in operator["spec"]["template"]["spec"]["containers"]
+        for each in container.get("env") or ()
+    }
+    return env.get("SLUICE_READ_SECRET", "") if env.get("SLUICE_METRICS_AUTH") == "token" else ""
 
 
 def _metrics_path(service: Object) -> str:

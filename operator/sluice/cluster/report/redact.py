@@ -15,7 +15,9 @@ _SECRET_WORDS: Final = (
 )
 _SECRET_NAME: Final = re.compile(rf"(?i){_SECRET_WORDS}|(?:^|[-_.])(?:key|auth|pwd)$|pass$")
 # Fields and options that only refer to a secret, counts of tokens, and reasons of conditions.
-_REFERENCE: Final = re.compile(r"(?i)(?:ref|name|file|path|mount|tokens|tokens_total|key_secret|notfound|invalid)$")
+_REFERENCE: Final = re.compile(
+    r"(?i)(?:ref|name|file|path|mount|tokens|tokens_total|key_secret|read_secret|notfound|invalid)$"
+)
 _DROPPED: Final = frozenset({"managedFields", "kubectl.kubernetes.io/last-applied-configuration"})
 # Identifiers that look like keys and are none.
 _IDENTIFIERS: Final = frozenset({"uid", "image", "imageID", "containerID", "revision", "uri", "resourceVersion"})

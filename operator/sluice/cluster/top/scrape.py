@@ -13,6 +13,7 @@ from sluice_operator.autoscaler.values import EngineSample
 from sluice_operator.engines.exposition import BadExposition, parse
 
 Name = tuple[str, str]  # namespace and name of an LLMDeployment
+_NONE: Name = ("", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,9 @@ async def scrape(reader: Reader, namespace: str, clock: Callable[[], float]) -> 
         reader.list(collection("v1", "pods", namespace), f"{contract.LABEL_NAME}={contract.ENGINE_APP}"),
     )
     ready = [pod for pod in pods if _is_ready(pod)]
-    answers = await asyncio.gather(*(_sample(reader, pod) for pod in ready))
+    names = sorted({name for pod in ready if (name := _secret_of(pod)) is not None})
+    tokens = dict(zip(names, await asyncio.gather(*(_token(reader, name) for name in names)), strict=True))
+    answers = await asyncio.gather(*(_sample(reader, pod, tokens.get(_secret_of(pod) or _NONE, "")) for pod in ready))
     samples: dict[Name, dict[str, EngineSample]] = {}
     faults = []
     for pod, answer in zip(ready, answers, strict=True):
@@ -46,13 +49,30 @@ async def scrape(reader: Reader, namespace: str, clock: Callable[[], float]) -> 
     return Pass(clock(), tuple(summaries), samples, tuple(faults))
 
 
-async def _sample(reader: Reader, pod: Object) -> EngineSample | str:
+def _secret_of(pod: Object) -> Name | None:
+    """Namespace and name of the Secret whose token the reads of the pod need; None if they need none."""
+    for volume in (pod.get("spec") or {}).get("volumes") or ():
+        if volume.get("name") == contract.READ_VOLUME:
+            return pod["metadata"]["namespace"], str((volume.get("secret") or {}).get("secretName", ""))
+    return None
+
+
+async def _token(reader: Reader, name: Name) -> str | ClusterError:
+    """The token of a Secret. One that cannot be read is a fault of its pods alone."""
+    try:
+        return await reader.secret(*name, contract.READ_TOKEN_KEY)
+    except ClusterError as error:
+        return error
+
+
+async def _sample(reader: Reader, pod: Object, token: str | ClusterError) -> EngineSample | str:
     metadata = pod["metadata"]
     where = collection("v1", "pods", metadata["namespace"])
+    if isinstance(token, ClusterError):
+        return f"{metadata['name']}: its metrics need a token, and you may not read it: {token}"
+    path = f"{where}/{metadata['name']}:{contract.ADMIN_PORT}/proxy{contract.PATH_METRICS}"
     try:
-        return parse(
-            await reader.text(f"{where}/{metadata['name']}:{contract.ADMIN_PORT}/proxy{contract.PATH_METRICS}")
-        )
+        return parse(await reader.text(path, read_token=token))
     except (ClusterError, BadExposition) as error:
         return str(error)
 

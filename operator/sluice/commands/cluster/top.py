@@ -34,8 +34,9 @@ def top(
 ) -> None:
     """Show replicas, requests, KV cache occupancy, latency and output tokens per second until Ctrl-C.
 
-    Each pass reads the metrics of every ready pod through the API server. That needs the right to get pods/proxy and,
-    where NetworkPolicies are enforced, the API server's addresses in networkPolicy.metricsFrom of the chart.
+    Each pass reads the metrics of every ready pod through the API server. That needs the right to get pods/proxy, with
+    metrics.auth token of the chart also secrets, and, where NetworkPolicies are enforced, the API server's addresses in
+    networkPolicy.metricsFrom.
     """
     where = chosen_namespace("top", namespace, every=all_namespaces)
     live = output is Format.TEXT and not once and sys.stdout.isatty()

@@ -12,6 +12,7 @@ from sluice_operator.api.template.cel import cel_list
 # Volumes that render/ adds to the pod; tests compare the list with the rendered pods.
 MANAGED_VOLUMES: Final = (
     "admin-token",
+    contract.READ_VOLUME,
     "targets",
     "tmp",
     "home",

@@ -2,14 +2,20 @@
 
 The key is stored in one Secret in the operator's own namespace. The token of a resource is HMAC-SHA256 (RFC 2104) of
 its uid under the key. Every operator with the key derives the same token; a recreated resource gets another one.
+
+Gateways and Prometheus need tokens of reads alone (`sluice.auth.read_tokens`): a second Secret of the release has what they
+derive from, and the operator keeps it in step with its key.
 """
 
 import base64
 import hashlib
 import hmac
 import secrets
+from collections.abc import Mapping
 from typing import Final
 
+from sluice import contract
+from sluice.auth.read_tokens import RELEASE, read_key, read_token
 from sluice_operator.cluster.client import ClusterClient, ClusterError, Object
 
 KEY: Final = "key"  # in the Secret
@@ -32,20 +38,41 @@ async def operator_key(cluster: ClusterClient, namespace: str, name: str) -> byt
     """Read the operator's key from its Secret; create the Secret if it does not exist. Raises ClusterError."""
     found = await cluster.get("Secret", namespace, name)
     if found is None:
-        found = await cluster.create(_secret(namespace, name)) or await cluster.get("Secret", namespace, name)
+        made = {"immutable": True, **_secret(namespace, name, {KEY: make_key()})}
+        found = await cluster.create(made) or await cluster.get("Secret", namespace, name)
     if found is None:
         raise ClusterError(f"Secret {namespace}/{name} was deleted while it was read; the operator retries")
     return _key_in(found)
 
 
-def _secret(namespace: str, name: str) -> Object:
+async def existing_key(cluster: ClusterClient, namespace: str, name: str) -> bytes | None:
+    """Read the operator's key; None before an operator that leads has made it. Raises ClusterError."""
+    found = await cluster.get("Secret", namespace, name)
+    return None if found is None else _key_in(found)
+
+
+async def share_reads(cluster: ClusterClient, namespace: str, name: str, key: bytes) -> None:
+    """Write the Secret from which gateways and Prometheus have the tokens of reads, if it is not of this key.
+
+    Raises ClusterError.
+    """
+    of_reads = read_key(key)
+    entries = {contract.READ_KEY: of_reads, contract.READ_TOKEN_KEY: read_token(of_reads, RELEASE)}
+    secret = _secret(namespace, name, {entry: value.encode() for entry, value in entries.items()})
+    found = await cluster.get("Secret", namespace, name)
+    if found is None:
+        found = await cluster.create(secret) or await cluster.get("Secret", namespace, name)
+    if found is None or (found.get("data") or {}) != secret["data"]:
+        await cluster.apply(secret)
+
+
+def _secret(namespace: str, name: str, entries: Mapping[str, bytes]) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {"name": name, "namespace": namespace},
         "type": "Opaque",
-        "immutable": True,
-        "data": {KEY: base64.b64encode(make_key()).decode()},
+        "data": {entry: base64.b64encode(value).decode() for entry, value in entries.items()},
     }
 
 

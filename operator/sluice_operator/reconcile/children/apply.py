@@ -64,22 +64,27 @@ def desired_replicas(resource: LLMDeployment, fleet: ObservedFleet, decision: De
 async def ensure_token(
     target: Target, fleet: ObservedFleet, state: AppliedChildren, context: Context, *, interval: float
 ) -> AppliedChildren:
-    """Create the Secret of the admin token if it does not exist. Raises ClusterError, OwnerDeleted.
+    """Create the Secret of the admin token, and of the token of reads where those need one, if they do not exist.
 
-    The creation is repeated every `interval` seconds, because the operator does not read the Secret. A quota may reject
-    the creation of a Secret that exists; the error is ignored if the Deployment mounts that Secret.
+    The creation is repeated every `interval` seconds, because the operator does not read the Secrets. A quota may reject
+    the creation of a Secret that exists; the error is ignored if the Deployment mounts that Secret. Raises ClusterError,
+    OwnerDeleted.
     """
     if state.token is not None and not _due(("Secret",), state, context, interval):
         return state
-    token = derive(context.token_key, str(target.resource.metadata.get("uid", "")))
-    secret = render.admin_secret(target.resource, token)
-    try:
-        await context.cluster.create(secret, owner=target.document)
-    except ClusterError as error:
-        name = secret["metadata"]["name"]
-        if error.status not in REJECTED or not _mounts(fleet.deployment, name):
-            raise
-        log.info("Secret %s/%s exists and its creation was rejected: %s", target.key.namespace, name, error)
+    uid = str(target.resource.metadata.get("uid", ""))
+    token = derive(context.token_key, uid)
+    secrets = [render.admin_secret(target.resource, token)]
+    if context.settings.metrics_auth == "token":
+        secrets.append(render.read_secret(target.resource, token, context.read_token_of(uid)))
+    for secret in secrets:
+        try:
+            await context.cluster.create(secret, owner=target.document)
+        except ClusterError as error:
+            name = secret["metadata"]["name"]
+            if error.status not in REJECTED or not _mounts(fleet.deployment, name):
+                raise
+            log.info("Secret %s/%s exists and its creation was rejected: %s", target.key.namespace, name, error)
     return replace(state, token=token)
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from sluice_operator import render
 from sluice_operator.cluster.client import ClusterError, ForeignObject, Object, is_owned
+from sluice_operator.reconcile.children.admin_token import derive
 from sluice_operator.reconcile.context import Context, Target
 from sluice_operator.render import names
 
@@ -34,7 +35,9 @@ async def ensure_pod_monitor(target: Target, state: AppliedMonitor, context: Con
     Raises OwnerDeleted. Other errors are logged and kept in the state until an attempt succeeds.
     """
     settings, now = context.settings.pod_monitor, context.clock()
-    manifest = None if settings is None else render.pod_monitor(target.resource, settings)
+    manifest = (
+        None if settings is None else render.pod_monitor(target.resource, settings, _read_secret(target, context))
+    )
     fingerprint = None if manifest is None else hash(json.dumps(manifest, sort_keys=True))
     is_due = state.checked_at is None or now - state.checked_at >= _pause(state, manifest, context)
     if not is_due and (fingerprint == state.fingerprint or state.problem):
@@ -52,6 +55,14 @@ async def ensure_pod_monitor(target: Target, state: AppliedMonitor, context: Con
         if problem != state.problem:
             log.warning("no PodMonitor for %s/%s: %s", target.key.namespace, target.key.name, problem)
     return AppliedMonitor(fingerprint, is_served, now, problem)
+
+
+def _read_secret(target: Target, context: Context) -> str:
+    """The name of the Secret whose token Prometheus sends; empty if reads need none."""
+    if context.settings.metrics_auth != "token":
+        return ""
+    token = derive(context.token_key, str(target.resource.metadata.get("uid", "")))
+    return names.read_secret(names.admin_secret(target.resource.name, token))
 
 
 def _pause(state: AppliedMonitor, manifest: Object | None, context: Context) -> float:

@@ -47,7 +47,9 @@ def awaits_rollback(facts: Facts) -> bool:
 
 def pod_defaults(image: str, context: Context) -> render.PodDefaults:
     """What the operator's settings say for every pod, with this engine image."""
-    return render.PodDefaults(image, render.USER if context.settings.pod_ids == "Fixed" else None)
+    settings = context.settings
+    user = render.USER if settings.pod_ids == "Fixed" else None
+    return render.PodDefaults(image, user, asks_read_token=settings.metrics_auth == "token")
 
 
 def _asked(target: Target, context: Context) -> Asked:

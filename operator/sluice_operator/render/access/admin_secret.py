@@ -1,6 +1,7 @@
-"""Builds the Secret with the admin token that the operator and the engines share."""
+"""Builds the Secrets with the tokens that the operator and the engines share."""
 
 import base64
+from collections.abc import Mapping
 
 from sluice import contract
 from sluice_operator.api import LLMDeployment
@@ -13,11 +14,25 @@ def build_admin_secret(resource: LLMDeployment, token: str) -> Object:
 
     An administrator rotates tokens by deleting the operator's key and restarting the operator.
     """
+    return _secret(resource, names.admin_secret(resource.name, token), {contract.ADMIN_TOKEN_KEY: token})
+
+
+def build_read_secret(resource: LLMDeployment, token: str, read_token: str) -> Object:
+    """Return the immutable Secret of the token of reads, which Prometheus sends. It is not the admin token's, so that a
+    reader of one is no writer.
+
+    `token`: the admin token, after which it is named.
+    """
+    name = names.read_secret(names.admin_secret(resource.name, token))
+    return _secret(resource, name, {contract.READ_TOKEN_KEY: read_token})
+
+
+def _secret(resource: LLMDeployment, name: str, entries: Mapping[str, str]) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": names.metadata(resource, names.admin_secret(resource.name, token)),
+        "metadata": names.metadata(resource, name),
         "type": "Opaque",
         "immutable": True,
-        "data": {contract.ADMIN_TOKEN_KEY: base64.b64encode(token.encode()).decode()},
+        "data": {key: base64.b64encode(value.encode()).decode() for key, value in entries.items()},
     }
