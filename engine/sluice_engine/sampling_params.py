@@ -5,8 +5,8 @@ Standard library only: the scheduler and the simulator read it too.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Final
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final
 
 from sluice_engine.grammar import Grammar
 from sluice_engine.seeds import sample_seed
@@ -101,6 +101,18 @@ class SamplingParams:
         """A copy for a prompt that leaves `room` tokens of the context, which limit the output."""
         max_tokens = room if self.max_tokens is None else min(self.max_tokens, room)
         return replace(self, max_tokens=max_tokens, min_tokens=min(self.min_tokens, max_tokens))
+
+    def with_checked(self, **values: Any) -> "SamplingParams":
+        """A copy with these values, which the caller has checked: nothing is validated again, which costs a request
+        more than all the rest of the copy.
+        """
+        copied = object.__new__(SamplingParams)
+        for name in _NAMES:
+            object.__setattr__(copied, name, values[name] if name in values else getattr(self, name))
+        return copied
+
+
+_NAMES: Final = tuple(each.name for each in fields(SamplingParams))
 
 
 def _integer(name: str, value: object, low: int | None, high: int | None, more: str = "") -> None:

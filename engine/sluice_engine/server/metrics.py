@@ -84,6 +84,7 @@ class EngineMetrics:
         self._clock = clock
         self._options = options
         self._records: dict[str, _Record] = {}
+        self._steps: list[tuple[messages.StepReport, float]] = []  # whose output is not recorded yet
         self._last_report: messages.StepReport | None = None
         self._itl_target = options.limits.itl_target
         self._ttft_target = options.limits.ttft_target
@@ -171,18 +172,27 @@ class EngineMetrics:
             self._vllm.on_ready(message)
 
     def on_step(self, report: messages.StepReport, now: float) -> None:
-        """Records a step's output, read at `now` (monotonic seconds), by the limits that it was computed under."""
-        if self._last_report is None or self._last_report.limits != report.limits:
-            self.on_limits(report.limits)
-        for delta in report.deltas:
-            try:
-                self._on_delta(delta, now)
-            except Exception as error:  # noqa: BLE001 - the other deltas' requests are recorded
-                self.on_fault(error)
+        """Takes a step's output, read at `now` (monotonic seconds). It is recorded before anything that depends on it,
+        and with the step's totals at the latest: a token need not wait for its measurement.
+        """
+        self._steps.append((report, now))
+
+    def _record_steps(self) -> None:
+        """Records the output of the steps taken so far, by the limits that each was computed under."""
+        steps, self._steps = self._steps, []
+        for report, now in steps:
+            if self._last_report is None or self._last_report.limits != report.limits:
+                self.on_limits(report.limits)
+            for delta in report.deltas:
+                try:
+                    self._on_delta(delta, now)
+                except Exception as error:  # noqa: BLE001 - the other deltas' requests are recorded
+                    self.on_fault(error)
 
     @contained
     def on_report(self, report: messages.StepReport) -> None:
         """Records a step's totals, after its output."""
+        self._record_steps()
         last = self._last_report
         self._integrate(report)
         self._running.set(report.running)
@@ -257,6 +267,7 @@ class EngineMetrics:
         """Records that the engine rejected the request with this name, or the request group that contains it.
         Idempotent.
         """
+        self._record_steps()
         if self._records.pop(name, None) is not None:  # the record never completes, so the request is counted once
             self._count_rejection(reason)
 
@@ -265,17 +276,20 @@ class EngineMetrics:
         """Records the end of a sample that the engine did not finish: stop string, client disconnect or error.
         Idempotent.
         """
+        self._record_steps()
         record = self._records.pop(name, None)
         if record is not None:
             self._count_end(record, outcome, self._clock())
 
     def pending_prompt_tokens(self) -> int:
         """Prompt tokens of the requests that have no output yet, cached ones included."""
+        self._record_steps()
         pending = {id(record): record.prompt_tokens for record in self._records.values() if not record.samples}
         return sum(pending.values())
 
     def render(self) -> bytes:
         """Returns the metrics in Prometheus' text exposition format."""
+        self._record_steps()
         own = generate_latest(self._registry) + generate_latest(self._totals)
         return own if self._vllm is None else own + self._vllm.render()
 

@@ -91,6 +91,20 @@ def test_aborted_failed_and_rejected_requests_never_count_as_met() -> None:
     assert story.value(f'{contract.REJECTIONS}{{reason="draining"}}') == 1
 
 
+def test_a_handler_that_ends_a_request_before_its_last_step_is_recorded_does_not_change_the_record() -> None:
+    story = Story()
+    story.metrics.started(["a"], story.now, 7)
+    story.metrics.on_step(story.report(token()), story.now + 0.5)
+    assert story.metrics.pending_prompt_tokens() == 0
+    story.now += 0.6
+    story.metrics.on_step(story.report(token("length")), story.now)
+    story.metrics.ended("a", "abort")
+    assert story.slo() == {"met": 1.0}
+    assert story.value(f'{contract.REQUESTS}{{outcome="length"}}') == 1
+    assert story.value(f'{contract.REQUESTS}{{outcome="abort"}}') == 0
+    assert story.value(f"{contract.TIME_TO_FIRST_TOKEN}_sum") == pytest.approx(0.5)
+
+
 def test_a_request_offered_to_another_replica_before_is_no_second_arrival() -> None:
     story = Story()
     story.metrics.started(["a"], story.now, 7, offered_before=True)

@@ -215,7 +215,8 @@ async def _send(serving: Serving, encodes: Iterable[messages.Encode], stream: St
         serving.metrics.started(
             message.names, message.arrived_at, len(message.token_ids), offered_before=message.offered_before
         )
-    await serving.engine.submit(*batch, stream=stream)
+    serving.engine.submit(*batch, stream=stream)
+    await serving.engine.drained()
 
 
 async def _take(request: web.BaseRequest, serving: Serving, stream: Stream) -> list[messages.Delta]:

@@ -210,8 +210,9 @@ class EngineClient:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
 
-    async def submit(self, *requests: messages.Submit | messages.Encode, stream: Stream | None = None) -> Stream:
-        """Submits requests to the engine. All their deltas arrive in one stream, which may be an existing one.
+    def submit(self, *requests: messages.Submit | messages.Encode, stream: Stream | None = None) -> Stream:
+        """Submits requests to the engine. All their deltas arrive in one stream, which may be an existing one. The caller
+        waits for `drained` then.
 
         Raises EngineFailed.
         """
@@ -224,11 +225,16 @@ class EngineClient:
         self._streams.update(dict.fromkeys(names, stream))
         for message in requests:
             self.send(message)
+        return stream
+
+    async def drained(self) -> None:
+        """Waits while the engine does not read what was submitted. Raises EngineFailed."""
+        if self._connection is None:
+            raise EngineFailed
         try:
             await self._connection.drain()
         except ConnectionError as error:  # error of the engine's socket: a handler would attribute it to its client
             raise EngineFailed from error
-        return stream
 
     def cancel(self, request_id: str, reason: str) -> None:
         """Cancels a request in the engine. `reason` is "abort" or "stop". Idempotent; unknown ids are ignored."""

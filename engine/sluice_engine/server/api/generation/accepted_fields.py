@@ -75,6 +75,8 @@ class PromptOptions:
 
 def descriptive(body: Object) -> None:
     """Checks the fields without an effect. Raises BadRequest."""
+    if body.keys().isdisjoint(DESCRIPTIVE):
+        return
     for name in NAMES:
         name.of(body)
     STORE.of(body)
@@ -91,6 +93,8 @@ def descriptive(body: Object) -> None:
 
 def prompt_options(body: Object) -> PromptOptions:
     """Parses the fields of a completion's prompt. Raises BadRequest."""
+    if body.keys().isdisjoint(PROMPT):
+        return PromptOptions()
     return PromptOptions(truncate=truncation(body), cache_salt=CACHE_SALT.of(body) or "")
 
 
@@ -114,6 +118,8 @@ def chat_options(body: Object) -> PromptOptions:
 
 def display(body: Object) -> Display:
     """Parses what of an output is shown besides its text. Raises BadRequest."""
+    if body.keys().isdisjoint(SHOWN):
+        return Display()
     return Display(
         special_tokens=not SKIP_SPECIAL.of(body),
         stop_string=INCLUDE_STOP.of(body),

@@ -24,7 +24,7 @@ from sluice_engine.server.api.generation.prompt_echo import prompt_values
 from sluice_engine.server.api.generation.response import ResponseBuilder, SampleNames
 from sluice_engine.server.api.generation.sse import ChatFormat, CompletionFormat, ResponseFormat
 from sluice_engine.server.context import Serving, offered_before, request_id_of, waited_before
-from sluice_engine.server.engine.client import EngineFailed
+from sluice_engine.server.engine.client import EngineFailed, Stream
 from sluice_engine.server.errors import InternalError, Unavailable
 from sluice_engine.server.request_log import entry_of
 from sluice_engine.server.usage import Usage
@@ -65,7 +65,6 @@ async def complete(
     serving.check_accepting(request)
     await _check_grammar(serving, generation)
     prompts = await encode(serving, generation)
-    form = form_of(serving, generation, prompts[0].tokens)
     params = [params_of(serving, generation, len(each.tokens)) for each in prompts]
     values = prompt_values(prompts, generation.choices.params)
     caller, total = caller_of(request), sum(len(each.tokens) for each in prompts)
@@ -74,10 +73,10 @@ async def complete(
     entry.arrived_at, entry.usage = arrived_at, Usage(prompt=total)
     names = SampleNames(response_format.prefix, len(prompts), generation.choices.params.n)
     submits = _submits(request, generation, prompts, params, names.groups, arrived_at)
-    _started(serving, submits)
     builder: ResponseBuilder | None = None
     try:
-        stream = await serving.engine.submit(*submits)  # the engine works while the response is prepared
+        stream = await _submit(serving, submits)  # the engine works while the response is prepared
+        form = form_of(serving, generation, prompts[0].tokens)
         generation = generation.without_prompt()
         builder = ResponseBuilder(
             serving, request, generation, response_format, entry.usage, form, prompts, names, values
@@ -160,8 +159,14 @@ def _submits(
     ]
 
 
-def _started(serving: Serving, submits: Sequence[messages.Submit]) -> None:
-    for each in submits:
-        serving.metrics.started(
-            each.names, each.arrived_at, len(each.prompt_token_ids), offered_before=each.offered_before
-        )
+async def _submit(serving: Serving, submits: Sequence[messages.Submit]) -> Stream:
+    """Records the arrival while the engine reads the request; one that it cannot be given arrived, too."""
+    try:
+        stream = serving.engine.submit(*submits)
+    finally:
+        for each in submits:
+            serving.metrics.started(
+                each.names, each.arrived_at, len(each.prompt_token_ids), offered_before=each.offered_before
+            )
+    await serving.engine.drained()
+    return stream

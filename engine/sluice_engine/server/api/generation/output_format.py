@@ -79,6 +79,8 @@ class OutputFormat:
 
 def output_format(body: Object) -> OutputFormat | None:
     """Returns what the output must be; None for any text. Raises BadRequest."""
+    if body.keys().isdisjoint(FIELDS):
+        return None
     BACKEND.of(body)
     WHITESPACE.check(body)
     found = [

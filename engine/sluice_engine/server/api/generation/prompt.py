@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from sluice_engine.grammar import Grammar
@@ -35,8 +35,9 @@ class Encoded:
 
 async def encode(serving: Serving, generation: Generation) -> list[Encoded]:
     """Returns the request's prompts, at least one. Raises BadRequest, ContextTooLong."""
-    _check_sizes(serving, generation)
-    characters = sum(len(text) + MESSAGE_CHARACTERS for text in _texts(generation))
+    texts = _texts(generation)
+    _check_sizes(serving, generation, texts)
+    characters = sum(map(len, texts)) + MESSAGE_CHARACTERS * len(texts)
     if characters <= INLINE_CHARACTERS and not renders_more(
         generation.messages or (), generation.prompt_options.variables, generation.tools.tools
     ):
@@ -78,8 +79,7 @@ def params_of(serving: Serving, generation: Generation, prompt_tokens: int) -> S
     _check_ids("logit_bias", params.logit_bias, width)
     _check_ids("stop_token_ids", params.stop_token_ids, width)
     own = () if params.ignore_eos else serving.text.stop_token_ids
-    return replace(
-        params,
+    return params.with_checked(
         max_tokens=max_tokens,
         min_tokens=min_tokens,
         stop_token_ids=tuple(dict.fromkeys((*own, *params.stop_token_ids))),
@@ -116,7 +116,7 @@ def check_ids(body: dict[str, object], context: int) -> None:
             raise _too_long("prompt", str(len(prompt)), context)
 
 
-def _check_sizes(serving: Serving, generation: Generation) -> None:
+def _check_sizes(serving: Serving, generation: Generation, texts: Sequence[str]) -> None:
     """Rejects token ids outside the vocabulary, and text that is too long for every tokenization."""
     width, context = serving.ready.vocab_size, serving.ready.max_model_length
     for prompt in generation.prompts or ():
@@ -124,7 +124,7 @@ def _check_sizes(serving: Serving, generation: Generation) -> None:
             _check_ids("prompt", prompt, width)
     if generation.prompt_options.truncate is not None:
         return
-    counts = [serving.text.fewest_tokens(text) for text in _texts(generation)]
+    counts = [serving.text.fewest_tokens(text) for text in texts]
     fewest = sum(counts) if generation.messages is not None else max(counts, default=0)
     if fewest >= context:
         raise _too_long(generation.prompt_param, f"at least {fewest}", context)
@@ -168,12 +168,14 @@ def _encoded(text: TextModel, prompt: Prompt, most: int | None, *, echo: bool) -
 
 def _word_ids(text: TextModel, words: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
     """The token sequences of each word, at the start of a text and after a space, as vLLM bars them."""
+    if not words:
+        return ()
     found = (tuple(text.encode_plain(form)) for word in words for form in (word, f" {word.lstrip()}"))
     return tuple(dict.fromkeys(ids for ids in found if ids))
 
 
 def _check_ids(param: str, ids: Iterable[int], width: int) -> None:
-    if any(token >= width for token in ids):
+    if max(ids, default=0) >= width:
         raise BadRequest(
             f"{param} holds a token id that is not below the vocabulary's size, {width}.",
             param=param,

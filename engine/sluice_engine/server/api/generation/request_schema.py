@@ -263,6 +263,8 @@ def check_model(body: Object, served_name: str) -> None:
 
 def targets(body: Object) -> tuple[float | None, float | None]:
     """Returns the request's own SLO targets in seconds (TTFT, ITL); None where the engine's apply. Raises BadRequest."""
+    if SLO.name not in body:
+        return None, None
     dotted = SLO.of(body)
     ttft, itl = TTFT.of(dotted), ITL.of(dotted)
     return ttft / 1000 or None, itl / 1000 or None
@@ -270,6 +272,8 @@ def targets(body: Object) -> tuple[float | None, float | None]:
 
 def _usage_options(body: Object, stream: bool) -> tuple[bool, bool]:
     """Returns whether a stream ends with its usage, and whether every event has the usage so far."""
+    if STREAM_OPTIONS.name not in body:
+        return False, False
     if body.get("stream_options") is not None and not stream:
         raise invalid("stream_options", "is only allowed with stream: true")
     dotted = STREAM_OPTIONS.of(body)

@@ -8,7 +8,6 @@ samples are cancelled. Cancellation is idempotent.
 import asyncio
 import logging
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -27,7 +26,7 @@ from sluice_engine.server.api.generation.prompt_echo import INLINE_VALUES, Promp
 from sluice_engine.server.api.generation.request_schema import Generation
 from sluice_engine.server.api.generation.resumption import Resumption, comment
 from sluice_engine.server.api.generation.sse import Encoder, Head, ResponseFormat
-from sluice_engine.server.context import Serving, close_after_response, request_id_of
+from sluice_engine.server.context import Serving, close_after_response, random_id, request_id_of
 from sluice_engine.server.engine.client import EngineFailed, Stream
 from sluice_engine.server.errors import ApiError, ClientTooSlow, InternalError
 from sluice_engine.server.metrics import Outcome
@@ -52,7 +51,7 @@ class SampleNames:
     """
 
     def __init__(self, prefix: str, prompts: int, samples: int) -> None:
-        self.request = f"{prefix}{uuid.uuid4().hex}"
+        self.request = f"{prefix}{random_id()}"
         self.ids = [f"{self.request}-{index}" if index else self.request for index in range(samples * prompts)]
         self.groups = [self.ids[first : first + samples] for first in range(0, len(self.ids), samples)]
 

@@ -40,6 +40,8 @@ class Resumption:
 
 def resumption(body: Object, choices: Choices, *, stream: bool) -> Resumption | None:
     """Parses the field; None for a request that cannot go on elsewhere. Raises BadRequest."""
+    if NAME not in body:
+        return None
     value = body.get(NAME)
     found = _begun(value) if isinstance(value, dict) else Resumption() if boolean(body, NAME, False) else None
     if found is None:

@@ -6,7 +6,7 @@ API).
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from sluice_engine.sampling_params import MIN_REPETITION_PENALTY, SamplingParams
 from sluice_engine.server.api.fields import MAX_INTEGER, Object, invalid
@@ -65,6 +65,11 @@ LOGIT_BIAS: Final = Form(
 _BOTH: Final = fields(
     TEMPERATURE, TOP_P, TOP_K, MIN_P, SEED, STOP, STOP_TOKEN_IDS, IGNORE_EOS, MIN_TOKENS, N,
     PRESENCE_PENALTY, FREQUENCY_PENALTY, REPETITION_PENALTY, LOGIT_BIAS,
+)  # fmt: skip
+# Fields whose value is the parameter of the same name, and whose default is the parameter's.
+_READ: Final = (
+    TEMPERATURE, TOP_P, TOP_K, MIN_P, SEED, STOP, IGNORE_EOS,
+    PRESENCE_PENALTY, FREQUENCY_PENALTY, REPETITION_PENALTY, PROMPT_LOGPROBS,
 )  # fmt: skip
 CHAT: Final[Fields] = {
     **_BOTH,
@@ -128,26 +133,16 @@ def completion_choices(body: Object, max_tokens: int | None, stream: bool) -> Ch
 
 
 def _choices(body: Object, max_tokens: int | None, n: int, best_of: int, logprobs: int | None) -> Choices:
-    prompt_logprobs = PROMPT_LOGPROBS.of(body)
+    given: dict[str, Any] = {each.name: each.of(body) for each in _READ if each.name in body}
     params = SamplingParams(
         n=best_of,
         max_tokens=max_tokens,
-        temperature=TEMPERATURE.of(body),
-        top_p=TOP_P.of(body),
-        top_k=TOP_K.of(body) or 0,
-        seed=SEED.of(body),
-        stop=STOP.of(body),
         stop_token_ids=_stop_token_ids(body),
-        ignore_eos=IGNORE_EOS.of(body),
         logprobs=0 if logprobs is None and best_of > n else logprobs,
-        min_p=MIN_P.of(body),
-        presence_penalty=PRESENCE_PENALTY.of(body),
-        frequency_penalty=FREQUENCY_PENALTY.of(body),
-        repetition_penalty=REPETITION_PENALTY.of(body),
         logit_bias=_logit_bias(body),
-        prompt_logprobs=prompt_logprobs,
+        **given,
     )
-    return Choices(n, logprobs is not None, MIN_TOKENS.of(body) or 0, params, prompt_logprobs)
+    return Choices(n, logprobs is not None, MIN_TOKENS.of(body) or 0, params, params.prompt_logprobs)
 
 
 def _stop_token_ids(body: Object) -> tuple[int, ...]:

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from sluice.httpapi.body import parse_object
 from sluice_engine.sampling_params import SamplingParams
-from sluice_engine.server.api.generation import request_schema
+from sluice_engine.server.api.generation import request_schema, sampling_fields
 from sluice_engine.server.api.generation.sampling_fields import Choices
+from sluice_engine.server.api.request_fields import Field
 from sluice_engine.server.errors import ApiError, BadRequest, NotFound, Unsupported
 from sluice_engine.text import Message
 from tests.counting import count_calls
@@ -59,6 +60,11 @@ def test_sampling_fields_are_parsed() -> None:
             logit_bias={0: -100.0, 1023: 2.5},
         )  # fmt: skip
         assert check(**wanted).choices == Choices(3, False, 4, params)
+
+
+@pytest.mark.parametrize("field", sampling_fields.COMPLETION.values(), ids=lambda field: field.name)
+def test_a_sampling_field_that_is_null_is_the_same_as_one_that_is_absent(field: Field) -> None:
+    assert completion(**{field.name: None}) == completion()
 
 
 def test_logprobs_are_a_switch_and_a_number_in_chats_and_a_number_in_completions() -> None:
