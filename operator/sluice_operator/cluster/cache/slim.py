@@ -20,6 +20,7 @@ _METADATA: Final = (
     "labels",
     "ownerReferences",
 )
+_POD_ANNOTATIONS: Final = (contract.ANNOTATION_DELETION_COST, contract.ANNOTATION_TEMPLATE)
 
 
 def slim(kind: str, thing: Mapping[str, Any]) -> Object:
@@ -48,13 +49,11 @@ def _deployment(thing: Mapping[str, Any]) -> Object:
 
 
 def _pod(thing: Mapping[str, Any]) -> Object:
-    """The status, the node, the deletion cost, and of the containers arguments and limits (accelerators)."""
+    """The status, the node, two annotations, and of the containers arguments and limits (accelerators)."""
     metadata, spec = _metadata(thing), thing.get("spec") or {}
     annotations = thing["metadata"].get("annotations") or {}
-    if contract.ANNOTATION_DELETION_COST in annotations:
-        metadata["annotations"] = {
-            contract.ANNOTATION_DELETION_COST: annotations[contract.ANNOTATION_DELETION_COST],
-        }
+    if read := {name: annotations[name] for name in _POD_ANNOTATIONS if name in annotations}:
+        metadata["annotations"] = read
     containers = [
         {name: each[name] for name in ("name", "args") if name in each}
         | {"resources": {"limits": (each.get("resources") or {}).get("limits") or {}}}

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from sluice import contract
 from sluice_operator.cluster.cache import Feed, ObjectCache
 from sluice_operator.cluster.client import Key, Object
-from sluice_operator.cluster.pod_status import accelerators
+from sluice_operator.cluster.pod_status import accelerators, canary_revision
 
 NAMES = ("a", "b")
 KIND = "Service"
@@ -146,16 +146,17 @@ def test_pods_keep_what_reconcile_reads_and_nothing_else() -> None:
     limits = {"limits": {"nvidia.com/gpu": "2"}}
     read = {"name": "engine", "args": ["serve", "hf://m"], "resources": limits}
     container = read | {"env": [{"name": "A", "value": "x" * 1000}], "resources": limits | {"requests": {"cpu": "1"}}}
-    pod = thing(
-        "a", 1, annotations={contract.ANNOTATION_DELETION_COST: "-1", "b": "c"}, managedFields=[{"manager": "x"}]
-    )
+    read_annotations = {contract.ANNOTATION_DELETION_COST: "-1", contract.ANNOTATION_TEMPLATE: "30843f7ea565ea48"}
+    annotations, labels = read_annotations | {"b": "c"}, {contract.LABEL_REVISION: contract.REVISION_CANARY}
+    pod = thing("a", 1, annotations=annotations, labels=labels, managedFields=[{"manager": "x"}])
     pod |= {"spec": {"nodeName": "n", "containers": [container], "volumes": []}, "status": {"podIP": "10.0.0.1"}}
     cache = ObjectCache(["Pod"])
     cache.put("Pod", pod)
     kept = cache.get("Pod", "ns", "a") or {}
     assert kept["spec"] == {"nodeName": "n", "containers": [read]}
     assert accelerators(kept["spec"]) == {"nvidia.com/gpu": 2}
-    assert kept["metadata"]["annotations"] == {contract.ANNOTATION_DELETION_COST: "-1"}
+    assert kept["metadata"]["annotations"] == read_annotations
+    assert canary_revision(kept) == canary_revision(pod) == "30843f7ea565ea48"
     assert kept["status"] == {"podIP": "10.0.0.1"} and "managedFields" not in kept["metadata"]
 
 
