@@ -20,6 +20,7 @@ from typing import Any, Final
 import pytest
 
 from sluice.metrics import ENGINE, GATEWAY, OPERATOR, Metric
+from tests.operator.security.chart_objects import stored
 
 START: Final = 1_790_000_000
 STEP: Final = 60
@@ -44,10 +45,16 @@ def past() -> str:
 
 
 def _series(metric: Metric, target: str) -> Iterator[str]:
-    """As Prometheus stores them: a label that the target has, too, is renamed."""
-    names = [f"exported_{each.name}" if f"{each.name}=" in target else each.name for each in metric.labels]
-    values = [label.values[0] if label.values else "x" for label in metric.labels]
-    labels = [f'{name}="{value}"' for name, value in zip(names, values, strict=True)]
+    """As Prometheus stores them: of a label that the target has, too, one is renamed, or the metric's replaces it where the
+    chart's monitor honours labels. A series of one LLMDeployment gets the label by which engines name it.
+    """
+    honours, copies = _of_monitor(target)
+    own = {each.name: each.values[0] if each.values else "x" for each in metric.labels}
+    if honours:
+        target = ",".join(pair for pair in target.split(",") if pair.partition("=")[0] not in own)
+    names = {name: f"exported_{name}" if f"{name}=" in target else name for name in own}
+    labels = [f'{names[name]}="{value}"' for name, value in own.items()]
+    labels += [f'{copy}="{own[source]}"' for source, copy in copies.items() if source in own]
     for number, value in enumerate(metric.labels[0].values[1:] if len(metric.labels) == 1 else ()):
         yield f'{metric.name}{{{target},{metric.labels[0].name}="{value}"}}'
         assert number < 20
@@ -58,6 +65,16 @@ def _series(metric: Metric, target: str) -> Iterator[str]:
         yield f"{metric.name}_count{{{target}}}"
     else:
         yield f"{metric.name}{{{','.join([target, *labels])}}}"
+
+
+def _of_monitor(target: str) -> tuple[bool, dict[str, str]]:
+    """Whether the monitor of this target honours labels, and the labels of series that it copies: name → copy."""
+    if 'job="sluice-operator"' not in target:
+        return False, {}
+    (monitor,) = stored("monitored", "ServiceMonitor")
+    (endpoint,) = monitor["spec"]["endpoints"]
+    copies = {each["sourceLabels"][0]: each["targetLabel"] for each in endpoint.get("metricRelabelings", ())}
+    return bool(endpoint.get("honorLabels")), copies
 
 
 def _rises(series: str) -> bool:

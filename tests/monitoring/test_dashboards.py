@@ -105,14 +105,10 @@ def test_each_measured_series_is_on_some_dashboard() -> None:
         "sluice_gateway_expected_cached_prompt_tokens_total",
         "sluice_gateway_prompt_tokens_total",
         "sluice_gateway_requests_in_flight",
-        "sluice_gateway_revision_requests_total",  # while there is a canary, whose status shows it
         "sluice_kv_block_seconds_total",
         "sluice_model_info",
         "sluice_mounted_file_reload_failures_total",
         "sluice_mounted_file_reloads_total",
-        "sluice_operator_resource_condition",  # per LLMDeployment, as kubectl shows them
-        "sluice_operator_resource_failures_total",
-        "sluice_operator_resource_replicas",
         "sluice_paced",
         "sluice_shadow_unreachable_requests_total",
         "sluice_step_model_steps",

@@ -27,6 +27,17 @@ CAPACITY: Final = Dashboard(
                     stacked=True,
                 ),
                 Panel(
+                    "Replicas by status",
+                    "Desired and ready, as the operator reports them. A gap that stays: no accelerator is free, or no pod starts.",
+                    "short",
+                    (
+                        Query(
+                            S.total(contract.OPERATOR_RESOURCE_REPLICAS, by=(*DEPLOYMENT, "state")),
+                            f"{_NAME} {{{{state}}}}",
+                        ),
+                    ),
+                ),
+                Panel(
                     "Arrivals per replica",
                     "Requests per second; its highest value within the SLO is what one replica holds.",
                     "reqps",

@@ -9,6 +9,7 @@ from sluice.monitoring.dashboards.panel import Dashboard, Panel, Query, Row
 from sluice.monitoring.promql import DEPLOYMENT, attained
 
 _ENGINE: Final = (*DEPLOYMENT, "pod")
+_NAME: Final = "{{namespace}}/{{llmdeployment}}"
 
 ON_CALL: Final = Dashboard(
     "sluice-on-call",
@@ -61,7 +62,7 @@ ON_CALL: Final = Dashboard(
                     "SLO attainment",
                     "By LLMDeployment; `kubectl sluice explain NAME` says why its replicas are what they are.",
                     "percentunit",
-                    (Query(attained(S, DEPLOYMENT), "{{namespace}}/{{llmdeployment}}"),),
+                    (Query(attained(S, DEPLOYMENT), _NAME),),
                     from_zero=False,
                 ),
                 Panel(
@@ -82,9 +83,34 @@ ON_CALL: Final = Dashboard(
                     (
                         Query(
                             S.quantile(0.99, contract.TIME_TO_FIRST_TOKEN, DEPLOYMENT),
-                            "{{namespace}}/{{llmdeployment}}",
+                            _NAME,
                         ),
                     ),
+                ),
+            ),
+        ),
+        Row(
+            "Conditions",
+            (
+                Panel(
+                    "Ready and Available",
+                    "1 while the condition is True; `kubectl get llmd` has the reason. Available: pods serve, if need be those "
+                    "of an earlier spec.",
+                    "short",
+                    (
+                        Query(
+                            S.total(contract.OPERATOR_RESOURCE_CONDITION, by=(*DEPLOYMENT, "type")),
+                            f"{_NAME} {{{{type}}}}",
+                        ),
+                    ),
+                    width=12,
+                ),
+                Panel(
+                    "Failed passes by LLMDeployment",
+                    "Passes that ended with an error, which is in the operator's log; they are repeated.",
+                    "short",
+                    (Query(S.rate(contract.OPERATOR_RESOURCE_FAILURES, by=DEPLOYMENT), _NAME),),
+                    width=12,
                 ),
             ),
         ),
@@ -185,6 +211,17 @@ ON_CALL: Final = Dashboard(
                     (
                         Query(E.quantile(0.99, contract.GATEWAY_OVERHEAD), "overhead"),
                         Query(E.quantile(0.99, contract.GATEWAY_QUEUE_SECONDS), "queue"),
+                    ),
+                ),
+                Panel(
+                    "Requests while there is a canary",
+                    "Of models with a canary, by revision and result: what decides on its promotion.",
+                    "reqps",
+                    (
+                        Query(
+                            E.rate(contract.GATEWAY_REVISION_REQUESTS, by=("revision", "result")),
+                            "{{revision}} {{result}}",
+                        ),
                     ),
                 ),
                 Panel(
