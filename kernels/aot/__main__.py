@@ -1,6 +1,6 @@
 """`make aot` compiles the recorded kernels and rewrites table.csv. Needs torch and triton, and no GPU.
 
-A row whose digest has not changed is kept, `--all` compiles it too. `--check` compiles nothing and tells whether the table
+Numbers of a known digest are kept, `--all` compiles them too. `--check` compiles nothing and tells whether the table
 belongs to the present sources; `--out FILE` writes elsewhere, for another version of Triton. Exit codes: 0, or 1 if the table is stale or a kernel misses a bar.
 """
 
@@ -27,11 +27,13 @@ def main(arguments: list[str]) -> int:
         print("table.csv is stale: run make aot" if differences else "table.csv is up to date")
         return 1 if differences else 0
     started, rows = time.monotonic(), []
-    kept = {} if options.all or not options.out.exists() else {row.digest: row for row in table.read(options.out)}
+    known = [] if options.all or not options.out.exists() else table.read(options.out)
+    kept = {row.digest: row.measured for row in known}
     for one in table.pending():
-        row = kept.get(one.digest)
-        if row is None or row.name != one.name:
-            row = table.row_of(one)
+        measured = kept.get(one.digest)
+        row = table.row_of(one, measured)
+        if measured is None:
+            kept[one.digest] = row.measured
             print(", ".join(one.name), row.measured, flush=True)
         rows.append(row)
     table.write(rows, options.out)

@@ -25,4 +25,6 @@ def misses(rows: Sequence[Row]) -> list[str]:
             found.append(f"{name}: {row.byte_loads} byte-wide loads from shared memory")
         if row.kernel == "paged_prefill" and row.architecture == "sm_90" and "drafted" not in row.call:
             found += [f"{name}: no wgmma"] * (row.wgmma == 0)
+        if row.kernel in ("expert_gate_up", "expert_down") and row.architecture == "sm_90" and "few" not in row.call:
+            found += [f"{name}: no wgmma"] * (row.wgmma == 0)
     return found

@@ -13,6 +13,7 @@ import torch
 from sluice_kernels.block_copy import block_copy
 from sluice_kernels.grouped_weights import GroupedWeights
 from sluice_kernels.kv_write import HeadNorm, PagedCache, Rope, kv_write
+from sluice_kernels.moe import ExpertWeights, Routing, RoutingRule, Shared, moe, route
 from sluice_kernels.paged_decode import AttentionRule, PagedKV, paged_decode
 from sluice_kernels.paged_prefill import paged_prefill
 from sluice_kernels.rms_norm import rms_norm, rms_norm_fp8
@@ -52,6 +53,7 @@ def calls() -> Iterator[Call]:
     yield from _block_copy()
     yield from _sample()
     yield from _weight_only()
+    yield from _moe()
 
 
 def meta(*shape: int, dtype: torch.dtype = BF16) -> torch.Tensor:
@@ -232,3 +234,34 @@ def _weight_only() -> Iterator[Call]:
                 yield Call(name, f"{name}, {rows} × 4096 × 14336", dtype, run, default=True)
         yield Call(name, f"{name}, 16 × 4096 × 14336", FP32, multiplied(bits, 16, (4096, 14336), FP32))
         yield Call(name, f"{name}, 16 × 4096 × 128000, one split", BF16, multiplied(bits, 16, (4096, 128000)))
+
+
+def _moe() -> Iterator[Call]:
+    def chosen(rows: int, experts: int, top_k: int, dtype: torch.dtype = BF16) -> Callable[[], object]:
+        return lambda: route(meta(rows, experts, dtype=dtype), RoutingRule(top_k))
+
+    def computed(
+        rows: int, shape: tuple[int, int, int, int], dtype: torch.dtype = BF16, *, shared: bool = False
+    ) -> Callable[[], object]:
+        experts, top_k, hidden, inner = shape
+        x = meta(rows, hidden, dtype=dtype)
+        gate_up, down = meta(experts, 2 * inner, hidden, dtype=dtype), meta(experts, hidden, inner, dtype=dtype)
+        routing = Routing(meta(rows, top_k, dtype=torch.int32), meta(rows, top_k, dtype=FP32))
+        others = Shared(x, meta(rows, 1, dtype=dtype)) if shared else None
+        return lambda: moe(x, ExpertWeights(gate_up, down), routing, others)
+
+    for experts, top_k in ((8, 2), (128, 8)):
+        yield Call("moe", f"top-{top_k} of {experts}", BF16, chosen(256, experts, top_k), default=True)
+    yield Call("moe", "top-16 of 512", FP32, chosen(256, 512, 16, FP32))
+    mixtral, qwen = (8, 2, 4096, 14336), (128, 8, 2048, 768)
+    for name, shape, dtypes in (("8 × 4096 × 14336", mixtral, (BF16, FP16)), ("128 × 2048 × 768", qwen, (BF16,))):
+        experts, top_k = shape[:2]
+        for dtype in dtypes:
+            for size, mean in (("few", 4), ("some", 32)):
+                rows = mean * experts // top_k
+                yield Call("moe", f"{name}, {size} rows", dtype, computed(rows, shape, dtype), default=True)
+    yield Call("moe", "8 × 4096 × 14336, many rows", FP16, computed(1024, mixtral, FP16), default=True)
+    yield Call("moe", "8 × 4096 × 14336, 100 rows per expert", BF16, computed(400, mixtral), default=True)
+    yield Call("moe", "60 × 2048 × 1408, few rows, shared expert", BF16, computed(60, (60, 4, 2048, 1408), shared=True))
+    yield Call("moe", "60 × 2048 × 1408, many rows", BF16, computed(1 << 14, (60, 4, 2048, 1408)))  # torch's product
+    yield Call("moe", "8 × 4096 × 14336", FP32, computed(64, mixtral, FP32))

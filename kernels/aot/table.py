@@ -83,10 +83,10 @@ def digest(recorded: launch.Launch, architecture: int) -> str:
     return hashlib.sha256(repr((recorded.key, architecture, triton.__version__, sources)).encode()).hexdigest()[:12]
 
 
-def row_of(one: Pending) -> Row:
-    """Compiles it."""
+def row_of(one: Pending, measured: Measured | None = None) -> Row:
+    """Compiles it, if it was not measured."""
     default = "yes" if one.call.default else "no"
-    measured = measure(one.launch, one.architecture)
+    measured = measured or measure(one.launch, one.architecture)
     warps = one.launch.options.get("num_warps", 4)
     return Row(*one.name, default, warps, **asdict(measured), digest=one.digest)
 

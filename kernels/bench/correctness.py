@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from bench.cases import block_copy, kv_write, paged_decode, paged_prefill, rms_norm, sample, silu_mul, w4a16, w8a16
+from bench.cases import block_copy, kv_write, moe, paged_decode, paged_prefill, rms_norm, sample, silu_mul, w4a16, w8a16
 from bench.cases.memory import Mismatch
 
 # Cases that run by themselves, cases that need a GPU, and the comparison.
 KERNELS: Final[dict[str, tuple[dict[str, Any], dict[str, Any], Callable[[Any, str], float]]]] = {
     module.__name__.rsplit(".", 1)[1]: (dict(module.NAMED), dict(module.LARGE), module.compare)
-    for module in (rms_norm, silu_mul, kv_write, paged_decode, paged_prefill, block_copy, sample, w4a16, w8a16)
+    for module in (rms_norm, silu_mul, kv_write, paged_decode, paged_prefill, block_copy, sample, w4a16, w8a16, moe)
 }
 SMALL_STEP: Final = 5  # a rehearsal runs every fifth case; the tests run them all
 

@@ -18,6 +18,10 @@ from sluice_kernels.fp8 import FP8
 from sluice_kernels.grouped_weights import GROUP, GroupedWeights
 from sluice_kernels.kv_write.reference import HeadNorm, PagedCache, Rope
 from sluice_kernels.kv_write.triton import kv_write_triton
+from sluice_kernels.moe.grouped import moe_grouped
+from sluice_kernels.moe.reference import ExpertWeights, Routing, RoutingRule
+from sluice_kernels.moe.routing import route_triton
+from sluice_kernels.moe.triton import moe_triton
 from sluice_kernels.paged import AttentionRule, PagedKV
 from sluice_kernels.paged_decode.triton import paged_decode_triton
 from sluice_kernels.paged_prefill.triton import paged_prefill_triton
@@ -46,9 +50,13 @@ class Sizes:
     context: int = 4096
     vocabulary: int = 128256
     sampled: int = 256
+    experts: int = 128  # Qwen3-30B-A3B's
+    top_k: int = 8
+    expert_hidden: int = 2048
+    expert_inner: int = 768
 
 
-SMALL: Final = Sizes(24, 64, 96, 4, 2, 16, 2, 64, 600, 2)
+SMALL: Final = Sizes(24, 64, 96, 4, 2, 16, 2, 64, 600, 2, 4, 2, 64, 32)
 
 
 @dataclass(frozen=True)
@@ -182,4 +190,27 @@ def _weight_only(sizes: Sizes, device: str) -> Iterator[Work]:
         yield Work("torch's product, bf16", shape, partial(torch.matmul, x, weight), moved, flops)
 
 
-GROUPS: Final = (_elementwise, _cache, _decode, _prefill, _sample, _weight_only)
+def _experts(sizes: Sizes, device: str) -> Iterator[Work]:
+    experts, hidden, inner = sizes.experts, sizes.expert_hidden, sizes.expert_inner
+    weights = ExpertWeights(
+        _normal(experts, 2 * inner, hidden, device=device), _normal(experts, hidden, inner, device=device)
+    )
+    rule = RoutingRule(sizes.top_k)
+    for rows in (1, 32, 256, sizes.tokens):
+        x, logits = _normal(rows, hidden, device=device), torch.randn(rows, experts, device=device)
+        routing, shape = route_triton(logits, rule), f"{rows} rows, top-{sizes.top_k} of {experts}, {hidden} × {inner}"
+        yield Work("moe, routing", shape, partial(route_triton, logits, rule), 4 * logits.numel())
+        moved, flops = _experts_work(x, weights, routing)
+        yield Work("moe", shape, partial(moe_triton, x, weights, routing), moved, flops)
+        if device == "cpu" or torch.cuda.get_device_capability()[0] in (9, 10):
+            call = partial(moe_grouped, x, weights, routing)
+            yield Work("moe, torch's grouped product", shape, call, moved, flops)
+
+
+def _experts_work(x: torch.Tensor, weights: ExpertWeights, routing: Routing) -> tuple[int, int]:
+    """Bytes and flops at least: the weights of the chosen experts once, and the rows."""
+    one = weights.gate_up[0].numel() + weights.down[0].numel()
+    return 2 * one * len(routing.experts.unique()) + 4 * x.numel(), 2 * one * routing.experts.numel()
+
+
+GROUPS: Final = (_elementwise, _cache, _decode, _prefill, _sample, _weight_only, _experts)

@@ -12,6 +12,8 @@ from sluice_kernels.block_copy import block_copy
 from sluice_kernels.block_copy import can_use as can_copy
 from sluice_kernels.grouped_weights import GroupedWeights, pack
 from sluice_kernels.kv_write import HeadNorm, PagedCache, Rope, kv_write
+from sluice_kernels.moe import ExpertWeights, Routing, RoutingRule, Shared, moe, route
+from sluice_kernels.moe import can_use as can_mix
 from sluice_kernels.paged_decode import AttentionRule, PagedKV, paged_decode
 from sluice_kernels.paged_prefill import paged_prefill
 from sluice_kernels.rms_norm import rms_norm, rms_norm_fp8
@@ -44,6 +46,9 @@ WIDE = torch.ones(2, 256)
 GROUPED = GroupedWeights(
     torch.zeros(32, 6, dtype=torch.int32), torch.ones(2, 6), torch.zeros(2, 6, dtype=torch.int16), torch.arange(256)
 )
+EXPERTS = ExpertWeights(torch.ones(4, 10, 8), torch.ones(4, 8, 5))
+ROUTING = Routing(torch.zeros(3, 2, dtype=torch.int32), torch.ones(3, 2))
+SHARED = Shared(X, X[:, :1])
 
 
 def attend(**changes: Any) -> Callable[[], object]:
@@ -58,6 +63,12 @@ def write(**changes: Any) -> Callable[[], object]:
 def multiply(**changes: Any) -> Callable[[], object]:
     """Both products' checks are the same function; int4 runs it."""
     return lambda: w4a16(WIDE, replace(GROUPED, **changes))
+
+
+def mix(shared: Shared | None = None, **changes: Any) -> Callable[[], object]:
+    weights = {name: value for name, value in changes.items() if name in ("gate_up", "down")}
+    routing = {name: value for name, value in changes.items() if name not in weights}
+    return lambda: moe(X, replace(EXPERTS, **weights), replace(ROUTING, **routing), shared)
 
 
 CALLS: dict[str, tuple[Callable[[], object], str]] = {
@@ -134,6 +145,21 @@ CALLS: dict[str, tuple[Callable[[], object], str]] = {
     "w4a16: zeros": (multiply(zeros=GROUPED.zeros.int()), "weights.zeros: expected dtype torch.int16, got torch.int32"),
     "w4a16: order": (multiply(order=torch.arange(255)), r"weights.order: expected shape \[inner\] = \[256\]"),
     "w4a16: device": (multiply(zeros=GROUPED.zeros.to(META)), "weights.zeros: expected device cpu, got meta"),
+    "route: shape": (lambda: route(X[0], RoutingRule(2)), r"logits: expected shape \[rows, experts\]"),
+    "route: top-k": (lambda: route(X, RoutingRule(9)), "logits: moe supports 1 to 8 of 8 experts per row, not 9"),
+    "route: no choice": (lambda: route(X, RoutingRule(0)), "logits: moe supports 1 to 8 of 8 experts per row, not 0"),
+    "route: stride": (lambda: route(X.T, RoutingRule(1)), "logits: expected a contiguous last dimension"),
+    "moe: shape": (lambda: moe(X[0], EXPERTS, ROUTING), r"x: expected shape \[rows, hidden\] = \[any, any\], got \[8\]"),
+    "moe: down": (mix(down=torch.ones(4, 7, 5)), r"weights.down: expected shape .*\[any, 8, any\], got \[4, 7, 5\]"),
+    "moe: gate and up": (mix(gate_up=torch.ones(4, 9, 8)), r"weights.gate_up: expected shape .*\[4, 10, 8\], got \[4, 9, 8"),
+    "moe: dtype": (mix(down=EXPERTS.down.half()), "weights.down: expected dtype torch.float32, got torch.float16"),
+    "moe: stride": (mix(down=torch.ones(4, 5, 8).mT), "weights.down: expected a contiguous tensor"),
+    "moe: experts": (mix(experts=ROUTING.experts.long()), "routing.experts: expected dtype torch.int32, got torch.int64"),
+    "moe: rows": (mix(experts=ROUTING.experts[:2]), r"routing.experts: expected shape .*\[3, any\], got \[2, 2\]"),
+    "moe: weights": (mix(weights=torch.ones(3, 1)), r"routing.weights: expected shape .*\[3, 2\], got \[3, 1\]"),
+    "moe: device": (mix(weights=ROUTING.weights.to(META)), "routing.weights: expected device cpu, got meta"),
+    "moe: shared": (mix(replace(SHARED, out=X[:2])), r"shared.out: expected shape .*\[3, 8\], got \[2, 8\]"),
+    "moe: shared gate": (mix(replace(SHARED, gate=X)), r"shared.gate: expected shape .*\[3, 1\], got \[3, 8\]"),
 }  # fmt: skip
 
 
@@ -172,6 +198,13 @@ def test_the_products_say_what_they_support() -> None:
         can_multiply(4095, torch.bfloat16)
         == "w4a16 supports inner sizes that are multiples of its group of 128, not 4095"
     )
+
+
+def test_the_mixture_of_experts_says_what_it_supports() -> None:
+    assert can_mix(128, RoutingRule(8), torch.bfloat16) is None
+    assert can_mix(513, RoutingRule(8), torch.bfloat16) == "moe supports 1 to 512 experts, not 513"
+    assert str(can_mix(128, RoutingRule(17), torch.bfloat16)).startswith("moe supports 1 to 16 of 128 experts")
+    assert str(can_mix(8, RoutingRule(2), torch.int8)).startswith("moe supports float32, float16 and bfloat16")
 
 
 @pytest.mark.parametrize(("product", "bits"), [(w4a16, 4), (w8a16, 8)])

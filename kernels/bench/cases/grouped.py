@@ -5,14 +5,13 @@ from typing import Final
 
 import torch
 from bench.cases.compare import same
-from bench.cases.memory import guarded, poisoned
+from bench.cases.memory import guarded, poisoned, surrounded
 
 from sluice_kernels.grouped_weights import GROUP, GroupedWeights, pack, product
 from sluice_kernels.w4a16.triton import w4a16_triton
 from sluice_kernels.w8a16.triton import w8a16_triton
 
 TRITON: Final = {4: w4a16_triton, 8: w8a16_triton}
-AROUND: Final = 64  # poisoned elements before and after each tensor of the weights
 ROUNDING: Final = 1e-5  # of the largest output: sums of the same products in another order
 
 
@@ -76,9 +75,9 @@ def compare(case: Case, device: str) -> float:
     weights = _weights(case, generator)
     given = poisoned(x, case.padding, device)
     on_device = GroupedWeights(
-        _between(weights.words, 0x7FFFFFFF, device),
-        _between(weights.scales, float("nan"), device),
-        _between(weights.zeros, 0x7FFF, device),
+        surrounded(weights.words, 0x7FFFFFFF, device),
+        surrounded(weights.scales, float("nan"), device),
+        surrounded(weights.zeros, 0x7FFF, device),
         None if weights.order is None else weights.order.to(device),
     )
     with guarded(device):
@@ -95,11 +94,3 @@ def _weights(case: Case, generator: torch.Generator) -> GroupedWeights:
     scales = torch.rand(case.groups, case.outputs, generator=generator) * 0.01
     order = torch.randperm(inner, generator=generator) if case.shuffled else None
     return GroupedWeights(pack(values, case.bits), scales.to(case.scales), zeros.to(torch.int16), order)
-
-
-def _between(tensor: torch.Tensor, poison: float, device: str) -> torch.Tensor:
-    """The tensor as a contiguous view with poison before and after it."""
-    buffer = torch.full((tensor.numel() + 2 * AROUND,), poison, dtype=tensor.dtype, device=device)
-    view = buffer[AROUND : AROUND + tensor.numel()].view(tensor.shape)
-    view.copy_(tensor)
-    return view

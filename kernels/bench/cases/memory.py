@@ -10,6 +10,7 @@ import torch
 from sluice_kernels import launch
 
 GUARD_BYTES = 256
+AROUND = 64  # poisoned elements before and after a tensor that is contiguous
 FILL = 0x7F  # 0x7F… is NaN or about 3e38 in every float type, so that an element that was not written is noticed
 
 
@@ -44,3 +45,11 @@ def poisoned(tensor: torch.Tensor, padding: int, device: str) -> torch.Tensor:
     view = buffer[1 : rows + 1, padding : padding + width]
     view.copy_(tensor.reshape(rows, width))
     return view.unflatten(1, tensor.shape[1:]) if tensor.dim() > 2 else view
+
+
+def surrounded(tensor: torch.Tensor, poison: float, device: str) -> torch.Tensor:
+    """The tensor as a contiguous view with poison before and after it."""
+    buffer = torch.full((tensor.numel() + 2 * AROUND,), poison, dtype=tensor.dtype, device=device)
+    view = buffer[AROUND : AROUND + tensor.numel()].view(tensor.shape)
+    view.copy_(tensor)
+    return view
