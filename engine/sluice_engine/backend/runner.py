@@ -25,6 +25,7 @@ from sluice_engine.model.kv_cache import KVCache
 from sluice_engine.model.loaded import LoadedModel
 from sluice_engine.request import TokenLogprob
 from sluice_engine.sampling import NOT_A_NUMBER, Sampled, Sampler
+from sluice_engine.sampling.mask_source import Broadcast
 from sluice_engine.scheduler import Plan, Row
 
 NOT_FINITE = "the model's output for this request is not a number"
@@ -91,6 +92,10 @@ class Runner:
             max_num_seqs=config.max_num_seqs,
             host_blocks=config.host_blocks,
         )
+
+    def share_masks(self, broadcast: Broadcast, *, leads: bool) -> None:
+        """Before any step, for ranks that share the model: the masks of grammars are those of the rank that leads."""
+        self._sampler.share_masks(broadcast, leads=leads)
 
     def run(self, plan: Plan) -> StepResult:
         """Prepare and compute the plan."""

@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 from sluice_engine.grammar import Grammar
 from sluice_engine.grammar.compiler import GrammarCompiler, reason_of
-from sluice_engine.sampling.token_mask import TokenMask, token_mask
+from sluice_engine.sampling.token_mask import TokenMask, end_where_empty, token_mask, words_of
 
-WORD_BITS: Final = 32
 KNOWN_BYTES: Final = 64 << 20
 
 
@@ -33,11 +32,27 @@ class MaskedRow(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class PackedMasks:
+    """words [R, ceil(V / 32)] int32: the tokens that rows[i] may sample, one bit each; none where its grammar failed.
+    `faults`: row → why it failed.
+    """
+
+    rows: list[int]
+    words: NDArray[np.int32]
+    faults: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Masks:
     """`rows`: row → the tokens that it may sample. `faults`: row → why its grammar failed."""
 
     rows: dict[int, TokenMask]
     faults: dict[int, str] = field(default_factory=dict)
+
+
+def masked_rows(rows: Sequence[MaskedRow]) -> list[int]:
+    """The rows of logits that have a mask: those of the requests, each followed by those of its drafts."""
+    return [each for row, _, drafts in rows for each in range(row, row + 1 + len(drafts))]
 
 
 class GrammarMasks:
@@ -46,7 +61,7 @@ class GrammarMasks:
     def __init__(self, compiler: GrammarCompiler, width: int) -> None:
         self._compiler = compiler
         self._width = width
-        self._words = -(-width // WORD_BITS)
+        self._words = words_of(width)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="grammar")
         # On two cores a second thread takes more from the model than it gains.
         self._executor = llguidance.LLExecutor(num_threads=min(8, max(1, (os.cpu_count() or 1) // 4)))
@@ -66,11 +81,19 @@ class GrammarMasks:
 
     def begin(self, rows: Sequence[MaskedRow]) -> None:
         """Compute the masks of these rows from now on; `apply` takes them."""
-        self._ahead = self._thread.submit(self._compute, rows)
+        self._ahead = self._thread.submit(self._token_masks, rows)
+
+    def begin_packed(self, rows: Sequence[MaskedRow]) -> "Future[PackedMasks]":
+        """The masks of these rows as words, computed from now on."""
+        return self._thread.submit(self._compute, rows)
+
+    def packed(self, rows: Sequence[MaskedRow]) -> PackedMasks:
+        """The masks of these rows as words. Waits for them."""
+        return self.begin_packed(rows).result()
 
     def apply(self, scores: torch.Tensor, rows: Sequence[MaskedRow]) -> dict[int, str]:
         """Set the scores [N, V] of tokens that are not allowed to −∞. Returns row → fault for failed grammars."""
-        ahead = self._ahead or self._thread.submit(self._compute, rows)
+        ahead = self._ahead or self._thread.submit(self._token_masks, rows)
         self._ahead = None
         masks = ahead.result()
         if scores.device.type == "cpu":  # numpy's operations on one row start no threads
@@ -98,29 +121,38 @@ class GrammarMasks:
             if (matcher := self._matchers.get(slot)) is not None and not matcher.is_stopped():
                 matcher.consume_token(token)
 
-    def _compute(self, rows: Sequence[MaskedRow]) -> Masks:
+    def _token_masks(self, rows: Sequence[MaskedRow]) -> Masks:
+        packed = self._compute(rows)
+        found = zip(packed.rows, packed.words, strict=True)
+        return Masks({row: self._known_mask(mask) for row, mask in found if row not in packed.faults}, packed.faults)
+
+    def _compute(self, rows: Sequence[MaskedRow]) -> PackedMasks:
         faults: dict[int, str] = {}
         entries: list[tuple[Any, int, list[int]]] = []
-        masked: list[int] = []
+        masked = masked_rows(rows)
+        place = 0
         for row, slot, drafts in rows:
             matcher = self._matchers.get(slot)
             if matcher is None or matcher.is_error():
                 failed = f"its grammar failed: {reason_of(matcher.get_error())}" if matcher else ""
                 faults[row] = self._faults.get(slot) or failed
-                continue
-            if not matcher.is_stopped():
-                entries.append((matcher, len(masked), list(drafts)))
-            masked += range(row, row + 1 + len(drafts))
-        packed = self._packed(entries, len(masked))
+            elif not matcher.is_stopped():
+                entries.append((matcher, place, list(drafts)))
+            place += 1 + len(drafts)
+        words = self._packed(entries, len(masked))
         for matcher, place, _ in entries:
             if matcher.is_error():
                 faults[masked[place]] = f"its grammar failed: {reason_of(matcher.get_error())}"
-        return Masks({row: self._known_mask(mask) for row, mask in zip(masked, packed, strict=True)}, faults)
+        end_where_empty(words, self._width, self._compiler.eos_ids)
+        for place, row in enumerate(masked):
+            if row in faults:
+                words[place] = 0
+        return PackedMasks(masked, words, faults)
 
     def _known_mask(self, packed: NDArray[np.int32]) -> TokenMask:
         """The mask of a row. Few states of a grammar differ in it, so that most are known."""
         key = packed.tobytes()
-        mask = self._known.pop(key, None) or token_mask(packed, self._width, self._compiler.eos_ids)
+        mask = self._known.pop(key, None) or token_mask(packed, self._width)
         self._known[key] = mask
         if len(self._known) > self._kept:
             self._known.popitem(last=False)

@@ -4,12 +4,26 @@ Both are additions to a few entries of a row, so one scatter serves the whole ba
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from sluice_engine.sampling_params import SamplingParams
+
+
+class Offsets(NamedTuple):
+    """A request's offsets: values [N] added to the scores of ids [N]; `barred` ids get −∞ at positions below `limit`."""
+
+    ids: NDArray[np.int64]
+    values: NDArray[np.float32]
+    barred: NDArray[np.int64]
+    limit: int
+
+
+_NO_BIAS = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32)
+_NOT_BARRED = np.empty(0, dtype=np.int64), 0
 
 
 class ScoreOffsets:
@@ -33,6 +47,10 @@ class ScoreOffsets:
         if sampling.min_tokens > 0 and stop_ids:
             stops = [token for token in sorted(stop_ids) if 0 <= token < self._width]
             self._barred[slot] = np.array(stops, dtype=np.int64), prompt_length + sampling.min_tokens
+
+    def of(self, slot: int) -> Offsets:
+        """The offsets of the slot's request."""
+        return Offsets(*self._bias.get(slot, _NO_BIAS), *self._barred.get(slot, _NOT_BARRED))
 
     def apply(self, scores: torch.Tensor, rows: Sequence[int], slots: Sequence[int], positions: Sequence[int]) -> None:
         """Edit rows of scores [N, V] in place. `rows[i]` belongs to the request in `slots[i]`, which samples for

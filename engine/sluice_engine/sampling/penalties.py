@@ -4,9 +4,11 @@ The counts are rebuilt from the request's known tokens on every admission, and e
 A preemption therefore changes no output.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 
 class Penalties:
@@ -21,21 +23,43 @@ class Penalties:
         self._device = device
         self._counts: torch.Tensor | None = None
         self._seen: torch.Tensor | None = None
+        self._known: dict[int, tuple[list[int], int]] = {}  # by slot: prompt and output, length of the prompt
+
+    def share(self, counts: torch.Tensor, seen: torch.Tensor) -> None:
+        """Use these tensors, at least [slots, V], in which decode steps on the device count too."""
+        self._counts, self._seen = counts, seen
 
     def join(self, slot: int, known: Sequence[int], prompt_length: int) -> None:
         """Count the tokens of the slot's request: `known` is its prompt and output."""
-        counts, seen = self._tensors()
+        self._known[slot] = (list(known), prompt_length)
+        self._count(slot)
+
+    def recount(self, slots: Iterable[int]) -> None:
+        """Count the tokens of these slots anew, without those that only a failed step has counted."""
+        for slot in slots:
+            self._count(slot)
+
+    def note(self, slots: NDArray[np.int64], tokens: NDArray[np.int64]) -> None:
+        """Note output tokens [R] that the device has counted."""
+        for slot, token in zip(slots.tolist(), tokens.tolist(), strict=True):
+            self._known[slot][0].append(token)
+
+    def _count(self, slot: int) -> None:
+        (known, prompt_length), (counts, seen) = self._known[slot], self._tensors()
         counts[slot].zero_()
         seen[slot].zero_()
         tokens = torch.tensor(known, dtype=torch.int64, device=self._device)
         seen[slot, tokens] = True
-        counts[slot] += torch.bincount(tokens[prompt_length:], minlength=self._shape[1]).to(torch.int32)
+        output = tokens[prompt_length:]
+        counts[slot].index_add_(0, output, torch.ones_like(output, dtype=counts.dtype))
 
-    def add(self, slots: torch.Tensor, tokens: torch.Tensor) -> None:
-        """Add output tokens. Both arguments are int64 [R]; a slot may occur several times."""
+    def add(self, slots: NDArray[np.int64], tokens: NDArray[np.int64]) -> None:
+        """Add output tokens. Both arguments are [R]; a slot may occur several times."""
+        self.note(slots, tokens)
         counts, seen = self._tensors()
-        counts.index_put_((slots, tokens), torch.ones_like(tokens, dtype=counts.dtype), accumulate=True)
-        seen[slots, tokens] = True
+        place = (torch.from_numpy(slots).to(self._device), torch.from_numpy(tokens).to(self._device))
+        counts.index_put_(place, torch.ones_like(place[1], dtype=counts.dtype), accumulate=True)
+        seen[place] = True
 
     def apply(
         self,

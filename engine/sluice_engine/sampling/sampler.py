@@ -5,7 +5,7 @@ for a temperature above 0 a draw after temperature, min-p, top-k and top-p. A re
 `draft_verify.py` decides which of them are kept.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,9 +17,10 @@ from sluice_engine.request import TokenLogprob
 from sluice_engine.sampling.bad_words import BadWords
 from sluice_engine.sampling.draft_verify import NO_TOKEN, Drafts
 from sluice_engine.sampling.draw import draw, scaled, weights_of
-from sluice_engine.sampling.grammar_masks import GrammarMasks, MaskedRow
-from sluice_engine.sampling.logit_bias import ScoreOffsets
+from sluice_engine.sampling.grammar_masks import GrammarMasks, MaskedRow, PackedMasks
+from sluice_engine.sampling.logit_bias import Offsets, ScoreOffsets
 from sluice_engine.sampling.logprobs import PromptTargets, logprobs_of, prompt_logprobs
+from sluice_engine.sampling.mask_source import Broadcast, MaskSource
 from sluice_engine.sampling.params_table import (
     EDITED,
     GRAMMAR,
@@ -32,6 +33,7 @@ from sluice_engine.sampling.params_table import (
 )
 from sluice_engine.sampling.penalties import Penalties
 from sluice_engine.sampling.rng import uniform
+from sluice_engine.sampling.shared_masks import SharedMasks
 from sluice_engine.sampling.top_k_top_p import draw_truncated
 from sluice_engine.sampling_params import SamplingParams
 
@@ -72,7 +74,40 @@ class Sampler:
         self._offsets = ScoreOffsets(width)
         self._penalties = Penalties(slots, width, device)
         self._bad_words = BadWords(width)
-        self._grammars = None if compiler is None else GrammarMasks(compiler, width)
+        self._width = width
+        self._grammars: MaskSource | None = None if compiler is None else GrammarMasks(compiler, width)
+
+    def share_masks(self, broadcast: Broadcast, *, leads: bool) -> None:
+        """Before any request: the masks of grammars are those of the rank that leads."""
+        if isinstance(self._grammars, GrammarMasks):
+            self._grammars = SharedMasks(self._grammars if leads else None, self._width, broadcast)
+
+    def share_counts(self, counts: torch.Tensor, seen: torch.Tensor) -> None:
+        """Before any request: count tokens in these tensors, in which decode steps on the device count too."""
+        self._penalties.share(counts, seen)
+
+    def offsets(self, slot: int) -> Offsets:
+        """Logit bias and barred stop tokens of the slot's request."""
+        return self._offsets.of(slot)
+
+    def packed_masks(self, slots: NDArray[np.int64]) -> PackedMasks | None:
+        """The packed masks of rows in these slots that each sample one token; None if no request has a grammar."""
+        rows = self._masked_rows(slots, None, None)
+        return self._grammars.packed(rows) if rows and self._grammars is not None else None
+
+    def note(self, slots: NDArray[np.int64], tokens: NDArray[np.int64]) -> None:
+        """Note the tokens that the device sampled and counted for these slots; NOT_A_NUMBER is left out."""
+        flags = np.where(tokens == NOT_A_NUMBER, 0, self.table.flags[slots])
+        penalised = np.flatnonzero(flags & PENALISED)
+        if len(penalised):
+            self._penalties.note(slots[penalised], tokens[penalised])
+        rows = np.flatnonzero(flags & GRAMMAR)
+        if len(rows) and self._grammars is not None:
+            self._grammars.add(zip(slots[rows].tolist(), tokens[rows].tolist(), strict=True))
+
+    def recount(self, slots: Iterable[int]) -> None:
+        """Forget what a failed step on the device may have counted for these slots."""
+        self._penalties.recount(slot for slot in slots if self.table.flags[slot] & PENALISED)
 
     def join(
         self,
@@ -145,7 +180,7 @@ class Sampler:
                 logprobs = dict(zip(rows.tolist(), found, strict=True))
         if used & PENALISED:  # last, so that an error before it leaves the counts unchanged for a rerun
             rows = np.flatnonzero((flags & PENALISED).astype(bool) & counting)
-            self._penalties.add(self._tensor(slots[rows]), self._tensor(chosen[rows]))
+            self._penalties.add(slots[rows], chosen[rows])
         if used & WORDED:
             for row in np.flatnonzero((flags & WORDED).astype(bool) & counting).tolist():
                 self._bad_words.add(int(slots[row]), int(chosen[row]))

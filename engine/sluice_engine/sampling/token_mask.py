@@ -4,6 +4,7 @@ Most states of a grammar allow few tokens or nearly all. Then a few writes bar t
 which reads and writes every score, is left for what lies between.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 FEW: Final = 1 / 16  # of the vocabulary: up to there, writing single scores is faster than an addition to all
+
+WORD_BITS: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +51,33 @@ class TokenMask:
         return penalty
 
 
-def token_mask(packed: NDArray[np.int32], width: int, at_end: list[int]) -> TokenMask:
-    """The mask of `width` tokens, one bit each in `packed`, 1 where the token is allowed. `at_end` are allowed where no
-    token is: the output ends there.
-    """
+def token_mask(packed: NDArray[np.int32], width: int) -> TokenMask:
+    """The mask of `width` tokens, one bit each in `packed`, 1 where the token is allowed."""
     bits = np.unpackbits(packed.view(np.uint8), bitorder="little")[:width]
-    if not bits.any():
-        bits[at_end] = 1
     allowed = int(np.count_nonzero(bits))
     if allowed <= FEW * width:
         return TokenMask(only=np.flatnonzero(bits))
     if allowed >= (1 - FEW) * width:
         return TokenMask(never=np.flatnonzero(bits == 0))
     return TokenMask(penalty=np.where(bits, np.float32(0.0), np.float32(-np.inf)))
+
+
+def words_of(width: int) -> int:
+    """Words of a packed mask of `width` tokens."""
+    return -(-width // WORD_BITS)
+
+
+def packed_mask(ids: Collection[int], width: int) -> NDArray[np.int32]:
+    """The packed mask that allows those of these tokens that are below `width`: [ceil(width / 32)] int32."""
+    bits = np.zeros(words_of(width) * WORD_BITS, dtype=np.uint8)
+    bits[[token for token in ids if token < width]] = 1
+    return np.packbits(bits, bitorder="little").view(np.int32)
+
+
+def end_where_empty(words: NDArray[np.int32], width: int, at_end: Collection[int]) -> None:
+    """Allow the tokens `at_end` in the packed masks words [R, ceil(width / 32)] that allow no token: the output ends
+    there.
+    """
+    if rest := width % WORD_BITS:
+        words[:, -1] &= np.int32((1 << rest) - 1)
+    words[~words.any(axis=1)] = packed_mask(at_end, width)

@@ -128,5 +128,9 @@ class CudaBackend:
         """With decode graphs for a model that the fused decoder runs by the kernels' attention. See `base.Backend`."""
         decoder = model.module.forward
         if isinstance(decoder, FusedDecoder) and self._graphs:
-            return GraphRunner(model, decoder, config, self._queue, self._capture)
-        return Runner.sized(model, config)
+            runner: Runner = GraphRunner(model, decoder, config, self._queue, self._capture)
+        else:
+            runner = Runner.sized(model, config)
+        if self._group is not None:
+            runner.share_masks(self._group.broadcast, leads=self._group.rank == 0)
+        return runner

@@ -92,6 +92,10 @@ class DecodeBuffers:
         """The sequence slots of the first rows: [size] int64 on the device."""
         return self._device.words[_SEQUENCES, :size]
 
+    def positions(self, size: int) -> torch.Tensor:
+        """The positions of the first rows: [size] int64 on the device."""
+        return self._device.words[_POSITIONS, :size]
+
     def step(self, size: int, last: torch.Tensor) -> StepTensors:
         """The first `size` rows as a step. last [slots] int64: the last sampled tokens."""
         words, tables = self._device.words, self._device.tables
@@ -99,7 +103,7 @@ class DecodeBuffers:
         tokens = torch.where(given < 0, last.index_select(0, self.sequences(size)), given)
         return StepTensors(
             tokens=tokens,
-            positions=words[_POSITIONS, :size],
+            positions=self.positions(size),
             slots=tuple(words[_SLOTS + group, :size] for group in range(self._shape.groups)),
             tables=tuple(tables[group, :size] for group in range(self._shape.groups)),
             contexts=self._device.contexts[:size],

@@ -37,6 +37,9 @@ class Group(Protocol):
     def gather(self, tensor: torch.Tensor) -> torch.Tensor:
         """[N, M] of each rank → [size, N, M]. Raises RankFailed."""
 
+    def broadcast(self, tensor: torch.Tensor) -> None:
+        """Overwrite the tensor by that of rank 0. Raises RankFailed."""
+
     def least(self, number: int) -> int:
         """The smallest of the ranks' numbers. Raises RankFailed."""
 
@@ -60,6 +63,10 @@ class TorchGroup:
         gathered = tensor.new_empty(self.size * rows, width)
         self._done("gathering", lambda: self._group._allgather_base(gathered, tensor.contiguous()))
         return gathered.view(self.size, rows, width)
+
+    def broadcast(self, tensor: torch.Tensor) -> None:
+        """See `Group`."""
+        self._done("broadcast", lambda: self._group.broadcast(tensor, 0))
 
     def least(self, number: int) -> int:
         """See `Group`."""

@@ -164,7 +164,7 @@ def test_samples_that_share_a_prompt_get_the_eager_tokens(folder: Path) -> None:
 def test_a_feature_of_the_hosts_sampler_beside_others_gets_the_eager_tokens(folder: Path) -> None:
     def load(engine: EngineLoop) -> dict[str, list[int]]:
         submit(engine, "plain", [5, 6, 7], 40, ignore_eos=True)
-        submit(engine, "penalised", [8, 9], 12, ignore_eos=True, presence_penalty=1.5)
+        submit(engine, "worded", [8, 9], 12, ignore_eos=True, bad_words=((5, 6), (7,)))
         return finish(engine)
 
     compare(folder, load)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from sluice_engine.backend.batch_builder import BatchBuilder
-from sluice_engine.backend.cuda.runner import DecodeStep
+from sluice_engine.backend.cuda.decode_step import DecodeStep
 from sluice_engine.backend.cuda.step_tensors import StepTensors, step_tensors
 from sluice_engine.scheduler import Row
 from sluice_kernels import launch

@@ -4,15 +4,22 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 import torch
 
 from sluice_engine.backend.cuda.buffers import BufferShape, DecodeBuffers
+from sluice_engine.backend.cuda.decode_step import DecodeStep
 from sluice_engine.backend.cuda.decoder import DecoderShape, FusedDecoder, FusedLayer, FusedWeights, Product
+from sluice_engine.backend.cuda.device_queue import HostQueue
 from sluice_engine.backend.cuda.readback import Readback
-from sluice_engine.backend.cuda.runner import DecodeStep
-from sluice_engine.backend.cuda.sampling import DeviceSampling
+from sluice_engine.backend.cuda.sampling.columns import DeviceSampling
 from sluice_engine.model.kv_cache import KVCache, KVShape
+from sluice_engine.sampling.grammar_masks import PackedMasks
+from sluice_engine.sampling.logit_bias import Offsets
+from sluice_engine.sampling.params_table import SlotTable
+from sluice_engine.sampling.token_mask import packed_mask
+from sluice_engine.sampling_params import SamplingParams
 from sluice_kernels import launch
 from sluice_kernels.paged import AttentionRule
 
@@ -59,7 +66,9 @@ class Model:
         decoder = FusedDecoder(self.weights(), DecoderShape(self.heads, self.kv_heads, self.head_dim, 1e-5))
         cache = KVCache(KVShape(self.layers, self.kv_heads, self.head_dim, BF16), BLOCKS, BLOCK, META)
         buffers = DecodeBuffers(BufferShape(SLOTS, self.positions // BLOCK, 1), META, SLOTS, BLOCK)
-        return DecodeStep(decoder, cache, buffers, DeviceSampling(SLOTS, META), Readback(SLOTS, META))
+        sampling = DeviceSampling.allocated(SLOTS, self.vocab, META)
+        logits = torch.empty((SLOTS, self.vocab), dtype=BF16, device=META)
+        return DecodeStep(decoder, cache, buffers, sampling, Readback(SLOTS, META), logits)
 
 
 ONCE_PER_LAYER = ("_kv_write", "_attend_split", "_silu_mul")
@@ -72,10 +81,31 @@ def test_a_decode_step_runs_on_tensors_without_values(name: str, size: int) -> N
     step, layers = MODELS[name].step(), MODELS[name].layers
     with launch.recording(90) as launches:
         step(size)
+        step.sample(size, adjusted=False)
     counts = Counter(one.kernel.__name__ for one in launches)
     expected = {"_rms_norm": 2 * layers + 1, "_choose": 1} | dict.fromkeys(ONCE_PER_LAYER, layers)
     assert {kernel: counts[kernel] for kernel in expected} == expected
     assert set(counts) - set(expected) <= {"_merge_splits"}  # of attention, where it splits the context
+
+
+@pytest.mark.parametrize("size", [1, 8, 256])
+def test_a_step_with_penalties_offsets_and_masks_runs_on_tensors_without_values(size: int) -> None:
+    model = MODELS["8B"]
+    step, queue, table = model.step(), HostQueue(), SlotTable(SLOTS)
+    table.join(0, SamplingParams(presence_penalty=1.0, temperature=0.5, top_k=40))
+    masks = PackedMasks([size - 1], packed_mask([5], model.vocab)[None])
+    with launch.recording(90) as launches:
+        step(size)
+        step.sampling.upload(table)
+        step.sampling.offsets.join(0, Offsets(np.array([3]), np.array([1.5], np.float32), np.array([2]), 10))
+        step.sampling.offsets.advance(np.array([0]), np.array([10]))
+        step.sampling.offsets.upload(queue)
+        step.sampling.masks.upload(0, step.sampling.masks.write(0, masks), size)
+        step.sample(size, adjusted=True)
+    (adjust,) = (one for one in launches if one.kernel.__name__ == "_adjust")
+    given = {"counts": "*i32", "bias_ids": "*i32", "mask": "*i32", "logits": "*bf16", "scores": "*fp32"}
+    assert {name: adjust.types[name] for name in given} == given
+    assert Counter(one.kernel.__name__ for one in launches)["_choose"] == 1
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,56 @@
+"""One decode step on static tensors: the part that is captured as a graph, and the sampling that is launched behind it.
+
+Sampling is not captured, because the masks of grammars are known only when the preceding step has ended, and because a step
+without penalties, offsets and masks needs fewer launches.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from sluice_engine.backend.cuda.buffers import DecodeBuffers
+from sluice_engine.backend.cuda.decoder import FusedDecoder
+from sluice_engine.backend.cuda.ops import KERNELS, Ops
+from sluice_engine.backend.cuda.readback import Readback
+from sluice_engine.backend.cuda.sampling.columns import DeviceSampling
+from sluice_engine.model.kv_cache import KVCache
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeStep:
+    """The static tensors of decode steps, and what computes on them. No method reads a value on the host."""
+
+    decoder: FusedDecoder
+    cache: KVCache
+    buffers: DecodeBuffers
+    sampling: DeviceSampling
+    readback: Readback
+    scores: torch.Tensor  # [rows, V]: the logits of a step
+    ops: Ops = KERNELS
+
+    @torch.inference_mode()
+    def __call__(self, size: int) -> None:
+        """Compute the logits of the first `size` rows. It reads and writes static tensors only."""
+        step = self.buffers.step(size, self.sampling.last)
+        self.scores[:size].copy_(self.decoder.logits(step, self.cache))
+
+    @torch.inference_mode()
+    def sample(self, size: int, *, adjusted: bool) -> None:
+        """Sample the first `size` rows of the logits. `adjusted`: with penalties, offsets and masks; the sampled tokens are
+        counted.
+        """
+        sampling, sequences = self.sampling, self.buffers.sequences(size)
+        logits, rows = self.scores[:size], sampling.rows(sequences, self.buffers.positions(size))
+        if adjusted:
+            rows = replace(rows, mask=sampling.masks.words[:size])
+            tokens = self.ops.sample(logits, rows, sampling.draws, sampling.penalties, sampling.offsets.bias)
+            sampling.count(sequences, tokens)
+        else:
+            tokens = self.ops.sample(logits, rows, sampling.draws)
+        sampling.remember(sequences, tokens)
+        self.readback.sampled[:size].copy_(tokens)
+
+    def addresses(self) -> tuple[int, ...]:
+        """Of all static tensors."""
+        others = (self.readback.sampled, self.scores)
+        return (*self.buffers.addresses(), *self.sampling.addresses(), *(each.data_ptr() for each in others))

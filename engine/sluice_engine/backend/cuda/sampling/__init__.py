@@ -1,0 +1,1 @@
+"""Sampling on the device: parameters, token counts, score offsets and masks as static tensors."""

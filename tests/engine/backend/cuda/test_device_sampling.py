@@ -1,0 +1,204 @@
+"""Penalties, score offsets and grammars of decode steps on the device: the tokens are those of the engine's sampler."""
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sluice_engine import messages
+from sluice_engine.backend.cuda.runner import PendingDecode
+from sluice_engine.backend.cuda.sampling.columns import needs_host
+from sluice_engine.backend.cuda.sampling.masks import DeviceMasks
+from sluice_engine.backend.cuda.sampling.offsets import MOST_OFFSETS
+from sluice_engine.backend.runner import StepResult
+from sluice_engine.core.engine import EngineLoop
+from sluice_engine.grammar import Grammar
+from sluice_engine.sampling.grammar_masks import PackedMasks
+from sluice_engine.sampling.token_mask import packed_mask, token_mask
+from sluice_engine.sampling_params import SamplingParams
+from tests.engine.backend.cuda.simulated_device import FixedMemory
+from tests.engine.backend.cuda.test_graph_books import CPU, EagerBackend, Watched, compare
+from tests.engine.families import FAMILIES, save
+from tests.engine.oracle import finish, options, run, submit
+
+LIST = {"type": "array", "minItems": 6, "maxItems": 6, "items": {"enum": ["alpha", "beta", 7]}}
+GRAMMAR = Grammar("json_schema", json.dumps(LIST))
+FEATURES: dict[str, dict[str, object]] = {
+    "plain": {},
+    "presence": {"presence_penalty": 1.5},
+    "frequency": {"frequency_penalty": 0.7, "temperature": 0.9, "seed": 5},
+    "repetition": {"repetition_penalty": 1.3, "temperature": 0.8, "seed": 6, "top_k": 30},
+    "bias": {"logit_bias": {11: 4.0, 12: -100.0, 13: 3.5}, "temperature": 1.0, "seed": 7},
+    "until": {"min_tokens": 9, "logit_bias": {1: 100.0}, "ignore_eos": False},
+    "all": {
+        "min_tokens": 4, "logit_bias": {9: 2.0, 10: -3.0}, "presence_penalty": 0.5, "frequency_penalty": 0.5,
+        "repetition_penalty": 1.1, "temperature": 1.1, "seed": 8, "top_p": 0.9, "min_p": 0.01,
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save(FAMILIES["llama"](), tmp_path_factory.mktemp("llama"))
+
+
+class Steps:
+    """How the steps of a watched engine were executed."""
+
+    def __init__(self, watched: Watched) -> None:
+        self.kinds: Counter[str] = Counter()
+        runner = watched.runner
+        decode, again = runner._decode, runner._again
+
+        def counted(pending: PendingDecode) -> StepResult:
+            self.kinds["early" if pending.early else "late"] += 1
+            return decode(pending)
+
+        def rerun(pending: PendingDecode) -> StepResult:
+            self.kinds["again"] += 1
+            return again(pending)
+
+        runner._decode, runner._again = counted, rerun  # type: ignore[method-assign]
+
+
+def one_of_each(engine: EngineLoop) -> dict[str, list[int]]:
+    for index, (name, more) in enumerate(FEATURES.items()):
+        submit(engine, name, [5 + index, 6, 7, 9, 5 + index], 24, **({"ignore_eos": True} | more))
+    return finish(engine)
+
+
+def joining(engine: EngineLoop) -> dict[str, list[int]]:
+    """Requests with random features that join and leave: slots pass from one feature to another."""
+    dice, texts = random.Random(2), dict[str, list[int]]()
+    waiting = [f"r{index}" for index in range(24)]
+    while waiting or engine.has_work:
+        if waiting and dice.random() < 0.3:
+            more = {"ignore_eos": True} | FEATURES[dice.choice(list(FEATURES))]
+            prompt = [dice.randrange(2, 128) for _ in range(dice.randint(1, 30))]
+            submit(engine, waiting.pop(), prompt, dice.randint(10, 24), **more)
+        report = engine.step()
+        for delta in () if report is None else report.deltas:
+            texts.setdefault(delta.request_id, []).extend(delta.token_ids)
+    return texts
+
+
+def test_every_feature_gets_the_tokens_of_the_engines_sampler(llama: Path) -> None:
+    watched = compare(llama, one_of_each)
+    assert watched.queue.most == 2
+    assert watched.capture.replays > 18  # nearly all steps
+
+
+def test_features_take_turns_in_a_slot(llama: Path) -> None:
+    assert compare(llama, joining).queue.most == 2
+
+
+def test_the_tokens_of_a_failed_step_are_not_counted(llama: Path) -> None:
+    def load(engine: EngineLoop) -> dict[str, list[int]]:
+        for index in range(3):
+            submit(engine, str(index), [5, 6, 7], 30, ignore_eos=True, frequency_penalty=0.3 * (index + 1))
+        return finish(engine)
+
+    watched = Watched(llama)
+    steps, replay, replays = Steps(watched), watched.runner.graphs.replay, 0
+
+    def failing(size: int) -> None:
+        nonlocal replays
+        replays += 1
+        if replays == 9:
+            raise RuntimeError("the kernel failed")
+        replay(size)
+
+    watched.runner.graphs.replay = failing  # type: ignore[method-assign]
+    eager = EngineLoop(options(llama, max_num_seqs=18, speculation="off"), backend=EagerBackend(CPU, FixedMemory()))
+    assert load(watched.engine) == load(eager)
+    assert steps.kinds["again"] == 2
+
+
+def with_grammars(engine: EngineLoop) -> dict[str, list[int]]:
+    for index in range(3):
+        more = {"temperature": 0.9, "seed": index, "presence_penalty": 0.2} if index else {}
+        submit(engine, f"grammar-{index}", [40 + index, 41, 42], 120, grammar=GRAMMAR, **more)
+    submit(engine, "plain", [50, 51], 60, ignore_eos=True)
+    submit(engine, "penalised", [50, 52], 60, ignore_eos=True, repetition_penalty=1.2)
+    return finish(engine)
+
+
+def test_grammars_beside_other_requests_get_the_tokens_of_the_engines_sampler(tiny_model: Path) -> None:
+    texts: list[dict[str, list[int]]] = []
+
+    def load(engine: EngineLoop) -> dict[str, list[int]]:
+        texts.append(with_grammars(engine))
+        return texts[-1]
+
+    watched = compare(tiny_model, load)
+    assert watched.capture.replays > 50
+    assert len(texts[0]["grammar-0"]) > 8
+
+
+def test_the_graph_of_a_step_with_grammars_is_enqueued_before_the_preceding_step_has_ended(tiny_model: Path) -> None:
+    watched = Watched(tiny_model)
+    steps = Steps(watched)
+    with_grammars(watched.engine)
+    assert steps.kinds["early"] > 50
+    assert steps.kinds["late"] + steps.kinds["again"] < 10
+
+
+def test_a_grammar_that_fails_ends_its_own_request_with_the_reason(tiny_model: Path) -> None:
+    watched = Watched(tiny_model)
+    masks = watched.runner._sampler._grammars
+    assert masks is not None
+    packed, asked = masks.packed, 0
+
+    def failing(rows):  # type: ignore[no-untyped-def]
+        nonlocal asked
+        asked += 1
+        found = packed(rows)
+        if asked < 5:
+            return found
+        words = found.words.copy()
+        words[0] = 0
+        return PackedMasks(found.rows, words, {found.rows[0]: "its grammar failed: too many items"})
+
+    masks.packed = failing  # type: ignore[method-assign]
+    submit(watched.engine, "fails", [40, 41, 42], 60, grammar=GRAMMAR)
+    submit(watched.engine, "goes on", [50, 51], 20, ignore_eos=True)
+    ended = {each.request_id: each for report in run(watched.engine) for each in report.deltas if each.finish}
+    assert (ended["fails"].finish, ended["fails"].error) == ("error", "its grammar failed: too many items")
+    assert ended["goes on"].finish == "length"
+
+
+def test_masks_reach_their_rows_and_no_others() -> None:
+    masks = DeviceMasks(rows=4, vocabulary=70, device=CPU)
+    words = np.stack([packed_mask([1, 69], 70), packed_mask([], 70)])
+    masks.upload(0, masks.write(0, PackedMasks([2, 0], words)), 3)
+    allowed = [np.flatnonzero(np.isfinite(token_mask(row.numpy(), 70).as_penalty(70))).tolist() for row in masks.words]
+    assert allowed == [[], list(range(70)), [1, 69], list(range(70))]
+    masks.upload(1, 0, 3)
+    assert bool((masks.words == -1).all())
+
+
+def test_only_bad_words_logprobs_and_very_long_biases_need_the_host() -> None:
+    bias = dict.fromkeys(range(MOST_OFFSETS), 1.0)
+    assert not needs_host(SamplingParams(logit_bias=bias, presence_penalty=1.0, grammar=GRAMMAR))
+    assert needs_host(SamplingParams(logit_bias=bias, min_tokens=1), stop_ids=1)
+    assert needs_host(SamplingParams(logprobs=0)) and needs_host(SamplingParams(bad_words=((1,),)))
+
+
+def test_a_request_without_a_finite_score_fails_with_penalties_too(llama: Path) -> None:
+    watched = Watched(llama)
+    download, downloads = watched.runner.decode_step.readback.download, 0
+
+    def poisoned(index: int, size: int) -> None:
+        nonlocal downloads
+        downloads += 1
+        if downloads == 4:
+            watched.runner.decode_step.readback.sampled[0] = -1
+        download(index, size)
+
+    watched.runner.decode_step.readback.download = poisoned  # type: ignore[method-assign]
+    submit(watched.engine, "a", [5, 6], 20, ignore_eos=True, presence_penalty=1.0)
+    ended: list[messages.Delta] = [each for report in run(watched.engine) for each in report.deltas if each.finish]
+    assert [each.finish for each in ended] == ["error"]
