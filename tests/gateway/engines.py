@@ -38,6 +38,7 @@ class FakeEngine:
     backend: Backend = field(init=False)
     read_token: str = ""  # that its load needs
     silent: asyncio.Event | None = None  # its load is not answered before this event
+    leads_to: str | None = None  # where its admin port sends clients
     runners: list[web.AppRunner] = field(default_factory=list)
 
     async def start(self, data_port: int = 0) -> None:
@@ -81,6 +82,8 @@ class FakeEngine:
             return web.Response(status=401)
         if self.silent is not None:
             await self.silent.wait()
+        if self.leads_to is not None:
+            raise web.HTTPFound(self.leads_to)
         return web.Response(text=self.load) if isinstance(self.load, str) else web.json_response(self.load)
 
 

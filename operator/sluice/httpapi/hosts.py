@@ -6,7 +6,7 @@ A port on the loopback interface accepts only loopback names: a web page may poi
 import re
 from typing import Final
 
-from aiohttp import web
+from aiohttp import HttpVersion10, web
 
 from sluice.httpapi.errors import BadRequest
 
@@ -15,7 +15,9 @@ _HOST: Final = re.compile(r"(?P<name>[A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}
 
 
 def check_host(request: web.BaseRequest, *, loopback: bool) -> None:
-    """Raises BadRequest."""
+    """Raises BadRequest, also for HTTP/0.9, whose requests have no headers."""
+    if request.version < HttpVersion10:
+        raise BadRequest("The request line names no version; send HTTP/1.1.")
     hosts = request.headers.getall("Host", [])
     found = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
     if found is None:

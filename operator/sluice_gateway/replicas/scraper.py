@@ -102,6 +102,7 @@ class Scraper:
     async def _accepts(self, state: ReplicaState) -> bool:
         """True if the data port answers."""
         with contextlib.suppress(*ERRORS):
-            async with self._session.get(state.backend.url + contract.PATH_HEALTH, timeout=self._timeout):
+            url = state.backend.url + contract.PATH_HEALTH
+            async with self._session.get(url, timeout=self._timeout, allow_redirects=False):
                 return True
         return False
