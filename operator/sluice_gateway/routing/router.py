@@ -14,7 +14,7 @@ class Router:
 
     def __init__(self, policy: PolicyName, caches: CacheView | None = None) -> None:
         self.policy = policy
-        self.caches = caches or CacheView()
+        self.caches = CacheView() if caches is None else caches
         self._cost = COSTS.get(policy)
         self._turn = 0
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice_gateway.routing import POLICIES, PolicyName, Prompt, Replica, Router
+from sluice_gateway.routing.cache_view import CacheView
 from sluice_perfmodel.step_time import StepTimeModel
 
 MODEL = StepTimeModel(base=0.02, prefill_token=1e-4, prefill_context=1e-9, sequence=1e-3, kv_token=1e-7)
@@ -183,3 +184,8 @@ def test_of_equal_replicas_those_of_the_gateways_zone_come_first(policy: PolicyN
 def test_a_zone_outweighs_no_queue(policy: PolicyName) -> None:
     fleet = [replica("far", other_zone=True), replica("near", running=64, waiting=8)]
     assert names(Router(policy), fleet, prompt(0))[0] == "far"
+
+
+def test_a_given_view_of_the_caches_is_used_although_it_is_empty() -> None:
+    view = CacheView()
+    assert Router("PrefixAware", view).caches is view
