@@ -1,4 +1,7 @@
-"""The fixtures of the end-to-end suite: images, operator, namespace, model volume; created once, removed at the end."""
+"""The fixtures of the end-to-end suite: images, operator, namespace, model volume; created once, removed at the end.
+
+With KEEP=1 they stay, and RUN=<run> continues on them with further tests, e.g. `RUN=1a2b3c pytest e2e -k canary`.
+"""
 
 import os
 import shutil
@@ -7,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.framework import diagnose, images, jobs, manifests, volume
+from e2e.framework import diagnose, images, manifests, model, volume
 from e2e.framework.cluster import RESTRICTED, Cluster, CommandFailed, Recorder, TimedOut, connect, run, say
 from e2e.framework.operator_pod import CRD, Operator
 from e2e.framework.settings import Settings, from_environment
@@ -59,42 +62,39 @@ def settings() -> Settings:
 def cluster(settings: Settings) -> Iterator[Cluster]:
     """The namespace of this run, under the restricted Pod Security standard."""
     with connect(settings.namespace) as cluster:
-        run("kubectl", "create", "namespace", settings.namespace)
-        run("kubectl", "label", "namespace", settings.namespace, f"{RESTRICTED}=restricted")
+        if not settings.is_continued:
+            run("kubectl", "create", "namespace", settings.namespace)
+            run("kubectl", "label", "namespace", settings.namespace, f"{RESTRICTED}=restricted")
+        say(f"RUN={settings.run}")
         try:
             yield cluster
         finally:
-            if os.environ.get("KEEP") is None:
+            if not stays(settings):
                 run("kubectl", "delete", "namespace", settings.namespace, "--timeout=400s", timeout=420)
 
 
 @pytest.fixture(scope="session")
 def operator(cluster: Cluster, settings: Settings, pytestconfig: pytest.Config) -> Iterator[Operator]:
-    """The installed operator. The model is trained on its volume while the operator's image is built and installed."""
+    """The installed operator, and the model on its volume."""
     pytestconfig.stash[STAGE] = (cluster, settings.release)
     outside: list[tuple[str, str]] = []
     operator = Operator(cluster, settings)
     try:
-        images.build_and_load(settings, "engine")
         cluster.apply(manifests.programs())
-        outside = volume.make(cluster, settings.run, settings.image("engine"))
-        make_model(cluster, settings)
-        images.build_and_load(settings, "operator")
-        operator.install()
-        jobs.wait_until_done(cluster, "model", timeout=1500)
-        say(jobs.account_of(cluster, "model")["said"])
+        if not settings.is_continued:
+            images.make(settings)
+            outside = volume.make(cluster, settings.run, settings.image("engine"))
+            model.make(cluster, settings.image("engine"))
+            operator.install()
         yield operator
     finally:
-        if os.environ.get("KEEP") is None:
+        if not stays(settings):
             take_away(cluster, settings, operator, outside)
 
 
-def make_model(cluster: Cluster, settings: Settings) -> None:
-    """Start a Job that trains the tiny model and writes the references."""
-    train = f"{manifests.SLUICE} model tiny {manifests.MODEL}"
-    refer = f"{manifests.PYTHON} {manifests.PROGRAMS}/references.py {manifests.MODEL} {manifests.REFERENCES} {manifests.PROMPTS}"
-    command = ["sh", "-c", f"{train} && {refer}"]
-    cluster.apply(manifests.client_job("model", settings.image("engine"), command, writable=True, memory="2Gi"))
+def stays(settings: Settings) -> bool:
+    """True if the suite's objects stay at the end."""
+    return settings.is_continued or os.environ.get("KEEP") is not None
 
 
 def take_away(cluster: Cluster, settings: Settings, operator: Operator, outside: list[tuple[str, str]]) -> None:

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from e2e.framework import jobs, manifests
+from e2e.framework import jobs, manifests, model
 from e2e.framework.cluster import Cluster, CommandFailed, Object, Recorder, is_ready, name_of, say, wait_for
 from e2e.framework.operator_pod import Operator
 from e2e.framework.settings import Settings
@@ -34,6 +34,18 @@ HEALED_AFTER = 45.0
         ({"slo": {"itlMilliseconds": -1}}, "spec.slo.itlMilliseconds"),
         ({"scaling": {"mode": "Sometimes"}}, "spec.scaling.mode"),
         ({"engine": {"scheduling": {"maxNumSeqs": "many"}}}, "spec.engine.scheduling.maxNumSeqs"),
+        (
+            {"engine": {"template": {"volumes": [{"name": "x", "hostPath": {"path": "/"}}]}}},
+            "engine.template.volumes must not use hostPath",
+        ),
+        (
+            {"engine": {"template": {"securityContext": {"privileged": True}}}},
+            "engine.template.securityContext must not set privileged",
+        ),
+        (
+            {"engine": {"template": {"env": [{"name": "SLUICE_PORT", "value": "1"}]}}},
+            "engine.template.env must not set what the operator manages",
+        ),
     ],
 )
 def test_a_bad_resource_is_refused_with_a_sentence(
@@ -97,7 +109,7 @@ def test_kubectl_get_reads_well(cluster: Cluster) -> None:
 
 def test_a_chat_is_streamed_through_the_service_from_inside_the_cluster(cluster: Cluster, settings: Settings) -> None:
     url = f"http://chat.{cluster.namespace}.svc:8000"
-    known = jobs.account_of(cluster, "model")  # written by inpod/references.py
+    known = model.written(cluster)
     command = [manifests.SLUICE, "chat", "--url", url, known["question"]]
     jobs.start(cluster, manifests.client_job("chat", settings.image("engine"), command))
     jobs.wait_until_done(cluster, "chat", timeout=300)

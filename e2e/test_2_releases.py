@@ -10,7 +10,6 @@ from e2e.framework.cluster import Cluster, is_ready, name_of, run, say, wait_for
 from e2e.framework.operator_pod import REPLICAS, Operator
 from e2e.framework.settings import Settings
 
-UPGRADE_SECONDS = 90  # of load; the upgrade ends within them
 TAKEOVER = 15.0  # seconds within which another operator leads after the leader was deleted: the Lease's duration
 
 
@@ -50,21 +49,17 @@ def test_an_upgrade_from_the_previous_chart_under_load_changes_no_model(
 ) -> None:
     pods, deployment = engines(cluster), cluster.deployment("chat") or {}
     direct, routed = (
-        jobs.start_client(
-            cluster, name, settings.image("engine"), "chat",
-            "--each", "2", "--seconds", str(UPGRADE_SECONDS), url=url,
-        )
+        jobs.start_client(cluster, name, settings.image("engine"), "chat", "--each", "2", url=url)
         for name, url in (("upgraded", ""), ("upgraded-routed", operator.gateway_url))
-    )  # fmt: skip
+    )
     operator.upgrade()
     wait_for("an operator of this chart leads", operator.leads, timeout=60)
     operator.wait_for_passes(4)
     assert len(operator.pods()) == REPLICAS
-    assert direct.is_running(), "the load ended before the upgrade"
     for client in (direct, routed):
-        account = client.wait(timeout=300)
+        account = client.finish()
         assert account["failed"] == []
-        assert account["requests"] > 0
+        assert account["requests"] >= 10
     after = cluster.deployment("chat") or {}
     assert after["spec"]["template"] == deployment["spec"]["template"]
     assert pods and pods <= engines(cluster)

@@ -30,15 +30,13 @@ SCALING: Object = {
 @pytest.fixture(scope="module")
 def load(cluster: Cluster, operator: Operator, settings: Settings) -> Iterator[jobs.Load]:
     """The clients, from the moment on at which there is a model and no replica."""
-    images.build_and_load(settings, "e2e")
+    client = images.make_client(settings)
     cluster.apply(manifests.llm_deployment(NAME, slo=SLO, scaling=SCALING | {"mode": "External"}, replicas=0))
     wait_for("a Deployment without a pod", lambda: replicas(cluster) == 0, timeout=60, every=0.5)
     cluster.patch("llmd", NAME, {"spec": {"scaling": {"mode": "Auto"}}})
     operator.wait_for_passes(2)
     assert replicas(cluster) == 0, "a model without a replica is not started before a request"
-    program = [manifests.PYTHON, f"{manifests.PROGRAMS}/official.py", manifests.REFERENCES, NAME]
-    command = [*program, operator.gateway_url, str(CLIENTS), str(SECONDS)]
-    yield jobs.start(cluster, manifests.client_job("official", settings.image("e2e"), command))
+    yield jobs.start_official(cluster, "official", client, NAME, operator.gateway_url, CLIENTS, SECONDS)
     cluster.kubectl("delete", "llmd", NAME, "--timeout=100s")
 
 

@@ -9,18 +9,19 @@ import re
 import shlex
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from e2e.framework import volume
+from e2e.framework import images, volume
 from e2e.framework.cluster import Cluster, CommandFailed, TimedOut, run, say
-from e2e.framework.images import load
 from e2e.framework.settings import ROOT, Settings
 from sluice_engine.tiny import corpus
 
 NAMESPACE = "sluice-system"  # as in the README
-IMAGES = ("sluice/operator:dev", "sluice/engine:dev")
+PREFIX, TAG = "sluice", "dev"  # of the images, as in the README
+ENGINE = f"{PREFIX}/engine:{TAG}"
 CRD = "llmdeployments.sluice.dev"
 
 
@@ -45,8 +46,8 @@ def context(cluster: Cluster, settings: Settings, tmp_path: Path) -> Iterator[di
     outside: list[tuple[str, str]] = []
     here = Cluster(namespace, cluster.api)
     try:
-        with_images(settings)
-        outside = volume.back(here, f"{settings.run}-readme", IMAGES[1])
+        images.make(replace(settings, image_prefix=PREFIX, image_tag=TAG))
+        outside = volume.back(here, f"{settings.run}-readme", ENGINE)
         yield os.environ | {"KUBECONFIG": str(kubeconfig), "BUILD": shlex.join(settings.build)}
     finally:
         for step in clean_up(here, outside):
@@ -72,22 +73,12 @@ def clean_up(here: Cluster, outside: list[tuple[str, str]]) -> list[Callable[[],
             "--timeout=150s",
         ),
         command("helm", "uninstall", "sluice", "--namespace", NAMESPACE, "--ignore-not-found", "--wait"),
-        lambda: volume.erase(here, outside, IMAGES[1]),
+        lambda: volume.erase(here, outside, ENGINE),
         *(command("kubectl", "delete", kind, name, "--wait=false") for kind, name in outside),
         command("kubectl", "delete", "namespace", here.namespace, "--ignore-not-found", "--timeout=120s"),
         command("kubectl", "delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=120s"),
         command("kubectl", "delete", "crd", CRD, "--ignore-not-found", "--timeout=60s"),
     ]
-
-
-def with_images(settings: Settings) -> None:
-    """Run `make images` for the two images under the README's names, and load them."""
-    environment = {name: value for name, value in os.environ.items() if name not in ("IMAGE_PREFIX", "IMAGE_TAG")}
-    subprocess.run(
-        ["make", "images"], cwd=ROOT, env=environment | {"BUILD": shlex.join(settings.build)}, check=True, timeout=1800
-    )
-    for image in IMAGES:
-        load(settings, image)
 
 
 def test_the_readmes_quickstart_runs_as_written(context: dict[str, str]) -> None:

@@ -1,24 +1,37 @@
-"""Builds an image and loads it onto the cluster's nodes."""
+"""Builds images and loads them onto the cluster's nodes, each once per run."""
 
+import shlex
 import subprocess
 import time
+from functools import cache
 
 from e2e.framework.cluster import CommandFailed, say
 from e2e.framework.settings import ROOT, Settings
 
 
-def build_and_load(settings: Settings, room: str) -> None:
-    """Build and load the image of the operator or the engine. Raises CommandFailed with the last lines of output."""
+@cache
+def make(settings: Settings) -> None:
+    """Run `make images` and load both images. Raises CommandFailed with the last lines of output."""
     started = time.monotonic()
-    image = settings.image(room)
-    _run([*settings.build, "-t", image, "-f", f"{room}/Dockerfile", "."])
+    names = (f"IMAGE_PREFIX={settings.image_prefix}", f"IMAGE_TAG={settings.image_tag}")
+    _run(["make", "images", f"BUILD={shlex.join(settings.build)}", *names])
     built = time.monotonic()
-    load(settings, image)
-    say(f"image {image}: built in {built - started:.0f} s, loaded in {time.monotonic() - built:.0f} s")
+    for room in ("operator", "engine"):
+        _load(settings, settings.image(room))
+    say(f"make images: {built - started:.0f} s, loaded in {time.monotonic() - built:.0f} s")
 
 
-def load(settings: Settings, image: str) -> None:
-    """Load a built image onto the cluster's nodes. Raises CommandFailed."""
+@cache
+def make_client(settings: Settings) -> str:
+    """Build and load the image of the official client, and return its name. Raises CommandFailed."""
+    started, image = time.monotonic(), settings.image("e2e")
+    _run([*settings.build, "-t", image, "-f", "e2e/Dockerfile", "."])
+    _load(settings, image)
+    say(f"image {image}: {time.monotonic() - started:.0f} s")
+    return image
+
+
+def _load(settings: Settings, image: str) -> None:
     _run([*settings.load, image])
 
 

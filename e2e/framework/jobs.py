@@ -7,6 +7,7 @@ from e2e.framework import manifests
 from e2e.framework.cluster import Cluster, CommandFailed, Object, TimedOut, name_of, say, wait_for
 
 Account = dict[str, Any]
+STOP = "/tmp/stop"  # a client that finds this file starts no further request
 
 
 class JobFailed(Exception):
@@ -22,7 +23,28 @@ class Load:
     def wait(self, timeout: float) -> Account:
         """The account, once the Job is done. Raises JobFailed."""
         wait_until_done(self._cluster, self.name, timeout)
-        account = account_of(self._cluster, self.name)
+        return self._account(60)
+
+    def finish(self, timeout: float = 120) -> Account:
+        """Stop its clients after the requests that they have begun, and return the account.
+
+        The account is read before the Job is done, of which the kubelet tells late after an outage. Raises TimedOut.
+        """
+        wait_for(f"{self.name} starts no further request", self._is_stopped, timeout=60)
+        return self._account(timeout)
+
+    def _is_stopped(self) -> bool:
+        if not self.is_running():
+            return True
+        try:
+            self._cluster.kubectl("exec", f"job/{self.name}", "--", manifests.PYTHON, "-c", f"open({STOP!r}, 'w')")
+        except CommandFailed as error:
+            say(str(error))
+            return False
+        return True
+
+    def _account(self, timeout: float) -> Account:
+        account = account_of(self._cluster, self.name, timeout)
         failed = account["failed"]
         say(f"{self.name}: { {**account, 'failed': len(failed) if isinstance(failed, list) else failed} }")
         return account
@@ -35,8 +57,9 @@ class Load:
 
 def start(cluster: Cluster, job: Object) -> Load:
     """Create the Job and wait until its pod runs."""
-    cluster.apply(job)
     name = name_of(job)
+    cluster.kubectl("delete", "job", name, "--ignore-not-found")  # of an earlier run that this one continues
+    cluster.apply(job)
 
     def begun() -> bool:
         status = _status(cluster, name)
@@ -52,6 +75,12 @@ def start_client(cluster: Cluster, name: str, image: str, model: str, *options: 
     program = f"{manifests.PROGRAMS}/client.py"
     command = [manifests.PYTHON, program, manifests.REFERENCES, model, service, *options]
     return start(cluster, manifests.client_job(name, image, command))
+
+
+def start_official(cluster: Cluster, name: str, image: str, model: str, url: str, *options: int) -> Load:
+    """Start official clients (inpod/official.py) in their image. `options`: clients, seconds, requests."""
+    program = [manifests.PYTHON, f"{manifests.PROGRAMS}/official.py", manifests.REFERENCES, model]
+    return start(cluster, manifests.client_job(name, image, [*program, url, *map(str, options)]))
 
 
 def start_load(cluster: Cluster, name: str, image: str, model: str, *, requests: int, clients: int) -> Load:
@@ -73,7 +102,7 @@ def wait_until_done(cluster: Cluster, name: str, timeout: float) -> None:
         raise JobFailed(f"job {name} failed:\n{log_of(cluster, name)[-3000:]}")
 
 
-def account_of(cluster: Cluster, name: str) -> Account:
+def account_of(cluster: Cluster, name: str, timeout: float = 60) -> Account:
     """The last line of a Job's log that is JSON, because a library may print after it.
 
     After an outage the kubelet may not serve the log at once. Raises TimedOut with the end of the log.
@@ -83,7 +112,7 @@ def account_of(cluster: Cluster, name: str) -> Account:
         return next((line for line in reversed(log_of(cluster, name).splitlines()) if line.startswith("{")), None)
 
     try:
-        line: str = wait_for(f"job {name} has an account", account, timeout=60)
+        line: str = wait_for(f"job {name} has an account", account, timeout)
     except TimedOut as silent:
         raise TimedOut(f"{silent}\n{log_of(cluster, name)[-3000:]}") from silent
     found: Account = json.loads(line)

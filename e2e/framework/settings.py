@@ -3,7 +3,7 @@
 import os
 import shlex
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -13,7 +13,8 @@ ROOT = Path(__file__).parents[2]
 class Settings:
     """`build` gets `-t NAME -f DOCKERFILE .`, `load` gets NAME, `outage` gets `stop` or `start` and `kube-apiserver`.
 
-    All three are commands as lists; an empty `outage` means that there is none. `run` names this run.
+    All three are commands as lists; an empty `outage` means that there is none. `run` names this run. A continued run
+    finds what an earlier one has left.
     """
 
     build: tuple[str, ...]
@@ -21,7 +22,8 @@ class Settings:
     image_prefix: str
     image_tag: str
     outage: tuple[str, ...] = ()
-    run: str = field(default_factory=lambda: uuid.uuid4().hex[:6])
+    run: str = ""
+    is_continued: bool = False
 
     def image(self, room: str) -> str:
         """The full name of an image, e.g. sluice/engine:dev."""
@@ -39,11 +41,14 @@ class Settings:
 
 
 def from_environment() -> Settings:
-    """BUILD, LOAD, IMAGE_PREFIX, IMAGE_TAG and OUTAGE, with the defaults of the Makefile (docker and kind)."""
+    """BUILD, LOAD, IMAGE_PREFIX, IMAGE_TAG, OUTAGE and RUN, with the defaults of the Makefile (docker and kind)."""
+    earlier = os.environ.get("RUN")
     return Settings(
         build=tuple(shlex.split(os.environ.get("BUILD", "docker build"))),
         load=tuple(shlex.split(os.environ.get("LOAD", "kind load docker-image"))),
         image_prefix=os.environ.get("IMAGE_PREFIX", "sluice"),
         image_tag=os.environ.get("IMAGE_TAG", "dev"),
         outage=tuple(shlex.split(os.environ.get("OUTAGE", ""))),
+        run=earlier or uuid.uuid4().hex[:6],
+        is_continued=earlier is not None,
     )

@@ -3,8 +3,8 @@
 Usage: client.py REFERENCES.json MODEL SERVICE_URL [--pin URL...] [--each N] [--requests N] [--seconds S] [--long]
 [--whole]
 
-Without --pin, `--each` clients send through the Service, one request after the other, until `--requests` are done or
-`--seconds` have passed. With --pin, `--each` clients per pinned engine start one stream after the other on it. If the
+Without --pin, `--each` clients send through the Service, one request after the other, until `--requests` are done,
+`--seconds` have passed, or the file STOP exists. With --pin, `--each` clients per pinned engine start one stream after the other on it. If the
 engine refuses, they continue through the Service, and the first refusal ends the start of new streams. --whole requests
 responses in one piece: those can be retried when an engine dies.
 
@@ -25,6 +25,7 @@ import aiohttp
 
 TRIES = 3
 AGAIN = {408, 409, 429}
+STOP = Path("/tmp/stop")  # created to end the run early
 
 
 class Refused(Exception):
@@ -47,7 +48,8 @@ class Load:
 
     def goes_on(self) -> bool:
         """True if another request should start."""
-        return time.monotonic() < self.ends_at and self.requests < self.arguments.requests
+        ended = time.monotonic() >= self.ends_at or STOP.exists()
+        return not ended and self.requests < self.arguments.requests
 
     async def client(self, http: aiohttp.ClientSession, pin: str | None, after: float) -> None:
         """Send requests one after the other, the first one `after` seconds from now."""

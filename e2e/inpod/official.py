@@ -1,9 +1,10 @@
 """Runs in a pod: conversations by the official `openai` client with its defaults, each text compared with its reference.
 
-Usage: official.py REFERENCES.json MODEL URL CLIENTS SECONDS
+Usage: official.py REFERENCES.json MODEL URL CLIENTS SECONDS [REQUESTS]
 
-A request fails when the client raises, when its stream has no finish reason, or when the text is another one. The last
-line is JSON: {requests, failed, slowest_first_token, seconds}.
+It ends after SECONDS or REQUESTS, or once the file STOP exists. A request fails when the client raises, when its stream
+has no finish reason, or when the text is another one. The last line is JSON: {requests, failed, slowest_first_token,
+seconds}.
 """
 
 import asyncio
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from openai import AsyncOpenAI, OpenAIError
+
+STOP = Path("/tmp/stop")
 
 
 class Account:
@@ -54,19 +57,22 @@ async def ask(client: AsyncOpenAI, model: str, reference: dict[str, Any], accoun
         account.failed.append(f"{question!r}: got {''.join(pieces)!r}, {finished}, instead of {reference['text']!r}")
 
 
-async def converse(url: str, model: str, references: Iterator[dict[str, Any]], account: Account, ends: float) -> None:
+async def converse(url: str, model: str, references: Iterator[dict[str, Any]], account: Account) -> None:
     """One client, one request after the other."""
     async with AsyncOpenAI(base_url=f"{url}/v1", api_key="none") as client:
-        while time.monotonic() < ends:
-            await ask(client, model, next(references), account)
+        while not STOP.exists() and (reference := next(references, None)) is not None:  # noqa: ASYNC240 - on a tmpfs
+            await ask(client, model, reference, account)
 
 
-async def main(found: list[dict[str, Any]], model: str, url: str, clients: str, seconds: str) -> None:
+async def main(
+    found: list[dict[str, Any]], model: str, url: str, clients: str, seconds: str, requests: str = "1000000"
+) -> None:
     """Run all clients from the same moment on, and print their account."""
     started, account = time.monotonic(), Account()
-    references = itertools.cycle(one for one in found if not one["ignore_eos"])
-    ends = started + float(seconds)
-    await asyncio.gather(*(converse(url, model, references, account, ends) for _ in range(int(clients))))
+    short = itertools.cycle(one for one in found if not one["ignore_eos"])
+    limited = itertools.islice(short, int(requests))
+    references = itertools.takewhile(lambda _: time.monotonic() < started + float(seconds), limited)
+    await asyncio.gather(*(converse(url, model, references, account) for _ in range(int(clients))))
     told = vars(account) | {"seconds": time.monotonic() - started}
     print(json.dumps({name: round(value, 1) if isinstance(value, float) else value for name, value in told.items()}))
 
