@@ -67,6 +67,7 @@ class Settings:
     pod_monitor: PodMonitorSettings | None = None  # None: engines get no PodMonitor
     metrics_auth: str = "policy"  # who reads admin ports: whom NetworkPolicies admit, or of those who has a token
     read_secret: str = "sluice-operator-read"  # Secret in pod_namespace with the key and the release's token of reads
+    accelerator_budget: str = ""  # of each namespace without an annotation of its own, in the same form; empty: none
     metrics_resources: int = 1000  # LLMDeployments with series of their own in the operator's metrics
     hub_endpoint: str = "https://huggingface.co"  # whose public models are checked before there are pods; empty: none
 
@@ -91,6 +92,7 @@ def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
         hub_endpoint=_url(env, "SLUICE_HUB_ENDPOINT", default.hub_endpoint),
         network_peers=_network_peers(env, "SLUICE_NETWORK_PEERS"),
         pod_monitor=_pod_monitor(env, "SLUICE_POD_MONITOR"),
+        accelerator_budget=env.get("SLUICE_ACCELERATOR_BUDGET", ""),
         metrics_resources=_count(env, "SLUICE_METRICS_RESOURCES", default.metrics_resources, 0, 100_000),
         health_port=_port(env, "SLUICE_HEALTH_PORT", default.health_port),
     )

@@ -94,6 +94,8 @@ def test_the_defaults_fit_their_schema() -> None:
         {"image": {"repository": ""}},
         {"podIds": "Root"},
         {"upgrades": {"maxConcurrent": 0}},
+        {"acceleratorBudget": "nvidia.com/gpu"},
+        {"acceleratorBudget": "nvidia.com/gpu=8,,"},
         {"log": {"level": "chatty", "format": "json"}},
         {"metrics": {"auth": "none"}},
         {"unknown": 1},
@@ -119,6 +121,7 @@ def test_the_operator_reads_what_the_chart_sets() -> None:
         {
             "SLUICE_ENGINE_IMAGE": "a/b:c",
             "SLUICE_POD_IDS": "Cluster",
+            "SLUICE_ACCELERATOR_BUDGET": "nvidia.com/gpu=8",
             "SLUICE_MAX_UPGRADES": "3",
             "SLUICE_NAMESPACE": "team",
             "SLUICE_INTERVAL_SECONDS": "7",
@@ -136,6 +139,7 @@ def test_the_operator_reads_what_the_chart_sets() -> None:
     names = {
         "ENGINE_IMAGE",
         "POD_IDS",
+        "ACCELERATOR_BUDGET",
         "MAX_UPGRADES",
         "NAMESPACE",
         "INTERVAL_SECONDS",
@@ -155,7 +159,7 @@ def test_the_operator_reads_what_the_chart_sets() -> None:
     assert set(given) == {f"SLUICE_{name}" for name in names}
     assert (settings.engine_image, settings.namespaces, settings.interval) == ("a/b:c", ("team",), 7.0)
     assert (settings.pod_ids, settings.max_upgrades, settings.metrics_resources) == ("Cluster", 3, 7)
-    assert settings.hub_endpoint == "http://hub"
+    assert (settings.hub_endpoint, settings.accelerator_budget) == ("http://hub", "nvidia.com/gpu=8")
     assert (settings.key_secret, settings.lease_name, settings.gateway_service) == ("k", "blue", "gw")
     assert (settings.metrics_auth, settings.read_secret) == ("token", "r")
     assert settings.network_peers is not None

@@ -1,9 +1,10 @@
 """The accelerator budget of a namespace, and what its deployments hold and want of it.
 
-Deployments are judged at different times, so each pass records what its deployment holds and wants, and divides the
-budget among all of them anew: every pass comes to the same shares. Between reading the others' records and recording
-its own order a pass does not wait, so two passes never take the same accelerators. A new operator adds no replica before
-it has observed every deployment of the namespace.
+Deployments are judged at different times, so each pass records what its deployment holds and wants, and reads its share
+from a division among all of them, which is made anew where one of them wants something else. Between reading the others'
+records and recording its own order a pass does not wait, so two passes never take the same accelerators. A new operator
+adds no replica before it has observed every deployment of the namespace. Sums are kept, not made in each pass: one
+namespace may have a thousand deployments.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from typing import Final
 from sluice import contract
 from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.autoscaler.budget.annotation import InvalidBudget, parse_budget
+from sluice_operator.autoscaler.budget.division import Division
 from sluice_operator.autoscaler.budget.values import Budget, Want
 from sluice_operator.autoscaler.values import Decision
 from sluice_operator.cluster.client import ClusterError, Key
@@ -38,10 +40,40 @@ class Claim:
     resource: str = ""
     want: Want | None = None  # None: not known yet, or the operator does not set its count
 
+    def want_of(self, resource: str) -> Want | None:
+        """What it wants of this resource."""
+        return self.want if self.resource == resource else None
+
+    def fixed(self, resource: str) -> int:
+        """Accelerators that it holds and the operator does not scale."""
+        return 0 if self.want_of(resource) is not None else self.held.get(resource, 0)
+
+
+@dataclass(slots=True)
+class _Pool:
+    """The sums of one namespace for one resource."""
+
+    held: int = 0
+    fixed: int = 0  # of those, by deployments whose count the operator does not set
+    wants: dict[str, Want] = field(default_factory=dict)
+    division: Division = field(default_factory=Division)
+
+    def replace(self, name: str, before: Claim, after: Claim, resource: str) -> None:
+        """Count a claim instead of another one of the same deployment."""
+        self.held += after.held.get(resource, 0) - before.held.get(resource, 0)
+        self.fixed += after.fixed(resource) - before.fixed(resource)
+        want = after.want_of(resource)
+        if want is None:
+            self.wants.pop(name, None)
+            self.division.drop(name)
+        else:
+            self.wants[name] = want
+            self.division.note(want)
+
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """The annotation of a namespace as last read."""
+    """The budget of a namespace, by its annotation as last read or by the chart."""
 
     at: float  # monotonic seconds
     limits: Mapping[str, int] = field(default_factory=dict)
@@ -55,6 +87,7 @@ class AcceleratorBudgets:
         self._readings: dict[str, _Reading] = {}
         self._members: dict[str, set[Key]] = {}  # resources of a namespace with a budget when it was read first
         self._claims: dict[Key, Claim] = {}
+        self._pools: dict[tuple[str, str], _Pool] = {}  # by namespace and resource
         self._deleted: dict[Key, Mapping[str, int]] = {}  # what pods of deleted resources hold until they have ended
         self._locks: dict[str, asyncio.Lock] = {}
 
@@ -83,10 +116,11 @@ class AcceleratorBudgets:
         is_set = spec is not None and not spec.paused and spec.scaling.mode in ("Auto", "External")
         before = self._claims.get(key, Claim())
         held = _held(spec, fleet, max(replicas_of(fleet.deployment) or 0, (written or 0) if is_set else 0))
-        self._claims[key] = Claim(held, before.resource, before.want) if is_set else Claim(held)
+        self._record(key, Claim(held, before.resource, before.want) if is_set else Claim(held))
 
-    def budget(self, target: Target) -> Budget | None:
-        """The budget as the deployment of the target meets it; None if none applies to its accelerators."""
+    def budget(self, target: Target, now: float) -> Budget | None:
+        """The budget as the deployment of the target meets it at `now`, monotonic seconds; None if none applies to its
+        accelerators."""
         key, accelerator = target.key, target.resource.spec.engine.accelerator
         reading = self._readings.get(key.namespace)
         if reading is None or not accelerator.count:
@@ -96,9 +130,8 @@ class AcceleratorBudgets:
             return Budget(key.name, resource, 0, problem=reading.problem)
         if resource not in reading.limits:
             return None
-        others = {other: claim for other, claim in self._claims.items() if _beside(other, key)}
-        wants = {other: claim.want for other, claim in others.items() if claim.want and claim.resource == resource}
-        fixed = [claim.held.get(resource, 0) for other, claim in others.items() if other not in wants]
+        pool, own = self._pools.get((key.namespace, resource), _Pool()), self._claims.get(key, Claim())
+        held = own.held.get(resource, 0)
         deleted = sum(
             held.get(resource, 0) for other, held in self._deleted.items() if other.namespace == key.namespace
         )
@@ -107,11 +140,13 @@ class AcceleratorBudgets:
             name=key.name,
             resource=resource,
             limit=reading.limits[resource],
-            fixed=sum(fixed),
-            held=sum(claim.held.get(resource, 0) for claim in others.values()) + deleted,
-            own=self._claims.get(key, Claim()).held.get(resource, 0),
-            others=tuple(want for want in wants.values() if want is not None),
+            fixed=pool.fixed - own.fixed(resource),
+            held=pool.held - held + deleted,
+            own=held,
+            others=tuple(want for name, want in pool.wants.items() if name != key.name),
             unobserved=tuple(sorted(other.name for other in unobserved)),
+            now=now,
+            division=pool.division,
         )
 
     def decided(self, target: Target, fleet: ObservedFleet, decision: Decision) -> None:
@@ -121,14 +156,24 @@ class AcceleratorBudgets:
             return
         ordered = max(replicas_of(fleet.deployment) or 0, decision.replicas or 0)
         held = _held(spec, fleet, ordered)
-        self._claims[target.key] = Claim(held, spec.engine.accelerator.resource, decision.want)
+        self._record(target.key, Claim(held, spec.engine.accelerator.resource, decision.want))
 
     def forget(self, key: Key) -> None:
         """A resource is deleted: its pods hold their accelerators until they have ended."""
-        claim = self._claims.pop(key, None)
+        claim = self._claims.get(key)
+        self._record(key, None)
         self._members.get(key.namespace, set()).discard(key)
         if claim is not None and any(claim.held.values()) and key.namespace in self._members:
             self._deleted[key] = claim.held
+
+    def _record(self, key: Key, claim: Claim | None) -> None:
+        """Replace what a deployment holds and wants, None after its deletion, in the sums too."""
+        before = self._claims.pop(key, Claim())
+        if claim is not None:
+            self._claims[key] = claim
+        after = claim or Claim()
+        for resource in {*before.held, before.resource, *after.held, after.resource} - {""}:
+            self._pools.setdefault((key.namespace, resource), _Pool()).replace(key.name, before, after, resource)
 
     async def _list(self, namespace: str, context: Context) -> set[Key]:
         """The resources of the namespace. Pods of resources that a predecessor saw deleted are noted."""
@@ -153,26 +198,31 @@ class AcceleratorBudgets:
 
 
 async def _read(namespace: str, context: Context) -> _Reading:
-    """The annotation now. An operator whose role does not allow to read the namespace knows no budget."""
+    """The annotation now, or the chart's budget; the latter too where the role does not allow to read the namespace."""
     now = context.clock()
+    default = _default(context.settings.accelerator_budget, now)
     try:
         found = await context.cluster.get("Namespace", "", namespace)
     except ClusterError as error:
         if error.status not in REJECTED:
             raise
         log.warning("the annotation %s of namespace %s is not read: %s", contract.ANNOTATION_BUDGET, namespace, error)
-        return _Reading(now)
+        return default
     text = ((found or {}).get("metadata", {}).get("annotations") or {}).get(contract.ANNOTATION_BUDGET)
     if text is None:
-        return _Reading(now)
+        return default
     try:
         return _Reading(now, parse_budget(str(text)))
     except InvalidBudget as error:
         return _Reading(now, problem=f"The annotation {contract.ANNOTATION_BUDGET} of namespace {namespace}: {error}.")
 
 
-def _beside(other: Key, key: Key) -> bool:
-    return other.namespace == key.namespace and other != key
+def _default(text: str, now: float) -> _Reading:
+    """The budget of a namespace without the annotation, as the chart has it."""
+    try:
+        return _Reading(now, parse_budget(text) if text else {})
+    except InvalidBudget as error:
+        return _Reading(now, problem=f"The chart's value acceleratorBudget: {error}.")
 
 
 def _held(spec: LLMDeploymentSpec | None, fleet: ObservedFleet, replicas: int) -> dict[str, int]:

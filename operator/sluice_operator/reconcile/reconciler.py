@@ -175,7 +175,7 @@ class Reconciler:
         writer = state.external_writer.after(change, now)
         self.states[key] = replace(state, external_writer=writer)
         before = state.autoscaler if change is None else state_after(change, state.autoscaler, now)
-        observed = replace(facts.fleet.observed, budget=self.budgets.budget(target))
+        observed = replace(facts.fleet.observed, budget=self.budgets.budget(target, now))
         decision, autoscaler = decide(target.resource.spec, observed, before, now)
         self.budgets.decided(target, facts.fleet, decision)
         if change is not None:

@@ -30,7 +30,8 @@ def budget_limit(budget: Budget | None, own: Want) -> BudgetLimit | None:
         if own.count <= own.current:
             return None
         return BudgetLimit(BUDGET_UNKNOWN, own.current, own.count, explain.unobserved(budget, own))
-    shares = share(budget.shared, (*budget.others, own))
+    division = budget.division
+    shares = share(budget.shared, (*budget.others, own)) if division is None else division.shares(budget, own)
     count = min(shares[own.name], max(budget.available(own) // own.each, own.current))
     if count >= own.count:
         return None

@@ -1,7 +1,8 @@
 """The data types of an accelerator budget. Accelerators are counted in units of one extended resource."""
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
 
 # Why the budget limits a count, as machine-readable reasons.
 BUDGET: Final = "AcceleratorBudget"
@@ -23,6 +24,13 @@ class Want:
     gains: tuple[float, ...] | None = None
 
 
+class Shares(Protocol):
+    """A division that is kept over passes (division.py)."""
+
+    def shares(self, budget: "Budget", own: Want) -> Mapping[str, int]:
+        """Return the replicas per name, for `own` and the others of the budget."""
+
+
 @dataclass(frozen=True, slots=True)
 class Budget:
     """The budget as one deployment meets it. `others` are the deployments that the operator may scale."""
@@ -36,6 +44,8 @@ class Budget:
     others: tuple[Want, ...] = ()
     problem: str = ""  # why the annotation cannot be read, as a sentence
     unobserved: tuple[str, ...] = ()  # deployments of the namespace that this operator has not observed yet
+    now: float = 0.0  # seconds, as that of decide()
+    division: Shares | None = field(default=None, compare=False)  # None: the budget is divided in this pass
 
     @property
     def shared(self) -> int:

@@ -1,5 +1,6 @@
 """Explanations of the accelerator budget."""
 
+import heapq
 import math
 from collections.abc import Mapping
 from typing import Final
@@ -43,9 +44,9 @@ def _per_replica(own: Want) -> str:
 
 def _others(budget: Budget, own: Want, shares: Mapping[str, int]) -> str:
     """Who has the rest: the deployments with most accelerators first."""
-    found = sorted(budget.others, key=lambda other: (-shares[other.name] * other.each, other.name))
-    having = [other for other in found if shares[other.name]]
-    parts = [_part(other, own, shares[other.name], shares[own.name]) for other in having[:_MOST_NAMED]]
+    having = [other for other in budget.others if shares[other.name]]
+    named = heapq.nsmallest(_MOST_NAMED, having, key=lambda other: (-shares[other.name] * other.each, other.name))
+    parts = [_part(other, own, shares[other.name], shares[own.name]) for other in named]
     if len(having) > _MOST_NAMED:
         parts.append(f"{len(having) - _MOST_NAMED} more deployments have the rest")
     if budget.fixed:

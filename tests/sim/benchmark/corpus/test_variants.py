@@ -24,6 +24,7 @@ OTHERS = {
     "reported_change",
     "budget_keep_factor",  # without a budget of accelerators
     "budget_keep_rate",
+    "budget_division_seconds",
 }
 LOAD = ((60.0, 1.0), (120.0, 6.0), (300.0, 1.0))  # seconds, requests per second; one engine serves 3.7
 
