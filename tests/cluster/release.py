@@ -1,5 +1,6 @@
 """An installed release as an API server returns it, into which a test puts its fault."""
 
+import base64
 from typing import Any
 
 import yaml
@@ -15,6 +16,7 @@ DEPLOYMENTS = collection("apps/v1", "deployments")
 SERVICES = collection("v1", "services")
 ENDPOINTS = collection("discovery.k8s.io/v1", "endpointslices")
 NODES = collection("v1", "nodes")
+READ_SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/sluice-read"
 METRICS = f"/api/v1/namespaces/{NAMESPACE}/services/sluice-metrics:metrics/proxy/metrics"
 
 
@@ -38,6 +40,17 @@ def empty_cluster(server: ApiServer) -> None:
     server.serve(NODES, {"metadata": {"name": "a"}, "status": {"allocatable": {"nvidia.com/gpu": "4", "cpu": "8"}}})
     for path in (DEPLOYMENTS, SERVICES, ENDPOINTS):
         server.serve(path)
+
+
+def asks_for(server: ApiServer, token: str) -> None:
+    """The operator's metrics need this token, which the release's Secret has."""
+    operator = server.objects[DEPLOYMENTS]["items"][0]
+    given = {"SLUICE_METRICS_AUTH": "token", "SLUICE_READ_SECRET": "sluice-read"}
+    operator["spec"]["template"]["spec"]["containers"][0]["env"] += [
+        {"name": name, "value": value} for name, value in given.items()
+    ]
+    server.tokens[METRICS] = token
+    server.objects[READ_SECRET] = {"data": {"token": base64.b64encode(token.encode()).decode()}}
 
 
 def installed(server: ApiServer) -> None:

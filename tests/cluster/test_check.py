@@ -1,6 +1,5 @@
 """`sluice check` against an API server: before an installation, after it, and with each fault that it must find."""
 
-import base64
 import json
 import re
 from collections.abc import Callable
@@ -153,16 +152,9 @@ def test_metrics_behind_a_network_policy_are_a_warning_that_names_the_value(serv
 
 def test_metrics_that_need_a_token_are_read_with_that_of_the_release(server: ApiServer) -> None:
     release.installed(server)
-    operator = server.objects[release.DEPLOYMENTS]["items"][0]
-    given = {"SLUICE_METRICS_AUTH": "token", "SLUICE_READ_SECRET": "sluice-read"}
-    operator["spec"]["template"]["spec"]["containers"][0]["env"] += [
-        {"name": name, "value": value} for name, value in given.items()
-    ]
-    server.tokens[release.METRICS] = "r34d"
-    secret = f"/api/v1/namespaces/{release.NAMESPACE}/secrets/sluice-read"
-    server.objects[secret] = {"data": {"token": base64.b64encode(b"r34d").decode()}}
+    release.asks_for(server, "r34d")
     assert check()[1]["Metrics"]["state"] == "ok"
-    server.objects[secret] = 403
+    server.objects[release.READ_SECRET] = 403
     code, found = check()
     assert (code, found["Metrics"]["state"]) == (0, "warning")
     assert "secrets/sluice-read" in found["Metrics"]["message"] and "Secret" in found["Metrics"]["remedy"]

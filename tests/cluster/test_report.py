@@ -95,6 +95,16 @@ def test_no_planted_secret_is_in_the_bundle_and_no_secret_is_read(planted: ApiSe
     assert "reconciled" in text and "chat-secrets" in text  # logs, and the reference to a Secret, are there
 
 
+def test_the_token_of_reads_is_used_by_the_checks_and_is_not_in_the_bundle(planted: ApiServer, tmp_path: Path) -> None:
+    release.asks_for(planted, "r34d-t0ken")
+    code, _ = report(tmp_path / "r.tar.gz")
+    found = bundle(tmp_path / "r.tar.gz")
+    checks = {each["check"]: each["state"] for each in json.loads(found["checks.json"])["checks"]}
+    assert (code, checks["Metrics"]) == (0, "ok")
+    assert not any("r34d-t0ken" in text for text in found.values())
+    assert {each for each in planted.asked if "/secrets" in each} == {f"GET {release.READ_SECRET}"}
+
+
 def test_the_bundle_holds_resources_pods_events_checks_versions_and_logs(planted: ApiServer, tmp_path: Path) -> None:
     file = tmp_path / "r.tar.gz"
     code, text = report(file, "--tail", "7")

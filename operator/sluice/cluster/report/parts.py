@@ -1,4 +1,7 @@
-"""The files of the bundle, read one after the other so that only one log is in memory. No Secret is read."""
+"""The files of the bundle, read one after the other so that only one log is in memory.
+
+No Secret is read but, where the operator's metrics need a token, that of the token, which is in no file.
+"""
 
 import json
 from collections.abc import AsyncIterator, Sequence
