@@ -16,6 +16,7 @@ DEPLOYMENTS = collection("apps/v1", "deployments")
 SERVICES = collection("v1", "services")
 ENDPOINTS = collection("discovery.k8s.io/v1", "endpointslices")
 NODES = collection("v1", "nodes")
+PODS = collection("v1", "pods")
 READ_SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/sluice-read"
 METRICS = f"/api/v1/namespaces/{NAMESPACE}/services/sluice-metrics:metrics/proxy/metrics"
 
@@ -38,7 +39,7 @@ def empty_cluster(server: ApiServer) -> None:
     """A cluster with one node and without Sluice."""
     server.objects["/version"] = {"gitVersion": "v1.34.1"}
     server.serve(NODES, {"metadata": {"name": "a"}, "status": {"allocatable": {"nvidia.com/gpu": "4", "cpu": "8"}}})
-    for path in (DEPLOYMENTS, SERVICES, ENDPOINTS):
+    for path in (DEPLOYMENTS, SERVICES, ENDPOINTS, PODS):
         server.serve(path)
 
 

@@ -44,6 +44,7 @@ def test_a_working_release_passes_every_check(server: ApiServer) -> None:
             "ok       GPUs: The nodes advertise 4 × nvidia.com/gpu.",
             "ok       Operator: Deployment sluice-system/sluice is available.",
             f"ok       Versions: Operator, gateway and engine images have version {__version__}.",
+            "ok       Images: No pod waits for its image.",
             "ok       Gateway: Service sluice-system/sluice-gateway has 1 ready endpoint.",
             "ok       Metrics: Service sluice-system/sluice-metrics answers with the",
             "           operator's metrics.",
@@ -65,6 +66,7 @@ def test_before_an_installation_there_are_warnings_and_no_failure(server: ApiSer
         "GPUs": "ok",
         "Operator": "warning",
         "Versions": "warning",
+        "Images": "warning",
         "Gateway": "warning",
         "Metrics": "warning",
     }
@@ -92,6 +94,16 @@ def old_crd(server: ApiServer) -> None:
     del crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["auth"]
 
 
+def no_image(server: ApiServer) -> None:
+    waiting = {"image": "host:5000/engine:0.0.9", "state": {"waiting": {"reason": "ImagePullBackOff"}}}
+    starting = {"image": "e:1", "state": {"waiting": {"reason": "ContainerCreating"}}}
+    pod = {
+        "metadata": release.named("chat-1", contract.ENGINE_APP),
+        "status": {"containerStatuses": [starting, waiting]},
+    }
+    server.serve(release.PODS, pod)
+
+
 def no_endpoint(server: ApiServer) -> None:
     server.objects[release.ENDPOINTS]["items"][0]["endpoints"][0]["conditions"]["ready"] = False
 
@@ -102,6 +114,7 @@ FAULTS: list[tuple[Callable[[ApiServer], None], str, str, str]] = [
     (old_digest, "Versions", "host:5000/operator@sha256:1f (0.0.8)", "Upgrade the chart"),
     (old_crd, "CRD", "it differs in spec.auth", "sluice crds | kubectl apply"),
     (lambda server: server.objects.update({release.CRD: 404}), "CRD", "is not installed", "sluice crds | kubectl"),
+    (no_image, "Images", "sluice-system/chat-1: host:5000/engine:0.0.9 is not pulled", "pull secret"),
     (no_endpoint, "Gateway", "has no ready endpoint", "kubectl describe deployment sluice-gateway"),
     (lambda server: server.objects.update({release.METRICS: 503}), "Metrics", "503", "NetworkPolicies"),
     (lambda server: server.objects.update({release.METRICS: "up 1\n"}), "Metrics", "answers without", "selects"),
@@ -125,6 +138,7 @@ def test_each_fault_fails_its_own_check_with_a_remedy(
     ("path", "name"),
     [
         (release.NODES, "GPUs"),
+        (release.PODS, "Images"),
         (release.CRD, "CRD"),
         (release.METRICS, "Metrics"),
         (release.ENDPOINTS, "Gateway"),

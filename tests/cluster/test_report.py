@@ -82,7 +82,7 @@ def bundle(file: Path) -> dict[str, str]:
 
 
 def report(file: Path, *options: str) -> tuple[int, str]:
-    result = CliRunner().invoke(app, ["report", "-n", "apps", "--output", str(file), *options])
+    result = CliRunner().invoke(app, ["report", "-n", "apps", "--file", str(file), *options])
     return result.exit_code, result.output
 
 
@@ -136,6 +136,14 @@ def test_the_bundle_holds_resources_pods_events_checks_versions_and_logs(planted
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
+def test_a_program_gets_the_name_of_the_file_and_what_it_lacks(planted: ApiServer, tmp_path: Path) -> None:
+    planted.objects[LOG] = 403
+    code, text = report(tmp_path / "r.tar.gz", "-o", "json")
+    found = json.loads(text)
+    assert (code, found["file"], found["files"]) == (0, str(tmp_path / "r.tar.gz"), len(bundle(tmp_path / "r.tar.gz")))
+    assert found["redactedValues"] > 0 and all("403" in fault for fault in found["faults"])
+
+
 def test_what_cannot_be_read_is_named_and_the_rest_is_packed(planted: ApiServer, tmp_path: Path) -> None:
     planted.objects[LOG] = 403
     planted.objects[collection("v1", "events", "apps")] = 403
@@ -151,7 +159,7 @@ def test_a_file_that_exists_is_not_replaced(tmp_path: Path) -> None:
     file = tmp_path / "r.tar.gz"
     file.write_text("mine")
     code, text = report(file)
-    assert (code, text) == (contract.EXIT_USAGE, f"{file} exists: choose another name with --output.\n")
+    assert (code, text) == (contract.EXIT_USAGE, f"{file} exists: choose another name with --file.\n")
     assert file.read_text() == "mine"
     code, text = report(tmp_path / "absent" / "r.tar.gz")
     assert code == contract.EXIT_USAGE and "Choose another place" in text

@@ -11,6 +11,7 @@ from sluice_kube.errors import ClusterError
 _NOT_INSTALLED: Final = "Sluice is not installed."
 _INSTALL: Final = "Run `helm install sluice charts/sluice --namespace sluice-system --create-namespace`."
 _ENGINE_IMAGE: Final = "SLUICE_ENGINE_IMAGE"  # environment of the operator's container
+_NO_IMAGE: Final = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"}
 _NETWORK_PEERS: Final = "SLUICE_NETWORK_PEERS"
 
 
@@ -53,6 +54,28 @@ def images(seen: Observation) -> Result:
         found = f"{', '.join(dict.fromkeys(unclear))} has no version as its tag."
         return warning(title, found, f"Use the tag {__version__}, so that the versions can be compared.")
     return ok(title, f"Operator, gateway and engine images have version {__version__}.")
+
+
+def pulls(seen: Observation) -> Result:
+    """Every pod of operators, gateways and engines has its image."""
+    title = "Images"
+    if not seen.installed:
+        return warning(title, _NOT_INSTALLED, _INSTALL)
+    if isinstance(seen.pods, ClusterError):
+        return warning(title, str(seen.pods), "Ask for a right to list pods.")
+    waiting = [
+        (qualified(pod), state.get("image", ""), reason)
+        for pod in seen.pods
+        for state in (pod.get("status") or {}).get("containerStatuses") or ()
+        if (reason := ((state.get("state") or {}).get("waiting") or {}).get("reason")) in _NO_IMAGE
+    ]
+    if waiting:
+        name, image, reason = waiting[0]
+        more = f" and {len(waiting) - 1} more" if len(waiting) > 1 else ""
+        found = f"Pod {name}{more}: {image} is not pulled ({reason})."
+        remedy = "Correct image.* or engine.image.* of the chart or spec.engine.image, or add a pull secret for its registry."
+        return failure(title, found, remedy)
+    return ok(title, "No pod waits for its image.")
 
 
 def gateway(seen: Observation) -> Result:

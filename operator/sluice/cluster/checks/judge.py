@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from sluice import __version__, contract
 from sluice.cluster.checks.crd_version import compare, served_schema
-from sluice.cluster.checks.installation import gateway, images, metrics, operator
+from sluice.cluster.checks.installation import gateway, images, metrics, operator, pulls
 from sluice.cluster.checks.observation import Observation
 from sluice.cluster.checks.result import Result, failure, ok, warning
 from sluice_kube.errors import ClusterError
@@ -123,6 +123,7 @@ CHECKS: Final[tuple[Callable[[Observation], Result], ...]] = (
     accelerators,
     operator,
     images,
+    pulls,
     gateway,
     metrics,
 )

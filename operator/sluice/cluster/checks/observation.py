@@ -34,6 +34,7 @@ class Observation:
     gateway_services: list[Object] | ClusterError
     endpoint_slices: list[Object] | ClusterError  # of the namespaces of those
     metrics_services: list[Object] | ClusterError
+    pods: list[Object] | ClusterError  # of operators, gateways and engines
     metrics: dict[str, str | ClusterError]  # namespace/name of a Service → the text of its /metrics
 
     @property
@@ -48,7 +49,7 @@ async def observe(reader: Reader, namespace: str = "") -> Observation:
     labels = {app: f"{contract.LABEL_NAME}={app}" for app in (OPERATOR_APP, GATEWAY_APP)}
     deployments, services = collection("apps/v1", "deployments", namespace), collection("v1", "services", namespace)
     denied, crd = await asyncio.gather(_kept(_denied(reader, namespace)), _kept(reader.find(CRD_PATH)))
-    nodes, operators, gateways, gateway_services, slices, metrics_services = await asyncio.gather(
+    nodes, operators, gateways, gateway_services, slices, metrics_services, pods = await asyncio.gather(
         _kept(reader.list(collection("v1", "nodes"))),
         _kept(reader.list(deployments, labels[OPERATOR_APP])),
         _kept(reader.list(deployments, labels[GATEWAY_APP])),
@@ -56,6 +57,7 @@ async def observe(reader: Reader, namespace: str = "") -> Observation:
         # The controller copies the labels of the Service to its EndpointSlices.
         _kept(reader.list(collection("discovery.k8s.io/v1", "endpointslices", namespace), labels[GATEWAY_APP])),
         _kept(reader.list(services, labels[OPERATOR_APP])),
+        _kept(_pods(reader, namespace)),
     )
     found = [] if isinstance(metrics_services, ClusterError) else metrics_services
     known = [] if isinstance(operators, ClusterError) else operators
@@ -70,6 +72,7 @@ async def observe(reader: Reader, namespace: str = "") -> Observation:
         gateway_services=gateway_services,
         endpoint_slices=slices,
         metrics_services=metrics_services,
+        pods=pods,
         metrics={qualified(each): text for each, text in zip(found, texts, strict=True)},
     )
 
@@ -77,6 +80,14 @@ async def observe(reader: Reader, namespace: str = "") -> Observation:
 def qualified(thing: Object) -> str:
     """namespace/name of an object."""
     return f"{thing['metadata'].get('namespace', '')}/{thing['metadata']['name']}"
+
+
+async def _pods(reader: Reader, namespace: str) -> list[Object]:
+    """The pods of operators and gateways in the namespace of the release, and engines in any."""
+    found: list[Object] = []
+    for app, where in ((OPERATOR_APP, namespace), (GATEWAY_APP, namespace), (contract.ENGINE_APP, "")):
+        found += await reader.list(collection("v1", "pods", where), f"{contract.LABEL_NAME}={app}")
+    return found
 
 
 async def _metrics(reader: Reader, service: Object, operators: Sequence[Object]) -> str:

@@ -60,7 +60,7 @@ class EnvVar(Model):
 
     name: Annotated[str, Field(min_length=1, max_length=253, pattern=ENV_NAME)]
     """name is the name of the variable. HOME, NVIDIA_VISIBLE_DEVICES, CUDA_VISIBLE_DEVICES and SLUICE_* are rejected,
-    except SLUICE_PACE and SLUICE_THREADS."""
+    except SLUICE_METRICS_COMPAT, SLUICE_PACE and SLUICE_THREADS."""
     value: Annotated[str, Field(max_length=4096)] = ""
     """value is the value of the variable. Defaults to the empty string."""
     value_from: EnvVarSource | None = None
