@@ -11,9 +11,11 @@ from transformers import (
     LlamaConfig,
     MistralConfig,
     MixtralConfig,
+    OlmoeConfig,
     Phi3Config,
     PreTrainedConfig,
     Qwen2Config,
+    Qwen2MoeConfig,
     Qwen3Config,
     Qwen3MoeConfig,
 )
@@ -53,6 +55,19 @@ FAMILIES: dict[str, Callable[[], PreTrainedConfig]] = {
     "phi3": lambda: Phi3Config(**SMALL, sliding_window=40),
     "mixtral": lambda: MixtralConfig(**SMALL | MOE, num_local_experts=4),
     "qwen3-moe": lambda: Qwen3MoeConfig(**SMALL | MOE, num_experts=4, moe_intermediate_size=48),
+}
+# Further mixtures of experts: with a shared expert and a dense layer, and with norms of all heads together.
+MIXTURES: dict[str, Callable[[], PreTrainedConfig]] = {
+    "qwen2-moe": lambda: Qwen2MoeConfig(
+        **SMALL,
+        num_experts_per_tok=3,
+        num_experts=6,
+        moe_intermediate_size=40,
+        shared_expert_intermediate_size=56,
+        norm_topk_prob=False,
+        mlp_only_layers=[1],
+    ),
+    "olmoe": lambda: OlmoeConfig(**SMALL, num_experts_per_tok=2, num_experts=5),
 }
 
 

@@ -29,7 +29,7 @@ def compile_forward(
     weights are packed and the plain ones dropped, one product at a time. Raises OutputMismatch.
     """
     parts = recognise(module, structure) if kernel is not None else None
-    if kernel is None or parts is None:
+    if kernel is None or parts is None or not parts.dense:
         _log.info("the model's layers are run by torch")
         return False
     begun = time.perf_counter()

@@ -106,7 +106,7 @@ class NativeDecoder:
         self._decoder = Decoder(
             len(parts.layers),
             parts.embedding.embedding_dim,
-            parts.layers[0].down.in_features,
+            parts.layers[0].dense.down.in_features,
             parts.head.out_features,
             self._layers,
             self._keep(parts.norm_last.weight),
@@ -174,7 +174,7 @@ class NativeDecoder:
         kv_heads = layer.query_key_value[1].out_features // head_dim
         work = Work(heads=parts.heads, kv_heads=kv_heads, dim=head_dim, block_size=1)
         work.bf16 = int(self._dtype == torch.bfloat16)
-        sizes = Decoder(hidden=parts.embedding.embedding_dim, inner=layer.down.in_features)
+        sizes = Decoder(hidden=parts.embedding.embedding_dim, inner=layer.dense.down.in_features)
         if self._dtype not in _DTYPES:
             raise ValueError(f"weights of {self._dtype}")
         if self._library.sluice_can_decode(ctypes.byref(sizes), ctypes.byref(work), self._kernel.level):
@@ -184,8 +184,8 @@ class NativeDecoder:
     def _pack_layer(self, target: DecoderLayer, layer: LayerParts) -> None:
         target.query_key_value = self._packed(layer.query_key_value, _PLAIN)
         target.output = self._packed((layer.output,), _ADDED)
-        target.gate_up = self._packed(layer.gate_up, _GATED)
-        target.down = self._packed((layer.down,), _ADDED)
+        target.gate_up = self._packed(layer.dense.gate_up, _GATED)
+        target.down = self._packed((layer.dense.down,), _ADDED)
         target.norm_before = self._keep(layer.norm_before.weight)
         target.norm_after = self._keep(layer.norm_after.weight)
         target.norm_query = self._keep(layer.norm_query.weight) if layer.norm_query else None

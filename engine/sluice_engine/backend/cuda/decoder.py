@@ -4,10 +4,18 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from sluice_engine.backend.cuda.feed_forward.dense import Dense, Product, dense_of, dense_output, merged
+from sluice_engine.backend.cuda.feed_forward.experts import (
+    Experts,
+    check_experts,
+    compile_experts,
+    experts_of,
+    experts_output,
+)
 from sluice_engine.backend.cuda.ops import KERNELS, Ops
 from sluice_engine.backend.cuda.step_tensors import StepTensors, step_tensors
 from sluice_engine.model.batch import Batch
-from sluice_engine.model.decoder_parts import DecoderParts, LayerParts
+from sluice_engine.model.decoder_parts import DecoderParts, DenseParts, ExpertParts, LayerParts
 from sluice_engine.model.fusion import RMSNorm
 from sluice_engine.model.kv_cache import KVCache
 from sluice_kernels import kv_write, rms_norm, silu_mul
@@ -25,16 +33,8 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
-    """A weight [out, in] and its bias [out]."""
-
-    weight: torch.Tensor
-    bias: torch.Tensor | None
-
-
-@dataclass(frozen=True, slots=True)
 class FusedLayer:
-    """The weights of one layer; the query, key and value projections are one product, and gate and up another."""
+    """The weights of one layer; the query, key and value projections are one product."""
 
     norm_before: torch.Tensor
     query_key_value: Product
@@ -42,8 +42,7 @@ class FusedLayer:
     rule: AttentionRule
     output: Product
     norm_after: torch.Tensor
-    gate_up: Product
-    down: Product
+    feed_forward: Dense | Experts
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +84,11 @@ class FusedDecoder:
         """input_ids and position_ids [1, T], logits_to_keep [N] → logits [1, N, vocab]."""
         return Output(self.logits(step_tensors(sluice_batch), sluice_cache).unsqueeze(0))
 
+    def compile_experts(self) -> None:
+        """Compile the kernels of all mixtures of experts, so that no step does: which it needs depends on its tokens."""
+        layers = (layer.feed_forward for layer in self._weights.layers)
+        compile_experts(each for each in layers if isinstance(each, Experts))
+
     def logits(self, step: StepTensors, cache: KVCache) -> torch.Tensor:
         """The logits [N, vocab] of `step.logits_index`, or of all tokens. Writes the step's keys and values."""
         ops, weights, epsilon = self._ops, self._weights, self._shape.epsilon
@@ -112,8 +116,9 @@ class FusedDecoder:
         attended = self._attention(layer, merged, step, of)
         out = ops.output(attended.flatten(1), layer.output.weight, layer.output.bias)
         normed = ops.add_norm_after(out, layer.norm_after, self._shape.epsilon, residual=residual)
-        activated = ops.silu_mul(ops.gate_up(normed, layer.gate_up.weight, layer.gate_up.bias))
-        return ops.down(activated, layer.down.weight, layer.down.bias)
+        if isinstance(layer.feed_forward, Dense):
+            return dense_output(layer.feed_forward, normed, ops)
+        return experts_output(layer.feed_forward, normed, ops)
 
     def _attention(
         self, layer: FusedLayer, merged: torch.Tensor, step: StepTensors, of: tuple[KVCache, int]
@@ -160,12 +165,16 @@ def build_decoder(parts: DecoderParts, head_dim: int, positions: int, ops: Ops =
 def _check(parts: DecoderParts, shape: DecoderShape) -> None:
     """Raises ValueError with the sentence of the kernel that does not support these sizes."""
     dtype, group = parts.embedding.weight.dtype, shape.heads // shape.kv_heads
-    inner = parts.layers[0].down.in_features
-    for reason in (
+    reasons = [
         rms_norm.can_use(parts.embedding.embedding_dim, dtype, _ANY_ARCHITECTURE),
         kv_write.can_use(shape.head_dim, group, dtype, dtype, _ANY_ARCHITECTURE),
-        silu_mul.can_use(inner, "silu", dtype, _ANY_ARCHITECTURE),
-    ):
+    ]
+    for layer in parts.layers:
+        if isinstance(layer.feed_forward, ExpertParts):
+            check_experts(layer.feed_forward)
+        for dense in layer.dense_parts:
+            reasons.append(silu_mul.can_use(dense.down.in_features, "silu", dtype, _ANY_ARCHITECTURE))
+    for reason in reasons:
         if reason is not None:
             raise ValueError(reason)
 
@@ -188,27 +197,18 @@ def _fused(layer: LayerParts, epsilon: float) -> FusedLayer:
         norm = HeadNorm(_weight(layer.norm_query), _weight(layer.norm_key), epsilon)
     return FusedLayer(
         norm_before=_weight(layer.norm_before),
-        query_key_value=_merged(layer.query_key_value),
+        query_key_value=merged(layer.query_key_value),
         head_norm=norm,
         rule=AttentionRule(layer.rule.scale, layer.rule.window, layer.rule.softcap),
         output=Product(layer.output.weight, layer.output.bias),
         norm_after=_weight(layer.norm_after),
-        gate_up=_merged(layer.gate_up),
-        down=Product(layer.down.weight, layer.down.bias),
+        feed_forward=_feed_forward(layer.feed_forward),
     )
+
+
+def _feed_forward(parts: DenseParts | ExpertParts) -> Dense | Experts:
+    return dense_of(parts) if isinstance(parts, DenseParts) else experts_of(parts)
 
 
 def _weight(norm: RMSNorm) -> torch.Tensor:
     return norm.weight.detach().contiguous()
-
-
-def _merged(linears: tuple[torch.nn.Linear, ...]) -> Product:
-    """One product for all of them; their own parameters are dropped."""
-    weight = torch.cat([linear.weight for linear in linears])
-    bias = None
-    if any(linear.bias is not None for linear in linears):
-        bias = torch.cat([weight.new_zeros(each.out_features) if each.bias is None else each.bias for each in linears])
-    for linear in linears:
-        for name, _ in list(linear.named_parameters(recurse=False)):
-            setattr(linear, name, None)
-    return Product(weight, bias)

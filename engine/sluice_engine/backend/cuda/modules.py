@@ -1,17 +1,27 @@
-"""Kernels inside transformers' modules, for models that `recognise` does not know: attention and norms are swapped."""
+"""Kernels inside transformers' modules, for models that `recognise` does not know: attention, norms and mixtures of experts
+are swapped.
+"""
+
+import logging
 
 import torch
 from torch.nn.functional import pad
 
 from sluice_engine.backend.cuda.attention import Attention
+from sluice_engine.backend.cuda.feed_forward.experts import Experts, experts_of, experts_output
+from sluice_engine.backend.cuda.ops import KERNELS
 from sluice_engine.model.attention import GroupAttention, PagedAttention, Rule, set_attention
 from sluice_engine.model.batch import RowGroup
+from sluice_engine.model.decoder_parts import mixture_of_experts
 from sluice_engine.model.fusion import RMSNorm, fuse
 from sluice_engine.model.introspection import Structure
 from sluice_kernels import rms_norm
 from sluice_kernels.paged import AttentionRule, PagedKV
 
 _ANY_ARCHITECTURE = 80  # only fp8 depends on it, and these models have none
+_TRIED = 16  # random rows on which a mixture of experts is compared
+_CLOSE = {torch.float32: 1e-4, torch.bfloat16: 0.05, torch.float16: 0.01}  # relative to the largest output
+_log = logging.getLogger(__name__)
 
 
 class KernelNorm(torch.nn.Module):
@@ -27,13 +37,57 @@ class KernelNorm(torch.nn.Module):
         return rms_norm.rms_norm(rows, self.weight, self._epsilon).view(tensor.shape)
 
 
+class KernelExperts(torch.nn.Module):
+    """The kernels in place of transformers' mixture of experts."""
+
+    def __init__(self, layer: Experts) -> None:
+        super().__init__()
+        self._layer = layer
+
+    def forward(self, tensor: torch.Tensor) -> torch.Tensor:
+        """[..., hidden] → [..., hidden]"""
+        return experts_output(self._layer, tensor.reshape(-1, tensor.shape[-1]), KERNELS).view(tensor.shape)
+
+
 def swap_modules(module: torch.nn.Module, structure: Structure, attention: Attention) -> None:
-    """Fuse the module's layers, give it this attention, and swap its RMS norms for the kernel where it supports them."""
+    """Fuse the module's layers, give it this attention, and swap its mixtures of experts and its RMS norms for the kernels
+    where they support them.
+    """
+    _swap_experts(module)
     set_attention((call.module for call in structure.calls), paged_attention(attention))
     fuse(module, structure, packs=False)
     for name, child in list(module.named_modules()):
         if isinstance(child, RMSNorm) and _supports(child.weight):
             module.set_submodule(name, KernelNorm(child))
+
+
+@torch.inference_mode()
+def _swap_experts(module: torch.nn.Module) -> None:
+    swapped = 0
+    for name, child in list(module.named_modules()):
+        parts = mixture_of_experts(child)
+        if parts is None or parts.shared is not None:  # a shared expert's products are merged by `fuse`
+            continue
+        try:
+            kernel = KernelExperts(experts_of(parts))
+        except ValueError as error:
+            _log.info("%s is run by transformers' module: the kernels do not have %s", name, error)
+            continue
+        if _is_close(kernel, child, parts.router.weight):
+            module.set_submodule(name, kernel)
+            swapped += 1
+    if swapped:
+        _log.info("%d mixtures of experts are run by the kernels", swapped)
+
+
+def _is_close(kernel: KernelExperts, child: torch.nn.Module, weight: torch.Tensor) -> bool:
+    """Whether both have the same outputs on random rows."""
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(1, _TRIED, weight.shape[1], generator=generator).to(weight.device, weight.dtype)
+    want = child(rows)
+    if not isinstance(want, torch.Tensor) or weight.dtype not in _CLOSE:
+        return False
+    return bool(((kernel(rows) - want).abs() <= _CLOSE[weight.dtype] * want.abs().max()).all())
 
 
 def paged_attention(attention: Attention) -> PagedAttention:

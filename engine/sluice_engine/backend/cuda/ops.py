@@ -1,5 +1,5 @@
 """The table of operations that a fused decoder is made of: one before the layers, nine per layer, and three at the end of
-a step.
+a step. A mixture of experts has three or seven in place of the last three of its layer.
 
 Each entry picks by its tensors' device: a Triton kernel or cuBLAS on CUDA, the kernel's reference on a CPU. No entry copies
 data to the host on CUDA, so a decode step of them is captured in a CUDA graph.
@@ -13,6 +13,7 @@ import torch
 from torch.nn.functional import embedding, linear
 
 from sluice_kernels.kv_write import kv_write
+from sluice_kernels.moe import Routing, moe, route
 from sluice_kernels.paged_decode import paged_decode
 from sluice_kernels.paged_prefill import paged_prefill
 from sluice_kernels.rms_norm import rms_norm
@@ -37,6 +38,10 @@ class Ops:
     gate_up: Operation
     silu_mul: Operation
     down: Operation
+    router: Operation
+    route: Callable[..., Routing]
+    experts: Operation
+    shared_gate: Operation
     add_norm_last: Operation
     logits: Operation
     sample: Operation
@@ -54,6 +59,10 @@ KERNELS: Final = Ops(
     gate_up=linear,
     silu_mul=silu_mul,
     down=linear,
+    router=linear,
+    route=route,
+    experts=moe,
+    shared_gate=linear,
     add_norm_last=rms_norm,
     logits=linear,
     sample=sample,

@@ -78,6 +78,7 @@ class GraphRunner(Runner):
         self._sampler.share_counts(sampling.penalties.counts, sampling.penalties.seen)
         buffers = DecodeBuffers(shape, model.device, sampling.padding_slot, config.block_size)
         readback = Readback(config.max_num_seqs, model.device)
+        decoder.compile_experts()
         logits = torch.zeros((config.max_num_seqs, model.vocab_size), dtype=model.dtype, device=model.device)
         self.decode_step = DecodeStep(decoder, self.cache, buffers, sampling, readback, logits)
         self.graphs = DecodeGraphs(self.decode_step, graph_sizes(config.max_num_seqs), capture)

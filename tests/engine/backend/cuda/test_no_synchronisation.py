@@ -10,8 +10,10 @@ import torch
 
 from sluice_engine.backend.cuda.buffers import BufferShape, DecodeBuffers
 from sluice_engine.backend.cuda.decode_step import DecodeStep
-from sluice_engine.backend.cuda.decoder import DecoderShape, FusedDecoder, FusedLayer, FusedWeights, Product
+from sluice_engine.backend.cuda.decoder import DecoderShape, FusedDecoder, FusedLayer, FusedWeights
 from sluice_engine.backend.cuda.device_queue import HostQueue
+from sluice_engine.backend.cuda.feed_forward.dense import Dense, Product
+from sluice_engine.backend.cuda.feed_forward.experts import Experts
 from sluice_engine.backend.cuda.readback import Readback
 from sluice_engine.backend.cuda.sampling.columns import DeviceSampling
 from sluice_engine.model.kv_cache import KVCache, KVShape
@@ -21,11 +23,20 @@ from sluice_engine.sampling.params_table import SlotTable
 from sluice_engine.sampling.token_mask import packed_mask
 from sluice_engine.sampling_params import SamplingParams
 from sluice_kernels import launch
+from sluice_kernels.moe import ExpertWeights, RoutingRule
 from sluice_kernels.paged import AttentionRule
 
 META = torch.device("meta")
 BF16 = torch.bfloat16
 SLOTS, BLOCK, BLOCKS = 256, 16, 4096
+
+
+def weight(*shape: int, dtype: torch.dtype = BF16) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype, device=META)
+
+
+def product(out: int, inside: int) -> Product:
+    return Product(weight(out, inside), None)
 
 
 @dataclass(frozen=True)
@@ -38,14 +49,18 @@ class Model:
     head_dim: int = 128
     vocab: int = 128256
     positions: int = 8192
+    experts: int = 0  # 0: no mixture of experts
+    top_k: int = 0
+
+    def feed_forward(self) -> Dense | Experts:
+        if not self.experts:
+            return Dense(product(2 * self.inner, self.hidden), product(self.hidden, self.inner))
+        weights = ExpertWeights(
+            weight(self.experts, 2 * self.inner, self.hidden), weight(self.experts, self.hidden, self.inner)
+        )
+        return Experts(weight(self.experts, self.hidden), RoutingRule(self.top_k), weights, None)
 
     def weights(self) -> FusedWeights:
-        def weight(*shape: int, dtype: torch.dtype = BF16) -> torch.Tensor:
-            return torch.empty(shape, dtype=dtype, device=META)
-
-        def product(out: int, inside: int) -> Product:
-            return Product(weight(out, inside), None)
-
         width = self.head_dim
         layer = FusedLayer(
             norm_before=weight(self.hidden),
@@ -54,8 +69,7 @@ class Model:
             rule=AttentionRule(width**-0.5),
             output=product(self.hidden, self.heads * width),
             norm_after=weight(self.hidden),
-            gate_up=product(2 * self.inner, self.hidden),
-            down=product(self.hidden, self.inner),
+            feed_forward=self.feed_forward(),
         )
         rope = weight(self.positions, width, dtype=torch.float32)
         embedding = weight(self.vocab, self.hidden)
@@ -73,6 +87,10 @@ class Model:
 
 ONCE_PER_LAYER = ("_kv_write", "_attend_split", "_silu_mul")
 MODELS = {"8B": Model(32, 4096, 14336, 32), "70B": Model(80, 8192, 28672, 64)}
+MIXTURES = {
+    "8x7B": Model(32, 4096, 14336, 32, vocab=32000, experts=8, top_k=2),
+    "30B-A3B": Model(48, 2048, 768, 32, 4, vocab=151936, experts=128, top_k=8),
+}
 
 
 @pytest.mark.parametrize("size", [1, 8, 256])
@@ -106,6 +124,18 @@ def test_a_step_with_penalties_offsets_and_masks_runs_on_tensors_without_values(
     given = {"counts": "*i32", "bias_ids": "*i32", "mask": "*i32", "logits": "*bf16", "scores": "*fp32"}
     assert {name: adjust.types[name] for name in given} == given
     assert Counter(one.kernel.__name__ for one in launches)["_choose"] == 1
+
+
+@pytest.mark.parametrize("size", [1, 8, 256])
+@pytest.mark.parametrize("name", MIXTURES)
+def test_a_mixture_of_experts_runs_on_tensors_without_values(name: str, size: int) -> None:
+    step, layers = MIXTURES[name].step(), MIXTURES[name].layers
+    with launch.recording(90) as launches:
+        step(size)
+    counts = Counter(one.kernel.__name__ for one in launches)
+    for kernel in ("_route", "_place_pairs", "_expert_gate_up", "_expert_down", "_combine"):
+        assert counts[kernel] == layers
+    assert counts["_silu_mul"] == 0
 
 
 @pytest.mark.parametrize(

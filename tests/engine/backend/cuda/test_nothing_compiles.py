@@ -82,6 +82,8 @@ class Shape:
     sequences: int = 31
     length: int = 1500
     speculation: Literal["on", "off"] = "on"
+    experts: int = 0
+    top_k: int = 0
 
     def config(self) -> SchedulerConfig:
         windows = group_layers(self.windows).windows
@@ -97,7 +99,8 @@ class Shape:
 
     def runner(self, config: SchedulerConfig) -> ValuelessRunner:
         groups = group_layers(self.windows)
-        made = Model(len(self.windows), 512, 1024, self.heads, self.kv_heads, 64, VOCABULARY, self.length)
+        sizes = (self.heads, self.kv_heads, 64, VOCABULARY, self.length, self.experts, self.top_k)
+        made = Model(len(self.windows), 512, 1024, *sizes)
         decoder = made.step().decoder
         model = LoadedModel(
             module=SimpleNamespace(forward=decoder),
@@ -133,8 +136,9 @@ def requests(dice: random.Random, index: int, most: int) -> Iterator[Request]:
         Shape(8, 2, speculation="off"),
         Shape(4, 4, windows=(None, 40, 40), sequences=16),
         Shape(16, 1, sequences=6, length=300),
+        Shape(8, 2, speculation="off", experts=4, top_k=2),
     ],
-    ids=["group of 4", "windows", "group of 16"],
+    ids=["group of 4", "windows", "group of 16", "experts"],
 )
 def test_the_kernels_of_random_steps_are_those_of_the_warm_up(shape: Shape) -> None:
     dice, config, kinds = random.Random(shape.sequences), shape.config(), Counter[str]()

@@ -14,10 +14,12 @@ from sluice_engine.backend.cuda.decoder import FusedDecoder
 from sluice_engine.core.engine import EngineLoop
 from sluice_engine.pulled import pull
 from tests.engine.backend.cuda.simulated_device import FixedMemory
-from tests.engine.families import FAMILIES, SMALL, logits_of, save
+from tests.engine.families import FAMILIES, MIXTURES, SMALL, logits_of, save
 from tests.engine.oracle import Oracle, finish, options, submit
 
 FUSED = {"llama", "mistral", "qwen2", "qwen3"}
+FUSED_MIXTURES = {"mixtral", "qwen2-moe", "qwen3-moe"}
+ALL = FAMILIES | MIXTURES
 
 
 def on_cuda(folder: Path, **changes: object) -> EngineLoop:
@@ -31,11 +33,11 @@ def prompts(count: int, low: int, high: int, seed: int) -> list[list[int]]:
     return [[dice.randrange(2, 128) for _ in range(dice.randint(low, high))] for _ in range(count)]
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES))
+@pytest.mark.parametrize("family", sorted(ALL))
 def test_mixed_and_chunked_steps_give_transformers_tokens(family: str, tmp_path: Path) -> None:
-    folder = save(FAMILIES[family](), tmp_path)
+    folder = save(ALL[family](), tmp_path)
     engine, oracle = on_cuda(folder, max_batched_tokens=32), Oracle(folder)
-    assert isinstance(engine.model.module.forward, FusedDecoder) == (family in FUSED)
+    assert isinstance(engine.model.module.forward, FusedDecoder) == (family in FUSED | FUSED_MIXTURES)
     texts = prompts(5, 1, 60, seed=1)
     for index, prompt in enumerate(texts):
         submit(engine, str(index), prompt, 8)
@@ -44,9 +46,9 @@ def test_mixed_and_chunked_steps_give_transformers_tokens(family: str, tmp_path:
         oracle.expect(prompt, got.get(str(index), []), 8)
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES))
+@pytest.mark.parametrize("family", sorted(ALL))
 def test_logits_are_those_of_transformers(family: str, tmp_path: Path) -> None:
-    folder = save(FAMILIES[family](), tmp_path)
+    folder = save(ALL[family](), tmp_path)
     plain = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     texts = [prompts(1, length, length, seed=length)[0] for length in (1, 33, 52)]
     for text, got in zip(texts, logits_of(on_cuda(folder), texts), strict=True):
