@@ -1,12 +1,13 @@
 """Reads a folder's weights to the device tensor by tensor, into transformers' module: the host never holds the model.
 
-transformers' own loader reads models whose tensors it renames or merges, and quantised ones are dequantised first; the
-host then holds the model once.
+The tensors of experts are copied to their place in a merged tensor (`merged.py`). transformers' own loader reads models whose
+tensors it renames or merges otherwise, and quantised ones are dequantised first; the host then holds the model once.
 """
 
 import logging
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from transformers.conversion_mapping import get_model_conversion_mapping
 from sluice.models.files import LENGTH_BYTES, HeaderInvalid, header_length, loaded_names, parse_header
 from sluice_engine.backend.base import OnBytes
 from sluice_engine.backend.cuda.device_queue import DeviceQueue
+from sluice_engine.backend.cuda.loading.merged import Part, is_known, part_of
 from sluice_engine.backend.cuda.loading.staging import PIECE_BYTES, FileEndsEarly, Staging
 from sluice_engine.errors import ModelInvalid, first_line
 from sluice_engine.model import attention
@@ -87,7 +89,7 @@ def cannot_stream(module: torch.nn.Module, stored: Collection[str]) -> str | Non
     """Why transformers must load this model, or None."""
     if any(name.endswith(f".{WORDS}") for name in stored):
         return "they are dequantised first"
-    if get_model_conversion_mapping(module, add_legacy=False):
+    if not is_known(get_model_conversion_mapping(module, add_legacy=False)):
         return "it renames or merges tensors of this architecture"
     if module._keep_in_fp32_modules or module._keep_in_fp32_modules_strict:
         return "some tensors keep another dtype"
@@ -110,31 +112,46 @@ def without_memory(checkpoint: Checkpoint) -> Any:
         raise ModelInvalid(f"The model in {checkpoint.folder} cannot be built: {first_line(error)}") from error
 
 
-def _checked(module: Any, stored: dict[str, StoredTensor], folder: Path) -> dict[str, StoredTensor]:
-    """The tensors that the module needs. Raises ModelInvalid for a missing one or one of another shape."""
+def _checked(module: Any, stored: dict[str, StoredTensor], folder: Path) -> dict[str, tuple[StoredTensor, Part]]:
+    """The files' tensors that the module needs, and their places. Raises ModelInvalid for a missing one or one of another
+    shape.
+    """
     expected = {
         name: tensor for name, tensor in module.state_dict().items() if name not in module.all_tied_weights_keys
     }
-    if missing := sorted(expected.keys() - stored.keys()):
+    placed = {name: (where, part_of(name, expected)) for name, where in stored.items()}
+    needed = {name: each for name, each in placed.items() if _belongs(each[1], expected)}
+    found: Counter[str] = Counter()
+    for where, part in needed.values():
+        found[part.name] += math.prod(where.shape)
+    for name, (where, part) in needed.items():
+        shape = tuple(part.of(expected[part.name]).shape)
+        if where.shape != shape:
+            raise ModelInvalid(
+                f"The tensor {name} in {where.path} has the shape {list(where.shape)}, and config.json asks "
+                f"for {list(shape)}. Use the config.json that belongs to the weights."
+            )
+    if missing := sorted(
+        name for name, tensor in expected.items() if name not in found or found[name] < tensor.numel()
+    ):
         raise ModelInvalid(
             f"The weights in {folder} lack {_listed(missing)}, which its config.json asks for. Download the folder again, "
             f"or correct its config.json."
         )
-    for name, tensor in expected.items():
-        if stored[name].shape != tuple(tensor.shape):
-            raise ModelInvalid(
-                f"The tensor {name} in {stored[name].path} has the shape {list(stored[name].shape)}, and config.json asks "
-                f"for {list(tensor.shape)}. Use the config.json that belongs to the weights."
-            )
     ignored = re.compile("|".join(module._keys_to_ignore_on_load_unexpected or ["$^"]) + r"|rotary_emb\.inv_freq$")
-    if unexpected := sorted(name for name in stored.keys() - expected.keys() if not ignored.search(name)):
+    if unexpected := sorted(name for name in stored.keys() - needed.keys() if not ignored.search(name)):
         _log.warning("the model does not use %s of %s", _listed(unexpected), folder)
-    return {name: where for name, where in stored.items() if name in expected}
+    return needed
 
 
-def _fill(module: Any, stored: dict[str, StoredTensor], target: Target) -> None:
+def _belongs(part: Part, expected: dict[str, torch.Tensor]) -> bool:
+    tensor = expected.get(part.name)
+    return tensor is not None and (part.expert is None or part.expert < len(tensor))
+
+
+def _fill(module: Any, stored: dict[str, tuple[StoredTensor, Part]], target: Target) -> None:
     """Give the module its weights, and compute the buffers that no file has."""
-    total, done = sum(each.size for each in stored.values()), 0
+    total, done = sum(where.size for where, _ in stored.values()), 0
 
     def count(size: int) -> None:
         nonlocal done
@@ -143,14 +160,21 @@ def _fill(module: Any, stored: dict[str, StoredTensor], target: Target) -> None:
 
     empty = module.state_dict()
     staging = Staging(target.queue, count, target.piece)
-    for path in dict.fromkeys(each.path for each in stored.values()):
+    merged: dict[str, torch.Tensor] = {}  # those that several tensors of the files fill
+    for path in dict.fromkeys(where.path for where, _ in stored.values()):
         with _named_faults(path), path.open("rb", buffering=0) as file:
-            for name, where in stored.items():
-                if where.path == path:
-                    file.seek(where.offset)
-                    tensor = torch.empty(where.shape, dtype=empty[name].dtype, device=target.device)
-                    staging.copy(file, where.dtype, tensor)
-                    _place(module, name, tensor if target.keep is None else target.keep(name, tensor))
+            for where, part in stored.values():
+                if where.path != path:
+                    continue
+                file.seek(where.offset)
+                if part.name in merged:
+                    staging.copy(file, where.dtype, part.of(merged[part.name]))
+                    continue
+                tensor = torch.empty_like(empty[part.name], device=target.device)
+                staging.copy(file, where.dtype, part.of(tensor))
+                if part.expert is not None:
+                    merged[part.name] = tensor
+                _place(module, part.name, tensor if target.keep is None else target.keep(part.name, tensor))
     staging.finish()
     for name, buffer in list(module.named_non_persistent_buffers()):
         _place(module, name, torch.empty_like(buffer, device=target.device), computed=True)
