@@ -8,6 +8,9 @@ READY  := $(VENV)/.ready
 IMAGE_PREFIX ?= sluice
 IMAGE_TAG    ?= dev
 BUILD ?= docker build
+# What the engine's image computes on: cpu or cuda.
+IMAGE_DEVICE := $(or $(DEVICE),cpu)
+ENGINE_IMAGE := engine$(if $(filter-out cpu,$(IMAGE_DEVICE)),-$(IMAGE_DEVICE))
 LOAD  ?= kind load docker-image
 # Command that stops and starts a control-plane component; it gets `stop kube-apiserver` or `start kube-apiserver`.
 OUTAGE ?=
@@ -118,9 +121,10 @@ wheel: $(READY)
 	rm -rf dist/built
 
 # Each image has its bill of materials (CycloneDX) inside: docker run --rm --entrypoint cat sluice/operator:dev /opt/sluice/sbom.cdx.json
+# DEVICE=cuda makes sluice/engine-cuda, which the chart gives pods with GPUs.
 images:
 	$(BUILD) -t $(IMAGE_PREFIX)/operator:$(IMAGE_TAG) -f operator/Dockerfile .
-	$(BUILD) -t $(IMAGE_PREFIX)/engine:$(IMAGE_TAG) -f engine/Dockerfile .
+	$(BUILD) -t $(IMAGE_PREFIX)/$(ENGINE_IMAGE):$(IMAGE_TAG) --build-arg DEVICE=$(IMAGE_DEVICE) -f engine/Dockerfile .
 
 # Compiles every kernel ahead of time, without a GPU, and rewrites kernels/aot/table.csv. TRITON=3.6.0 compiles with that
 # version, in a folder of its own, and leaves the table as it is.

@@ -159,12 +159,13 @@ def test_an_accelerator_that_no_node_has_is_reported_in_the_schedulers_words(clu
     assert f"Insufficient {GPU_OF_NO_NODE}" in found["message"]
 
 
-def test_a_requested_gpu_that_is_not_visible_is_reported(cluster: Cluster) -> None:
+def test_a_requested_gpu_that_is_not_visible_is_reported(cluster: Cluster, settings: Settings) -> None:
     """Needs a node that offers GPUs; the test above covers clusters without one."""
     nodes = (cluster.get("/api/v1/nodes") or {})["items"]
     if not any(int(node["status"]["allocatable"].get(GPU, "0")) for node in nodes):
         pytest.skip(f"no node of this cluster offers {GPU}: a pod that got one cannot be had here")
-    cluster.apply(manifests.llm_deployment("blind", engine=manifests.engine(accelerator={"count": 1})))
+    image = settings.image("engine")  # instead of the image for GPUs, which this suite does not build
+    cluster.apply(manifests.llm_deployment("blind", engine=manifests.engine(accelerator={"count": 1}, image=image)))
     found = wait_for_reason(cluster, "blind", "AcceleratorNotFound")
     assert "spec.engine.accelerator.count" in found["message"]
     cluster.kubectl("delete", "llmd", "blind")

@@ -38,7 +38,8 @@ class PodMonitorSettings:
 class Settings:
     """Settings of this operator. Times are in seconds."""
 
-    engine_image: str = "sluice/engine:dev"
+    engine_image: str = "sluice/engine:dev"  # of pods whose accelerator has none of its own
+    engine_images: tuple[tuple[str, str], ...] = ()  # by the accelerator's resource, such as nvidia.com/gpu
     max_upgrades: int = 1  # fleets that upgrade windows move at the same time
     pod_ids: str = "Fixed"  # user and group ids of engine pods: Fixed (65532), or Cluster (the cluster assigns them)
     namespaces: tuple[str, ...] = ()  # to watch; empty: all namespaces
@@ -71,6 +72,10 @@ class Settings:
     metrics_resources: int = 1000  # LLMDeployments with series of their own in the operator's metrics
     hub_endpoint: str = "https://huggingface.co"  # whose public models are checked before there are pods; empty: none
 
+    def image_of(self, resource: str, count: int) -> str:
+        """The engine image of pods with `count` accelerators of this resource, for a spec that names none."""
+        return dict(self.engine_images).get(resource, self.engine_image) if count else self.engine_image
+
 
 def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
     """Read the settings from `environment` (default: os.environ). Raises InvalidSettings."""
@@ -78,6 +83,7 @@ def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
     default = Settings()
     return Settings(
         engine_image=env.get("SLUICE_ENGINE_IMAGE") or default.engine_image,
+        engine_images=_images(env, "SLUICE_ENGINE_IMAGES"),
         max_upgrades=_count(env, "SLUICE_MAX_UPGRADES", default.max_upgrades, 1, 1000),
         pod_ids=_choice(env, "SLUICE_POD_IDS", ("Fixed", "Cluster")),
         namespaces=tuple(filter(None, env.get("SLUICE_NAMESPACE", "").split(","))),
@@ -171,6 +177,19 @@ def _network_peers(env: Mapping[str, str], name: str) -> NetworkPeers | None:
                 f"{name} has the peer {peer!r}: it must have podSelector, namespaceSelector or ipBlock"
             )
     return NetworkPeers(admin=tuple(given["admin"]), data=tuple(given["data"]))
+
+
+def _images(env: Mapping[str, str], name: str) -> tuple[tuple[str, str], ...]:
+    text = env.get(name) or "{}"
+    try:
+        given = json.loads(text)
+    except ValueError:
+        given = None
+    if not isinstance(given, dict) or not all(isinstance(each, str) and each for each in given.values()):
+        raise InvalidSettings(
+            f'{name} is {text!r}: it must be JSON such as {{"nvidia.com/gpu": "sluice/engine-cuda:dev"}}'
+        )
+    return tuple(sorted(given.items()))
 
 
 def _pod_monitor(env: Mapping[str, str], name: str) -> PodMonitorSettings | None:

@@ -120,6 +120,7 @@ def test_the_operator_reads_what_the_chart_sets() -> None:
     settings = from_environment(
         {
             "SLUICE_ENGINE_IMAGE": "a/b:c",
+            "SLUICE_ENGINE_IMAGES": '{"nvidia.com/gpu": "a/cuda:c"}',
             "SLUICE_POD_IDS": "Cluster",
             "SLUICE_ACCELERATOR_BUDGET": "nvidia.com/gpu=8",
             "SLUICE_MAX_UPGRADES": "3",
@@ -138,6 +139,7 @@ def test_the_operator_reads_what_the_chart_sets() -> None:
     )
     names = {
         "ENGINE_IMAGE",
+        "ENGINE_IMAGES",
         "POD_IDS",
         "ACCELERATOR_BUDGET",
         "MAX_UPGRADES",
@@ -158,6 +160,7 @@ def test_the_operator_reads_what_the_chart_sets() -> None:
     }
     assert set(given) == {f"SLUICE_{name}" for name in names}
     assert (settings.engine_image, settings.namespaces, settings.interval) == ("a/b:c", ("team",), 7.0)
+    assert settings.engine_images == (("nvidia.com/gpu", "a/cuda:c"),)
     assert (settings.pod_ids, settings.max_upgrades, settings.metrics_resources) == ("Cluster", 3, 7)
     assert (settings.hub_endpoint, settings.accelerator_budget) == ("http://hub", "nvidia.com/gpu=8")
     assert (settings.key_secret, settings.lease_name, settings.gateway_service) == ("k", "blue", "gw")

@@ -56,6 +56,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
+{{- /* JSON: accelerator resource → image reference. */ -}}
+{{- define "sluice.acceleratorImages" -}}
+{{- $images := dict -}}
+{{- range $resource, $image := .Values.engine.acceleratorImages -}}
+{{- if $image -}}
+{{- $_ := set $images $resource (include "sluice.image" (list $image ($.Values.engine.image.tag | default $.Chart.AppVersion))) -}}
+{{- end -}}
+{{- end -}}
+{{ $images | toJson }}
+{{- end -}}
+
 {{- /* An image reference, by digest if one is set. Argument: (list image defaultTag). */ -}}
 {{- define "sluice.image" -}}
 {{- $image := index . 0 -}}

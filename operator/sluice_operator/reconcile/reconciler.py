@@ -31,7 +31,12 @@ from sluice_operator.reconcile.children.apply import (
 )
 from sluice_operator.reconcile.children.canary import CanaryProgress, apply_deployments, fetched_model, restored_canary
 from sluice_operator.reconcile.children.pod_monitor import ensure_pod_monitor
-from sluice_operator.reconcile.children.pod_template import awaits_rollback, choose_template, pod_defaults
+from sluice_operator.reconcile.children.pod_template import (
+    awaits_rollback,
+    choose_template,
+    default_image,
+    pod_defaults,
+)
 from sluice_operator.reconcile.context import Context, Target
 from sluice_operator.reconcile.crash_replacement import replace_crashed
 from sluice_operator.reconcile.external_writer import replicas_change, state_after
@@ -276,7 +281,7 @@ def _render(
 ) -> list[Object]:
     peers = context.settings.network_peers
     policy = [] if peers is None else [render.network_policy(resource, peers)]
-    defaults = pod_defaults(context.settings.engine_image, context)
+    defaults = pod_defaults(default_image(resource, context), context)
     return [*policy, *render.children(resource, defaults=defaults, replicas=replicas, token=token, fetched=fetched)]
 
 

@@ -16,13 +16,14 @@ from sluice_operator.render.canary import canary_deployment, canary_service, sha
 from sluice_operator.render.deployment import build_deployment
 from sluice_operator.render.disruption_budget import build_disruption_budget
 from sluice_operator.render.estimates import build_estimates
-from sluice_operator.render.pod import USER, PodDefaults, build_pod_template
+from sluice_operator.render.pod import TRITON_CACHE, USER, PodDefaults, build_pod_template
 from sluice_operator.render.pod_monitor import build_pod_monitor
 from sluice_operator.render.service import build_headless_service, build_service
 from sluice_operator.render.targets import build_targets
 from sluice_operator.settings import NetworkPeers, PodMonitorSettings
 
 __all__ = [
+    "TRITON_CACHE",
     "USER",
     "PodDefaults",
     "admin_secret",

@@ -14,6 +14,7 @@ from sluice_operator.render.model_source import source_env, source_mounts, sourc
 from sluice_operator.render.overlay import identity, overlay_env, overlay_mounts, overlay_volumes, placement
 
 HOME: Final = "/home/sluice"
+TRITON_CACHE: Final = f"{HOME}/.cache/triton"  # compiled kernels; they outlive the container, not the pod
 USER: Final = 65532  # unprivileged and in no image's passwd file; the engine's Dockerfile sets the same
 _EXIT_SECONDS: Final = 10  # between the end of the drain and the kubelet's SIGKILL
 _LOAD_SECONDS: Final = 3600  # maximum load time of a model before the kubelet restarts the container
@@ -67,6 +68,7 @@ def _container(resource: LLMDeployment, defaults: PodDefaults) -> Object:
         "env": [
             {"name": "HOME", "value": HOME},
             {"name": contract.ENV_TERMINATION_MESSAGE, "value": contract.TERMINATION_MESSAGE_PATH},
+            *([{"name": "TRITON_CACHE_DIR", "value": TRITON_CACHE}] if resource.spec.engine.accelerator.count else []),
             *source_env(resource.spec.model),
             *overlay_env(resource.spec.engine.template),
         ],

@@ -18,6 +18,7 @@ from sluice_operator.revisions.values import (
     Record,
     Revision,
     Upgrade,
+    computes_on,
     image_of,
     template_fingerprint,
     with_secret,
@@ -92,7 +93,9 @@ def _changes(case: _Case) -> Record | None:
     record, asked = case.record, case.asked
     if asked.spec == record.applied.spec:
         return None
-    takes_newest = asked.has_own_image or case.rollout.upgrade_policy == "OnChange"
+    # An image is for one kind of accelerator, so it is not kept for another.
+    moves = not computes_on(record.applied.pod, asked.accelerator)
+    takes_newest = asked.has_own_image or moves or case.rollout.upgrade_policy == "OnChange"
     image = asked.image if takes_newest else record.image
     return _begun(image, _rendered(asked, image, case.live), case)
 

@@ -59,6 +59,7 @@ class Asked:
     secret: str  # name of the admin Secret that pods mount
     render: Callable[[str], Object]  # image of the settings → pod template
     approved: str = ""  # the upgrade that the user's annotation allows
+    accelerator: str = ""  # resource of spec.engine.accelerator; empty without one
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +147,20 @@ def held(choice: Choice, serving: Record) -> Choice:
 
 def image_of(pod: Object) -> str:
     """Return the image of the engine container; empty if the template has none."""
+    return str(_engine_of(pod).get("image", ""))
+
+
+def computes_on(pod: Object, accelerator: str) -> bool:
+    """Return True if the engine of this template computes on the accelerator of this resource; empty: on the CPU."""
+    engine = _engine_of(pod)
+    if accelerator:
+        return accelerator in ((engine.get("resources") or {}).get("limits") or {})
+    return "--device=cuda" not in (engine.get("args") or ())
+
+
+def _engine_of(pod: Object) -> Object:
     containers = (pod.get("spec") or {}).get("containers") or ()
-    return next((str(each.get("image", "")) for each in containers if each.get("name") == names.CONTAINER), "")
+    return next((each for each in containers if each.get("name") == names.CONTAINER), {})
 
 
 def _hash(text: str) -> str:

@@ -66,6 +66,28 @@ def test_a_new_resource_runs_what_is_rendered_and_its_image_is_pinned() -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(("before", "after"), [("", "nvidia.com/gpu"), ("nvidia.com/gpu", "")], ids=["to", "from"])
+def test_a_change_of_the_accelerator_takes_its_image_whatever_the_policy_is(
+    policy: str, before: str, after: str
+) -> None:
+    def on(accelerator: str, image: str, spec: str) -> Asked:
+        device = {"resources": {"limits": {accelerator: "1"}}} if accelerator else {}
+        args = [spec, "--device=cuda" if accelerator else "--device=cpu"]
+
+        def render(default: str) -> Object:
+            return {"spec": {"containers": [{"name": "engine", "image": default, "args": args, **device}]}}
+
+        return asked(spec, image, render=render, accelerator=accelerator)
+
+    fleet = Fleet(POLICIES[policy])
+    fleet.serving(on(before, "old:1", "A"))
+    assert runs(fleet.look(on(after, "new:1", "B"))) == ("B", "new:1")
+    fleet.look(on(after, "new:1", "B"), ready=True)
+    kept = policy != "OnChange"
+    assert runs(fleet.look(on(after, "new:2", "C"))) == ("C", "new:1" if kept else "new:2")
+
+
+@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("newer", [{"image": "engine:2"}, {"renderer": "r2"}], ids=["image", "rendering"])
 def test_a_newer_operator_moves_no_pod_and_is_offered(policy: str, newer: dict[str, str]) -> None:
     fleet = Fleet(POLICIES[policy])

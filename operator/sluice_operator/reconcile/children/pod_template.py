@@ -2,6 +2,7 @@
 
 from sluice import contract
 from sluice_operator import render
+from sluice_operator.api import LLMDeployment
 from sluice_operator.api.spec import window_is_open
 from sluice_operator.cluster.client import Object
 from sluice_operator.cluster.fleet import replicas_of
@@ -45,6 +46,12 @@ def awaits_rollback(facts: Facts) -> bool:
     return is_auto and facts.choice is not None and facts.choice.record.good is not None
 
 
+def default_image(resource: LLMDeployment, context: Context) -> str:
+    """The engine image of the operator's settings for the resource's accelerator."""
+    accelerator = resource.spec.engine.accelerator
+    return context.settings.image_of(accelerator.resource, accelerator.count)
+
+
 def pod_defaults(image: str, context: Context) -> render.PodDefaults:
     """What the operator's settings say for every pod, with this engine image."""
     settings = context.settings
@@ -60,11 +67,13 @@ def _asked(target: Target, context: Context) -> Asked:
         return render.pod_template(resource, pod_defaults(image, context), token)
 
     annotations = resource.metadata.get("annotations") or {}
+    accelerator = resource.spec.engine.accelerator
     return Asked(
         spec=spec_fingerprint(resource),
-        image=context.settings.engine_image,
+        image=default_image(resource, context),
         has_own_image=resource.spec.engine.image is not None,
         secret=render.names.admin_secret(resource.name, token),
         render=rendered,
         approved=str(annotations.get(contract.ANNOTATION_UPGRADE, "")),
+        accelerator=accelerator.resource if accelerator.count else "",
     )
