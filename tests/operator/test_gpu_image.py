@@ -126,6 +126,13 @@ def test_a_gpu_pod_is_restricted_and_writes_to_empty_dirs_alone(count: int) -> N
     assert [folder for folder in folders if Path(cache).is_relative_to(folder)] == [HOME]
 
 
+def test_the_overlay_may_place_the_triton_cache_elsewhere() -> None:
+    own = {"name": "TRITON_CACHE_DIR", "value": "/mnt/kernels"}
+    template = render.pod_template(resource({"engine.template.env": [own]}), render.PodDefaults("x"), "t")
+    environment = template["spec"]["containers"][0]["env"]
+    assert [each for each in environment if each["name"] == own["name"]] == [own]
+
+
 def test_a_pod_without_an_accelerator_has_no_triton_cache() -> None:
     assert "TRITON_CACHE_DIR" not in {each["name"] for each in pod(count=0)["containers"][0]["env"]}
 

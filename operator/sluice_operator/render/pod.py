@@ -16,6 +16,7 @@ from sluice_operator.render.overlay import identity, overlay_env, overlay_mounts
 HOME: Final = "/home/sluice"
 TRITON_CACHE: Final = f"{HOME}/.cache/triton"  # compiled kernels; they outlive the container, not the pod
 USER: Final = 65532  # unprivileged and in no image's passwd file; the engine's Dockerfile sets the same
+_TRITON_VARIABLE: Final = "TRITON_CACHE_DIR"
 _EXIT_SECONDS: Final = 10  # between the end of the drain and the kubelet's SIGKILL
 _LOAD_SECONDS: Final = 3600  # maximum load time of a model before the kubelet restarts the container
 _STARTUP_PERIOD: Final = 2
@@ -68,7 +69,7 @@ def _container(resource: LLMDeployment, defaults: PodDefaults) -> Object:
         "env": [
             {"name": "HOME", "value": HOME},
             {"name": contract.ENV_TERMINATION_MESSAGE, "value": contract.TERMINATION_MESSAGE_PATH},
-            *([{"name": "TRITON_CACHE_DIR", "value": TRITON_CACHE}] if resource.spec.engine.accelerator.count else []),
+            *_triton_env(resource),
             *source_env(resource.spec.model),
             *overlay_env(resource.spec.engine.template),
         ],
@@ -94,6 +95,14 @@ def _container(resource: LLMDeployment, defaults: PodDefaults) -> Object:
     if resources := _resources(resource):
         container["resources"] = resources
     return container
+
+
+def _triton_env(resource: LLMDeployment) -> list[Object]:
+    """Where kernels are compiled to, unless the overlay says it."""
+    engine = resource.spec.engine
+    if not engine.accelerator.count or any(each.name == _TRITON_VARIABLE for each in engine.template.env):
+        return []
+    return [{"name": _TRITON_VARIABLE, "value": TRITON_CACHE}]
 
 
 def _probe(path: str, *, period: int, failures: int, timeout: int) -> Object:
