@@ -100,6 +100,12 @@ class EngineSpec(Model):
             holds=lambda e: e.accelerator.resource not in {*e.resources.limits, *e.resources.requests},
         ),
         Rule(
+            cel="self.attentionBackend == 'auto' || self.accelerator.count > 0",
+            sentence="engine.attentionBackend chooses between attentions of accelerators: set engine.accelerator.count, "
+            "or leave it out",
+            holds=lambda e: e.attention_backend == "auto" or e.accelerator.count > 0,
+        ),
+        Rule(
             cel="!has(self.template.shmSize) || !('memory' in self.resources.limits) || "
             "quantity(self.template.shmSize).isLessThan(quantity(string(self.resources.limits['memory'])))",
             sentence="engine.template.shmSize must be less than engine.resources.limits.memory, which includes it",
@@ -115,6 +121,10 @@ class EngineSpec(Model):
     """image is the container image of the engine. Defaults to the image in the operator's settings."""
     accelerator: Accelerator = Accelerator()
     """accelerator is the hardware that one replica computes on."""
+    attention_backend: Literal["auto", "sluice", "torch"] = "auto"
+    """attentionBackend is what computes attention on an accelerator. sluice: the engine's own kernels; an engine whose model
+    they do not support fails. torch: torch's flash attention over gathered pages, without CUDA graphs: slower, for
+    comparison. auto: sluice where it supports the model, else torch; the engine's log has the reason. Defaults to auto."""
     kv_cache: KVCache = KVCache()
     """kvCache defines the memory of the key-value (KV) cache."""
     scheduling: Scheduling = Scheduling()

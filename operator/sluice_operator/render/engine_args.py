@@ -52,6 +52,7 @@ def engine_arguments(resource: LLMDeployment, *, asks_read_token: bool = False) 
         # The device is explicit: if a GPU is requested and none is visible, the engine must fail, not run on the CPU.
         "device": "cuda" if engine.accelerator.count else "cpu",
         "tensor-parallel": engine.accelerator.count if engine.accelerator.count > 1 else None,
+        "attention-backend": None if engine.attention_backend == "auto" else engine.attention_backend,
         "max-model-length": spec.model.max_model_length,
         "kv-size": int(amount_of(engine.kv_cache.size)) if engine.kv_cache.size else None,
         "kv-memory-fraction": None if engine.kv_cache.size else engine.kv_cache.memory_percent / 100,

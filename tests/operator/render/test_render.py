@@ -37,6 +37,7 @@ CHANGES: dict[str, Any] = {
     "engine.scheduling.maxNumSeqs": 8,
     "engine.scheduling.maxBatchedTokens": 64,
     "engine.resources.requests": {"cpu": "1"},
+    "engine.attentionBackend": "torch",
     "engine.resources.limits": {"memory": "1Gi"},
     "engine.template.labels": {"team": "search"},
     "engine.template.annotations": {"note": "x"},
@@ -143,6 +144,8 @@ def resource(changes: dict[str, Any] | None = None, name: str = "chat", uid: str
         overlay.setdefault("volumes", [{"name": "scratch", "emptyDir": {}}])
     if "upgradeWindow" in spec.get("rollout", {}):  # a window without its start is not valid
         spec["rollout"]["upgradeWindow"].setdefault("cron", "0 3 * * 6")
+    if spec.get("engine", {}).get("accelerator", {}).get("count") == 0:  # the CPU has one attention
+        spec["engine"].pop("attentionBackend", None)
     if len(spec["model"].get("cache", {})) > 1:  # both kinds of cache are not valid
         del spec["model"]["cache"]["node"]
     document = {
