@@ -13,6 +13,7 @@ import torch
 from sluice_engine.backend.cuda.attention import Attention
 from sluice_engine.backend.cuda.decoder import build_decoder
 from sluice_engine.backend.cuda.ops import KERNELS
+from sluice_engine.backend.cuda.products import Quantised, unquantised
 from sluice_engine.backend.cuda.sharded_ops import sharded
 from sluice_engine.backend.parallel.group import Group
 from sluice_engine.backend.probe import OutputMismatch, Probe, module_logits
@@ -33,9 +34,10 @@ def fuse_forward(
     device: torch.device,
     attention: Attention,
     group: Group | None = None,
+    quantised: Quantised = unquantised,
 ) -> bool:
     """Replace the module's `forward` by the fused decoder if it computes this model. Returns False otherwise. Raises
-    OutputMismatch. `group`: the ranks that share the module.
+    OutputMismatch. `group`: the ranks that share the module. `quantised`: the weights of quantised layers.
     """
     ops = replace(KERNELS, decode=attention.decode, prefill=attention.prefill)
     parts = recognise(module, structure)
@@ -48,7 +50,7 @@ def fuse_forward(
     probe = Probe(shape, parts.head.out_features, positions, device)
     expected = probe.record(partial(module_logits, module))
     try:
-        decoder = build_decoder(parts, shape.head_dim, max(positions, probe.positions), ops)
+        decoder = build_decoder(parts, shape.head_dim, max(positions, probe.positions), ops, quantised)
     except ValueError as error:
         _log.info("the model's layers are run by transformers' modules: the fused decoder does not have %s", error)
         return False

@@ -1,20 +1,26 @@
 """A CUDA device as a backend. On any other device its kernels are their references: the tests run it on a CPU."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import torch
 
+from sluice.models.quantisation import Quantisation, read_quantisation
 from sluice_engine.backend.base import OnBytes, ReadModule
 from sluice_engine.backend.cuda.acceptance import fuse_forward
 from sluice_engine.backend.cuda.attention import Attention, Heads, choose_attention
 from sluice_engine.backend.cuda.decoder import FusedDecoder
 from sluice_engine.backend.cuda.device_queue import CudaQueue, DeviceQueue, HostQueue
 from sluice_engine.backend.cuda.graphs import Capture, CudaCapture, run_eagerly
+from sluice_engine.backend.cuda.loading.quantised import QuantisedLayers
 from sluice_engine.backend.cuda.loading.weights import Keep, Target, read_module, without_memory
 from sluice_engine.backend.cuda.memory import CudaMemory, DeviceMemory, Trial, device_memory, measure, pool_memory
 from sluice_engine.backend.cuda.modules import swap_modules
+from sluice_engine.backend.cuda.products import Quantised, unquantised
 from sluice_engine.backend.cuda.runner import GraphRunner
 from sluice_engine.backend.parallel.group import Group
 from sluice_engine.backend.parallel.shard import check_planned, connect, sharded_weight, share_of
@@ -47,6 +53,7 @@ class CudaBackend:
     ) -> None:
         self.device, self._asked, self._graphs, self._group = device, attention, True, group
         self._memory = memory or CudaMemory()
+        self._packed: tuple[Path, Quantisation] | None = None  # of the folder that was read, if it is quantised
         on_cuda = device.type == "cuda"
         self._queue = queue or (CudaQueue() if on_cuda else HostQueue())
         self._capture = capture or (CudaCapture(other_threads=group is not None) if on_cuda else run_eagerly)
@@ -59,6 +66,8 @@ class CudaBackend:
         """Tensor by tensor (`loading/weights.py`), of which a rank keeps its parts. Raises InvalidOption and
         UnsupportedArchitecture for a model that the ranks cannot share.
         """
+        quantisation = read_quantisation(checkpoint.config.__dict__)
+        self._packed = (checkpoint.folder, quantisation) if isinstance(quantisation, Quantisation) else None
         group, keep = self._group, None
         if group is not None:
             keep = self._parts(checkpoint, group)
@@ -79,7 +88,8 @@ class CudaBackend:
         attention = self._chosen(module, structure.kv_shape(dtype))
         try:
             shape = structure.kv_shape(dtype)
-            fused = fuse_forward(module, structure, shape, self.device, attention, self._group)
+            with self._quantised_layers(module) as quantised:
+                fused = fuse_forward(module, structure, shape, self.device, attention, self._group, quantised)
         except OutputMismatch as difference:
             _log.warning(
                 "the fused decoder gives other logits than this model (%s): transformers' modules run it", difference
@@ -89,6 +99,19 @@ class CudaBackend:
         if not fused:
             swap_modules(module, structure, attention)
         return module, structure
+
+    @contextmanager
+    def _quantised_layers(self, module: torch.nn.Module) -> Iterator[Quantised]:
+        """The weights of the quantised layers of the folder that was read; the log says how many were used."""
+        if self._packed is None:
+            yield unquantised
+        elif self._group is not None:
+            _log.info("quantised layers are computed from dequantised weights, because ranks share them")
+            yield unquantised
+        else:
+            with QuantisedLayers(*self._packed, module) as layers:
+                yield layers
+            _log.info("%d layers keep their weights of %d bits", layers.packed, self._packed[1].bits)
 
     def _chosen(self, module: torch.nn.Module, shape: KVShape) -> Attention:
         """The attention of this model; the log has the reason."""

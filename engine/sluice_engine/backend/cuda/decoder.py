@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from sluice_engine.backend.cuda.feed_forward.dense import Dense, Product, dense_of, dense_output, merged
+from sluice_engine.backend.cuda.feed_forward.dense import Dense, dense_of, dense_output
 from sluice_engine.backend.cuda.feed_forward.experts import (
     Experts,
     check_experts,
@@ -13,6 +13,7 @@ from sluice_engine.backend.cuda.feed_forward.experts import (
     experts_output,
 )
 from sluice_engine.backend.cuda.ops import KERNELS, Ops
+from sluice_engine.backend.cuda.products import Product, Quantised, product_of, unquantised
 from sluice_engine.backend.cuda.step_tensors import StepTensors, step_tensors
 from sluice_engine.model.batch import Batch
 from sluice_engine.model.decoder_parts import DecoderParts, DenseParts, ExpertParts, LayerParts
@@ -143,8 +144,11 @@ class FusedDecoder:
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def build_decoder(parts: DecoderParts, head_dim: int, positions: int, ops: Ops = KERNELS) -> FusedDecoder:
-    """The fused decoder of a recognised model. It consumes the parts: weights that are merged are dropped one by one.
+def build_decoder(
+    parts: DecoderParts, head_dim: int, positions: int, ops: Ops = KERNELS, quantised: Quantised = unquantised
+) -> FusedDecoder:
+    """The fused decoder of a recognised model. It consumes the parts: weights that are merged, or that `quantised` has, are
+    dropped one by one.
 
     Raises ValueError for what the kernels do not support, before any weight is dropped.
     """
@@ -158,7 +162,7 @@ def build_decoder(parts: DecoderParts, head_dim: int, positions: int, ops: Ops =
         head=Product(parts.head.weight, parts.head.bias),
         rope=_rope(parts.rotary, positions, parts.embedding.weight.device),
     )
-    layers = tuple(_fused(layer, parts.epsilon) for layer in parts.layers)
+    layers = tuple(_fused(layer, parts.epsilon, quantised) for layer in parts.layers)
     return FusedDecoder(replace(weights, layers=layers), shape, ops)
 
 
@@ -191,23 +195,23 @@ def _rope(rotary: torch.nn.Module, positions: int, device: torch.device) -> torc
     return torch.cat([part[0, :, :half] for part in both], dim=-1).contiguous()
 
 
-def _fused(layer: LayerParts, epsilon: float) -> FusedLayer:
+def _fused(layer: LayerParts, epsilon: float, quantised: Quantised) -> FusedLayer:
     norm = None
     if layer.norm_query is not None and layer.norm_key is not None:
         norm = HeadNorm(_weight(layer.norm_query), _weight(layer.norm_key), epsilon)
     return FusedLayer(
         norm_before=_weight(layer.norm_before),
-        query_key_value=merged(layer.query_key_value),
+        query_key_value=product_of(layer.query_key_value, quantised),
         head_norm=norm,
         rule=AttentionRule(layer.rule.scale, layer.rule.window, layer.rule.softcap),
-        output=Product(layer.output.weight, layer.output.bias),
+        output=product_of((layer.output,), quantised),
         norm_after=_weight(layer.norm_after),
-        feed_forward=_feed_forward(layer.feed_forward),
+        feed_forward=_feed_forward(layer.feed_forward, quantised),
     )
 
 
-def _feed_forward(parts: DenseParts | ExpertParts) -> Dense | Experts:
-    return dense_of(parts) if isinstance(parts, DenseParts) else experts_of(parts)
+def _feed_forward(parts: DenseParts | ExpertParts, quantised: Quantised) -> Dense | Experts:
+    return dense_of(parts, quantised) if isinstance(parts, DenseParts) else experts_of(parts)
 
 
 def _weight(norm: RMSNorm) -> torch.Tensor:

@@ -12,6 +12,7 @@ from typing import Final
 import torch
 from torch.nn.functional import embedding, linear
 
+from sluice_engine.backend.cuda.products import product
 from sluice_kernels.kv_write import kv_write
 from sluice_kernels.moe import Routing, moe, route
 from sluice_kernels.paged_decode import paged_decode
@@ -50,15 +51,15 @@ class Ops:
 KERNELS: Final = Ops(
     embed=embedding,
     add_norm_before=rms_norm,
-    query_key_value=linear,
+    query_key_value=product,
     kv_write=kv_write,
     decode=paged_decode,
     prefill=paged_prefill,
-    output=linear,
+    output=product,
     add_norm_after=rms_norm,
-    gate_up=linear,
+    gate_up=product,
     silu_mul=silu_mul,
-    down=linear,
+    down=product,
     router=linear,
     route=route,
     experts=moe,

@@ -14,7 +14,7 @@ from sluice_engine.errors import ModelInvalid
 from sluice_engine.model.quantised.unpack import Unpacked, unpack_awq, unpack_gptq
 
 WORDS: Final = "qweight"
-_PARTS: Final = ("qweight", "qzeros", "scales", "g_idx")
+PARTS: Final = ("qweight", "qzeros", "scales", "g_idx")
 
 
 def dense_weights(folder: Path, quantisation: Quantisation, dtype: torch.dtype) -> dict[str, torch.Tensor]:
@@ -40,12 +40,12 @@ def _weights(
             f"Remove quantization_config if the weights are dense."
         )
     for layer in sorted(layers):
-        tensors = {part: where[name].get_tensor(name) for part in _PARTS if (name := f"{layer}.{part}") in where}
+        tensors = {part: where[name].get_tensor(name) for part in PARTS if (name := f"{layer}.{part}") in where}
         unpacked = unpack_layer(f"{layer} in {folder}", tensors, quantisation)
         yield f"{layer}.weight", unpacked.dequantised().to(dtype)
     for name, file in where.items():
         layer, _, part = name.rpartition(".")
-        if layer in layers and part in _PARTS:
+        if layer in layers and part in PARTS:
             continue
         tensor = file.get_tensor(name)
         yield name, tensor.to(dtype) if tensor.is_floating_point() else tensor

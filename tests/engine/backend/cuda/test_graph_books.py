@@ -77,7 +77,9 @@ def _options(folder: Path, **changes: object):  # type: ignore[no-untyped-def]
     return options(folder, max_num_seqs=SLOTS, speculation="off", **changes)
 
 
-@pytest.fixture(scope="module", params=["llama", "qwen2", "mixtral"])  # one layer group, two of which one slides, experts
+@pytest.fixture(
+    scope="module", params=["llama", "qwen2", "mixtral"]
+)  # one layer group, two of which one slides, experts
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save(FAMILIES[request.param](), tmp_path_factory.mktemp(request.param))
 
