@@ -148,13 +148,8 @@ def resource(changes: dict[str, Any] | None = None, name: str = "chat", uid: str
         spec["engine"].pop("attentionBackend", None)
     if len(spec["model"].get("cache", {})) > 1:  # both kinds of cache are not valid
         del spec["model"]["cache"]["node"]
-    document = {
-        "apiVersion": contract.API_VERSION,
-        "kind": contract.KIND,
-        "metadata": {"name": name, "namespace": "team", "uid": uid},
-        "spec": spec,
-    }
-    return parse(document)
+    metadata = {"name": name, "namespace": "team", "uid": uid}
+    return parse({"apiVersion": contract.API_VERSION, "kind": contract.KIND, "metadata": metadata, "spec": spec})
 
 
 def children(changes: dict[str, Any] | None = None, replicas: int | None = 1) -> tuple[dict[str, Any], ...]:
