@@ -17,7 +17,7 @@ from sluice import contract
 from sluice.auth.caller import CALLER
 from sluice.auth.gateway_token import FROM_GATEWAY
 from sluice.httpapi.connection import Connection
-from sluice.httpapi.streamed_response import StreamedResponse
+from sluice.httpapi.event_response import EventResponse
 from sluice.tracing import Tracing
 from sluice_engine import messages
 from sluice_engine.config import EngineOptions
@@ -182,10 +182,11 @@ class Serving:
         response = web.Response(status=status, body=body, headers=merged)
         return self._closing(request, response)
 
-    def stream_response(self, request: web.BaseRequest, headers: Mapping[str, str]) -> StreamedResponse:
+    def stream_response(self, request: web.BaseRequest, headers: Mapping[str, str]) -> EventResponse:
         """Returns a response whose body follows."""
-        response = StreamedResponse(headers=self._common(request) | dict(headers))
-        return self._closing(request, response)
+        response = self._closing(request, EventResponse(request, self._common(request) | dict(headers)))
+        response.begin()
+        return response
 
     def _common(self, request: web.BaseRequest) -> dict[str, str]:
         caller = request.get(CALLER)

@@ -13,6 +13,7 @@ import torch
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
+from sluice import contract
 from sluice.httpapi.connection_limits import ADMIN_CONNECTIONS, MAX_REJECTED, OTHER_FILES
 from tests.engine.serving import Served, serving
 from tests.engine.texts import Reference, save_texts_model, save_tokenizer
@@ -68,6 +69,16 @@ def test_documents_are_ranked_by_transformers_own_scores(scores: Served, folder:
     few = post(scores, "/v1/rerank", query=QUERY, documents=DOCUMENTS, top_n=2, return_documents=False)
     assert [result["index"] for result in few["results"]] == best[:2]
     assert all("document" not in result for result in few["results"])
+
+
+def test_every_path_of_other_servers_gives_the_same_answer(scores: Served) -> None:
+    ranked = [post(scores, path, query=QUERY, documents=DOCUMENTS)["results"] for path in contract.PATHS_RERANK]
+    scored = [post(scores, path, text_1=QUERY, text_2=DOCUMENTS)["data"] for path in contract.PATHS_SCORE]
+    assert (len(ranked), len(scored)) == (3, 2)
+    for answers, figure in ((ranked, "relevance_score"), (scored, "score")):
+        for answer in answers:
+            assert [each["index"] for each in answer] == [each["index"] for each in answers[0]]
+            assert [each[figure] for each in answer] == pytest.approx([each[figure] for each in answers[0]], abs=1e-5)
 
 
 @pytest.mark.parametrize("most", [6, 9, 12, 15])

@@ -5,8 +5,10 @@ A value out of range is a 400 error with `param`. A field of the OpenAI API that
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
+
+from msgspec import Struct, structs
 
 from sluice import contract
 from sluice_engine.server.api.fields import MAX_INTEGER, Object, invalid, only
@@ -108,8 +110,7 @@ COMPLETION_REQUIRED: Final = ("model", "prompt")
 Prompt = str | tuple[int, ...]  # text or token ids
 
 
-@dataclass(frozen=True, slots=True)
-class Generation:
+class Generation(Struct, frozen=True):
     """A validated request.
 
     Exactly one of `messages` and `prompts` is set until the prompt is encoded.
@@ -148,11 +149,11 @@ class Generation:
     def without_output(self) -> "Generation":
         """Returns a copy that shows the prompt only; nothing but the length ends its output."""
         params = replace(self.choices.params, stop=(), stop_token_ids=(), ignore_eos=True)
-        return replace(self, only_prompt=True, output_format=None, choices=replace(self.choices, params=params))
+        return structs.replace(self, only_prompt=True, output_format=None, choices=replace(self.choices, params=params))
 
     def without_prompt(self) -> "Generation":
         """Returns a copy without the prompt, which need not stay in memory once it is encoded."""
-        return replace(self, messages=None, prompts=None)
+        return structs.replace(self, messages=None, prompts=None)
 
 
 def chat(body: Object, served_name: str) -> Generation:
@@ -165,7 +166,7 @@ def chat(body: Object, served_name: str) -> Generation:
     choices, options = chat_choices(body, limit.of(body)), accepted_fields.chat_options(body)
     tools = tool_fields.tool_choice(body)
     generation = _generation(body, limit, choices, options, messages=messages_of(body))
-    return replace(generation, tools=tools, output_format=_with_calls(generation.output_format, tools))
+    return structs.replace(generation, tools=tools, output_format=_with_calls(generation.output_format, tools))
 
 
 def _with_calls(given: OutputFormat | None, tools: ToolChoice) -> OutputFormat | None:

@@ -134,9 +134,8 @@ class ResponseBuilder:
         response = self._serving.stream_response(self._request, STREAM_HEADERS)
         opening = self._opening(encoder)
         deltas = await self._first(stream)  # the engine works while the response is made
-        response.headers.update(self._headers(deltas[0].queue_seconds))
+        response.add_headers(self._headers(deltas[0].queue_seconds))
         events = opening + self._events(encoder, deltas)
-        await response.prepare(self._request)
         try:
             await self._write(response, events, stream)
             while self._open:
