@@ -167,6 +167,9 @@ def test_a_drained_pod_is_gone_within_its_budget(recorder: Recorder) -> None:
 def test_a_change_of_arguments_rolls_without_a_failed_request_and_ready_waits_for_it(
     cluster: Cluster, settings: Settings, recorder: Recorder
 ) -> None:
+    # A change of the count would be a further generation of the Deployment, and would take pods away.
+    cluster.patch("llmd", "chat", {"spec": {"scaling": {"minReplicas": 2, "maxReplicas": 2}}})
+    wait_for("2 pods and no other", lambda: serving(cluster) == len(cluster.pods("chat")) == 2, timeout=240)
     old = {name_of(pod) for pod in cluster.pods("chat")}
     light = jobs.start_client(cluster, "light", settings.image("engine"), "chat", "--each", "3")
     began = recorder.now()
