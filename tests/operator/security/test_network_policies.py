@@ -111,6 +111,14 @@ def test_operator_and_gateway_reach_what_they_call() -> None:
         assert is_allowed(given, source, OUTSIDE, 53, "UDP")
 
 
+def test_the_pod_of_helm_test_reaches_the_gateway_and_dns_and_nothing_reaches_it() -> None:
+    given, pod = policies(), of_release("test")
+    assert is_allowed(given, pod, GATEWAY, GATEWAY_PORT) and is_allowed(given, pod, OUTSIDE, 53, "UDP")
+    closed = ((GATEWAY, 8081), (OPERATOR, OPERATOR_PORT), (ENGINE, contract.DATA_PORT), (OUTSIDE, 6443))
+    assert not any(is_allowed(given, pod, peer, port) for peer, port in closed)
+    assert not any(is_allowed(given, peer, pod, 8080) for peer in (OPERATOR, GATEWAY, PROMETHEUS, STRANGER))
+
+
 @pytest.mark.parametrize(
     ("uri", "variables", "reached"),
     [
