@@ -77,9 +77,7 @@ def _options(folder: Path, **changes: object):  # type: ignore[no-untyped-def]
     return options(folder, max_num_seqs=SLOTS, speculation="off", **changes)
 
 
-@pytest.fixture(
-    scope="module", params=["llama", "qwen2", "mixtral"]
-)  # one layer group, two of which one slides, experts
+@pytest.fixture(scope="module", params=["llama", "qwen2", "mixtral"])  # one layer group, two, and experts
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save(FAMILIES[request.param](), tmp_path_factory.mktemp(request.param))
 
@@ -166,7 +164,7 @@ def test_samples_that_share_a_prompt_get_the_eager_tokens(folder: Path) -> None:
 def test_a_feature_of_the_hosts_sampler_beside_others_gets_the_eager_tokens(folder: Path) -> None:
     def load(engine: EngineLoop) -> dict[str, list[int]]:
         submit(engine, "plain", [5, 6, 7], 40, ignore_eos=True)
-        submit(engine, "worded", [8, 9], 12, ignore_eos=True, bad_words=((5, 6), (7,)))
+        submit(engine, "penalised", [8, 9], 12, ignore_eos=True, presence_penalty=1.5)
         return finish(engine)
 
     compare(folder, load)
