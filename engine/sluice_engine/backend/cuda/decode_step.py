@@ -14,6 +14,7 @@ from sluice_engine.backend.cuda.ops import KERNELS, Ops
 from sluice_engine.backend.cuda.readback import Readback
 from sluice_engine.backend.cuda.sampling.columns import DeviceSampling
 from sluice_engine.model.kv_cache import KVCache
+from sluice_kernels.sample import token_logprobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +36,9 @@ class DecodeStep:
         self.scores[:size].copy_(self.decoder.logits(step, self.cache))
 
     @torch.inference_mode()
-    def sample(self, size: int, *, adjusted: bool) -> None:
+    def sample(self, size: int, *, adjusted: bool, logprobs: int = 0) -> None:
         """Sample the first `size` rows of the logits. `adjusted`: with penalties, offsets and masks; the sampled tokens are
-        counted.
+        counted. `logprobs`: so many top tokens, one of LOGPROB_COUNTS; 0: no logprobs.
         """
         sampling, sequences = self.sampling, self.buffers.sequences(size)
         logits, rows = self.scores[:size], sampling.rows(sequences, self.buffers.positions(size))
@@ -49,8 +50,13 @@ class DecodeStep:
             tokens = self.ops.sample(logits, rows, sampling.draws)
         sampling.remember(sequences, tokens)
         self.readback.sampled[:size].copy_(tokens)
+        if logprobs:
+            chosen, values, ids = token_logprobs(logits, tokens, logprobs)
+            self.readback.values[:size, 0].copy_(chosen)
+            self.readback.values[:size, 1 : 1 + logprobs].copy_(values)
+            self.readback.ids[:size, :logprobs].copy_(ids)
 
     def addresses(self) -> tuple[int, ...]:
         """Of all static tensors."""
-        others = (self.readback.sampled, self.scores)
-        return (*self.buffers.addresses(), *self.sampling.addresses(), *(each.data_ptr() for each in others))
+        parts = (self.buffers, self.sampling, self.readback)
+        return (*(each for part in parts for each in part.addresses()), self.scores.data_ptr())

@@ -5,7 +5,7 @@ and a few launches behind it sample them. Of a step with grammars the graph is e
 the preceding tokens are known and the masks computed, while the device computes the logits. vLLM's asynchronous scheduling
 divides such a step the same way (`execute_model` and `sample_tokens`).
 
-All other steps (with chunks, joins, drafts, block copies, bad words or logprobs) are executed as in `backend/runner.py`,
+All other steps (with chunks, joins, drafts, block copies or bad words) are executed as in `backend/runner.py`,
 when the preceding one has ended.
 """
 
@@ -17,13 +17,14 @@ from functools import partial
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from sluice_engine.backend.cuda.buffers import HOST_SETS, BufferShape, DecodeBuffers
 from sluice_engine.backend.cuda.decode_step import DecodeStep
 from sluice_engine.backend.cuda.decoder import FusedDecoder
 from sluice_engine.backend.cuda.device_queue import DeviceQueue, Wait
 from sluice_engine.backend.cuda.graphs import Capture, DecodeGraphs, graph_sizes
-from sluice_engine.backend.cuda.readback import Readback
+from sluice_engine.backend.cuda.readback import LOGPROB_COUNTS, Readback
 from sluice_engine.backend.cuda.sampling.columns import DeviceSampling, needs_host
 from sluice_engine.backend.cuda.step_tensors import table_width
 from sluice_engine.backend.failure_isolation import check_device
@@ -33,7 +34,7 @@ from sluice_engine.model.loaded import LoadedModel
 from sluice_engine.sampling import NOT_A_NUMBER
 from sluice_engine.sampling.grammar_masks import PackedMasks
 from sluice_engine.sampling.mask_source import Broadcast
-from sluice_engine.sampling.params_table import EDITED, GRAMMAR, PENALISED
+from sluice_engine.sampling.params_table import EDITED, GRAMMAR, LOGPROBS, PENALISED
 from sluice_engine.scheduler import PENDING, Plan
 
 _ADJUSTED = PENALISED | EDITED | GRAMMAR  # a step with one of these samples other scores than its logits
@@ -81,9 +82,11 @@ class GraphRunner(Runner):
         decoder.compile_experts()
         logits = torch.zeros((config.max_num_seqs, model.vocab_size), dtype=model.dtype, device=model.device)
         self.decode_step = DecodeStep(decoder, self.cache, buffers, sampling, readback, logits)
+        self._logprob_counts = [count for count in LOGPROB_COUNTS if count <= model.vocab_size]
         self.graphs = DecodeGraphs(self.decode_step, graph_sizes(config.max_num_seqs), capture)
-        for adjusted in (False, True):  # compiles what is launched behind the graphs
-            self.decode_step.sample(config.max_num_seqs, adjusted=adjusted)
+        for kind in ((False, 0), (True, 0), *((False, count) for count in self._logprob_counts)):
+            # Compiles what is launched behind the graphs.
+            self.decode_step.sample(config.max_num_seqs, adjusted=kind[0], logprobs=kind[1])
         self._order = threading.Lock()  # of what is enqueued: steps are prepared and executed by two threads
         self._queue = queue
         self._prepared = self._enqueued = 0  # steps so far; the second follows the first
@@ -103,7 +106,7 @@ class GraphRunner(Runner):
         self._prepared += 1
         number = self._prepared
         for join in plan.joins:
-            self._host_sampled[join.slot] = needs_host(join.sampling, len(join.stop_ids))
+            self._host_sampled[join.slot] = needs_host(join.sampling, len(join.stop_ids), self._logprob_counts[-1])
         if not self._decodes(plan):
             return partial(self._alone, number, plan, super().prepare(plan))
         pending = PendingDecode(number, self._gathered(plan))
@@ -191,8 +194,9 @@ class GraphRunner(Runner):
                 sampling.offsets.upload(self._queue)
                 count = 0 if masks is None else sampling.masks.write(index, masks)
                 self._queue.put(partial(sampling.masks.upload, index, count, size))
-            self._queue.put(partial(body.sample, size, adjusted=adjusted))
-            self._queue.put(partial(body.readback.download, index, size))
+            logprobs = self._logprobs(rows.slots)
+            self._queue.put(partial(body.sample, size, adjusted=adjusted, logprobs=logprobs))
+            self._queue.put(partial(body.readback.download, index, size, logprobs))
             pending.wait = self._queue.mark()
         except self.model.faults:
             _log.exception("the sampling of %d rows could not be enqueued", len(rows.rows))
@@ -200,6 +204,14 @@ class GraphRunner(Runner):
         pending.faults = None if masks is None else masks.faults
         self._columns_changed = False
         self._decoded, self._enqueued = True, pending.number
+
+    def _logprobs(self, slots: NDArray[np.int64]) -> int:
+        """How many top tokens the rows in these slots need of their step; 0 if none has logprobs."""
+        table = self._sampler.table
+        asked = table.logprobs[slots[(table.flags[slots] & LOGPROBS) != 0]]
+        if not len(asked):
+            return 0
+        return next((count for count in self._logprob_counts if count >= asked.max()), self._logprob_counts[-1])
 
     def _complete(self, pending: PendingDecode) -> None:
         """Enqueue what is not enqueued of a step whose preceding step has ended, and the one behind it."""
@@ -230,6 +242,12 @@ class GraphRunner(Runner):
         self._last[rows.slots] = np.maximum(tokens, 0)
         self._sampler.note(rows.slots, tokens)
         result = StepResult(tokens.tolist())
+        scored = np.flatnonzero((self._sampler.table.flags[rows.slots] & LOGPROBS != 0) & (tokens != NOT_A_NUMBER))
+        counts = self._sampler.table.logprobs[rows.slots[scored]]
+        found = self.decode_step.readback.logprobs(
+            number % HOST_SETS, zip(scored.tolist(), counts.tolist(), strict=True)
+        )
+        result.logprobs = {rows.rows[row].request_id: (logprob,) for row, logprob in found.items()}
         failed = np.flatnonzero(tokens == NOT_A_NUMBER).tolist()
         result.errors = {rows.rows[row].request_id: (pending.faults or {}).get(row, NOT_FINITE) for row in failed}
         if len(result.errors) == len(rows.rows):

@@ -16,6 +16,7 @@ from sluice_engine.backend.cuda.sampling.offsets import MOST_OFFSETS
 from sluice_engine.backend.runner import StepResult
 from sluice_engine.core.engine import EngineLoop
 from sluice_engine.grammar import Grammar
+from sluice_engine.request import TokenLogprob
 from sluice_engine.sampling.grammar_masks import PackedMasks
 from sluice_engine.sampling.token_mask import packed_mask, token_mask
 from sluice_engine.sampling_params import SamplingParams
@@ -180,23 +181,52 @@ def test_masks_reach_their_rows_and_no_others() -> None:
     assert bool((masks.words == -1).all())
 
 
-def test_only_bad_words_logprobs_and_very_long_biases_need_the_host() -> None:
+def test_only_bad_words_and_very_many_logprobs_or_biases_need_the_host() -> None:
     bias = dict.fromkeys(range(MOST_OFFSETS), 1.0)
     assert not needs_host(SamplingParams(logit_bias=bias, presence_penalty=1.0, grammar=GRAMMAR))
     assert needs_host(SamplingParams(logit_bias=bias, min_tokens=1), stop_ids=1)
-    assert needs_host(SamplingParams(logprobs=0)) and needs_host(SamplingParams(bad_words=((1,),)))
+    assert needs_host(SamplingParams(bad_words=((1,),)))
+    assert not needs_host(SamplingParams(logprobs=20)) and needs_host(SamplingParams(logprobs=21))
+
+
+def scored(engine: EngineLoop) -> dict[str, list[TokenLogprob]]:
+    """The logprobs of requests that ask for them, beside one that does not."""
+    for index, (count, more) in enumerate(
+        [(0, {}), (3, {"presence_penalty": 1.0}), (20, {"temperature": 1.0, "seed": 4})]
+    ):
+        submit(engine, str(count), [5 + index, 6, 7], 12, ignore_eos=True, logprobs=count, **more)
+    submit(engine, "none", [9, 8], 20, ignore_eos=True)
+    found: dict[str, list[TokenLogprob]] = {}
+    for report in run(engine):
+        for delta in report.deltas:
+            found.setdefault(delta.request_id, []).extend(delta.logprobs)
+    return found
+
+
+def test_logprobs_of_decode_steps_are_those_of_the_engines_sampler(llama: Path) -> None:
+    watched = Watched(llama)
+    steps, got = Steps(watched), scored(watched.engine)
+    want = scored(EngineLoop(watched.engine.options, backend=EagerBackend(CPU, FixedMemory())))
+    assert steps.kinds["early"] > 9 and not steps.kinds["again"]
+    assert {name: len(each) for name, each in got.items()} == {"0": 12, "3": 12, "20": 12, "none": 0}
+    for name, logprobs in got.items():
+        for one, other in zip(logprobs, want[name], strict=True):
+            assert one.logprob == pytest.approx(other.logprob, abs=1e-5)
+            assert [token for token, _ in one.top] == [token for token, _ in other.top]
+            assert [each for _, each in one.top] == pytest.approx([each for _, each in other.top], abs=1e-5)
+            assert len(one.top) == int(name)
 
 
 def test_a_request_without_a_finite_score_fails_with_penalties_too(llama: Path) -> None:
     watched = Watched(llama)
     download, downloads = watched.runner.decode_step.readback.download, 0
 
-    def poisoned(index: int, size: int) -> None:
+    def poisoned(index: int, size: int, logprobs: int = 0) -> None:
         nonlocal downloads
         downloads += 1
         if downloads == 4:
             watched.runner.decode_step.readback.sampled[0] = -1
-        download(index, size)
+        download(index, size, logprobs)
 
     watched.runner.decode_step.readback.download = poisoned  # type: ignore[method-assign]
     submit(watched.engine, "a", [5, 6], 20, ignore_eos=True, presence_penalty=1.0)

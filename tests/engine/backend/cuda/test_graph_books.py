@@ -209,12 +209,12 @@ def test_a_row_without_a_finite_maximum_fails_its_request_and_no_other(folder: P
     readback, downloads = watched.runner.decode_step.readback, 0
     download = readback.download
 
-    def poisoned(index: int, size: int) -> None:
+    def poisoned(index: int, size: int, logprobs: int = 0) -> None:
         nonlocal downloads
         downloads += 1
         if downloads == 6:
             readback.sampled[1] = -1
-        download(index, size)
+        download(index, size, logprobs)
 
     readback.download = poisoned  # type: ignore[method-assign]
     ended = load(watched.engine)

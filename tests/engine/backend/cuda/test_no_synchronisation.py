@@ -120,11 +120,12 @@ def test_a_step_with_penalties_offsets_and_masks_runs_on_tensors_without_values(
         step.sampling.offsets.advance(np.array([0]), np.array([10]))
         step.sampling.offsets.upload(queue)
         step.sampling.masks.upload(0, step.sampling.masks.write(0, masks), size)
-        step.sample(size, adjusted=True)
+        step.sample(size, adjusted=True, logprobs=5)
     (adjust,) = (one for one in launches if one.kernel.__name__ == "_adjust")
     given = {"counts": "*i32", "bias_ids": "*i32", "mask": "*i32", "logits": "*bf16", "scores": "*fp32"}
     assert {name: adjust.types[name] for name in given} == given
-    assert Counter(one.kernel.__name__ for one in launches)["_choose"] == 1
+    counts = Counter(one.kernel.__name__ for one in launches)
+    assert counts["_choose"] == counts["_logprobs"] == 1
 
 
 @pytest.mark.parametrize("size", [1, 8, 256])
