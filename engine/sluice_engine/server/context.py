@@ -1,11 +1,10 @@
 """Shared state for all handlers of the data port and the admin port, and the headers of every response."""
 
 import asyncio
-import contextlib
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final, TypeVar
@@ -47,6 +46,26 @@ _REQUEST_ID_PATTERN: Final = re.compile(r"[A-Za-z0-9._~:/+=@-]{1,128}", re.ASCII
 _R = TypeVar("_R", bound=web.StreamResponse)
 
 
+class Busy:
+    """Context manager that marks a handler as running; `idle` is set while none is."""
+
+    def __init__(self) -> None:
+        self.idle = asyncio.Event()
+        self.idle.set()
+        self._handlers = 0
+
+    def __enter__(self) -> None:
+        """A handler begins."""
+        self._handlers += 1
+        self.idle.clear()
+
+    def __exit__(self, *_: object) -> None:
+        """A handler ends."""
+        self._handlers -= 1
+        if not self._handlers:
+            self.idle.set()
+
+
 class Serving:
     """One engine being served. `text` and `engine.ready` are set once `lifecycle` is past LOADING."""
 
@@ -64,9 +83,8 @@ class Serving:
         self.fetch: ModelFetch | None = None  # set by the server's start
         self.tracing: Tracing | None = None  # set by the server's start; None: no traces
         self.created = int(time.time())
-        self.idle = asyncio.Event()  # set while no handler runs
-        self.idle.set()
-        self._busy = 0
+        self.busy = Busy()
+        self.idle = self.busy.idle
         self._text: TextModel | None = None
 
     @property
@@ -135,18 +153,6 @@ class Serving:
         if message.reason != "draining":
             wait = self.lifecycle.capacity_eta.retry_after(wait, message.request_id)
         return Unavailable(message.message, code=message.reason, retry_after=wait)
-
-    @contextlib.contextmanager
-    def busy(self) -> Iterator[None]:
-        """Context manager that marks a handler as running."""
-        self._busy += 1
-        self.idle.clear()
-        try:
-            yield
-        finally:
-            self._busy -= 1
-            if not self._busy:
-                self.idle.set()
 
     def limits(self) -> LimitsInForce:
         """Returns the limits in force; the start values until the engine has reported."""

@@ -32,12 +32,18 @@ async def read_body(request: web.BaseRequest) -> bytes:
 def _check_headers(request: web.BaseRequest) -> None:
     if request.headers.get("Content-Encoding") is not None:
         raise UnsupportedMedia("Content-Encoding is not supported; send the JSON body as it is.")
+    if request.headers.get("Content-Type") != "application/json":  # what most clients send
+        _check_type(request)
+    length = request.content_length
+    if length is not None and length > MAX_BODY_BYTES:
+        raise _too_large()
+
+
+def _check_type(request: web.BaseRequest) -> None:
     if request.content_type != "application/json" or "Content-Type" not in request.headers:
         raise UnsupportedMedia("The body must be JSON; send it with Content-Type: application/json.")
     if (request.charset or "utf-8").lower().replace("_", "-") not in {"utf-8", "utf8"}:
         raise UnsupportedMedia("The body must be UTF-8.")
-    if request.content_length is not None and request.content_length > MAX_BODY_BYTES:
-        raise _too_large()
 
 
 def release(request: web.BaseRequest) -> None:
@@ -89,14 +95,8 @@ def _read_arrived(request: web.BaseRequest, connection: Connection) -> bytes:
         raise _misframed() from error
     if len(body) > MAX_BODY_BYTES:
         raise _too_large()
-    connection.begin_body(_nothing)
-    connection.take_bytes(len(body))
-    connection.body_arrived()
+    connection.take_body(len(body))
     return body
-
-
-def _nothing() -> None:
-    """A body that has arrived is not cut off."""
 
 
 def _end_now(limit: asyncio.Timeout) -> None:

@@ -58,14 +58,11 @@ class BodyBudget:
         self.check(reservation)
         size = reservation.count + count
         self.release(reservation)
-        size_class = self._small if size <= SMALL_BODY_BYTES else self._large
-        while size_class.count + size > size_class.max_bytes:
-            if not size_class.arriving:
-                raise _budget_full("was rejected", size_class.max_bytes)
-            self._evict(max(size_class.arriving, key=lambda other: other.count))
-        reservation.size_class, reservation.count = size_class, size
-        size_class.count += size
-        size_class.arriving[reservation] = None
+        self._fit(reservation, size).arriving[reservation] = None
+
+    def take(self, reservation: BodyReservation, count: int) -> None:
+        """Adds a new body of `count` bytes that has arrived completely. Raises Unavailable if it does not fit."""
+        self._fit(reservation, count)
 
     def check(self, reservation: BodyReservation) -> None:
         """Raises Unavailable if the body has been cut off."""
@@ -84,6 +81,16 @@ class BodyBudget:
             reservation.size_class.arriving.pop(reservation, None)
             reservation.size_class.count -= reservation.count
         reservation.size_class, reservation.count = None, 0
+
+    def _fit(self, reservation: BodyReservation, size: int) -> SizeClass:
+        size_class = self._small if size <= SMALL_BODY_BYTES else self._large
+        while size_class.count + size > size_class.max_bytes:
+            if not size_class.arriving:
+                raise _budget_full("was rejected", size_class.max_bytes)
+            self._evict(max(size_class.arriving, key=lambda other: other.count))
+        reservation.size_class, reservation.count = size_class, size
+        size_class.count += size
+        return size_class
 
     def _evict(self, reservation: BodyReservation) -> None:
         self.release(reservation)

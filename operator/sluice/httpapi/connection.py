@@ -104,6 +104,13 @@ class Connection(RequestHandler):
         """Registers the request's body; `on_evict` is called if it is cut off to make room for others."""
         self._body = BodyReservation(on_evict)
 
+    def take_body(self, count: int) -> None:
+        """Registers a body of `count` bytes that came whole, until `release_body`. Raises Unavailable if the budget is
+        full.
+        """
+        self._body = BodyReservation(_nothing)
+        self._limits.body_budget.take(self._body, count)
+
     def take_bytes(self, count: int) -> None:
         """Adds `count` arrived bytes of the request's body to the budget, until `release_body`. Raises Unavailable if
         it is full.
@@ -190,6 +197,10 @@ class Connection(RequestHandler):
     def log_exception(self, *args: Any, **kw: Any) -> None:
         """Logs at debug level, because the cause is a fault of the peer."""
         log.debug(*args, **kw)
+
+
+def _nothing() -> None:
+    """A body that has arrived is not cut off."""
 
 
 class HttpServer(web.Server):

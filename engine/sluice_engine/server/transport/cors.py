@@ -21,8 +21,7 @@ class Cors:
 
     def headers(self, request: web.BaseRequest) -> dict[str, str]:
         """Returns the headers of every response to this request; none for an origin that is not allowed."""
-        origin = request.headers.get(hdrs.ORIGIN)
-        if origin is None or not self._origins:
+        if not self._origins or (origin := request.headers.get(hdrs.ORIGIN)) is None:
             return {}
         if ANY in self._origins:
             return {hdrs.ACCESS_CONTROL_ALLOW_ORIGIN: ANY, hdrs.ACCESS_CONTROL_EXPOSE_HEADERS: ANY}

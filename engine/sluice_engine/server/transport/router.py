@@ -101,7 +101,8 @@ class Router:
 
     async def _route(self, request: web.BaseRequest) -> web.StreamResponse:
         check_host(request, loopback=self._loopback)
-        request[CORS_HEADERS] = self._cors.headers(request)
+        if cors := self._cors.headers(request):
+            request[CORS_HEADERS] = cors
         path = request.rel_url.raw_path
         methods = self._public.get(path) or self._routes.get(path)
         if methods is None and "%" not in path:
@@ -116,7 +117,7 @@ class Router:
             raise MethodNotAllowed(f"This path allows {allowed}.", allowed)
         if self._access is not None and path not in self._public:
             self._access.authorize(request, self._serving.served_name)
-        with self._serving.busy():
+        with self._serving.busy:
             try:
                 return await handler(request, self._serving)
             finally:

@@ -11,7 +11,7 @@ BODIES = 6
 
 moves = st.tuples(
     st.integers(0, BODIES - 1),
-    st.sampled_from(["reserve", "reserve", "complete", "release"]),
+    st.sampled_from(["reserve", "reserve", "complete", "release", "take"]),
     st.integers(1, 2 * SMALL_BODY_BYTES),
 )
 
@@ -29,6 +29,9 @@ def test_the_budget_is_never_exceeded_and_only_incomplete_bodies_are_cut_off(ste
                 budget.reserve(reservation, count)
             elif move == "complete":
                 budget.complete(reservation)
+                complete.add(index)
+            elif move == "take" and not reservation.count and not reservation.evicted:
+                budget.take(reservation, count)
                 complete.add(index)
             elif move == "release":
                 budget.release(reservation)
