@@ -38,6 +38,7 @@ class FakeEngine:
     backend: Backend = field(init=False)
     read_token: str = ""  # that its load needs
     silent: asyncio.Event | None = None  # its load is not answered before this event
+    load_asked: asyncio.Event = field(default_factory=asyncio.Event)
     leads_to: str | None = None  # where its admin port sends clients
     runners: list[web.AppRunner] = field(default_factory=list)
 
@@ -78,6 +79,7 @@ class FakeEngine:
         return web.Response()
 
     async def _load(self, request: web.Request) -> web.Response:
+        self.load_asked.set()
         if self.read_token and request.headers.get("Authorization") != f"Bearer {self.read_token}":
             return web.Response(status=401)
         if self.silent is not None:

@@ -42,6 +42,7 @@ from sluice_gateway.streaming import (
     relay,
     start,
 )
+from sluice_gateway.upstream.answer import Answer
 from sluice_gateway.upstream.errors import ConnectFailed, ConnectTimedOut, NotHttp, UpstreamError
 from sluice_gateway.upstream.pool import Connections, Request
 
@@ -255,6 +256,7 @@ class Proxy:
                 return Begun(upstream, await upstream.read())
             rejection = Rejection(forwarded_headers(upstream.headers), await upstream.read_at_most(REJECTION_BYTES))
         except UpstreamError:
+            self._out_if_garbage(attempt, upstream)
             upstream.close()
             return "lost"
         except asyncio.CancelledError:
@@ -275,6 +277,7 @@ class Proxy:
         passing = Passing(offer.request, response, stream, self._options.write_seconds)
         complete = await self._relayed(offer, attempt, answer, passing)
         self._count_revision(offer, attempt, _result(offer, attempt, answer, complete))
+        self._out_if_garbage(attempt, answer.upstream)
         if not complete and resumable:
             complete = await self._goes_on(offer, passing)
         if complete:
@@ -284,6 +287,10 @@ class Proxy:
         offer.way.error = "upstream_lost"
         await break_off(passing, events=answer.upstream.is_events)
         return response
+
+    def _out_if_garbage(self, attempt: Attempt, upstream: Answer) -> None:
+        if upstream.is_garbage:
+            self._fleet.out(attempt.state, NO_HTTP)
 
     def _has_begun(self, offer: _Offer, attempt: Attempt, answer: Begun) -> None:
         if answer.upstream.status >= 400:

@@ -60,7 +60,8 @@ class Scraper:
 
     async def _read(self, state: ReplicaState) -> None:
         """Without an admin port that can be reached nothing changes. A wrong document, or silence, takes the replica out."""
-        if state.fault is not None and not await self._accepts(state):
+        known = state.fault
+        if known is not None and not await self._accepts(state):
             return
         load: Load | None = None
         if state.backend.admin_url is not None:
@@ -76,7 +77,8 @@ class Scraper:
                 if state.fault not in (REFUSES, UNREACHABLE):
                     return
                 load = state.load  # the data port answers again, and that was the fault
-        self._fleet.back(state, load)
+        if state.fault == known:  # else requests have met a fault since this was asked
+            self._fleet.back(state, load)
 
     async def _load(self, backend: Backend, url: str) -> Load | None:
         """The document; None from a server that has none, or that refuses the token: it serves, and only its load is not

@@ -6,7 +6,7 @@ from typing import Final
 
 from multidict import CIMultiDict, CIMultiDictProxy, MultiMapping, istr
 
-from sluice_gateway.upstream.errors import UpstreamError
+from sluice_gateway.upstream.errors import NotHttp, UpstreamError
 
 MAX_BUFFERED: Final = 64 * 1024  # bytes that have arrived and are not taken; beyond it the socket is not read
 EVENT_STREAM: Final = "text/event-stream"
@@ -43,6 +43,11 @@ class Answer:
         """Bytes of the body, None where the head does not tell."""
         text = self.headers.get(_CONTENT_LENGTH)
         return int(text) if text is not None and text.isascii() and text.isdigit() else None
+
+    @property
+    def is_garbage(self) -> bool:
+        """Whether its body is not framed as HTTP."""
+        return isinstance(self._error, NotHttp)
 
     @property
     def at_end(self) -> bool:

@@ -18,7 +18,7 @@ class EngineConnection(asyncio.Protocol):
     """A connection to the engine at `key`, host and port. `on_free` is called with it when it may carry the next request."""
 
     __slots__ = (
-        "_answer", "_answered", "_complete", "_delimited", "_head_bytes", "_headers", "_keeps", "_on_free", "_parser",
+        "_answer", "_answered", "_complete", "_delimited", "_head_bytes", "_header_bytes", "_headers", "_keeps", "_on_free", "_parser",
         "_reason", "_transport", "free_since", "key",
     )  # fmt: skip
 
@@ -31,7 +31,8 @@ class EngineConnection(asyncio.Protocol):
         self._answer: Answer | None = None
         self._headers: CIMultiDict[str] | None = None  # of the answer that is arriving
         self._reason = ""
-        self._head_bytes = 0
+        self._head_bytes = 0  # that have arrived of a head without an end
+        self._header_bytes = 0  # of its headers
         self._complete = False  # whether the answer has arrived whole
         self._keeps = False  # whether the engine then keeps the connection
         self._delimited = True  # whether the head tells where the body ends
@@ -111,6 +112,9 @@ class EngineConnection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keeps a header; those behind the body are of no use."""
         if self._answer is None:
+            self._header_bytes += len(name) + len(value)
+            if self._header_bytes > MAX_HEAD_BYTES:
+                raise NotHttp("its headers are too long")
             if self._headers is None:
                 self._headers = CIMultiDict()
             self._headers.add(name.decode("latin-1"), value.decode("utf-8", "surrogateescape"))
@@ -122,7 +126,7 @@ class EngineConnection(asyncio.Protocol):
         self._headers, self._reason = None, ""
         if status < 200 or self._answered is None:
             return
-        self._head_bytes = 0
+        self._head_bytes = self._header_bytes = 0
         self._delimited = status in _NO_BODY or "Content-Length" in headers or "Transfer-Encoding" in headers
         self._answer = Answer((status, reason, headers), self._reads, self._released)
         if not self._answered.done():
